@@ -1,0 +1,325 @@
+"""Where to look: actions worth scoring, drawn from the cells that are not content.
+
+Goals only judge, so nothing here knows what a goal wants. A discontented cell is
+pushed from, pulled to and led differently, and the scores decide what helped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from balancer.scoring import Scorer, Tier, Transition
+from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
+from cluster_model.snapshot import Bools, Floats, Ints
+from goals import Cluster
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What an operation lets the search touch.
+
+    Parameters
+    ----------
+    receives : (B,) bool
+        Brokers that may be given replicas.
+    leads : (B,) bool
+        Brokers that may be given leadership.
+    movable : (P,) bool
+        Partitions that may be touched where no duty (a dead broker or disk) demands it.
+    slots : (P * F,) bool
+        Replicas that may be moved, by where they were at the start.
+    draining : (B,) bool
+        Brokers whose replicas, and leaders, may always be moved.
+    """
+
+    receives: Bools
+    leads: Bools
+    movable: Bools
+    slots: Bools
+    draining: Bools
+
+    def legal(self, placement: Placement, batch: Batch) -> Bools:
+        """(C,) whether each action is possible at all: no goal is asked."""
+        p, at = batch.partition, batch.partition * placement.slots + batch.slot
+        own = placement.replica_broker[at]
+        source = placement.source(batch)
+        lead = batch.kind == LEAD
+        move = batch.kind == MOVE
+        duty = self.draining[source]
+        if len(placement.replica_disk):
+            disk = placement.source_disk(batch)
+            duty |= (disk >= 0) & ~placement.snapshot.disk_alive[disk]
+        ok = (own >= 0) & (duty | np.where(lead, self.movable[p] | ~self.leads[source], self.slots[at]))
+        ok &= ~lead | ((batch.slot != placement.leader[p]) & self.leads[own])
+        rows = np.flatnonzero(move & ok)
+        inside = (placement.brokers[p[rows]] == batch.target[rows, None]).any(1)
+        leading = batch.slot[rows] == placement.leader[p[rows]]
+        ok[rows] = (
+            ~inside
+            & self.receives[batch.target[rows]]
+            & (~leading | self.leads[batch.target[rows]] | ~self.leads[own[rows]])
+        )
+        return ok
+
+
+class Index:
+    """Replicas by broker: flat positions, those of broker `b` from ``start[b]`` to ``start[b + 1]``.
+
+    Within a broker they are in partition order, and so by topic.
+    """
+
+    def __init__(self, placement: Placement) -> None:
+        n = placement.snapshot.n_brokers
+        narrow = placement.replica_broker.astype(np.int16 if n < 2**15 else np.int64)
+        order = np.argsort(narrow, kind="stable")  # a radix sort for 16 bits
+        count = np.bincount(placement.replica_broker[placement.replica_broker >= 0], minlength=n)
+        self.at: Ints = order[len(order) - count.sum() :]
+        self.start: Ints = np.concatenate([[0], np.cumsum(count)])
+
+    def sample(self, brokers: Ints, n: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
+        """Up to `n` replicas of each broker, spread evenly from a random start.
+
+        Returns their flat positions and, for each, the row of `brokers` it belongs to.
+        """
+        start, count = self.start[brokers], self.start[brokers + 1] - self.start[brokers]
+        take = np.minimum(count, n)
+        row = np.repeat(np.arange(len(brokers)), take)
+        rank = np.arange(len(row)) - np.repeat(np.cumsum(take) - take, take)
+        shift = rng.random(len(brokers))[row]
+        offset = ((rank + shift) * (count[row] / take[row])).astype(np.int64)
+        return self.at[start[row] + offset], row
+
+
+def pick_disk(placement: Placement, target: Ints) -> Ints:
+    """The emptiest living disk of each target broker; -1 where disks are not told apart."""
+    s = placement.snapshot
+    if not s.n_disks:
+        return np.full(len(target), -1, np.int64)
+    column = f"load.{'disk' if 'disk' in s.resources else s.resources[0]}"
+    fill = placement.sums("disk", column) / np.maximum(s.disk_capacity, 1e-300)
+    order = np.lexsort((fill, ~s.disk_alive, s.disk_broker))
+    brokers, first = np.unique(s.disk_broker[order], return_index=True)
+    best = np.full(s.n_brokers, -1, np.int64)
+    best[brokers] = order[first]
+    best[brokers[~s.disk_alive[best[brokers]]]] = -1
+    return best[target]
+
+
+class Candidates:
+    """Draws candidate actions for a tier; deterministic for a given generator."""
+
+    def __init__(self, scorer: Scorer, rules: Rules, rng: np.random.Generator) -> None:
+        self.scorer, self.rules, self.rng = scorer, rules, rng
+        self.cluster: Cluster = scorer.cluster
+        self.placement: Placement = scorer.placement
+        self.receivers: Ints = np.flatnonzero(rules.receives)
+
+    def draw(self, tier: Tier, destinations: Ints, budget: int) -> Batch:
+        """About `budget` candidate actions for the discontented cells of a tier's goals."""
+        index = Index(self.placement)
+        found: list[Batch] = []
+        brokers: Bools = np.zeros(self.placement.snapshot.n_brokers, np.bool_)
+        slots: list[Ints] = []
+        for i in tier.goals:
+            scope, score = self.scorer.goals[i].scope, self.scorer.scores[i]
+            unmet = np.flatnonzero(score < 1)
+            if not len(unmet):
+                continue
+            if scope == "broker":
+                brokers[unmet] = True
+            elif scope == "host":
+                brokers |= (score < 1)[self.placement.snapshot.broker_host]
+            elif scope == "partition":
+                slots.append(self._some(unmet, budget // 8))
+            elif scope == "disk":
+                found.append(self._disk_moves(unmet, budget))
+            else:
+                found += self._topic_actions(scope, unmet, index, destinations, budget)
+        if slots:
+            found += self._partition_actions(np.unique(np.concatenate(slots)), destinations)
+        if brokers.any():
+            found += self._broker_actions(tier, np.flatnonzero(brokers), index, destinations, budget)
+        batch = Batch.concatenate(found) if found else _nothing()
+        return batch[self.rules.legal(self.placement, batch)]
+
+    def _some(self, rows: Ints, n: int) -> Ints:
+        if len(rows) <= max(n, 1):
+            return rows
+        return np.sort(self.rng.choice(rows, max(n, 1), replace=False))
+
+    def _split(self, at: Ints) -> tuple[Ints, Ints]:
+        partition = at // self.placement.slots
+        return partition, at - partition * self.placement.slots
+
+    def _spread(self, at: Ints, destinations: Ints, n: int) -> Batch:
+        """Each replica to `n` of the destinations, all of them where there are no more."""
+        if not len(destinations) or not len(at):
+            return _nothing()
+        if len(destinations) <= n:
+            target = np.tile(destinations, len(at))
+            n = len(destinations)
+        else:
+            target = destinations[self.rng.integers(0, len(destinations), len(at) * n)]
+        partition, slot = self._split(np.repeat(at, n))
+        return Batch.of(MOVE, partition, slot, target, pick_disk(self.placement, target))
+
+    def _leads(self, at: Ints) -> Batch:
+        """Leadership from each leader to every follower, and to each follower that is drawn."""
+        partition, slot = self._split(at)
+        leading = slot == self.placement.leader[partition]
+        p = np.repeat(partition[leading], self.placement.slots)
+        s = np.tile(np.arange(self.placement.slots), int(leading.sum()))
+        p, s = np.concatenate([p, partition[~leading]]), np.concatenate([s, slot[~leading]])
+        keep = self.placement.replica_broker[p * self.placement.slots + s] >= 0
+        p, s = p[keep], s[keep]
+        return Batch.of(LEAD, p, s, self.placement.replica_broker[p * self.placement.slots + s])
+
+    def _broker_actions(
+        self, tier: Tier, brokers: Ints, index: Index, destinations: Ints, budget: int
+    ) -> list[Batch]:
+        share = max(budget // len(brokers), 24)
+        sample = max(share // 4, 16)
+        at, row = index.sample(brokers, sample, self.rng)
+        width = min(max(share // 16, 6), max(len(destinations), 1))
+        keep = max(share // (2 * width), 4)
+        chosen = self._most_relief(tier, at, row, keep)
+        found = [self._spread(chosen, destinations, width), self._leads(at)]
+        pulling = brokers[self.rules.receives[brokers]]
+        if len(pulling):
+            pulled = self.rng.choice(index.at, len(pulling) * sample)
+            target = np.repeat(pulling, sample)
+            partition, slot = self._split(pulled)
+            found.append(
+                Batch.of(MOVE, partition, slot, target, pick_disk(self.placement, target))
+            )
+        return found
+
+    def _most_relief(self, tier: Tier, at: Ints, row: Ints, keep: int) -> Ints:
+        """The `keep` replicas of each broker whose leaving helps it most for their bytes."""
+        partition, slot = self._split(at)
+        target = self.placement.replica_broker[at]
+        leaving = Transition(
+            self.cluster, Batch.of(MOVE, partition, slot, target, np.full(len(at), -1))
+        )
+        relief = self.scorer.relief(tier, leaving)
+        worth = relief / action_cost(self.placement, leaving.batch)
+        order = np.lexsort((-worth, row))
+        first = np.concatenate([[0], np.cumsum(np.bincount(row))])
+        rank = np.arange(len(at)) - first[row[order]]
+        chosen = order[(rank < keep) & (relief[order] > 0)]
+        return at[np.sort(chosen)]
+
+    def _partition_actions(self, partitions: Ints, destinations: Ints) -> list[Batch]:
+        f = self.placement.slots
+        at = (partitions[:, None] * f + np.arange(f)).ravel()
+        at = at[self.placement.replica_broker[at] >= 0]
+        return [self._spread(at, destinations, 8), self._leads(at)]
+
+    def _disk_moves(self, disks: Ints, budget: int) -> Batch:
+        """Replicas of discontented disks to the other disks of their broker, and the reverse."""
+        s, placement = self.placement.snapshot, self.placement
+        unmet = np.zeros(s.n_disks, np.bool_)
+        unmet[disks] = True
+        hot = np.zeros(s.n_brokers, np.bool_)
+        hot[s.disk_broker[disks]] = True
+        at = np.flatnonzero((placement.replica_broker >= 0) & hot[placement.replica_broker])
+        at = at[placement.replica_disk[at] >= 0]
+        per = np.bincount(s.disk_broker, minlength=s.n_brokers)
+        width = int(per.max())
+        at = self._some(at, budget // max(width, 1))
+        first = np.searchsorted(s.disk_broker, placement.replica_broker[at])
+        target = (first[:, None] + np.arange(width)).ravel()
+        source = np.repeat(at, width)
+        inside = target < s.n_disks
+        target = np.minimum(target, s.n_disks - 1)
+        broker = placement.replica_broker[source]
+        own = placement.replica_disk[source]
+        keep = inside & (s.disk_broker[target] == broker) & (target != own) & s.disk_alive[target]
+        keep &= unmet[target] | unmet[own]
+        partition, slot = self._split(source[keep])
+        return Batch.of(MOVE_DISK, partition, slot, broker[keep], target[keep])
+
+    def _topic_actions(
+        self, scope: str, cells: Ints, index: Index, destinations: Ints, budget: int
+    ) -> list[Batch]:
+        """For cells (topic, broker or rack): push from them, pull to them, lead differently."""
+        s, f = self.placement.snapshot, self.placement.slots
+        share = 24
+        cells = self._some(cells, max(budget // (4 * share), 1))
+        if scope == "topic":
+            topic, broker = cells // s.n_brokers, cells % s.n_brokers
+        else:
+            topic, rack = cells // len(s.racks), cells % len(s.racks)
+            members = [np.flatnonzero((s.broker_rack == k) & self.rules.receives) for k in
+                       range(len(s.racks))]
+            broker = np.array(
+                [self.rng.choice(members[k]) if len(members[k]) else -1 for k in rack], np.int64
+            )
+            topic, broker = topic[broker >= 0], broker[broker >= 0]
+        if not len(topic):
+            return []
+        begin = np.searchsorted(s.partition_topic, topic) * f
+        count = np.searchsorted(s.partition_topic, topic, side="right") * f - begin
+        topic, broker, begin, count = (x[count > 0] for x in (topic, broker, begin, count))
+        # a few replicas of the topic from anywhere, to the cell's broker
+        take = np.minimum(count, share)
+        row = np.repeat(np.arange(len(topic)), take)
+        rank = np.arange(len(row)) - np.repeat(np.cumsum(take) - take, take)
+        offset = (rank + self.rng.random(len(topic))[row]) * (count[row] / take[row])
+        at = begin[row] + offset.astype(np.int64)
+        real = self.placement.replica_broker[at] >= 0
+        at, target = at[real], broker[row[real]]
+        partition, slot = self._split(at)
+        pulls = Batch.of(MOVE, partition, slot, target, pick_disk(self.placement, target))
+        # and what the cell itself holds, to elsewhere
+        if scope == "topic":
+            own = self._held(topic, broker, index, share // 4)
+        else:
+            own = self._some(at, len(topic) * 4)
+        return [pulls, self._spread(own, destinations, 8), self._leads(np.concatenate([at, own]))]
+
+    def _held(self, topic: Ints, broker: Ints, index: Index, n: int) -> Ints:
+        """Up to `n` replicas of each topic on each broker."""
+        s = self.placement.snapshot
+        key = (
+            self.placement.replica_broker[index.at] * len(s.topics)
+            + s.partition_topic[index.at // self.placement.slots]
+        )
+        wanted = broker * len(s.topics) + topic
+        begin = np.searchsorted(key, wanted)
+        take = np.minimum(np.searchsorted(key, wanted, side="right") - begin, n)
+        row = np.repeat(np.arange(len(topic)), take)
+        rank = np.arange(len(row)) - np.repeat(np.cumsum(take) - take, take)
+        return index.at[begin[row] + rank]
+
+
+def _nothing() -> Batch:
+    none = np.empty(0, np.int64)
+    return Batch.of(MOVE, none, none, none)
+
+
+def action_bytes(placement: Placement, batch: Batch) -> Floats:
+    """(C,) bytes each action copies: the replica's disk, nothing for leadership.
+
+    Without a resource called ``disk`` every replica counts as one byte.
+    """
+    s = placement.snapshot
+    if "disk" not in s.resources:
+        return np.where(batch.kind == LEAD, 0.0, 1.0)
+    lead, follow = placement.contribution("load.disk")
+    leads = batch.slot == placement.leader[batch.partition]
+    size = np.where(leads, lead[batch.partition], follow[batch.partition])
+    return np.where(batch.kind == LEAD, 0.0, size)
+
+
+def action_cost(placement: Placement, batch: Batch) -> Floats:
+    """(C,) bytes in units of the mean replica, plus what any action costs however small."""
+    lead, _ = placement.contribution("load.disk") if "disk" in placement.snapshot.resources else (
+        np.ones(1), None)
+    unit = float(lead.mean()) or 1.0
+    return OVERHEAD + action_bytes(placement, batch) / unit
+
+
+OVERHEAD = 0.25

@@ -1,0 +1,419 @@
+"""The balancer: goals and an operation in, a plan out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from balancer.bounds import bytes_bound, imbalance_bound
+from balancer.candidates import Rules
+from balancer.operation import Operation, Scene, set_scene
+from balancer.optimizer import Search
+from balancer.ordering import Steps, align, order, steps_between
+from balancer.plan import (
+    ActionKind,
+    ActionRows,
+    ColumnResult,
+    GoalResult,
+    Plan,
+    Spread,
+    Summary,
+    Unmet,
+)
+from balancer.scoring import Scorer
+from cluster_model.placement import LEAD, MOVE, Batch, Placement
+from cluster_model.snapshot import BrokerState, Floats, Snapshot
+from goals import Cluster, Goal, GoalError, applicable, load_goals
+from goals.capacity import ResourceCapacity
+from goals.duties import EligibleLeaders, OnlineReplicas
+
+Progress = Callable[[str, int, int, int], None]
+
+
+class Budget(BaseModel):
+    """Limits of one plan; None is no limit.
+
+    Parameters
+    ----------
+    moves
+        Most replicas the plan may move (between brokers or disks, or add).
+    bytes
+        Most bytes it may copy.
+    seconds
+        After how long the search stops with the best it has. The only limit that
+        makes a plan depend on the clock.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    moves: int | None = Field(default=None, ge=0)
+    bytes: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    seconds: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+
+
+class Balancer:
+    """Proposes plans that make a cluster meet its goals.
+
+    Parameters
+    ----------
+    goals
+        Goals, or what :func:`goals.load_goals` takes: the name of a profile, a file, a
+        mapping.
+    budget
+        Limits of each plan.
+    seed
+        Seed of the search's sampling: equal snapshot, goals, operation and seed give
+        equal plans, byte for byte.
+
+    Examples
+    --------
+    >>> from cluster_model import synthetic_snapshot
+    >>> snapshot = synthetic_snapshot(brokers=6, partitions=60, racks=3)
+    >>> Balancer("default").propose(snapshot).ok
+    True
+    """
+
+    def __init__(
+        self,
+        goals: Iterable[Goal] | str | Path | Mapping[str, Any] = "default",
+        *,
+        budget: Budget | None = None,
+        seed: int = 0,
+    ) -> None:
+        if isinstance(goals, str | Path | Mapping):
+            self.goals, self._strict = load_goals(goals), not isinstance(goals, str)
+        else:
+            self.goals, self._strict = list(goals), True
+        wrong = [g for g in self.goals if not isinstance(g, Goal)]
+        if wrong:
+            raise GoalError(f"goals: {wrong[0]!r} found, objects of a Goal class expected")
+        names = [g.name for g in self.goals]
+        twice = {n for n in names if names.count(n) > 1}
+        if twice:
+            raise GoalError(f"goals: {min(twice)} is listed twice")
+        self.budget = budget or Budget()
+        self.seed = seed
+
+    def propose(
+        self,
+        snapshot: Snapshot,
+        operation: Operation | None = None,
+        *,
+        progress: Progress | None = None,
+    ) -> Plan:
+        """Work out a plan; the snapshot is not changed.
+
+        Parameters
+        ----------
+        snapshot
+            The cluster as it is.
+        operation
+            What is asked; by default a rebalance.
+        progress
+            Called with (phase, goals met, all goals, actions so far), often.
+
+        Raises
+        ------
+        InputError
+            Where goals or operation do not fit the snapshot, in one sentence.
+        """
+        operation = operation or Operation()
+        started = time.monotonic()
+        scene = set_scene(snapshot, operation)
+        goals = _with_duties(applicable(self.goals, snapshot, strict=self._strict))
+        cluster = scene.cluster
+        guards = _guards(snapshot, goals)
+        prepared = [g.prepared(cluster) for g in [*goals, *guards]]
+        scorer = Scorer(cluster, prepared)
+        search = Search(
+            scorer,
+            scene.rules,
+            serve=len(scorer.tiers) - bool(guards),
+            deadline=None if self.budget.seconds is None else started + self.budget.seconds,
+            seed=self.seed,
+            progress=progress,
+        )
+        search.run()
+        if operation.kind != "change_replication_factor":
+            search.reduce(scene.start)
+        final = scorer.placement
+        align(scene.start, final)
+        return self._plan(operation, scene, prepared, len(goals), final, search, progress)
+
+    def _plan(
+        self,
+        operation: Operation,
+        scene: Scene,
+        goals: list[Goal],
+        shown: int,
+        final: Placement,
+        search: Search,
+        progress: Progress | None,
+    ) -> Plan:
+        start, rules = scene.start, scene.rules
+        if progress is not None:
+            progress("order", 0, 0, search.actions)
+        walked = _factor_changes(start, final)
+        cluster = Cluster(
+            walked.copy(), scene.cluster.eligible, scene.cluster.leader_eligible, rules.draining
+        )
+        scorer = Scorer(cluster, goals)
+        initial = Scorer(
+            Cluster(start.copy(), cluster.eligible, cluster.leader_eligible, rules.draining), goals
+        )
+        steps = order(scorer, steps_between(walked, final))
+        rows = _rows(start, walked, steps, goals[:shown], rules)
+        kept = _within(rows, self.budget)
+        exhausted = "seconds" if search.exhausted else None
+        if kept < len(rows.kind):
+            exhausted = "moves or bytes"
+            rows, ended = _truncated(rows, kept, start, walked, steps)
+            cluster = Cluster(ended, cluster.eligible, cluster.leader_eligible, rules.draining)
+            scorer = Scorer(cluster, goals)
+        ended = scorer.placement
+        met = [scorer.met(i) for i in range(shown)]
+        kinds = np.array(rows.kind)
+        size, _ = start.contribution("load.disk") if "disk" in start.snapshot.resources else (
+            np.ones(start.snapshot.n_partitions), None)
+        summary = Summary(
+            replica_moves=int((kinds == "move").sum()),
+            leadership_moves=int((kinds == "leadership").sum()),
+            disk_moves=int((kinds == "move_disk").sum()),
+            replicas_added=int((kinds == "add").sum()),
+            replicas_removed=int((kinds == "remove").sum()),
+            bytes_moved=float(rows.bytes.sum()),
+            bytes_bound=bytes_bound(start, goals[:shown], met, initial.cluster)
+            if operation.kind != "change_replication_factor" else 0.0,
+            bytes_total=float((size * (start.brokers >= 0).sum(1)).sum()),
+            balancedness_before=_balancedness(goals[:shown], initial),
+            balancedness_after=_balancedness(goals[:shown], scorer),
+            left_out=steps.left_out,
+            exhausted=exhausted,
+        )
+        del shown
+        return Plan(
+            snapshot=start.snapshot,
+            placement=ended,
+            operation=operation.model_dump(mode="json", exclude_defaults=True)
+            | {"kind": operation.kind},
+            goals=tuple(
+                {"goal": type(g).__name__, "name": g.name, **g.model_dump(mode="json")}
+                for g in goals[: len(met)]
+            ),
+            summary=summary,
+            columns=_columns(initial.cluster, start, ended, rules),
+            goal_results=tuple(
+                _goal_result(g, i, initial, scorer) for i, g in enumerate(goals[: len(met)])
+            ),
+            unmet=tuple(_unmet(goals[: len(met)], met, scorer)),
+            rows=rows,
+        )
+
+
+def _with_duties(goals: list[Goal]) -> list[Goal]:
+    """Duties come before every tier, unless the list has them itself."""
+    have = {type(g) for g in goals}
+    duties: list[Goal] = [g for g in (OnlineReplicas(tier=0), EligibleLeaders(tier=0))
+                          if type(g) not in have]
+    numbers = sorted({g.tier if g.tier is not None else 0 for g in goals})
+    return duties + [
+        g.model_copy(update={"tier": 1 + numbers.index(g.tier if g.tier is not None else 0)})
+        for g in goals
+    ]
+
+
+def _guards(snapshot: Snapshot, goals: list[Goal]) -> list[Goal]:
+    """No step may overfill a broker, whatever the goals: vetoes that are never served."""
+    have = {
+        g.resource for g in goals if isinstance(g, ResourceCapacity) and g.hard
+        and g.scope == "broker" and g.threshold <= 1
+    }
+    last = 1 + max((g.tier or 0 for g in goals), default=0)
+    return [
+        ResourceCapacity(resource=r, threshold=1.0, tier=last)
+        for i, r in enumerate(snapshot.resources)
+        if r not in have and (snapshot.capacity[:, i] > 0).all()
+    ]
+
+
+def _factor_changes(start: Placement, final: Placement) -> Placement:
+    """The start with replicas removed and added as in the final placement."""
+    walked = start.copy()
+    walked._sums.clear()
+    changed = (start.replica_broker < 0) != (final.replica_broker < 0)
+    walked.replica_broker[changed] = final.replica_broker[changed]
+    if len(walked.replica_disk):
+        walked.replica_disk[changed] = final.replica_disk[changed]
+    return walked
+
+
+def _rows(
+    start: Placement, walked: Placement, steps: Steps, goals: list[Goal], rules: Rules
+) -> ActionRows:
+    s = start.snapshot
+    removed = np.flatnonzero((start.replica_broker >= 0) & (walked.replica_broker < 0))
+    added = np.flatnonzero((start.replica_broker < 0) & (walked.replica_broker >= 0))
+    none = np.full(len(removed) + len(added), -1, np.int64)
+    flat = np.concatenate([removed, added])
+    size = s.follower_load[:, s.resource("disk")] if "disk" in s.resources else np.ones(s.n_partitions)
+    names: list[ActionKind] = ["remove"] * len(removed) + ["add"] * len(added)
+    kind_names: dict[int, ActionKind] = {MOVE: "move", LEAD: "leadership"}
+    names += [kind_names.get(k, "move_disk") for k in steps.batch.kind.tolist()]
+    disks = len(start.replica_disk) > 0
+    source_disk = np.concatenate([start.replica_disk[removed], none[: len(added)]]) if disks else none
+    target_disk = np.concatenate([none[: len(removed)], walked.replica_disk[added]]) if disks else none
+    return ActionRows(
+        kind=tuple(names),
+        partition=np.concatenate([flat // start.slots, steps.batch.partition]),
+        source=np.concatenate(
+            [start.replica_broker[removed], none[: len(added)], steps.source]
+        ),
+        target=np.concatenate(
+            [none[: len(removed)], walked.replica_broker[added], steps.batch.target]
+        ),
+        source_disk=np.concatenate([source_disk, steps.source_disk]),
+        target_disk=np.concatenate([target_disk, steps.batch.disk]),
+        leads=np.concatenate([np.zeros(len(flat), np.bool_), steps.leads]),
+        bytes=np.concatenate(
+            [np.zeros(len(removed)), size[added // start.slots], steps.bytes]
+        ),
+        diff=np.concatenate([np.zeros((len(flat), len(goals))), steps.diff[:, : len(goals)]]),
+        names=tuple(g.name for g in goals),
+        demoted=~rules.leads & (s.broker_state != BrokerState.DEAD),
+    )
+
+
+def _within(rows: ActionRows, budget: Budget) -> int:
+    """How many of the first actions stay within the budget: any prefix of a plan is a plan."""
+    kinds = np.array(rows.kind)
+    fits = np.ones(len(kinds), np.bool_)
+    if budget.moves is not None:
+        fits &= np.cumsum(np.isin(kinds, ("move", "move_disk", "add"))) <= budget.moves
+    if budget.bytes is not None:
+        fits &= np.cumsum(rows.bytes) <= budget.bytes
+    return len(fits) if fits.all() else int(np.argmin(fits))
+
+
+def _truncated(
+    rows: ActionRows, n: int, start: Placement, walked: Placement, steps: Steps
+) -> tuple[ActionRows, Placement]:
+    ended = start.copy()
+    changes = len(rows.kind) - len(steps.batch)
+    for p, a, b in zip(
+        rows.partition[: min(n, changes)].tolist(),
+        rows.source[:changes].tolist(),
+        rows.target[:changes].tolist(),
+        strict=False,
+    ):
+        row = ended.brokers[p]
+        if b < 0:
+            row[row == a] = -1
+        else:
+            slot = int(np.flatnonzero(walked.brokers[p] == b)[0])
+            row[slot] = b
+            if len(ended.replica_disk):
+                at = p * ended.slots + slot
+                ended.replica_disk[at] = walked.replica_disk[at]
+    ended._sums.clear()
+    done: Batch = steps.batch[: max(n - changes, 0)]
+    while len(done):
+        first = np.sort(np.unique(done.partition, return_index=True)[1])
+        ended.apply(done[first])
+        rest = np.ones(len(done), np.bool_)
+        rest[first] = False
+        done = done[rest]
+    cut = slice(n)
+    return (
+        ActionRows(
+            rows.kind[:n], rows.partition[cut], rows.source[cut], rows.target[cut],
+            rows.source_disk[cut], rows.target_disk[cut], rows.leads[cut], rows.bytes[cut],
+            rows.diff[cut], rows.names, rows.demoted,
+        ),
+        ended,
+    )
+
+
+def _balancedness(goals: list[Goal], scorer: Scorer) -> float:
+    weight, total, lost = 1.0, 0.0, 0.0
+    for i in reversed(range(len(goals))):
+        cost = weight * (1.5 if goals[i].hard else 1.0)
+        total += cost
+        lost += 0.0 if scorer.met(i) else cost
+        weight *= 1.1
+    return 100.0 * (1 - lost / total) if total else 100.0
+
+
+def _columns(
+    cluster: Cluster, start: Placement, ended: Placement, rules: Rules
+) -> dict[str, ColumnResult]:
+    s = start.snapshot
+    names = [*(f"load.{r}" for r in s.resources), "replica_count", "leader_count"]
+    found = {}
+    for name in names:
+        share = cluster.fair_share(name)
+        found[name.removeprefix("load.")] = ColumnResult(
+            before=_spread(start.recompute("broker", name), share),
+            after=_spread(ended.recompute("broker", name), share),
+            worst_ratio_bound=imbalance_bound(cluster, rules, name),
+        )
+    return found
+
+
+def _spread(value: Floats, share: Floats) -> Spread:
+    usable = share > 0
+    of = value[usable] if usable.any() else value
+    ratio = value[usable] / share[usable] if usable.any() else np.ones(1)
+    return Spread(
+        mean=float(of.mean()),
+        max=float(of.max()),
+        min=float(of.min()),
+        std=float(of.std()),
+        worst_ratio=float(ratio.max()),
+    )
+
+
+def _goal_result(goal: Goal, i: int, before: Scorer, after: Scorer) -> GoalResult:
+    old, new = before.scores[i], after.scores[i]
+    return GoalResult(
+        goal=goal.name,
+        hard=goal.hard,
+        tier=goal.tier or 0,
+        weight=goal.weight,
+        met_before=before.met(i),
+        met_after=after.met(i),
+        unmet_cells_before=int((old < 1).sum()),
+        unmet_cells_after=int((new < 1).sum()),
+        contentment_before=float(old.mean()) if len(old) else 1.0,
+        contentment_after=float(new.mean()) if len(new) else 1.0,
+    )
+
+
+def _unmet(goals: list[Goal], met: list[bool], scorer: Scorer) -> list[Unmet]:
+    found = []
+    for i, (goal, done) in enumerate(zip(goals, met, strict=True)):
+        if done:
+            continue
+        obstacles = goal.obstacles(scorer.cluster)
+        cells = int((scorer.scores[i] < 1).sum())
+        what = {"broker": "broker", "host": "host", "disk": "disk", "partition": "partition"}
+        noun = what.get(goal.scope, "topic placement") + ("s" if cells != 1 else "")
+        found += [
+            Unmet(
+                goal=goal.name, hard=goal.hard, proven=True, reason=o.reason, cure=o.cure,
+                brokers_to_add=o.brokers_to_add, racks_to_add=o.racks_to_add,
+            )
+            for o in obstacles
+        ] or [
+            Unmet(
+                goal=goal.name,
+                hard=goal.hard,
+                proven=False,
+                reason=f"{cells} {noun} not content, and no allowed action was found that helps",
+            )
+        ]
+    return found

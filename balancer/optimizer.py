@@ -1,0 +1,172 @@
+"""The search: from a placement to a better one, in batches, tier by tier."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from balancer.candidates import Candidates, Rules, action_bytes, action_cost, pick_disk
+from balancer.scoring import EPSILON, Scorer, Series, Tier, Transition
+from cluster_model.placement import LEAD, MOVE, Batch, Placement
+from cluster_model.snapshot import Bools, Floats, Ints
+
+# candidates a round scores for one discontented broker, and in all
+PER_BROKER, AT_LEAST, AT_MOST = 192, 4_000, 160_000
+# how much more a round looks at when the one before found nothing
+WIDER = (1, 4, 16)
+
+
+@dataclass
+class Search:
+    """One optimisation under way.
+
+    Parameters
+    ----------
+    scorer
+        Goals and the placement to be changed.
+    rules
+        What may be touched.
+    serve
+        How many of the tiers to serve; those after only veto.
+    deadline
+        Monotonic time after which no round is begun; all else is deterministic.
+    seed
+        Seed of the sampling.
+    progress
+        Called after each round with (phase, met goals, all goals, actions so far).
+    """
+
+    scorer: Scorer
+    rules: Rules
+    serve: int | None = None
+    deadline: float | None = None
+    seed: int = 0
+    progress: Callable[[str, int, int, int], None] | None = None
+    actions: int = 0
+    rounds: int = 0
+    exhausted: bool = False
+
+    def __post_init__(self) -> None:
+        self.rng = np.random.default_rng(self.seed)
+        self.candidates = Candidates(self.scorer, self.rules, self.rng)
+
+    def run(self) -> None:
+        """Serve the tiers in their order."""
+        for number, tier in enumerate(self.scorer.tiers[: self.serve]):
+            self._serve(number, tier)
+
+    def _serve(self, number: int, tier: Tier) -> None:
+        level = 0
+        while level < len(WIDER) and not self._spent():
+            if all(self.scorer.met(i) for i in tier.goals):
+                return
+            done = self._round(number, tier, WIDER[level])
+            self.rounds += 1
+            if self.progress is not None:
+                met = sum(self.scorer.met(i) for i in range(len(self.scorer.goals)))
+                self.progress(f"tier {number}", met, len(self.scorer.goals), self.actions)
+            level = 0 if done else level + 1
+
+    def _spent(self) -> bool:
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            self.exhausted = True
+        return self.exhausted
+
+    def _round(self, number: int, tier: Tier, wider: int) -> int:
+        destinations = self._destinations(tier)
+        n = self.scorer.placement.snapshot.n_brokers
+        budget = wider * min(max(PER_BROKER * n, AT_LEAST), AT_MOST)
+        batch = self.candidates.draw(tier, destinations, budget)
+        if not len(batch):
+            return 0
+        transition = Transition(self.scorer.cluster, batch)
+        gain = self.scorer.gain(tier, transition)
+        useful = np.flatnonzero(gain > EPSILON)
+        if not len(useful):
+            return 0
+        batch, gain = batch[useful], gain[useful]
+        worth = gain / action_cost(self.scorer.placement, batch)
+        best = self._best_per_partition(batch, worth, 4)
+        batch, worth = batch[best], worth[best]
+        transition = Transition(self.scorer.cluster, batch)
+        ok = self.scorer.allowed(number, transition)
+        batch, worth = batch[ok], worth[ok]
+        best = self._best_per_partition(batch, worth, 1)
+        order = best[np.argsort(-worth[best], kind="stable")]
+        return self._commit(number, tier, batch[order], worth[order])
+
+    def _destinations(self, tier: Tier) -> Ints:
+        return self.candidates.receivers
+
+    def _best_per_partition(self, batch: Batch, worth: Floats, n: int) -> Ints:
+        order = np.lexsort((-worth, batch.partition))
+        p = batch.partition[order]
+        first = np.flatnonzero(np.concatenate([[True], p[1:] != p[:-1]])) if len(p) else p
+        rank = np.arange(len(p)) - np.repeat(first, np.diff(np.append(first, len(p))))
+        return order[rank < n]
+
+    def _commit(self, number: int, tier: Tier, batch: Batch, worth: Floats) -> int:
+        """Carry out, in the order given, every action that still helps when its turn comes."""
+        cluster, scorer = self.scorer.cluster, self.scorer
+        while len(batch):
+            series = Series(cluster, batch)
+            gain = scorer.gain(tier, series)
+            keep = gain > np.maximum(EPSILON, 0.5 * worth * action_cost(scorer.placement, batch))
+            keep &= scorer.allowed(number, series)
+            if keep.all():
+                break
+            batch, worth = batch[keep], worth[keep]
+        if len(batch):
+            self.scorer.commit(batch)
+            self.actions += len(batch)
+        return len(batch)
+
+    def reduce(self, start: Placement) -> int:
+        """Send back home every replica, and every leadership, that no goal needs away.
+
+        Only actions whose removal leaves every cell as content as it was.
+        """
+        undone = 0
+        while not self._spent():
+            batch = self._homeward(start)
+            order = np.argsort(-action_bytes(self.scorer.placement, batch), kind="stable")
+            batch = batch[order]
+            batch = batch[self._harmless(Transition(self.scorer.cluster, batch))]
+            batch = batch[np.sort(np.unique(batch.partition, return_index=True)[1])]
+            while len(batch):
+                keep = self._harmless(Series(self.scorer.cluster, batch))
+                if keep.all():
+                    break
+                batch = batch[keep]
+            if not len(batch):
+                return undone
+            self.scorer.commit(batch)
+            undone += len(batch)
+        return undone
+
+    def _harmless(self, transition: Transition) -> Bools:
+        ok = np.ones(len(transition), np.bool_)
+        for i in range(len(self.scorer.goals)):
+            ok &= ~self.scorer.diff(i, transition)[1]
+        return ok
+
+    def _homeward(self, start: Placement) -> Batch:
+        now, then = self.scorer.placement.brokers, start.brokers
+        moved = np.flatnonzero((now != then).any(1))
+        now, then = now[moved], then[moved]
+        away = (now >= 0) & ~(now[:, :, None] == then[:, None, :]).any(2)
+        gone = (then >= 0) & ~(then[:, :, None] == now[:, None, :]).any(2)
+        row, slot, home = np.nonzero(away[:, :, None] & gone[:, None, :])
+        target = then[row, home]
+        placement = self.scorer.placement
+        moves = Batch.of(MOVE, moved[row], slot, target, pick_disk(placement, target))
+        led = placement.leader
+        row = np.flatnonzero(placement.brokers[np.arange(len(led)), led] != start.brokers[np.arange(len(led)), start.leader])
+        before = start.brokers[row, start.leader[row]]
+        at, slot = np.nonzero(placement.brokers[row] == before[:, None])
+        leads = Batch.of(LEAD, row[at], slot, before[at])
+        batch = Batch.concatenate([moves, leads])
+        return batch[self.rules.legal(placement, batch)]

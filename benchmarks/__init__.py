@@ -1,0 +1,1 @@
+"""The tables that compare Counterpoise with its peers: one module a benchmark."""

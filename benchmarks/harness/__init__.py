@@ -1,0 +1,1 @@
+"""What benchmarks share: processes, the judgement of a placement, tables, peers."""

@@ -1,0 +1,108 @@
+"""Virtual environments that peers need, made once and kept in the user's cache."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from benchmarks.registry import BenchmarkError
+
+Version = tuple[int, int]
+
+
+class PeerMissing(BenchmarkError):
+    """A peer that cannot be had on this machine."""
+
+
+def environment(
+    peer: str,
+    requirements: Sequence[str],
+    versions: Sequence[Version],
+    tell: Callable[[str], None],
+) -> Path:
+    """The interpreter of an environment that holds `requirements`.
+
+    Parameters
+    ----------
+    peer
+        Who needs it; names the environment.
+    requirements
+        What pip installs.
+    versions
+        Python releases that will do, the preferred first.
+    tell
+        Told before the environment is made.
+
+    Raises
+    ------
+    PeerMissing
+        Where there is no such Python, or the installation fails.
+    """
+    version, base = find_python(peer, versions)
+    python_name = f"python{version[0]}.{version[1]}"
+    pinned = "-".join(requirements).replace("=", "").replace(">", "")
+    home = cache_folder() / f"{peer}-{python_name}-{pinned}"
+    python, ready = home / "bin" / "python", home / "ready"
+    if ready.exists() and python.exists():
+        return python
+    tell(f"making an environment for {peer} in {home}")
+    shutil.rmtree(home, ignore_errors=True)
+    home.parent.mkdir(parents=True, exist_ok=True)
+    install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    for command in ([base, "-m", "venv", str(home)], [str(python), *install, *requirements]):
+        made = subprocess.run(command, capture_output=True, text=True, check=False)
+        if made.returncode != 0:
+            words = (made.stderr or made.stdout).strip().splitlines()
+            reason = words[-1] if words else "no reason given"
+            raise PeerMissing(f"{peer} could not be installed in {home}: {reason}")
+    ready.touch()
+    return python
+
+
+def cache_folder() -> Path:
+    """Where environments are kept."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "counterpoise" / "peers"
+
+
+def find_python(peer: str, versions: Sequence[Version]) -> tuple[Version, str]:
+    """The first of `versions` that is installed, and its interpreter.
+
+    Raises
+    ------
+    PeerMissing
+        Where none of them is.
+    """
+    for version in versions:
+        for candidate in _candidates(version):
+            if _version(candidate) == version:
+                return version, candidate
+    wanted = ", ".join(f"{major}.{minor}" for major, minor in versions)
+    raise PeerMissing(f"{peer} needs one of Python {wanted}; none was found on PATH or under pyenv")
+
+
+def _candidates(version: Version) -> Iterator[str]:
+    name = f"{version[0]}.{version[1]}"
+    if sys.version_info[:2] == version:
+        yield sys.executable
+    on_path = shutil.which(f"python{name}")
+    if on_path:
+        yield on_path
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    for found in sorted(pyenv.glob(f"versions/{name}.*/bin/python"), reverse=True):
+        yield str(found)
+
+
+def _version(python: str) -> Version | None:
+    # A pyenv shim stands on PATH for releases that are not switched on; only asking tells.
+    ask = "import sys; print(*sys.version_info[:2])"
+    try:
+        told = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=False)
+        major, minor = told.stdout.split()
+        return int(major), int(minor)
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,1 @@
+"""Who is measured: each module states one problem to one balancer and runs it."""

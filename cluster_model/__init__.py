@@ -1,0 +1,31 @@
+"""The cluster as arrays: snapshots, where they come from and where they are kept."""
+
+from cluster_model.build import (
+    BrokerRecord,
+    DiskRecord,
+    PartitionRecord,
+    SnapshotDocument,
+    TrafficRecord,
+    build_snapshot,
+)
+from cluster_model.errors import InputError, SnapshotError
+from cluster_model.files import load_snapshot, save_snapshot
+from cluster_model.snapshot import DEFAULT_RESOURCES, BrokerState, Snapshot
+from cluster_model.synthetic import synthetic_snapshot
+
+__all__ = [
+    "DEFAULT_RESOURCES",
+    "BrokerRecord",
+    "BrokerState",
+    "DiskRecord",
+    "InputError",
+    "PartitionRecord",
+    "Snapshot",
+    "SnapshotDocument",
+    "SnapshotError",
+    "TrafficRecord",
+    "build_snapshot",
+    "load_snapshot",
+    "save_snapshot",
+    "synthetic_snapshot",
+]

@@ -1,0 +1,281 @@
+"""From records in any order (a document, an API) to the canonical arrays of a snapshot."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from cluster_model.errors import SnapshotError
+from cluster_model.snapshot import BrokerState, Snapshot
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DiskRecord(_Record):
+    """One disk of a broker."""
+
+    path: str
+    capacity: float = Field(ge=0, allow_inf_nan=False)
+    alive: bool = True
+
+
+class BrokerRecord(_Record):
+    """One broker; a missing rack is the host's name, a missing host the broker's own."""
+
+    id: int = Field(ge=0)
+    capacity: dict[str, float]
+    rack: str | None = None
+    host: str | None = None
+    state: Literal["alive", "new", "dead", "demoted", "bad_disks"] = "alive"
+    broker_set: str | None = None
+    disks: tuple[DiskRecord, ...] = ()
+
+
+class PartitionRecord(_Record):
+    """One partition; replicas are broker ids in preference order, the leader a broker id."""
+
+    topic: str
+    partition: int = Field(ge=0)
+    replicas: tuple[int, ...] = Field(min_length=1)
+    leader: int | None = None
+    leader_load: dict[str, float] = {}
+    follower_load: dict[str, float] = {}
+    log_dirs: tuple[str | None, ...] | None = None
+    state_size: float | None = Field(default=None, ge=0)
+    lag: float | None = Field(default=None, ge=0)
+
+
+class TrafficRecord(_Record):
+    """Communication between two partitions, each as (topic, number)."""
+
+    source: tuple[str, int]
+    target: tuple[str, int]
+    rate: float = Field(ge=0, allow_inf_nan=False)
+
+
+class SnapshotDocument(_Record):
+    """A whole cluster as records: the shape of a JSON snapshot."""
+
+    resources: tuple[str, ...] = Field(min_length=1)
+    brokers: tuple[BrokerRecord, ...] = Field(min_length=1)
+    partitions: tuple[PartitionRecord, ...] = ()
+    topics: tuple[str, ...] = ()
+    traffic: tuple[TrafficRecord, ...] = ()
+
+
+def build_snapshot(document: SnapshotDocument) -> Snapshot:
+    """Build the arrays from records in any order.
+
+    Raises
+    ------
+    SnapshotError
+        Naming the broker or partition that contradicts the rest.
+    """
+    resources = document.resources
+    brokers = sorted(document.brokers, key=lambda b: b.id)
+    partitions = sorted(document.partitions, key=lambda p: (p.topic, p.partition))
+    index = {b.id: i for i, b in enumerate(brokers)}
+    host = [b.host if b.host is not None else f"broker-{b.id}" for b in brokers]
+    rack = [b.rack if b.rack is not None else h for b, h in zip(brokers, host, strict=True)]
+    hosts, racks = sorted(set(host)), sorted(set(rack))
+    sets = sorted({b.broker_set for b in brokers if b.broker_set is not None})
+    topics = sorted({p.topic for p in partitions} | set(document.topics))
+    topic_index = {t: i for i, t in enumerate(topics)}
+    disks = {
+        (i, d.path): (k, d)
+        for k, (i, d) in enumerate((i, d) for i, b in enumerate(brokers) for d in b.disks)
+    }
+    if len(disks) != sum(len(b.disks) for b in brokers):
+        raise SnapshotError("brokers: two disks of one broker have the same path")
+
+    replica_broker: list[int] = []
+    replica_disk: list[int] = []
+    leader: list[int] = []
+    for p in partitions:
+        where = f"partition {p.topic}-{p.partition}"
+        for id_ in p.replicas:
+            if id_ not in index:
+                raise SnapshotError(f"{where}: replica on broker {id_}, which is not in brokers")
+        replica_broker += (index[i] for i in p.replicas)
+        if p.leader is not None and p.leader not in p.replicas:
+            raise SnapshotError(f"{where}: leader {p.leader} is not among replicas {p.replicas}")
+        leader.append(-1 if p.leader is None else p.replicas.index(p.leader))
+        if disks:
+            replica_disk += _disks_of(p, where, index, disks)
+        elif p.log_dirs is not None and any(p.log_dirs):
+            raise SnapshotError(f"{where}: log_dirs given, but no broker lists its disks")
+    number = {(p.topic, p.partition): i for i, p in enumerate(partitions)}
+    ends = [(_known(number, t.source), _known(number, t.target)) for t in document.traffic]
+    return Snapshot(
+        resources=resources,
+        broker_ids=np.array([b.id for b in brokers]),
+        racks=tuple(racks),
+        broker_rack=np.array([racks.index(r) for r in rack]),
+        hosts=tuple(hosts),
+        broker_host=np.array([hosts.index(h) for h in host]),
+        broker_state=np.array([BrokerState[b.state.upper()] for b in brokers]),
+        capacity=_matrix([(f"broker {b.id} capacity", b.capacity) for b in brokers], resources),
+        topics=tuple(topics),
+        partition_topic=np.array([topic_index[p.topic] for p in partitions], np.int64),
+        partition_number=np.array([p.partition for p in partitions], np.int64),
+        leader_load=_matrix(
+            [(f"partition {p.topic}-{p.partition} leader_load", p.leader_load) for p in partitions],
+            resources,
+            missing=0.0,
+        ),
+        follower_load=_matrix(
+            [
+                (f"partition {p.topic}-{p.partition} follower_load", p.follower_load)
+                for p in partitions
+            ],
+            resources,
+            missing=0.0,
+        ),
+        replica_offset=np.cumsum([0, *(len(p.replicas) for p in partitions)]),
+        replica_broker=np.array(replica_broker, np.int64),
+        leader=np.array(leader, np.int64),
+        broker_sets=tuple(sets),
+        broker_set=np.array(
+            [-1 if b.broker_set is None else sets.index(b.broker_set) for b in brokers]
+            if sets
+            else [],
+            np.int64,
+        ),
+        disk_broker=np.array([i for i, _ in disks], np.int64),
+        disk_path=tuple(path for _, path in disks),
+        disk_capacity=np.array([d.capacity for _, d in disks.values()], np.float64),
+        disk_alive=np.array([d.alive for _, d in disks.values()], np.bool_),
+        replica_disk=np.array(replica_disk, np.int64),
+        traffic_from=np.array([a for a, _ in ends], np.int64),
+        traffic_to=np.array([b for _, b in ends], np.int64),
+        traffic_rate=np.array([t.rate for t in document.traffic], np.float64),
+        state_size=_optional("state_size", [p.state_size for p in partitions]),
+        lag=_optional("lag", [p.lag for p in partitions]),
+    )
+
+
+def to_document(snapshot: Snapshot) -> dict[str, Any]:
+    """The records of a snapshot: what :func:`build_snapshot` turns back into equal arrays."""
+    s = snapshot
+    disks: list[list[dict[str, Any]]] = [[] for _ in range(s.n_brokers)]
+    for b, path, capacity, alive in zip(
+        s.disk_broker.tolist(),
+        s.disk_path,
+        s.disk_capacity.tolist(),
+        s.disk_alive.tolist(),
+        strict=True,
+    ):
+        disks[b].append({"path": path, "capacity": capacity, "alive": alive})
+    brokers = []
+    for i, broker in enumerate(s.broker_ids.tolist()):
+        record: dict[str, Any] = {
+            "id": broker,
+            "rack": s.racks[s.broker_rack[i]],
+            "host": s.hosts[s.broker_host[i]],
+            "state": BrokerState(s.broker_state[i]).name.lower(),
+            "capacity": dict(zip(s.resources, s.capacity[i].tolist(), strict=True)),
+        }
+        if s.broker_sets and s.broker_set[i] >= 0:
+            record["broker_set"] = s.broker_sets[s.broker_set[i]]
+        if disks[i]:
+            record["disks"] = disks[i]
+        brokers.append(record)
+    ids = s.broker_ids[s.replica_broker].tolist()
+    offset = s.replica_offset.tolist()
+    leader_load, follower_load = s.leader_load.tolist(), s.follower_load.tolist()
+    partitions = []
+    for p, (topic, number, lead) in enumerate(
+        zip(s.partition_topic.tolist(), s.partition_number.tolist(), s.leader.tolist(), strict=True)
+    ):
+        replicas = ids[offset[p] : offset[p + 1]]
+        record = {
+            "topic": s.topics[topic],
+            "partition": number,
+            "replicas": replicas,
+            "leader": None if lead < 0 else replicas[lead],
+            "leader_load": dict(zip(s.resources, leader_load[p], strict=True)),
+            "follower_load": dict(zip(s.resources, follower_load[p], strict=True)),
+        }
+        if s.n_disks:
+            on = s.replica_disk[offset[p] : offset[p + 1]].tolist()
+            record["log_dirs"] = [None if k < 0 else s.disk_path[k] for k in on]
+        if len(s.state_size):
+            record["state_size"] = float(s.state_size[p])
+        if len(s.lag):
+            record["lag"] = float(s.lag[p])
+        partitions.append(record)
+    name = [(record["topic"], record["partition"]) for record in partitions]
+    traffic = [
+        {"source": name[a], "target": name[b], "rate": rate}
+        for a, b, rate in zip(
+            s.traffic_from.tolist(), s.traffic_to.tolist(), s.traffic_rate.tolist(), strict=True
+        )
+    ]
+    return {
+        "resources": list(s.resources),
+        "brokers": brokers,
+        "topics": list(s.topics),
+        "partitions": partitions,
+        "traffic": traffic,
+    }
+
+
+def _matrix(
+    rows: list[tuple[str, dict[str, float]]],
+    resources: tuple[str, ...],
+    missing: float | None = None,
+) -> np.ndarray[Any, np.dtype[np.float64]]:
+    matrix = np.zeros((len(rows), len(resources)))
+    for i, (where, values) in enumerate(rows):
+        unknown = values.keys() - set(resources)
+        if unknown:
+            raise SnapshotError(
+                f"{where}: resource {min(unknown)!r} found, one of {', '.join(resources)} expected"
+            )
+        for r, resource in enumerate(resources):
+            value = values.get(resource, missing)
+            if value is None:
+                raise SnapshotError(f"{where}: no value for resource {resource!r}")
+            if not (np.isfinite(value) and value >= 0):
+                raise SnapshotError(
+                    f"{where}, {resource}: {value} found, a finite number of at least 0 expected"
+                )
+            matrix[i, r] = value
+    return matrix
+
+
+def _disks_of(
+    p: PartitionRecord,
+    where: str,
+    index: dict[int, int],
+    disks: dict[tuple[int, str], tuple[int, DiskRecord]],
+) -> list[int]:
+    if p.log_dirs is None:
+        return [-1] * len(p.replicas)
+    if len(p.log_dirs) != len(p.replicas):
+        raise SnapshotError(
+            f"{where}: {len(p.log_dirs)} log_dirs found, {len(p.replicas)} (one a replica) expected"
+        )
+    found = []
+    for broker, path in zip(p.replicas, p.log_dirs, strict=True):
+        if path is not None and (index[broker], path) not in disks:
+            raise SnapshotError(f"{where}: broker {broker} has no disk {path!r}")
+        found.append(-1 if path is None else disks[index[broker], path][0])
+    return found
+
+
+def _known(number: dict[tuple[str, int], int], name: tuple[str, int]) -> int:
+    if name not in number:
+        raise SnapshotError(f"traffic: partition {name[0]}-{name[1]} is not in partitions")
+    return number[name]
+
+
+def _optional(name: str, values: list[float | None]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    given = [v for v in values if v is not None]
+    if given and len(given) != len(values):
+        raise SnapshotError(f"{name}: given for {len(given)} of {len(values)} partitions only")
+    return np.array(given, np.float64)

@@ -1,0 +1,250 @@
+"""The mutable working copy that is searched over, and the sums that goals read.
+
+Replicas live in a padded table: slot ``f`` of partition ``p`` is element
+``p * F + f`` of the flat arrays, F being the largest number of replicas any
+partition may get; an empty slot holds broker -1. Sums are kept per *cell* of a
+scope (a broker, a topic on a broker, a disk, …) and updated in O(1) per action.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from cluster_model.snapshot import Bools, Floats, Ints, Snapshot
+
+SumScope = Literal["broker", "host", "topic", "topic_rack", "disk"]
+MOVE, LEAD, MOVE_DISK = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Batch:
+    """C elementary actions, one a row; arrays of shape (C,).
+
+    ``kind`` MOVE: the replica in ``slot`` goes to broker ``target`` (and there to
+    ``disk``). LEAD: the replica in ``slot`` becomes leader (``target`` is its broker).
+    MOVE_DISK: the replica in ``slot`` goes to ``disk`` of its own broker.
+    """
+
+    kind: npt.NDArray[np.int8]
+    partition: Ints
+    slot: Ints
+    target: Ints
+    disk: Ints
+
+    def __len__(self) -> int:
+        return len(self.partition)
+
+    def __getitem__(self, rows: Ints | Bools | slice) -> Batch:
+        return Batch(
+            self.kind[rows],
+            self.partition[rows],
+            self.slot[rows],
+            self.target[rows],
+            self.disk[rows],
+        )
+
+    @staticmethod
+    def of(kind: int, partition: Ints, slot: Ints, target: Ints, disk: Ints | None = None) -> Batch:
+        """A batch of one kind."""
+        n = len(partition)
+        return Batch(
+            np.full(n, kind, np.int8),
+            partition,
+            slot,
+            target,
+            np.full(n, -1, np.int64) if disk is None else disk,
+        )
+
+    @staticmethod
+    def concatenate(batches: list[Batch]) -> Batch:
+        """The rows of several batches, in order."""
+        if len(batches) == 1:
+            return batches[0]
+        return Batch(
+            np.concatenate([b.kind for b in batches]),
+            np.concatenate([b.partition for b in batches]),
+            np.concatenate([b.slot for b in batches]),
+            np.concatenate([b.target for b in batches]),
+            np.concatenate([b.disk for b in batches]),
+        )
+
+
+class Placement:
+    """Which replica is where, with every sum that has been asked for kept up to date.
+
+    Parameters
+    ----------
+    snapshot
+        Where the placement starts.
+    slots
+        F, the width of the replica table; by default the largest replication factor.
+    """
+
+    def __init__(self, snapshot: Snapshot, slots: int | None = None) -> None:
+        s = self.snapshot = snapshot
+        factor = s.replication_factor
+        f = self.slots = max(slots or 1, int(factor.max(initial=1)))
+        at = s.replica_partition * f + (
+            np.arange(s.n_replicas) - np.repeat(s.replica_offset[:-1], factor)
+        )
+        self.replica_broker: Ints = np.full(s.n_partitions * f, -1, np.int64)
+        self.replica_broker[at] = s.replica_broker
+        self.replica_disk: Ints = np.full(s.n_partitions * f if s.n_disks else 0, -1, np.int64)
+        if s.n_disks:
+            self.replica_disk[at] = s.replica_disk
+        # where nobody leads, the preferred replica is the leader to be
+        self.leader: Ints = np.maximum(s.leader, 0)
+        self._sums: dict[tuple[SumScope, str], Floats] = {}
+        self._contributions: dict[str, tuple[Floats, Floats]] = {}
+
+    @property
+    def brokers(self) -> Ints:
+        """(P, F) int: view of the replica table, -1 where a slot is empty."""
+        return self.replica_broker.reshape(-1, self.slots)
+
+    def copy(self) -> Placement:
+        """An independent placement in the same state."""
+        other = object.__new__(Placement)
+        other.snapshot, other.slots = self.snapshot, self.slots
+        other.replica_broker = self.replica_broker.copy()
+        other.replica_disk = self.replica_disk.copy()
+        other.leader = self.leader.copy()
+        other._sums = {k: v.copy() for k, v in self._sums.items()}
+        other._contributions = self._contributions
+        return other
+
+    def cells(self, scope: SumScope) -> int:
+        """How many cells a scope has."""
+        s = self.snapshot
+        return {
+            "broker": s.n_brokers,
+            "host": len(s.hosts),
+            "topic": len(s.topics) * s.n_brokers,
+            "topic_rack": len(s.topics) * len(s.racks),
+            "disk": s.n_disks,
+        }[scope]
+
+    def keys(self, scope: SumScope, partition: Ints, broker: Ints, disk: Ints) -> Ints:
+        """The cell in which a replica of `partition` on `broker` (on `disk`) counts; -1 for none."""
+        s = self.snapshot
+        if scope == "broker":
+            return broker
+        if scope == "host":
+            return s.broker_host[broker]
+        if scope == "topic":
+            return s.partition_topic[partition] * s.n_brokers + broker
+        if scope == "topic_rack":
+            return s.partition_topic[partition] * len(s.racks) + s.broker_rack[broker]
+        return disk
+
+    def contribution(self, column: str) -> tuple[Floats, Floats]:
+        """What one replica adds to a sum: (P,) while it leads, (P,) while it follows.
+
+        Columns are ``load.R``, ``leader_load.R`` (of leaders only), ``potential_load.R``
+        (as if every replica led) for a resource R, ``replica_count`` and ``leader_count``.
+        """
+        known = self._contributions.get(column)
+        if known is not None:
+            return known
+        s = self.snapshot
+        name, _, resource = column.partition(".")
+        if resource:
+            r = s.resource(resource)
+            lead = np.ascontiguousarray(s.leader_load[:, r])
+            follow = {
+                "load": np.ascontiguousarray(s.follower_load[:, r]),
+                "leader_load": np.zeros_like(lead),
+                "potential_load": lead,
+            }[name]
+        else:
+            lead = np.ones(s.n_partitions)
+            follow = {"replica_count": lead, "leader_count": np.zeros_like(lead)}[name]
+        self._contributions[column] = lead, follow
+        return lead, follow
+
+    def sums(self, scope: SumScope, column: str) -> Floats:
+        """(cells,) float: a sum over the replicas of each cell; kept up to date from now on."""
+        known = self._sums.get((scope, column))
+        if known is None:
+            known = self._sums[scope, column] = self.recompute(scope, column)
+        return known
+
+    def recompute(self, scope: SumScope, column: str) -> Floats:
+        """The same as :meth:`sums`, from scratch."""
+        at = np.flatnonzero(self.replica_broker >= 0)
+        p = at // self.slots
+        disk = self.replica_disk[at] if len(self.replica_disk) else at
+        key = self.keys(scope, p, self.replica_broker[at], disk)
+        lead, follow = self.contribution(column)
+        value = np.where(at - p * self.slots == self.leader[p], lead[p], follow[p])
+        placed = key >= 0
+        return np.bincount(key[placed], value[placed], self.cells(scope)).astype(np.float64)
+
+    def check(self) -> None:
+        """Recompute every sum from scratch; raises AssertionError where one has drifted."""
+        for (scope, column), kept in self._sums.items():
+            fresh = self.recompute(scope, column)
+            size = max(1.0, float(np.abs(fresh).max(initial=0.0)))
+            worst = float(np.abs(kept - fresh).max(initial=0.0))
+            if worst > 1e-9 * size:
+                raise AssertionError(f"{column} per {scope} has drifted by {worst}")
+
+    def source(self, batch: Batch) -> Ints:
+        """(C,) int: the broker each action takes load from."""
+        slot = np.where(batch.kind == LEAD, self.leader[batch.partition], batch.slot)
+        return self.replica_broker[batch.partition * self.slots + slot]
+
+    def source_disk(self, batch: Batch) -> Ints:
+        """(C,) int: the disk each action takes load from; -1 for none."""
+        if not len(self.replica_disk):
+            return np.full(len(batch), -1, np.int64)
+        slot = np.where(batch.kind == LEAD, self.leader[batch.partition], batch.slot)
+        return self.replica_disk[batch.partition * self.slots + slot]
+
+    def target_disk(self, batch: Batch) -> Ints:
+        """(C,) int: the disk each action gives load to; -1 for none."""
+        if not len(self.replica_disk):
+            return batch.disk
+        own = self.replica_disk[batch.partition * self.slots + batch.slot]
+        return np.where(batch.kind == LEAD, own, batch.disk)
+
+    def delta(self, batch: Batch, column: str) -> Floats:
+        """(C,) float: what each action takes from its source and gives to its destination."""
+        lead, follow = self.contribution(column)
+        p = batch.partition
+        leads = (batch.kind == LEAD) | (batch.slot == self.leader[p])
+        moved = np.where(leads, lead[p], follow[p])
+        moved -= np.where(batch.kind == LEAD, follow[p], 0.0)
+        return moved
+
+    def apply(self, batch: Batch) -> Batch:
+        """Carry out actions on distinct partitions at once; returns the actions that undo them.
+
+        The undo batch names the same slots: a replica goes back to the slot it left.
+        """
+        source, source_disk = self.source(batch), self.source_disk(batch)
+        undo = replace(
+            batch,
+            target=np.where(batch.kind == LEAD, batch.target, source),
+            slot=np.where(batch.kind == LEAD, self.leader[batch.partition], batch.slot),
+            disk=source_disk,
+        )
+        target_disk = self.target_disk(batch)
+        for (scope, column), kept in self._sums.items():
+            moved = self.delta(batch, column)
+            for sign, broker, disk in ((-1, source, source_disk), (1, batch.target, target_disk)):
+                key = self.keys(scope, batch.partition, broker, disk)
+                real = key >= 0
+                np.add.at(kept, key[real], sign * moved[real])
+        leads = batch.kind == LEAD
+        self.leader[batch.partition[leads]] = batch.slot[leads]
+        moves = ~leads
+        at = (batch.partition * self.slots + batch.slot)[moves]
+        self.replica_broker[at] = batch.target[moves]
+        if len(self.replica_disk):
+            self.replica_disk[at] = batch.disk[moves]
+        return undo

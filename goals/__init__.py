@@ -1,0 +1,64 @@
+"""Goals: how content each broker, topic, disk or partition is, from 0 to 1."""
+
+from goals.capacity import HostCapacity, PotentialNetworkOut, ReplicaCapacity, ResourceCapacity
+from goals.cluster import Cluster
+from goals.curves import at_least, at_most, band, distance
+from goals.disks import DiskCapacity, DiskUsageDistribution
+from goals.distribution import (
+    LeaderBytesInDistribution,
+    LeaderReplicaDistribution,
+    ReplicaDistribution,
+    UsageDistribution,
+)
+from goals.duties import EligibleLeaders, OnlineReplicas
+from goals.goal import Goal, GoalError, Obstacle
+from goals.leadership import PreferredLeader
+from goals.network import NetworkInUsageDistribution, NetworkOutUsageDistribution
+from goals.racks import (
+    BrokerSetAwareness,
+    RackAwareDistribution,
+    RackAwareness,
+    TopicRackDistribution,
+)
+from goals.registry import applicable, available, goals_for, load_goals, profiles
+from goals.state import State
+from goals.topics import MinTopicLeaders, TopicLeaderDistribution, TopicReplicaDistribution
+
+__all__ = [
+    "BrokerSetAwareness",
+    "Cluster",
+    "DiskCapacity",
+    "DiskUsageDistribution",
+    "EligibleLeaders",
+    "Goal",
+    "GoalError",
+    "HostCapacity",
+    "LeaderBytesInDistribution",
+    "LeaderReplicaDistribution",
+    "MinTopicLeaders",
+    "NetworkInUsageDistribution",
+    "NetworkOutUsageDistribution",
+    "Obstacle",
+    "OnlineReplicas",
+    "PotentialNetworkOut",
+    "PreferredLeader",
+    "RackAwareDistribution",
+    "RackAwareness",
+    "ReplicaCapacity",
+    "ReplicaDistribution",
+    "ResourceCapacity",
+    "State",
+    "TopicLeaderDistribution",
+    "TopicRackDistribution",
+    "TopicReplicaDistribution",
+    "UsageDistribution",
+    "applicable",
+    "at_least",
+    "at_most",
+    "available",
+    "band",
+    "distance",
+    "goals_for",
+    "load_goals",
+    "profiles",
+]

@@ -1,0 +1,174 @@
+"""Goals that keep what a broker, host or disk carries below a limit of its own."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import Field, PrivateAttr, model_validator
+
+from cluster_model.snapshot import Bools, Floats
+from goals.cluster import Cluster
+from goals.curves import at_most
+from goals.goal import Goal, Obstacle
+from goals.obstacles import oversized, too_little_room
+from goals.state import State
+
+# Cruise Control's capacity thresholds: a cpu queues long before it is full.
+_THRESHOLDS = {"cpu": 0.7}
+_THRESHOLD = 0.8
+
+
+class Ceiling(Goal):
+    """At most so much in each cell: 1 up to the limit, then limit / value.
+
+    A subclass says which column is limited and to what. Cells that are to be
+    emptied have no limit: :class:`goals.duties.OnlineReplicas` empties them, and a
+    dead broker without capacity would otherwise hide what happens to the living.
+    """
+
+    _limit: Floats = PrivateAttr()
+
+    @property
+    def column(self) -> str:
+        """Name of the column that is limited."""
+        raise NotImplementedError
+
+    def limits(self, cluster: Cluster) -> Floats:
+        """(cells,) most that each cell may hold."""
+        raise NotImplementedError
+
+    def receiving(self, cluster: Cluster) -> Bools:
+        """(cells,) whether a cell may be given replicas."""
+        return cluster.eligible
+
+    def staying(self, cluster: Cluster) -> Bools:
+        """(cells,) whether a cell may keep the replicas it has."""
+        return ~cluster.draining
+
+    def prepare(self, cluster: Cluster) -> None:
+        """Fix the limit of each cell."""
+        self._limit = np.where(self.staying(cluster), self.limits(cluster), np.inf)
+
+    def score(self, state: State) -> Any:
+        """1 up to the limit, then limit / value."""
+        return at_most(state.column(self.column), self._limit[state.column(self.scope)])
+
+    def obstacles(self, cluster: Cluster) -> list[Obstacle]:
+        """Too little room in all cells together, and replicas larger than any cell."""
+        limit, staying = self.limits(cluster), self.staying(cluster)
+        load = cluster.placement.recompute(self.scope, self.column)  # type: ignore[arg-type]
+        return [
+            *too_little_room(self.column, load, limit, self.receiving(cluster), staying),
+            *oversized(cluster, self.column, limit, staying),
+        ]
+
+
+class ResourceCapacity(Ceiling):
+    """Each broker carries at most `threshold` of its capacity of a resource.
+
+    Parameters
+    ----------
+    resource
+        Name of a resource of the snapshot.
+    threshold
+        Share of the capacity that may be used; by default 0.7 for ``cpu``, 0.8 for
+        the others (Cruise Control's ``*.capacity.threshold``).
+    """
+
+    hard: bool = True
+    resource: str
+    threshold: float = Field(gt=0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _usual_threshold(cls, values: Any) -> Any:
+        if not isinstance(values, dict) or "threshold" in values:
+            return values
+        return {**values, "threshold": _THRESHOLDS.get(str(values.get("resource")), _THRESHOLD)}
+
+    @property
+    def column(self) -> str:
+        """The load of the resource."""
+        return f"load.{self.resource}"
+
+    def limits(self, cluster: Cluster) -> Floats:
+        """(B,) the threshold's share of each capacity."""
+        return cluster.capacity(self.resource) * self.threshold
+
+
+class HostCapacity(ResourceCapacity):
+    """The brokers of a host together carry at most `threshold` of their capacities.
+
+    The same as :class:`ResourceCapacity` where every broker has a host of its own.
+
+    Parameters
+    ----------
+    resource, threshold
+        As for :class:`ResourceCapacity`.
+    """
+
+    scope: ClassVar = "host"
+
+    def limits(self, cluster: Cluster) -> Floats:
+        """(H,) the threshold's share of the capacities of the host's staying brokers."""
+        s = cluster.snapshot
+        capacity = np.where(cluster.draining, 0.0, cluster.capacity(self.resource))
+        return (np.bincount(s.broker_host, capacity, len(s.hosts)) * self.threshold).astype(float)
+
+    def receiving(self, cluster: Cluster) -> Bools:
+        """(H,) whether a broker of the host may be given replicas."""
+        return _any_per_host(cluster, cluster.eligible)
+
+    def staying(self, cluster: Cluster) -> Bools:
+        """(H,) whether a broker of the host may keep its replicas."""
+        return _any_per_host(cluster, ~cluster.draining)
+
+
+class ReplicaCapacity(Ceiling):
+    """Each broker holds at most so many replicas.
+
+    Parameters
+    ----------
+    limit
+        Most replicas on one broker (Cruise Control's ``max.replicas.per.broker``).
+    """
+
+    hard: bool = True
+    limit: int = Field(default=10000, ge=1)
+
+    @property
+    def column(self) -> str:
+        """The number of replicas."""
+        return "replica_count"
+
+    def limits(self, cluster: Cluster) -> Floats:
+        """(B,) the limit."""
+        return np.full(cluster.snapshot.n_brokers, float(self.limit))
+
+
+class PotentialNetworkOut(Ceiling):
+    """Each broker could serve the readers of all its partitions if it led them all.
+
+    Parameters
+    ----------
+    threshold
+        Share of the outbound network capacity that may be used then.
+    """
+
+    requires: ClassVar[tuple[str, ...]] = ("network_out",)
+    threshold: float = Field(default=_THRESHOLD, gt=0)
+
+    @property
+    def column(self) -> str:
+        """The outbound load if every replica led its partition."""
+        return "potential_load.network_out"
+
+    def limits(self, cluster: Cluster) -> Floats:
+        """(B,) the threshold's share of each capacity."""
+        return cluster.capacity("network_out") * self.threshold
+
+
+def _any_per_host(cluster: Cluster, brokers: Bools) -> Bools:
+    s = cluster.snapshot
+    return np.bincount(s.broker_host, brokers, len(s.hosts)) > 0

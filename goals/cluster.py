@@ -1,0 +1,182 @@
+"""What a goal may look at once, before it scores: totals, averages, who may hold what."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from cluster_model.placement import Placement, SumScope
+from cluster_model.snapshot import Bools, BrokerState, Floats, Ints, Snapshot
+from goals.state import State
+
+
+class Cluster:
+    """A cluster as goals meet it when an optimisation starts.
+
+    Parameters
+    ----------
+    placement
+        The placement the optimisation starts from.
+    eligible : (B,) bool
+        Brokers that may receive replicas; by default all but the dead.
+    leader_eligible : (B,) bool
+        Brokers that may lead; by default the eligible ones not demoted.
+    draining : (B,) bool
+        Brokers that are to end without replicas; by default the dead.
+    """
+
+    def __init__(
+        self,
+        placement: Placement,
+        eligible: Bools | None = None,
+        leader_eligible: Bools | None = None,
+        draining: Bools | None = None,
+    ) -> None:
+        self.placement = placement
+        state = placement.snapshot.broker_state
+        self.draining = state == BrokerState.DEAD if draining is None else draining
+        self.eligible = ~self.draining if eligible is None else eligible
+        self.leader_eligible = (
+            self.eligible & (state != BrokerState.DEMOTED)
+            if leader_eligible is None
+            else leader_eligible
+        )
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The snapshot the placement started from."""
+        return self.placement.snapshot
+
+    def capacity(self, resource: str) -> Floats:
+        """(B,) capacity of the brokers."""
+        return self.snapshot.capacity[:, self.snapshot.resource(resource)]
+
+    @cached_property
+    def replication_factor(self) -> Ints:
+        """(P,) replicas of each partition in the placement."""
+        return np.count_nonzero(self.placement.brokers >= 0, axis=1).astype(np.int64)
+
+    @cached_property
+    def eligible_racks(self) -> Ints:
+        """Indices of racks with at least one broker that may receive replicas."""
+        racks: Ints = np.unique(self.snapshot.broker_rack[self.eligible])
+        return racks
+
+    @cached_property
+    def group(self) -> Ints:
+        """(B,) the broker set within which averages are taken (0 where there are no sets)."""
+        s = self.snapshot
+        return s.broker_set + 1 if len(s.broker_set) else np.zeros(s.n_brokers, np.int64)
+
+    @cached_property
+    def weight(self) -> Floats:
+        """(B,) size of each eligible broker against the others, from all its capacities.
+
+        The mean over resources of capacity / mean capacity; 0 for brokers that may
+        not receive replicas. What counts (replicas, leaders) are shared out by.
+        """
+        capacity = self.snapshot.capacity
+        mean = capacity.mean(0)
+        size = (capacity[:, mean > 0] / mean[mean > 0]).mean(1) if (mean > 0).any() else 1.0
+        return np.where(self.eligible, size, 0.0)
+
+    def fair_share(self, column: str) -> Floats:
+        """(B,) what each broker would carry in a perfectly balanced cluster.
+
+        The total of a column within the broker set, shared out by capacity: of the
+        column's resource, or for counts by :attr:`weight`. 0 for brokers that may
+        not receive replicas; what lies on them counts only where it must leave.
+        """
+        total = self.placement.recompute("broker", column)
+        _, _, resource = column.partition(".")
+        weight = np.where(self.eligible, self.capacity(resource), 0) if resource else self.weight
+        if column == "leader_count":
+            weight = np.where(self.leader_eligible, weight, 0)
+        return self._shared(total, weight)
+
+    def topic_share(self, column: str) -> Floats:
+        """(T, B) fair share of each topic's replicas or leaders on each broker."""
+        s = self.snapshot
+        totals = self.placement.recompute("topic", column).reshape(len(s.topics), s.n_brokers)
+        weight = self.weight
+        if column == "leader_count":
+            weight = np.where(self.leader_eligible, weight, 0)
+        return np.outer(totals.sum(1), weight / max(weight.sum(), 1e-300))
+
+    def _shared(self, total: Floats, weight: Floats) -> Floats:
+        n = int(self.group.max()) + 1
+        counted = np.where((weight > 0) | self.draining | self.eligible, total, 0)
+        sums = np.bincount(self.group, counted, n)
+        weights = np.bincount(self.group, weight, n)
+        # what must leave a set without eligible brokers has no share anywhere else
+        per = np.divide(sums, weights, out=np.zeros(n), where=weights > 0)
+        return per[self.group] * weight
+
+    def state(self, scope: SumScope) -> State:
+        """The state of every cell of a scope, as it is in the placement now."""
+        keys = np.arange(self.placement.cells(scope))
+        return State(lambda name: self.fetch(scope, name, keys))
+
+    def fetch(self, scope: SumScope, name: str, keys: Ints) -> Floats | Ints:
+        """A column of a scope at the given cells (any shape)."""
+        s = self.snapshot
+        if name.startswith("capacity."):
+            return self._cell_capacity(scope, name.partition(".")[2])[keys]
+        if name == scope and scope != "topic":
+            return keys
+        if scope == "topic" and name in ("topic", "broker"):
+            return keys // s.n_brokers if name == "topic" else keys % s.n_brokers
+        if scope == "topic_rack" and name in ("topic", "rack"):
+            return keys // len(s.racks) if name == "topic" else keys % len(s.racks)
+        if scope == "disk" and name == "broker":
+            return s.disk_broker[keys]
+        if name == "rack":
+            return s.broker_rack[self.fetch(scope, "broker", keys)]
+        return self.placement.sums(scope, name)[keys]
+
+    def _cell_capacity(self, scope: SumScope, resource: str) -> Floats:
+        if scope == "disk":
+            return self.snapshot.disk_capacity
+        if scope == "host":
+            s = self.snapshot
+            capacity = self.capacity(resource)
+            return np.bincount(s.broker_host, capacity, len(s.hosts)).astype(np.float64)
+        return self.capacity(resource)
+
+    def partition_state(self, partition: Ints | None = None) -> State:
+        """The state of partitions (all by default), as they are in the placement now."""
+        rows = np.arange(self.snapshot.n_partitions) if partition is None else partition
+        placement = self.placement
+        return partition_state(
+            self.snapshot,
+            rows,
+            placement.brokers[rows],
+            placement.leader[rows],
+            placement.replica_disk.reshape(-1, placement.slots)[rows]
+            if len(placement.replica_disk)
+            else None,
+        )
+
+
+def partition_state(
+    snapshot: Snapshot, partition: Ints, brokers: Ints, leader: Ints, disks: Ints | None
+) -> State:
+    """The state of partitions whose replicas lie on the given brokers (C, F) and disks."""
+
+    def fetch(name: str) -> Ints:
+        if name == "partition":
+            return partition
+        if name == "topic":
+            return snapshot.partition_topic[partition]
+        if name == "replica_broker":
+            return brokers
+        if name == "replica_rack":
+            return np.where(brokers < 0, -1, snapshot.broker_rack[brokers])
+        if name == "leader":
+            return leader
+        if name == "replica_disk":
+            return np.full(brokers.shape, -1, np.int64) if disks is None else disks
+        raise AttributeError(f"a goal of scope 'partition' asks for {name}, which partitions lack")
+
+    return State(fetch)

@@ -1,0 +1,94 @@
+"""Goals about the disks of each broker (JBOD)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import Field, PrivateAttr
+
+from cluster_model.snapshot import Bools, Floats
+from goals.capacity import Ceiling
+from goals.cluster import Cluster
+from goals.curves import TOLERANCE, distance
+from goals.goal import Goal
+from goals.state import State
+
+
+class DiskCapacity(Ceiling):
+    """Each disk is filled to at most `threshold` of its capacity.
+
+    Dead disks are content: :class:`goals.duties.OnlineReplicas` empties them.
+
+    Parameters
+    ----------
+    threshold
+        Share of the disk's capacity that may be used.
+    """
+
+    scope: ClassVar = "disk"
+    requires: ClassVar[tuple[str, ...]] = ("disk",)
+    hard: bool = True
+    threshold: float = Field(default=0.8, gt=0)
+
+    @property
+    def column(self) -> str:
+        """Bytes on the disk."""
+        return "load.disk"
+
+    def limits(self, cluster: Cluster) -> Floats:
+        """(D,) the threshold's share of each capacity."""
+        return cluster.snapshot.disk_capacity * self.threshold
+
+    def receiving(self, cluster: Cluster) -> Bools:
+        """(D,) living disks of brokers that may be given replicas."""
+        return cluster.eligible[cluster.snapshot.disk_broker] & cluster.snapshot.disk_alive
+
+    def staying(self, cluster: Cluster) -> Bools:
+        """(D,) living disks of brokers that may keep replicas."""
+        return ~cluster.draining[cluster.snapshot.disk_broker] & cluster.snapshot.disk_alive
+
+
+class DiskUsageDistribution(Goal):
+    """The disks of a broker are filled alike.
+
+    Each within (threshold - 1) * margin of the mean utilisation of its broker's living
+    disks, as it is when the optimisation starts. Disks that are dead or on brokers to be
+    emptied are content.
+
+    Parameters
+    ----------
+    threshold, margin
+        As for every distribution goal: 1.10 and 0.9 allow 9 percent either way.
+    """
+
+    scope: ClassVar = "disk"
+    requires: ClassVar[tuple[str, ...]] = ("disk",)
+    threshold: float = Field(default=1.10, ge=1)
+    margin: float = Field(default=0.9, gt=0, le=1)
+    _percent: Floats = PrivateAttr()
+    _lower: Floats = PrivateAttr()
+    _upper: Floats = PrivateAttr()
+
+    def prepare(self, cluster: Cluster) -> None:
+        """Express the limits in percent of each disk's share."""
+        s = cluster.snapshot
+        load = cluster.placement.recompute("disk", "load.disk")
+        capacity = np.where(s.disk_alive, s.disk_capacity, 0.0)
+        full = np.bincount(s.disk_broker, load, s.n_brokers)
+        size = np.bincount(s.disk_broker, capacity, s.n_brokers)
+        mean = np.divide(full, size, out=np.zeros(s.n_brokers), where=size > 0)
+        share = mean[s.disk_broker] * capacity
+        self._percent = 100.0 / np.where(share > 0, share, 1.0)
+        slack = 100.0 * ((self.threshold - 1) * self.margin + TOLERANCE)
+        content = ~s.disk_alive | cluster.draining[s.disk_broker]
+        centre = np.where(share > 0, 100.0, 0.0)
+        self._lower = np.where(content, -np.inf, centre - slack)
+        self._upper = np.where(content, np.inf, np.where(share > 0, centre + slack, 0.0))
+
+    def score(self, state: State) -> Any:
+        """1 between the limits, then the seed's curve of the distance from them."""
+        disk = state.disk
+        value = state.load("disk") * self._percent[disk]
+        outside = np.maximum(value - self._upper[disk], self._lower[disk] - value)
+        return distance(outside, bound=0.0, var=100.0)

@@ -1,0 +1,191 @@
+"""Goals that share load and counts out evenly, each broker by its size."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import Field, PrivateAttr
+
+from cluster_model.snapshot import Floats
+from goals.cluster import Cluster
+from goals.curves import TOLERANCE, distance
+from goals.goal import Goal, Obstacle
+from goals.obstacles import oversized
+from goals.state import State
+
+
+class Band(Goal):
+    """Each broker near its fair share of a column.
+
+    A subclass says which column, and the limits about the share. The score is 1
+    between the limits and the AutoBalancer seed's curve outside, of the distance in
+    percent of the share: 0.1 a whole share away. Brokers that are to be emptied are
+    content (:class:`goals.duties.OnlineReplicas` empties them); living brokers that
+    receive nothing have no lower limit.
+
+    Parameters
+    ----------
+    threshold
+        Upper limit / fair share; the lower limit is as far below.
+    margin
+        Share of the way to the threshold that is used, so that a plan made now still
+        holds when load has drifted a little (Cruise Control's ``BALANCE_MARGIN``).
+    """
+
+    threshold: float = Field(default=1.10, ge=1)
+    margin: float = Field(default=0.9, gt=0, le=1)
+    _lower: Floats = PrivateAttr()
+    _upper: Floats = PrivateAttr()
+    _percent: Floats = PrivateAttr()
+
+    @property
+    def column(self) -> str:
+        """Name of the column that is shared out."""
+        raise NotImplementedError
+
+    @property
+    def slack(self) -> float:
+        """How far from the share is still balanced, as a part of it."""
+        return (self.threshold - 1) * self.margin
+
+    def limits(self, cluster: Cluster) -> tuple[Floats, Floats]:
+        """(B,) least and most each broker should carry, in the unit of the column."""
+        share = _share(cluster, self.column)
+        return share * max(0.0, 1 - self.slack), share * (1 + self.slack)
+
+    def prepare(self, cluster: Cluster) -> None:
+        """Express the limits in percent of each broker's share."""
+        share = _share(cluster, self.column)
+        unit = np.where((share > 0) & (share < np.inf), share, 1.0)
+        lower, upper = self.limits(cluster)
+        self._percent = 100.0 / unit
+        tolerance = 100.0 * TOLERANCE
+        self._lower = np.where(cluster.eligible, lower * self._percent - tolerance, -np.inf)
+        self._upper = np.where(cluster.draining, np.inf, upper * self._percent + tolerance)
+
+    def score(self, state: State) -> Any:
+        """1 between the limits, then the seed's curve of the distance from them."""
+        broker = state.broker
+        value = state.column(self.column) * self._percent[broker]
+        outside = np.maximum(value - self._upper[broker], self._lower[broker] - value)
+        return distance(outside, bound=0.0, var=100.0)
+
+    def obstacles(self, cluster: Cluster) -> list[Obstacle]:
+        """Replicas that alone are more than any broker's upper limit."""
+        return oversized(cluster, self.column, self.limits(cluster)[1], ~cluster.draining)
+
+
+def _share(cluster: Cluster, column: str) -> Floats:
+    """(B,) fair shares; where nothing may be received, as if it might (infinite if nobody may)."""
+    share = cluster.fair_share(column)
+    takes = cluster.leader_eligible if column == "leader_count" else cluster.eligible
+    _, _, resource = column.partition(".")
+    size = cluster.capacity(resource) if resource else np.ones_like(share)
+    groups = int(cluster.group.max()) + 1
+    shares = np.bincount(cluster.group, np.where(takes, share, 0), groups)
+    sizes = np.bincount(cluster.group, np.where(takes, size, 0), groups)
+    rate = np.divide(shares, sizes, out=np.full(groups, np.inf), where=sizes > 0)[cluster.group]
+    foreign = np.where(np.isfinite(rate), rate, 0.0) * size
+    return np.where(takes, share, np.where(np.isfinite(rate), foreign, np.inf))
+
+
+class UsageDistribution(Band):
+    """Each broker's utilisation of a resource near the mean.
+
+    Parameters
+    ----------
+    resource
+        Name of a resource of the snapshot.
+    threshold, margin
+        As for every distribution goal: 1.10 and 0.9 allow 9 percent either way.
+    low_utilization
+        Share of the capacity at and below which a mean is not worth balancing: brokers
+        are then content up to 0.9 of it.
+    """
+
+    resource: str
+    low_utilization: float = Field(default=0.0, ge=0, le=1)
+
+    @property
+    def column(self) -> str:
+        """The load of the resource."""
+        return f"load.{self.resource}"
+
+    def limits(self, cluster: Cluster) -> tuple[Floats, Floats]:
+        """(B,) limits about the share, or only an upper one where utilisation is low."""
+        lower, upper = super().limits(cluster)
+        capacity = cluster.capacity(self.resource)
+        idle = _share(cluster, self.column) <= self.low_utilization * capacity
+        relaxed = np.maximum(upper, self.margin * self.low_utilization * capacity)
+        return np.where(idle, 0.0, lower), np.where(idle, relaxed, upper)
+
+
+class ReplicaDistribution(Band):
+    """Each broker's number of replicas near its share.
+
+    Parameters
+    ----------
+    threshold, margin
+        The limits are floor(share * (1 - m)) and ceil(share * (1 + m)) with
+        m = (threshold - 1) * margin.
+    """
+
+    @property
+    def column(self) -> str:
+        """The number of replicas."""
+        return "replica_count"
+
+    def limits(self, cluster: Cluster) -> tuple[Floats, Floats]:
+        """(B,) whole limits about the share."""
+        lower, upper = super().limits(cluster)
+        return np.floor(lower * (1 + TOLERANCE)), np.ceil(upper * (1 - TOLERANCE))
+
+
+class LeaderReplicaDistribution(ReplicaDistribution):
+    """Each broker's number of leaders near its share.
+
+    Parameters
+    ----------
+    threshold, margin
+        As for :class:`ReplicaDistribution`.
+    """
+
+    @property
+    def column(self) -> str:
+        """The number of leaders."""
+        return "leader_count"
+
+    def prepare(self, cluster: Cluster) -> None:
+        """As for replicas; brokers that may not lead have no lower limit."""
+        super().prepare(cluster)
+        self._lower = np.where(cluster.leader_eligible, self._lower, -np.inf)
+
+
+class LeaderBytesInDistribution(Band):
+    """No broker's leaders take in much more than its share of what producers write.
+
+    An upper limit only, and by capacity: Cruise Control's mean is the same for all.
+
+    Parameters
+    ----------
+    threshold, margin
+        Upper limit / fair share; here the margin is 1, as in Cruise Control.
+    low_utilization
+        Share of the network capacity up to which any broker is content.
+    """
+
+    requires: ClassVar[tuple[str, ...]] = ("network_in",)
+    margin: float = Field(default=1.0, gt=0, le=1)
+    low_utilization: float = Field(default=0.0, ge=0, le=1)
+
+    @property
+    def column(self) -> str:
+        """The inbound load of leaders."""
+        return "leader_load.network_in"
+
+    def limits(self, cluster: Cluster) -> tuple[Floats, Floats]:
+        """(B,) no lower limit, and the upper one."""
+        lower, upper = super().limits(cluster)
+        enough = self.low_utilization * cluster.capacity("network_in")
+        return np.zeros_like(lower), np.maximum(upper, enough)

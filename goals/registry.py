@@ -1,0 +1,286 @@
+"""Goals by name: the ones built in, the ones installed, and lists of them in files."""
+
+from __future__ import annotations
+
+import inspect
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib.metadata import EntryPoint, entry_points
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from cluster_model.snapshot import Snapshot
+from goals.capacity import HostCapacity, PotentialNetworkOut, ReplicaCapacity, ResourceCapacity
+from goals.disks import DiskCapacity, DiskUsageDistribution
+from goals.distribution import (
+    LeaderBytesInDistribution,
+    LeaderReplicaDistribution,
+    ReplicaDistribution,
+    UsageDistribution,
+)
+from goals.duties import EligibleLeaders, OnlineReplicas
+from goals.goal import Goal, GoalError
+from goals.leadership import PreferredLeader
+from goals.network import NetworkInUsageDistribution, NetworkOutUsageDistribution
+from goals.racks import (
+    BrokerSetAwareness,
+    RackAwareDistribution,
+    RackAwareness,
+    TopicRackDistribution,
+)
+from goals.topics import MinTopicLeaders, TopicLeaderDistribution, TopicReplicaDistribution
+
+ENTRY_POINTS = "counterpoise.goals"
+BUILT_IN: dict[str, type[Goal]] = {
+    goal.__name__: goal
+    for goal in (
+        RackAwareness,
+        RackAwareDistribution,
+        BrokerSetAwareness,
+        TopicRackDistribution,
+        ReplicaCapacity,
+        ResourceCapacity,
+        HostCapacity,
+        PotentialNetworkOut,
+        UsageDistribution,
+        ReplicaDistribution,
+        LeaderReplicaDistribution,
+        LeaderBytesInDistribution,
+        TopicReplicaDistribution,
+        TopicLeaderDistribution,
+        MinTopicLeaders,
+        PreferredLeader,
+        DiskCapacity,
+        DiskUsageDistribution,
+        NetworkInUsageDistribution,
+        NetworkOutUsageDistribution,
+        OnlineReplicas,
+        EligibleLeaders,
+    )
+}
+_PROFILES = files("goals").joinpath("profiles")
+
+Config = str | Path | Mapping[str, Any]
+
+
+def available() -> dict[str, type[Goal]]:
+    """Every goal that can be named in a configuration: built in, then installed ones.
+
+    Raises
+    ------
+    GoalError
+        Naming the package of an installed goal that cannot be loaded.
+    """
+    installed = sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name)
+    return BUILT_IN | {point.name: _loaded(point) for point in installed}
+
+
+def profiles() -> list[str]:
+    """Names of the lists of goals that come with the package."""
+    return sorted(p.name.removesuffix(".yaml") for p in _PROFILES.iterdir())
+
+
+def load_goals(config: Config = "default") -> list[Goal]:
+    """Goals as configured, by tier.
+
+    Parameters
+    ----------
+    config
+        The name of a profile, the path of a YAML or TOML file, or what such a file
+        holds: ``{"profile": "default"}`` or ``{"goals": [...]}``, each goal its name or
+        a mapping of ``goal`` to its name and of its fields. A goal without a tier gets
+        one of its own after the goal before it.
+
+    Raises
+    ------
+    GoalError
+        Naming the goal, the field, the value found and what was expected.
+    """
+    goals: list[Goal] = []
+    for place, entry in enumerate(_entries(config)):
+        goal = _goal(entry, place)
+        if goal.tier is None:
+            goal = goal.model_copy(update={"tier": (goals[-1].tier or 0) + 1 if goals else 0})
+        goals.append(goal)
+    return sorted(goals, key=lambda goal: goal.tier or 0)
+
+
+def goals_for(snapshot: Snapshot, config: Config = "default") -> list[Goal]:
+    """Goals as configured that apply to a snapshot, by tier.
+
+    What a profile asks for and the snapshot lacks is left out; in a list of one's own
+    it is an error.
+
+    Raises
+    ------
+    GoalError
+        As for :func:`load_goals` and :func:`applicable`.
+    """
+    return applicable(load_goals(config), snapshot, strict=profile_of(config) is None)
+
+
+def applicable(goals: Sequence[Goal], snapshot: Snapshot, strict: bool) -> list[Goal]:
+    """The goals for which the snapshot has what they read.
+
+    Parameters
+    ----------
+    goals, snapshot
+        Which goals, and for what.
+    strict
+        Whether a goal that does not apply is an error; otherwise it is left out.
+
+    Raises
+    ------
+    GoalError
+        Naming the goal and what the snapshot lacks.
+    """
+    fitting = []
+    for goal in goals:
+        lacks = _lacks(goal, snapshot)
+        if lacks is None:
+            fitting.append(goal)
+        elif strict:
+            raise GoalError(f"goal {goal.name}: the snapshot has no {lacks}")
+    return fitting
+
+
+def _lacks(goal: Goal, snapshot: Snapshot) -> str | None:
+    """What a goal reads (its scope, `resource` and `requires`) that a snapshot does not have."""
+    if goal.scope == "disk" and not snapshot.n_disks:
+        return "disks"
+    resource = getattr(goal, "resource", None)
+    for needed in (*getattr(goal, "requires", ()), *([resource] if resource else [])):
+        if needed == "broker sets":
+            if not snapshot.broker_sets:
+                return "broker sets"
+        elif needed not in snapshot.resources:
+            return f"resource {needed!r}; it has {', '.join(snapshot.resources)}"
+    return None
+
+
+def profile_of(config: Config) -> str | None:
+    """The profile that a configuration names, if it names one.
+
+    Raises
+    ------
+    GoalError
+        For a file that cannot be read.
+    """
+    if isinstance(config, str) and config in profiles():
+        return config
+    content = config if isinstance(config, Mapping) else _read(Path(config))
+    profile = content.get("profile")
+    return None if profile is None else str(profile)
+
+
+def _entries(config: Config) -> list[Any]:
+    profile = profile_of(config)
+    if profile is not None:
+        if isinstance(config, Mapping) and set(config) != {"profile"}:
+            others = ", ".join(sorted(map(str, set(config) - {"profile"})))
+            raise GoalError(f"goals: profile and {others} found, either of them alone expected")
+        if profile not in profiles():
+            raise GoalError(f"goals: profile {profile!r} found, {_or(profiles())} expected")
+        content: Mapping[str, Any] = yaml.safe_load(
+            _PROFILES.joinpath(f"{profile}.yaml").read_text(encoding="utf-8")
+        )
+    else:
+        content = config if isinstance(config, Mapping) else _read(Path(config))
+    entries = content.get("goals")
+    if set(content) != {"goals"} or not isinstance(entries, Sequence) or isinstance(entries, str):
+        found = ", ".join(sorted(map(str, content))) or "nothing"
+        raise GoalError(
+            f"goals: {found} found, either a profile (one of {_or(profiles())}) or a list "
+            "of goals expected"
+        )
+    if not entries:
+        raise GoalError("goals: an empty list found, at least one goal expected")
+    return list(entries)
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        content = tomllib.loads(text) if path.suffix == ".toml" else yaml.safe_load(text)
+    except FileNotFoundError:
+        raise GoalError(
+            f"goals: {str(path)!r} found, a file or a profile ({_or(profiles())}) expected"
+        ) from None
+    except OSError as error:
+        raise GoalError(f"goals file {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, yaml.YAMLError, UnicodeDecodeError) as error:
+        kind = "TOML" if path.suffix == ".toml" else "YAML"
+        reason = " ".join(str(error).split())
+        raise GoalError(f"goals file {path}: {kind} expected ({reason})") from None
+    if not isinstance(content, Mapping):
+        raise GoalError(f"goals file {path}: {type(content).__name__} found, a mapping expected")
+    return content
+
+
+def _goal(entry: Any, place: int) -> Goal:
+    fields = {"goal": entry} if isinstance(entry, str) else entry
+    if not isinstance(fields, Mapping) or not isinstance(fields.get("goal"), str):
+        raise GoalError(
+            f"goals, entry {place}: {entry!r} found, a name or a mapping with `goal` expected"
+        )
+    name = fields["goal"]
+    try:
+        return _class(name, place).model_validate({k: v for k, v in fields.items() if k != "goal"})
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        field = f", field {where}" if where else ""
+        if first["type"] == "missing":
+            raise GoalError(f"goal {name}{field}: none found, a value expected") from None
+        if first["type"] == "extra_forbidden":
+            known = ", ".join(_class(name, place).model_fields)
+            raise GoalError(f"goal {name}{field}: not a field of it; it has {known}") from None
+        reason = first["msg"].removeprefix("Value error, ")
+        found = first["input"] if where else dict(fields)
+        raise GoalError(f"goal {name}{field}: {found!r} found; {_lower(reason)}") from None
+
+
+def _class(name: str, place: int) -> type[Goal]:
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    # Only the package in question: another one's fault is no reason to fail.
+    points = entry_points(group=ENTRY_POINTS)
+    for point in points:
+        if point.name == name:
+            return _loaded(point)
+    known = sorted({*BUILT_IN, *points.names})
+    raise GoalError(f"goals, entry {place}: goal {name!r} found, one of {_or(known)} expected")
+
+
+def _loaded(point: EntryPoint) -> type[Goal]:
+    package = point.dist.name if point.dist else "an unknown package"
+    if point.name in BUILT_IN:
+        raise GoalError(
+            f"package {package}: goal {point.name!r} found, a name that is not built in expected"
+        )
+    try:
+        found = point.load()
+    except Exception as error:  # a plug-in may fail in any way
+        reason = " ".join(str(error).split())
+        raise GoalError(
+            f"package {package}: goal {point.name} cannot be loaded from {point.value} "
+            f"({type(error).__name__}: {reason})"
+        ) from None
+    if not (inspect.isclass(found) and issubclass(found, Goal)):
+        raise GoalError(
+            f"package {package}: goal {point.name}: {point.value} is {found!r}, "
+            "a subclass of goals.Goal expected"
+        )
+    return found
+
+
+def _or(names: Sequence[str]) -> str:
+    return ", ".join(names)
+
+
+def _lower(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:]

@@ -1,0 +1,469 @@
+"""The conformance kit: does a goal keep the promises the optimiser relies on?
+
+The promises are the four conditions of the AutoBalancer seed (scores in [0, 1]; equal
+where an action has no effect; lower after harm, higher after help) and what scoring in
+batches needs: the same score however many cells are scored at once, no side effects,
+no chance, and pickling.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
+from cluster_model.snapshot import BrokerState, Floats, Ints, Snapshot
+from cluster_model.synthetic import synthetic_snapshot
+from goals.cluster import Cluster
+from goals.goal import Goal, Obstacle
+from goals.registry import applicable
+from goals.state import State
+
+# Sums are kept by adding and subtracting: a load that left and came back differs by this.
+_SAME = 1e-9
+_WALK = 40
+_UNMET_CELLS = 6
+
+
+@dataclass
+class Report:
+    """What the conformance kit found about one goal; plain data.
+
+    Attributes
+    ----------
+    goal
+        Name of the goal.
+    problems
+        Promises that are broken, one sentence each; none if the goal conforms.
+    notes
+        What could not be tested, and why.
+    clusters, scores, actions
+        How many clusters, cell scores and actions were looked at.
+    """
+
+    goal: str
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    clusters: int = 0
+    scores: int = 0
+    actions: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Whether the goal conforms."""
+        return not self.problems
+
+
+def assert_conforms(
+    goal: Goal | type[Goal], *, seed: int = 0, clusters: Sequence[Snapshot] | None = None
+) -> None:
+    """Raise AssertionError, naming every broken promise, unless the goal conforms.
+
+    Parameters
+    ----------
+    goal, seed, clusters
+        As for :func:`check_goal`.
+    """
+    report = check_goal(goal, seed=seed, clusters=clusters)
+    if not report.ok:
+        raise AssertionError("\n".join([f"{report.goal} does not conform:", *report.problems]))
+
+
+def check_goal(
+    goal: Goal | type[Goal], *, seed: int = 0, clusters: Sequence[Snapshot] | None = None
+) -> Report:
+    """Try a goal on small clusters and random actions, and report what it breaks.
+
+    Parameters
+    ----------
+    goal
+        A goal, or its class where every field has a default. Choose thresholds that small
+        clusters (4 to 8 brokers, 60 partitions) do not meet, or less can be tested.
+    seed
+        Of the clusters and the actions; equal arguments give equal reports.
+    clusters
+        Snapshots to use in place of the built-in ones, for example with resources of
+        one's own.
+    """
+    if isinstance(goal, type):
+        kind = goal
+        try:
+            goal = kind()
+        except ValidationError as error:
+            missing = ", ".join(str(e["loc"][0]) for e in error.errors() if e["loc"])
+            problem = f"give a goal, not its class: it needs values for {missing}"
+            return Report(kind.__name__, [problem])
+    report = Report(goal.name)
+    _check_class(goal, report)
+    rng = np.random.default_rng(seed)
+    evidence = _Evidence()
+    for snapshot in example_snapshots(seed) if clusters is None else clusters:
+        if not applicable([goal], snapshot, strict=False):
+            continue
+        report.clusters += 1
+        try:
+            _check_on(goal, snapshot, rng, report, evidence)
+        except _BrokenError as broken:
+            _add(report.problems, str(broken))
+        except Exception as error:  # a goal may fail in any way
+            reason = " ".join(str(error).split())
+            hint = ""
+            if "read-only" in reason:
+                hint = ": a goal may not change the arrays it is given"
+            elif isinstance(error, IndexError):
+                hint = ": values per broker are gathered with state.broker, per topic with .topic"
+            _add(report.problems, f"it raised {type(error).__name__} ({reason}){hint}")
+    _judge(report, evidence)
+    return report
+
+
+def example_snapshots(seed: int = 0) -> list[Snapshot]:
+    """The kit's clusters: plain; with dead, new and demoted brokers; with disks; with sets."""
+    size: dict[str, Any] = {"partitions": 60, "topics": 6, "largest_partition": 0.2}
+    plain = synthetic_snapshot(
+        brokers=6,
+        racks=3,
+        replication_factor=2,
+        rack_violations=0.3,
+        utilization=0.6,
+        seed=seed,
+        **size,
+    )
+    mixed = synthetic_snapshot(
+        brokers=8,
+        racks=4,
+        rack_violations=0.3,
+        utilization=0.5,
+        heterogeneity=0.5,
+        dead_brokers=1,
+        new_brokers=1,
+        seed=seed,
+        **size,
+    )
+    state, leader = mixed.broker_state.copy(), mixed.leader.copy()
+    state[np.flatnonzero(state == BrokerState.ALIVE)[0]] = BrokerState.DEMOTED
+    leader[::20] = -1
+    disks = synthetic_snapshot(
+        brokers=4,
+        racks=2,
+        replication_factor=2,
+        utilization=0.5,
+        disks_per_broker=3,
+        seed=seed,
+        **size,
+    )
+    alive = disks.disk_alive.copy()
+    alive[1] = False
+    sets = synthetic_snapshot(
+        brokers=8, racks=2, replication_factor=2, utilization=0.5, seed=seed + 1, **size
+    )
+    half = np.arange(8) // 4
+    return [
+        plain,
+        replace(mixed, broker_state=state, leader=leader),
+        replace(disks, disk_alive=alive),
+        replace(
+            sets,
+            broker_sets=("first", "second"),
+            broker_set=half,
+            hosts=("a", "b", "c", "d"),
+            broker_host=np.arange(8) // 2,
+        ),
+    ]
+
+
+class _BrokenError(Exception):
+    """A promise broken in a way that leaves nothing else to test on this cluster."""
+
+
+@dataclass
+class _Evidence:
+    """What was seen on all clusters together."""
+
+    unmet: int = 0
+    helped: int = 0
+    stuck: int = 0
+    graded: bool = False
+    impossible: int = 0
+
+
+def _add(sentences: list[str], sentence: str) -> None:
+    if sentence not in sentences:
+        sentences.append(sentence)
+
+
+def _check_class(goal: Goal, report: Report) -> None:
+    kind = type(goal)
+    if not (kind.__dict__.get("__doc__") or "").strip():
+        _add(report.problems, "it has no docstring: say in one sentence when it is met")
+    if kind.score is Goal.score:
+        _add(report.problems, "it has no score method")
+    try:
+        if pickle.loads(pickle.dumps(goal)) != goal:
+            _add(report.problems, "it is another goal after pickling")
+    except Exception as error:  # pickling fails in many ways
+        _add(report.problems, f"it cannot be pickled ({' '.join(str(error).split())})")
+
+
+def _check_on(
+    goal: Goal, snapshot: Snapshot, rng: np.random.Generator, report: Report, evidence: _Evidence
+) -> None:
+    cluster = Cluster(Placement(snapshot))
+    before = _fingerprint(goal), _fingerprint(cluster.placement.copy())
+    prepared = goal.prepared(cluster)
+    obstacles = goal.obstacles(cluster)
+    if not all(isinstance(o, Obstacle) for o in obstacles):
+        raise _BrokenError("obstacles() returned something else than a list of Obstacle")
+    judge = _Judge(prepared, cluster, report)
+    scores = judge.scores()
+    if _fingerprint(goal) != before[0]:
+        _add(report.problems, "preparing a copy changed the original")
+    if (_fingerprint(cluster.placement)[:3]) != before[1][:3]:
+        raise _BrokenError("prepare, obstacles or score changed the placement")
+    if not np.array_equal(scores, judge.scores()):
+        _add(report.problems, "scoring the same state twice gave different scores")
+    if not np.array_equal(scores, _Judge(goal.prepared(cluster), cluster, report).scores()):
+        _add(report.problems, "preparing twice gave different scores")
+    try:
+        copy: Goal = pickle.loads(pickle.dumps(prepared))
+    except Exception as error:  # pickling fails in many ways
+        _add(report.problems, f"prepared, it cannot be pickled ({' '.join(str(error).split())})")
+    else:
+        if not np.array_equal(scores, _Judge(copy, cluster, report).scores()):
+            _add(report.problems, "prepared and pickled, it scores differently")
+    _check_shapes(judge, scores, rng)
+    _walk(judge, rng, report)
+    evidence.graded |= bool(((scores > 0) & (scores < 1)).any())
+    if obstacles:
+        evidence.impossible += 1
+        return
+    _look_for_gradient(judge, rng, evidence)
+
+
+def _fingerprint(thing: Goal | Placement) -> tuple[bytes, ...]:
+    if isinstance(thing, Placement):
+        arrays = (thing.replica_broker, thing.replica_disk, thing.leader)
+        return tuple(a.tobytes() for a in arrays)
+    try:
+        return (pickle.dumps(thing),)
+    except Exception:  # reported elsewhere
+        return (repr(thing.__pydantic_private__).encode(),)
+
+
+class _Judge:
+    """A prepared goal and the cluster it scores."""
+
+    def __init__(self, goal: Goal, cluster: Cluster, report: Report) -> None:
+        self.goal, self.cluster, self.report = goal, cluster, report
+
+    @property
+    def placement(self) -> Placement:
+        return self.cluster.placement
+
+    @property
+    def cells(self) -> Ints:
+        scope = self.goal.scope
+        if scope == "partition":
+            return np.arange(self.cluster.snapshot.n_partitions)
+        return np.arange(self.placement.cells(scope))
+
+    def scores(self, cells: Ints | None = None) -> Floats:
+        """Scores of cells of any shape, from arrays that cannot be written to."""
+        keys = self.cells if cells is None else cells
+        scope = self.goal.scope
+        if scope == "partition":
+            inner = self.cluster.partition_state(keys)
+            state = State(lambda name: _frozen(inner.column(name)))
+        else:
+            state = State(lambda name: _frozen(self.cluster.fetch(scope, name, keys)))
+        found = np.asarray(self.goal.score(state), np.float64)
+        if found.shape != keys.shape:
+            raise _BrokenError(
+                f"score() returned an array of shape {found.shape} for cells of shape {keys.shape}"
+            )
+        if not np.isfinite(found).all():
+            raise _BrokenError("condition 1: a score is not a finite number")
+        if found.size and not (found.min() >= 0 and found.max() <= 1):
+            worst = found.flat[int(np.argmax(np.abs(found - 0.5)))]
+            raise _BrokenError(f"condition 1: a score of {worst:.6g} found, 0 to 1 expected")
+        self.report.scores += found.size
+        return found
+
+    def touched(self, action: Batch) -> Ints:
+        """The cells that one action takes from and gives to."""
+        if self.goal.scope == "partition":
+            return action.partition
+        placement, scope = self.placement, self.goal.scope
+        disk = action.disk
+        if len(placement.replica_disk):
+            own = placement.replica_disk[action.partition * placement.slots + action.slot]
+            disk = np.where(action.kind == LEAD, own, disk)
+        source = placement.source(action)
+        ends = [placement.keys(scope, action.partition, action.target, disk)]
+        if source[0] >= 0:
+            lost = placement.source_disk(action)
+            ends.append(placement.keys(scope, action.partition, source, lost))
+        found = np.unique(np.concatenate(ends))
+        return found[found >= 0]
+
+
+def _frozen(values: Any) -> Any:
+    array = np.asarray(values).view()
+    array.flags.writeable = False
+    return array
+
+
+def _check_shapes(judge: _Judge, scores: Floats, rng: np.random.Generator) -> None:
+    cells = judge.cells
+    for cell in rng.permutation(cells)[:20]:
+        if judge.scores(np.array([cell]))[0] != scores[cell]:
+            raise _BrokenError("a cell scored alone has another score than among all cells")
+    for rows in (2, 4):
+        many = rng.choice(cells, (rows, 8))
+        if not np.array_equal(judge.scores(many), scores[many]):
+            raise _BrokenError(f"cells of shape {many.shape} score otherwise than in a row")
+    judge.scores(cells[:0])
+
+
+def _walk(judge: _Judge, rng: np.random.Generator, report: Report) -> None:
+    """Conditions 1 to 4 along a random walk of legal actions."""
+    walk = _actions(judge.cluster, rng)
+    before = judge.scores()
+    for _ in range(_WALK):
+        action = next(walk, None)
+        if action is None:
+            return
+        report.actions += 1
+        touched = judge.touched(action)
+        undo = judge.placement.apply(action)
+        after = judge.scores()
+        elsewhere = np.ones(len(before), np.bool_)
+        elsewhere[touched] = False
+        if (np.abs(after - before)[elsewhere] > _SAME).any():
+            raise _BrokenError(
+                "condition 2: an action changed the score of a cell it does not touch"
+            )
+        judge.placement.apply(undo)
+        again = judge.scores()
+        there, back = _benefit(before, after, touched), _benefit(after, again, touched)
+        if not (0 <= there <= 1 and abs(there + back - 1) <= _SAME):
+            raise _BrokenError(
+                "conditions 3 and 4: an action and its undoing do not cancel out "
+                f"({there:.6g} and {back:.6g} found, a sum of 1 expected)"
+            )
+        judge.placement.apply(action)
+        before = judge.scores()
+
+
+def _benefit(before: Floats, after: Floats, touched: Ints) -> float:
+    """The seed's score of an action: above 1/2 if it helps the worse of its cells."""
+    if not len(touched):
+        return 0.5
+    return float((after[touched].min() - before[touched].min() + 1) / 2)
+
+
+def _actions(cluster: Cluster, rng: np.random.Generator) -> Iterator[Batch]:
+    """Legal actions in random order, each legal in the placement as it is when drawn."""
+    s, placement = cluster.snapshot, cluster.placement
+    targets = np.flatnonzero(cluster.eligible)
+    kinds = np.array([MOVE, MOVE, LEAD, *([MOVE_DISK] if s.n_disks else [])])
+    misses = 0
+    while misses < 1000:
+        kind, p = int(rng.choice(kinds)), int(rng.integers(s.n_partitions))
+        slot = int(rng.choice(np.flatnonzero(placement.brokers[p] >= 0)))
+        action = _one(cluster, kind, p, slot, int(rng.choice(targets)), rng)
+        misses = 0 if action is not None else misses + 1
+        if action is not None:
+            yield action
+
+
+def _one(
+    cluster: Cluster, kind: int, p: int, slot: int, target: int, rng: np.random.Generator
+) -> Batch | None:
+    """One action, or None where it is not legal."""
+    s, placement = cluster.snapshot, cluster.placement
+    held, disk = placement.brokers[p], -1
+    if kind != MOVE:
+        target = int(held[slot])
+    if kind == MOVE and target in held:
+        return None
+    if kind == LEAD and (slot == placement.leader[p] or not cluster.leader_eligible[target]):
+        return None
+    if kind != LEAD and s.n_disks:
+        disks = np.flatnonzero((s.disk_broker == target) & s.disk_alive)
+        if kind == MOVE_DISK:
+            disks = disks[disks != placement.replica_disk[p * placement.slots + slot]]
+        if not len(disks):
+            return None
+        disk = int(rng.choice(disks))
+    return Batch.of(kind, *(np.array([x], np.int64) for x in (p, slot, target, disk)))
+
+
+def _look_for_gradient(judge: _Judge, rng: np.random.Generator, evidence: _Evidence) -> None:
+    """For each of the least content cells: does some single action help it?"""
+    scores = judge.scores()
+    unmet = np.flatnonzero(scores < 1)
+    for cell in unmet[np.argsort(scores[unmet], kind="stable")][:_UNMET_CELLS]:
+        evidence.unmet += 1
+        if _can_be_helped(judge, int(cell), scores, rng):
+            evidence.helped += 1
+        else:
+            evidence.stuck += 1
+
+
+def _can_be_helped(judge: _Judge, cell: int, before: Floats, rng: np.random.Generator) -> bool:
+    cluster, placement = judge.cluster, judge.placement
+    partitions, slots = np.nonzero(placement.brokers >= 0)
+    for row in rng.permutation(len(partitions)):
+        p, slot = int(partitions[row]), int(slots[row])
+        for kind, target in _ways(cluster):
+            action = _one(cluster, kind, p, slot, target, rng)
+            if action is None:
+                continue
+            touched = judge.touched(action)
+            if cell not in touched:
+                continue
+            judge.report.actions += 1
+            undo = placement.apply(action)
+            after = before.copy()
+            after[touched] = judge.scores(touched)
+            placement.apply(undo)
+            if _benefit(before, after, touched) > 0.5 + _SAME:
+                return True
+    return False
+
+
+def _ways(cluster: Cluster) -> Iterator[tuple[int, int]]:
+    yield LEAD, -1
+    if cluster.snapshot.n_disks:
+        yield MOVE_DISK, -1
+    for target in np.flatnonzero(cluster.eligible):
+        yield MOVE, int(target)
+
+
+def _judge(report: Report, evidence: _Evidence) -> None:
+    if not report.clusters:
+        report.notes.append("none of the clusters has what it reads: nothing could be tested")
+    elif report.problems:
+        return  # what was seen of its gradient means nothing
+    elif evidence.impossible and not evidence.unmet:
+        report.notes.append("it had obstacles in every cluster: its gradient could not be tested")
+    elif not evidence.unmet:
+        report.notes.append(
+            "every cluster met it: its gradient could not be tested; try tighter thresholds"
+        )
+    elif evidence.stuck and not evidence.graded:
+        report.problems.append(
+            f"conditions 3 and 4: it scores only 0 and 1, and {evidence.stuck} of "
+            f"{evidence.unmet} unmet cells cannot be met by one action: score by how far "
+            "away they are, for example with goals.at_most",
+        )
+    elif not evidence.helped:
+        report.problems.append(
+            f"condition 4: no action raises the score of any of {evidence.unmet} unmet cells"
+        )

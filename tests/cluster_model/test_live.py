@@ -1,0 +1,308 @@
+"""Records in, snapshot out: over a real topic, and every rule of the model on its own."""
+
+from itertools import islice
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster_model import BrokerRecord, InputError, PartitionRecord, Snapshot, SnapshotDocument
+from cluster_model.attribution import attribute_cpu
+from cluster_model.build import build_snapshot
+from cluster_model.live import ClusterModel, simulated_source
+from cluster_model.synthetic import synthetic_snapshot
+from metrics_reporter import Record, Reporter, SimulatedSource, mock_cluster, read_records
+
+CPU, IN, OUT, DISK = range(4)
+CAPACITY = {"cpu": 800.0, "network_in": 1e9, "network_out": 1e9, "disk": 1e12}
+
+
+def document() -> SnapshotDocument:
+    """Topic a with two partitions of two replicas, b with one of one; brokers 1 to 3."""
+    return SnapshotDocument(
+        resources=tuple(CAPACITY),
+        brokers=tuple(BrokerRecord(id=i, capacity=CAPACITY) for i in (1, 2, 3)),
+        partitions=(
+            PartitionRecord(topic="a", partition=0, replicas=(1, 2), leader=1),
+            PartitionRecord(topic="a", partition=1, replicas=(3, 2), leader=2),
+            PartitionRecord(topic="b", partition=0, replicas=(3,), leader=3),
+        ),
+    )
+
+
+def model_of(records: list[Record], **options: int) -> ClusterModel:
+    model = ClusterModel(document(), **{"window_ms": 1000, "min_samples": 1, **options})
+    model.add_all(records)
+    return model
+
+
+def rates(time_ms: int) -> list[Record]:
+    return [
+        Record(time_ms, 1, {"bytes_in": 10.0, "bytes_out": 5.0, "size": 100.0}, "a", 0),
+        Record(time_ms, 2, {"bytes_in": 20.0, "bytes_out": 0.0, "size": 200.0}, "a", 1),
+        Record(time_ms, 3, {"bytes_in": 40.0, "bytes_out": 80.0, "size": 400.0}, "b", 0),
+        Record(time_ms, 1, {"cpu": 30.0}),
+        Record(time_ms, 2, {"cpu": 50.0}),
+        Record(time_ms, 3, {"cpu": 70.0}),
+    ]
+
+
+def test_the_way_from_simulated_brokers_over_a_topic_to_a_snapshot() -> None:
+    confluent_kafka = pytest.importorskip("confluent_kafka")
+    cluster = synthetic_snapshot(brokers=6, partitions=120, racks=3, seed=4)
+    source = simulated_source(cluster)
+    with mock_cluster() as bootstrap:
+        Reporter(source, bootstrap=bootstrap, topic="metrics").run(intervals=11)
+        producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
+        producer.produce("metrics", b"not a record")
+        producer.flush(10)
+        model = ClusterModel(cluster)
+        reader = read_records(bootstrap, "metrics")
+        model.add_all(reader)
+        del producer
+    got = model.snapshot()
+    assert reader.malformed == 1
+    assert model.counters["added"] == 11 * (6 + cluster.n_replicas)
+    assert sum(model.counters.values()) == model.counters["added"]
+    assert model.completeness().ratio == 1.0
+    assert len(model.completeness().start_ms) == 2
+
+    factor = cluster.replication_factor
+    lead = cluster.leader_load
+    np.testing.assert_allclose(got.leader_load[:, IN], lead[:, IN])
+    out = np.maximum(lead[:, OUT], lead[:, IN] * (factor - 1))
+    np.testing.assert_allclose(got.leader_load[:, OUT], out)
+    np.testing.assert_allclose(got.leader_load[:, DISK], lead[:, DISK])
+    np.testing.assert_allclose(got.follower_load[:, IN], lead[:, IN])
+    assert not got.follower_load[:, OUT].any()
+    np.testing.assert_allclose(got.follower_load[:, DISK], cluster.follower_load[:, DISK])
+    np.testing.assert_allclose(got.broker_load()[:, CPU], cluster.broker_load()[:, CPU])
+    assert np.array_equal(got.replica_broker, cluster.replica_broker)
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 1000), st.integers(1, 3))
+def test_snapshots_equal_the_simulated_rates(seed: int, factor: int) -> None:
+    rng = np.random.default_rng(seed)
+    cluster = synthetic_snapshot(
+        brokers=5, partitions=30, replication_factor=factor, racks=5, seed=seed
+    )
+    bytes_in, bytes_out, size = rng.uniform(0, 1e6, (3, 30))
+    source = SimulatedSource(
+        partitions=[
+            (cluster.topics[t], n)
+            for t, n in zip(cluster.partition_topic, cluster.partition_number, strict=True)
+        ],
+        replica_broker=cluster.broker_ids[cluster.replica_broker],
+        replica_offset=cluster.replica_offset,
+        leader=cluster.leader,
+        bytes_in=bytes_in,
+        bytes_out=bytes_out,
+        size=size,
+        cpu=dict.fromkeys(cluster.broker_ids.tolist(), 100.0),
+    )
+    model = ClusterModel(cluster)
+    records = [r for report in islice(source, 6) for r in report]
+    order = rng.permutation(len(records))
+    model.add_all(records[i] for i in order)
+    model.add_all(records)
+    assert model.counters["added"] == len(records)
+    assert model.counters["duplicate"] == len(records)
+    got = model.snapshot()
+    np.testing.assert_allclose(got.leader_load[:, IN], bytes_in)
+    np.testing.assert_allclose(got.leader_load[:, OUT], bytes_out + bytes_in * (factor - 1))
+    np.testing.assert_allclose(got.leader_load[:, DISK], size)
+    np.testing.assert_allclose(got.follower_load[:, DISK], size)
+
+
+def test_leader_and_follower_loads() -> None:
+    got = model_of(rates(0) + rates(1000)).snapshot()
+    assert got.leader_load[:, IN].tolist() == [10.0, 20.0, 40.0]
+    assert got.leader_load[:, OUT].tolist() == [15.0, 20.0, 80.0]
+    assert got.leader_load[:, DISK].tolist() == [100.0, 200.0, 400.0]
+    assert got.follower_load[:, IN].tolist() == [10.0, 20.0, 40.0]
+    assert not got.follower_load[:, OUT].any()
+    np.testing.assert_allclose(got.broker_load()[:, CPU], [30.0, 50.0, 70.0])
+
+
+def test_a_follower_tells_its_own_size_and_the_newest_counts() -> None:
+    records = [
+        *rates(0),
+        Record(1400, 2, {"size": 60.0}, "a", 0),
+        Record(1300, 2, {"size": 70.0}, "a", 0),
+        Record(1500, 1, {"bytes_in": 1.0, "bytes_out": 1.0, "size": 101.0}, "a", 0),
+    ]
+    got = model_of(records).snapshot()
+    assert got.leader_load[:, DISK].tolist() == [101.0, 200.0, 400.0]
+    assert got.follower_load[:, DISK].tolist() == [60.0, 200.0, 400.0]
+
+
+def test_records_that_do_not_fit_are_counted() -> None:
+    now = 10_000
+    model = ClusterModel(document(), window_ms=1000, windows=3, min_samples=1, clock=lambda: now)
+    model.add_all(rates(9_500))
+    model.add_all(rates(9_500))
+    model.add_all(
+        [
+            Record(5_999, 1, {"cpu": 1.0}),
+            Record(6_000, 1, {"cpu": 1.0}),
+            Record(11_001, 1, {"cpu": 1.0}),
+            Record(2**63, 1, {"size": 1.0}, "a", 0),
+            Record(9_000, 9, {"cpu": 1.0}),
+            Record(9_000, 1, {"unheard_of": 1.0}),
+            Record(9_000, 1, {"size": 1.0}, "c", 0),
+            Record(9_000, 3, {"size": 1.0}, "a", 0),
+            Record(9_000, 1, {"cpu": -1.0}),
+            Record(9_000, 1, {"size": float("inf")}, "a", 0),
+            Record(-1, 1, {"cpu": 1.0}),
+        ]
+    )
+    assert model.counters == {
+        "added": 7,
+        "late": 1,
+        "future": 2,
+        "duplicate": 6,
+        "unknown": 4,
+        "invalid": 3,
+    }
+
+
+def test_one_record_at_a_time_is_the_same() -> None:
+    records = rates(0) + rates(500) + rates(1000) + rates(500)
+    one = model_of([])
+    for record in records:
+        one.add(record)
+    together = model_of(records)
+    assert one.snapshot() == together.snapshot()
+    assert one.counters == together.counters
+
+
+def test_completeness_says_what_is_missing() -> None:
+    model = model_of([])
+    assert model.completeness().ratio == 0.0
+    with pytest.raises(InputError, match="no complete window of metrics found, at least 1 of 1 s"):
+        model.snapshot()
+    model.add_all([r for t in (0, 1000, 2000) for r in rates(t) if r.topic != "b"])
+    done = model.completeness()
+    assert done.start_ms.tolist() == [0, 1000]
+    assert done.window_ratio == pytest.approx([2 / 3, 2 / 3])
+    assert done.partitions.tolist() == [True, True, False]
+    assert done.sizes.tolist() == [True, True, False]
+    assert done.brokers.all()
+    assert done.topic_ratio == 0.5
+    assert done.extrapolations["NONE"] == 4
+    assert done.extrapolations["NO_VALID_EXTRAPOLATION"] == 2
+    with pytest.raises(InputError, match=r"66.7% of partitions found.*1 are missing.*b-0"):
+        model.snapshot()
+    assert model.snapshot(min_ratio=0.5).leader_load[2].tolist() == [0.0, 0.0, 0.0, 0.0]
+
+
+def test_new_metadata_keeps_what_is_known() -> None:
+    model = model_of(rates(0) + rates(1000))
+    model.add(Record(1000, 2, {"size": 60.0}, "a", 0))
+    after = SnapshotDocument(
+        resources=tuple(CAPACITY),
+        brokers=tuple(BrokerRecord(id=i, capacity=CAPACITY) for i in (0, 1, 2)),
+        partitions=(
+            PartitionRecord(topic="a", partition=0, replicas=(2, 0), leader=2),
+            PartitionRecord(topic="a", partition=1, replicas=(0, 2), leader=2),
+            PartitionRecord(topic="aa", partition=0, replicas=(1,), leader=1),
+        ),
+    )
+    model.update(after)
+    assert model.completeness().partitions.tolist() == [True, True, False]
+    assert model.completeness().brokers.tolist() == [False, True, True]
+    got = model.snapshot(min_ratio=0.5)
+    assert got.leader_load[:, IN].tolist() == [10.0, 20.0, 0.0]
+    assert got.leader_load[:, DISK].tolist() == [60.0, 200.0, 0.0]
+    model.add_all([Record(500, 1, {"bytes_in": 8.0, "bytes_out": 8.0}, "aa", 0)])
+    assert model.snapshot().leader_load[2, IN] == 8.0
+
+
+def test_other_resources_are_kept() -> None:
+    plain = document()
+    brokers = tuple(
+        b.model_copy(update={"capacity": {"disk": 9.0, "gpu": 1.0}}) for b in plain.brokers
+    )
+    partitions = (
+        plain.partitions[0].model_copy(update={"leader_load": {"gpu": 0.5, "disk": 1.0}}),
+        *plain.partitions[1:],
+    )
+    model = ClusterModel(
+        SnapshotDocument(resources=("gpu", "disk"), brokers=brokers, partitions=partitions),
+        window_ms=1000,
+        min_samples=1,
+    )
+    model.add_all(rates(0) + rates(1000))
+    assert model.snapshot().leader_load.tolist() == [[0.5, 100.0], [0.0, 200.0], [0.0, 400.0]]
+
+
+def placed(partitions: list[PartitionRecord]) -> Snapshot:
+    return build_snapshot(document().model_copy(update={"partitions": tuple(partitions)}))
+
+
+def test_cpu_goes_by_the_weights_of_bytes() -> None:
+    cluster = placed(
+        [
+            PartitionRecord(topic="t", partition=0, replicas=(1, 2), leader=1),
+            PartitionRecord(topic="t", partition=1, replicas=(1,), leader=1),
+        ]
+    )
+    bytes_in, out = np.array([10.0, 0.0]), np.array([10.0, 100.0])
+    leader, follower = attribute_cpu(cluster, bytes_in, out, np.array([47.0, 3.0, 0.0]))
+    np.testing.assert_allclose(leader, [8.5 * 2, 15.0 * 2])
+    np.testing.assert_allclose(follower[0], 3.0)
+
+
+def test_cpu_of_silent_idle_and_overdetermined_brokers() -> None:
+    cluster = placed(
+        [
+            PartitionRecord(topic="t", partition=0, replicas=(1,), leader=1),
+            PartitionRecord(topic="t", partition=1, replicas=(2,), leader=2),
+            PartitionRecord(topic="t", partition=2, replicas=(3,), leader=3),
+        ]
+    )
+    nan = np.nan
+    leader, follower = attribute_cpu(
+        cluster, np.array([10.0, 20.0, 0.0]), np.zeros(3), np.array([5.0, nan, 7.0])
+    )
+    np.testing.assert_allclose(leader, [5.0, 10.0, 0.0])
+    assert np.isfinite(follower).all()
+    for cpu in ([nan, nan, nan], [0.0, 0.0, 0.0], [0.0, 4.0, nan]):
+        leader, follower = attribute_cpu(cluster, np.full(3, 1.0), np.zeros(3), np.array(cpu))
+        np.testing.assert_allclose(leader[:2], np.nan_to_num(cpu)[:2], atol=1e-12)
+        assert (leader >= 0).all()
+        assert (follower >= 0).all()
+    torn = placed([PartitionRecord(topic="t", partition=0, replicas=(1, 2, 3), leader=1)])
+    leader, follower = attribute_cpu(torn, np.ones(1), np.ones(1), np.array([1.0, 2.0, 8.0]))
+    assert leader[0] == pytest.approx(1.0)
+    assert 2.0 <= follower[0] <= 8.0
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 10_000), st.integers(1, 4), st.floats(0.0, 1.0))
+def test_attributed_cpu_sums_to_the_measured(seed: int, factor: int, spread: float) -> None:
+    rng = np.random.default_rng(seed)
+    cluster = synthetic_snapshot(
+        brokers=8, partitions=200, replication_factor=factor, racks=4, seed=seed
+    )
+    bytes_in = rng.lognormal(0, 1, 200)
+    out = bytes_in * (factor - 1 + rng.lognormal(0, 1, 200))
+
+    def carried(leader: np.ndarray, follower: np.ndarray) -> np.ndarray:
+        return np.bincount(
+            cluster.replica_broker,
+            np.where(
+                cluster.replica_is_leader,
+                leader[cluster.replica_partition],
+                follower[cluster.replica_partition],
+            ),
+            cluster.n_brokers,
+        )
+
+    cpu = carried(bytes_in * rng.lognormal(0, spread, 200), 0.2 * rng.lognormal(0, spread, 200))
+    leader, follower = attribute_cpu(cluster, bytes_in, out, cpu)
+    assert (leader > 0).all()
+    assert (follower > 0).all()
+    np.testing.assert_allclose(carried(leader, follower), cpu, rtol=1e-6)

@@ -1,0 +1,10 @@
+from goals import Goal, at_most
+
+
+class MaxLeaders(Goal):
+    """No broker leads more than `limit` partitions."""
+
+    limit: int = 1000
+
+    def score(self, state):
+        return at_most(state.leader_count, self.limit)

@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from goals import (
+    BrokerSetAwareness,
+    DiskCapacity,
+    DiskUsageDistribution,
+    EligibleLeaders,
+    Goal,
+    HostCapacity,
+    LeaderBytesInDistribution,
+    LeaderReplicaDistribution,
+    MinTopicLeaders,
+    NetworkInUsageDistribution,
+    NetworkOutUsageDistribution,
+    OnlineReplicas,
+    PotentialNetworkOut,
+    PreferredLeader,
+    RackAwareDistribution,
+    RackAwareness,
+    ReplicaCapacity,
+    ReplicaDistribution,
+    ResourceCapacity,
+    TopicLeaderDistribution,
+    TopicRackDistribution,
+    TopicReplicaDistribution,
+    UsageDistribution,
+    available,
+)
+from goals.testing import assert_conforms, check_goal
+
+RESOURCES = ("cpu", "network_in", "network_out", "disk")
+GOALS = [
+    RackAwareness(),
+    RackAwareDistribution(),
+    BrokerSetAwareness(),
+    TopicRackDistribution(),
+    ReplicaCapacity(limit=24),
+    *(ResourceCapacity(resource=r, threshold=0.75) for r in RESOURCES),
+    *(HostCapacity(resource=r, threshold=0.7) for r in RESOURCES),
+    *(UsageDistribution(resource=r) for r in RESOURCES),
+    UsageDistribution(resource="disk", low_utilization=0.6),
+    PotentialNetworkOut(threshold=1.7),
+    ReplicaDistribution(),
+    LeaderReplicaDistribution(),
+    LeaderBytesInDistribution(),
+    TopicReplicaDistribution(threshold=1.1, min_gap=1),
+    TopicLeaderDistribution(),
+    MinTopicLeaders(topics="topic-.*"),
+    MinTopicLeaders(topics="topic-.*", minimum=0),
+    PreferredLeader(),
+    DiskCapacity(threshold=0.7),
+    DiskUsageDistribution(),
+    NetworkInUsageDistribution(),
+    NetworkOutUsageDistribution(baseline=1e9),
+    OnlineReplicas(),
+    EligibleLeaders(),
+]
+
+
+@pytest.mark.parametrize("goal", GOALS, ids=lambda goal: goal.name)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_built_in_goals_conform(goal, seed):
+    assert_conforms(goal, seed=seed)
+
+
+@pytest.mark.parametrize("goal", GOALS, ids=lambda goal: goal.name)
+def test_every_goal_is_really_put_to_the_test(goal):
+    report = check_goal(goal)
+    assert report.clusters
+    assert report.actions
+    assert not report.notes
+
+
+def test_every_built_in_goal_is_tested():
+    assert {type(goal) for goal in GOALS} >= set(available().values())
+
+
+class Step(Goal):
+    """At most 15 replicas."""
+
+    def score(self, state):
+        return state.replica_count <= 15
+
+
+class Writes(Goal):
+    """Changes what it is given."""
+
+    def score(self, state):
+        count = state.replica_count
+        count *= 2
+        return count * 0
+
+
+class Relative(Goal):
+    """Depends on which brokers are scored together."""
+
+    def score(self, state):
+        return state.replica_count / max(state.replica_count.max(initial=1), 1)
+
+
+class Large(Goal):
+    """Not normalised."""
+
+    def score(self, state):
+        return state.replica_count
+
+
+class Undefined(Goal):
+    """Divides by nothing."""
+
+    def score(self, state):
+        with np.errstate(all="ignore"):
+            return state.replica_count * 0 / 0
+
+
+class Whole(Goal):
+    """One score for everything."""
+
+    def score(self, state):
+        return 1.0
+
+
+class Random(Goal):
+    """Rolls dice."""
+
+    def score(self, state):
+        return np.random.default_rng().uniform(size=state.replica_count.shape)
+
+
+class Reverse(Goal):
+    """Falls where it should rise: content with nobody."""
+
+    def score(self, state):
+        return np.full(state.replica_count.shape, 0.3)
+
+
+class Silent(Goal):
+    def score(self, state):
+        return np.ones(state.replica_count.shape)
+
+
+class Drifting(Goal):
+    """Its limit moves with every call."""
+
+    _calls: list[int] = []  # noqa: RUF012
+
+    def score(self, state):
+        self._calls.append(1)
+        return np.full(state.replica_count.shape, 1 / len(self._calls))
+
+
+@pytest.mark.parametrize(
+    ("goal", "said"),
+    [
+        (Step, "conditions 3 and 4: it scores only 0 and 1"),
+        (Writes, "may not change the arrays"),
+        (Relative, "a cell scored alone has another score"),
+        (Large, "condition 1: a score of"),
+        (Undefined, "condition 1: a score is not a finite number"),
+        (Whole, "score() returned an array of shape ()"),
+        (Random, "scoring the same state twice"),
+        (Reverse, "condition 4: no action raises"),
+        (Silent, "it has no docstring"),
+        (Drifting, "scoring the same state twice"),
+        (ResourceCapacity, "it needs values for resource"),
+    ],
+)
+def test_the_kit_says_what_is_wrong(goal, said):
+    report = check_goal(goal)
+    assert not report.ok
+    assert any(said in problem for problem in report.problems), report.problems
+    with pytest.raises(AssertionError, match="does not conform"):
+        assert_conforms(goal)
+
+
+def test_a_goal_that_is_met_everywhere_is_noted():
+    report = check_goal(ReplicaCapacity)
+    assert report.ok
+    assert "try tighter thresholds" in report.notes[0]
+
+
+def test_equal_seeds_give_equal_reports():
+    assert check_goal(ReplicaDistribution, seed=3) == check_goal(ReplicaDistribution, seed=3)

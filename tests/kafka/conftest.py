@@ -1,0 +1,39 @@
+"""Fixtures of a real Kafka; a test that needs one fails, never skips, where it cannot be had.
+
+This directory must not become a package: it would take the name of the client, `kafka`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from real_kafka import KafkaCluster, RealKafkaError
+
+
+@pytest.fixture(scope="session")
+def start_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., KafkaCluster]]:
+    """Start a cluster with options of its own; it is closed after the last test at the latest."""
+    clusters: list[KafkaCluster] = []
+
+    def start(**options: Any) -> KafkaCluster:
+        cluster = KafkaCluster(directory=tmp_path_factory.mktemp("kafka"), **options)
+        try:
+            clusters.append(cluster.start())
+        except RealKafkaError as error:
+            pytest.fail(str(error), pytrace=False)
+        return cluster
+
+    yield start
+    for cluster in clusters:
+        cluster.close()
+
+
+@pytest.fixture(scope="session")
+def kafka_cluster(start_kafka: Callable[..., KafkaCluster]) -> KafkaCluster:
+    """Three brokers on three racks with two log directories each, shared by all tests.
+
+    Every test makes its own topics and leaves the brokers running.
+    """
+    return start_kafka(brokers=3)

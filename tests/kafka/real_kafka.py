@@ -1,0 +1,333 @@
+"""A real Apache Kafka on loopback, for tests: resolved by Maven once, up in seconds.
+
+    with KafkaCluster(brokers=3) as kafka:
+        kafka.bootstrap                                   # "127.0.0.1:20311,127.0.0.1:..."
+        kafka.run_tool(REASSIGN_PARTITIONS, "--list")     # what the tool printed
+
+Broker 0 is also the KRaft controller, so it is the one that cannot be stopped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+HERE = Path(__file__).parent
+HOST = "127.0.0.1"
+JAVA = 17
+CLUSTER_ID = "Y291bnRlcnBvaXNlLXRlcw"
+START_SECONDS = 90.0
+
+REASSIGN_PARTITIONS = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+LEADER_ELECTION = "org.apache.kafka.tools.LeaderElectionCommand"
+BROKER = "kafka.Kafka"
+STORAGE = "kafka.tools.StorageTool"
+
+# A small machine starts a broker faster when the JVM neither optimises hard nor
+# keeps parallel collectors.
+JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Djava.awt.headless=true")
+
+
+class RealKafkaError(RuntimeError):
+    """Kafka cannot be had, did not start, or a tool failed; says what to do in a sentence."""
+
+
+def class_path() -> str:
+    """The class path of Kafka and its tools, resolved by Maven on first use.
+
+    It is kept in ``$COUNTERPOISE_CACHE`` (``~/.cache/counterpoise`` unless set) under
+    a name made from the pom, and used again for as long as its jars are there.
+
+    Raises
+    ------
+    RealKafkaError
+        Without Maven, or if it cannot resolve the pom.
+    """
+    pom = HERE / "pom.xml"
+    cache = Path(os.environ.get("COUNTERPOISE_CACHE") or "~/.cache/counterpoise").expanduser()
+    name = f"kafka-{hashlib.sha256(pom.read_bytes()).hexdigest()[:12]}.classpath"
+    kept = cache / name
+    if kept.exists():
+        resolved = kept.read_text().strip()
+        if all(Path(jar).exists() for jar in resolved.split(os.pathsep)):
+            return resolved
+    mvn = shutil.which("mvn")
+    if mvn is None:
+        raise RealKafkaError("The tests of a real Kafka need Maven: put `mvn` on the PATH.")
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache) as scratch:
+        fresh = Path(scratch) / name
+        command = [mvn, "-B", "-q", "-f", str(pom), "dependency:build-classpath"]
+        command += ["-Dmdep.includeScope=runtime", f"-Dmdep.outputFile={fresh}"]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        if done.returncode or not fresh.exists():
+            told = [x for x in (done.stdout + done.stderr).splitlines() if "[ERROR]" in x]
+            raise RealKafkaError(
+                f"Maven could not resolve {pom}: {' '.join(told[:1]) or 'it said nothing'}"
+            )
+        # Put in place in one step, so that a second test run never reads half of it.
+        fresh.replace(kept)
+    return kept.read_text().strip()
+
+
+def java() -> str:
+    """The path of a Java new enough for Kafka 4, or a RealKafkaError."""
+    found = shutil.which("java")
+    needed = f"The tests of a real Kafka need Java {JAVA} or newer:"
+    if found is None:
+        raise RealKafkaError(f"{needed} put `java` on the PATH.")
+    said = subprocess.run([found, "-version"], capture_output=True, text=True).stderr
+    version = re.search(r'version "(\d+)', said)
+    if version is None or int(version[1]) < JAVA:
+        raise RealKafkaError(f"{needed} {found} is {said.splitlines()[:1] or 'silent'}.")
+    return found
+
+
+class KafkaCluster:
+    """Brokers 0 to n-1 in KRaft mode on loopback, each with its rack and log directories.
+
+    Parameters
+    ----------
+    brokers
+        How many, 1 to 6; broker 0 is the controller too.
+    racks
+        One a broker, None for no rack; ``rack-a``, ``rack-b``, ``rack-c`` in turn unless given.
+    log_dirs
+        How many log directories each broker has.
+    heap
+        Java heap of a broker.
+    properties
+        Server properties that replace or add to those of every broker.
+    directory
+        Where data and logs go; a new temporary directory unless given. The data are
+        removed at the end, the logs (``broker-0.log``, ...) stay.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        *,
+        racks: Sequence[str | None] | None = None,
+        log_dirs: int = 2,
+        heap: str = "256m",
+        properties: Mapping[str, str] | None = None,
+        directory: Path | None = None,
+    ) -> None:
+        if not 1 <= brokers <= 6:
+            raise ValueError(f"brokers: {brokers} found, 1 to 6 expected")
+        self.racks = tuple(racks or (f"rack-{'abc'[i % 3]}" for i in range(brokers)))
+        if len(self.racks) != brokers:
+            raise ValueError(f"racks: {len(self.racks)} found, {brokers} (one a broker) expected")
+        self.broker_ids = tuple(range(brokers))
+        self.directory = directory or Path(tempfile.mkdtemp(prefix="counterpoise-kafka-"))
+        self.log_dirs = tuple(
+            tuple(str(self.directory / f"data-{i}" / f"disk-{d}") for d in range(log_dirs))
+            for i in self.broker_ids
+        )
+        self._heap = heap
+        self._properties = dict(properties or {})
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._printed_before: dict[int, int] = {}
+        *self._ports, self._controller_port = _free_ports(brokers + 1)
+
+    @property
+    def bootstrap(self) -> str:
+        """Bootstrap servers: every broker as host:port, separated by commas."""
+        return ",".join(f"{HOST}:{port}" for port in self._ports)
+
+    def start(self) -> KafkaCluster:
+        """Format the storage and start every broker; returns when all serve clients.
+
+        Raises
+        ------
+        RealKafkaError
+            Without Java or Maven, or with the end of the log of a broker that did not start.
+        """
+        self._java, self._class_path = java(), class_path()
+        try:
+            self._format()
+            for i in self.broker_ids:
+                self._launch(i)
+            for i in self.broker_ids:
+                self._await_started(i)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __enter__(self) -> KafkaCluster:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every broker at once and remove the data; the logs stay."""
+        for process in self._processes.values():
+            process.kill()
+        for process in self._processes.values():
+            process.wait()
+        self._processes.clear()
+        for i in self.broker_ids:
+            shutil.rmtree(self.directory / f"data-{i}", ignore_errors=True)
+
+    def run_tool(self, main_class: str, *args: str | os.PathLike[str], check: bool = True) -> str:
+        """Run a command line tool against the cluster, and return what it printed.
+
+        Parameters
+        ----------
+        main_class
+            For example :data:`REASSIGN_PARTITIONS`; ``--bootstrap-server`` is added.
+        check
+            Whether to raise if the tool's exit code is not 0.
+
+        Raises
+        ------
+        RealKafkaError
+            With everything the tool printed.
+        """
+        command = self._command(main_class, "128m", "WARN")
+        command += ["--bootstrap-server", self.bootstrap, *(os.fspath(a) for a in args)]
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=START_SECONDS
+        )
+        said = done.stdout + done.stderr
+        if check and done.returncode:
+            raise RealKafkaError(f"{main_class} ended with {done.returncode}:\n{said}")
+        return said
+
+    @contextmanager
+    def stopped(self, broker: int) -> Iterator[None]:
+        """Hold one broker (never 0, the controller) down for a while, then start it again."""
+        if broker == 0:
+            raise ValueError("broker 0 is the controller: it cannot be stopped")
+        process = self._processes.pop(broker)
+        process.terminate()
+        try:
+            process.wait(START_SECONDS)
+            yield
+        finally:
+            process.kill()
+            process.wait()
+            self._launch(broker)
+            self._await_started(broker)
+
+    def log(self, broker: int) -> Path:
+        """The file that holds everything a broker printed."""
+        return self.directory / f"broker-{broker}.log"
+
+    def _command(self, main_class: str, heap: str, level: str) -> list[str]:
+        options = (*JVM, f"-Xmx{heap}", f"-Dlog.level={level}")
+        config = f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}"
+        return [self._java, *options, config, "-cp", self._class_path, main_class]
+
+    def _server_properties(self, i: int) -> dict[str, str]:
+        copies = str(min(3, len(self.broker_ids)))
+        controller = f"CONTROLLER://{HOST}:{self._controller_port}"
+        broker = f"PLAINTEXT://{HOST}:{self._ports[i]}"
+        rack = {} if self.racks[i] is None else {"broker.rack": str(self.racks[i])}
+        return {
+            "node.id": str(i),
+            "process.roles": "broker" if i else "broker,controller",
+            "controller.quorum.voters": f"0@{HOST}:{self._controller_port}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": broker if i else f"{broker},{controller}",
+            "advertised.listeners": broker,
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": ",".join(self.log_dirs[i]),
+            "auto.create.topics.enable": "false",
+            # Only a test moves leaders.
+            "auto.leader.rebalance.enable": "false",
+            "offsets.topic.num.partitions": "3",
+            "offsets.topic.replication.factor": copies,
+            "transaction.state.log.num.partitions": "3",
+            "transaction.state.log.replication.factor": copies,
+            "transaction.state.log.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            # The cleaner's default buffer alone is half of the heap.
+            "log.cleaner.dedupe.buffer.size": "4194304",
+            "num.network.threads": "2",
+            "num.io.threads": "2",
+            **rack,
+            **self._properties,
+        }
+
+    def _format(self) -> None:
+        formatting = []
+        for i in self.broker_ids:
+            config = self.directory / f"broker-{i}.properties"
+            settings = self._server_properties(i).items()
+            config.write_text("".join(f"{k}={v}\n" for k, v in settings))
+            command = self._command(STORAGE, "128m", "WARN")
+            command += ["format", "--cluster-id", CLUSTER_ID, "--config", str(config)]
+            with self.log(i).open("ab") as log:
+                formatting.append(
+                    subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                )
+        for i, code in enumerate([process.wait() for process in formatting]):
+            if code:
+                raise RealKafkaError(f"formatting broker {i}'s storage failed:\n{self._tail(i)}")
+
+    def _launch(self, i: int) -> None:
+        config = self.directory / f"broker-{i}.properties"
+        with self.log(i).open("ab") as log:
+            # Only what is printed from now on tells whether this start succeeded.
+            self._printed_before[i] = log.tell()
+            self._processes[i] = subprocess.Popen(
+                [*self._command(BROKER, self._heap, "INFO"), str(config)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def _await_started(self, i: int) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while b"Kafka Server started" not in self._printed(i):
+            code = self._processes[i].poll()
+            if code is not None:
+                raise RealKafkaError(f"broker {i} ended with {code}:\n{self._tail(i)}")
+            if time.monotonic() > deadline:
+                raise RealKafkaError(
+                    f"broker {i} did not start in {START_SECONDS:.0f} s:\n{self._tail(i)}"
+                )
+            time.sleep(0.05)
+
+    def _printed(self, i: int) -> bytes:
+        with self.log(i).open("rb") as log:
+            log.seek(self._printed_before[i])
+            return log.read()
+
+    def _tail(self, i: int) -> str:
+        return "\n".join(self.log(i).read_text(errors="replace").splitlines()[-20:])
+
+
+def _free_ports(count: int) -> list[int]:
+    # Below the range that outgoing connections are given, so that none of those
+    # takes a port between this moment and the broker's start.
+    ports: list[int] = []
+    while len(ports) < count:
+        port = random.randrange(20000, 32000)
+        with socket.socket() as probe:
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+        if port not in ports:
+            ports.append(port)
+    return ports

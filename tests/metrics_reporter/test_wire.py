@@ -1,0 +1,105 @@
+"""Records survive the wire; whatever else arrives is refused in one way only."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metrics_reporter import MalformedRecordError, Record, ReporterError, decode, decode_all, encode
+
+NAMES = st.one_of(
+    st.sampled_from(["bytes_in", "bytes_out", "size", "cpu"]),
+    st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40),
+)
+METRICS = st.dictionaries(NAMES, st.floats(allow_nan=False, allow_infinity=False), max_size=6)
+TIMES = st.integers(-(2**63), 2**63 - 1)
+IDS = st.integers(0, 2**31 - 1)
+TOPICS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60)
+RECORDS = st.one_of(
+    st.builds(Record, TIMES, IDS, METRICS, st.none(), st.just(-1)),
+    st.builds(Record, TIMES, IDS, METRICS, TOPICS, IDS),
+)
+
+
+@given(RECORDS)
+def test_decode_is_the_inverse_of_encode(record: Record) -> None:
+    assert decode(encode(record)) == record
+
+
+@given(RECORDS, st.data())
+def test_mutated_bytes_decode_or_are_malformed(record: Record, data: st.DataObject) -> None:
+    value = bytearray(encode(record))
+    for _ in range(data.draw(st.integers(1, 4))):
+        value[data.draw(st.integers(0, len(value) - 1))] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.integers(0, len(value)))
+    for mutant in (bytes(value), bytes(value[:cut]), bytes(value[cut:]), bytes(value) + b"\0"):
+        records, malformed = decode_all([mutant])
+        assert len(records) + malformed == 1
+        for decoded in records:
+            assert decode(encode(decoded)) == decoded
+
+
+@given(st.lists(st.one_of(st.none(), st.binary(max_size=80)), max_size=5))
+def test_any_bytes_are_counted(values: list[bytes | None]) -> None:
+    records, malformed = decode_all(values)
+    assert len(records) + malformed == len(values)
+
+
+def test_golden_bytes_of_version_1() -> None:
+    broker = Record(1_700_000_000_000, 3, {"cpu": 0.25})
+    assert encode(broker).hex() == (
+        "c7010001" + "0068e5cf8b010000" + "03000000" + "ffffffff" + "0000" + "0000"
+        "000000000000d03f" + "0400"
+    )
+    partition = Record(1_700_000_000_000, 3, {"size": 1.0, "x": 2.0}, "t", 7)
+    assert encode(partition).hex() == (
+        "c7010102" + "0068e5cf8b010000" + "03000000" + "07000000" + "0100" + "0200"
+        "000000000000f03f" + "0000000000000040" + "0300" + "0000" + "74" + "0178"
+    )
+
+
+def test_an_unknown_id_is_dropped_and_the_rest_kept() -> None:
+    data = bytearray(encode(Record(1, 2, {"cpu": 5.0, "size": 6.0})))
+    data[-2:] = struct.pack("<H", 900)
+    assert decode(bytes(data)).metrics == {"cpu": 5.0}
+
+
+@pytest.mark.parametrize(
+    ("edit", "says"),
+    [
+        (lambda d: b"", "0 bytes found, at least 24 expected"),
+        (lambda d: b"\0" + d[1:], "magic 0x0 version 1 found"),
+        (lambda d: d[:1] + b"\2" + d[2:], "version 2 found"),
+        (lambda d: d[:2] + b"\1" + d[3:], "contradict"),
+        (lambda d: d + b"\0", "45 bytes found, 44 expected"),
+        (lambda d: d[:24] + struct.pack("<d", float("nan")) + d[32:], "not a finite number"),
+        (lambda d: d[:-2] + d[-4:-2], "found twice"),
+        (lambda d: d[:-2] + b"\0\0", "without a name"),
+    ],
+)
+def test_malformed_says_what_is_wrong(edit, says: str) -> None:  # type: ignore[no-untyped-def]
+    good = encode(Record(1, 2, {"cpu": 5.0, "size": 6.0}))
+    with pytest.raises(MalformedRecordError) as caught:
+        decode(edit(good))
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("record", "says"),
+    [
+        (Record(0, -1, {}), "broker: -1 found, 0 to 2147483647 expected"),
+        (Record(0, 1, {}, "t"), "partition: -1 found"),
+        (Record(0, 1, {}, None, 3), "partition: 3 found, -1"),
+        (Record(0, 1, {}, "", 3), "topic: '' found"),
+        (Record(0, 1, {}, "\ud800", 3), "a name in Unicode expected"),
+        (Record(0, 1, {"x" * 256: 1.0}), "1 to 255 bytes expected"),
+        (Record(0, 1, {"cpu": float("inf")}), "metric cpu: inf found, a finite number expected"),
+        (Record(0, 1, {f"m{i}": 0.0 for i in range(256)}), "number of metrics: 256 found"),
+        (Record(2**63, 1, {}), "time_ms"),
+    ],
+)
+def test_encode_refuses_what_does_not_fit(record: Record, says: str) -> None:
+    with pytest.raises(ReporterError) as caught:
+        encode(record)
+    assert says in str(caught.value)
