@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from balancer.scoring import Scorer, Tier, Transition
+from balancer.scoring import Scorer, Tier, Transition, is_sum
 from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
 from cluster_model.snapshot import Bools, Floats, Ints
-from goals import Cluster
+from goals import Cluster, State
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,13 @@ def pick_disk(placement: Placement, target: Ints) -> Ints:
     return best[target]
 
 
+# shares of the mean broker that a destination is tried with, largest first
+PARCELS = (0.8, 0.6, 0.45, 0.35, 0.25, 0.18, 0.12, 0.08, 0.05, 0.03, 0.015, 0.005)
+
+
+ENOUGH = 6
+
+
 class Candidates:
     """Draws candidate actions for a tier; deterministic for a given generator."""
 
@@ -143,6 +150,76 @@ class Candidates:
             found += self._broker_actions(tier, np.flatnonzero(brokers), index, destinations, budget)
         batch = Batch.concatenate(found) if found else _nothing()
         return batch[self.rules.legal(self.placement, batch)]
+
+    def swaps(self, tier: Tier, budget: int) -> tuple[Batch, Batch]:
+        """About `budget` swaps between discontented brokers and others."""
+        placement, index = self.placement, Index(self.placement)
+        unhappy: Bools = np.zeros(placement.snapshot.n_brokers, np.bool_)
+        for i in tier.goals:
+            if self.scorer.goals[i].scope == "broker":
+                unhappy |= self.scorer.scores[i] < 1
+        brokers = np.flatnonzero(unhappy & self.rules.receives)
+        if not len(brokers) or len(self.receivers) < 2:
+            return _nothing(), _nothing()
+        share = max(budget // len(brokers), 64)
+        each = max(int(round(share ** (1 / 3))), 4)
+        mine, row = index.sample(brokers, 2 * each, self.rng)
+        others = self.receivers[self.rng.integers(0, len(self.receivers), len(mine) * each)]
+        theirs, pair = index.sample(others, max(each // 2, 2), self.rng)
+        return self.exchanged(mine[pair // each], theirs)
+
+    def exchanged(self, mine: Ints, theirs: Ints) -> tuple[Batch, Batch]:
+        """Swaps of replicas, given by flat position, as far as they are legal."""
+        placement = self.placement
+        here, there = placement.replica_broker[mine], placement.replica_broker[theirs]
+        p, q = self._split(mine)[0], self._split(theirs)[0]
+        keep = (here != there) & (p != q)
+        mine, theirs, here, there = mine[keep], theirs[keep], here[keep], there[keep]
+        disks = len(placement.replica_disk) > 0
+        batch, partner = (
+            Batch.of(MOVE, *self._split(at), to, placement.replica_disk[other] if disks else None)
+            for at, to, other in ((mine, there, theirs), (theirs, here, mine))
+        )
+        legal = self.rules.legal(placement, batch) & self.rules.legal(placement, partner)
+        return batch[legal], partner[legal]
+
+    def receptive(self) -> Ints:
+        """The brokers with the most room: those that could take a good parcel and be no less
+        content, the parcel as large as leaves enough brokers to choose from.
+        """
+        keys = np.tile(np.arange(self.placement.snapshot.n_brokers), (len(PARCELS), 1))
+        state, unhurt = self._given(np.array(PARCELS)[:, None], keys), np.ones(keys.shape, np.bool_)
+        for i, goal in enumerate(self.scorer.goals):
+            if goal.scope == "broker":
+                unhurt &= goal.score(state) >= self.scorer.scores[i]
+        room = unhurt[:, self.receivers]
+        enough = max(8, len(self.receivers) // ENOUGH)
+        count = room.sum(1)
+        level = int(np.argmax(count >= enough)) if (count >= enough).any() else len(PARCELS)
+        return self.receivers if level == len(PARCELS) else self.receivers[room[level]]
+
+    def _given(self, parcel: Floats | np.float64, brokers: Ints) -> State:
+        """Brokers with a parcel more, in shares of what the mean broker carries."""
+
+        def fetch(name: str) -> Floats | Ints:
+            found = self.cluster.fetch("broker", name, brokers)
+            if not is_sum(name):
+                return found
+            total = self.placement.sums("broker", name)[self.receivers]
+            return found + parcel * (total.sum() / max(len(self.receivers), 1))
+
+        return State(fetch)
+
+    def _would_take(self, tier: Tier, brokers: Ints) -> Bools:
+        """Which brokers would be happier with a little more."""
+        state = self._given(np.float64(PARCELS[-1]), brokers)
+        gain = np.zeros(len(brokers))
+        for i, weight in zip(tier.goals, tier.weights, strict=True):
+            goal = self.scorer.goals[i]
+            if goal.scope == "broker":
+                gain += weight * (goal.score(state) - self.scorer.scores[i][brokers])
+        wants: Bools = gain > 0
+        return wants
 
     def _some(self, rows: Ints, n: int) -> Ints:
         if len(rows) <= max(n, 1):
@@ -187,6 +264,7 @@ class Candidates:
         chosen = self._most_relief(tier, at, row, keep)
         found = [self._spread(chosen, destinations, width), self._leads(at)]
         pulling = brokers[self.rules.receives[brokers]]
+        pulling = pulling[self._would_take(tier, pulling)]
         if len(pulling):
             pulled = self.rng.choice(index.at, len(pulling) * sample)
             target = np.repeat(pulling, sample)

@@ -16,6 +16,12 @@ from cluster_model.snapshot import Bools, Floats, Ints
 # candidates a round scores for one discontented broker, and in all
 PER_BROKER, AT_LEAST, AT_MOST = 192, 4_000, 160_000
 # how much more a round looks at when the one before found nothing
+# what a lower tier's gain counts when actions serve their tier alike
+BELOW = 0.05
+# share of its first gain that an action must still bring when its turn comes
+KEEP = 0.5
+# guests of like size that are tried in exchange for a replica that could come home
+NEAR = 6
 WIDER = (1, 4, 16)
 
 
@@ -64,6 +70,8 @@ class Search:
             if all(self.scorer.met(i) for i in tier.goals):
                 return
             done = self._round(number, tier, WIDER[level])
+            if not done and level:
+                done = self._swap_round(number, tier, WIDER[level])
             self.rounds += 1
             if self.progress is not None:
                 met = sum(self.scorer.met(i) for i in range(len(self.scorer.goals)))
@@ -76,7 +84,7 @@ class Search:
         return self.exhausted
 
     def _round(self, number: int, tier: Tier, wider: int) -> int:
-        destinations = self._destinations(tier)
+        destinations = self.candidates.receptive() if wider < WIDER[-1] else self.candidates.receivers
         n = self.scorer.placement.snapshot.n_brokers
         budget = wider * min(max(PER_BROKER * n, AT_LEAST), AT_MOST)
         batch = self.candidates.draw(tier, destinations, budget)
@@ -88,6 +96,12 @@ class Search:
         if not len(useful):
             return 0
         batch, gain = batch[useful], gain[useful]
+        transition = Transition(self.scorer.cluster, batch)
+        below = self.scorer.tiers[number + 1 : self.serve]
+        share = 1.0
+        for lower in below:
+            share *= BELOW
+            gain = gain + share * self.scorer.gain(lower, transition)
         worth = gain / action_cost(self.scorer.placement, batch)
         best = self._best_per_partition(batch, worth, 4)
         batch, worth = batch[best], worth[best]
@@ -97,9 +111,6 @@ class Search:
         best = self._best_per_partition(batch, worth, 1)
         order = best[np.argsort(-worth[best], kind="stable")]
         return self._commit(number, tier, batch[order], worth[order])
-
-    def _destinations(self, tier: Tier) -> Ints:
-        return self.candidates.receivers
 
     def _best_per_partition(self, batch: Batch, worth: Floats, n: int) -> Ints:
         order = np.lexsort((-worth, batch.partition))
@@ -114,7 +125,7 @@ class Search:
         while len(batch):
             series = Series(cluster, batch)
             gain = scorer.gain(tier, series)
-            keep = gain > np.maximum(EPSILON, 0.5 * worth * action_cost(scorer.placement, batch))
+            keep = gain > np.maximum(EPSILON, KEEP * worth * action_cost(scorer.placement, batch))
             keep &= scorer.allowed(number, series)
             if keep.all():
                 break
@@ -124,6 +135,37 @@ class Search:
             self.actions += len(batch)
         return len(batch)
 
+    def _swap_round(self, number: int, tier: Tier, wider: int) -> int:
+        scorer = self.scorer
+        batch, partner = self.candidates.swaps(tier, wider * AT_LEAST)
+        transition = Transition(scorer.cluster, batch, partner)
+        gain = scorer.gain(tier, transition)
+        rows = np.flatnonzero(gain > EPSILON)
+        batch, partner, gain = batch[rows], partner[rows], gain[rows]
+        ok = scorer.allowed(number, Transition(scorer.cluster, batch, partner))
+        batch, partner, gain = batch[ok], partner[ok], gain[ok]
+        cost = action_cost(scorer.placement, batch) + action_cost(scorer.placement, partner)
+        rows = self._disjoint(batch, partner, gain / cost)
+        batch, partner, gain = batch[rows], partner[rows], gain[rows]
+        while len(batch):
+            series = Series(scorer.cluster, batch, partner)
+            keep = (scorer.gain(tier, series) > KEEP * gain) & scorer.allowed(number, series)
+            if keep.all():
+                scorer.commit(batch, partner)
+                self.actions += 2 * len(batch)
+                break
+            batch, partner, gain = batch[keep], partner[keep], gain[keep]
+        return len(batch)
+
+    def _disjoint(self, batch: Batch, partner: Batch, worth: Floats) -> Ints:
+        """Rows in order of worth, each the best that touches either of its partitions."""
+        order = np.argsort(-worth, kind="stable")
+        both = np.stack([batch.partition[order], partner.partition[order]], 1).ravel()
+        _, first, inverse = np.unique(both, return_index=True, return_inverse=True)
+        best = (first // 2)[inverse.reshape(-1, 2)]
+        rows: Ints = order[(best == np.arange(len(order))[:, None]).all(1)]
+        return rows
+
     def reduce(self, start: Placement) -> int:
         """Send back home every replica, and every leadership, that no goal needs away.
 
@@ -131,21 +173,65 @@ class Search:
         """
         undone = 0
         while not self._spent():
-            batch = self._homeward(start)
-            order = np.argsort(-action_bytes(self.scorer.placement, batch), kind="stable")
-            batch = batch[order]
-            batch = batch[self._harmless(Transition(self.scorer.cluster, batch))]
-            batch = batch[np.sort(np.unique(batch.partition, return_index=True)[1])]
-            while len(batch):
-                keep = self._harmless(Series(self.scorer.cluster, batch))
-                if keep.all():
-                    break
-                batch = batch[keep]
-            if not len(batch):
-                return undone
-            self.scorer.commit(batch)
-            undone += len(batch)
+            found = self._send_home(start)
+            if not found:
+                found = self._exchange_home(start)
+            if not found:
+                break
+            undone += found
         return undone
+
+    def _send_home(self, start: Placement) -> int:
+        batch = self._homeward(start)
+        order = np.argsort(-action_bytes(self.scorer.placement, batch), kind="stable")
+        batch = batch[order]
+        batch = batch[self._harmless(Transition(self.scorer.cluster, batch))]
+        batch = batch[np.sort(np.unique(batch.partition, return_index=True)[1])]
+        while len(batch):
+            keep = self._harmless(Series(self.scorer.cluster, batch))
+            if keep.all():
+                self.scorer.commit(batch)
+                break
+            batch = batch[keep]
+        return len(batch)
+
+    def _exchange_home(self, start: Placement) -> int:
+        """Where replica r came to broker B and q left B for C: r goes to C instead, q stays."""
+        scorer, placement = self.scorer, self.scorer.placement
+        home = self._homeward(start)
+        home = home[home.kind == MOVE]
+        away = np.flatnonzero(
+            (placement.replica_broker >= 0)
+            & ~(placement.brokers[:, :, None] == start.brokers[:, None, :]).any(2).ravel()
+        )
+        if not len(home) or not len(away):
+            return 0
+        # guests of each broker by size, and for each replica that left the nearest of them
+        f = placement.slots
+        size = placement.contribution("load.disk")[0] if "disk" in placement.snapshot.resources \
+            else np.ones(placement.snapshot.n_partitions)
+        scale = float(size.max()) * 1.001 or 1.0
+        guest_key = placement.replica_broker[away] + size[away // f] / scale
+        order = np.argsort(guest_key, kind="stable")
+        away, guest_key = away[order], guest_key[order]
+        at = np.searchsorted(guest_key, home.target + size[home.partition] / scale)
+        near = at[:, None] + np.arange(-NEAR, NEAR)
+        rows, _ = np.nonzero((near >= 0) & (near < len(away)))
+        guests = away[near[(near >= 0) & (near < len(away))]]
+        mine = (home.partition * f + home.slot)[rows]
+        local = placement.replica_broker[guests] == home.target[rows]
+        batch, partner = self.candidates.exchanged(mine[local], guests[local])
+        ok = self._harmless(Transition(scorer.cluster, batch, partner))
+        batch, partner = batch[ok], partner[ok]
+        rows = self._disjoint(batch, partner, action_bytes(placement, batch))
+        batch, partner = batch[rows], partner[rows]
+        while len(batch):
+            keep = self._harmless(Series(scorer.cluster, batch, partner))
+            if keep.all():
+                scorer.commit(batch, partner)
+                break
+            batch, partner = batch[keep], partner[keep]
+        return len(batch)
 
     def _harmless(self, transition: Transition) -> Bools:
         ok = np.ones(len(transition), np.bool_)

@@ -95,7 +95,8 @@ class Transition:
         two = self.placement.delta(self.partner, column)
         topic = self.placement.snapshot.partition_topic
         same = topic[self.batch.partition] == topic[self.partner.partition]
-        one, two = np.where(same, one - two, one), np.where(same, two - one, two)
+        # within one topic both legs touch the same cells, once
+        one, two = np.where(same, one - two, one), np.where(same, 0.0, two)
         one = np.where(keys[0] == keys[1], 0.0, one)
         two = np.where(keys[2] == keys[3], 0.0, two)
         return np.stack([-one, one, -two, two])
@@ -111,7 +112,7 @@ class Transition:
             keys = self.cells(scope)
 
             def fetch(name: str) -> Floats | Ints:
-                if _is_sum(name):
+                if is_sum(name):
                     return self.before(scope, name) + self.signed_delta(scope, name)
                 return self.cluster.fetch(scope, name, keys)
 
@@ -123,7 +124,7 @@ class Transition:
         keys = self.cells(scope)[0]
 
         def fetch(name: str) -> Floats | Ints:
-            if _is_sum(name):
+            if is_sum(name):
                 return self.placement.sums(scope, name)[keys] - self._moved(name)
             return self.cluster.fetch(scope, name, keys)
 
@@ -157,8 +158,8 @@ class Series(Transition):
     The partitions must be distinct; brokers, topics and disks need not be.
     """
 
-    def __init__(self, cluster: Cluster, batch: Batch) -> None:
-        super().__init__(cluster, batch)
+    def __init__(self, cluster: Cluster, batch: Batch, partner: Batch | None = None) -> None:
+        super().__init__(cluster, batch, partner)
         self._order: dict[SumScope, tuple[Ints, Ints, Ints]] = {}
 
     def before(self, scope: SumScope, column: str) -> Floats:
@@ -184,14 +185,15 @@ class Series(Transition):
         keys = self.cells(scope)
 
         def fetch(name: str) -> Floats | Ints:
-            if _is_sum(name):
+            if is_sum(name):
                 return self.before(scope, name)
             return self.cluster.fetch(scope, name, keys)
 
         return State(fetch)
 
 
-def _is_sum(name: str) -> bool:
+def is_sum(name: str) -> bool:
+    """Whether a column of a state is a sum over replicas, which actions change."""
     return name in ("replica_count", "leader_count") or name.partition(".")[0] in (
         "load",
         "leader_load",
@@ -237,15 +239,17 @@ class Scorer:
             state = self.cluster.state(goal.scope)
         return _scored(goal, state)
 
-    def commit(self, batch: Batch) -> None:
+    def commit(self, batch: Batch, partner: Batch | None = None) -> None:
         """Carry out actions on distinct partitions and bring every score up to date."""
-        transition = Transition(self.cluster, batch)
+        transition = Transition(self.cluster, batch, partner)
         for goal in self.goals:
             if goal.scope == "partition":
                 transition.partition_states()
             else:
                 transition.cells(goal.scope)
         self.placement.apply(batch)
+        if partner is not None:
+            self.placement.apply(partner)
         self.refresh(transition)
 
     def refresh(self, transition: Transition) -> None:

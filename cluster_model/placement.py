@@ -229,7 +229,7 @@ class Placement:
         source, source_disk = self.source(batch), self.source_disk(batch)
         undo = replace(
             batch,
-            target=np.where(batch.kind == LEAD, batch.target, source),
+            target=source,
             slot=np.where(batch.kind == LEAD, self.leader[batch.partition], batch.slot),
             disk=source_disk,
         )

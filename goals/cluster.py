@@ -50,7 +50,8 @@ class Cluster:
 
     def capacity(self, resource: str) -> Floats:
         """(B,) capacity of the brokers."""
-        return self.snapshot.capacity[:, self.snapshot.resource(resource)]
+        capacity: Floats = self.snapshot.capacity[:, self.snapshot.resource(resource)]
+        return capacity
 
     @cached_property
     def replication_factor(self) -> Ints:
@@ -91,7 +92,7 @@ class Cluster:
         total = self.placement.recompute("broker", column)
         _, _, resource = column.partition(".")
         weight = np.where(self.eligible, self.capacity(resource), 0) if resource else self.weight
-        if column == "leader_count":
+        if column.startswith("leader_"):
             weight = np.where(self.leader_eligible, weight, 0)
         return self._shared(total, weight)
 

@@ -23,10 +23,11 @@ def at_most(value: npt.ArrayLike, limit: npt.ArrayLike) -> Floats:
     array([1. , 1. , 0.5])
     """
     value, limit = np.asarray(value, np.float64), np.asarray(limit, np.float64)
-    over = value > limit * (1 + TOLERANCE)
-    positive = limit > 0
-    ratio = np.where(positive, limit, 1.0) / np.where(over, np.where(positive, value, 1 + value), 1.0)
-    return np.where(over, ratio, 1.0)
+    allowed = limit * (1 + TOLERANCE)
+    if (limit > 0).all():
+        return np.where(value > allowed, limit / np.maximum(value, limit), 1.0)
+    ratio = np.where(limit > 0, limit / np.maximum(value, 1e-300), 1 / (1 + np.maximum(value, 0)))
+    return np.where(value > allowed, ratio, 1.0)
 
 
 def at_least(value: npt.ArrayLike, limit: npt.ArrayLike) -> Floats:

@@ -31,10 +31,14 @@ class Band(Goal):
     margin
         Share of the way to the threshold that is used, so that a plan made now still
         holds when load has drifted a little (Cruise Control's ``BALANCE_MARGIN``).
+    upper_only
+        Whether brokers below their share are left alone: nothing is overloaded, and
+        fewer bytes move.
     """
 
     threshold: float = Field(default=1.10, ge=1)
     margin: float = Field(default=0.9, gt=0, le=1)
+    upper_only: bool = False
     _lower: Floats = PrivateAttr()
     _upper: Floats = PrivateAttr()
     _percent: Floats = PrivateAttr()
@@ -52,7 +56,8 @@ class Band(Goal):
     def limits(self, cluster: Cluster) -> tuple[Floats, Floats]:
         """(B,) least and most each broker should carry, in the unit of the column."""
         share = _share(cluster, self.column)
-        return share * max(0.0, 1 - self.slack), share * (1 + self.slack)
+        least = 0.0 if self.upper_only else max(0.0, 1 - self.slack)
+        return share * least, share * (1 + self.slack)
 
     def prepare(self, cluster: Cluster) -> None:
         """Express the limits in percent of each broker's share."""

@@ -34,6 +34,9 @@ class Goal(BaseModel):
     A subclass names its scope, declares its thresholds as fields, and scores. The
     optimiser never shows it an action: it compares scores before and after.
 
+    ``scope`` says what is scored, ``requires`` which resources a snapshot must have
+    besides the one a field ``resource`` names.
+
     Parameters
     ----------
     hard
@@ -56,6 +59,7 @@ class Goal(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     scope: ClassVar[Scope] = "broker"
+    requires: ClassVar[tuple[str, ...]] = ()
 
     hard: bool = False
     weight: float = Field(default=1.0, gt=0)

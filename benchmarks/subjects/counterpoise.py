@@ -34,7 +34,7 @@ _ROOT = Path(__file__).parents[2]
 
 def stated_goals(resources: Sequence[str]) -> list[Goal]:
     """Goals as the peer is given them: racks, capacities, everything at 1.1 times the mean."""
-    even: dict[str, Any] = {"threshold": 1.1, "margin": 1.0, "tier": 1}
+    even: dict[str, Any] = {"threshold": 1.1, "margin": 1.0, "upper_only": True, "tier": 1}
     return [
         RackAwareness(tier=0),
         *(ResourceCapacity(resource=name, threshold=1.0, tier=0) for name in resources),

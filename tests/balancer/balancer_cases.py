@@ -1,0 +1,217 @@
+"""Clusters written by hand, and an independent reading of what a plan says it does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from balancer import Plan
+from cluster_model import Snapshot, SnapshotDocument, build_snapshot
+
+RESOURCES = ("cpu", "network_in", "network_out", "disk")
+
+_REPLICA = re.compile(r"b(\d+)(\*?)(?:@(\S+?))?\((\S+?)\)")
+
+
+def written(
+    partitions: str,
+    racks: Mapping[int, int],
+    *,
+    capacity: Sequence[float],
+    disks: Mapping[str, float] | None = None,
+) -> Snapshot:
+    """A cluster from lines like ``T1-0 b0*@i00(50/150000/100000/150000) b2(...)``.
+
+    ``*`` marks the leader, the order is the preference order, loads are in the order of
+    ``RESOURCES``. A snapshot has one follower load a partition: the first follower's;
+    a partition with one replica would follow with what its leader has but the reads.
+    """
+    brokers = [
+        {
+            "id": b,
+            "rack": f"r{rack}",
+            "capacity": dict(zip(RESOURCES, capacity, strict=True)),
+            "disks": [{"path": path, "capacity": size} for path, size in (disks or {}).items()],
+        }
+        for b, rack in racks.items()
+    ]
+    rows = [_partition(line) for line in partitions.strip().splitlines()]
+    return build_snapshot(
+        SnapshotDocument.model_validate(
+            {"resources": RESOURCES, "brokers": brokers, "partitions": rows}
+        )
+    )
+
+
+def _partition(line: str) -> dict[str, Any]:
+    name, _, rest = line.strip().partition(" ")
+    topic, _, number = name.rpartition("-")
+    replicas = [
+        (int(b), bool(leads), disk, dict(zip(RESOURCES, map(float, load.split("/")), strict=True)))
+        for b, leads, disk, load in _REPLICA.findall(rest)
+    ]
+    (leader,) = [r for r in replicas if r[1]]
+    followers = [load for _, leads, _, load in replicas if not leads]
+    row: dict[str, Any] = {
+        "topic": topic,
+        "partition": int(number),
+        "replicas": [r[0] for r in replicas],
+        "leader": leader[0],
+        "leader_load": leader[3],
+        "follower_load": followers[0] if followers else leader[3] | {"network_out": 0.0},
+    }
+    if any(r[2] for r in replicas):
+        row["log_dirs"] = [r[2] for r in replicas]
+    return row
+
+
+def by_hand(
+    replicas: Sequence[Sequence[int]],
+    *,
+    brokers: int,
+    load: Sequence[float] | None = None,
+    capacity: float = 1000.0,
+    racks: Sequence[int] | None = None,
+    topics: Sequence[str] | None = None,
+    states: Mapping[int, str] | None = None,
+    sets: Mapping[int, str] | None = None,
+    resource: str = "disk",
+    disks: Mapping[str, float] | None = None,
+    dead_disks: Mapping[int, str] | None = None,
+    log_dirs: Sequence[Sequence[str]] | None = None,
+) -> Snapshot:
+    """One resource; partition p on brokers ``replicas[p]``, led by the first of them.
+
+    Every broker is a rack of its own unless `racks` says otherwise.
+    """
+    topics = topics or ["t"] * len(replicas)
+    return build_snapshot(
+        SnapshotDocument.model_validate(
+            {
+                "resources": (resource,),
+                "brokers": [
+                    {
+                        "id": b,
+                        "rack": f"r{racks[b] if racks else b}",
+                        "capacity": {resource: capacity},
+                        "state": (states or {}).get(b, "alive"),
+                        "broker_set": (sets or {}).get(b),
+                        "disks": [
+                            {
+                                "path": path,
+                                "capacity": size,
+                                "alive": (dead_disks or {}).get(b) != path,
+                            }
+                            for path, size in (disks or {}).items()
+                        ],
+                    }
+                    for b in range(brokers)
+                ],
+                "partitions": [
+                    {
+                        "topic": topics[p],
+                        "partition": list(topics[:p]).count(topics[p]),
+                        "replicas": on,
+                        "leader": on[0],
+                        "leader_load": {resource: load[p] if load else 1.0},
+                        "follower_load": {resource: load[p] if load else 1.0},
+                        "log_dirs": log_dirs[p] if log_dirs else None,
+                    }
+                    for p, on in enumerate(replicas)
+                ],
+            }
+        )
+    )
+
+
+Name = tuple[str, int]
+
+
+def lists(snapshot: Snapshot) -> dict[Name, list[int]]:
+    """The replica lists (broker ids) of all partitions."""
+    s, end = snapshot, snapshot.replica_offset
+    return {
+        name: s.broker_ids[s.replica_broker[end[p] : end[p + 1]]].tolist()
+        for p, name in enumerate(names(s))
+    }
+
+
+def leaders(snapshot: Snapshot) -> dict[Name, int | None]:
+    """The leaders (broker ids) of all partitions."""
+    return {
+        name: None if at < 0 else held[at]
+        for (name, held), at in zip(
+            lists(snapshot).items(), snapshot.leader.tolist(), strict=True
+        )
+    }
+
+
+def log_dirs(snapshot: Snapshot) -> dict[tuple[Name, int], str | None]:
+    """The disk of every replica, by partition and broker id."""
+    s = snapshot
+    return {
+        (names(s)[p], int(s.broker_ids[b])): None if k < 0 else s.disk_path[k]
+        for p, b, k in zip(
+            s.replica_partition.tolist(),
+            s.replica_broker.tolist(),
+            s.replica_disk.tolist(),
+            strict=True,
+        )
+    }
+
+
+def names(snapshot: Snapshot) -> list[Name]:
+    """(topic, number) of all partitions."""
+    s = snapshot
+    return [
+        (s.topics[t], n)
+        for t, n in zip(s.partition_topic.tolist(), s.partition_number.tolist(), strict=True)
+    ]
+
+
+def replay(plan: Plan) -> None:
+    """Carry out the actions one by one; fails where one is impossible or the end differs."""
+    held = {name: set(on) for name, on in lists(plan.snapshot).items()}
+    leader = leaders(plan.snapshot)
+    for action in plan.actions:
+        name = (action.topic, action.partition)
+        if action.kind == "leadership":
+            assert action.source == leader[name] or leader[name] is None
+            assert action.destination in held[name]
+            leader[name] = action.destination
+        elif action.kind == "move_disk":
+            assert action.source == action.destination
+            assert action.source in held[name]
+            assert action.source_disk != action.destination_disk
+        else:
+            if action.source is not None:
+                held[name].remove(action.source)
+            if action.destination is not None:
+                assert action.destination not in held[name]
+                held[name].add(action.destination)
+            if action.kind == "move" and action.source == leader[name]:
+                leader[name] = action.destination
+    end = plan.final_snapshot()
+    assert held == {name: set(on) for name, on in lists(end).items()}
+    assert leader == leaders(end)
+
+
+def contentment(snapshot: Snapshot, goals: Sequence[Any]) -> list[np.ndarray]:
+    """The scores of every cell for goals that are prepared already."""
+    from cluster_model.placement import Placement
+    from goals import Cluster
+
+    cluster = Cluster(Placement(snapshot))
+    return [
+        np.asarray(
+            goal.score(
+                cluster.partition_state()
+                if goal.scope == "partition"
+                else cluster.state(goal.scope)
+            )
+        )
+        for goal in goals
+    ]
