@@ -400,4 +400,4 @@ def action_cost(placement: Placement, batch: Batch) -> Floats:
     return OVERHEAD + action_bytes(placement, batch) / unit
 
 
-OVERHEAD = 0.25
+OVERHEAD = 1.0

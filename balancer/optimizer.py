@@ -14,14 +14,17 @@ from cluster_model.placement import LEAD, MOVE, Batch, Placement
 from cluster_model.snapshot import Bools, Floats, Ints
 
 # candidates a round scores for one discontented broker, and in all
-PER_BROKER, AT_LEAST, AT_MOST = 192, 4_000, 160_000
+PER_BROKER, AT_LEAST, AT_MOST = 96, 2_000, 160_000
 # how much more a round looks at when the one before found nothing
 # what a lower tier's gain counts when actions serve their tier alike
 BELOW = 0.05
 # share of its first gain that an action must still bring when its turn comes
-KEEP = 0.5
+KEEP = 0.3
 # guests of like size that are tried in exchange for a replica that could come home
-NEAR = 6
+NEAR = 2
+# a reduction goes on while it saves this share of the bytes, and harvests the same
+# candidates again while this share of them can be carried out at once
+WORTHWHILE, FEW = 0.005, 0.01
 WIDER = (1, 4, 16)
 
 
@@ -157,10 +160,11 @@ class Search:
             batch, partner, gain = batch[keep], partner[keep], gain[keep]
         return len(batch)
 
-    def _disjoint(self, batch: Batch, partner: Batch, worth: Floats) -> Ints:
+    def _disjoint(self, batch: Batch, partner: Batch | None, worth: Floats) -> Ints:
         """Rows in order of worth, each the best that touches either of its partitions."""
         order = np.argsort(-worth, kind="stable")
-        both = np.stack([batch.partition[order], partner.partition[order]], 1).ravel()
+        mates = batch.partition if partner is None else partner.partition
+        both = np.stack([batch.partition[order], mates[order]], 1).ravel()
         _, first, inverse = np.unique(both, return_index=True, return_inverse=True)
         best = (first // 2)[inverse.reshape(-1, 2)]
         rows: Ints = order[(best == np.arange(len(order))[:, None]).all(1)]
@@ -173,31 +177,65 @@ class Search:
         """
         undone = 0
         while not self._spent():
-            found = self._send_home(start)
-            if not found:
-                found = self._exchange_home(start)
-            if not found:
-                break
+            moved = self._bytes_away(start)
+            found = self._send_home(start) + self._exchange_home(start)
             undone += found
+            if not found or moved - self._bytes_away(start) < WORTHWHILE * moved:
+                break
         return undone
+
+    def _bytes_away(self, start: Placement) -> float:
+        placement = self.scorer.placement
+        moved = np.flatnonzero(placement.replica_broker != start.replica_broker)
+        partition = moved // placement.slots
+        inside = (start.brokers[partition] == placement.replica_broker[moved][:, None]).any(1)
+        return float(self._size()[partition[~inside]].sum())
+
+    def _size(self) -> Floats:
+        placement = self.scorer.placement
+        if "disk" in placement.snapshot.resources:
+            return placement.contribution("load.disk")[0]
+        return np.ones(placement.snapshot.n_partitions)
 
     def _send_home(self, start: Placement) -> int:
         batch = self._homeward(start)
-        order = np.argsort(-action_bytes(self.scorer.placement, batch), kind="stable")
-        batch = batch[order]
-        batch = batch[self._harmless(Transition(self.scorer.cluster, batch))]
-        batch = batch[np.sort(np.unique(batch.partition, return_index=True)[1])]
+        return self._harvest(batch, None, action_bytes(self.scorer.placement, batch))
+
+    def _harvest(self, batch: Batch, partner: Batch | None, worth: Floats) -> int:
+        """Carry out all that stays harmless, the worthiest first, until nothing is left."""
+        done = 0
         while len(batch):
-            keep = self._harmless(Series(self.scorer.cluster, batch))
-            if keep.all():
-                self.scorer.commit(batch)
+            ok = self._harmless(Transition(self.scorer.cluster, batch, partner))
+            batch, worth = batch[ok], worth[ok]
+            partner = partner[ok] if partner is not None else None
+            rows = self._disjoint(batch, partner, worth)
+            while len(rows):
+                mates = partner[rows] if partner is not None else None
+                keep = self._harmless(Series(self.scorer.cluster, batch[rows], mates))
+                if keep.all():
+                    break
+                rows = rows[keep]
+            if not len(rows):
                 break
-            batch = batch[keep]
-        return len(batch)
+            mates = partner[rows] if partner is not None else None
+            self.scorer.commit(batch[rows], mates)
+            done += len(rows)
+            touched = np.zeros(self.scorer.placement.snapshot.n_partitions, np.bool_)
+            touched[batch.partition[rows]] = True
+            if mates is not None:
+                touched[mates.partition] = True
+            rest = ~touched[batch.partition]
+            if partner is not None:
+                rest &= ~touched[partner.partition]
+                partner = partner[rest]
+            batch, worth = batch[rest], worth[rest]
+            if len(rows) < FEW * len(batch):
+                break
+        return done
 
     def _exchange_home(self, start: Placement) -> int:
         """Where replica r came to broker B and q left B for C: r goes to C instead, q stays."""
-        scorer, placement = self.scorer, self.scorer.placement
+        placement = self.scorer.placement
         home = self._homeward(start)
         home = home[home.kind == MOVE]
         away = np.flatnonzero(
@@ -208,8 +246,7 @@ class Search:
             return 0
         # guests of each broker by size, and for each replica that left the nearest of them
         f = placement.slots
-        size = placement.contribution("load.disk")[0] if "disk" in placement.snapshot.resources \
-            else np.ones(placement.snapshot.n_partitions)
+        size = self._size()
         scale = float(size.max()) * 1.001 or 1.0
         guest_key = placement.replica_broker[away] + size[away // f] / scale
         order = np.argsort(guest_key, kind="stable")
@@ -221,17 +258,7 @@ class Search:
         mine = (home.partition * f + home.slot)[rows]
         local = placement.replica_broker[guests] == home.target[rows]
         batch, partner = self.candidates.exchanged(mine[local], guests[local])
-        ok = self._harmless(Transition(scorer.cluster, batch, partner))
-        batch, partner = batch[ok], partner[ok]
-        rows = self._disjoint(batch, partner, action_bytes(placement, batch))
-        batch, partner = batch[rows], partner[rows]
-        while len(batch):
-            keep = self._harmless(Series(scorer.cluster, batch, partner))
-            if keep.all():
-                scorer.commit(batch, partner)
-                break
-            batch, partner = batch[keep], partner[keep]
-        return len(batch)
+        return self._harvest(batch, partner, action_bytes(placement, batch))
 
     def _harmless(self, transition: Transition) -> Bools:
         ok = np.ones(len(transition), np.bool_)
