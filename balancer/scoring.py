@@ -20,6 +20,7 @@ from cluster_model.placement import LEAD, Batch, Placement, SumScope
 from cluster_model.snapshot import Bools, Floats, Ints
 from goals import Cluster, Goal, State
 from goals.cluster import partition_state
+from goals.goal import Scope
 
 # differences of scores below this are rounding, not judgement
 EPSILON = 1e-12
@@ -45,7 +46,7 @@ class Transition:
         self.source = placement.source(batch)
         self.target = batch.target
         self._cells: dict[SumScope, Ints] = {}
-        self._delta: dict[str, Floats] = {}
+        self._delta: dict[tuple[str, ...], Floats] = {}
         self._states: dict[SumScope, State] = {}
         self._partition_states: list[tuple[Ints, State]] | None = None
         self.diffs: dict[int, tuple[Floats, Bools]] = {}
@@ -74,61 +75,68 @@ class Transition:
             keys.append(self.placement.keys(scope, b.partition, b.target, target_disk))
         return np.stack(keys)
 
-    def _moved(self, column: str) -> Floats:
-        """(C,) what goes from source to destination, net of what comes back in a swap."""
-        known = self._delta.get(column)
+    def _moved(self, columns: tuple[str, ...]) -> Floats:
+        """(k, C) what goes from source to destination, net of what comes back in a swap."""
+        known = self._delta.get(columns)
         if known is None:
-            known = self.placement.delta(self.batch, column)
+            known = self.placement.deltas(self.batch, columns)
             if self.partner is not None:
-                known = known - self.placement.delta(self.partner, column)
-            self._delta[column] = known
+                known = known - self.placement.deltas(self.partner, columns)
+            self._delta[columns] = known
         return known
 
-    def signed_delta(self, scope: SumScope, column: str) -> Floats:
-        """(K, C) what each action adds to each of its cells."""
+    def signed_delta(self, scope: SumScope, columns: tuple[str, ...]) -> Floats:
+        """(k, K, C) what each action adds to each of its cells."""
         keys = self.cells(scope)
         if len(keys) == 2:
-            moved = np.where(keys[0] == keys[1], 0.0, self._moved(column))
-            return np.stack([-moved, moved])
+            moved = np.where(keys[0] == keys[1], 0.0, self._moved(columns))
+            return np.stack([-moved, moved], 1)
         assert self.partner is not None
-        one = self.placement.delta(self.batch, column)
-        two = self.placement.delta(self.partner, column)
+        one = self.placement.deltas(self.batch, columns)
+        two = self.placement.deltas(self.partner, columns)
         topic = self.placement.snapshot.partition_topic
         same = topic[self.batch.partition] == topic[self.partner.partition]
         # within one topic both legs touch the same cells, once
         one, two = np.where(same, one - two, one), np.where(same, 0.0, two)
         one = np.where(keys[0] == keys[1], 0.0, one)
         two = np.where(keys[2] == keys[3], 0.0, two)
-        return np.stack([-one, one, -two, two])
+        return np.stack([-one, one, -two, two], 1)
 
-    def before(self, scope: SumScope, column: str) -> Floats:
-        """(K, C) a sum in each cell before the action."""
-        return self.placement.sums(scope, column)[self.cells(scope)]
+    def before(self, scope: SumScope, columns: tuple[str, ...]) -> Floats:
+        """(k, K, C) sums in each cell before the action."""
+        keys = self.cells(scope)
+        return np.stack([self.placement.sums(scope, column)[keys] for column in columns])
 
     def after_state(self, scope: SumScope) -> State:
         """The cells as the action leaves them."""
         known = self._states.get(scope)
         if known is None:
-            keys = self.cells(scope)
-
-            def fetch(name: str) -> Floats | Ints:
-                if is_sum(name):
-                    return self.before(scope, name) + self.signed_delta(scope, name)
-                return self.cluster.fetch(scope, name, keys)
-
-            known = self._states[scope] = State(fetch)
+            known = self._states[scope] = self._state(
+                scope,
+                self.cells(scope),
+                lambda names: self.before(scope, names) + self.signed_delta(scope, names),
+            )
         return known
 
     def departed_state(self, scope: SumScope) -> State:
         """(C,) the source cells with the moved load gone and nothing given anywhere."""
         keys = self.cells(scope)[0]
+        return self._state(
+            scope,
+            keys,
+            lambda names: (
+                np.stack([self.placement.sums(scope, name)[keys] for name in names])
+                - self._moved(names)
+            ),
+        )
 
+    def _state(
+        self, scope: SumScope, keys: Ints, sums: Callable[[tuple[str, ...]], Floats]
+    ) -> State:
         def fetch(name: str) -> Floats | Ints:
-            if is_sum(name):
-                return self.placement.sums(scope, name)[keys] - self._moved(name)
-            return self.cluster.fetch(scope, name, keys)
+            return sums((name,))[0] if is_sum(name) else self.cluster.fetch(scope, name, keys)
 
-        return State(fetch)
+        return State(fetch, sums)
 
     def partition_states(self) -> list[tuple[Ints, State]]:
         """For each partition an action touches: (C,) its index, and its state afterwards."""
@@ -161,9 +169,13 @@ class Series(Transition):
     def __init__(self, cluster: Cluster, batch: Batch, partner: Batch | None = None) -> None:
         super().__init__(cluster, batch, partner)
         self._order: dict[SumScope, tuple[Ints, Ints, Ints]] = {}
+        self._before: dict[tuple[SumScope, tuple[str, ...]], Floats] = {}
 
-    def before(self, scope: SumScope, column: str) -> Floats:
-        """(K, C) a sum in each cell before the action, all earlier actions done."""
+    def before(self, scope: SumScope, columns: tuple[str, ...]) -> Floats:
+        """(k, K, C) sums in each cell before the action, all earlier actions done."""
+        known = self._before.get((scope, columns))
+        if known is not None:
+            return known
         keys = self.cells(scope)
         if scope not in self._order:
             flat = keys.T.ravel()
@@ -173,23 +185,20 @@ class Series(Transition):
             run = np.repeat(first, np.diff(np.append(first, len(flat))))
             self._order[scope] = flat, order, run
         flat, order, run = self._order[scope]
-        delta = self.signed_delta(scope, column).T.ravel()[order]
-        ahead = np.cumsum(delta) - delta
+        delta = self.signed_delta(scope, columns).transpose(0, 2, 1).reshape(len(columns), -1)
+        delta = delta[:, order]
+        ahead = np.cumsum(delta, axis=1) - delta
         earlier = np.empty_like(delta)
-        earlier[order] = ahead - ahead[run]
-        sums = self.placement.sums(scope, column)[flat] + earlier
-        return sums.reshape(-1, len(keys)).T
+        earlier[:, order] = ahead - ahead[:, run]
+        for k, column in enumerate(columns):
+            earlier[k] += self.placement.sums(scope, column)[flat]
+        found = earlier.reshape(len(columns), -1, len(keys)).transpose(0, 2, 1)
+        self._before[scope, columns] = found
+        return found
 
     def before_state(self, scope: SumScope) -> State:
         """The cells as each action finds them."""
-        keys = self.cells(scope)
-
-        def fetch(name: str) -> Floats | Ints:
-            if is_sum(name):
-                return self.before(scope, name)
-            return self.cluster.fetch(scope, name, keys)
-
-        return State(fetch)
+        return self._state(scope, self.cells(scope), lambda names: self.before(scope, names))
 
 
 def is_sum(name: str) -> bool:
@@ -223,7 +232,13 @@ class Scorer:
     def __init__(self, cluster: Cluster, goals: Sequence[Goal]) -> None:
         self.cluster, self.goals = cluster, list(goals)
         self.placement: Placement = cluster.placement
-        self.scores: list[Floats] = [self._all(goal) for goal in self.goals]
+        self._bundles = [_Bundle(self.goals, members) for members in _alike(self.goals)]
+        self._bundle_of = {i: bundle for bundle in self._bundles for i in bundle.members}
+        self.scores: list[Floats] = [np.empty(0)] * len(self.goals)
+        for bundle in self._bundles:
+            bundle.scores = bundle.score(self._everywhere(bundle.scope))
+            for row, i in enumerate(bundle.members):
+                self.scores[i] = bundle.scores[row]
         numbers = sorted({goal.tier or 0 for goal in self.goals})
         self.tiers = [
             Tier([i for i, goal in enumerate(self.goals) if (goal.tier or 0) == n]) for n in numbers
@@ -232,12 +247,10 @@ class Scorer:
             weights = np.array([self.goals[i].weight for i in tier.goals])
             tier.weights = weights / weights.sum()
 
-    def _all(self, goal: Goal) -> Floats:
-        if goal.scope == "partition":
-            state = self.cluster.partition_state()
-        else:
-            state = self.cluster.state(goal.scope)
-        return _scored(goal, state)
+    def _everywhere(self, scope: Scope) -> State:
+        return (
+            self.cluster.partition_state() if scope == "partition" else self.cluster.state(scope)
+        )
 
     def commit(self, batch: Batch, partner: Batch | None = None) -> None:
         """Carry out actions on distinct partitions and bring every score up to date."""
@@ -255,21 +268,22 @@ class Scorer:
     def refresh(self, transition: Transition) -> None:
         """Bring the cell scores up to date after the actions have been applied."""
         fresh: dict[str, tuple[Ints, State]] = {}
-        for i, goal in enumerate(self.goals):
-            scope = goal.scope
-            if scope in ("broker", "host"):
-                self.scores[i] = self._all(goal)
-                continue
+        for bundle in self._bundles:
+            scope = bundle.scope
             if scope not in fresh:
-                if scope == "partition":
-                    rows = np.concatenate([p for p, _ in transition.partition_states()])
-                    fresh[scope] = rows, self.cluster.partition_state(rows)
-                else:
-                    keys = np.unique(transition.cells(scope))
-                    keys = keys[keys >= 0]
-                    fresh[scope] = keys, State(self._fetcher(scope, keys))
+                fresh[scope] = self._touched(scope, transition)
             keys, state = fresh[scope]
-            self.scores[i][keys] = _scored(goal, state)
+            bundle.scores[:, keys] = bundle.score(state)
+
+    def _touched(self, scope: Scope, transition: Transition) -> tuple[Ints, State]:
+        if scope == "partition":
+            rows = np.concatenate([p for p, _ in transition.partition_states()])
+            return rows, self.cluster.partition_state(rows)
+        if scope in ("broker", "host"):
+            return np.arange(self.placement.cells(scope)), self.cluster.state(scope)
+        keys = np.unique(transition.cells(scope))
+        keys = keys[keys >= 0]
+        return keys, State(self._fetcher(scope, keys))
 
     def _fetcher(self, scope: SumScope, keys: Ints) -> Callable[[str], Floats | Ints]:
         return lambda name: self.cluster.fetch(scope, name, keys)
@@ -284,42 +298,45 @@ class Scorer:
 
     def diff(self, i: int, transition: Transition) -> tuple[Floats, Bools]:
         """(C,) the score difference of each action, and (C,) whether any cell gets worse."""
-        known = transition.diffs.get(i)
-        if known is None:
-            known = transition.diffs[i] = self._diff(i, transition)
-        return known
+        if i not in transition.diffs:
+            self._compare(self._bundle_of[i], transition)
+        return transition.diffs[i]
 
-    def _diff(self, i: int, transition: Transition) -> tuple[Floats, Bools]:
-        goal = self.goals[i]
-        if goal.scope == "partition":
+    def _compare(self, bundle: _Bundle, transition: Transition) -> None:
+        """Fill in the differences of all goals of a bundle."""
+        scope = bundle.scope
+        if scope == "partition":
             pairs = [
-                (self.scores[i][rows], _scored(goal, state))
+                (bundle.scores[:, rows], bundle.score(state))
                 for rows, state in transition.partition_states()
             ]
-            before = np.stack([b for b, _ in pairs])
-            after = np.stack([a for _, a in pairs])
+            before = np.stack([b for b, _ in pairs], 1)
+            after = np.stack([a for _, a in pairs], 1)
         else:
-            keys = transition.cells(goal.scope)
-            after = _scored(goal, transition.after_state(goal.scope))
+            keys = transition.cells(scope)
+            after = bundle.score(transition.after_state(scope))
             if isinstance(transition, Series):
-                before = _scored(goal, transition.before_state(goal.scope))
+                before = bundle.score(transition.before_state(scope))
             else:
-                before = self.scores[i][keys]
-            if goal.scope == "disk":
+                before = bundle.scores[:, keys]
+            if scope == "disk":
                 before, after = np.where(keys < 0, 1.0, before), np.where(keys < 0, 1.0, after)
-        worse = (after < before - EPSILON).any(0)
-        return after.min(0) - before.min(0), worse
+        worse = (after < before - EPSILON).any(1)
+        diff = after.min(1) - before.min(1)
+        for row, i in enumerate(bundle.members):
+            transition.diffs[i] = diff[row], worse[row]
 
     def relief(self, tier: Tier, leaving: Transition) -> Floats:
         """(C,) how much happier each source would be without the replica, whoever takes it."""
         total = np.zeros(len(leaving))
-        for i, weight in zip(tier.goals, tier.weights, strict=True):
-            goal = self.goals[i]
-            if goal.scope not in ("broker", "host"):
+        weight = dict(zip(tier.goals, tier.weights, strict=True))
+        for bundle in self._bundles:
+            share = np.array([weight.get(i, 0.0) for i in bundle.members])
+            if bundle.scope not in ("broker", "host") or not share.any():
                 continue
-            keys = leaving.cells(goal.scope)[0]
-            state = leaving.departed_state(goal.scope)
-            total += weight * (_scored(goal, state) - self.scores[i][keys])
+            keys = leaving.cells(bundle.scope)[0]
+            score = bundle.score(leaving.departed_state(bundle.scope))
+            total += share @ (score - bundle.scores[:, keys])
         return total
 
     def gain(self, tier: Tier, transition: Transition) -> Floats:
@@ -347,5 +364,27 @@ class Scorer:
         return ok
 
 
-def _scored(goal: Goal, state: State) -> Floats:
-    return np.asarray(goal.score(state), np.float64)
+class _Bundle:
+    """Goals of one scope that score themselves at once; most hold a single goal."""
+
+    def __init__(self, goals: Sequence[Goal], members: list[int]) -> None:
+        self.members, self.scope = members, goals[members[0]].scope
+        self.scores = np.empty((len(members), 0))
+        self._goals = [goals[i] for i in members]
+        self._together = self._goals[0].together(self._goals) if len(members) > 1 else None
+
+    def score(self, state: State) -> Floats:
+        """(k, …) contentment with each goal."""
+        if self._together is not None:
+            return self._together(state)
+        return np.asarray(self._goals[0].score(state), np.float64)[None]
+
+
+def _alike(goals: Sequence[Goal]) -> list[list[int]]:
+    found: dict[object, list[int]] = {}
+    for i, goal in enumerate(goals):
+        alone = type(goal).together.__func__ is Goal.together.__func__  # type: ignore[attr-defined]
+        # a subclass that scores otherwise is not alike, whatever it inherits
+        key = i if alone else (type(goal).score, goal.scope, goal.hard, goal.tier)
+        found.setdefault(key, []).append(i)
+    return list(found.values())

@@ -100,6 +100,7 @@ class Placement:
         self.leader: Ints = np.maximum(s.leader, 0)
         self._sums: dict[tuple[SumScope, str], Floats] = {}
         self._contributions: dict[str, tuple[Floats, Floats]] = {}
+        self._stacked: dict[tuple[str, ...], tuple[Floats, Floats]] = {}
 
     @property
     def brokers(self) -> Ints:
@@ -114,7 +115,7 @@ class Placement:
         other.replica_disk = self.replica_disk.copy()
         other.leader = self.leader.copy()
         other._sums = {k: v.copy() for k, v in self._sums.items()}
-        other._contributions = self._contributions
+        other._contributions, other._stacked = self._contributions, self._stacked
         return other
 
     def cells(self, scope: SumScope) -> int:
@@ -214,11 +215,22 @@ class Placement:
 
     def delta(self, batch: Batch, column: str) -> Floats:
         """(C,) float: what each action takes from its source and gives to its destination."""
-        lead, follow = self.contribution(column)
+        return self.deltas(batch, (column,))[0]
+
+    def deltas(self, batch: Batch, columns: tuple[str, ...]) -> Floats:
+        """(k, C) float: :meth:`delta` of several columns at once."""
+        stacked = self._stacked.get(columns)
+        if stacked is None:
+            lead, follow = zip(*map(self.contribution, columns), strict=True)
+            stacked = self._stacked[columns] = np.stack(lead), np.stack(follow)
+        lead_part, follow_part = stacked
         p = batch.partition
-        leads = (batch.kind == LEAD) | (batch.slot == self.leader[p])
-        moved = np.where(leads, lead[p], follow[p])
-        moved -= np.where(batch.kind == LEAD, follow[p], 0.0)
+        elects = batch.kind == LEAD
+        leads = elects | (batch.slot == self.leader[p])
+        following = follow_part[:, p]
+        moved = np.where(leads, lead_part[:, p], following)
+        if elects.any():
+            moved -= np.where(elects, following, 0.0)
         return moved
 
     def apply(self, batch: Batch) -> Batch:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from pydantic import Field, PrivateAttr, model_validator
@@ -53,6 +54,18 @@ class Ceiling(Goal):
     def score(self, state: State) -> Any:
         """1 up to the limit, then limit / value."""
         return at_most(state.column(self.column), self._limit[state.column(self.scope)])
+
+    @classmethod
+    def together(cls, goals: Sequence[Self]) -> Callable[[State], Any]:
+        """All goals of this family in one pass."""
+        columns = tuple(goal.column for goal in goals)
+        limit = np.stack([goal._limit for goal in goals])
+        scope = goals[0].scope
+
+        def score(state: State) -> Any:
+            return at_most(state.sums(columns), limit[:, state.column(scope)])
+
+        return score
 
     def obstacles(self, cluster: Cluster) -> list[Obstacle]:
         """Too little room in all cells together, and replicas larger than any cell."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from pydantic import Field, PrivateAttr
@@ -75,6 +76,23 @@ class Band(Goal):
         value = state.column(self.column) * self._percent[broker]
         outside = np.maximum(value - self._upper[broker], self._lower[broker] - value)
         return distance(outside, bound=0.0, var=100.0)
+
+    @classmethod
+    def together(cls, goals: Sequence[Self]) -> Callable[[State], Any]:
+        """All goals of this family in one pass."""
+        columns = tuple(goal.column for goal in goals)
+        percent, lower, upper = (
+            np.stack([getattr(goal, name) for goal in goals])
+            for name in ("_percent", "_lower", "_upper")
+        )
+
+        def score(state: State) -> Any:
+            broker = state.broker
+            value = state.sums(columns) * percent[:, broker]
+            outside = np.maximum(value - upper[:, broker], lower[:, broker] - value)
+            return distance(outside, bound=0.0, var=100.0)
+
+        return score
 
     def obstacles(self, cluster: Cluster) -> list[Obstacle]:
         """Replicas that alone are more than any broker's upper limit."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from cluster_model.errors import InputError
@@ -83,6 +85,19 @@ class Goal(BaseModel):
     def score(self, state: State) -> Any:
         """Contentment of each cell, in [0, 1], of the shape of the state's arrays."""
         raise NotImplementedError(f"goal {type(self).__name__} has no score method")
+
+    @classmethod
+    def together(cls, goals: Sequence[Self]) -> Callable[[State], Any]:
+        """One scoring of several prepared goals of this kind, stacked on a new first axis.
+
+        Overridden by families of goals whose scores differ only in their arrays; must
+        equal scoring each of them alone.
+        """
+
+        def score(state: State) -> Any:
+            return np.stack([goal.score(state) for goal in goals])
+
+        return score
 
     def obstacles(self, cluster: Cluster) -> list[Obstacle]:
         """Proofs, if any, that no placement meets the goal in this cluster."""

@@ -27,11 +27,15 @@ class State:
     array([1., 2., 3.])
     """
 
-    __slots__ = ("_cache", "_fetch")
+    __slots__ = ("_cache", "_fetch", "_fetch_sums")
 
-    def __init__(self, fetch: Callable[[str], Any]) -> None:
-        self._fetch = fetch
-        self._cache: dict[str, Any] = {}
+    def __init__(
+        self,
+        fetch: Callable[[str], Any],
+        fetch_sums: Callable[[tuple[str, ...]], Any] | None = None,
+    ) -> None:
+        self._fetch, self._fetch_sums = fetch, fetch_sums
+        self._cache: dict[Any, Any] = {}
 
     @classmethod
     def of(cls, **values: Any) -> State:
@@ -56,6 +60,17 @@ class State:
         if found is None:
             found = self._cache[name] = self._fetch(name)
         return found
+
+    def sums(self, names: tuple[str, ...]) -> Floats:
+        """Several sums at once, stacked on a new first axis."""
+        found = self._cache.get(names)
+        if found is None:
+            if self._fetch_sums is None:
+                found = np.stack([self.column(name) for name in names])
+            else:
+                found = self._fetch_sums(names)
+            self._cache[names] = found
+        return found  # type: ignore[no-any-return]
 
     def load(self, resource: str) -> Floats:
         """Load of the resource carried by the cell, in the resource's unit."""

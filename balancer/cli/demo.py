@@ -1,0 +1,99 @@
+"""``counterpoise demo``: all of it, without a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+
+from balancer import Balancer, Plan
+from balancer.cli import tables
+from balancer.cli.terminal import DONE, UNMET, Report, out, percent, plural, working, write, writing
+from balancer.exports import leader_election_json, reassignment_json
+from cluster_model import Snapshot, save_snapshot
+
+T = TypeVar("T")
+FILES = ("snapshot.json", "plan.json", "reassignment.json", "leader-election.json", "report.html")
+
+
+def demo(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Directory for everything the demo makes.")
+    ] = Path("demo"),
+    seed: Annotated[int, typer.Option(help="Another seed, another cluster.")] = 0,
+) -> None:
+    """Balance an invented cluster, the whole way: metrics topic, model, plan, report.
+
+    The brokers are invented, the rest is real: their metrics go over a Kafka topic (on
+    the broker that librdkafka carries), are read into a model, and balanced.
+
+    Example: `counterpoise demo --output /tmp/demo`
+    """
+    # The way over the metrics topic is all that needs it, and it takes a while to load.
+    from balancer.demo import TOPIC, demo_cluster, measure
+
+    with writing(output):
+        output.mkdir(parents=True, exist_ok=True)
+    cluster = _stage("Cluster", lambda _: demo_cluster(seed), _size)
+    measured = _stage(
+        "Metrics",
+        lambda show: measure(
+            cluster,
+            lambda n, of: show("brokers report", n, of),
+            lambda n, of: show("records read back", n, of),
+        ),
+        lambda m: f"{m.records:,} records over topic {TOPIC} into the model, "
+        f"{percent(m.model.completeness().ratio)} of partitions known",
+    )
+    snapshot = _stage(
+        "Snapshot",
+        lambda _: _saved(measured.model.snapshot(), output / FILES[0]),
+        lambda _: f"the cluster with its measured loads, {output / FILES[0]}",
+    )
+    plan = _stage(
+        "Plan",
+        lambda show: Balancer().propose(
+            snapshot, progress=lambda phase, met, of, n: show(f"{phase}, {n} actions", met, of)
+        ),
+        lambda p: str(tables.overview(p)).splitlines()[0].removeprefix("rebalance: "),
+    )
+    _stage("Report", lambda _: _write(plan, output), lambda n: f"{plural(n, 'file')} in {output}")
+    console = out()
+    console.print()
+    console.print(tables.columns(plan))
+    console.print()
+    console.print(tables.overview(plan))
+    console.print(tables.unmet(plan))
+    console.print(f"\nRead on: {output / FILES[-1]}, or counterpoise explain {output / FILES[1]}")
+    raise typer.Exit(DONE if plan.ok else UNMET)
+
+
+def _stage(name: str, work: Callable[[Report], T], told: Callable[[T], str]) -> T:
+    with working(name) as show:
+        result = work(show)
+    out().print(f"[bold]{name:<9}[/] {told(result)}")
+    return result
+
+
+def _size(cluster: Snapshot) -> str:
+    return (
+        f"{cluster.n_brokers} invented brokers on {plural(len(cluster.racks), 'rack')}, "
+        f"{plural(len(cluster.topics), 'topic')}, {plural(cluster.n_replicas, 'replica')}"
+    )
+
+
+def _saved(snapshot: Snapshot, path: Path) -> Snapshot:
+    with writing(path):
+        save_snapshot(snapshot, path)
+    return snapshot
+
+
+def _write(plan: Plan, directory: Path) -> int:
+    from balancer.report import html_report
+
+    contents = (plan.to_json(), reassignment_json(plan), leader_election_json(plan), html_report(plan))
+    for name, text in zip(FILES[1:], contents, strict=True):
+        write(directory / name, text)
+    return len(FILES)

@@ -1,0 +1,78 @@
+"""``counterpoise explain``: why a plan is as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from balancer import Action, PlanDocument, load_plan
+from balancer.cli import tables
+from balancer.cli.terminal import CommandError, amount, out, plural, working
+
+
+def explain(
+    plan: Annotated[Path, typer.Argument(help="A plan, from `counterpoise propose -o`.")],
+    partition: Annotated[
+        str | None, typer.Option(metavar="TOPIC-N", help="Only what happens to this one.")
+    ] = None,
+    broker: Annotated[
+        int | None, typer.Option(metavar="ID", help="Only what comes to it or leaves it.")
+    ] = None,
+    top: Annotated[int, typer.Option(min=0, help="How many actions to show.")] = 10,
+) -> None:
+    """Say why: what each goal gains, what each broker carries, what is unmet and its cure.
+
+    The number after a goal is by how many points of 100 the action raises the lower of the
+    contentments of the brokers it touches.
+
+    Example: `counterpoise explain plan.json --partition orders-3`
+    """
+    with working("reading the plan"):
+        found = load_plan(plan)
+    numbered = list(enumerate(found.actions, 1))
+    console = out()
+    if partition is None and broker is None:
+        console.print(tables.report(found))
+        best = sorted(numbered, key=lambda item: -sum(item[1].helped.values()))[:top]
+        if best:
+            console.print()
+            console.print(tables.actions(best, "Actions that help most"))
+        return
+    if partition is not None:
+        topic, number = _partition(partition)
+        numbered = [(i, a) for i, a in numbered if (a.topic, a.partition) == (topic, number)]
+    if broker is not None:
+        _known(found, broker)
+        numbered = [(i, a) for i, a in numbered if broker in (a.source, a.destination)]
+        comes = sum(a.bytes for _, a in numbered if a.destination == broker)
+        leaves = sum(a.bytes for _, a in numbered if _leaves(a, broker))
+        console.print(
+            f"Broker {broker}: {amount(comes)} are copied to it, {amount(leaves)} leave it."
+        )
+    what = " of ".join(filter(None, [partition, None if broker is None else f"broker {broker}"]))
+    if not numbered:
+        console.print(f"The plan does nothing with {what}.", markup=False)
+        return
+    shown = numbered if partition is not None else numbered[:top]
+    title = f"{plural(len(numbered), 'action')} with {what}"
+    if len(shown) < len(numbered):
+        title += f", the first {len(shown)} of them"
+    console.print(tables.actions(shown, title, all_goals=partition is not None))
+
+
+def _leaves(action: Action, broker: int) -> bool:
+    return action.kind == "move" and action.source == broker
+
+
+def _partition(name: str) -> tuple[str, int]:
+    topic, _, number = name.rpartition("-")
+    if not topic or not number.isdecimal():
+        raise CommandError(f"--partition: {name!r} found, TOPIC-NUMBER like orders-3 expected")
+    return topic, int(number)
+
+
+def _known(plan: PlanDocument, broker: int) -> None:
+    if broker < 0:
+        raise CommandError(f"--broker: {broker} found, a broker id of 0 or more expected")

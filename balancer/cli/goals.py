@@ -1,0 +1,144 @@
+"""``counterpoise goals``: which there are, what they mean, whether one keeps its promises."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+import yaml
+from pydantic import ValidationError
+from rich.markup import escape
+from rich.table import Table
+
+from balancer.cli.terminal import DONE, UNMET, CommandError, out, working
+from goals import Goal, GoalError, available, load_goals, profiles
+
+goals = typer.Typer(
+    name="goals", no_args_is_help=True, help="The goals: what there is, what it means, is it sound."
+)
+
+
+@goals.command("list")
+def list_all() -> None:
+    """List goals and the profiles made of them.
+
+    Example: `counterpoise goals list`
+    """
+    table = Table(box=None, pad_edge=False)
+    for header in ("goal", "judges each", "kind", "content where"):
+        table.add_column(header, overflow="fold")
+    for name, kind in available().items():
+        hard = "hard" if kind.model_fields["hard"].default else "soft"
+        table.add_row(name, kind.scope.replace("_", " in "), hard, escape(_first_line(kind)))
+    console = out()
+    console.print(table)
+    console.print(f"\nProfiles: {', '.join(profiles())}. Look inside: counterpoise goals show NAME")
+
+
+@goals.command("show")
+def show(name: Annotated[str, typer.Argument(help="A goal or a profile.")]) -> None:
+    """Show what a goal means and its fields, or which goals a profile has.
+
+    Example: `counterpoise goals show UsageDistribution`
+    """
+    console = out()
+    if name in profiles():
+        for goal in load_goals(name):
+            kind = "hard" if goal.hard else "soft"
+            console.print(f"tier {goal.tier}  {kind}  weight {goal.weight:g}  {goal.name}", markup=False)
+        return
+    found = available().get(name)
+    if found is None:
+        known = ", ".join([*available(), *profiles()])
+        raise GoalError(f"goal {name!r} found, one of {known} expected")
+    console.print(f"{name}\n\n{inspect.getdoc(found) or ''}\n", markup=False)
+    table = Table(box=None, pad_edge=False)
+    for header in ("field", "type", "default"):
+        table.add_column(header, overflow="fold")
+    for field, info in found.model_fields.items():
+        default = "required" if info.is_required() else repr(info.get_default(call_default_factory=True))
+        kind_name = getattr(info.annotation, "__name__", str(info.annotation))
+        if getattr(info.annotation, "__args__", None):
+            kind_name = str(info.annotation).replace("typing.", "")
+        table.add_row(field, escape(kind_name), escape(default))
+    console.print(table)
+
+
+@goals.command("check")
+def check(
+    name: Annotated[str, typer.Argument(help="A goal's name, or module:Class of your own.")],
+    field: Annotated[
+        list[str] | None,
+        typer.Option("--field", metavar="NAME=VALUE", help="A field of the goal; repeatable."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the clusters and actions to try.")] = 0,
+) -> None:
+    """Try a goal on small clusters: does it keep what the optimiser relies on?
+
+    Exits with 0 where it does, with 1 where a promise is broken.
+
+    Example: `counterpoise goals check my_goals:FewReplicas --field limit=10`
+    """
+    from goals.testing import check_goal
+
+    goal = _goal(name, _fields(field or []))
+    with working(f"trying {goal.name}"):
+        report = check_goal(goal, seed=seed)
+    console = out()
+    for problem in report.problems:
+        console.print(f"[red]broken[/]  {escape(problem)}")
+    for note in report.notes:
+        console.print(f"[yellow]note[/]    {escape(note)}")
+    console.print(
+        f"{report.goal} {'conforms' if report.ok else 'does not conform'}: {report.clusters} "
+        f"clusters, {report.scores:,} scores, {report.actions:,} actions",
+        markup=False,
+    )
+    raise typer.Exit(DONE if report.ok else UNMET)
+
+
+def _fields(given: list[str]) -> dict[str, Any]:
+    fields = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise CommandError(f"--field: {text!r} found, NAME=VALUE like limit=10 expected")
+        fields[name] = yaml.safe_load(value)
+    return fields
+
+
+def _goal(name: str, fields: dict[str, Any]) -> Goal:
+    if ":" not in name:
+        (goal,) = load_goals({"goals": [{"goal": name, **fields}]})
+        return goal
+    kind = _own(name)
+    try:
+        return kind.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise GoalError(f"goal {name}, field {where}: {first['msg'].lower()}") from None
+
+
+def _own(name: str) -> type[Goal]:
+    module, _, attribute = name.partition(":")
+    # Where a goal author stands is where the module is.
+    sys.path.insert(0, os.getcwd())
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except Exception as error:  # a module of somebody else's may fail in any way
+        reason = " ".join(str(error).split())
+        raise GoalError(f"goal {name} cannot be loaded: {type(error).__name__}: {reason}") from None
+    finally:
+        sys.path.pop(0)
+    if not (inspect.isclass(found) and issubclass(found, Goal)):
+        raise GoalError(f"goal {name}: {found!r} found, a subclass of goals.Goal expected")
+    return found
+
+
+def _first_line(kind: type[Goal]) -> str:
+    return (inspect.getdoc(kind) or "").partition("\n\n")[0].replace("\n", " ")

@@ -1,0 +1,188 @@
+"""Options into what the engine takes: broker lists, byte counts, operations, client properties."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import ValidationError
+
+from balancer import Budget, Operation
+from balancer.cli.terminal import CommandError
+from balancer.operation import Kind
+
+_UNITS = {
+    "": 1.0,
+    **{p: 1000.0**i for i, p in enumerate("kmgtp", 1)},
+    **{f"{p}i": 1024.0**i for i, p in enumerate("kmgtp", 1)},
+}
+
+
+def broker_ids(option: str, text: str | None) -> tuple[int, ...]:
+    """Broker ids of ``"4,5"``.
+
+    Examples
+    --------
+    >>> broker_ids("--add-brokers", "4, 5")
+    (4, 5)
+    """
+    if text is None:
+        return ()
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise CommandError(
+            f"{option}: {text!r} found, broker ids like 4 or 4,5 expected"
+        ) from None
+
+
+def byte_count(option: str, text: str) -> float:
+    """Bytes of ``"10GB"`` (powers of 1000) or ``"10GiB"`` (of 1024).
+
+    Examples
+    --------
+    >>> byte_count("--max-bytes", "1.5 GB"), byte_count("--max-bytes", "2KiB")
+    (1500000000.0, 2048.0)
+    """
+    found = re.fullmatch(r"\s*(\d+\.?\d*(?:e\d+)?)\s*([kmgtp]?i?)b?\s*", text.lower())
+    if found is None or found[2] not in _UNITS:
+        raise CommandError(f"{option}: {text!r} found, bytes like 500MB, 10GB or 2TiB expected")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def factors(given: Sequence[str]) -> dict[str, int]:
+    """Topic pattern to number of replicas, of ``"topic=3"``.
+
+    Examples
+    --------
+    >>> factors(["orders=3", "log.*=2"])
+    {'orders': 3, 'log.*': 2}
+    """
+    wanted = {}
+    for text in given:
+        pattern, equals, number = text.rpartition("=")
+        if not equals or not pattern or not number.strip().isdecimal():
+            raise CommandError(
+                f"--replication-factor: {text!r} found, TOPIC=NUMBER like orders=3 expected"
+            )
+        wanted[pattern] = int(number)
+    return wanted
+
+
+def operation(
+    kind: str | None,
+    brokers: Mapping[str, str | None],
+    fix_offline_replicas: bool,
+    replication_factor: Sequence[str],
+    **limits: Any,
+) -> Operation:
+    """The one operation that the options ask for; a rebalance if they name none.
+
+    Parameters
+    ----------
+    kind
+        What ``--operation`` says; the options that follow say it by themselves.
+    brokers
+        Operation to the broker ids given with its option.
+    limits
+        Further fields of :class:`balancer.Operation`.
+
+    Raises
+    ------
+    CommandError
+        For two operations at once, or one that does not exist.
+    """
+    asked = [name for name, ids in brokers.items() if ids is not None]
+    asked += ["fix_offline_replicas"] * fix_offline_replicas
+    asked += ["change_replication_factor"] * bool(replication_factor)
+    if kind is not None:
+        kind = kind.replace("-", "_")
+        if kind not in get_args(Kind):
+            known = ", ".join(get_args(Kind))
+            raise CommandError(f"--operation: {kind!r} found, one of {known} expected")
+        asked = list(dict.fromkeys([kind, *asked]))
+    if len(asked) > 1:
+        raise CommandError(f"{' and '.join(asked)} asked for, one operation at a time expected")
+    named = asked[0] if asked else "rebalance"
+    option = f"--{named.replace('_', '-')}"
+    return Operation.model_validate(
+        {
+            "kind": named,
+            "brokers": broker_ids(option, brokers.get(named)),
+            "replication_factor": factors(replication_factor),
+            **limits,
+        }
+    )
+
+
+def budget(moves: int | None, size: str | None, seconds: float | None) -> Budget:
+    """Limits of the plan."""
+    try:
+        return Budget(
+            moves=moves,
+            bytes=None if size is None else byte_count("--max-bytes", size),
+            seconds=seconds,
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        expected = first["msg"].removeprefix("Input should be ")
+        raise CommandError(
+            f"--max-{first['loc'][0]}: {first['input']} found, a number {expected} expected"
+        ) from None
+
+
+_LINE = re.compile(r"((?:\\.|[^\\=:\s])+)\s*[=:\s]?\s*(.*)")
+
+
+def client_properties(path: Path | None) -> dict[str, str]:
+    """Read a client's properties file, as Kafka's tools take it for ``--command-config``.
+
+    User and password of a PLAIN or SCRAM ``sasl.jaas.config``, and a PEM trust store,
+    are given the names that the clients of Python know.
+
+    Raises
+    ------
+    CommandError
+        For a file that cannot be read, or naming the line that is no property.
+    """
+    if path is None:
+        return {}
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise CommandError(f"client properties {path}: {reason}") from None
+    found: dict[str, str] = {}
+    for number, line in enumerate(_joined(text), 1):
+        match = _LINE.fullmatch(line)
+        if match is None or not match[2]:
+            raise CommandError(
+                f"client properties {path}, entry {number}: {line!r} found, name=value expected"
+            )
+        found[match[1]] = match[2].strip()
+    return _named_for_python(found)
+
+
+def _joined(text: str) -> list[str]:
+    """Lines that say something, those that end with a backslash joined to the next."""
+    lines = re.sub(r"\\\r?\n\s*", "", text).splitlines()
+    return [x.strip() for x in lines if x.strip() and x.strip()[0] not in "#!"]
+
+
+def _named_for_python(properties: dict[str, str]) -> dict[str, str]:
+    jaas = properties.pop("sasl.jaas.config", None)
+    if jaas is not None:
+        for field in ("username", "password"):
+            match = re.search(rf'\b{field}\s*=\s*"((?:\\.|[^"\\])*)"', jaas)
+            if match is None:
+                raise CommandError(
+                    f'client properties: sasl.jaas.config without {field}="...", '
+                    "a PLAIN or SCRAM login module expected"
+                )
+            properties.setdefault(f"sasl.{field}", re.sub(r"\\(.)", r"\1", match[1]))
+    if properties.get("ssl.truststore.type", "").upper() == "PEM":
+        del properties["ssl.truststore.type"]
+        properties["ssl.ca.location"] = properties.pop("ssl.truststore.location", "")
+    return properties

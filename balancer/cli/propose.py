@@ -1,0 +1,237 @@
+"""``counterpoise propose``: from a snapshot to a plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from balancer import Balancer, Plan
+from balancer.cli import tables
+from balancer.cli.options import broker_ids, budget, client_properties, operation
+from balancer.cli.snapshot import Bootstrap, CapacityFile, CommandConfig, MetricsTopic, from_kafka
+from balancer.cli.terminal import DONE, UNMET, CommandError, out, say, working, write
+from balancer.exports import leader_election_json, reassignment_json
+from cluster_model import Snapshot, load_snapshot
+
+WHAT, LIMITS, RESULT = "What to do", "Limits", "Results"
+
+
+def propose(
+    snapshot: Annotated[
+        Path | None, typer.Argument(help="Snapshot file, .json or .npz.", show_default=False)
+    ] = None,
+    bootstrap_server: Bootstrap = None,
+    capacity: CapacityFile = None,
+    command_config: CommandConfig = None,
+    metrics_topic: MetricsTopic = None,
+    goals: Annotated[
+        str, typer.Option(metavar="PROFILE|FILE", help="See `counterpoise goals list`.")
+    ] = "default",
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--operation", metavar="NAME", rich_help_panel=WHAT,
+            help="The operation by its name in plans; the options below say it by themselves. "
+            "Without any of them: rebalance.",
+        ),
+    ] = None,
+    add_brokers: Annotated[
+        str | None,
+        typer.Option(metavar="IDS", rich_help_panel=WHAT, help="Move replicas only to these."),
+    ] = None,
+    remove_brokers: Annotated[
+        str | None,
+        typer.Option(metavar="IDS", rich_help_panel=WHAT, help="Empty these, move nothing else."),
+    ] = None,
+    demote_brokers: Annotated[
+        str | None,
+        typer.Option(metavar="IDS", rich_help_panel=WHAT, help="Let these lead nothing."),
+    ] = None,
+    fix_offline_replicas: Annotated[
+        bool,
+        typer.Option(
+            "--fix-offline-replicas", rich_help_panel=WHAT,
+            help="Give replicas on dead brokers and disks a new home.",
+        ),
+    ] = False,
+    replication_factor: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TOPIC=N", rich_help_panel=WHAT,
+            help="Give each partition of the topics (a regular expression) N replicas; repeatable.",
+        ),
+    ] = None,
+    exclude_topics: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="REGEX", rich_help_panel=LIMITS, help="Topics that stay; repeatable."
+        ),
+    ] = None,
+    exclude_brokers_for_replicas: Annotated[
+        str | None,
+        typer.Option(metavar="IDS", rich_help_panel=LIMITS, help="They are given no replicas."),
+    ] = None,
+    exclude_brokers_for_leadership: Annotated[
+        str | None,
+        typer.Option(metavar="IDS", rich_help_panel=LIMITS, help="They are given no leadership."),
+    ] = None,
+    destinations: Annotated[
+        str | None,
+        typer.Option(metavar="IDS", rich_help_panel=LIMITS, help="Only they get replicas."),
+    ] = None,
+    max_moves: Annotated[
+        int | None, typer.Option(rich_help_panel=LIMITS, help="Most replicas to move.")
+    ] = None,
+    max_bytes: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", rich_help_panel=LIMITS, help="Most to copy, like 500GB."),
+    ] = None,
+    max_seconds: Annotated[
+        float | None, typer.Option(rich_help_panel=LIMITS, help="Longest time to search.")
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(rich_help_panel=LIMITS, help="Equal seeds give equal plans.")
+    ] = 0,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", rich_help_panel=RESULT,
+            help="The plan, for `explain` and `verify`.",
+        ),
+    ] = None,
+    reassignment_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--reassignment-json", rich_help_panel=RESULT, help="For kafka-reassign-partitions."
+        ),
+    ] = None,
+    election_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--leader-election-json", rich_help_panel=RESULT, help="For kafka-leader-election."
+        ),
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(rich_help_panel=RESULT, help="A page to read: FILE.html.")
+    ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", rich_help_panel=RESULT, help="The plan alone, on stdout.")
+    ] = False,
+) -> None:
+    """Work out how to balance a cluster; nothing is changed in it.
+
+    The plan says what to move, what each goal gains by it, how far it is from the best
+    possible, and what cannot be met. Exits with 0 where all goals are met, else with 1.
+
+    Example: `counterpoise propose cluster.json -o plan.json`
+
+    Example: `counterpoise propose --bootstrap-server localhost:9092 --remove-brokers 3
+    --max-bytes 500GB --reassignment-json moves.json --leader-election-json leaders.json`
+    """
+    asked = operation(
+        kind,
+        {
+            "add_brokers": add_brokers,
+            "remove_brokers": remove_brokers,
+            "demote_brokers": demote_brokers,
+        },
+        fix_offline_replicas,
+        replication_factor or (),
+        excluded_topics=tuple(exclude_topics or ()),
+        excluded_brokers_for_replicas=broker_ids(
+            "--exclude-brokers-for-replicas", exclude_brokers_for_replicas
+        ),
+        excluded_brokers_for_leadership=broker_ids(
+            "--exclude-brokers-for-leadership", exclude_brokers_for_leadership
+        ),
+        destinations=None if destinations is None else broker_ids("--destinations", destinations),
+    )
+    balancer = Balancer(goals, budget=budget(max_moves, max_bytes, max_seconds), seed=seed)
+    kafka = {
+        "--capacity": capacity,
+        "--command-config": command_config,
+        "--metrics-topic": metrics_topic,
+    }
+    cluster = _cluster(snapshot, bootstrap_server, kafka)
+    with working("balancing") as progress:
+        plan = balancer.propose(
+            cluster,
+            asked,
+            progress=lambda phase, met, of, actions: progress(f"{phase}, {actions} actions", met, of),
+        )
+    _write(plan, output, reassignment_file, election_file, report)
+    if json:
+        typer.echo(plan.to_json(), nl=False)
+    else:
+        out().print(tables.report(plan))
+        _say_next(bootstrap_server, plan, output, reassignment_file, election_file)
+    raise typer.Exit(DONE if plan.ok else UNMET)
+
+
+def _cluster(path: Path | None, bootstrap: str | None, kafka: dict[str, Any]) -> Snapshot:
+    if (path is None) == (bootstrap is None):
+        given = "neither" if path is None else "both"
+        raise CommandError(
+            f"a snapshot file or --bootstrap-server HOST:PORT expected, {given} of them given"
+        )
+    if path is not None:
+        for option, value in kafka.items():
+            if value is not None:
+                raise CommandError(
+                    f"{option} goes with --bootstrap-server, but a snapshot file is given"
+                )
+        with working("reading the snapshot"):
+            return load_snapshot(path)
+    assert bootstrap is not None
+    with working("reading the cluster"):
+        return from_kafka(
+            bootstrap,
+            kafka["--capacity"],
+            client_properties(kafka["--command-config"]),
+            kafka["--metrics-topic"],
+        )
+
+
+def _write(
+    plan: Plan,
+    output: Path | None,
+    reassignment: Path | None,
+    election: Path | None,
+    report: Path | None,
+) -> None:
+    if output is not None:
+        write(output, plan.to_json())
+    if reassignment is not None:
+        write(reassignment, reassignment_json(plan))
+    if election is not None:
+        write(election, leader_election_json(plan))
+    if report is not None:
+        from balancer.report import html_report
+
+        write(report, html_report(plan))
+
+
+def _say_next(
+    bootstrap: str | None,
+    plan: Plan,
+    output: Path | None,
+    reassignment: Path | None,
+    election: Path | None,
+) -> None:
+    server = f"--bootstrap-server {bootstrap or 'HOST:PORT'}"
+    if not len(plan):
+        return
+    if output is not None:
+        say(f"\nWhy:           counterpoise explain {output}")
+    if reassignment is not None:
+        say(
+            f"Carry out:     kafka-reassign-partitions {server} "
+            f"--reassignment-json-file {reassignment} --execute"
+        )
+    if election is not None:
+        say(
+            f"Then leaders:  kafka-leader-election {server} --election-type preferred "
+            f"--path-to-json-file {election}"
+        )

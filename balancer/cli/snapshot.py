@@ -1,0 +1,152 @@
+"""``counterpoise snapshot``: pictures of clusters, invented and real."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from balancer.cli.options import client_properties
+from balancer.cli.terminal import out, working, writing
+from cluster_model import DEFAULT_RESOURCES, Snapshot, save_snapshot, synthetic_snapshot
+from cluster_model.capacities import as_capacities
+
+KAFKA = "A running Kafka"
+
+Bootstrap = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", rich_help_panel=KAFKA, help="Ask these brokers."),
+]
+CapacityFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", rich_help_panel=KAFKA,
+        help="What brokers can carry, YAML or JSON: {default: {cpu: 800, network_in: 1e9}, "
+        "brokers: {7: {cpu: 1600}}}. Without it only disk is looked at.",
+    ),
+]
+CommandConfig = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", rich_help_panel=KAFKA,
+        help="Client properties (security.protocol=SASL_SSL ...), as Kafka's tools take them.",
+    ),
+]
+MetricsTopic = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TOPIC", rich_help_panel=KAFKA,
+        help="Topic with the measured cpu and network loads; without it they count as 0.",
+    ),
+]
+Output = Annotated[Path, typer.Option("--output", "-o", help="File to write, .json or .npz.")]
+
+snapshot = typer.Typer(
+    name="snapshot", no_args_is_help=True, help="Take a snapshot of a cluster, or invent one."
+)
+
+
+@snapshot.command("kafka")
+def kafka(
+    output: Output,
+    bootstrap_server: Annotated[str, typer.Option(metavar="HOST:PORT", help="Ask these brokers.")],
+    capacity: CapacityFile = None,
+    command_config: CommandConfig = None,
+    metrics_topic: MetricsTopic = None,
+) -> None:
+    """Write what a running Kafka looks like: brokers, racks, replicas, sizes.
+
+    Example: `counterpoise snapshot kafka --bootstrap-server localhost:9092 -o cluster.json`
+    """
+    with working("reading the cluster"):
+        found = from_kafka(
+            bootstrap_server, capacity, client_properties(command_config), metrics_topic
+        )
+    _save(found, output)
+
+
+@snapshot.command("synthetic")
+def synthetic(
+    output: Output,
+    brokers: int = 20,
+    partitions: int = 2000,
+    replication_factor: int = 3,
+    racks: int = 5,
+    topics: Annotated[
+        int | None, typer.Option(help="One for 50 partitions unless given.")
+    ] = None,
+    skew: Annotated[
+        float, typer.Option(help="Load of the fullest broker, in mean loads, roughly.")
+    ] = 2.0,
+    utilization: Annotated[float, typer.Option(help="Mean load as a share of capacity.")] = 0.5,
+    rack_violations: Annotated[
+        float, typer.Option(help="Share of partitions with two replicas in a rack.")
+    ] = 0.05,
+    heterogeneity: Annotated[
+        float, typer.Option(help="How unlike the brokers are; 0 for all alike.")
+    ] = 0.0,
+    disks_per_broker: int = 0,
+    dead_brokers: int = 0,
+    new_brokers: int = 0,
+    seed: Annotated[int, typer.Option(help="Equal options give equal clusters.")] = 0,
+) -> None:
+    """Invent an unbalanced cluster, to try things on.
+
+    Example: `counterpoise snapshot synthetic --brokers 50 --partitions 10000 -o cluster.npz`
+    """
+    with working("inventing a cluster"):
+        found = synthetic_snapshot(
+            brokers=brokers,
+            partitions=partitions,
+            replication_factor=replication_factor,
+            racks=racks,
+            topics=topics,
+            skew=skew,
+            utilization=utilization,
+            rack_violations=rack_violations,
+            heterogeneity=heterogeneity,
+            disks_per_broker=disks_per_broker,
+            dead_brokers=dead_brokers,
+            new_brokers=new_brokers,
+            seed=seed,
+        )
+    _save(found, output)
+
+
+def from_kafka(
+    bootstrap: str,
+    capacity: Path | None,
+    properties: Mapping[str, str],
+    metrics_topic: str | None,
+) -> Snapshot:
+    """A snapshot of a running Kafka, with the resources whose capacity is known.
+
+    Kafka tells the size of its disks; any other resource counts only where `capacity`
+    states it, and carries load only where the metrics topic tells of it.
+    """
+    from cluster_model.kafka import read_cluster
+
+    stated = as_capacities(capacity)
+    named = {"disk", *stated.default, *(r for own in stated.brokers.values() for r in own)}
+    found = read_cluster(
+        bootstrap,
+        capacity=stated,
+        resources=[r for r in DEFAULT_RESOURCES if r in named],
+        client_properties=properties,
+    )
+    if metrics_topic is None:
+        return found
+    from cluster_model.live import ClusterModel
+    from metrics_reporter import read_records
+
+    model = ClusterModel(found)
+    model.add_all(read_records(bootstrap, metrics_topic, client=properties))
+    return model.snapshot()
+
+
+def _save(found: Snapshot, path: Path) -> None:
+    with writing(path):
+        save_snapshot(found, path)
+    out().print(f"{path}: {repr(found).removeprefix('Snapshot(').removesuffix(')')}", markup=False)

@@ -1,0 +1,156 @@
+"""A plan for people: what changes, what each goal gains, what is not met and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from balancer import Action, Plan, PlanDocument
+from balancer.cli.terminal import amount, percent, plural, quantity
+
+AnyPlan = Plan | PlanDocument
+
+
+def _table(title: str, *headers: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for header in headers:
+        name = header.removesuffix(">")
+        table.add_column(name, justify="right" if name != header else "left", overflow="fold")
+    return table
+
+
+def overview(plan: AnyPlan) -> RenderableType:
+    """Moves and bytes, in a few lines."""
+    s = plan.summary
+    changes = (
+        (s.replica_moves, "replica move"),
+        (s.leadership_moves, "leadership transfer"),
+        (s.disk_moves, "move between disks"),
+        (s.replicas_added, "new replica"),
+        (s.replicas_removed, "replica removed"),
+    )
+    said = [_several(n, what) for n, what in changes if n]
+    share = f" ({percent(s.bytes_moved / s.bytes_total)} of all)" if s.bytes_total else ""
+    lines = [f"{plan.operation['kind']}: {', '.join(said) or 'nothing to do'}"]
+    if s.bytes_moved:
+        least = f"; no plan meeting these goals copies less than {amount(s.bytes_bound)}"
+        lines.append(
+            f"copies {amount(s.bytes_moved)}{share}" + (least if s.bytes_bound else "")
+        )
+    lines.append(f"balancedness {s.balancedness_before:.1f} -> {s.balancedness_after:.1f} of 100")
+    if s.exhausted:
+        lines.append(f"ended early: the limit on {s.exhausted} was reached")
+    if s.left_out:
+        lines.append(
+            f"{plural(s.left_out, 'action')} left out, since no order of steps makes them safe"
+        )
+    return Text("\n".join(lines))
+
+
+def _several(count: int, what: str) -> str:
+    if count == 1:
+        return f"1 {what}"
+    irregular = {
+        "move between disks": "moves between disks",
+        "replica removed": "replicas removed",
+    }
+    return f"{count:,} {irregular.get(what, what + 's')}"
+
+
+def columns(plan: AnyPlan) -> Table:
+    """What the fullest broker carries, and of what a fair share would be."""
+    table = _table(
+        "Load of brokers",
+        "resource", "mean>", "fullest before>", "after>",
+        "of fair share before>", "after>", "at best>",
+    )  # fmt: skip
+    for name, c in plan.columns.items():
+        table.add_row(
+            name,
+            quantity(name, c.after.mean),
+            quantity(name, c.before.max),
+            quantity(name, c.after.max),
+            percent(c.before.worst_ratio),
+            percent(c.after.worst_ratio),
+            percent(c.worst_ratio_bound),
+        )
+    return table
+
+
+def goals(plan: AnyPlan) -> Table:
+    """Each goal before and after: whether it is met, and the cells that are not content."""
+    table = _table(
+        "Goals", "tier>", "goal", "kind", "not content before>", "after>", "contentment>", ""
+    )
+    for g in plan.goal_results:
+        now = "[green]met[/]" if g.met_after else "[red]unmet[/]" if g.hard else "[yellow]unmet[/]"
+        table.add_row(
+            str(g.tier),
+            escape(g.goal),
+            "hard" if g.hard else "soft",
+            str(g.unmet_cells_before),
+            str(g.unmet_cells_after),
+            f"{percent(g.contentment_before)} -> {percent(g.contentment_after)}",
+            now,
+        )
+    return table
+
+
+def unmet(plan: AnyPlan) -> RenderableType:
+    """What is not met: first what no placement can meet, then what the search did not reach."""
+    parts: list[str] = []
+    titles = {True: "Cannot be met by any placement", False: "Not reached"}
+    for proven, title in titles.items():
+        found = [u for u in plan.unmet if u.proven is proven]
+        if found:
+            parts.append(f"[bold]{title}[/]")
+        for u in found:
+            name = f"[red]{escape(u.goal)} (hard)[/]" if u.hard else escape(u.goal)
+            cure = f"; {escape(u.cure)}" if u.cure else ""
+            parts.append(f"  {name}: {escape(u.reason)}{cure}")
+    return Text.from_markup("\n".join(parts) or "[green]All goals are met.[/]")
+
+
+def report(plan: AnyPlan) -> RenderableType:
+    """All of the above."""
+    return Group(overview(plan), "", columns(plan), "", goals(plan), "", unmet(plan))
+
+
+def actions(numbered: Iterable[tuple[int, Action]], title: str, all_goals: bool = False) -> Table:
+    """Actions with their place in the plan, and the goals that they serve."""
+    table = _table(title, "step>", "what", "partition", "from", "to", "copies>", "why")
+    for number, a in numbered:
+        table.add_row(
+            str(number),
+            a.kind.replace("_", " ") + (" (leader)" if a.leader and a.kind != "leadership" else ""),
+            escape(f"{a.topic}-{a.partition}"),
+            _where(a.source, a.source_disk),
+            _where(a.destination, a.destination_disk),
+            amount(a.bytes) if a.bytes else "-",
+            _why(a, None if all_goals else 3),
+        )
+    return table
+
+
+def _where(broker: int | None, disk: str | None) -> str:
+    return "-" if broker is None else escape(f"{broker}:{disk}" if disk else str(broker))
+
+
+def _why(action: Action, most: int | None) -> str:
+    def ranked(effects: dict[str, float]) -> list[tuple[str, float]]:
+        return sorted(effects.items(), key=lambda item: -item[1])
+
+    helped = ranked(action.helped)
+    shown = [f"{escape(goal)} +{_points(by)}" for goal, by in helped[:most]]
+    if len(helped) > len(shown):
+        shown.append(f"and {len(helped) - len(shown)} more")
+    shown += [f"[yellow]{escape(goal)} -{_points(by)}[/]" for goal, by in ranked(action.hurt)[:most]]
+    return ", ".join(shown) or "makes room, or undoes a detour"
+
+
+def _points(by: float) -> str:
+    return f"{100 * by:.2g}"

@@ -1,0 +1,201 @@
+"""What the report shows of a plan, as arrays: every broker, rack and topic before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from balancer.operation import Operation, set_scene
+from balancer.plan import ColumnResult, Plan
+from balancer.report.words import column_title, column_unit
+from cluster_model.placement import Placement
+from cluster_model.snapshot import Bools, BrokerState, Floats, Ints
+from goals import Cluster, Goal, GoalError, load_goals
+from goals.capacity import Ceiling
+from goals.distribution import Band
+
+
+@dataclass(frozen=True)
+class Column:
+    """A resource or count on B brokers; limits are in fair shares, as are :meth:`ratios`.
+
+    ``share`` is what each broker would carry in perfect balance; for brokers that
+    should carry nothing it is what they would carry if they took part.
+    """
+
+    name: str
+    title: str
+    unit: str
+    result: ColumnResult
+    before: Floats
+    after: Floats
+    share: Floats
+    lower: Floats | None
+    upper: Floats | None
+    limit: Floats | None
+    capacity: Floats | None
+
+    def ratios(self) -> tuple[Floats, Floats]:
+        """(B,) before and (B,) after, in fair shares."""
+        return self.before / self.share, self.after / self.share
+
+
+@dataclass(frozen=True)
+class TopicFacts:
+    """One topic: what the plan does to it, and its replicas on B brokers before and after."""
+
+    name: str
+    partitions: int
+    moves: int
+    leaderships: int
+    bytes: float
+    share: float
+    before: Ints
+    after: Ints
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Everything the pictures and tables are drawn from; ``order`` is by rack, then id."""
+
+    plan: Plan
+    columns: tuple[Column, ...]
+    order: Ints
+    state: tuple[str, ...]
+    crowded: tuple[int, int]
+    cannot_spread: int
+    topics: tuple[TopicFacts, ...]
+    topics_touched: int
+
+
+def gather(plan: Plan, topics: int = 12) -> Facts:
+    """Work out the facts of a plan, with the `topics` most affected topics."""
+    s = plan.snapshot
+    scene = set_scene(s, Operation.model_validate(plan.operation))
+    start, c = Placement(s), scene.cluster
+    began = Cluster(start, c.eligible, c.leader_eligible, c.draining)
+    goals = list(_goals(plan))
+    racks = len(np.unique(s.broker_rack[c.eligible]))
+    after = (plan.placement.brokers >= 0).sum(1)
+    touched = np.bincount(s.partition_topic[plan.rows.partition], minlength=len(s.topics))
+    return Facts(
+        plan=plan,
+        columns=tuple(_column(plan, name, began, c, goals) for name in plan.columns),
+        order=np.lexsort((s.broker_ids, s.broker_rack)),
+        state=_states(s.broker_state, c),
+        crowded=(_crowded(start), _crowded(plan.placement)),
+        cannot_spread=int((after > racks).sum()),
+        topics=tuple(_topics(plan, start, c.eligible, topics)),
+        topics_touched=int((touched > 0).sum()),
+    )
+
+
+def _goals(plan: Plan) -> Iterator[Goal]:
+    for fields in plan.goals:
+        # a goal handed over as an object need not be known by name: it has no lines then
+        try:
+            yield from load_goals({"goals": [{k: v for k, v in fields.items() if k != "name"}]})
+        except GoalError:
+            continue
+
+
+def _column(plan: Plan, name: str, began: Cluster, cluster: Cluster, goals: list[Goal]) -> Column:
+    s, resource = plan.snapshot, name in plan.snapshot.resources
+    column = f"load.{name}" if resource else name
+    size = began.capacity(name) if resource else np.ones(s.n_brokers)
+    share = _reference(began.fair_share(column), size)
+    lower = upper = limit = None
+    for goal in goals:
+        if isinstance(goal, Band) and goal.column == column:
+            least, most = goal.limits(cluster)
+            lower, upper = least / share, most / share
+        elif isinstance(goal, Ceiling) and goal.scope == "broker" and goal.column == column:
+            limit = goal.limits(cluster) / share
+    return Column(
+        name=name,
+        title=column_title(name),
+        unit=column_unit(name),
+        result=plan.columns[name],
+        before=began.placement.recompute("broker", column),
+        after=plan.placement.recompute("broker", column),
+        share=share,
+        lower=lower,
+        upper=upper,
+        limit=limit,
+        capacity=size / share if resource and (size > 0).any() else None,
+    )
+
+
+def _reference(share: Floats, size: Floats) -> Floats:
+    entitled = share > 0
+    if not entitled.any():
+        return np.ones_like(share)
+    total = size[entitled].sum()
+    rate = share[entitled].sum() / total if total > 0 else 0.0
+    other = np.where(rate * size > 0, rate * size, share[entitled].mean())
+    return np.where(entitled, share, other)
+
+
+def _states(state: Ints, cluster: Cluster) -> tuple[str, ...]:
+    names = {int(v): v.name.lower().replace("_", " ") for v in BrokerState if v}
+    words = []
+    for b, value in enumerate(state.tolist()):
+        word = names.get(value, "")
+        if cluster.draining[b] and value != BrokerState.DEAD:
+            word = "leaving"
+        elif not word and not cluster.eligible[b]:
+            word = "excluded"
+        words.append(word)
+    return tuple(words)
+
+
+def _crowded(placement: Placement) -> int:
+    """Partitions with two replicas in one rack."""
+    if not placement.snapshot.n_partitions:
+        return 0
+    brokers = placement.brokers
+    empty = -1 - np.arange(placement.slots)
+    rack = np.sort(np.where(brokers < 0, empty, placement.snapshot.broker_rack[brokers]), 1)
+    return int((rack[:, 1:] == rack[:, :-1]).any(1).sum())
+
+
+def _topics(plan: Plan, start: Placement, eligible: Bools, most: int) -> Iterator[TopicFacts]:
+    s, rows, n = plan.snapshot, plan.rows, len(plan.snapshot.topics)
+    topic = s.partition_topic[rows.partition]
+    leadership = np.array([k == "leadership" for k in rows.kind], np.bool_)
+    leads = np.bincount(topic[leadership], minlength=n)
+    moves = np.bincount(topic[~leadership], minlength=n)
+    size = np.bincount(topic, rows.bytes, minlength=n)
+    ranked = np.lexsort((np.arange(n), -leads, -moves, -size))[:most]
+    first = np.searchsorted(s.partition_topic, np.arange(n + 1))
+    for t in ranked[(moves + leads)[ranked] > 0].tolist():
+        before, after = (
+            _counts(p.brokers[first[t] : first[t + 1]], s.n_brokers)
+            for p in (start, plan.placement)
+        )
+        yield TopicFacts(
+            name=s.topics[t],
+            partitions=int(first[t + 1] - first[t]),
+            moves=int(moves[t]),
+            leaderships=int(leads[t]),
+            bytes=float(size[t]),
+            share=float(after.sum() / max(int(eligible.sum()), 1)),
+            before=before,
+            after=after,
+        )
+
+
+def _counts(brokers: Ints, n: int) -> Ints:
+    return np.bincount(brokers[brokers >= 0], minlength=n).astype(np.int64)
+
+
+def rack_ratios(facts: Facts, column: Column) -> tuple[Floats, Floats]:
+    """(racks,) load of each rack before and after, in fair shares of the rack."""
+    s = facts.plan.snapshot
+    n = len(s.racks)
+    share = np.bincount(s.broker_rack, column.share, n)
+    share = np.where(share > 0, share, 1.0)
+    before, after = (np.bincount(s.broker_rack, v, n) for v in (column.before, column.after))
+    return before / share, after / share

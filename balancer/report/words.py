@@ -1,0 +1,137 @@
+"""Numbers and plans in words a paged operator understands."""
+
+from __future__ import annotations
+
+from balancer.plan import Plan
+
+_COLUMN_TITLES = {
+    "cpu": "CPU",
+    "network_in": "Network in",
+    "network_out": "Network out",
+    "disk": "Disk",
+    "replica_count": "Replicas",
+    "leader_count": "Leaders",
+}
+_UNITS = {"network_in": "B/s", "network_out": "B/s", "disk": "B"}
+_COUNTS = ("replica_count", "leader_count")
+
+
+def column_title(name: str) -> str:
+    """What a column is called above its picture."""
+    return _COLUMN_TITLES.get(name, name)
+
+
+def column_unit(name: str) -> str:
+    """``B``, ``B/s``, ``#`` for counts, or nothing where the unit is the source's own."""
+    return "#" if name in _COUNTS else _UNITS.get(name, "")
+
+
+def plural(count: int, noun: str) -> str:
+    """A count with its noun.
+
+    Examples
+    --------
+    >>> plural(1, "broker"), plural(1643, "replica")
+    ('1 broker', '1,643 replicas')
+    """
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def quantity(value: float, unit: str = "B") -> str:
+    """A quantity with three digits and a decimal prefix.
+
+    Examples
+    --------
+    >>> quantity(26.5e12), quantity(999.9e9), quantity(0)
+    ('26.5 TB', '1 TB', '0 B')
+    """
+    if unit == "#":
+        return f"{value:,.0f}"
+    prefixes = ("", "k", "M", "G", "T", "P", "E")
+    place = 0
+    while abs(value) >= 999.5 and place < len(prefixes) - 1:
+        value, place = value / 1000, place + 1
+    return f"{value:.3g} {prefixes[place]}{unit}".rstrip()
+
+
+def times(ratio: float) -> str:
+    """A ratio, with as many digits as matter.
+
+    Examples
+    --------
+    >>> times(1.0349), times(12.31)
+    ('1.03 ×', '12.3 ×')
+    """
+    return f"{ratio:.2f} ×" if ratio < 9.995 else f"{ratio:.3g} ×"
+
+
+def copied(plan: Plan) -> str:
+    """What the plan copies, against the least that any such plan must; empty for nothing."""
+    s = plan.summary
+    # without disk load a replica's size is unknown, and the plan counts replicas
+    if not s.bytes_moved or "disk" not in plan.snapshot.resources:
+        return ""
+    text = quantity(s.bytes_moved)
+    if s.bytes_bound > 0:
+        text += f", {s.bytes_moved / s.bytes_bound:.3g} × the proven minimum"
+    return text
+
+
+def operation_title(plan: Plan) -> str:
+    """The operation as a heading, for example ``Remove brokers 3, 4``."""
+    words = str(plan.operation["kind"]).replace("_", " ").capitalize()
+    ids = [str(i) for i in plan.operation.get("brokers", ())]
+    if len(ids) == 1:
+        words = words.removesuffix("s")
+    more = f" and {len(ids) - 10} more" if len(ids) > 10 else ""
+    return f"{words} {', '.join(ids[:10])}{more}".strip()
+
+
+def verdict(plan: Plan) -> str:
+    """The plan in one sentence: what it does, what that costs, what stays unmet and the cure."""
+    does = _does(plan)
+    goals = len(plan.goal_results)
+    unmet = [g for g in plan.goal_results if not g.met_after]
+    if not unmet:
+        already = "" if len(plan) else " already"
+        return f"{does}; all {plural(goals, 'goal')} {'is' if goals == 1 else 'are'} met{already}."
+    hard = sum(g.hard for g in unmet)
+    text = f"{does}; {len(unmet)} of {plural(goals, 'goal')} {_stay(len(unmet))} unmet"
+    if hard:
+        text += f" ({hard} hard)"
+    proven = {u.goal for u in plan.unmet if u.proven}
+    if proven:
+        count = "which" if len(proven) == len(unmet) else f"{len(proven)} of them"
+        text += f", {count} cannot be met by any placement: {_cure(plan)}"
+    return text + "."
+
+
+def _stay(count: int) -> str:
+    return "stays" if count == 1 else "stay"
+
+
+def _does(plan: Plan) -> str:
+    s = plan.summary
+    steps = (
+        (s.replicas_added, "adds", "replica"),
+        (s.replicas_removed, "removes", "replica"),
+        (s.replica_moves, "moves", "replica"),
+        (s.disk_moves, "moves between disks", "replica"),
+        (s.leadership_moves, "transfers", "leadership"),
+    )
+    parts = [f"{verb} {plural(count, noun)}" for count, verb, noun in steps if count]
+    if not parts:
+        return "Changes nothing"
+    text = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+    size = copied(plan)
+    return text[0].upper() + text[1:] + (f" (copies {size})" if size else "")
+
+
+def _cure(plan: Plan) -> str:
+    proven = [u for u in plan.unmet if u.proven]
+    brokers = max(u.brokers_to_add for u in proven)
+    racks = max(u.racks_to_add for u in proven)
+    parts = [f"add {plural(brokers, 'broker')}"] if brokers else []
+    if racks:
+        parts.append(f"add brokers in {plural(racks, 'more rack')}")
+    return " and ".join(parts) or next((u.cure for u in proven if u.cure), proven[0].reason)
