@@ -7,7 +7,7 @@ import numpy as np
 from balancer.candidates import Rules
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Bools, BrokerState, Floats, Ints
-from goals import Cluster, Goal
+from goals import Cluster, Goal, OnlineReplicas, RackAwareness
 
 
 def imbalance_bound(cluster: Cluster, rules: Rules, column: str) -> float:
@@ -58,7 +58,8 @@ def bytes_bound(start: Placement, goals: list[Goal], met: list[bool], cluster: C
     out, into = np.zeros(n), np.zeros(n)
     all_bytes = np.bincount(broker, least_size[p], n)
     living = s.broker_state != BrokerState.DEAD
-    out[cluster.draining] = all_bytes[cluster.draining]
+    if any(isinstance(g, OnlineReplicas) and m for g, m in zip(goals, met, strict=True)):
+        out[cluster.draining] = all_bytes[cluster.draining]
     for goal, done in zip(goals, met, strict=True):
         limits = getattr(goal, "limits", None)
         if not done or goal.scope != "broker" or limits is None:
@@ -81,8 +82,7 @@ def bytes_bound(start: Placement, goals: list[Goal], met: list[bool], cluster: C
             into = np.maximum(into, np.maximum(lack, 0) / best)
     bound = max(float(out.sum()), float(into.sum()))
     racks = any(
-        g.scope == "partition" and type(g).__name__ == "RackAwareness" and m
-        for g, m in zip(goals, met, strict=True)
+        isinstance(g, RackAwareness) and m for g, m in zip(goals, met, strict=True)
     )
     return max(bound, _crowded_bytes(start, least_size)) if racks else bound
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from balancer.scoring import Scorer, Tier, Transition, is_sum
+from balancer.scoring import Scorer, Tier, Transition
 from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
 from cluster_model.snapshot import Bools, Floats, Ints
-from goals import Cluster, State
+from goals import Cluster
 
 
 @dataclass(frozen=True)
@@ -183,14 +183,17 @@ class Candidates:
         legal = self.rules.legal(placement, batch) & self.rules.legal(placement, partner)
         return batch[legal], partner[legal]
 
-    def receptive(self) -> Ints:
-        """The brokers with the most room: those that could take a good parcel and be no less
+    def receptive(self, number: int) -> Ints:
+        """The brokers with the most room for what tier `number` wants to move: those that could take a good parcel and be no less
         content, the parcel as large as leaves enough brokers to choose from.
         """
         keys = np.tile(np.arange(self.placement.snapshot.n_brokers), (len(PARCELS), 1))
-        state, unhurt = self._given(np.array(PARCELS)[:, None], keys), np.ones(keys.shape, np.bool_)
+        counted = {i for tier in self.scorer.tiers[: number + 1] for i in tier.goals}
+        if number == 0:
+            counted.update(*(tier.goals for tier in self.scorer.tiers[1:2]))
+        state, unhurt = self.cluster.shifted(np.array(PARCELS)[:, None], keys), np.ones(keys.shape, np.bool_)
         for i, goal in enumerate(self.scorer.goals):
-            if goal.scope == "broker":
+            if goal.scope == "broker" and (goal.hard or i in counted):
                 unhurt &= goal.score(state) >= self.scorer.scores[i]
         room = unhurt[:, self.receivers]
         enough = max(8, len(self.receivers) // ENOUGH)
@@ -198,21 +201,9 @@ class Candidates:
         level = int(np.argmax(count >= enough)) if (count >= enough).any() else len(PARCELS)
         return self.receivers if level == len(PARCELS) else self.receivers[room[level]]
 
-    def _given(self, parcel: Floats | np.float64, brokers: Ints) -> State:
-        """Brokers with a parcel more, in shares of what the mean broker carries."""
-
-        def fetch(name: str) -> Floats | Ints:
-            found = self.cluster.fetch("broker", name, brokers)
-            if not is_sum(name):
-                return found
-            total = self.placement.sums("broker", name)[self.receivers]
-            return found + parcel * (total.sum() / max(len(self.receivers), 1))
-
-        return State(fetch)
-
     def _would_take(self, tier: Tier, brokers: Ints) -> Bools:
         """Which brokers would be happier with a little more."""
-        state = self._given(np.float64(PARCELS[-1]), brokers)
+        state = self.cluster.shifted(PARCELS[-1], brokers)
         gain = np.zeros(len(brokers))
         for i, weight in zip(tier.goals, tier.weights, strict=True):
             goal = self.scorer.goals[i]

@@ -157,11 +157,13 @@ class _Who:
 
     def weight(self, column: str) -> Floats:
         """(B,) what a column is shared out by."""
-        if column == "leader_count":
-            return self.led_size
-        if column == "replica_count":
-            return self.size
-        return np.where(self.eligible, self.capacity(column.partition(".")[2]), 0.0)
+        resource = column.partition(".")[2]
+        takes = self.takes(column)
+        return np.where(takes, self.capacity(resource) if resource else self.size, 0.0)
+
+    def takes(self, column: str) -> Bools:
+        """(B,) who has a part in a column: where replicas, or leaders, may go."""
+        return self.eligible & self.may_lead if column.startswith("leader_") else self.eligible
 
     def capacity(self, resource: str) -> Floats:
         """(B,) capacity of a resource."""
@@ -299,6 +301,11 @@ class _Replay:
         for p, b in enumerate(self.leader):
             key = (self.topic[p], b)
             self.led[key] = self.led.get(key, 0) + 1
+        # partitions whose leader had to go from the start, whoever leads in between
+        self.leader_leaves = [
+            not self.may_lead[b] or self._offline(p, self.holders[p].index(b))
+            for p, b in enumerate(self.leader)
+        ]
         self.now = self.start
 
     def picture(self) -> _Picture:
@@ -401,7 +408,8 @@ class _Replay:
                 f"{_name(a)}: on disk {path} of broker {a.source}, not {a.source_disk}",
                 step,
             )
-        if a.leader != (self.leader[p] == broker):
+        # a replica that changes disks takes its leadership nowhere
+        if a.leader != (self.leader[p] == broker and a.kind != "move_disk"):
             self.fail("wrong leader flag", f"{_name(a)}: leader {a.leader} is wrong", step)
         return at
 
@@ -509,14 +517,10 @@ class _Replay:
             self.fail("wrong leader flag", f"{_name(a)}: leader False is wrong", step)
         if not self.may_lead[target]:
             self.fail("wrong leader", f"{_name(a)}: broker {a.destination} may not lead", step)
-        if self.may_lead[source]:
-            at = self.holders[p].index(source) if source in self.holders[p] else -1
-            offline = at >= 0 and self._offline(p, at)
-            if self.who.kind in (
-                "remove_brokers", "demote_brokers", "fix_offline_replicas"
-            ) and not offline:
+        if not self.leader_leaves[p]:
+            if self.who.kind in ("remove_brokers", "demote_brokers", "fix_offline_replicas"):
                 self.fail("promise", f"{_name(a)}: {a.source} need not give up leading", step)
-            if self.excluded[p] and not offline:
+            if self.excluded[p]:
                 self.fail("excluded topic", f"{_name(a)}: the topic is excluded", step)
         where = self.holders[p]
         own = self.disks[p][where.index(source)] if source in where else -1
@@ -837,16 +841,17 @@ def _limits(goal: Mapping[str, Any], who: _Who) -> tuple[str, str, Floats] | Non
     return None
 
 
-def _fair(base: _Picture, who: _Who, column: str, takes: Bools) -> Floats:
+def _fair(base: _Picture, who: _Who, column: str) -> Floats:
     """(B,) fair shares, for brokers that take nothing as if they did; infinite if none does."""
+    takes = who.takes(column)
     share = who.shared(base.per_broker(column), who.weight(column))
     resource = column.partition(".")[2]
     size = who.capacity(resource) if resource else np.ones(len(share))
     sizes = who.per_group(np.where(takes, size, 0.0))
     shares = who.per_group(np.where(takes, share, 0.0))
     rate = np.divide(shares, sizes, out=np.full(len(share), np.inf), where=sizes > 0)
-    foreign = np.where(np.isinf(rate), np.inf, np.where(np.isinf(rate), 0.0, rate) * size)
-    return np.where(takes, share, foreign)
+    none = np.isinf(rate)
+    return np.where(takes, share, np.where(none, np.inf, np.where(none, 0.0, rate) * size))
 
 
 def _usage(
@@ -859,8 +864,8 @@ def _usage(
         "LeaderReplicaDistribution": "leader_count",
         "LeaderBytesInDistribution": "leader_load.network_in",
     }.get(name) or f"load.{goal['resource']}"
-    takes = who.eligible & who.may_lead if column == "leader_count" else who.eligible
-    share = _fair(base, who, column, takes)
+    takes = who.takes(column)
+    share = _fair(base, who, column)
     slack = (goal["threshold"] - 1) * goal["margin"]
     least = 0.0 if goal.get("upper_only") else max(0.0, 1 - slack)
     finite = np.where(np.isinf(share), 0.0, share)

@@ -129,7 +129,7 @@ class Balancer:
         cluster = scene.cluster
         guards = _guards(snapshot, goals)
         prepared = [g.prepared(cluster) for g in [*goals, *guards]]
-        scorer = Scorer(cluster, prepared)
+        scorer = Scorer(cluster, _at_stake(prepared, cluster))
         search = Search(
             scorer,
             scene.rules,
@@ -206,7 +206,12 @@ class Balancer:
                 for g in goals[: len(met)]
             ),
             summary=summary,
-            columns=_columns(initial.cluster, start, ended, rules),
+            columns=_columns(
+                initial.cluster,
+                Cluster(walked, cluster.eligible, cluster.leader_eligible, rules.draining),
+                ended,
+                rules,
+            ),
             goal_results=tuple(
                 _goal_result(g, i, initial, scorer) for i, g in enumerate(goals[: len(met)])
             ),
@@ -224,6 +229,18 @@ def _with_duties(goals: list[Goal]) -> list[Goal]:
     return duties + [
         g.model_copy(update={"tier": 1 + numbers.index(g.tier if g.tier is not None else 0)})
         for g in goals
+    ]
+
+
+def _at_stake(goals: list[Goal], cluster: Cluster) -> list[Goal]:
+    """The goals without the duties that are met: no legal action hurts those."""
+    return [
+        g
+        for g in goals
+        if not (
+            isinstance(g, OnlineReplicas | EligibleLeaders)
+            and (g.score(cluster.partition_state()) >= 1).all()
+        )
     ]
 
 
@@ -349,19 +366,17 @@ def _balancedness(goals: list[Goal], scorer: Scorer) -> float:
 
 
 def _columns(
-    cluster: Cluster, start: Placement, ended: Placement, rules: Rules
+    before: Cluster, after: Cluster, ended: Placement, rules: Rules
 ) -> dict[str, ColumnResult]:
-    s = start.snapshot
-    names = [*(f"load.{r}" for r in s.resources), "replica_count", "leader_count"]
-    found = {}
-    for name in names:
-        share = cluster.fair_share(name)
-        found[name.removeprefix("load.")] = ColumnResult(
-            before=_spread(start.recompute("broker", name), share),
-            after=_spread(ended.recompute("broker", name), share),
-            worst_ratio_bound=imbalance_bound(cluster, rules, name),
+    names = [*(f"load.{r}" for r in before.snapshot.resources), "replica_count", "leader_count"]
+    return {
+        name.removeprefix("load."): ColumnResult(
+            before=_spread(before.placement.recompute("broker", name), before.fair_share(name)),
+            after=_spread(ended.recompute("broker", name), after.fair_share(name)),
+            worst_ratio_bound=imbalance_bound(after, rules, name),
         )
-    return found
+        for name in names
+    }
 
 
 def _spread(value: Floats, share: Floats) -> Spread:

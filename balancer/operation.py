@@ -131,14 +131,14 @@ def set_scene(snapshot: Snapshot, operation: Operation) -> Scene:
             slots |= (start.replica_disk >= 0) & ~s.disk_alive[start.replica_disk]
     elif op.kind == "change_replication_factor":
         working, slots = _with_factor(start, factor, eligible & receives)
-        cluster = Cluster(working, eligible, leads & eligible, draining)
+        cluster = Cluster(working, eligible, leads, draining)
         return Scene(start, cluster, Rules(receives, leads, nothing, slots, draining))
     if op.kind == "demote_brokers":
         slots = np.zeros_like(slots)
     if op.kind in ("remove_brokers", "fix_offline_replicas", "demote_brokers"):
         movable = nothing
     working = start.copy()
-    cluster = Cluster(working, eligible, leads & eligible, draining)
+    cluster = Cluster(working, eligible, leads, draining)
     return Scene(start, cluster, Rules(receives, leads, movable, slots, draining))
 
 

@@ -16,12 +16,16 @@ from cluster_model.snapshot import Bools, Floats, Ints
 # candidates a round scores for one discontented broker, and in all
 PER_BROKER, AT_LEAST, AT_MOST = 96, 2_000, 160_000
 # how much more a round looks at when the one before found nothing
+# a tier is left when this many rounds together bring less than this share of what is missing
+PATIENCE, STALL = 12, 0.02
 # what a lower tier's gain counts when actions serve their tier alike
 BELOW = 0.05
 # share of its first gain that an action must still bring when its turn comes
 KEEP = 0.3
 # guests of like size that are tried in exchange for a replica that could come home
 NEAR = 2
+# what room for later actions counts against content now, and the least worth a swap
+ROOM, SMALL = 0.1, 1e-6
 # a reduction goes on while it saves this share of the bytes, and harvests the same
 # candidates again while this share of them can be carried out at once
 WORTHWHILE, FEW = 0.005, 0.01
@@ -68,18 +72,22 @@ class Search:
             self._serve(number, tier)
 
     def _serve(self, number: int, tier: Tier) -> None:
-        level = 0
-        while level < len(WIDER) and not self._spent():
-            if all(self.scorer.met(i) for i in tier.goals):
-                return
+        level, missing = 0, [self._missing(tier)]
+        while level < len(WIDER) and missing[-1] > 0 and not self._spent():
             done = self._round(number, tier, WIDER[level])
             if not done and level:
                 done = self._swap_round(number, tier, WIDER[level])
             self.rounds += 1
+            missing.append(self._missing(tier))
             if self.progress is not None:
                 met = sum(self.scorer.met(i) for i in range(len(self.scorer.goals)))
                 self.progress(f"tier {number}", met, len(self.scorer.goals), self.actions)
-            level = 0 if done else level + 1
+            level = 0 if missing[-1] < missing[-2] else level + 1
+            if len(missing) > PATIENCE and missing[-1] > (1 - STALL) * missing[-1 - PATIENCE]:
+                return
+
+    def _missing(self, tier: Tier) -> float:
+        return sum(self.scorer.deficit(i) for i in tier.goals)
 
     def _spent(self) -> bool:
         if self.deadline is not None and time.monotonic() > self.deadline:
@@ -87,7 +95,7 @@ class Search:
         return self.exhausted
 
     def _round(self, number: int, tier: Tier, wider: int) -> int:
-        destinations = self.candidates.receptive() if wider < WIDER[-1] else self.candidates.receivers
+        destinations = self.candidates.receptive(number) if wider < WIDER[-1] else self.candidates.receivers
         n = self.scorer.placement.snapshot.n_brokers
         budget = wider * min(max(PER_BROKER * n, AT_LEAST), AT_MOST)
         batch = self.candidates.draw(tier, destinations, budget)
@@ -142,8 +150,10 @@ class Search:
         scorer = self.scorer
         batch, partner = self.candidates.swaps(tier, wider * AT_LEAST)
         transition = Transition(scorer.cluster, batch, partner)
-        gain = scorer.gain(tier, transition)
-        rows = np.flatnonzero(gain > EPSILON)
+        real = scorer.gain(tier, transition)
+        # what changes nothing now may make room for what will
+        gain = np.where(real > EPSILON, real, 0.0) + ROOM * scorer.slack(tier, transition)
+        rows = np.flatnonzero((real >= -EPSILON) & (gain > SMALL))
         batch, partner, gain = batch[rows], partner[rows], gain[rows]
         ok = scorer.allowed(number, Transition(scorer.cluster, batch, partner))
         batch, partner, gain = batch[ok], partner[ok], gain[ok]
@@ -152,7 +162,9 @@ class Search:
         batch, partner, gain = batch[rows], partner[rows], gain[rows]
         while len(batch):
             series = Series(scorer.cluster, batch, partner)
-            keep = (scorer.gain(tier, series) > KEEP * gain) & scorer.allowed(number, series)
+            real = scorer.gain(tier, series)
+            now = np.where(real > EPSILON, real, 0.0) + ROOM * scorer.slack(tier, series)
+            keep = (real >= -EPSILON) & (now > KEEP * gain) & scorer.allowed(number, series)
             if keep.all():
                 scorer.commit(batch, partner)
                 self.actions += 2 * len(batch)
@@ -205,13 +217,13 @@ class Search:
         """Carry out all that stays harmless, the worthiest first, until nothing is left."""
         done = 0
         while len(batch):
-            ok = self._harmless(Transition(self.scorer.cluster, batch, partner))
+            ok = self.scorer.harmless(Transition(self.scorer.cluster, batch, partner))
             batch, worth = batch[ok], worth[ok]
             partner = partner[ok] if partner is not None else None
             rows = self._disjoint(batch, partner, worth)
             while len(rows):
                 mates = partner[rows] if partner is not None else None
-                keep = self._harmless(Series(self.scorer.cluster, batch[rows], mates))
+                keep = self.scorer.harmless(Series(self.scorer.cluster, batch[rows], mates))
                 if keep.all():
                     break
                 rows = rows[keep]
@@ -259,12 +271,6 @@ class Search:
         local = placement.replica_broker[guests] == home.target[rows]
         batch, partner = self.candidates.exchanged(mine[local], guests[local])
         return self._harvest(batch, partner, action_bytes(placement, batch))
-
-    def _harmless(self, transition: Transition) -> Bools:
-        ok = np.ones(len(transition), np.bool_)
-        for i in range(len(self.scorer.goals)):
-            ok &= ~self.scorer.diff(i, transition)[1]
-        return ok
 
     def _homeward(self, start: Placement) -> Batch:
         now, then = self.scorer.placement.brokers, start.brokers

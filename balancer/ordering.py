@@ -113,15 +113,15 @@ def order(scorer: Scorer, batch: Batch) -> Steps:
     """
     taken: list[Batch] = []
     facts: list[tuple[Ints, Ints, Floats, Bools, Floats]] = []
-    hard = [i for i, goal in enumerate(scorer.goals) if goal.hard]
     idle = 0
     while len(batch) and idle <= scorer.placement.slots:
-        first = np.sort(np.unique(batch.partition, return_index=True)[1])
-        turn = first[_safe(scorer, hard, Transition(scorer.cluster, batch[first]))]
+        ready = np.flatnonzero(~_waiting(scorer.placement, batch))
+        first = ready[np.sort(np.unique(batch.partition[ready], return_index=True)[1])]
+        turn = first[scorer.harmless(Transition(scorer.cluster, batch[first]), hard_only=True)]
         turn = turn[_urgency(scorer, batch[turn])]
         while len(turn):
             series = Series(scorer.cluster, batch[turn])
-            safe = _safe(scorer, hard, series)
+            safe = scorer.harmless(series, hard_only=True)
             if safe.all():
                 break
             turn = turn[safe]
@@ -164,11 +164,11 @@ def order(scorer: Scorer, batch: Batch) -> Steps:
     return Steps(Batch.concatenate(taken), source, disk, size, leads, diff, len(batch))
 
 
-def _safe(scorer: Scorer, hard: list[int], transition: Transition) -> Bools:
-    safe = np.ones(len(transition), np.bool_)
-    for i in hard:
-        safe &= ~scorer.diff(i, transition)[1]
-    return safe
+def _waiting(placement: Placement, batch: Batch) -> Bools:
+    """(C,) whether an action elects a replica that has yet to move to its broker."""
+    at = batch.partition * placement.slots + batch.slot
+    waiting: Bools = (batch.kind == LEAD) & np.isin(at, at[batch.kind == MOVE])
+    return waiting
 
 
 def _urgency(scorer: Scorer, batch: Batch) -> Ints:

@@ -19,11 +19,13 @@ import numpy as np
 from cluster_model.placement import LEAD, Batch, Placement, SumScope
 from cluster_model.snapshot import Bools, Floats, Ints
 from goals import Cluster, Goal, State
-from goals.cluster import partition_state
+from goals.cluster import is_sum, partition_state
 from goals.goal import Scope
 
 # differences of scores below this are rounding, not judgement
 EPSILON = 1e-12
+# share of the mean broker that is small enough to be what the next action moves
+PARCEL = 0.03
 
 
 class Transition:
@@ -118,6 +120,18 @@ class Transition:
             )
         return known
 
+    def shifted_state(self, parcel: float) -> State:
+        """The brokers as the action leaves them, each with a share of the mean broker more."""
+        return self._state(
+            "broker",
+            self.cells("broker"),
+            lambda names: (
+                self.before("broker", names)
+                + self.signed_delta("broker", names)
+                + parcel * self.cluster.means(names)[:, None, None]
+            ),
+        )
+
     def departed_state(self, scope: SumScope) -> State:
         """(C,) the source cells with the moved load gone and nothing given anywhere."""
         keys = self.cells(scope)[0]
@@ -163,7 +177,8 @@ class Transition:
 class Series(Transition):
     """C actions carried out one after the other: each starts where the one before it ends.
 
-    The partitions must be distinct; brokers, topics and disks need not be.
+    The partitions must be distinct; brokers, topics and disks need not be. Each action
+    must have been found acceptable to the goals of scope ``partition`` by itself.
     """
 
     def __init__(self, cluster: Cluster, batch: Batch, partner: Batch | None = None) -> None:
@@ -199,15 +214,6 @@ class Series(Transition):
     def before_state(self, scope: SumScope) -> State:
         """The cells as each action finds them."""
         return self._state(scope, self.cells(scope), lambda names: self.before(scope, names))
-
-
-def is_sum(name: str) -> bool:
-    """Whether a column of a state is a sum over replicas, which actions change."""
-    return name in ("replica_count", "leader_count") or name.partition(".")[0] in (
-        "load",
-        "leader_load",
-        "potential_load",
-    )
 
 
 @dataclass
@@ -339,6 +345,26 @@ class Scorer:
             total += share @ (score - bundle.scores[:, keys])
         return total
 
+    def slack(self, tier: Tier, transition: Transition) -> Floats:
+        """(C,) how much content an action adds for the case that its brokers change a little.
+
+        A goal that is flat inside its limits does not tell a broker on a limit from one
+        in the middle. Scored with a small parcel more, and less, it does.
+        """
+        total = np.zeros(len(transition))
+        keys = transition.cells("broker")
+        everywhere = np.arange(self.placement.snapshot.n_brokers)
+        weight = dict(zip(tier.goals, tier.weights, strict=True))
+        for bundle in self._bundles:
+            share = np.array([weight.get(i, 0.0) for i in bundle.members])
+            if bundle.scope != "broker" or not share.any():
+                continue
+            for parcel in (-PARCEL, PARCEL):
+                before = bundle.score(self.cluster.shifted(parcel, everywhere))[:, keys]
+                after = bundle.score(transition.shifted_state(parcel))
+                total += share @ (after - before).sum(1)
+        return total
+
     def gain(self, tier: Tier, transition: Transition) -> Floats:
         """(C,) weighted sum over a tier's goals of the score differences: F - 1/2, doubled."""
         total = np.zeros(len(transition))
@@ -353,15 +379,29 @@ class Scorer:
         for k, tier in enumerate(self.tiers):
             total = np.zeros(len(transition))
             for i, weight in zip(tier.goals, tier.weights, strict=True):
-                if k >= number and not self.goals[i].hard:
+                goal = self.goals[i]
+                if (k >= number and not goal.hard) or self._settled(goal, transition):
                     continue
                 diff, worse = self.diff(i, transition)
-                if self.goals[i].hard:
+                if goal.hard:
                     ok &= ~worse
                 total += weight * diff
             if k < number:
                 ok &= total >= -EPSILON
         return ok
+
+    def harmless(self, transition: Transition, hard_only: bool = False) -> Bools:
+        """(C,) whether no cell gets less content with any goal."""
+        ok = np.ones(len(transition), np.bool_)
+        for i, goal in enumerate(self.goals):
+            if (goal.hard or not hard_only) and not self._settled(goal, transition):
+                ok &= ~self.diff(i, transition)[1]
+        return ok
+
+    def _settled(self, goal: Goal, transition: Transition) -> bool:
+        # what an action does to its own partition does not depend on those before it:
+        # whoever makes a series has asked before
+        return goal.scope == "partition" and isinstance(transition, Series)
 
 
 class _Bundle:

@@ -11,6 +11,15 @@ from cluster_model.snapshot import Bools, BrokerState, Floats, Ints, Snapshot
 from goals.state import State
 
 
+def is_sum(name: str) -> bool:
+    """Whether a column of a state is a sum over replicas, which actions change."""
+    return name in ("replica_count", "leader_count") or name.partition(".")[0] in (
+        "load",
+        "leader_load",
+        "potential_load",
+    )
+
+
 class Cluster:
     """A cluster as goals meet it when an optimisation starts.
 
@@ -135,6 +144,20 @@ class Cluster:
         if name == "rack":
             return s.broker_rack[self.fetch(scope, "broker", keys)]
         return self.placement.sums(scope, name)[keys]
+
+    def means(self, columns: tuple[str, ...]) -> Floats:
+        """(k,) what an eligible broker carries on average, per column."""
+        n = max(int(self.eligible.sum()), 1)
+        return np.array([self.placement.sums("broker", name).sum() / n for name in columns])
+
+    def shifted(self, parcel: float | Floats, brokers: Ints) -> State:
+        """Brokers with a parcel more than they have, in shares of what the mean one carries."""
+
+        def fetch(name: str) -> Floats | Ints:
+            found = self.fetch("broker", name, brokers)
+            return found + parcel * self.means((name,))[0] if is_sum(name) else found
+
+        return State(fetch)
 
     def _cell_capacity(self, scope: SumScope, resource: str) -> Floats:
         if scope == "disk":

@@ -24,10 +24,11 @@ def at_most(value: npt.ArrayLike, limit: npt.ArrayLike) -> Floats:
     """
     value, limit = np.asarray(value, np.float64), np.asarray(limit, np.float64)
     allowed = limit * (1 + TOLERANCE)
-    if (limit > 0).all():
-        return np.where(value > allowed, limit / np.maximum(value, limit), 1.0)
-    ratio = np.where(limit > 0, limit / np.maximum(value, 1e-300), 1 / (1 + np.maximum(value, 0)))
-    return np.where(value > allowed, ratio, 1.0)
+    over = value > allowed
+    if not over.any():
+        return np.ones(over.shape)
+    excess = np.where(over, value, 1.0)
+    return np.where(over, np.where(limit > 0, limit / excess, 1 / (1 + excess)), 1.0)
 
 
 def at_least(value: npt.ArrayLike, limit: npt.ArrayLike) -> Floats:

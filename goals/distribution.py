@@ -102,7 +102,7 @@ class Band(Goal):
 def _share(cluster: Cluster, column: str) -> Floats:
     """(B,) fair shares; where nothing may be received, as if it might (infinite if nobody may)."""
     share = cluster.fair_share(column)
-    takes = cluster.leader_eligible if column == "leader_count" else cluster.eligible
+    takes = cluster.leader_eligible if column.startswith("leader_") else cluster.eligible
     _, _, resource = column.partition(".")
     size = cluster.capacity(resource) if resource else np.ones_like(share)
     groups = int(cluster.group.max()) + 1

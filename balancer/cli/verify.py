@@ -29,13 +29,11 @@ def verify(
     with working("checking"):
         report = check_plan(cluster, found)
     console = out()
-    for violation in report.violations:
-        console.print(f"violated  {violation}", markup=False)
+    for word, findings in (("violated", report.violations), ("untrue", report.mismatches)):
+        for finding in findings:
+            console.print(f"{word}  {finding}", markup=False)
+    wrong = len(report.violations) + len(report.mismatches)
     steps = plural(len(found.actions), "action")
-    console.print(
-        f"{plan}: {plural(len(report.violations), 'violation')} in {steps}"
-        if report.violations
-        else f"{plan}: sound, {steps}",
-        markup=False,
-    )
-    raise typer.Exit(UNMET if report.violations else DONE)
+    verdict = f"{plural(wrong, 'fault')} in {steps}" if wrong else f"sound, {steps}"
+    console.print(f"{plan}: {verdict}", markup=False)
+    raise typer.Exit(DONE if report.ok else UNMET)

@@ -30,8 +30,11 @@ def chart(facts: Facts, column: Column, width: float = 540.0) -> str:
     for place, (label, ratio) in enumerate(zip(("Before", "After"), ratios, strict=True)):
         y = place * (_TITLE + _PANEL + _GAP) + _TITLE
         parts.append(_panel_title(column, label, ratio, facts.order, y - 7, width))
-        parts.append(_lines(facts, column, top, y, width))
+        parts.append(_band(facts, column, top, y, width, "band"))
         parts.append(draw(facts, column, ratio, top, y, width))
+        # once more as an outline, or the bars would hide where the goal ends
+        parts.append(_band(facts, column, top, y, width, "edge"))
+        parts.append(_lines(column, top, y, width))
         parts.append(_axis(top, y, width))
     parts.append(_foot(facts, width))
     return "".join(parts)
@@ -94,15 +97,19 @@ def _line(name: str, y: float, width: float) -> str:
     return f'<path class="{name}" d="M{_LEFT:g} {y:.1f}H{width - _RIGHT:g}"/>'
 
 
-def _lines(facts: Facts, column: Column, top: float, y: float, width: float) -> str:
-    """The band of the goal, and the limit and the capacity where they are within sight."""
+def _band(facts: Facts, column: Column, top: float, y: float, width: float, name: str) -> str:
+    if column.upper is None or column.lower is None:
+        return ""
+    lower, upper = (
+        v[facts.order] if len(facts.order) <= BARS else np.full(len(v), _median(v))
+        for v in (column.lower, column.upper)
+    )
+    return f'<path class="{name}" d="{_ribbon(lower, upper, top, y, width)}"/>'
+
+
+def _lines(column: Column, top: float, y: float, width: float) -> str:
+    """The limit and the capacity, where they are within sight."""
     parts = []
-    if column.upper is not None and column.lower is not None:
-        lower, upper = (
-            v[facts.order] if len(facts.order) <= BARS else np.full(len(v), _median(v))
-            for v in (column.lower, column.upper)
-        )
-        parts.append(f'<path class="band" d="{_ribbon(lower, upper, top, y, width)}"/>')
     for name, line in (("limit", column.limit), ("capacity", column.capacity)):
         if line is not None and (value := _median(line)) <= top:
             parts.append(_line(name, y + _PANEL * (1 - value / top), width))
@@ -111,10 +118,12 @@ def _lines(facts: Facts, column: Column, top: float, y: float, width: float) -> 
 
 def _ribbon(lower: Floats, upper: Floats, top: float, y: float, width: float) -> str:
     pitch = (width - _LEFT - _RIGHT) / len(lower)
-    low, high = (np.clip(np.nan_to_num(v, posinf=top), 0, top) for v in (lower, upper))
+    low, high = np.clip(lower, 0, top), np.where(np.isfinite(upper), np.minimum(upper, top), -1)
     cuts = np.flatnonzero((np.diff(low) != 0) | (np.diff(high) != 0)) + 1
     path = []
     for a, b in zip([0, *cuts.tolist()], [*cuts.tolist(), len(low)], strict=True):
+        if high[a] < 0:
+            continue
         y0, y1 = (y + _PANEL * (1 - v[a] / top) for v in (high, low))
         path.append(f"M{_LEFT + a * pitch:.1f} {y0:.1f}H{_LEFT + b * pitch:.1f}V{y1:.1f}"
                     f"H{_LEFT + a * pitch:.1f}Z")
@@ -209,10 +218,10 @@ def _foot(facts: Facts, width: float) -> str:
     return "".join(parts)
 
 
-def dumbbell(before: float, after: float, top: float) -> str:
+def dumbbell(before: float, after: float, low: float, high: float) -> str:
     """From a hollow dot (before) to a full one (after), about the line of the fair share."""
     width, reach = 84.0, 74.0
-    a, b, one = (5 + reach * min(v / top, 1.0) for v in (before, after, 1.0))
+    a, b, one = (5 + reach * (v - low) / (high - low) for v in (before, after, 1.0))
     return (
         f'<svg class="dumbbell" viewBox="0 0 {width:g} 14" aria-hidden="true">'
         f'<path class="one" d="M{one:.1f} 0v14"/><path class="bridge" d="M{a:.1f} 7H{b:.1f}"/>'

@@ -21,6 +21,8 @@ from goals.distribution import Band
 class Column:
     """A resource or count on B brokers; limits are in fair shares, as are :meth:`ratios`.
 
+    A broker that the goal does not judge has infinite limits.
+
     ``share`` is what each broker would carry in perfect balance; for brokers that
     should carry nothing it is what they would carry if they took part.
     """
@@ -105,12 +107,16 @@ def _column(plan: Plan, name: str, began: Cluster, cluster: Cluster, goals: list
     s, resource = plan.snapshot, name in plan.snapshot.resources
     column = f"load.{name}" if resource else name
     size = began.capacity(name) if resource else np.ones(s.n_brokers)
-    share = _reference(began.fair_share(column), size)
+    before = began.placement.recompute("broker", column)
+    share = _reference(began.fair_share(column), size, before)
     lower = upper = limit = None
     for goal in goals:
         if isinstance(goal, Band) and goal.column == column:
             least, most = goal.limits(cluster)
-            lower, upper = least / share, most / share
+            takes = cluster.leader_eligible if name == "leader_count" else cluster.eligible
+            # as the goal judges: who may receive nothing is never below, who is emptied never above
+            lower = np.where(takes & np.isfinite(least), least / share, -np.inf)
+            upper = np.where(cluster.draining, np.inf, most / share)
         elif isinstance(goal, Ceiling) and goal.scope == "broker" and goal.column == column:
             limit = goal.limits(cluster) / share
     return Column(
@@ -118,7 +124,7 @@ def _column(plan: Plan, name: str, began: Cluster, cluster: Cluster, goals: list
         title=column_title(name),
         unit=column_unit(name),
         result=plan.columns[name],
-        before=began.placement.recompute("broker", column),
+        before=before,
         after=plan.placement.recompute("broker", column),
         share=share,
         lower=lower,
@@ -128,10 +134,10 @@ def _column(plan: Plan, name: str, began: Cluster, cluster: Cluster, goals: list
     )
 
 
-def _reference(share: Floats, size: Floats) -> Floats:
+def _reference(share: Floats, size: Floats, load: Floats) -> Floats:
     entitled = share > 0
     if not entitled.any():
-        return np.ones_like(share)
+        return np.full_like(share, load.mean() or 1.0)
     total = size[entitled].sum()
     rate = share[entitled].sum() / total if total > 0 else 0.0
     other = np.where(rate * size > 0, rate * size, share[entitled].mean())

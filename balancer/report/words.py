@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from balancer.plan import Plan
+from balancer.plan import Plan, Unmet
 
 _COLUMN_TITLES = {
     "cpu": "CPU",
@@ -73,7 +73,8 @@ def copied(plan: Plan) -> str:
         return ""
     text = quantity(s.bytes_moved)
     if s.bytes_bound > 0:
-        text += f", {s.bytes_moved / s.bytes_bound:.3g} × the proven minimum"
+        ratio = s.bytes_moved / s.bytes_bound
+        text += ", the proven minimum" if ratio < 1.005 else f", {ratio:.3g} × the proven minimum"
     return text
 
 
@@ -99,10 +100,12 @@ def verdict(plan: Plan) -> str:
     text = f"{does}; {len(unmet)} of {plural(goals, 'goal')} {_stay(len(unmet))} unmet"
     if hard:
         text += f" ({hard} hard)"
-    proven = {u.goal for u in plan.unmet if u.proven}
+    proven = [u for u in plan.unmet if u.proven]
     if proven:
-        count = "which" if len(proven) == len(unmet) else f"{len(proven)} of them"
-        text += f", {count} cannot be met by any placement: {_cure(plan)}"
+        names = sorted({u.goal for u in proven})
+        kind = "hard" if proven[0].hard else "soft"
+        which = f"{names[0]} ({kind})" if len(names) == 1 else f"{len(names)} of them"
+        text += f"; {which} cannot be met by any placement: {_cures(proven)}"
     return text + "."
 
 
@@ -127,11 +130,18 @@ def _does(plan: Plan) -> str:
     return text[0].upper() + text[1:] + (f" (copies {size})" if size else "")
 
 
-def _cure(plan: Plan) -> str:
-    proven = [u for u in plan.unmet if u.proven]
+def _cures(proven: list[Unmet]) -> str:
+    hard = [u for u in proven if u.hard]
+    every = _cure(proven)
+    if not hard or (first := _cure(hard)) == every:
+        return every
+    return f"{first} for the hard ones ({every.removeprefix('add ')} for all)"
+
+
+def _cure(proven: list[Unmet]) -> str:
     brokers = max(u.brokers_to_add for u in proven)
     racks = max(u.racks_to_add for u in proven)
-    parts = [f"add {plural(brokers, 'broker')}"] if brokers else []
-    if racks:
-        parts.append(f"add brokers in {plural(racks, 'more rack')}")
-    return " and ".join(parts) or next((u.cure for u in proven if u.cure), proven[0].reason)
+    if brokers or racks:
+        added = plural(brokers, "broker") if brokers else "brokers"
+        return f"add {added}" + (f" in {plural(racks, 'more rack')}" if racks else "")
+    return next((u.cure for u in proven if u.cure), proven[0].reason)

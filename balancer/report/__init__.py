@@ -1,0 +1,113 @@
+"""A plan as one HTML file that a person opens first; no network, no build step."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from html import escape
+from importlib.resources import files
+from string import Template
+
+from balancer.plan import Plan
+from balancer.report import page
+from balancer.report.drawing import CHART_HEIGHT, chart
+from balancer.report.facts import gather
+from balancer.report.words import column_title, operation_title, plural, times, verdict
+
+__all__ = ["before_after_svg", "html_report", "verdict"]
+
+
+def html_report(plan: Plan, *, title: str | None = None) -> str:
+    """The plan as one self-contained page: light and dark, on paper, without a network.
+
+    Parameters
+    ----------
+    plan
+        Of up to about 1,000 brokers; of its actions the largest and most helpful are
+        embedded.
+    title
+        Heading of the page; by default the operation.
+
+    Returns
+    -------
+    str
+        Equal plans give equal text. Names from the cluster are escaped, and the page
+        forbids every script but its own.
+
+    Examples
+    --------
+    >>> from balancer import Balancer
+    >>> from cluster_model import synthetic_snapshot
+    >>> plan = Balancer("default").propose(synthetic_snapshot(brokers=6, partitions=60, racks=3))
+    >>> html_report(plan, title="Tonight").startswith("<!DOCTYPE html>")
+    True
+    """
+    facts, s, summary = gather(plan), plan.snapshot, plan.summary
+    script = _text("report.js")
+    unmet = [g for g in plan.goal_results if not g.met_after]
+    return Template(_text("report.html")).substitute(
+        title=escape(title or operation_title(plan)),
+        kicker=(
+            f"Plan for {plural(s.n_brokers, 'broker')} in {plural(len(s.racks), 'rack')}, "
+            f"{plural(len(s.topics), 'topic')}, {plural(s.n_partitions, 'partition')}, "
+            f"{plural(s.n_replicas, 'replica')}"
+        ),
+        verdict=escape(verdict(plan)),
+        tone="broken" if any(g.hard for g in unmet) else "open" if unmet else "good",
+        tiles=page.tiles(plan),
+        balanced_words=(
+            f"Balancedness {summary.balancedness_before:.1f} of 100 before, "
+            f"{summary.balancedness_after:.1f} after"
+        ),
+        balancedness=page.balancedness(plan),
+        chart_note=page.chart_note(facts),
+        charts=page.charts(facts),
+        racks=page.racks(facts),
+        topics=page.topics(facts),
+        goals=page.goals(plan),
+        honesty=page.honesty(plan),
+        actions_note=page.actions_note(plan),
+        action_rows=page.action_rows(plan),
+        style=_text("chart.css") + _text("report.css"),
+        data=page.data(facts),
+        script=script,
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    )
+
+
+def before_after_svg(plan: Plan, columns: tuple[str, ...] = ("cpu", "network_out", "disk")) -> str:
+    """Some columns of a plan before and after, side by side: a picture file without script.
+
+    Parameters
+    ----------
+    plan
+        Of few brokers: the picture is small.
+    columns
+        Names out of ``plan.columns``.
+    """
+    facts = gather(plan, topics=0)
+    chosen = [c for c in facts.columns if c.name in columns]
+    wide, high, top = 316, int(CHART_HEIGHT) + 24, 40
+    parts = [
+        f'<g transform="translate({8 + i * wide} {top})"><text class="head" x="34" y="10">'
+        f"{escape(column_title(c.name))}: {times(c.result.before.worst_ratio)} → "
+        f"{times(c.result.after.worst_ratio)}</text>"
+        f'<g transform="translate(0 18)">{chart(facts, c, wide - 8)}</g></g>'
+        for i, c in enumerate(chosen)
+    ]
+    width, height = 16 + wide * len(chosen), top + high + 4
+    alt = escape(
+        f"Load of each broker as a multiple of its fair share, before and after: {verdict(plan)}"
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+        f'height="{height}" role="img" aria-label="{alt}"><style>{_text("chart.css")}'
+        "svg .head { font-weight: 600; font-size: 13px; } svg .sheet { fill: var(--paper); }"
+        f'</style><rect class="sheet" width="{width}" height="{height}" rx="8"/>'
+        f'<text class="note" x="42" y="22">Worst broker as a multiple of its fair share; '
+        f"green: the goal; colours: racks</text>{''.join(parts)}</svg>\n"
+    )
+
+
+def _text(name: str) -> str:
+    return files(__name__).joinpath(name).read_text(encoding="utf-8")

@@ -1,0 +1,442 @@
+"""The sections of the page, each from facts to HTML; whatever names people chose is escaped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from balancer.plan import GoalResult, Plan
+from balancer.report.drawing import (
+    BARS,
+    CHART_HEIGHT,
+    COLOURS,
+    chart,
+    dumbbell,
+    heat_rows,
+    legend_text,
+)
+from balancer.report.facts import Column, Facts, rack_ratios
+from balancer.report.words import column_title, plural, quantity, times
+from cluster_model.snapshot import Ints
+
+ACTIONS = 2000  # embedded for the search box
+ACTIONS_FIRST = 40  # on paper, and where scripts do not run
+EFFECTS = 4  # of an action, the strongest
+RACKS = 40
+_CHART_WIDTH = 540
+
+KINDS = {
+    "move": "move",
+    "leadership": "leadership",
+    "move_disk": "move disk",
+    "add": "add",
+    "remove": "remove",
+}
+
+
+def tiles(plan: Plan) -> str:
+    """The numbers of the summary."""
+    s = plan.summary
+    met = [sum(g.met_before for g in plan.goal_results), sum(g.met_after for g in plan.goal_results)]
+    found = [
+        (
+            "Balancedness",
+            f"{s.balancedness_after:.0f}",
+            f"of 100; {s.balancedness_before:.0f} before",
+        ),
+        ("Goals met", f"{met[1]}", f"of {len(plan.goal_results)}; {met[0]} before"),
+        ("Replica moves", f"{s.replica_moves:,}", f"of {plural(plan.snapshot.n_replicas, 'replica')}"),
+        ("Leadership transfers", f"{s.leadership_moves:,}", "nothing is copied"),
+    ]
+    if "disk" in plan.snapshot.resources:
+        share = 100 * s.bytes_moved / s.bytes_total if s.bytes_total else 0.0
+        note = f"{share:.3g} % of all data"
+        found.append(("Data copied", quantity(s.bytes_moved), note))
+    for label, value in (
+        ("Disk moves", s.disk_moves),
+        ("Replicas added", s.replicas_added),
+        ("Replicas removed", s.replicas_removed),
+    ):
+        if value:
+            found.append((label, f"{value:,}", ""))
+    return "".join(
+        f"<div><dt>{label}</dt><dd><b>{value}</b> <span>{note}</span></dd></div>"
+        for label, value, note in found
+    )
+
+
+def balancedness(plan: Plan) -> str:
+    """Two bars out of a hundred."""
+    s = plan.summary
+    rows = []
+    for label, value in (("Before", s.balancedness_before), ("After", s.balancedness_after)):
+        rows.append(
+            f'<div><span>{label}</span><svg viewBox="0 0 100 8" preserveAspectRatio="none" '
+            f'aria-hidden="true"><rect class="h1" width="100" height="8"/>'
+            f'<rect class="{label.lower()}-bar" width="{value:.2f}" height="8"/></svg>'
+            f"<b>{value:.1f}</b></div>"
+        )
+    return "".join(rows)
+
+
+def charts(facts: Facts) -> str:
+    """A card for each resource and count."""
+    return "".join(_card(facts, i, column) for i, column in enumerate(facts.columns))
+
+
+def _card(facts: Facts, place: int, column: Column) -> str:
+    before, after = column.result.before.worst_ratio, column.result.after.worst_ratio
+    bound = column.result.worst_ratio_bound
+    keys = "".join(
+        f'<li><svg viewBox="0 0 22 10" aria-hidden="true">{_swatch(name)}</svg>{words}</li>'
+        for name, words in legend_text(column)
+    )
+    title = escape(column.title)
+    # the worst of the takers is said; brokers that should be empty are in the picture only
+    said = f"worst broker {times(before)} before, {times(after)} after; no placement gets below {times(bound)}"
+    return (
+        f'<figure class="card"><figcaption><h3>{title}</h3><p>worst broker <b>{times(before)}</b> → '
+        f"<b>{times(after)}</b> its fair share; at best {times(bound)}</p></figcaption>"
+        f'<div class="scroll plot" tabindex="0" role="group" data-column="{place}" '
+        f'aria-label="{title} for each broker: {said}. Arrow keys read out brokers.">'
+        f'<svg class="chart" viewBox="0 0 {_CHART_WIDTH} {CHART_HEIGHT:g}" aria-hidden="true">'
+        f'{chart(facts, column, _CHART_WIDTH)}<path class="cursor" d=""/></svg></div>'
+        f'<ul class="keys">{keys}</ul></figure>'
+    )
+
+
+def _swatch(name: str) -> str:
+    shape = "M0 1h22v8h-22z" if name == "band" else "M0 5h22"
+    return f'<path class="{name}" d="{shape}"/>'
+
+
+def chart_note(facts: Facts) -> str:
+    """How to read the pictures, and the colours of racks."""
+    s = facts.plan.snapshot
+    text = (
+        "Each broker’s load as a multiple of its fair share: what it would carry in a "
+        "perfectly balanced cluster, given its capacity. 1 × is perfect. "
+    )
+    if s.n_brokers > BARS:
+        return (
+            f"<p>{text}Brokers stand from the fullest to the emptiest, before and after each in "
+            "their own order. Orange is above the goal, pale below.</p>"
+        )
+    text += "Triangles mark brokers above (▲) or below (▽) the goal."
+    if any(state in ("dead", "leaving") for state in facts.state):
+        text += " Dashed outlines are brokers to be emptied."
+    used = np.unique(s.broker_rack).tolist()
+    if len(s.racks) > COLOURS:
+        return f"<p>{text} Brokers stand by rack; neighbouring racks differ in colour.</p>"
+    keys = "".join(
+        f'<li><svg viewBox="0 0 12 12" aria-hidden="true"><rect class="bar r{r}" width="12" '
+        f'height="12"/></svg>{escape(s.racks[r])}</li>'
+        for r in used
+    )
+    return f'<p>{text}</p><ul class="keys" aria-label="Racks">{keys}</ul>'
+
+
+def racks(facts: Facts) -> str:
+    """Crowded partitions, and the load of each rack."""
+    s = facts.plan.snapshot
+    before, after = facts.crowded
+    text = (
+        f"<p>Partitions with two or more replicas in one rack: <b>{before:,}</b> before, "
+        f"<b>{after:,}</b> after, of {s.n_partitions:,}."
+    )
+    if facts.cannot_spread:
+        text += (
+            f" {plural(facts.cannot_spread, 'partition')} cannot do better: more replicas than "
+            "racks with brokers that may receive any."
+        )
+    text += "</p>"
+    if len(s.racks) < 2:
+        return text + "<p>All brokers are in one rack.</p>"
+    ratios = [rack_ratios(facts, column) for column in facts.columns]
+    every = np.concatenate([v for pair in ratios for v in pair])
+    low, high = min(0.8, float(every.min())), max(1.2, float(every.max()))
+    worst = np.max([np.abs(b - 1) + np.abs(a - 1) for b, a in ratios], axis=0)
+    shown = np.sort(np.argsort(-worst, kind="stable")[:RACKS])
+    members = np.bincount(s.broker_rack, minlength=len(s.racks))
+    head = "".join(f'<th scope="col">{escape(c.title)}</th>' for c in facts.columns)
+    rows = "".join(
+        f'<tr><th scope="row">{escape(s.racks[r])}</th><td class="n">{members[r]:,}</td>'
+        + "".join(
+            f'<td class="n">{dumbbell(float(b[r]), float(a[r]), low, high)}'
+            f'<span class="pair">{b[r]:.2f} → <b>{a[r]:.2f}</b></span></td>'
+            for b, a in ratios
+        )
+        + "</tr>"
+        for r in shown.tolist()
+    )
+    left = (
+        f"<p>The {RACKS} racks furthest from their share, of {len(s.racks):,}.</p>"
+        if len(s.racks) > RACKS
+        else ""
+    )
+    return (
+        f'{text}{left}<div class="scroll" tabindex="0" role="group" aria-label="Load of racks">'
+        f'<table><caption>Load of each rack as a multiple of its fair share: before (○) → after '
+        f'(●)</caption><thead><tr><th scope="col">Rack</th><th scope="col" class="n">Brokers</th>'
+        f"{head}</tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+
+
+def topics(facts: Facts) -> str:
+    """The topics most affected, and where their replicas lie."""
+    if not facts.topics:
+        return "<p>No topic is touched.</p>"
+    sized = "disk" in facts.plan.snapshot.resources
+    many = len(facts.order) > BARS
+    rows = "".join(
+        f'<tr><th scope="row" class="topic">{escape(t.name)}</th><td class="n">{t.partitions:,}</td>'
+        f'<td class="n">{t.moves:,}</td><td class="n">{t.leaderships:,}</td>'
+        + (f'<td class="n">{quantity(t.bytes)}</td>' if sized else "")
+        + f'<td class="n">{t.before.max():,} → <b>{t.after.max():,}</b><br>'
+        f"<span>share {t.share:.3g}</span></td>"
+        f"<td>{heat_rows(facts, t)}</td></tr>"
+        for t in facts.topics
+    )
+    how = (
+        f"brokers with most replicas first, in {BARS} groups (a cell is the mean of its group)"
+        if many
+        else "a column for each broker, by rack and id"
+    )
+    keys = "".join(
+        f'<li><svg viewBox="0 0 12 12" aria-hidden="true"><rect class="h{k}" width="12" height="12"/>'
+        f"</svg>{words}</li>"
+        for k, words in enumerate(
+            ("none", "to ½ ×", "to 1 ×", "to 1½ ×", "to 2 ×", "to 3 ×", "more than 3 × its share")
+        )
+    )
+    size = '<th scope="col" class="n">Copied</th>' if sized else ""
+    return (
+        f"<p>{len(facts.topics):,} of {plural(facts.topics_touched, 'topic')} touched, those with "
+        "most data copied first. Upper row before, lower row after: replicas on each broker, "
+        f"{how}. Shares below one replica count as one.</p>"
+        f'<ul class="keys">{keys}</ul>'
+        '<div class="scroll" tabindex="0" role="group" aria-label="Topics most affected">'
+        '<table class="topics"><thead><tr><th scope="col">Topic</th>'
+        '<th scope="col" class="n">Partitions</th><th scope="col" class="n">Moves</th>'
+        f'<th scope="col" class="n">Leader&shy;ships</th>{size}'
+        '<th scope="col" class="n">Most on a broker</th><th scope="col">Spread over brokers</th>'
+        f"</tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+
+
+def goals(plan: Plan) -> str:
+    """Every goal before and after, with the reason and the cure where it stays unmet."""
+    reasons: dict[str, str] = {}
+    for u in plan.unmet:
+        kind = "No placement can meet it" if u.proven else "Not reached"
+        cure = f' <span class="cure">Cure: {escape(u.cure)}.</span>' if u.cure else ""
+        reasons[u.goal] = (
+            reasons.get(u.goal, "") + f"<p><b>{kind}:</b> {escape(u.reason)}.{cure}</p>"
+        )
+    rows = "".join(
+        f'<tr{"" if g.met_after else " class=unmet"}><th scope="row">{escape(g.goal)}</th>'
+        f'<td>{"hard" if g.hard else "soft"}</td><td class="n">{g.tier}</td>'
+        f"<td>{_status(g.met_before, g.unmet_cells_before)}</td>"
+        f"<td>{_status(g.met_after, g.unmet_cells_after)}</td>"
+        f'<td class="n">{_contentment(g)}</td></tr>'
+        + (
+            f'<tr class="why"><td colspan="6">{reasons[g.goal]}</td></tr>'
+            if g.goal in reasons
+            else ""
+        )
+        for g in plan.goal_results
+    )
+    return (
+        '<div class="scroll" tabindex="0" role="group" aria-label="Goals"><table class="goals">'
+        "<caption>By priority: a goal may not be served at the cost of one in a tier above it. "
+        "Contentment is the mean over what the goal judges, 1 where it is met.</caption>"
+        '<thead><tr><th scope="col">Goal</th><th scope="col">Kind</th><th scope="col" class="n">'
+        'Tier</th><th scope="col">Before</th><th scope="col">After</th><th scope="col" class="n">'
+        f"Contentment</th></tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _status(met: bool, cells: int) -> str:
+    if met:
+        return '<span class="met">✓ met</span>'
+    return f'<span class="miss">✗ {cells:,} not content</span>'
+
+
+def _contentment(g: GoalResult) -> str:
+    return f"{g.contentment_before:.3f} → <b>{g.contentment_after:.3f}</b>"
+
+
+def honesty(plan: Plan) -> str:
+    """How far from the best possible the plan is, and what it leaves undone."""
+    s = plan.summary
+    notes = []
+    if "disk" in plan.snapshot.resources and s.bytes_moved:
+        if s.bytes_bound > 0:
+            notes.append(
+                f"It copies {quantity(s.bytes_moved)}. Any plan that meets the same goals must copy "
+                f"at least {quantity(s.bytes_bound)}: this one copies "
+                f"<b>{s.bytes_moved / s.bytes_bound:.3g} ×</b> that proven minimum."
+            )
+        else:
+            notes.append(
+                f"It copies {quantity(s.bytes_moved)}; no lower bound on that is proven here."
+            )
+    if s.left_out:
+        notes.append(
+            f"<b>{plural(s.left_out, 'change')} left out</b>: no order was found in which they "
+            "break no hard goal and overfill no broker on the way."
+        )
+    else:
+        notes.append("Nothing was left out: every step can run in this order.")
+    if s.exhausted:
+        notes.append(
+            f"<b>The budget of {escape(s.exhausted)} was used up</b>: with more of it the plan "
+            "might go further."
+        )
+    else:
+        notes.append("No budget cut it short.")
+    open_ = sum(not u.proven for u in plan.unmet)
+    if open_:
+        notes.append(
+            f"{plural(open_, 'unmet goal')} with no proof that it cannot be met: the search found "
+            "nothing allowed that helps, which is not to say that nothing exists."
+        )
+    rows = "".join(
+        f'<tr><th scope="row">{escape(column_title(name))}</th>'
+        f'<td class="n">{c.before.worst_ratio:.3f}</td><td class="n">{c.after.worst_ratio:.3f}</td>'
+        f'<td class="n">{c.worst_ratio_bound:.3f}</td>'
+        f'<td class="n"><b>{c.after.worst_ratio / c.worst_ratio_bound:.3f} ×</b></td></tr>'
+        for name, c in plan.columns.items()
+    )
+    return (
+        f"<ul>{''.join(f'<li>{n}</li>' for n in notes)}</ul>"
+        '<div class="scroll" tabindex="0" role="group" aria-label="Worst broker and its bound">'
+        "<table><caption>The worst broker’s load as a multiple of its fair share. No placement can "
+        'get below the bound.</caption><thead><tr><th scope="col">Resource</th>'
+        '<th scope="col" class="n">Before</th><th scope="col" class="n">After</th>'
+        '<th scope="col" class="n">Bound</th><th scope="col" class="n">After / bound</th></tr>'
+        f"</thead><tbody>{rows}</tbody></table></div>"
+    )
+
+
+def chosen_actions(plan: Plan, most: int = ACTIONS) -> Ints:
+    """Rows of the actions to show, in order: half by bytes, the rest by what they help."""
+    rows = plan.rows
+    if len(rows.kind) <= most:
+        return np.arange(len(rows.kind))
+    largest = np.argsort(-rows.bytes, kind="stable")[: most // 2]
+    helps = np.maximum(rows.diff, 0).sum(1)
+    helps[largest] = -1
+    return np.sort(np.concatenate([largest, np.argsort(-helps, kind="stable")[: most // 2]]))
+
+
+def actions_note(plan: Plan) -> str:
+    """How many actions there are and which of them are here."""
+    total, shown = len(plan), len(chosen_actions(plan))
+    text = f"{plural(total, 'action')} in all."
+    if shown < total:
+        text += (
+            f" The {shown:,} that copy most or help most are here; the plan’s JSON has every one."
+        )
+    return (
+        f"<p>{text} Why: each goal the step serves, and by how much it raises the lower of the "
+        "contentments it touches (+), or what it costs (−).</p>"
+    )
+
+
+def action_rows(plan: Plan) -> str:
+    """The first actions of the table as they stand before any script runs."""
+    chosen = chosen_actions(plan)
+    if not len(chosen):
+        return '<tr><td colspan="6">None.</td></tr>'
+    size = plan.rows.bytes[chosen]
+    first = chosen[np.argsort(-size, kind="stable")[:ACTIONS_FIRST]]
+    return "".join(_action_row(plan, row) for row in _action_data(plan, first))
+
+
+def _action_row(plan: Plan, row: list[Any]) -> str:
+    step, kind, name, route, size, effects = row
+    names = plan.rows.names
+    why = ", ".join(
+        f"{escape(names[g])} {'+' if v > 0 else '−'}{abs(v):.3g}" for g, v in effects[:EFFECTS]
+    )
+    if len(effects) > EFFECTS:
+        why += f" and {len(effects) - EFFECTS} smaller"
+    return (
+        f'<tr><td class="n">{step:,}</td><td class="kind">{kind}</td><td class="topic">{escape(name)}</td>'
+        f'<td>{escape(route)}</td><td class="n">{quantity(size) if size else "–"}</td>'
+        f"<td>{why}</td></tr>"
+    )
+
+
+def _action_data(plan: Plan, chosen: Ints) -> list[list[Any]]:
+    """[step, kind, partition, route, bytes, [[goal, effect], …]] of each action."""
+    s, rows = plan.snapshot, plan.rows
+    found = []
+    for i in chosen.tolist():
+        p = int(rows.partition[i])
+        effects = [
+            [g, round(float(rows.diff[i, g]), 4)]
+            for g in np.argsort(-np.abs(rows.diff[i]), kind="stable").tolist()
+            if abs(rows.diff[i, g]) > 5e-5
+        ]
+        found.append(
+            [
+                i + 1,
+                KINDS[rows.kind[i]] + (" leader" if rows.kind[i] == "move" and rows.leads[i] else ""),
+                f"{s.topics[s.partition_topic[p]]}-{s.partition_number[p]}",
+                _route(plan, i),
+                float(f"{rows.bytes[i]:.6g}") if "disk" in s.resources else 0.0,
+                effects,
+            ]
+        )
+    return found
+
+
+def _route(plan: Plan, i: int) -> str:
+    s, rows = plan.snapshot, plan.rows
+    ends = []
+    for broker, disk in (
+        (int(rows.source[i]), int(rows.source_disk[i])),
+        (int(rows.target[i]), int(rows.target_disk[i])),
+    ):
+        if broker >= 0:
+            path = f" {s.disk_path[disk]}" if disk >= 0 else ""
+            ends.append(f"{s.broker_ids[broker]}{path}")
+    if rows.kind[i] == "add":
+        return f"→ {ends[-1]}"
+    return f"{ends[0]} →" if rows.kind[i] == "remove" else " → ".join(ends)
+
+
+def data(facts: Facts) -> str:
+    """What the script reads, as JSON that cannot end its element."""
+    plan, s = facts.plan, facts.plan.snapshot
+    content = {
+        "brokers": s.broker_ids.tolist(),
+        "racks": s.racks,
+        "rack": s.broker_rack.tolist(),
+        "state": facts.state,
+        "order": facts.order.tolist(),
+        "sorted": s.n_brokers > BARS,
+        "effects": EFFECTS,
+        "columns": [
+            {
+                "title": c.title,
+                "unit": c.unit,
+                **{k: _short(getattr(c, k).tolist()) for k in ("share", "before", "after")},
+            }
+            for c in facts.columns
+        ],
+        "goals": plan.rows.names,
+        "actions": _action_data(plan, chosen_actions(plan)),
+    }
+    text = json.dumps(content, separators=(",", ":"), allow_nan=False)
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _short(values: Iterable[float]) -> list[float]:
+    return [float(f"{v:.5g}") for v in values]

@@ -1,0 +1,201 @@
+"""Many small random clusters, every operation, each plan checked by the independent checker."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+
+from balancer import Balancer, Budget, Operation, OperationError, Plan
+from balancer.checker import CheckReport, check_plan
+from benchmarks.registry import BenchmarkError, Options, Row, benchmark
+from cluster_model import Snapshot, synthetic_snapshot
+from cluster_model.snapshot import BrokerState
+
+_CLUSTERS = {"S": 200, "M": 1_000, "L": 10_000}
+_PROFILES = ("default", "default", "cruise-control", "autobalancer")
+_KINDS = (
+    "rebalance",
+    "add_brokers",
+    "remove_brokers",
+    "demote_brokers",
+    "fix_offline_replicas",
+    "change_replication_factor",
+)
+# how many findings are told one by one
+_TOLD = 20
+
+
+@dataclass
+class Tally:
+    """What came out so far."""
+
+    plans: int = 0
+    refused: int = 0
+    content: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+    violations: int = 0
+    mismatches: int = 0
+
+
+@benchmark("soak", sizes=tuple(_CLUSTERS))
+def soak(sizes: Sequence[str], options: Options) -> Iterator[Row]:
+    """Random clusters of 3 to 30 brokers, all operations: what a second opinion finds wrong.
+
+    A plan meets every feasible goal if none is left unmet but those it proves out of
+    reach. Anything found is told with the arguments that make it again, and counts as a
+    failure of the benchmark.
+    """
+    failures = []
+    for size in sizes:
+        started, tally = time.monotonic(), Tally()
+        console = Console(stderr=True)
+        seeds = range(options.seed, options.seed + _CLUSTERS[size])
+        for seed in track(seeds, f"soak {size}", console=console, disable=not console.is_terminal):
+            for case in cases(seed):
+                _try(case, tally, options)
+        measured: list[tuple[str, float, str]] = [
+            ("clusters", len(seeds), "clusters"),
+            ("plans", tally.plans, "plans"),
+            ("refused operations", tally.refused, "operations"),
+            ("violations", tally.violations, "findings"),
+            ("mismatches", tally.mismatches, "findings"),
+            ("met every feasible goal", tally.content / max(tally.plans, 1), "ratio"),
+            ("seconds", time.monotonic() - started, "seconds"),
+        ]
+        for metric, value, unit in measured:
+            yield Row("soak", size, "counterpoise", metric, value, unit)
+        if tally.kinds:
+            listed = ", ".join(f"{n} {kind}" for kind, n in tally.kinds.most_common())
+            failures.append(f"soak {size}: found {listed}")
+    if failures:
+        raise BenchmarkError("; ".join(failures))
+
+
+@dataclass(frozen=True)
+class Case:
+    """One plan to be made: seeds and names make it again."""
+
+    seed: int
+    snapshot: Snapshot
+    profile: str
+    operation: Operation
+    budget: Budget
+
+    def propose(self) -> Plan:
+        """The plan."""
+        return Balancer(self.profile, budget=self.budget).propose(self.snapshot, self.operation)
+
+
+def cases(seed: int) -> Iterator[Case]:
+    """Every operation on the random cluster of a seed."""
+    rng = np.random.default_rng(seed)
+    snapshot = random_cluster(rng)
+    for kind in _KINDS:
+        operation = random_operation(rng, snapshot, kind)
+        budget = Budget()
+        if rng.random() < 0.1:
+            budget = Budget(moves=int(rng.integers(0, 40)))
+        yield Case(seed, snapshot, str(rng.choice(_PROFILES)), operation, budget)
+
+
+def random_cluster(rng: np.random.Generator) -> Snapshot:
+    """A small cluster, often odd: full, uneven, broken, of few racks, with shared hosts."""
+    brokers = int(rng.integers(3, 31))
+    odd = rng.random(8) < 0.3
+    new = int(rng.integers(0, max(1, brokers // 4))) if odd[0] else 0
+    dead = int(rng.integers(0, max(1, (brokers - new) // 4) + 1)) if odd[1] else 0
+    factor = int(rng.integers(1, min(4, brokers - new) + 1))
+    partitions = int(rng.integers(5, 8 * brokers))
+    arguments: dict[str, Any] = {
+        "brokers": brokers,
+        "partitions": partitions,
+        "replication_factor": factor,
+        "racks": int(rng.integers(1, brokers + 1)) if odd[2] else min(brokers, factor + 1),
+        "topics": int(rng.integers(1, min(partitions, 12) + 1)),
+        "skew": float(rng.uniform(1, 4)),
+        "load_sigma": float(rng.uniform(0, 2)),
+        "largest_partition": float(rng.choice([0.05, 0.2, 0.5])),
+        "utilization": float(rng.uniform(0.55, 0.95) if odd[3] else rng.uniform(0.1, 0.55)),
+        "rack_violations": float(rng.choice([0.0, 0.05, 0.5])),
+        "heterogeneity": float(rng.uniform(0, 1.5)) if odd[4] else 0.0,
+        "disks_per_broker": int(rng.integers(1, 5)) if odd[5] else 0,
+        "dead_brokers": dead,
+        "new_brokers": new,
+        "seed": int(rng.integers(0, 2**31)),
+    }
+    s = synthetic_snapshot(**arguments)
+    changes: dict[str, Any] = {}
+    if odd[6]:
+        changes["broker_host"] = np.arange(brokers) // 2
+    if odd[7]:
+        state = s.broker_state.copy()
+        some = rng.random(brokers) < 0.15
+        state[some & (state == BrokerState.ALIVE)] = BrokerState.DEMOTED
+        changes["broker_state"] = state
+        if s.n_disks:
+            changes["disk_alive"] = rng.random(s.n_disks) > 0.1
+    return replace(s, **changes)
+
+
+def random_operation(rng: np.random.Generator, s: Snapshot, kind: str) -> Operation:
+    """An operation of a kind, now and then with topics and brokers excluded."""
+    living = s.broker_ids[s.broker_state != BrokerState.DEAD]
+
+    def some(most: int) -> tuple[int, ...]:
+        count = int(rng.integers(1, max(most, 1) + 1))
+        return tuple(sorted(rng.choice(living, min(count, len(living)), replace=False).tolist()))
+
+    arguments: dict[str, Any] = {"kind": kind}
+    if kind in ("add_brokers", "remove_brokers", "demote_brokers"):
+        fresh = s.broker_ids[s.broker_state == BrokerState.NEW].tolist()
+        own = kind == "add_brokers" and fresh
+        arguments["brokers"] = tuple(fresh) if own else some(len(living) // 4)
+    if kind == "change_replication_factor":
+        pattern = str(rng.choice([".*", *s.topics]))
+        arguments["replication_factor"] = {pattern: int(rng.integers(1, 5))}
+    if rng.random() < 0.15:
+        arguments["excluded_topics"] = (str(rng.choice(list(s.topics))),)
+    if rng.random() < 0.1:
+        arguments["excluded_brokers_for_replicas"] = some(2)
+    if rng.random() < 0.1:
+        arguments["excluded_brokers_for_leadership"] = some(2)
+    if rng.random() < 0.05 and kind != "add_brokers":
+        arguments["destinations"] = some(len(living))
+    return Operation(**arguments)
+
+
+def _try(case: Case, tally: Tally, options: Options) -> None:
+    try:
+        plan = case.propose()
+    except OperationError:
+        tally.refused += 1
+        return
+    except Exception as error:  # whatever it is, the next plan must be tried too
+        tally.plans += 1
+        _tell(case, tally, options, f"{type(error).__name__}: {error}")
+        tally.violations += 1
+        tally.kinds[type(error).__name__] += 1
+        return
+    tally.plans += 1
+    report: CheckReport = check_plan(case.snapshot, plan.document())
+    tally.content += all(u.proven for u in plan.unmet)
+    tally.violations += len(report.violations)
+    # figures of steps that cannot be done are no figures
+    mismatches = () if report.violations else report.mismatches
+    tally.mismatches += len(mismatches)
+    for finding in (*report.violations, *mismatches):
+        if not tally.kinds[finding.kind]:
+            _tell(case, tally, options, f"{finding.kind}: {finding}")
+        tally.kinds[finding.kind] += 1
+
+
+def _tell(case: Case, tally: Tally, options: Options, what: str) -> None:
+    if len(tally.kinds) < _TOLD:
+        options.tell(f"seed {case.seed}, {case.profile}, {case.operation!r}, {case.budget!r}: {what}")

@@ -1,0 +1,419 @@
+"""The command line: every command, its exit codes, and a sentence for every mistake."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from balancer import load_plan
+from balancer.cli import app, main, tables
+from balancer.cli.options import byte_count, client_properties
+from balancer.cli.terminal import CommandError
+from cluster_model import Snapshot, load_snapshot, save_snapshot, synthetic_snapshot
+
+
+def run(*args: object, code: int = 0) -> Result:
+    """Run a command; it must end with the code, and never with a traceback."""
+    result = CliRunner().invoke(app, [str(a) for a in args])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.output
+    return result
+
+
+def sentence(*args: object) -> str:
+    """What is said about bad input: one line on stderr, nothing on stdout."""
+    result = run(*args, code=2)
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("counterpoise: ")
+    return line.removeprefix("counterpoise: ")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with snapshots: `cluster.json` can be balanced, `full.json` cannot."""
+    directory = tmp_path_factory.mktemp("cli")
+    size: dict[str, Any] = {"brokers": 6, "partitions": 90, "racks": 3, "topics": 2}
+    for name, more in {
+        "cluster.json": {"utilization": 0.2},
+        "full.json": {"utilization": 1.2},
+        "disks.npz": {"utilization": 0.2, "disks_per_broker": 2},
+        "dead.json": {"utilization": 0.2, "dead_brokers": 1},
+        "new.json": {"utilization": 0.2, "new_brokers": 2},
+    }.items():
+        save_snapshot(synthetic_snapshot(**size, **more), directory / name)
+    run("propose", directory / "cluster.json", "-o", directory / "plan.json")
+    (directory / "torn.json").write_text('{"schema_version": 1,')
+    (directory / "list.json").write_text("[]")
+    (directory / "future.json").write_text('{"schema_version": 99}')
+    (directory / "empty.json").write_text('{"schema_version": 1, "brokers": [], "partitions": []}')
+    (directory / "goals.yaml").write_text("goals:\n  - {goal: ReplicaDistribution, threshold: 1.05}\n")
+    (directory / "unknown.yaml").write_text("goals: [Happiness]\n")
+    (directory / "field.yaml").write_text("goals: [{goal: ReplicaCapacity, limits: 3}]\n")
+    (directory / "torn.properties").write_text("security.protocol\n")
+    (directory / "capacity.yaml").write_text("default: {cpu: much}\n")
+    return directory
+
+
+def snapshot_of(plan_file: Path) -> dict[str, Any]:
+    return dict(load_plan(plan_file).model_dump())
+
+
+def test_help_teaches_with_examples() -> None:
+    assert "counterpoise demo" in run("--help").stdout
+    for command in (
+        ["demo"], ["propose"], ["explain"], ["verify"],
+        ["goals", "list"], ["goals", "show"], ["goals", "check"],
+        ["snapshot", "kafka"], ["snapshot", "synthetic"],
+    ):  # fmt: skip
+        assert "Example: counterpoise " + " ".join(command) in run(*command, "--help").stdout
+
+
+def test_propose_shows_what_changes_and_writes_every_file(files: Path, tmp_path: Path) -> None:
+    plan, moves, leaders = (tmp_path / n for n in ("plan.json", "moves.json", "leaders.json"))
+    result = run(
+        "propose", files / "cluster.json", "-o", plan,
+        "--reassignment-json", moves, "--leader-election-json", leaders,
+    )  # fmt: skip
+    assert "replica moves" in result.stdout
+    assert "All goals are met." in result.stdout
+    assert "UsageDistribution[disk]" in result.stdout
+    assert "kafka-reassign-partitions" in result.stderr
+    document = load_plan(plan)
+    assert document.actions
+    assert json.loads(moves.read_text())["version"] == 1
+    assert json.loads(leaders.read_text()).keys() == {"partitions"}
+
+
+def test_a_report_is_a_page(files: Path, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    run("propose", files / "cluster.json", "--report", page)
+    assert "<html" in page.read_text()
+
+
+def test_json_is_the_plan_and_nothing_else(files: Path) -> None:
+    result = run("propose", files / "cluster.json", "--json")
+    assert result.stdout == (files / "plan.json").read_text()
+    assert result.stderr == ""
+
+
+def test_unmet_goals_are_exit_code_1_and_proofs_stand_apart(files: Path) -> None:
+    result = run("propose", files / "full.json", code=1)
+    assert "Cannot be met by any placement" in result.stdout
+    assert "ResourceCapacity[cpu] (hard)" in result.stdout
+    assert "add " in result.stdout
+    limited = run("propose", files / "cluster.json", "--max-moves", 1, code=1)
+    assert "Not reached" in limited.stdout
+    assert "Cannot be met" not in limited.stdout
+    assert "the limit on moves or bytes was reached" in limited.stdout
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "options", "holds"),
+    [
+        ("cluster.json", ["--remove-brokers", "3"], lambda p: sources(p) == {3}),
+        ("cluster.json", ["--remove-brokers", "3"], lambda p: 3 not in destinations(p)),
+        ("cluster.json", ["--demote-brokers", "2"], lambda p: kinds(p) == {"leadership"}),
+        ("cluster.json", ["--destinations", "1,2"], lambda p: destinations(p) <= {1, 2}),
+        ("cluster.json", ["--exclude-topics", ".*"], lambda p: not p["actions"]),
+        ("cluster.json", ["--exclude-topics", "topic-0"], lambda p: topics(p) == {"topic-1"}),
+        (
+            "cluster.json",
+            ["--exclude-brokers-for-replicas", "1,2"],
+            lambda p: not destinations(p) & {1, 2},
+        ),
+        (
+            "cluster.json",
+            ["--exclude-brokers-for-leadership", "4"],
+            lambda p: p["operation"]["excluded_brokers_for_leadership"] == (4,),
+        ),
+        (
+            "cluster.json",
+            ["--replication-factor", "topic-1=2"],
+            lambda p: kinds(p) >= {"remove"} and topics(p) == {"topic-1"},
+        ),
+        ("cluster.json", ["--operation", "rebalance", "--max-moves", "5"], lambda p: moves(p) <= 5),
+        (
+            "cluster.json",
+            ["--max-bytes", "500GB"],
+            lambda p: sum(a["bytes"] for a in p["actions"]) <= 500e9,
+        ),
+        ("cluster.json", ["--max-seconds", "60", "--seed", "3"], lambda p: p["actions"]),
+        (
+            "cluster.json",
+            ["--goals", "cruise-control"],
+            lambda p: len(p["goals"]) > 15,
+        ),
+        ("dead.json", ["--fix-offline-replicas"], lambda p: len(sources(p)) == 1),
+        ("dead.json", ["--operation", "fix-offline-replicas"], lambda p: len(sources(p)) == 1),
+        ("disks.npz", [], lambda p: any(a["destination_disk"] for a in p["actions"])),
+    ],
+)  # fmt: skip
+def test_operations_and_limits(
+    files: Path,
+    tmp_path: Path,
+    snapshot: str,
+    options: list[str],
+    holds: Callable[[dict[str, Any]], bool],
+) -> None:
+    plan = tmp_path / "plan.json"
+    result = CliRunner().invoke(
+        app, ["propose", str(files / snapshot), "-o", str(plan), *options]
+    )
+    assert result.exit_code in (0, 1), result.output
+    assert holds(snapshot_of(plan))
+
+
+def test_new_brokers_are_filled(files: Path, tmp_path: Path) -> None:
+    cluster = load_snapshot(files / "new.json")
+    new = cluster.broker_ids[cluster.broker_state == 1].tolist()
+    plan = tmp_path / "plan.json"
+    CliRunner().invoke(
+        app,
+        ["propose", str(files / "new.json"), "-o", str(plan), "--add-brokers", f"{new[0]},{new[1]}"],
+    )
+    assert destinations(snapshot_of(plan)) == set(new)
+
+
+def test_a_goals_file_is_a_profile_of_ones_own(files: Path, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    run("propose", files / "cluster.json", "--goals", files / "goals.yaml", "-o", plan)
+    assert [g.goal for g in load_plan(plan).goal_results][2:] == ["ReplicaDistribution"]
+
+
+def sources(plan: dict[str, Any]) -> set[int]:
+    return {a["source"] for a in plan["actions"] if a["kind"] == "move"}
+
+
+def destinations(plan: dict[str, Any]) -> set[int]:
+    return {a["destination"] for a in plan["actions"] if a["kind"] in ("move", "add")}
+
+
+def kinds(plan: dict[str, Any]) -> set[str]:
+    return {a["kind"] for a in plan["actions"]}
+
+
+def topics(plan: dict[str, Any]) -> set[str]:
+    return {a["topic"] for a in plan["actions"]}
+
+
+def moves(plan: dict[str, Any]) -> int:
+    return sum(a["kind"] == "move" for a in plan["actions"])
+
+
+def test_explain_says_why(files: Path) -> None:
+    plan = load_plan(files / "plan.json")
+    whole = run("explain", files / "plan.json", "--top", 2).stdout
+    assert "Actions that help most" in whole
+    assert "of fair share" in whole
+    first = plan.actions[0]
+    name = f"{first.topic}-{first.partition}"
+    one = run("explain", files / "plan.json", "--partition", name).stdout
+    assert name in one
+    for goal in first.helped:
+        assert goal in one
+    broker = run("explain", files / "plan.json", "--broker", first.source).stdout
+    assert f"Broker {first.source}: " in broker
+    assert "leave it" in broker
+    assert "does nothing with no-such-topic-7" in run(
+        "explain", files / "plan.json", "--partition", "no-such-topic-7"
+    ).stdout  # fmt: skip
+
+
+def test_verify_tells_a_sound_plan_from_another(files: Path, tmp_path: Path) -> None:
+    assert "sound" in run("verify", files / "cluster.json", files / "plan.json").stdout
+    document = json.loads((files / "plan.json").read_text())
+    document["actions"] = document["actions"][1:]
+    (tmp_path / "cut.json").write_text(json.dumps(document))
+    cut = run("verify", files / "cluster.json", tmp_path / "cut.json", code=1)
+    assert "fault" in cut.stdout
+
+
+def test_goals_are_listed_and_shown() -> None:
+    listed = run("goals", "list").stdout
+    assert "RackAwareness" in listed
+    assert "cruise-control" in listed
+    assert "low_utilization" in run("goals", "show", "UsageDistribution").stdout
+    assert "tier 0  hard" in run("goals", "show", "default").stdout
+
+
+def test_goals_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "their_goals.py").write_text(
+        "from goals import Goal, at_most\n"
+        "class FewLeaders(Goal):\n"
+        "    limit: int = 9\n"
+        "    def score(self, state):\n"
+        "        return at_most(state.leader_count, self.limit)\n"
+        "class Percent(FewLeaders):\n"
+        "    def score(self, state):\n"
+        "        return 100 * super().score(state)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert "conforms" in run("goals", "check", "ReplicaDistribution").stdout
+    run("goals", "check", "ResourceCapacity", "--field", "resource=disk")
+    run("goals", "check", "their_goals:FewLeaders", "--field", "limit=7")
+    assert "broken" in run("goals", "check", "their_goals:Percent", code=1).stdout
+    assert "field limit" in sentence("goals", "check", "their_goals:FewLeaders", "--field", "limit=x")
+    assert "cannot be loaded" in sentence("goals", "check", "their_goals:Many")
+    assert "subclass" in sentence("goals", "check", "json:dumps")
+
+
+@pytest.mark.parametrize("name", ["cluster.json", "cluster.npz"])
+def test_clusters_are_invented(tmp_path: Path, name: str) -> None:
+    said = run(
+        "snapshot", "synthetic", "--brokers", 4, "--partitions", 40, "--racks", 2,
+        "--replication-factor", 2, "-o", tmp_path / name,
+    ).stdout  # fmt: skip
+    assert "4 brokers" in said
+    found: Snapshot = load_snapshot(tmp_path / name)
+    assert (found.n_brokers, found.n_partitions, found.n_replicas) == (4, 40, 80)
+
+
+def test_the_demo_makes_everything_it_says(tmp_path: Path) -> None:
+    pytest.importorskip("confluent_kafka")
+    said = run("demo", "--output", tmp_path / "demo").stdout
+    for stage in ("Cluster", "Metrics", "Snapshot", "Plan", "Report"):
+        assert any(line.startswith(stage) for line in said.splitlines())
+    assert "All goals are met." in said
+    names = {"snapshot.json", "plan.json", "reassignment.json", "leader-election.json", "report.html"}
+    assert {p.name for p in (tmp_path / "demo").iterdir()} == names
+    run("verify", tmp_path / "demo" / "snapshot.json", tmp_path / "demo" / "plan.json")
+
+
+BAD_INPUT: list[tuple[str, str]] = [
+    ("propose", "neither of them given"),
+    ("propose {cluster} --bootstrap-server localhost:1", "both of them given"),
+    ("propose {cluster} --capacity {dir}/capacity.yaml", "--capacity goes with --bootstrap-server"),
+    ("propose {dir}/none.json", "none.json: No such file"),
+    ("propose {dir}/cluster.csv", "suffix .json or .npz expected"),
+    ("propose {dir}/torn.json", "torn.json: not JSON"),
+    ("propose {dir}/list.json", "list.json: a JSON object expected"),
+    ("propose {dir}/future.json", "schema_version 99 found"),
+    ("propose {dir}/empty.json", "empty.json: "),
+    ("propose {dir}", "suffix .json or .npz expected"),
+    ("propose {cluster} --goals happiness", "'happiness' found, a file or a profile"),
+    ("propose {cluster} --goals {dir}/unknown.yaml", "goal 'Happiness' found"),
+    ("propose {cluster} --goals {dir}/field.yaml", "ReplicaCapacity, field limits"),
+    ("propose {cluster} --goals {dir}/torn.json", "YAML expected"),
+    ("propose {cluster} --remove-brokers 77", "no broker 77"),
+    ("propose {cluster} --remove-brokers two", "--remove-brokers: 'two' found"),
+    ("propose {cluster} --remove-brokers 1,,2", "--remove-brokers: '1,,2' found"),
+    ("propose {cluster} --destinations x", "--destinations: 'x' found"),
+    ("propose {cluster} --remove-brokers 1 --add-brokers 2", "one operation at a time"),
+    ("propose {cluster} --operation dance", "'dance' found, one of rebalance"),
+    ("propose {cluster} --operation remove_brokers", "at least one broker expected"),
+    ("propose {cluster} --replication-factor 3", "TOPIC=NUMBER"),
+    ("propose {cluster} --replication-factor topic-1=9", "replication factor 9"),
+    ("propose {cluster} --replication-factor topic-1=0", "replication factor of 'topic-1': 0"),
+    ("propose {cluster} --replication-factor nope=2", "'nope' matches none"),
+    ("propose {cluster} --exclude-topics (", "topic pattern '('"),
+    ("propose {cluster} --max-bytes 10XB", "--max-bytes: '10XB' found"),
+    ("propose {cluster} --max-moves=-1", "--max-moves: -1 found"),
+    ("propose {cluster} --max-seconds 0", "--max-seconds: 0.0 found"),
+    ("propose {cluster} -o {dir}/none/plan.json", "plan.json cannot be written"),
+    ("propose --bootstrap-server {dead}", "did not answer"),
+    ("propose --bootstrap-server localhost:port", "'localhost:port' found, host:port expected"),
+    ("propose --bootstrap-server {dead} --capacity {dir}/capacity.yaml", "'much' found"),
+    ("propose --bootstrap-server {dead} --capacity {dir}/none.yaml", "none.yaml: No such file"),
+    ("propose --bootstrap-server {dead} --command-config {dir}/none", "none: No such file"),
+    ("propose --bootstrap-server {dead} --command-config {dir}/torn.properties", "name=value"),
+    ("explain {dir}/none.json", "none.json: No such file"),
+    ("explain {dir}/torn.json", "torn.json: not JSON"),
+    ("explain {cluster}", "cluster.json: "),
+    ("explain {dir}/plan.json --partition orders", "TOPIC-NUMBER"),
+    ("explain {dir}/plan.json --broker=-1", "--broker: -1 found"),
+    ("verify {dir}/none.json {dir}/plan.json", "none.json: No such file"),
+    ("verify {cluster} {dir}/none.json", "none.json: No such file"),
+    ("goals show Happiness", "goal 'Happiness' found"),
+    ("goals check Happiness", "goal 'Happiness' found"),
+    ("goals check ResourceCapacity", "field resource: none found"),
+    ("goals check ReplicaCapacity --field limit", "--field: 'limit' found"),
+    ("goals check no_such_module:Goal", "cannot be loaded"),
+    ("snapshot synthetic --brokers 0 -o {dir}/s.json", "brokers: 0 found"),
+    ("snapshot synthetic -o {dir}/s.csv", "suffix .json or .npz expected"),
+    ("snapshot synthetic -o {dir}/none/s.json", "s.json cannot be written"),
+    ("snapshot kafka --bootstrap-server {dead} -o {dir}/s.json", "did not answer"),
+    ("demo -o {cluster}", "cluster.json cannot be written"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("command", "said"), BAD_INPUT, ids=[c for c, _ in BAD_INPUT])
+def test_bad_input_is_one_sentence(files: Path, command: str, said: str) -> None:
+    if "{dead}" in command:
+        pytest.importorskip("kafka")
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        dead = f"127.0.0.1:{gone.getsockname()[1]}"
+    words = {"dir": files, "cluster": files / "cluster.json", "dead": dead}
+    assert said in sentence(*(word.format(**words) for word in command.split()))
+
+
+@pytest.mark.parametrize("command", [["dance"], ["propose", "--no-such-option"], ["verify", "one"]])
+def test_usage_errors_are_exit_code_2(command: list[str]) -> None:
+    run(*command, code=2)
+
+
+def test_the_console_script_exits_with_the_code(
+    files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["counterpoise", "explain", str(files / "torn.json")])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("counterpoise: plan file ")
+
+
+def test_no_client_is_loaded_to_start() -> None:
+    loaded = "import sys, balancer.cli; print(sorted({'kafka', 'confluent_kafka'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("10GB", 1e10), ("1.5 kB", 1500), ("2TiB", 2 * 1024**4), ("7", 7), ("1e9", 1e9), ("5g", 5e9)],
+)
+def test_byte_counts(text: str, value: float) -> None:
+    assert byte_count("--max-bytes", text) == value
+
+
+@pytest.mark.parametrize("text", ["", "GB", "-1GB", "ten", "1ZB", "1,5GB", "10i"])
+def test_no_byte_counts(text: str) -> None:
+    with pytest.raises(CommandError, match="--max-bytes"):
+        byte_count("--max-bytes", text)
+
+
+def test_client_properties_are_read_as_java_reads_them(tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text(
+        "# a comment\n! another\n\n"
+        "security.protocol=SASL_SSL\n"
+        "sasl.mechanism : SCRAM-SHA-512\n"
+        "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \\\n"
+        '    username="ann" \\\n    password="a\\"b=c";\n'
+        "ssl.truststore.type=PEM\n"
+        "ssl.truststore.location=/etc/ca.pem\n"
+    )
+    assert client_properties(path) == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "ann",
+        "sasl.password": 'a"b=c',
+        "ssl.ca.location": "/etc/ca.pem",
+    }
+    path.write_text("sasl.jaas.config=Login required;\n")
+    with pytest.raises(CommandError, match="username"):
+        client_properties(path)
+
+
+def test_tables_show_names_with_brackets(files: Path) -> None:
+    table = tables.goals(load_plan(files / "plan.json"))
+    assert any("UsageDistribution\\[disk]" in str(cell) for cell in table.columns[1]._cells)

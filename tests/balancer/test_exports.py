@@ -1,0 +1,173 @@
+"""Kafka, given the exported files, would end where the plan ends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from balancer import Balancer, Budget, Operation, Plan
+from balancer.exports import leader_election_json, reassignment_json
+from cluster_model import (
+    BrokerRecord,
+    BrokerState,
+    PartitionRecord,
+    Snapshot,
+    SnapshotDocument,
+    build_snapshot,
+    synthetic_snapshot,
+)
+
+Key = tuple[str, int]
+OPERATIONS: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "rebalance": ({}, {}),
+    "limited": ({}, {}),
+    "add": ({"new_brokers": 1}, {"kind": "add_brokers"}),
+    "remove": ({}, {"kind": "remove_brokers", "brokers": (2,)}),
+    "demote": ({}, {"kind": "demote_brokers", "brokers": (2, 3)}),
+    "fix": ({"dead_brokers": 1}, {"kind": "fix_offline_replicas"}),
+    "disks": ({"disks_per_broker": 2}, {}),
+    "more": ({}, {"kind": "change_replication_factor", "replication_factor": {".*": 3}}),
+    "less": ({}, {"kind": "change_replication_factor", "replication_factor": {".*": 1}}),
+}
+
+
+def plan_of(name: str, seed: int = 0) -> Plan:
+    cluster, operation = OPERATIONS[name]
+    snapshot = synthetic_snapshot(
+        brokers=6,
+        partitions=50,
+        racks=3,
+        replication_factor=2,
+        utilization=0.2,
+        seed=seed,
+        **cluster,
+    )
+    if name == "add":
+        new = snapshot.broker_ids[snapshot.broker_state == BrokerState.NEW]
+        operation = {**operation, "brokers": tuple(new.tolist())}
+    budget = Budget(moves=7) if name == "limited" else None
+    return Balancer(budget=budget, seed=seed).propose(snapshot, Operation(**operation))
+
+
+def lists(s: Snapshot) -> dict[Key, list[int]]:
+    at = s.replica_offset
+    return {
+        key: s.broker_ids[s.replica_broker[at[p] : at[p + 1]]].tolist()
+        for p, key in enumerate(keys(s))
+    }
+
+
+def leaders(s: Snapshot) -> dict[Key, int | None]:
+    found = zip(keys(s), s.leader.tolist(), lists(s).values(), strict=True)
+    return {key: None if leader < 0 else held[leader] for key, leader, held in found}
+
+
+def disks(s: Snapshot) -> dict[tuple[Key, int], str]:
+    rows = zip(s.replica_partition.tolist(), s.replica_broker.tolist(), s.replica_disk, strict=True)
+    names = keys(s)
+    return {(names[p], int(s.broker_ids[b])): s.disk_path[d] for p, b, d in rows}
+
+
+def keys(s: Snapshot) -> list[Key]:
+    return [
+        (s.topics[t], n)
+        for t, n in zip(s.partition_topic, s.partition_number.tolist(), strict=True)
+    ]
+
+
+def read(text: str) -> dict[Key, dict[str, Any]]:
+    partitions = json.loads(text)["partitions"]
+    found = {(p["topic"], p["partition"]): p for p in partitions}
+    assert list(found) == sorted(found)
+    assert len(found) == len(partitions)
+    return found
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+@settings(max_examples=5, deadline=None)
+@given(seed=st.integers(0, 10_000))
+def test_kafka_ends_where_the_plan_ends(name: str, seed: int) -> None:
+    plan = plan_of(name, seed)
+    start, end = plan.snapshot, plan.final_snapshot()
+    before, after = lists(start), lists(end)
+    asked = read(reassignment_json(plan))
+    for key, entry in asked.items():
+        wanted = entry["replicas"]
+        assert wanted
+        assert len(set(wanted)) == len(wanted)
+        assert wanted != before[key] or "log_dirs" in entry
+    assert before | {key: entry["replicas"] for key, entry in asked.items()} == after
+
+    elected = read(leader_election_json(plan))
+    for key, old in leaders(start).items():
+        if old is None:
+            continue
+        # Kafka keeps a leader that stays a replica, else elects the preferred one.
+        led = old if old in after[key] else after[key][0]
+        if key in elected:
+            assert led != after[key][0]
+            led = after[key][0]
+        assert led == leaders(end)[key]
+
+
+def test_log_directories_are_named_where_the_plan_chooses_them() -> None:
+    plan = plan_of("disks")
+    start, end = disks(plan.snapshot), disks(plan.final_snapshot())
+    asked = read(reassignment_json(plan))
+    named = 0
+    for key, entry in asked.items():
+        chosen = entry.get("log_dirs", ["any"] * len(entry["replicas"]))
+        assert len(chosen) == len(entry["replicas"])
+        for broker, path in zip(entry["replicas"], chosen, strict=True):
+            stays = start.get((key, broker)) == end[key, broker]
+            assert path == ("any" if stays else end[key, broker])
+            named += not stays
+    kinds = [a.kind for a in plan.actions]
+    assert named
+    assert named >= len({(a.topic, a.partition) for a in plan.actions if a.kind == "move"})
+    assert set(kinds) <= {"move", "move_disk", "leadership"}
+
+
+def test_demoted_brokers_come_last_everywhere() -> None:
+    plan = plan_of("demote")
+    after = lists(plan.final_snapshot())
+    for held in after.values():
+        demoted = [b in (2, 3) for b in held]
+        assert demoted == sorted(demoted)
+    assert read(reassignment_json(plan)).keys() >= {
+        key for key, held in lists(plan.snapshot).items() if held[0] in (2, 3) and held[1] == 1
+    }
+
+
+def test_the_files_themselves() -> None:
+    brokers = [BrokerRecord(id=i, capacity={"disk": 1e9}, rack=str(i)) for i in (1, 2, 3)]
+    partitions = [
+        PartitionRecord(topic="a", partition=0, replicas=(2, 1), leader=2),
+        PartitionRecord(topic="a", partition=1, replicas=(1, 3), leader=1),
+        PartitionRecord(topic="b", partition=0, replicas=(3, 2), leader=3),
+    ]
+    snapshot = build_snapshot(
+        SnapshotDocument(resources=("disk",), brokers=brokers, partitions=partitions)
+    )
+    demote = Operation(kind="demote_brokers", brokers=(2,))
+    plan = Balancer().propose(snapshot, demote)
+    assert reassignment_json(plan) == (
+        '{"version": 1, "partitions": [\n'
+        '{"topic": "a", "partition": 0, "replicas": [1, 2]}\n'
+        "]}\n"
+    )
+    assert leader_election_json(plan) == (
+        '{"partitions": [\n{"topic": "a", "partition": 0}\n]}\n'
+    )
+
+
+def test_a_plan_without_actions_asks_for_nothing() -> None:
+    plan = Balancer(budget=Budget(seconds=1e-9)).propose(synthetic_snapshot(brokers=4, racks=4))
+    assert not plan.actions
+    assert json.loads(reassignment_json(plan)) == {"version": 1, "partitions": []}
+    assert json.loads(leader_election_json(plan)) == {"partitions": []}

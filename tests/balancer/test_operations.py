@@ -1,0 +1,604 @@
+"""What each operation promises, whatever the cluster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from balancer_cases import by_hand, leaders, lists, log_dirs, replay
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from balancer import Balancer, Budget, Operation, OperationError, Plan
+from cluster_model import BrokerState, InputError, Snapshot, SnapshotError, synthetic_snapshot
+
+seeds = st.integers(0, 10_000)
+few = settings(max_examples=12, deadline=None)
+
+
+def roomy(seed: int = 0, **changes: Any) -> Snapshot:
+    """Ten brokers in five racks, room enough to lose two of them."""
+    sizes: dict[str, Any] = {
+        "brokers": 10,
+        "partitions": 120,
+        "racks": 5,
+        "topics": 6,
+        "utilization": 0.2,
+        "skew": 1.5,
+        "seed": seed,
+    }
+    return synthetic_snapshot(**(sizes | changes))
+
+
+def proposed(
+    snapshot: Snapshot, operation: Operation, goals: Any = "default", **budget: Any
+) -> Plan:
+    plan = Balancer(goals, budget=Budget(**budget)).propose(snapshot, operation)
+    replay(plan)
+    return plan
+
+
+def unmet(plan: Plan) -> set[str]:
+    return {u.goal for u in plan.unmet}
+
+
+def hard_goals_are_no_worse(plan: Plan) -> None:
+    for goal in plan.goal_results:
+        if goal.hard:
+            assert goal.unmet_cells_after <= goal.unmet_cells_before, goal.goal
+
+
+# --- add brokers
+
+
+@few
+@given(seeds)
+def test_only_added_brokers_are_given_replicas(seed: int) -> None:
+    snapshot = roomy(seed, new_brokers=2)
+    plan = proposed(snapshot, Operation(kind="add_brokers", brokers=(9, 10)))
+    moves = [a for a in plan.actions if a.kind == "move"]
+    assert {a.destination for a in moves} == {9, 10}
+    hard_goals_are_no_worse(plan)
+
+
+def test_added_brokers_end_with_their_share() -> None:
+    plan = proposed(roomy(new_brokers=2), Operation(kind="add_brokers", brokers=(9, 10)))
+    count = np.bincount(plan.final_snapshot().replica_broker, minlength=10)
+    assert (count[8:] >= 0.8 * 36).all()
+
+
+def test_a_new_broker_that_was_not_named_is_given_nothing() -> None:
+    plan = proposed(roomy(new_brokers=2), Operation(kind="add_brokers", brokers=(9,)))
+    assert 10 not in {b for on in lists(plan.final_snapshot()).values() for b in on}
+
+
+# --- remove brokers
+
+
+@few
+@given(seeds)
+def test_removed_brokers_are_empty_and_nothing_else_moves(seed: int) -> None:
+    snapshot = roomy(seed)
+    plan = proposed(snapshot, Operation(kind="remove_brokers", brokers=(2, 5)))
+    assert not unmet(plan) & {"OnlineReplicas", "EligibleLeaders"}
+    end = lists(plan.final_snapshot())
+    for name, before in lists(snapshot).items():
+        assert not {2, 5} & set(end[name])
+        assert set(before) - {2, 5} <= set(end[name])
+        assert len(end[name]) == len(before)
+    hard_goals_are_no_worse(plan)
+
+
+@few
+@given(seeds)
+def test_leadership_leaves_only_removed_brokers(seed: int) -> None:
+    snapshot = roomy(seed)
+    plan = proposed(snapshot, Operation(kind="remove_brokers", brokers=(2,)))
+    end = leaders(plan.final_snapshot())
+    for name, leader in leaders(snapshot).items():
+        assert end[name] == leader if leader != 2 else end[name] != 2
+
+
+def test_removing_all_but_too_few_brokers_is_reported_and_the_rest_is_planned() -> None:
+    # three replicas, and two brokers left to hold them
+    snapshot = by_hand([(0, 1, 2), (1, 2, 3), (0, 1, 3)], brokers=4)
+    plan = proposed(snapshot, Operation(kind="remove_brokers", brokers=(2, 3)))
+    (duty,) = [u for u in plan.unmet if u.goal == "OnlineReplicas"]
+    assert duty.proven
+    assert duty.hard
+    assert duty.brokers_to_add == 1
+    left = sum(bool({2, 3} & {b}) for on in lists(plan.final_snapshot()).values() for b in on)
+    assert left == 3  # of four replicas there, the only one that has another home has left
+
+
+def test_a_removed_broker_may_be_dead_already() -> None:
+    snapshot = by_hand([(0, 1), (1, 2), (2, 0)], brokers=4, states={2: "dead"})
+    plan = proposed(snapshot, Operation(kind="remove_brokers", brokers=(2,)))
+    assert 2 not in {b for on in lists(plan.final_snapshot()).values() for b in on}
+
+
+# --- demote brokers
+
+
+@few
+@given(seeds)
+def test_demoted_brokers_lead_nothing_and_no_replica_moves(seed: int) -> None:
+    snapshot = roomy(seed)
+    plan = proposed(snapshot, Operation(kind="demote_brokers", brokers=(1, 4)))
+    assert {a.kind for a in plan.actions} <= {"leadership"}
+    assert not {1, 4} & set(leaders(plan.final_snapshot()).values())
+    before, after = lists(snapshot), lists(plan.final_snapshot())
+    for name in before:
+        assert sorted(before[name]) == sorted(after[name])
+
+
+def test_demoted_brokers_come_last_in_preference_lists() -> None:
+    plan = proposed(roomy(), Operation(kind="demote_brokers", brokers=(1,)))
+    for on in lists(plan.final_snapshot()).values():
+        assert 1 not in on[:-1]
+
+
+def test_a_demoted_broker_keeps_a_partition_that_nobody_else_holds() -> None:
+    snapshot = by_hand([(0,), (0, 1)], brokers=2)
+    plan = proposed(snapshot, Operation(kind="demote_brokers", brokers=(0,)))
+    assert leaders(plan.final_snapshot()) == {("t", 0): 0, ("t", 1): 1}
+    assert "EligibleLeaders" in unmet(plan)
+
+
+# --- fix offline replicas
+
+
+@few
+@given(seeds)
+def test_replicas_of_dead_brokers_get_a_new_home_and_nothing_else_moves(seed: int) -> None:
+    snapshot = roomy(seed, dead_brokers=2)
+    dead = set(snapshot.broker_ids[snapshot.broker_state == BrokerState.DEAD].tolist())
+    plan = proposed(snapshot, Operation(kind="fix_offline_replicas"))
+    assert "OnlineReplicas" not in unmet(plan)
+    end = lists(plan.final_snapshot())
+    for name, before in lists(snapshot).items():
+        assert not dead & set(end[name])
+        assert set(before) - dead <= set(end[name])
+    assert {a.source for a in plan.actions if a.kind == "move"} <= dead
+    assert not dead & {a.destination for a in plan.actions}
+
+
+def jbod(seed: int = 0, **changes: Any) -> Snapshot:
+    return roomy(seed, disks_per_broker=3, **changes)
+
+
+def with_dead_disk(snapshot: Snapshot, disk: int) -> Snapshot:
+    alive = snapshot.disk_alive.copy()
+    alive[disk] = False
+    state = snapshot.broker_state.copy()
+    state[snapshot.disk_broker[disk]] = BrokerState.BAD_DISKS
+    return replace(snapshot, disk_alive=alive, broker_state=state)
+
+
+@few
+@given(seeds, st.integers(0, 29))
+def test_replicas_of_a_dead_disk_leave_it_and_nothing_else_moves(seed: int, disk: int) -> None:
+    snapshot = with_dead_disk(jbod(seed), disk)
+    broker = int(snapshot.broker_ids[snapshot.disk_broker[disk]])
+    path = snapshot.disk_path[disk]
+    plan = proposed(snapshot, Operation(kind="fix_offline_replicas"))
+    assert "OnlineReplicas" not in unmet(plan)
+    before, after = log_dirs(snapshot), log_dirs(plan.final_snapshot())
+    for (name, on), where in after.items():
+        assert (on, where) != (broker, path)
+        if (name, on) in before and (on, before[name, on]) != (broker, path):
+            assert before[name, on] == where
+    stay = {key for key, where in before.items() if (key[1], where) != (broker, path)}
+    assert stay <= after.keys()
+
+
+def test_a_lost_partition_is_named() -> None:
+    snapshot = by_hand([(0, 1), (1, 2)], brokers=4, states={0: "dead", 1: "dead"})
+    plan = proposed(snapshot, Operation(kind="fix_offline_replicas"))
+    proof = [u for u in plan.unmet if u.proven and "t-0" in u.reason]
+    assert proof, plan.unmet
+    assert "dead" in proof[0].reason
+    # its neighbour is helped all the same
+    assert not {0, 1} & set(lists(plan.final_snapshot())["t", 1])
+
+
+def test_a_rebalance_leaves_no_replica_on_a_dead_broker_either() -> None:
+    plan = proposed(roomy(dead_brokers=1), Operation())
+    assert "OnlineReplicas" not in unmet(plan)
+
+
+# --- change the replication factor
+
+
+@few
+@given(seeds, st.integers(1, 5))
+def test_partitions_end_with_the_replicas_asked_for(seed: int, factor: int) -> None:
+    snapshot = roomy(seed)
+    operation = Operation(
+        kind="change_replication_factor", replication_factor={r"topic-[03]": factor}
+    )
+    plan = proposed(snapshot, operation)
+    end, lead = lists(plan.final_snapshot()), leaders(plan.final_snapshot())
+    for name, before in lists(snapshot).items():
+        if name[0] in ("topic-0", "topic-3"):
+            assert len(end[name]) == factor
+            kept = set(before) & set(end[name])
+            assert len(kept) == min(factor, len(before))
+            assert lead[name] in end[name]
+        else:
+            assert sorted(end[name]) == sorted(before)
+    kinds = {a.kind for a in plan.actions} - {"leadership"}
+    assert kinds <= ({"add"} if factor > 3 else {"remove"})
+    hard_goals_are_no_worse(plan)
+
+
+def test_more_replicas_go_to_racks_that_have_none() -> None:
+    snapshot = by_hand([(0,), (1,), (2,)], brokers=6, racks=(0, 0, 1, 1, 2, 2))
+    operation = Operation(kind="change_replication_factor", replication_factor={"t": 3})
+    end = proposed(snapshot, operation).final_snapshot()
+    for on in lists(end).values():
+        assert len({b // 2 for b in on}) == 3
+
+
+def test_fewer_replicas_leave_the_crowded_rack_and_keep_the_leader() -> None:
+    snapshot = by_hand([(0, 1, 2), (2, 3, 0)], brokers=4, racks=(0, 0, 1, 1))
+    operation = Operation(kind="change_replication_factor", replication_factor={"t": 2})
+    plan = proposed(snapshot, operation)
+    assert lists(plan.final_snapshot()) == {("t", 0): [0, 2], ("t", 1): [2, 0]}
+    assert plan.summary.replicas_removed == 2
+    assert plan.summary.bytes_moved == 0
+
+
+def test_new_replicas_of_jbod_brokers_have_a_living_disk() -> None:
+    snapshot = with_dead_disk(jbod(), 0)
+    operation = Operation(kind="change_replication_factor", replication_factor={"topic-0": 4})
+    end = proposed(snapshot, operation).final_snapshot()
+    before = log_dirs(snapshot)
+    for (name, on), where in log_dirs(end).items():
+        if (name, on) not in before:
+            assert where is not None
+            assert (on, where) != (1, snapshot.disk_path[0])
+
+
+# --- limits that any operation may carry
+
+
+@few
+@given(seeds)
+def test_excluded_topics_stay_where_they_are(seed: int) -> None:
+    snapshot = roomy(seed)
+    plan = proposed(snapshot, Operation(excluded_topics=("topic-[0-2]", "topic-5")))
+    assert {a.topic for a in plan.actions} <= {"topic-3", "topic-4"}
+    assert len(plan)
+
+
+def test_excluded_topics_are_whole_names() -> None:
+    plan = proposed(roomy(), Operation(excluded_topics=("topic",)))
+    assert len(plan)
+
+
+def test_excluded_topics_leave_dead_brokers_all_the_same() -> None:
+    plan = proposed(roomy(dead_brokers=1), Operation(excluded_topics=(".*",)))
+    assert "OnlineReplicas" not in unmet(plan)
+    dead = plan.snapshot.broker_ids[plan.snapshot.broker_state == BrokerState.DEAD].tolist()
+    assert {a.source for a in plan.actions if a.kind == "move"} <= set(dead)
+
+
+@few
+@given(seeds)
+def test_excluded_brokers_are_given_nothing(seed: int) -> None:
+    operation = Operation(
+        excluded_brokers_for_replicas=(3,), excluded_brokers_for_leadership=(6, 7)
+    )
+    snapshot = roomy(seed)
+    plan = proposed(snapshot, operation)
+    assert 3 not in {a.destination for a in plan.actions if a.kind == "move"}
+    led = [a for a in plan.actions if a.kind == "leadership" or a.leader]
+    assert not {6, 7} & {a.destination for a in led}
+    before = leaders(snapshot)
+    for name, leader in leaders(plan.final_snapshot()).items():
+        assert leader not in (6, 7) or before[name] == leader
+
+
+@few
+@given(seeds)
+def test_destinations_are_the_only_ones(seed: int) -> None:
+    plan = proposed(roomy(seed), Operation(destinations=(1, 2, 3)))
+    assert {a.destination for a in plan.actions if a.kind == "move"} <= {1, 2, 3}
+
+
+def test_destinations_hold_for_removal_too() -> None:
+    operation = Operation(kind="remove_brokers", brokers=(4,), destinations=(1, 2, 3, 5, 7))
+    plan = proposed(roomy(), operation)
+    assert {a.destination for a in plan.actions if a.kind == "move"} <= {1, 2, 3, 5, 7}
+
+
+# --- budgets
+
+
+@few
+@given(seeds, st.integers(0, 30))
+def test_a_budget_of_moves_is_kept(seed: int, moves: int) -> None:
+    plan = proposed(roomy(seed), Operation(), moves=moves)
+    assert sum(a.kind != "leadership" for a in plan.actions) <= moves
+    hard_goals_are_no_worse(plan)
+
+
+@few
+@given(seeds, st.floats(0, 1))
+def test_a_budget_of_bytes_is_kept(seed: int, share: float) -> None:
+    snapshot = roomy(seed)
+    free = proposed(snapshot, Operation()).summary.bytes_moved
+    plan = proposed(snapshot, Operation(), bytes=share * free)
+    assert plan.summary.bytes_moved <= share * free
+    assert plan.summary.bytes_moved == pytest.approx(sum(a.bytes for a in plan.actions))
+    hard_goals_are_no_worse(plan)
+
+
+def test_a_budget_that_is_used_up_is_told() -> None:
+    assert proposed(roomy(), Operation(), moves=1).summary.exhausted is not None
+    assert proposed(roomy(), Operation(), moves=100_000).summary.exhausted is None
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        Operation(),
+        Operation(kind="remove_brokers", brokers=(2,)),
+        Operation(kind="change_replication_factor", replication_factor={"topic-0": 4}),
+    ],
+    ids=lambda o: o.kind,
+)
+def test_a_tiny_budget_of_seconds_still_gives_a_plan(operation: Operation) -> None:
+    plan = proposed(roomy(), operation, seconds=1e-9)
+    assert plan.summary.exhausted == "seconds"
+    hard_goals_are_no_worse(plan)
+
+
+def test_a_budget_cuts_additions_too() -> None:
+    operation = Operation(kind="change_replication_factor", replication_factor={"topic-0": 4})
+    plan = proposed(roomy(), operation, moves=3)
+    assert plan.summary.replicas_added == 3
+
+
+# --- hard goals that cannot be met
+
+
+def test_an_impossible_hard_goal_is_reported_and_what_can_be_done_is_planned() -> None:
+    # 3 replicas in 2 racks; and all partitions on brokers 0 to 2 of 4
+    snapshot = by_hand([(0, 1, 2)] * 8, brokers=4, racks=(0, 0, 1, 1))
+    plan = proposed(snapshot, Operation())
+    (rack,) = [u for u in plan.unmet if u.goal == "RackAwareness"]
+    assert rack.proven
+    assert rack.racks_to_add == 1
+    assert rack.reason
+    assert rack.cure
+    count = np.bincount(plan.final_snapshot().replica_broker, minlength=4)
+    assert count.tolist() == [6, 6, 6, 6]
+
+
+def test_capacity_that_is_short_everywhere_names_how_many_brokers_lack() -> None:
+    snapshot = by_hand([(0,), (1,)] * 6, brokers=2, load=[100.0] * 12, capacity=500.0)
+    plan = proposed(snapshot, Operation())
+    (room,) = [u for u in plan.unmet if u.hard]
+    assert room.goal == "ResourceCapacity[disk]"
+    assert room.proven
+    assert room.brokers_to_add == 1  # 1200 in all, 800 within limits, 400 a broker
+
+
+def test_a_partition_larger_than_any_broker_is_named() -> None:
+    snapshot = by_hand([(0,), (1,)], brokers=2, load=[900.0, 10.0])
+    plan = proposed(snapshot, Operation())
+    (large,) = [u for u in plan.unmet if u.hard]
+    assert large.proven
+    assert "t-0" in large.reason
+
+
+@few
+@given(seeds)
+def test_brokers_over_capacity_are_relieved_where_there_is_room(seed: int) -> None:
+    snapshot = roomy(seed, utilization=0.45, skew=2.5, rack_violations=0.0)
+    plan = proposed(snapshot, Operation())
+    before, after = snapshot.broker_load(), plan.final_snapshot().broker_load()
+    full = snapshot.capacity
+    assert (after <= np.maximum(before, full) + 1e-6 * full).all()
+    hard_goals_are_no_worse(plan)
+
+
+def test_a_broken_capacity_is_mended() -> None:
+    snapshot = by_hand([(0,)] * 9 + [(1,), (2,)], brokers=3, load=[100.0] * 11)
+    plan = proposed(snapshot, Operation())
+    assert (plan.final_snapshot().broker_load() <= 800).all()
+    assert plan.ok
+
+
+# --- goals as configured
+
+
+RACKS_AND_COUNTS = [{"goal": "RackAwareness"}, {"goal": "ReplicaDistribution"}]
+
+
+def test_hardness_is_a_matter_of_configuration() -> None:
+    # to even out the counts, partitions of topic b must leave broker 0: PreferredLeader
+    # vetoes every leadership transfer once it is hard
+    snapshot = by_hand([(0, 1)] * 6, brokers=2)
+    leaders_even = {"goal": "LeaderReplicaDistribution"}
+    soft = {"goals": [leaders_even, {"goal": "PreferredLeader"}]}
+    hard = {"goals": [leaders_even, {"goal": "PreferredLeader", "hard": True}]}
+    assert "LeaderReplicaDistribution" not in unmet(proposed(snapshot, Operation(), soft))
+    plan = proposed(snapshot, Operation(), hard)
+    assert len(plan) == 0
+    assert "LeaderReplicaDistribution" in unmet(plan)
+
+
+def test_a_hard_goal_may_be_made_soft() -> None:
+    snapshot = by_hand([(0, 2)] * 6, brokers=3, racks=(0, 0, 1))
+    counts = {"goal": "ReplicaDistribution", "tier": 0}
+    strict = {"goals": [counts, {"goal": "RackAwareness", "tier": 1}]}
+    loose = {"goals": [counts, {"goal": "RackAwareness", "tier": 1, "hard": False}]}
+    assert "RackAwareness" not in unmet(proposed(snapshot, Operation(), strict))
+    assert "ReplicaDistribution" not in unmet(proposed(snapshot, Operation(), loose))
+
+
+def test_a_goal_of_ones_own_vetoes_when_it_is_hard() -> None:
+    from goals import Goal
+
+    class NothingOnOne(Goal):
+        """Broker 1 is to stay empty."""
+
+        def score(self, state: Any) -> Any:
+            return np.where(state.broker == 1, 1 / (1 + state.replica_count), 1.0)
+
+    from goals import ReplicaDistribution
+
+    snapshot = by_hand([(0,)] * 9, brokers=3)
+    free = proposed(snapshot, Operation(), [ReplicaDistribution(tier=0), NothingOnOne(tier=1)])
+    assert lists(free.final_snapshot()).values().__len__() == 9
+    assert [1] in lists(free.final_snapshot()).values()
+    kept = proposed(
+        snapshot, Operation(), [ReplicaDistribution(tier=0), NothingOnOne(tier=1, hard=True)]
+    )
+    assert [1] not in lists(kept.final_snapshot()).values()
+    assert [2] in lists(kept.final_snapshot()).values()
+
+
+# --- disks of one broker
+
+
+def test_disks_of_a_broker_are_filled_alike_when_that_is_a_goal() -> None:
+    disks = {"/a": 1000.0, "/b": 1000.0}
+    snapshot = by_hand(
+        [(0,)] * 8, brokers=1, load=[50.0] * 8, disks=disks, log_dirs=[("/a",)] * 8
+    )
+    plan = proposed(snapshot, Operation(), {"goals": ["DiskUsageDistribution"]})
+    assert plan.ok
+    assert plan.summary.disk_moves == 4
+    assert {(a.kind, a.source, a.destination) for a in plan.actions} == {("move_disk", 0, 0)}
+    assert sorted(log_dirs(plan.final_snapshot()).values()) == ["/a"] * 4 + ["/b"] * 4  # type: ignore[type-var]
+
+
+def test_a_disk_over_capacity_is_relieved_within_its_broker() -> None:
+    disks = {"/a": 500.0, "/b": 500.0}
+    snapshot = by_hand(
+        [(0,)] * 5, brokers=1, load=[100.0] * 5, disks=disks, log_dirs=[("/a",)] * 5
+    )
+    plan = proposed(snapshot, Operation(), {"goals": ["DiskCapacity"]})
+    assert plan.ok
+    assert 1 <= plan.summary.disk_moves == plan.summary.bytes_moved / 100 <= 4
+
+
+def test_replicas_that_move_to_a_jbod_broker_land_on_a_living_disk() -> None:
+    snapshot = with_dead_disk(jbod(), 4)
+    plan = proposed(snapshot, Operation())
+    landed = [(a.destination, a.destination_disk) for a in plan.actions if a.kind == "move"]
+    assert landed
+    assert all(disk is not None for _, disk in landed)
+    dead = (int(snapshot.broker_ids[snapshot.disk_broker[4]]), snapshot.disk_path[4])
+    assert dead not in landed
+
+
+@few
+@given(seeds)
+def test_disk_goals_hold_beside_the_others(seed: int) -> None:
+    goals = {
+        "goals": [
+            "RackAwareness",
+            "DiskCapacity",
+            {"goal": "UsageDistribution", "resource": "disk"},
+            "DiskUsageDistribution",
+        ]
+    }
+    plan = proposed(jbod(seed), Operation(), goals)
+    assert plan.summary.disk_moves > 0
+    hard_goals_are_no_worse(plan)
+
+
+# --- broker sets
+
+
+def test_topics_stay_in_their_broker_set_and_balance_within_it() -> None:
+    sets = {0: "east", 1: "east", 2: "east", 3: "west", 4: "west", 5: "west"}
+    replicas = [(0, 1)] * 9 + [(3, 4)] * 3
+    snapshot = by_hand(
+        replicas, brokers=6, topics=["e"] * 9 + ["w"] * 3, sets=sets, racks=(0, 1, 2) * 2
+    )
+    plan = proposed(snapshot, Operation())
+    end = lists(plan.final_snapshot())
+    assert all(set(on) <= {0, 1, 2} for (t, _), on in end.items() if t == "e")
+    assert all(set(on) <= {3, 4, 5} for (t, _), on in end.items() if t == "w")
+    count = np.bincount(plan.final_snapshot().replica_broker, minlength=6).tolist()
+    assert count == [6, 6, 6, 2, 2, 2]
+
+
+def test_a_topic_that_lies_across_sets_is_brought_home() -> None:
+    sets = {0: "east", 1: "east", 2: "west", 3: "west"}
+    snapshot = by_hand([(0, 1), (1, 2), (0, 3)], brokers=4, sets=sets)
+    plan = proposed(snapshot, Operation())
+    assert all(set(on) <= {0, 1} for on in lists(plan.final_snapshot()).values())
+
+
+# --- errors
+
+
+@pytest.mark.parametrize(
+    ("operation", "says"),
+    [
+        (Operation(kind="remove_brokers", brokers=(77,)), "77"),
+        (Operation(kind="add_brokers"), "at least one broker"),
+        (Operation(kind="remove_brokers"), "at least one broker"),
+        (Operation(kind="demote_brokers"), "at least one broker"),
+        (Operation(brokers=(1,)), "takes no brokers"),
+        (Operation(kind="fix_offline_replicas", brokers=(1,)), "takes no brokers"),
+        (Operation(excluded_topics=("topic-[",)), "topic-\\["),
+        (Operation(excluded_brokers_for_replicas=(78,)), "78"),
+        (Operation(excluded_brokers_for_leadership=(79,)), "79"),
+        (Operation(destinations=(80,)), "80"),
+        (Operation(replication_factor={"topic-0": 3}), "change_replication_factor"),
+        (Operation(kind="change_replication_factor"), "replication_factor"),
+        (
+            Operation(kind="change_replication_factor", replication_factor={"topic-0": 0}),
+            "0 found",
+        ),
+        (
+            Operation(kind="change_replication_factor", replication_factor={"topic-0": 11}),
+            "11 .*topic-0.* 10 brokers",
+        ),
+        (
+            Operation(kind="change_replication_factor", replication_factor={"nothing": 3}),
+            "nothing",
+        ),
+        (Operation(kind="change_replication_factor", replication_factor={"(": 3}), "\\("),
+    ],
+    ids=str,
+)
+def test_a_wrong_operation_is_one_sentence(operation: Operation, says: str) -> None:
+    with pytest.raises((OperationError, SnapshotError), match=says) as error:
+        Balancer().propose(roomy(), operation)
+    assert isinstance(error.value, InputError)
+    assert "\n" not in str(error.value)
+
+
+def test_adding_a_dead_broker_is_an_error() -> None:
+    snapshot = by_hand([(0, 1)], brokers=3, states={2: "dead"})
+    with pytest.raises(OperationError, match="broker 2 is dead"):
+        Balancer().propose(snapshot, Operation(kind="add_brokers", brokers=(2,)))
+
+
+def test_unknown_fields_of_an_operation_are_errors() -> None:
+    with pytest.raises(ValidationError, match="brokers_to_go"):
+        Operation.model_validate({"brokers_to_go": [1]})
+
+
+@pytest.mark.parametrize("limit", [{"moves": -1}, {"bytes": float("nan")}, {"seconds": 0}])
+def test_budgets_are_checked(limit: dict[str, float]) -> None:
+    with pytest.raises(ValidationError):
+        Budget.model_validate(limit)
+
+
+def test_the_snapshot_is_never_changed() -> None:
+    snapshot, again = roomy(3), roomy(3)
+    Balancer().propose(snapshot)
+    assert snapshot == again
