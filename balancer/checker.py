@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -260,10 +261,12 @@ class _Replay:
         bounds = s.replica_offset.tolist()
         held = s.replica_broker.tolist()
         disks = s.replica_disk.tolist() if s.n_disks else [-1] * len(held)
-        spans = list(zip(bounds[:-1], bounds[1:], strict=True))
+        spans = list(pairwise(bounds))
         self.holders = [held[a:b] for a, b in spans]
         self.disks = [disks[a:b] for a, b in spans]
-        self.leader = [row[max(at, 0)] for row, at in zip(self.holders, s.leader.tolist(), strict=True)]
+        self.leader = [
+            row[max(at, 0)] for row, at in zip(self.holders, s.leader.tolist(), strict=True)
+        ]
         self.row = {
             (s.topics[t], n): p
             for p, (t, n) in enumerate(
@@ -426,8 +429,10 @@ class _Replay:
             return None
         if not self.receives[broker]:
             why = (
-                "is dead or to be emptied" if self.draining[broker]
-                else "is excluded" if not self.eligible[broker]
+                "is dead or to be emptied"
+                if self.draining[broker]
+                else "is excluded"
+                if not self.eligible[broker]
                 else "is not among the destinations"
             )
             self.fail("wrong destination", f"{_name(a)}: broker {a.destination} {why}", step)
@@ -456,9 +461,13 @@ class _Replay:
             if kind == "demote_brokers":
                 self.fail("promise", f"{_name(a)}: demote_brokers moves no replica", step)
             return
-        if kind in (
-            "remove_brokers", "fix_offline_replicas", "demote_brokers", "change_replication_factor"
-        ):
+        if kind == "change_replication_factor":
+            # replicas are alike: which of them goes and which one moves is a matter of taste
+            stuck = any(self._offline(p, i) for i in range(len(self.holders[p])))
+            bound = not stuck and self.who.factor[p] == self.start.factor[p]
+        else:
+            bound = kind in ("remove_brokers", "fix_offline_replicas", "demote_brokers")
+        if bound:
             self.fail("promise", f"{_name(a)}: {kind} moves no replica that is online", step)
         if self.excluded[p]:
             self.fail("excluded topic", f"{_name(a)}: the topic is excluded", step)
@@ -533,7 +542,9 @@ class _Replay:
         target = self._target(step, a, p)
         self._changes_factor(step, a, p, 1)
         if a.source is not None or a.leader:
-            self.fail("wrong source", f"{_name(a)}: a new replica has no source, leads nothing", step)
+            self.fail(
+                "wrong source", f"{_name(a)}: a new replica has no source, leads nothing", step
+            )
         if target is None:
             return
         before = list(self.holders[p])
@@ -618,10 +629,14 @@ class _Replay:
                 self.fail("racks", f"{_name(a)}: RackAwareDistribution: less even racks", step)
         if self.set_of_topic is not None and (home := self.set_of_topic[self.topic[p]]) >= 0:
             was, is_ = (sum(self.set_of_broker[b] != home for b in x) for x in (before, now))
-            free = any(
-                ok and self.set_of_broker[b] == home and b not in now
-                for b, ok in enumerate(self.receives)
-            ) if is_ > was else False
+            free = (
+                any(
+                    ok and self.set_of_broker[b] == home and b not in now
+                    for b, ok in enumerate(self.receives)
+                )
+                if is_ > was
+                else False
+            )
             if is_ > was and (free or a.kind != "add"):
                 self.fail("broker sets", f"{_name(a)}: BrokerSetAwareness: out of its set", step)
 
@@ -714,7 +729,9 @@ def _columns(replay: _Replay) -> Iterator[Finding]:
     columns = {r: f"load.{r}" for r in s.resources}
     columns |= {"replica_count": "replica_count", "leader_count": "leader_count"}
     if set(replay.plan.columns) != set(columns):
-        yield Finding("columns", f"columns {sorted(replay.plan.columns)}, {sorted(columns)} expected")
+        yield Finding(
+            "columns", f"columns {sorted(replay.plan.columns)}, {sorted(columns)} expected"
+        )
     for name, result in replay.plan.columns.items():
         if name not in columns:
             continue
@@ -776,15 +793,16 @@ def _goals(replay: _Replay) -> Iterator[Finding]:
                     f"{goal['name']}: {cells} cells unmet {when} stated, {most} found",
                 )
             if getattr(result, f"met_{when}") != (cells == 0):
-                yield Finding(
-                    "met", f"{goal['name']}: met_{when} is wrong, {cells} cells unmet"
-                )
+                yield Finding("met", f"{goal['name']}: met_{when} is wrong, {cells} cells unmet")
     for result in plan.goal_results:
         for when in ("before", "after"):
             mean = getattr(result, f"contentment_{when}")
             if not 0 <= mean <= 1 or (mean == 1) != getattr(result, f"met_{when}"):
                 yield Finding("contentment", f"{result.goal}: contentment_{when} {mean} is wrong")
-    stated, found = {u.goal for u in plan.unmet}, {g.goal for g in plan.goal_results if not g.met_after}
+    stated, found = (
+        {u.goal for u in plan.unmet},
+        {g.goal for g in plan.goal_results if not g.met_after},
+    )
     if stated != found:
         yield Finding("unmet", f"unmet: {sorted(stated)} stated, {sorted(found)} found")
     for step, a in enumerate(plan.actions):

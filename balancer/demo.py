@@ -19,7 +19,7 @@ Step = Callable[[int, int], None]
 def demo_cluster(seed: int = 0) -> Snapshot:
     """Twelve brokers on three racks, badly balanced, with room to do better."""
     return synthetic_snapshot(
-        brokers=12, partitions=900, racks=3, topics=12, skew=2.2, utilization=0.3, seed=seed
+        brokers=12, partitions=900, racks=3, topics=12, skew=2.2, utilization=0.2, seed=seed
     )
 
 

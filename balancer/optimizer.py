@@ -18,8 +18,11 @@ PER_BROKER, AT_LEAST, AT_MOST = 96, 2_000, 160_000
 # how much more a round looks at when the one before found nothing
 # a tier is left when this many rounds together bring less than this share of what is missing
 PATIENCE, STALL = 12, 0.02
+# rounds without any progress before a tier is left, and the progress below which swaps
+# are tried besides
+GIVE_UP, SLOW = 4, 0.95
 # what a lower tier's gain counts when actions serve their tier alike
-BELOW = 0.05
+BELOW = 0.1
 # share of its first gain that an action must still bring when its turn comes
 KEEP = 0.3
 # guests of like size that are tried in exchange for a replica that could come home
@@ -72,17 +75,18 @@ class Search:
             self._serve(number, tier)
 
     def _serve(self, number: int, tier: Tier) -> None:
-        level, missing = 0, [self._missing(tier)]
-        while level < len(WIDER) and missing[-1] > 0 and not self._spent():
-            done = self._round(number, tier, WIDER[level])
-            if not done and level:
-                done = self._swap_round(number, tier, WIDER[level])
+        idle, missing = 0, [self._missing(tier)]
+        while idle < GIVE_UP and missing[-1] > 0 and not self._spent():
+            wider = WIDER[min(idle, len(WIDER) - 1)]
+            self._round(number, tier, wider)
+            if self._missing(tier) > SLOW * missing[-1]:
+                self._swap_round(number, tier, wider)
             self.rounds += 1
             missing.append(self._missing(tier))
             if self.progress is not None:
                 met = sum(self.scorer.met(i) for i in range(len(self.scorer.goals)))
                 self.progress(f"tier {number}", met, len(self.scorer.goals), self.actions)
-            level = 0 if missing[-1] < missing[-2] else level + 1
+            idle = 0 if missing[-1] < missing[-2] else idle + 1
             if len(missing) > PATIENCE and missing[-1] > (1 - STALL) * missing[-1 - PATIENCE]:
                 return
 
@@ -107,21 +111,23 @@ class Search:
         if not len(useful):
             return 0
         batch, gain = batch[useful], gain[useful]
-        transition = Transition(self.scorer.cluster, batch)
-        below = self.scorer.tiers[number + 1 : self.serve]
-        share = 1.0
-        for lower in below:
-            share *= BELOW
-            gain = gain + share * self.scorer.gain(lower, transition)
-        worth = gain / action_cost(self.scorer.placement, batch)
+        worth = self._with_lower_tiers(number, batch, gain)
+        worth /= action_cost(self.scorer.placement, batch)
         best = self._best_per_partition(batch, worth, 4)
-        batch, worth = batch[best], worth[best]
-        transition = Transition(self.scorer.cluster, batch)
-        ok = self.scorer.allowed(number, transition)
-        batch, worth = batch[ok], worth[ok]
+        batch, worth, gain = batch[best], worth[best], gain[best]
+        ok = self.scorer.allowed(number, Transition(self.scorer.cluster, batch))
+        batch, worth, gain = batch[ok], worth[ok], gain[ok]
         best = self._best_per_partition(batch, worth, 1)
         order = best[np.argsort(-worth[best], kind="stable")]
-        return self._commit(number, tier, batch[order], worth[order])
+        return self._commit(number, tier, batch[order], gain[order])
+
+    def _with_lower_tiers(self, number: int, batch: Batch, gain: Floats) -> Floats:
+        """The tier's gain, up to half more or less for what the tiers below it would say."""
+        transition, bonus, share = Transition(self.scorer.cluster, batch), 0.0, 1.0
+        for lower in self.scorer.tiers[number + 1 : self.serve]:
+            share *= BELOW
+            bonus = bonus + share * self.scorer.gain(lower, transition)
+        return gain + np.clip(bonus, -0.5 * gain, 0.5 * gain)
 
     def _best_per_partition(self, batch: Batch, worth: Floats, n: int) -> Ints:
         order = np.lexsort((-worth, batch.partition))
@@ -130,17 +136,16 @@ class Search:
         rank = np.arange(len(p)) - np.repeat(first, np.diff(np.append(first, len(p))))
         return order[rank < n]
 
-    def _commit(self, number: int, tier: Tier, batch: Batch, worth: Floats) -> int:
+    def _commit(self, number: int, tier: Tier, batch: Batch, gain: Floats) -> int:
         """Carry out, in the order given, every action that still helps when its turn comes."""
         cluster, scorer = self.scorer.cluster, self.scorer
         while len(batch):
             series = Series(cluster, batch)
-            gain = scorer.gain(tier, series)
-            keep = gain > np.maximum(EPSILON, KEEP * worth * action_cost(scorer.placement, batch))
-            keep &= scorer.allowed(number, series)
+            now = scorer.gain(tier, series)
+            keep = (now > np.maximum(EPSILON, KEEP * gain)) & scorer.allowed(number, series)
             if keep.all():
                 break
-            batch, worth = batch[keep], worth[keep]
+            batch, gain = batch[keep], gain[keep]
         if len(batch):
             self.scorer.commit(batch)
             self.actions += len(batch)

@@ -198,4 +198,6 @@ def _try(case: Case, tally: Tally, options: Options) -> None:
 
 def _tell(case: Case, tally: Tally, options: Options, what: str) -> None:
     if len(tally.kinds) < _TOLD:
-        options.tell(f"seed {case.seed}, {case.profile}, {case.operation!r}, {case.budget!r}: {what}")
+        options.tell(
+            f"seed {case.seed}, {case.profile}, {case.operation!r}, {case.budget!r}: {what}"
+        )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
+from rich.markup import escape
 
 from balancer import Balancer, Plan
 from balancer.cli import tables
@@ -44,8 +45,10 @@ def demo(
             lambda n, of: show("brokers report", n, of),
             lambda n, of: show("records read back", n, of),
         ),
-        lambda m: f"{m.records:,} records over topic {TOPIC} into the model, "
-        f"{percent(m.model.completeness().ratio)} of partitions known",
+        lambda m: (
+            f"{m.records:,} records over topic {TOPIC} into the model, "
+            f"{percent(m.model.completeness().ratio)} of partitions known"
+        ),
     )
     snapshot = _stage(
         "Snapshot",
@@ -66,14 +69,18 @@ def demo(
     console.print()
     console.print(tables.overview(plan))
     console.print(tables.unmet(plan))
-    console.print(f"\nRead on: {output / FILES[-1]}, or counterpoise explain {output / FILES[1]}")
+    console.print(
+        f"\nRead on: {output / FILES[-1]}, or counterpoise explain {output / FILES[1]}",
+        markup=False,
+        soft_wrap=True,
+    )
     raise typer.Exit(DONE if plan.ok else UNMET)
 
 
 def _stage(name: str, work: Callable[[Report], T], told: Callable[[T], str]) -> T:
     with working(name) as show:
         result = work(show)
-    out().print(f"[bold]{name:<9}[/] {told(result)}")
+    out().print(f"[bold]{name:<9}[/] {escape(told(result))}", soft_wrap=True)
     return result
 
 
@@ -93,7 +100,12 @@ def _saved(snapshot: Snapshot, path: Path) -> Snapshot:
 def _write(plan: Plan, directory: Path) -> int:
     from balancer.report import html_report
 
-    contents = (plan.to_json(), reassignment_json(plan), leader_election_json(plan), html_report(plan))
+    contents = (
+        plan.to_json(),
+        reassignment_json(plan),
+        leader_election_json(plan),
+        html_report(plan),
+    )
     for name, text in zip(FILES[1:], contents, strict=True):
         write(directory / name, text)
     return len(FILES)

@@ -49,7 +49,9 @@ def show(name: Annotated[str, typer.Argument(help="A goal or a profile.")]) -> N
     if name in profiles():
         for goal in load_goals(name):
             kind = "hard" if goal.hard else "soft"
-            console.print(f"tier {goal.tier}  {kind}  weight {goal.weight:g}  {goal.name}", markup=False)
+            console.print(
+                f"tier {goal.tier}  {kind}  weight {goal.weight:g}  {goal.name}", markup=False
+            )
         return
     found = available().get(name)
     if found is None:
@@ -60,7 +62,9 @@ def show(name: Annotated[str, typer.Argument(help="A goal or a profile.")]) -> N
     for header in ("field", "type", "default"):
         table.add_column(header, overflow="fold")
     for field, info in found.model_fields.items():
-        default = "required" if info.is_required() else repr(info.get_default(call_default_factory=True))
+        default = (
+            "required" if info.is_required() else repr(info.get_default(call_default_factory=True))
+        )
         kind_name = getattr(info.annotation, "__name__", str(info.annotation))
         if getattr(info.annotation, "__args__", None):
             kind_name = str(info.annotation).replace("typing.", "")

@@ -33,9 +33,7 @@ def broker_ids(option: str, text: str | None) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise CommandError(
-            f"{option}: {text!r} found, broker ids like 4 or 4,5 expected"
-        ) from None
+        raise CommandError(f"{option}: {text!r} found, broker ids like 4 or 4,5 expected") from None
 
 
 def byte_count(option: str, text: str) -> float:

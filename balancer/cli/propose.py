@@ -10,7 +10,14 @@ import typer
 from balancer import Balancer, Plan
 from balancer.cli import tables
 from balancer.cli.options import broker_ids, budget, client_properties, operation
-from balancer.cli.snapshot import Bootstrap, CapacityFile, CommandConfig, MetricsTopic, from_kafka
+from balancer.cli.snapshot import (
+    Bootstrap,
+    CapacityFile,
+    CommandConfig,
+    MetricsTopic,
+    Timeout,
+    from_kafka,
+)
 from balancer.cli.terminal import DONE, UNMET, CommandError, out, say, working, write
 from balancer.exports import leader_election_json, reassignment_json
 from cluster_model import Snapshot, load_snapshot
@@ -26,13 +33,16 @@ def propose(
     capacity: CapacityFile = None,
     command_config: CommandConfig = None,
     metrics_topic: MetricsTopic = None,
+    timeout: Timeout = 10.0,
     goals: Annotated[
         str, typer.Option(metavar="PROFILE|FILE", help="See `counterpoise goals list`.")
     ] = "default",
     kind: Annotated[
         str | None,
         typer.Option(
-            "--operation", metavar="NAME", rich_help_panel=WHAT,
+            "--operation",
+            metavar="NAME",
+            rich_help_panel=WHAT,
             help="The operation by its name in plans; the options below say it by themselves. "
             "Without any of them: rebalance.",
         ),
@@ -52,22 +62,22 @@ def propose(
     fix_offline_replicas: Annotated[
         bool,
         typer.Option(
-            "--fix-offline-replicas", rich_help_panel=WHAT,
+            "--fix-offline-replicas",
+            rich_help_panel=WHAT,
             help="Give replicas on dead brokers and disks a new home.",
         ),
     ] = False,
     replication_factor: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="TOPIC=N", rich_help_panel=WHAT,
+            metavar="TOPIC=N",
+            rich_help_panel=WHAT,
             help="Give each partition of the topics (a regular expression) N replicas; repeatable.",
         ),
     ] = None,
     exclude_topics: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="REGEX", rich_help_panel=LIMITS, help="Topics that stay; repeatable."
-        ),
+        typer.Option(metavar="REGEX", rich_help_panel=LIMITS, help="Topics that stay; repeatable."),
     ] = None,
     exclude_brokers_for_replicas: Annotated[
         str | None,
@@ -97,7 +107,9 @@ def propose(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", rich_help_panel=RESULT,
+            "--output",
+            "-o",
+            rich_help_panel=RESULT,
             help="The plan, for `explain` and `verify`.",
         ),
     ] = None,
@@ -154,12 +166,14 @@ def propose(
         "--command-config": command_config,
         "--metrics-topic": metrics_topic,
     }
-    cluster = _cluster(snapshot, bootstrap_server, kafka)
+    cluster = _cluster(snapshot, bootstrap_server, kafka, timeout)
     with working("balancing") as progress:
         plan = balancer.propose(
             cluster,
             asked,
-            progress=lambda phase, met, of, actions: progress(f"{phase}, {actions} actions", met, of),
+            progress=lambda phase, met, of, actions: progress(
+                f"{phase}, {actions} actions", met, of
+            ),
         )
     _write(plan, output, reassignment_file, election_file, report)
     if json:
@@ -170,7 +184,9 @@ def propose(
     raise typer.Exit(DONE if plan.ok else UNMET)
 
 
-def _cluster(path: Path | None, bootstrap: str | None, kafka: dict[str, Any]) -> Snapshot:
+def _cluster(
+    path: Path | None, bootstrap: str | None, kafka: dict[str, Any], timeout: float
+) -> Snapshot:
     if (path is None) == (bootstrap is None):
         given = "neither" if path is None else "both"
         raise CommandError(
@@ -191,6 +207,7 @@ def _cluster(path: Path | None, bootstrap: str | None, kafka: dict[str, Any]) ->
             kafka["--capacity"],
             client_properties(kafka["--command-config"]),
             kafka["--metrics-topic"],
+            timeout,
         )
 
 

@@ -22,7 +22,8 @@ Bootstrap = Annotated[
 CapacityFile = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", rich_help_panel=KAFKA,
+        metavar="FILE",
+        rich_help_panel=KAFKA,
         help="What brokers can carry, YAML or JSON: {default: {cpu: 800, network_in: 1e9}, "
         "brokers: {7: {cpu: 1600}}}. Without it only disk is looked at.",
     ),
@@ -30,16 +31,22 @@ CapacityFile = Annotated[
 CommandConfig = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", rich_help_panel=KAFKA,
+        metavar="FILE",
+        rich_help_panel=KAFKA,
         help="Client properties (security.protocol=SASL_SSL ...), as Kafka's tools take them.",
     ),
 ]
 MetricsTopic = Annotated[
     str | None,
     typer.Option(
-        metavar="TOPIC", rich_help_panel=KAFKA,
+        metavar="TOPIC",
+        rich_help_panel=KAFKA,
         help="Topic with the measured cpu and network loads; without it they count as 0.",
     ),
+]
+Timeout = Annotated[
+    float,
+    typer.Option(min=0.1, rich_help_panel=KAFKA, help="Seconds to wait for an answer."),
 ]
 Output = Annotated[Path, typer.Option("--output", "-o", help="File to write, .json or .npz.")]
 
@@ -55,6 +62,7 @@ def kafka(
     capacity: CapacityFile = None,
     command_config: CommandConfig = None,
     metrics_topic: MetricsTopic = None,
+    timeout: Timeout = 10.0,
 ) -> None:
     """Write what a running Kafka looks like: brokers, racks, replicas, sizes.
 
@@ -62,7 +70,7 @@ def kafka(
     """
     with working("reading the cluster"):
         found = from_kafka(
-            bootstrap_server, capacity, client_properties(command_config), metrics_topic
+            bootstrap_server, capacity, client_properties(command_config), metrics_topic, timeout
         )
     _save(found, output)
 
@@ -74,9 +82,7 @@ def synthetic(
     partitions: int = 2000,
     replication_factor: int = 3,
     racks: int = 5,
-    topics: Annotated[
-        int | None, typer.Option(help="One for 50 partitions unless given.")
-    ] = None,
+    topics: Annotated[int | None, typer.Option(help="One for 50 partitions unless given.")] = None,
     skew: Annotated[
         float, typer.Option(help="Load of the fullest broker, in mean loads, roughly.")
     ] = 2.0,
@@ -120,6 +126,7 @@ def from_kafka(
     capacity: Path | None,
     properties: Mapping[str, str],
     metrics_topic: str | None,
+    timeout: float,
 ) -> Snapshot:
     """A snapshot of a running Kafka, with the resources whose capacity is known.
 
@@ -135,6 +142,7 @@ def from_kafka(
         capacity=stated,
         resources=[r for r in DEFAULT_RESOURCES if r in named],
         client_properties=properties,
+        timeout=timeout,
     )
     if metrics_topic is None:
         return found
@@ -142,7 +150,7 @@ def from_kafka(
     from metrics_reporter import read_records
 
     model = ClusterModel(found)
-    model.add_all(read_records(bootstrap, metrics_topic, client=properties))
+    model.add_all(read_records(bootstrap, metrics_topic, timeout=timeout, client=properties))
     return model.snapshot()
 
 

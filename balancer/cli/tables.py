@@ -38,9 +38,7 @@ def overview(plan: AnyPlan) -> RenderableType:
     lines = [f"{plan.operation['kind']}: {', '.join(said) or 'nothing to do'}"]
     if s.bytes_moved:
         least = f"; no plan meeting these goals copies less than {amount(s.bytes_bound)}"
-        lines.append(
-            f"copies {amount(s.bytes_moved)}{share}" + (least if s.bytes_bound else "")
-        )
+        lines.append(f"copies {amount(s.bytes_moved)}{share}" + (least if s.bytes_bound else ""))
     lines.append(f"balancedness {s.balancedness_before:.1f} -> {s.balancedness_after:.1f} of 100")
     if s.exhausted:
         lines.append(f"ended early: the limit on {s.exhausted} was reached")
@@ -148,7 +146,9 @@ def _why(action: Action, most: int | None) -> str:
     shown = [f"{escape(goal)} +{_points(by)}" for goal, by in helped[:most]]
     if len(helped) > len(shown):
         shown.append(f"and {len(helped) - len(shown)} more")
-    shown += [f"[yellow]{escape(goal)} -{_points(by)}[/]" for goal, by in ranked(action.hurt)[:most]]
+    shown += [
+        f"[yellow]{escape(goal)} -{_points(by)}[/]" for goal, by in ranked(action.hurt)[:most]
+    ]
     return ", ".join(shown) or "makes room, or undoes a detour"
 
 

@@ -68,9 +68,7 @@ def working(what: str) -> Iterator[Report]:
         task = bar.add_task(what, total=None)
 
         def report(phase: str, done: int, total: int) -> None:
-            bar.update(
-                task, description=f"{what}: {phase}", completed=done, total=total or None
-            )
+            bar.update(task, description=f"{what}: {phase}", completed=done, total=total or None)
 
         yield report
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from balancer.report.facts import Column, Facts, TopicFacts
 from balancer.report.words import times
-from cluster_model.snapshot import Floats, Ints
+from cluster_model.snapshot import Bools, Floats, Ints
 
 BARS = 60  # more brokers than this are drawn as one sorted line
 COLOURS = 8  # of racks, in chart.css; more racks take turns with two
@@ -56,8 +56,8 @@ def _median(values: Floats) -> float:
     return float(np.median(finite)) if len(finite) else math.inf
 
 
-def _outside(column: Column, ratio: Floats, order: Ints) -> tuple[Floats, Floats]:
-    none = np.zeros(len(ratio), np.bool_)
+def _outside(column: Column, ratio: Floats, order: Ints) -> tuple[Bools, Bools]:
+    none: Bools = np.zeros(len(ratio), np.bool_)
     above = none if column.upper is None else ratio > column.upper[order] * (1 + 1e-9)
     below = none if column.lower is None else ratio < column.lower[order] * (1 - 1e-9)
     return above, below
@@ -79,8 +79,11 @@ def _panel_title(
 
 
 def _axis(top: float, y: float, width: float) -> str:
-    step = next(s for s in (0.5, 1, 2, 5, 10, 20, 50, 100, 10 ** math.ceil(math.log10(top)))
-                if top / s <= 4.2)
+    step = next(
+        s
+        for s in (0.5, 1, 2, 5, 10, 20, 50, 100, 10 ** math.ceil(math.log10(top)))
+        if top / s <= 4.2
+    )
     parts = []
     for k in range(int(top / step) + 1):
         at = y + _PANEL * (1 - k * step / top)
@@ -125,8 +128,10 @@ def _ribbon(lower: Floats, upper: Floats, top: float, y: float, width: float) ->
         if high[a] < 0:
             continue
         y0, y1 = (y + _PANEL * (1 - v[a] / top) for v in (high, low))
-        path.append(f"M{_LEFT + a * pitch:.1f} {y0:.1f}H{_LEFT + b * pitch:.1f}V{y1:.1f}"
-                    f"H{_LEFT + a * pitch:.1f}Z")
+        path.append(
+            f"M{_LEFT + a * pitch:.1f} {y0:.1f}H{_LEFT + b * pitch:.1f}V{y1:.1f}"
+            f"H{_LEFT + a * pitch:.1f}Z"
+        )
     return "".join(path)
 
 
@@ -135,9 +140,7 @@ def rack_class(rack: int, racks: int) -> str:
     return f"r{rack if racks <= COLOURS else rack % 2}"
 
 
-def _bars(
-    facts: Facts, column: Column, ratio: Floats, top: float, y: float, width: float
-) -> str:
+def _bars(facts: Facts, column: Column, ratio: Floats, top: float, y: float, width: float) -> str:
     s = facts.plan.snapshot
     pitch = (width - _LEFT - _RIGHT) / len(ratio)
     gap = min(4.0, pitch * 0.22)
@@ -154,7 +157,11 @@ def _bars(
         )
         if above[i] or below[i]:
             half, at = min(3.5, pitch / 2 - 0.5), y + _PANEL - height - 3
-            d = f"h{2 * half:.1f}l{-half:.1f} -5z" if above[i] else f"m0 -5h{2 * half:.1f}l{-half:.1f} 5z"
+            d = (
+                f"h{2 * half:.1f}l{-half:.1f} -5z"
+                if above[i]
+                else f"m0 -5h{2 * half:.1f}l{-half:.1f} 5z"
+            )
             parts.append(
                 f'<path class="{"above" if above[i] else "below"}" '
                 f'd="M{x + (pitch - gap) / 2 - half:.1f} {at:.1f}{d}"/>'
@@ -162,9 +169,7 @@ def _bars(
     return "".join(parts)
 
 
-def _sorted(
-    facts: Facts, column: Column, ratio: Floats, top: float, y: float, width: float
-) -> str:
+def _sorted(facts: Facts, column: Column, ratio: Floats, top: float, y: float, width: float) -> str:
     rank = np.argsort(-ratio, kind="stable")
     above, below = (v[rank] for v in _outside(column, ratio, facts.order))
     falling = ratio[rank]
@@ -204,10 +209,11 @@ def _foot(facts: Facts, width: float) -> str:
     for r in np.unique(rack).tolist():
         members = np.flatnonzero(rack == r)
         wide = pitch * len(members)
-        room = int(wide / 6.2)
+        room = int(wide / 6.6 - 0.5)
         name = s.racks[r]
         if room >= 3 or len(name) <= room:
-            short = name if len(name) <= room else name[: max(room - 1, 1)] + "…"
+            # zones of one region differ at the end of their names
+            short = name if len(name) <= room else "…" + name[1 - room :]
             middle = _LEFT + pitch * float(members.mean() + 0.5)
             parts.append(
                 f'<text class="tick" x="{middle:.1f}" y="{y:g}" text-anchor="middle">'

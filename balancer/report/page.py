@@ -41,7 +41,10 @@ KINDS = {
 def tiles(plan: Plan) -> str:
     """The numbers of the summary."""
     s = plan.summary
-    met = [sum(g.met_before for g in plan.goal_results), sum(g.met_after for g in plan.goal_results)]
+    met = [
+        sum(g.met_before for g in plan.goal_results),
+        sum(g.met_after for g in plan.goal_results),
+    ]
     found = [
         (
             "Balancedness",
@@ -49,7 +52,11 @@ def tiles(plan: Plan) -> str:
             f"of 100; {s.balancedness_before:.0f} before",
         ),
         ("Goals met", f"{met[1]}", f"of {len(plan.goal_results)}; {met[0]} before"),
-        ("Replica moves", f"{s.replica_moves:,}", f"of {plural(plan.snapshot.n_replicas, 'replica')}"),
+        (
+            "Replica moves",
+            f"{s.replica_moves:,}",
+            f"of {plural(plan.snapshot.n_replicas, 'replica')}",
+        ),
         ("Leadership transfers", f"{s.leadership_moves:,}", "nothing is copied"),
     ]
     if "disk" in plan.snapshot.resources:
@@ -97,10 +104,14 @@ def _card(facts: Facts, place: int, column: Column) -> str:
     )
     title = escape(column.title)
     # the worst of the takers is said; brokers that should be empty are in the picture only
-    said = f"worst broker {times(before)} before, {times(after)} after; no placement gets below {times(bound)}"
+    said = (
+        f"worst broker {times(before)} before, {times(after)} after; "
+        f"no placement gets below {times(bound)}"
+    )
     return (
-        f'<figure class="card"><figcaption><h3>{title}</h3><p>worst broker <b>{times(before)}</b> → '
-        f"<b>{times(after)}</b> its fair share; at best {times(bound)}</p></figcaption>"
+        f'<figure class="card"><figcaption><h3>{title}</h3><p>worst broker '
+        f"<b>{times(before)}</b> → <b>{times(after)}</b> its fair share; "
+        f"at best {times(bound)}</p></figcaption>"
         f'<div class="scroll plot" tabindex="0" role="group" data-column="{place}" '
         f'aria-label="{title} for each broker: {said}. Arrow keys read out brokers.">'
         f'<svg class="chart" viewBox="0 0 {_CHART_WIDTH} {CHART_HEIGHT:g}" aria-hidden="true">'
@@ -180,7 +191,7 @@ def racks(facts: Facts) -> str:
     )
     return (
         f'{text}{left}<div class="scroll" tabindex="0" role="group" aria-label="Load of racks">'
-        f'<table><caption>Load of each rack as a multiple of its fair share: before (○) → after '
+        f"<table><caption>Load of each rack as a multiple of its fair share: before (○) → after "
         f'(●)</caption><thead><tr><th scope="col">Rack</th><th scope="col" class="n">Brokers</th>'
         f"{head}</tr></thead><tbody>{rows}</tbody></table></div>"
     )
@@ -193,7 +204,8 @@ def topics(facts: Facts) -> str:
     sized = "disk" in facts.plan.snapshot.resources
     many = len(facts.order) > BARS
     rows = "".join(
-        f'<tr><th scope="row" class="topic">{escape(t.name)}</th><td class="n">{t.partitions:,}</td>'
+        f'<tr><th scope="row" class="topic">{escape(t.name)}</th>'
+        f'<td class="n">{t.partitions:,}</td>'
         f'<td class="n">{t.moves:,}</td><td class="n">{t.leaderships:,}</td>'
         + (f'<td class="n">{quantity(t.bytes)}</td>' if sized else "")
         + f'<td class="n">{t.before.max():,} → <b>{t.after.max():,}</b><br>'
@@ -207,8 +219,8 @@ def topics(facts: Facts) -> str:
         else "a column for each broker, by rack and id"
     )
     keys = "".join(
-        f'<li><svg viewBox="0 0 12 12" aria-hidden="true"><rect class="h{k}" width="12" height="12"/>'
-        f"</svg>{words}</li>"
+        f'<li><svg viewBox="0 0 12 12" aria-hidden="true"><rect class="h{k}" width="12" '
+        f'height="12"/></svg>{words}</li>'
         for k, words in enumerate(
             ("none", "to ½ ×", "to 1 ×", "to 1½ ×", "to 2 ×", "to 3 ×", "more than 3 × its share")
         )
@@ -277,8 +289,8 @@ def honesty(plan: Plan) -> str:
     if "disk" in plan.snapshot.resources and s.bytes_moved:
         if s.bytes_bound > 0:
             notes.append(
-                f"It copies {quantity(s.bytes_moved)}. Any plan that meets the same goals must copy "
-                f"at least {quantity(s.bytes_bound)}: this one copies "
+                f"It copies {quantity(s.bytes_moved)}. Any plan that meets the same goals must "
+                f"copy at least {quantity(s.bytes_bound)}: this one copies "
                 f"<b>{s.bytes_moved / s.bytes_bound:.3g} ×</b> that proven minimum."
             )
         else:
@@ -367,7 +379,8 @@ def _action_row(plan: Plan, row: list[Any]) -> str:
     if len(effects) > EFFECTS:
         why += f" and {len(effects) - EFFECTS} smaller"
     return (
-        f'<tr><td class="n">{step:,}</td><td class="kind">{kind}</td><td class="topic">{escape(name)}</td>'
+        f'<tr><td class="n">{step:,}</td><td class="kind">{kind}</td>'
+        f'<td class="topic">{escape(name)}</td>'
         f'<td>{escape(route)}</td><td class="n">{quantity(size) if size else "–"}</td>'
         f"<td>{why}</td></tr>"
     )
@@ -387,7 +400,8 @@ def _action_data(plan: Plan, chosen: Ints) -> list[list[Any]]:
         found.append(
             [
                 i + 1,
-                KINDS[rows.kind[i]] + (" leader" if rows.kind[i] == "move" and rows.leads[i] else ""),
+                KINDS[rows.kind[i]]
+                + (" leader" if rows.kind[i] == "move" and rows.leads[i] else ""),
                 f"{s.topics[s.partition_topic[p]]}-{s.partition_number[p]}",
                 _route(plan, i),
                 float(f"{rows.bytes[i]:.6g}") if "disk" in s.resources else 0.0,

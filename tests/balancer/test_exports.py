@@ -157,13 +157,9 @@ def test_the_files_themselves() -> None:
     demote = Operation(kind="demote_brokers", brokers=(2,))
     plan = Balancer().propose(snapshot, demote)
     assert reassignment_json(plan) == (
-        '{"version": 1, "partitions": [\n'
-        '{"topic": "a", "partition": 0, "replicas": [1, 2]}\n'
-        "]}\n"
+        '{"version": 1, "partitions": [\n{"topic": "a", "partition": 0, "replicas": [1, 2]}\n]}\n'
     )
-    assert leader_election_json(plan) == (
-        '{"partitions": [\n{"topic": "a", "partition": 0}\n]}\n'
-    )
+    assert leader_election_json(plan) == ('{"partitions": [\n{"topic": "a", "partition": 0}\n]}\n')
 
 
 def test_a_plan_without_actions_asks_for_nothing() -> None:

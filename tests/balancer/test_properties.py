@@ -1,0 +1,188 @@
+"""What holds for every plan, on clusters nobody has drawn up by hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import strategies as st
+
+from balancer import Balancer, Budget, Operation, OperationError, Plan
+from balancer.checker import check_plan
+from cluster_model import Snapshot, synthetic_snapshot
+from cluster_model.snapshot import BrokerState
+from goals import Goal, applicable, load_goals
+
+KINDS = (
+    "rebalance",
+    "add_brokers",
+    "remove_brokers",
+    "demote_brokers",
+    "fix_offline_replicas",
+    "change_replication_factor",
+)
+PROFILES = ("default", "cruise-control", "autobalancer")
+MORE: list[Goal] = load_goals(
+    {
+        "goals": [
+            "RackAwareDistribution",
+            "TopicLeaderDistribution",
+            "TopicRackDistribution",
+            "PreferredLeader",
+            "DiskCapacity",
+            "DiskUsageDistribution",
+            {"goal": "MinTopicLeaders", "topics": "topic-0"},
+        ]
+    }
+)
+
+
+def examples(number: int) -> settings:
+    return settings(
+        max_examples=number,
+        derandomize=True,
+        deadline=None,
+        # a failing example is small already, and making it smaller takes minutes
+        phases=(Phase.explicit, Phase.generate),
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+@st.composite
+def snapshots(draw: st.DrawFn) -> Snapshot:
+    brokers = draw(st.integers(3, 9), "brokers")
+    new = draw(st.integers(0, brokers // 3), "new")
+    factor = draw(st.integers(1, min(3, brokers - new)), "factor")
+    partitions = draw(st.integers(3, 50), "partitions")
+    return synthetic_snapshot(
+        brokers=brokers,
+        partitions=partitions,
+        replication_factor=factor,
+        racks=draw(st.integers(1, brokers), "racks"),
+        topics=draw(st.integers(1, min(4, partitions)), "topics"),
+        skew=draw(st.sampled_from([1.0, 2.0, 4.0]), "skew"),
+        load_sigma=draw(st.sampled_from([0.0, 1.0, 2.0]), "sigma"),
+        largest_partition=draw(st.sampled_from([0.05, 0.5]), "largest"),
+        utilization=draw(st.sampled_from([0.2, 0.5, 0.75, 0.9]), "utilization"),
+        rack_violations=draw(st.sampled_from([0.0, 0.3]), "violations"),
+        heterogeneity=draw(st.sampled_from([0.0, 1.0]), "heterogeneity"),
+        disks_per_broker=draw(st.sampled_from([0, 0, 3]), "disks"),
+        dead_brokers=draw(st.integers(0, min(2, brokers - new)), "dead"),
+        new_brokers=new,
+        seed=draw(st.integers(0, 1000), "seed"),
+    )
+
+
+@st.composite
+def operations(draw: st.DrawFn, s: Snapshot, kinds: tuple[str, ...] = KINDS) -> Operation:
+    living = s.broker_ids[s.broker_state != BrokerState.DEAD].tolist()
+    assume(living)
+    some = st.lists(st.sampled_from(living), min_size=1, max_size=2, unique=True).map(tuple)
+    rarely = st.integers(0, 7).map(lambda n: n == 0)
+    kind = draw(st.sampled_from(kinds), "kind")
+    arguments: dict[str, object] = {"kind": kind}
+    if kind in ("add_brokers", "remove_brokers", "demote_brokers"):
+        arguments["brokers"] = draw(some, "brokers")
+    if kind == "change_replication_factor":
+        pattern = draw(st.sampled_from([".*", s.topics[0]]), "pattern")
+        arguments["replication_factor"] = {pattern: draw(st.integers(1, 3), "wanted")}
+    if draw(rarely, "topics excluded"):
+        arguments["excluded_topics"] = (draw(st.sampled_from(s.topics), "topic"),)
+    for name in ("excluded_brokers_for_replicas", "excluded_brokers_for_leadership"):
+        if draw(rarely, name):
+            arguments[name] = draw(some, name)
+    return Operation.model_validate(arguments)
+
+
+@st.composite
+def goal_lists(draw: st.DrawFn, s: Snapshot) -> list[Goal]:
+    goals = load_goals(draw(st.sampled_from(PROFILES), "profile"))
+    if draw(st.booleans(), "some goals only"):
+        every = applicable([*goals, *(g for g in MORE if _is_new(g, goals))], s, strict=False)
+        chosen = draw(st.sets(st.sampled_from(range(len(every))), min_size=1), "goals")
+        goals = [every[i] for i in sorted(chosen)]
+    return applicable(goals, s, strict=False)
+
+
+def _is_new(goal: Goal, goals: list[Goal]) -> bool:
+    return goal.name not in {g.name for g in goals}
+
+
+@dataclass(frozen=True)
+class Case:
+    snapshot: Snapshot
+    goals: list[Goal]
+    operation: Operation
+    budget: Budget
+
+    def propose(self) -> Plan:
+        try:
+            return Balancer(self.goals, budget=self.budget).propose(self.snapshot, self.operation)
+        except OperationError:
+            assume(False)
+            raise
+
+
+@st.composite
+def cases(draw: st.DrawFn, kinds: tuple[str, ...] = KINDS) -> Case:
+    s = draw(snapshots())
+    budget = Budget()
+    if draw(st.booleans(), "a budget"):
+        size = float(s.broker_load()[:, 3].sum())
+        budget = draw(
+            st.sampled_from(
+                [Budget(moves=0), Budget(moves=5), Budget(bytes=0.0), Budget(bytes=0.02 * size)]
+            ),
+            "budget",
+        )
+    return Case(s, draw(goal_lists(s)), draw(operations(s, kinds)), budget)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_second_opinion_finds_nothing_wrong(kind: str) -> None:
+    @examples(15)
+    @given(cases((kind,)))
+    def check(case: Case) -> None:
+        report = check_plan(case.snapshot, case.propose().document())
+        assert report.ok, [str(f) for f in (*report.violations, *report.mismatches)][:10]
+
+    check()
+
+
+@examples(10)
+@given(cases())
+def test_equal_input_gives_equal_bytes_and_is_left_alone(case: Case) -> None:
+    before = replace(case.snapshot)
+    first, second = case.propose(), case.propose()
+    assert first.to_json() == second.to_json()
+    assert case.snapshot == before
+
+
+@examples(20)
+@given(cases())
+def test_sums_and_placement_stay_sound(case: Case) -> None:
+    plan = case.propose()
+    plan.placement.check()
+    final = plan.final_snapshot()  # validates itself
+    load = plan.placement.recompute("broker", "load.disk")
+    assert final.broker_load()[:, 3] == pytest.approx(load)
+
+
+@examples(20)
+@given(cases())
+def test_budgets_are_kept(case: Case) -> None:
+    s = case.propose().summary
+    if case.budget.moves is not None:
+        assert s.replica_moves + s.disk_moves + s.replicas_added <= case.budget.moves
+    if case.budget.bytes is not None:
+        assert s.bytes_moved <= case.budget.bytes
+
+
+@examples(20)
+@given(snapshots(), st.sampled_from(PROFILES))
+def test_what_is_balanced_is_left_alone(snapshot: Snapshot, profile: str) -> None:
+    balancer = Balancer(profile)
+    plan = balancer.propose(snapshot)
+    if plan.ok:
+        assert len(balancer.propose(plan.final_snapshot())) == 0

@@ -1,0 +1,321 @@
+"""The HTML report: whole, self-contained, safe against names, and alive in a real browser."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, reject, settings
+from hypothesis import strategies as st
+
+from balancer import Balancer, Budget, Operation
+from balancer.engine import Plan
+from balancer.report import before_after_svg, html_report, verdict
+from balancer.report.facts import gather
+from balancer.report.page import ACTIONS, chosen_actions
+from cluster_model import synthetic_snapshot
+from cluster_model.placement import Placement
+
+VOID = {"meta", "input", "br", "link", "img", "hr"}
+NASTY = "</script><script>alert('x')</script>&amp;\"<b>"
+
+
+class Page(HTMLParser):
+    """Checks nesting while parsing, and keeps what the tests ask about."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.raw: dict[str, str] = {}
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        names = [name for name, _ in attrs]
+        assert len(names) == len(set(names)), f"attributes of {tag} given twice"
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] in ("script", "style"):
+            key = self.tags[-1][1].get("id") or self.open[-1]
+            self.raw[key] = self.raw.get(key, "") + data
+        else:
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return Balancer("default").propose(synthetic_snapshot(brokers=9, partitions=180, racks=3))
+
+
+@pytest.fixture(scope="module")
+def nasty() -> Plan:
+    s = synthetic_snapshot(brokers=6, partitions=90, racks=3, topics=3)
+    s = replace(
+        s,
+        topics=tuple(sorted(f"{NASTY}{i}" for i in range(3))),
+        racks=tuple(f"{NASTY}r{i}" for i in range(3)),
+        resources=("cpu", "network_in", "network_out", f"{NASTY}gpu"),
+    )
+    goals = {"goals": ["RackAwareness", {"goal": "UsageDistribution", "resource": f"{NASTY}gpu"}]}
+    return Balancer(goals).propose(s)
+
+
+@pytest.fixture(scope="module")
+def large() -> Plan:
+    """A thousand brokers and more actions than are shown; only the counts are balanced."""
+    s = synthetic_snapshot(brokers=1000, partitions=9000, racks=10, replication_factor=2)
+    return Balancer({"goals": ["ReplicaDistribution"]}, budget=Budget(moves=3000)).propose(s)
+
+
+def test_it_is_well_formed_and_names_every_resource_and_goal(plan: Plan) -> None:
+    page = Page(html_report(plan))
+    assert page.open == []
+    for title in ("CPU", "Network in", "Network out", "Disk", "Replicas", "Leaders"):
+        assert title in page.text
+    for result in plan.goal_results:
+        assert result.goal in page.text
+    for unmet in plan.unmet:
+        assert unmet.reason in page.text
+    assert verdict(plan) in page.text
+    ids = [a["id"] for _, a in page.tags if a.get("id")]
+    assert len(ids) == len(set(ids))
+    links = {(a["href"] or "")[1:] for t, a in page.tags if t == "a"}
+    assert links <= set(ids)
+
+
+def test_it_refers_to_nothing_outside(plan: Plan) -> None:
+    text = html_report(plan)
+    page = Page(text)
+    assert "://" not in text
+    assert "url(" not in text
+    assert "@import" not in text
+    for tag, attributes in page.tags:
+        assert tag not in ("link", "img", "iframe", "object", "embed")
+        assert "src" not in attributes
+        assert (attributes.get("href") or "#").startswith("#")
+
+
+def test_equal_plans_give_equal_pages(plan: Plan) -> None:
+    again = Balancer("default").propose(plan.snapshot)
+    assert html_report(again) == html_report(plan)
+
+
+def test_names_from_the_cluster_are_only_ever_text(nasty: Plan) -> None:
+    page = Page(html_report(nasty, title=NASTY))
+    assert page.open == []
+    assert [t for t, _ in page.tags].count("script") == 2
+    assert [t for t, _ in page.tags].count("b") == html_report(nasty).count("<b>")
+    assert NASTY in page.text
+    shown = json.loads(page.raw["data"])
+    assert all(NASTY in name for name in shown["racks"])
+    assert any(NASTY in action[2] for action in shown["actions"])
+    ET.fromstring(before_after_svg(nasty, ("cpu", f"{NASTY}gpu")))
+
+
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(name=st.text(min_size=1, max_size=30))
+def test_any_topic_name_keeps_the_page_whole(plan: Plan, name: str) -> None:
+    topics = tuple(sorted({*(t for t in plan.snapshot.topics[1:]), name}))
+    if len(topics) != len(plan.snapshot.topics):
+        reject()
+    page = Page(html_report(replace(plan, snapshot=replace(plan.snapshot, topics=topics))))
+    assert page.open == []
+    assert [t for t, _ in page.tags].count("script") == 2
+
+
+def test_ratios_are_those_of_the_plan(plan: Plan) -> None:
+    for column in gather(plan).columns:
+        before, after = column.ratios()
+        assert before.max() == pytest.approx(column.result.before.worst_ratio)
+        assert after.max() == pytest.approx(column.result.after.worst_ratio)
+
+
+def test_bands_tell_the_discontented_brokers_that_the_goals_tell(plan: Plan) -> None:
+    results = {g.goal: g for g in plan.goal_results}
+    for column in gather(plan).columns[:4]:
+        assert column.lower is not None
+        assert column.upper is not None
+        goal = results[f"UsageDistribution[{column.name}]"]
+        for ratio, cells in zip(
+            column.ratios(), (goal.unmet_cells_before, goal.unmet_cells_after), strict=True
+        ):
+            outside = (ratio > column.upper * (1 + 1e-9)) | (ratio < column.lower * (1 - 1e-9))
+            assert outside.sum() == cells
+
+
+def test_topics_count_their_replicas_before_and_after(plan: Plan) -> None:
+    s = plan.snapshot
+    for topic in gather(plan).topics:
+        t = s.topics.index(topic.name)
+        for counts, placement in ((topic.before, Placement(s)), (topic.after, plan.placement)):
+            held = placement.brokers[s.partition_topic == t]
+            assert np.array_equal(counts, np.bincount(held[held >= 0], minlength=s.n_brokers))
+
+
+def test_a_removed_broker_is_not_blamed_for_being_empty() -> None:
+    s = synthetic_snapshot(brokers=9, partitions=90, racks=9, utilization=0.2)
+    plan = Balancer("default").propose(s, Operation(kind="remove_brokers", brokers=(2,)))
+    facts = gather(plan)
+    assert facts.state[1] == "leaving"
+    for column in facts.columns:
+        assert column.after[1] == 0
+        if column.lower is not None:
+            assert not column.after[1] < column.lower[1]
+    assert "Remove broker 2" in Page(html_report(plan)).text
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        Operation(kind="change_replication_factor", replication_factor={".*": 3}),
+        Operation(kind="demote_brokers", brokers=(3,)),
+        Operation(kind="fix_offline_replicas"),
+    ],
+    ids=lambda operation: operation.kind,
+)
+def test_every_operation_has_a_page(operation: Operation) -> None:
+    s = synthetic_snapshot(
+        brokers=7, partitions=60, racks=3, replication_factor=2, dead_brokers=1, disks_per_broker=2
+    )
+    assert Page(html_report(Balancer("default").propose(s, operation))).open == []
+
+
+def test_the_verdict_says_that_there_is_nothing_to_do() -> None:
+    s = synthetic_snapshot(brokers=4, partitions=40, racks=2, replication_factor=2, utilization=0.1)
+    goals = {"goals": ["ReplicaCapacity"]}
+    plan = Balancer(goals).propose(s)
+    assert verdict(plan) == "Changes nothing; all 3 goals are met already."
+    assert "None." in Page(html_report(plan)).text
+
+
+def test_the_verdict_says_what_to_add_where_no_placement_helps() -> None:
+    s = synthetic_snapshot(brokers=4, partitions=40, racks=2)
+    said = verdict(Balancer({"goals": ["RackAwareness"]}).propose(s))
+    assert "RackAwareness (hard) cannot be met by any placement" in said
+    assert "1 more rack" in said
+
+
+def test_a_thousand_brokers_fit_into_one_small_file(large: Plan) -> None:
+    text = html_report(large)
+    assert len(text) < 1_500_000
+    page = Page(text)
+    shown = json.loads(page.raw["data"])
+    assert len(large) > ACTIONS == len(shown["actions"])
+    assert f"{len(large):,} actions in all" in page.text
+    chosen = chosen_actions(large)
+    assert len(np.unique(chosen)) == ACTIONS
+    assert int(np.argmax(large.rows.bytes)) in chosen
+
+
+def test_the_picture_stands_alone(tmp_path: Path) -> None:
+    target = tmp_path / "picture.svg"
+    subprocess.run([sys.executable, "-m", "balancer.report", str(target)], check=True)
+    root = ET.fromstring(target.read_text())
+    names = {element.tag.rpartition("}")[2] for element in root.iter()}
+    assert names <= {"svg", "style", "rect", "text", "g", "path"}
+    checked_in = Path(__file__).parents[2] / "docs" / "images" / "before-after.svg"
+    ET.fromstring(checked_in.read_text())
+
+
+def _dom(text: str, folder: Path) -> str:
+    """The page as a browser has it after its scripts have run."""
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        where = "the CI image" if os.environ.get("CI") else "this machine"
+        pytest.fail(f"no chromium on {where}: install it with `apt-get install -y chromium`")
+    page = folder / "report.html"
+    page.write_text(text, encoding="utf-8")
+    quiet = (
+        "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking "
+        "--disable-component-update --disable-sync --disable-dev-shm-usage "
+        "--virtual-time-budget=2000"
+    )
+    done = subprocess.run(
+        [
+            browser,
+            *quiet.split(),
+            f"--user-data-dir={folder / 'profile'}",
+            "--dump-dom",
+            page.as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("which", ["plan", "nasty", "large"])
+def test_a_browser_runs_its_script(
+    which: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    dom = _dom(html_report(request.getfixturevalue(which)), tmp_path)
+    assert 'data-ready="yes"' in dom
+    assert re.search(r'id="found"[^>]*>[\d,]+ of [\d,]+ shown', dom)
+
+
+@pytest.mark.parametrize("which", ["plan", "large"])
+def test_keys_read_out_brokers_and_the_search_finds_actions(
+    which: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    text = html_report(request.getfixturevalue(which))
+    # the page lets no script but its own run; a stand-in for a person needs that lifted
+    text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text)
+    hands = """<script>
+    const plot = document.querySelector(".plot");
+    for (const key of ["ArrowRight", "ArrowRight", "ArrowDown"])
+      plot.dispatchEvent(new KeyboardEvent("keydown", { key }));
+    document.getElementById("broker-details").open = true;
+    const search = document.getElementById("search");
+    search.value = "no such thing";
+    search.dispatchEvent(new Event("input"));
+    addEventListener("load", () => setTimeout(() => {
+      document.documentElement.dataset.rows =
+        document.getElementById("broker-table").tBodies[0].rows.length;
+    }, 200));
+    </script></body>"""
+    dom = _dom(text.replace("</body>", hands), tmp_path)
+    assert f'data-rows="{request.getfixturevalue(which).snapshot.n_brokers}"' in dom
+    tip = re.search(r'id="tip"[^>]*>([^<]*)<', dom)
+    assert tip is not None
+    assert re.search(r"^broker \d+, rack-\d+\nbefore: [\d.]+ × its share .*\nafter: ", tip[1])
+    assert "No action matches." in dom
+    assert "0 of 0 shown" in dom
+
+
+def test_a_script_smuggled_into_a_page_does_not_run(plan: Plan, tmp_path: Path) -> None:
+    smuggled = html_report(plan).replace(
+        "</main>", "<script>document.documentElement.dataset.owned = 1</script></main>"
+    )
+    dom = _dom(smuggled, tmp_path)
+    assert "data-owned" not in dom
+    assert 'data-ready="yes"' in dom

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from balancer import Operation
+from balancer.checker import CheckReport, Finding
+from benchmarks import soak as module
+from benchmarks.registry import BenchmarkError, Options, all_benchmarks
+
+QUIET = Options(tell=lambda sentence: None)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_CLUSTERS", {"S": 1})
+
+
+def test_it_is_listed() -> None:
+    assert all_benchmarks()["soak"].sizes == ("S", "M", "L")
+
+
+def test_cases_are_the_same_again_and_cover_all_operations() -> None:
+    first, second = list(module.cases(3)), list(module.cases(3))
+    assert [c.operation for c in first] == [c.operation for c in second]
+    assert all(a.snapshot == b.snapshot for a, b in zip(first, second, strict=True))
+    kinds = Operation.model_fields["kind"].annotation.__args__  # type: ignore[union-attr]
+    assert {c.operation.kind for c in first} == set(kinds)
+
+
+def test_rows_are_told_where_nothing_is_found(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "check_plan", lambda *a: CheckReport((), ()))
+    rows = {row.metric: row.value for row in module.soak(["S"], QUIET)}
+    assert rows["clusters"] == 1
+    assert rows["plans"] + rows["refused operations"] == 6
+    assert rows["violations"] == rows["mismatches"] == 0
+    assert 0 <= rows["met every feasible goal"] <= 1
+
+
+def test_findings_are_told_and_fail_the_run(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = CheckReport((Finding("racks", "too close", 3),), (Finding("bytes_moved", "off"),))
+    monkeypatch.setattr(module, "check_plan", lambda *a: found)
+    told: list[str] = []
+    rows: dict[str, Any] = {}
+    run = module.soak(["S"], Options(tell=told.append))
+    with pytest.raises(BenchmarkError, match="racks"):
+        rows.update((row.metric, row.value) for row in run)
+    assert rows["violations"] == rows["plans"]
+    # figures of steps that cannot be done are no figures
+    assert rows["mismatches"] == 0
+    assert len(told) == 1
+    assert "seed 0" in told[0]
+
+
+def test_a_crash_is_a_finding(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: module.Case) -> None:
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr(module.Case, "propose", fail)
+    with pytest.raises(BenchmarkError, match="RuntimeError"):
+        list(module.soak(["S"], QUIET))

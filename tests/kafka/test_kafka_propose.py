@@ -1,0 +1,199 @@
+"""What is proposed for a real Kafka, its own tools carry out, and it ends as planned."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from real_kafka import LEADER_ELECTION, REASSIGN_PARTITIONS, KafkaCluster
+from typer.testing import CliRunner, Result
+
+from balancer import Balancer, Operation, PlanDocument, load_plan
+from balancer.checker import check_plan
+from balancer.cli import app
+from cluster_model import Snapshot, load_snapshot
+from cluster_model.kafka import admin_client, read_cluster
+from cluster_model.live import simulated_source
+from metrics_reporter import Reporter
+
+Replicas = dict[tuple[str, int], tuple[list[int], int | None]]
+
+# Kilobytes of the partitions of `skewed`, whose replicas are all on brokers 0, 1 and 2
+# but for the last.
+SIZES = (600, 500, 400, 300, 200, 200, 100, 100)
+BROKERS = 6
+
+
+@pytest.fixture(scope="module")
+def skewed(start_kafka: Callable[..., KafkaCluster]) -> Iterator[KafkaCluster]:
+    """Six brokers on three racks; two topics that weigh on three of them, one against the racks."""
+    kafka = start_kafka(brokers=BROKERS)
+    create_topic(kafka, "skewed", {n: [n % 2, 2] for n in range(len(SIZES))})
+    # Brokers 0 and 3 are in one rack.
+    create_topic(kafka, "crowded", {n: [0, 3] for n in range(4)})
+    produce(kafka, "skewed", dict(enumerate(SIZES)))
+    produce(kafka, "crowded", dict.fromkeys(range(4), 100))
+    yield kafka
+    kafka.close()
+
+
+def create_topic(kafka: KafkaCluster, topic: str, replicas: Mapping[int, Sequence[int]]) -> None:
+    with admin_client(kafka.bootstrap) as ask:
+        wanted = {topic: {"assignments": replicas}}
+        ask(lambda admin: admin.create_topics(wanted, wait_for_metadata=True))
+
+
+def produce(kafka: KafkaCluster, topic: str, kilobytes: Mapping[int, int]) -> None:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "acks": "all"})
+    for partition, amount in kilobytes.items():
+        for _ in range(amount):
+            producer.produce(topic, b"x" * 1024, partition=partition)
+    assert producer.flush(60) == 0
+
+
+def counterpoise(*args: object) -> Result:
+    result = CliRunner().invoke(app, [str(a) for a in args])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    assert result.exit_code in (0, 1), result.output
+    return result
+
+
+def replicas(s: Snapshot) -> Replicas:
+    """Replicas in preference order and leader, by partition."""
+    found: Replicas = {}
+    at = s.replica_offset
+    for p, (t, number) in enumerate(zip(s.partition_topic, s.partition_number, strict=True)):
+        held = s.broker_ids[s.replica_broker[at[p] : at[p + 1]]].tolist()
+        leader = int(s.leader[p])
+        found[s.topics[t], int(number)] = (held, None if leader < 0 else held[leader])
+    return found
+
+
+def eventually(true: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline, f"still not so: {what}"
+        time.sleep(0.2)
+
+
+def carry_out(kafka: KafkaCluster, moves: Path, leaders: Path) -> None:
+    """With Kafka's own tools, as their manual says."""
+
+    def reassign(*options: str) -> str:
+        return kafka.run_tool(REASSIGN_PARTITIONS, "--reassignment-json-file", moves, *options)
+
+    asked = json.loads(moves.read_text())["partitions"]
+    assert asked
+    assert "Successfully started partition reassignments" in reassign("--execute")
+    eventually(lambda: "still in progress" not in reassign("--verify"), "plan carried out")
+    said = reassign("--verify")
+    for p in asked:
+        assert f"Reassignment of partition {p['topic']}-{p['partition']} is completed" in said
+    if json.loads(leaders.read_text())["partitions"]:
+        kafka.run_tool(
+            LEADER_ELECTION, "--election-type", "preferred", "--path-to-json-file", leaders
+        )
+
+
+def expected(kafka: KafkaCluster, options: Operation, before: Snapshot) -> Snapshot:
+    """The end of the plan that the command line must have made too: equal in, equal out."""
+    return Balancer().propose(before, options).final_snapshot()
+
+
+def test_a_plan_for_a_real_kafka_is_carried_out_by_its_tools(
+    skewed: KafkaCluster, tmp_path: Path
+) -> None:
+    cluster, plan, moves, leaders = (
+        tmp_path / n for n in ("cluster.json", "plan.json", "moves.json", "leaders.json")
+    )
+    counterpoise("snapshot", "kafka", "--bootstrap-server", skewed.bootstrap, "-o", cluster)
+    before = load_snapshot(cluster)
+    # Cpu and network are unknown to Kafka: nothing is said about them.
+    assert before.resources == ("disk",)
+    result = counterpoise(
+        "propose", "--bootstrap-server", skewed.bootstrap, "-o", plan,
+        "--reassignment-json", moves, "--leader-election-json", leaders,
+    )  # fmt: skip
+    document = load_plan(plan)
+    assert check_plan(before, document).ok
+    assert_balanced(document)
+    assert "network" not in result.stdout
+    wanted = expected(skewed, Operation(), before)
+    for held, _ in replicas(wanted).values():
+        assert len({skewed.racks[b] for b in held}) == len(held)
+
+    carry_out(skewed, moves, leaders)
+    eventually(
+        lambda: replicas(read(skewed)) == replicas(wanted), "the cluster is as the plan says"
+    )
+    assert log_dirs(read(skewed)) == log_dirs(wanted)
+    again = counterpoise("propose", "--bootstrap-server", skewed.bootstrap, "-o", plan)
+    assert "replica move" not in again.stdout
+
+
+def assert_balanced(plan: PlanDocument) -> None:
+    met = {g.goal: g.met_after for g in plan.goal_results}
+    assert met["RackAwareness"]
+    assert met["ReplicaDistribution"]
+    assert met["LeaderReplicaDistribution"]
+    count, disk = plan.columns["replica_count"], plan.columns["disk"]
+    assert count.before.max > 10
+    assert 3 <= count.after.min <= count.after.max <= 5
+    assert disk.before.worst_ratio > 2
+    assert disk.after.worst_ratio < 1.5
+
+
+def read(kafka: KafkaCluster) -> Snapshot:
+    return read_cluster(kafka.bootstrap, resources=("disk",))
+
+
+def log_dirs(s: Snapshot) -> dict[tuple[int, int], str]:
+    rows = zip(s.replica_partition.tolist(), s.replica_broker.tolist(), s.replica_disk, strict=True)
+    return {(p, b): s.disk_path[d] for p, b, d in rows if d >= 0}
+
+
+def test_a_broker_is_demoted_and_emptied(skewed: KafkaCluster, tmp_path: Path) -> None:
+    for option, operation in (
+        ("--demote-brokers", Operation(kind="demote_brokers", brokers=(4,))),
+        ("--remove-brokers", Operation(kind="remove_brokers", brokers=(4,))),
+    ):
+        before = read(skewed)
+        moves, leaders = tmp_path / "moves.json", tmp_path / "leaders.json"
+        counterpoise(
+            "propose", "--bootstrap-server", skewed.bootstrap, option, 4,
+            "--reassignment-json", moves, "--leader-election-json", leaders,
+        )  # fmt: skip
+        wanted = expected(skewed, operation, before)
+        carry_out(skewed, moves, leaders)
+        eventually(
+            lambda wanted=wanted: replicas(read(skewed)) == replicas(wanted), f"{option} done"
+        )
+        after = replicas(read(skewed)).values()
+        assert all(leader != 4 for _, leader in after)
+    assert all(4 not in held for held, _ in after)
+
+
+def test_a_metrics_topic_gives_the_loads_kafka_does_not_know(
+    skewed: KafkaCluster, tmp_path: Path
+) -> None:
+    capacity, cluster = tmp_path / "capacity.yaml", tmp_path / "cluster.json"
+    capacity.write_text("default: {cpu: 400, network_in: 1000000, network_out: 2000000}\n")
+    create_topic(skewed, "metrics", {0: [0]})
+    source = ["--bootstrap-server", skewed.bootstrap, "--capacity", capacity]
+    counterpoise("snapshot", "kafka", *source, "-o", cluster)
+    bare = load_snapshot(cluster)
+    assert set(bare.resources) == {"cpu", "network_in", "network_out", "disk"}
+    assert not bare.leader_load[:, bare.resource("network_in")].any()
+    load = bare.leader_load.copy()
+    load[:, bare.resource("network_in")] = 1000.0
+    measured = simulated_source(
+        bare.__class__(**{**vars(bare), "leader_load": load, "follower_load": load})
+    )
+    Reporter(measured, bootstrap=skewed.bootstrap, topic="metrics").run(intervals=11)
+    counterpoise("snapshot", "kafka", *source, "--metrics-topic", "metrics", "-o", cluster)
+    found = load_snapshot(cluster)
+    assert found.leader_load[:, found.resource("network_in")] == pytest.approx(1000.0)
