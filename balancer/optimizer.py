@@ -222,7 +222,7 @@ class Search:
         """Carry out all that stays harmless, the worthiest first, until nothing is left."""
         done = 0
         while len(batch):
-            ok = self.scorer.harmless(Transition(self.scorer.cluster, batch, partner))
+            ok = self.scorer.harmless_rows(batch, partner)
             batch, worth = batch[ok], worth[ok]
             partner = partner[ok] if partner is not None else None
             rows = self._disjoint(batch, partner, worth)

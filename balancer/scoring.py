@@ -398,6 +398,17 @@ class Scorer:
                 ok &= ~self.diff(i, transition)[1]
         return ok
 
+    def harmless_rows(self, batch: Batch, partner: Batch | None) -> Ints:
+        """Rows of actions that make no cell less content; what most fail is asked first."""
+        rows = np.arange(len(batch))
+        for bundle in sorted(self._bundles, key=lambda b: (b.scope == "partition", -len(b.members))):
+            mates = None if partner is None else partner[rows]
+            transition = Transition(self.cluster, batch[rows], mates)
+            self._compare(bundle, transition)
+            worse = np.any([transition.diffs[i][1] for i in bundle.members], axis=0)
+            rows = rows[~worse]
+        return rows
+
     def _settled(self, goal: Goal, transition: Transition) -> bool:
         # what an action does to its own partition does not depend on those before it:
         # whoever makes a series has asked before

@@ -100,7 +100,7 @@ class Placement:
         self.leader: Ints = np.maximum(s.leader, 0)
         self._sums: dict[tuple[SumScope, str], Floats] = {}
         self._contributions: dict[str, tuple[Floats, Floats]] = {}
-        self._stacked: dict[tuple[str, ...], tuple[Floats, Floats]] = {}
+        self._stacked: dict[tuple[str, ...], Floats] = {}
 
     @property
     def brokers(self) -> Ints:
@@ -219,19 +219,19 @@ class Placement:
 
     def deltas(self, batch: Batch, columns: tuple[str, ...]) -> Floats:
         """(k, C) float: :meth:`delta` of several columns at once."""
-        stacked = self._stacked.get(columns)
-        if stacked is None:
+        table = self._stacked.get(columns)
+        if table is None:
             lead, follow = zip(*map(self.contribution, columns), strict=True)
-            stacked = self._stacked[columns] = np.stack(lead), np.stack(follow)
-        lead_part, follow_part = stacked
-        p = batch.partition
+            # one row of memory for each role of each partition: a batch reads it once
+            table = np.stack([np.concatenate([a, b]) for a, b in zip(lead, follow, strict=True)], 1)
+            self._stacked[columns] = table
+        p, n = batch.partition, self.snapshot.n_partitions
         elects = batch.kind == LEAD
         leads = elects | (batch.slot == self.leader[p])
-        following = follow_part[:, p]
-        moved = np.where(leads, lead_part[:, p], following)
+        moved = table[np.where(leads, p, p + n)]
         if elects.any():
-            moved -= np.where(elects, following, 0.0)
-        return moved
+            moved[elects] -= table[p[elects] + n]
+        return np.ascontiguousarray(moved.T)
 
     def apply(self, batch: Batch) -> Batch:
         """Carry out actions on distinct partitions at once; returns the actions that undo them.

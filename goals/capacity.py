@@ -13,7 +13,7 @@ from goals.cluster import Cluster
 from goals.curves import at_most
 from goals.goal import Goal, Obstacle
 from goals.obstacles import oversized, too_little_room
-from goals.state import State
+from goals.state import State, at_cells
 
 # Cruise Control's capacity thresholds: a cpu queues long before it is full.
 _THRESHOLDS = {"cpu": 0.7}
@@ -63,7 +63,7 @@ class Ceiling(Goal):
         scope = goals[0].scope
 
         def score(state: State) -> Any:
-            return at_most(state.sums(columns), limit[:, state.column(scope)])
+            return at_most(state.sums(columns), at_cells(limit, state.column(scope)))
 
         return score
 

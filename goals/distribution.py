@@ -13,7 +13,7 @@ from goals.cluster import Cluster
 from goals.curves import TOLERANCE, distance
 from goals.goal import Goal, Obstacle
 from goals.obstacles import oversized
-from goals.state import State
+from goals.state import State, at_cells
 
 
 class Band(Goal):
@@ -88,8 +88,8 @@ class Band(Goal):
 
         def score(state: State) -> Any:
             broker = state.broker
-            value = state.sums(columns) * percent[:, broker]
-            outside = np.maximum(value - upper[:, broker], lower[:, broker] - value)
+            value = state.sums(columns) * at_cells(percent, broker)
+            outside = np.maximum(value - at_cells(upper, broker), at_cells(lower, broker) - value)
             return distance(outside, bound=0.0, var=100.0)
 
         return score

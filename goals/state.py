@@ -147,3 +147,11 @@ class State:
     def leader(self) -> Ints:
         """Slot of the partition's leader, -1 for none (scope ``partition``)."""
         return self.column("leader")  # type: ignore[no-any-return]
+
+
+def at_cells(table: Floats, cells: Ints) -> Floats:
+    """(k, …) columns of a (k, cells) table; where all cells are alike, one that broadcasts."""
+    first = table[:, :1]
+    if table.shape[1] and (table == first).all():
+        return first.reshape(-1, *(1,) * np.ndim(cells))
+    return table[:, cells]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from balancer_cases import by_hand, leaders, lists, log_dirs, replay
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -16,7 +16,8 @@ from balancer import Balancer, Budget, Operation, OperationError, Plan
 from cluster_model import BrokerState, InputError, Snapshot, SnapshotError, synthetic_snapshot
 
 seeds = st.integers(0, 10_000)
-few = settings(max_examples=12, deadline=None)
+# shrinking a whole cluster takes minutes and its seed says as much
+few = settings(max_examples=12, deadline=None, phases=(Phase.explicit, Phase.generate))
 
 
 def roomy(seed: int = 0, **changes: Any) -> Snapshot:
@@ -409,7 +410,7 @@ def test_brokers_over_capacity_are_relieved_where_there_is_room(seed: int) -> No
 
 
 def test_a_broken_capacity_is_mended() -> None:
-    snapshot = by_hand([(0,)] * 9 + [(1,), (2,)], brokers=3, load=[100.0] * 11)
+    snapshot = by_hand([(0,)] * 10 + [(1,), (2,)], brokers=3, load=[100.0] * 12)
     plan = proposed(snapshot, Operation())
     assert (plan.final_snapshot().broker_load() <= 800).all()
     assert plan.ok

@@ -1,0 +1,42 @@
+# The two commands of the README, and what they need: a Python 3.11+ and, for the tests'
+# real Kafka, a Java 17+ runtime with Maven and a Chromium for the report's page.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint types check picture clean
+
+demo: $(VENV)/.demo
+	$(BIN)/counterpoise demo --output demo
+
+test: $(VENV)/.dev
+	@command -v java >/dev/null || { echo "make test: no java found; install a Java 17+ runtime (Debian: apt-get install openjdk-17-jre-headless)" >&2; exit 1; }
+	@command -v mvn >/dev/null || { echo "make test: no mvn found; install Maven (Debian: apt-get install maven)" >&2; exit 1; }
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+check: test lint types
+
+picture: $(VENV)/.dev
+	$(BIN)/python -m balancer.report docs/images/before-after.svg
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is older than 3.11; name a newer one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { echo "make: $(PYTHON) cannot make environments; install its venv module (Debian: apt-get install python3-venv)" >&2; exit 1; }
+
+$(VENV)/.demo: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable '.[kafka]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable '.[kafka,dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) demo build dist *.egg-info
