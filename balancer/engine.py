@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+from balancer.arrays import first_of
 from balancer.bounds import bytes_bound, imbalance_bound
 from balancer.candidates import Rules
 from balancer.operation import Operation, Scene, set_scene
@@ -339,7 +340,7 @@ def _truncated(
     ended._sums.clear()
     done: Batch = steps.batch[: max(n - changes, 0)]
     while len(done):
-        first = np.sort(np.unique(done.partition, return_index=True)[1])
+        first = first_of(done.partition)
         ended.apply(done[first])
         rest = np.ones(len(done), np.bool_)
         rest[first] = False

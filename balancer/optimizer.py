@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from balancer.arrays import best_of_each
 from balancer.candidates import Candidates, Rules, action_bytes, action_cost, pick_disk
 from balancer.scoring import EPSILON, Scorer, Series, Tier, Transition
 from cluster_model.placement import LEAD, MOVE, Batch, Placement
@@ -111,30 +112,31 @@ class Search:
         if not len(useful):
             return 0
         batch, gain = batch[useful], gain[useful]
-        worth = self._with_lower_tiers(number, batch, gain)
-        worth /= action_cost(self.scorer.placement, batch)
-        best = self._best_per_partition(batch, worth, 4)
+        worth = self._worth(number, batch, gain)
+        best = best_of_each(batch.partition, worth, 4)
         batch, worth, gain = batch[best], worth[best], gain[best]
         ok = self.scorer.allowed(number, Transition(self.scorer.cluster, batch))
         batch, worth, gain = batch[ok], worth[ok], gain[ok]
-        best = self._best_per_partition(batch, worth, 1)
+        best = best_of_each(batch.partition, worth, 1)
         order = best[np.argsort(-worth[best], kind="stable")]
         return self._commit(number, tier, batch[order], gain[order])
 
+    def _worth(self, number: int, batch: Batch, gain: Floats) -> Floats:
+        """Gain per cost, the tiers below having a small say."""
+        return self._with_lower_tiers(number, batch, gain) / action_cost(
+            self.scorer.placement, batch
+        )
+
     def _with_lower_tiers(self, number: int, batch: Batch, gain: Floats) -> Floats:
         """The tier's gain, up to half more or less for what the tiers below it would say."""
+        below = self.scorer.tiers[number + 1 : self.serve]
+        if not below:
+            return gain
         transition, bonus, share = Transition(self.scorer.cluster, batch), 0.0, 1.0
-        for lower in self.scorer.tiers[number + 1 : self.serve]:
+        for lower in below:
             share *= BELOW
             bonus = bonus + share * self.scorer.gain(lower, transition)
         return gain + np.clip(bonus, -0.5 * gain, 0.5 * gain)
-
-    def _best_per_partition(self, batch: Batch, worth: Floats, n: int) -> Ints:
-        order = np.lexsort((-worth, batch.partition))
-        p = batch.partition[order]
-        first = np.flatnonzero(np.concatenate([[True], p[1:] != p[:-1]])) if len(p) else p
-        rank = np.arange(len(p)) - np.repeat(first, np.diff(np.append(first, len(p))))
-        return order[rank < n]
 
     def _commit(self, number: int, tier: Tier, batch: Batch, gain: Floats) -> int:
         """Carry out, in the order given, every action that still helps when its turn comes."""
@@ -181,10 +183,12 @@ class Search:
         """Rows in order of worth, each the best that touches either of its partitions."""
         order = np.argsort(-worth, kind="stable")
         mates = batch.partition if partner is None else partner.partition
-        both = np.stack([batch.partition[order], mates[order]], 1).ravel()
-        _, first, inverse = np.unique(both, return_index=True, return_inverse=True)
-        best = (first // 2)[inverse.reshape(-1, 2)]
-        rows: Ints = order[(best == np.arange(len(order))[:, None]).all(1)]
+        one, two = batch.partition[order], mates[order]
+        best = np.empty(self.scorer.placement.snapshot.n_partitions, np.int64)
+        turn = np.arange(len(order))
+        # the last write stays: written backwards, that is the worthiest
+        best[np.stack([one, two], 1).ravel()[::-1]] = np.repeat(turn, 2)[::-1]
+        rows: Ints = order[(best[one] == turn) & (best[two] == turn)]
         return rows
 
     def reduce(self, start: Placement) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from balancer.arrays import first_of
 from balancer.candidates import action_bytes, action_cost
 from balancer.scoring import Scorer, Series, Transition
 from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
@@ -116,7 +117,7 @@ def order(scorer: Scorer, batch: Batch) -> Steps:
     idle = 0
     while len(batch) and idle <= scorer.placement.slots:
         ready = np.flatnonzero(~_waiting(scorer.placement, batch))
-        first = ready[np.sort(np.unique(batch.partition[ready], return_index=True)[1])]
+        first = ready[first_of(batch.partition[ready])]
         turn = first[scorer.harmless(Transition(scorer.cluster, batch[first]), hard_only=True)]
         turn = turn[_urgency(scorer, batch[turn])]
         while len(turn):

@@ -39,6 +39,7 @@ class Tally:
     plans: int = 0
     refused: int = 0
     content: int = 0
+    lawful: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
     violations: int = 0
     mismatches: int = 0
@@ -49,7 +50,8 @@ def soak(sizes: Sequence[str], options: Options) -> Iterator[Row]:
     """Random clusters of 3 to 30 brokers, all operations: what a second opinion finds wrong.
 
     A plan meets every feasible goal if none is left unmet but those it proves out of
-    reach. Anything found is told with the arguments that make it again, and counts as a
+    reach; operations that may move little, on clusters of few partitions, seldom meet the
+    soft ones. Anything found is told with the arguments that make it again, and counts as a
     failure of the benchmark.
     """
     failures = []
@@ -67,6 +69,7 @@ def soak(sizes: Sequence[str], options: Options) -> Iterator[Row]:
             ("violations", tally.violations, "findings"),
             ("mismatches", tally.mismatches, "findings"),
             ("met every feasible goal", tally.content / max(tally.plans, 1), "ratio"),
+            ("met every feasible hard goal", tally.lawful / max(tally.plans, 1), "ratio"),
             ("seconds", time.monotonic() - started, "seconds"),
         ]
         for metric, value, unit in measured:
@@ -186,6 +189,7 @@ def _try(case: Case, tally: Tally, options: Options) -> None:
     tally.plans += 1
     report: CheckReport = check_plan(case.snapshot, plan.document())
     tally.content += all(u.proven for u in plan.unmet)
+    tally.lawful += all(u.proven for u in plan.unmet if u.hard)
     tally.violations += len(report.violations)
     # figures of steps that cannot be done are no figures
     mismatches = () if report.violations else report.mismatches

@@ -70,8 +70,8 @@ class Cluster:
     @cached_property
     def eligible_racks(self) -> Ints:
         """Indices of racks with at least one broker that may receive replicas."""
-        racks: Ints = np.unique(self.snapshot.broker_rack[self.eligible])
-        return racks
+        held = np.bincount(self.snapshot.broker_rack[self.eligible], minlength=1)
+        return np.flatnonzero(held)
 
     @cached_property
     def group(self) -> Ints:

@@ -60,7 +60,7 @@ def demo(
         lambda show: Balancer().propose(
             snapshot, progress=lambda phase, met, of, n: show(f"{phase}, {n} actions", met, of)
         ),
-        lambda p: str(tables.overview(p)).splitlines()[0].removeprefix("rebalance: "),
+        lambda p: tables.overview(p).plain.splitlines()[0].removeprefix("rebalance: "),
     )
     _stage("Report", lambda _: _write(plan, output), lambda n: f"{plural(n, 'file')} in {output}")
     console = out()

@@ -23,7 +23,7 @@ def _table(title: str, *headers: str) -> Table:
     return table
 
 
-def overview(plan: AnyPlan) -> RenderableType:
+def overview(plan: AnyPlan) -> Text:
     """Moves and bytes, in a few lines."""
     s = plan.summary
     changes = (

@@ -6,8 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from balancer import Plan
 from cluster_model import Snapshot, SnapshotDocument, build_snapshot
 
@@ -143,9 +141,7 @@ def leaders(snapshot: Snapshot) -> dict[Name, int | None]:
     """The leaders (broker ids) of all partitions."""
     return {
         name: None if at < 0 else held[at]
-        for (name, held), at in zip(
-            lists(snapshot).items(), snapshot.leader.tolist(), strict=True
-        )
+        for (name, held), at in zip(lists(snapshot).items(), snapshot.leader.tolist(), strict=True)
     }
 
 
@@ -197,21 +193,3 @@ def replay(plan: Plan) -> None:
     end = plan.final_snapshot()
     assert held == {name: set(on) for name, on in lists(end).items()}
     assert leader == leaders(end)
-
-
-def contentment(snapshot: Snapshot, goals: Sequence[Any]) -> list[np.ndarray]:
-    """The scores of every cell for goals that are prepared already."""
-    from cluster_model.placement import Placement
-    from goals import Cluster
-
-    cluster = Cluster(Placement(snapshot))
-    return [
-        np.asarray(
-            goal.score(
-                cluster.partition_state()
-                if goal.scope == "partition"
-                else cluster.state(goal.scope)
-            )
-        )
-        for goal in goals
-    ]

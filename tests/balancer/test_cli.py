@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from balancer import load_plan
-from balancer.cli import app, main, tables
+from balancer.cli import app, main
 from balancer.cli.options import byte_count, client_properties
 from balancer.cli.terminal import CommandError
 from cluster_model import Snapshot, load_snapshot, save_snapshot, synthetic_snapshot
@@ -433,8 +433,3 @@ def test_client_properties_are_read_as_java_reads_them(tmp_path: Path) -> None:
     path.write_text("sasl.jaas.config=Login required;\n")
     with pytest.raises(CommandError, match="username"):
         client_properties(path)
-
-
-def test_tables_show_names_with_brackets(files: Path) -> None:
-    table = tables.goals(load_plan(files / "plan.json"))
-    assert any("UsageDistribution\\[disk]" in str(cell) for cell in table.columns[1]._cells)

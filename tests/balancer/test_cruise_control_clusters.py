@@ -126,7 +126,11 @@ class Oracle:
         self.allowed = np.ones(len(self.choice), np.bool_)
         met = []
         for goal in self.goals:
-            now = cluster.partition_state() if goal.scope == "partition" else cluster.state(goal.scope)
+            now = (
+                cluster.partition_state()
+                if goal.scope == "partition"
+                else cluster.state(goal.scope)
+            )
             scores = self._scores(goal)
             met.append((scores >= 1).all(1))
             if goal.hard:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from balancer_cases import by_hand, lists, replay
+from balancer_cases import by_hand, leaders, lists, replay
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -47,9 +47,7 @@ def scores(placement: Placement, goals: list[Goal]) -> list[np.ndarray]:
     cluster = Cluster(placement)
     return [
         np.asarray(
-            g.score(
-                cluster.partition_state() if g.scope == "partition" else cluster.state(g.scope)
-            )
+            g.score(cluster.partition_state() if g.scope == "partition" else cluster.state(g.scope))
         )
         for g in goals
     ]
@@ -103,9 +101,7 @@ def test_no_step_makes_a_hard_goal_worse_or_overfills_a_broker(
             continue
         disk = int(steps.target_disk[i]) if snapshot.n_disks else -1
         placement.apply(
-            Batch.of(
-                code, np.array([p]), np.array([slot]), np.array([target]), np.array([disk])
-            )
+            Batch.of(code, np.array([p]), np.array([slot]), np.array([target]), np.array([disk]))
         )
         after = scores(placement, goals)
         for goal, old, new in zip(goals, before, after, strict=True):
@@ -139,13 +135,17 @@ def test_equal_input_gives_equal_bytes(snapshot: Snapshot, profile: str) -> None
 @few
 @given(clusters(), profiles)
 def test_proposals_do_not_go_on_for_ever(snapshot: Snapshot, profile: str) -> None:
-    """Whoever carries plans out and asks again soon gets an empty one."""
-    for _ in range(6):
+    """Whoever carries plans out and asks again comes to an end, and to no cluster twice."""
+    seen: list[Any] = []
+    for _ in range(12):
         plan = Balancer(profile).propose(snapshot)
         snapshot = plan.final_snapshot()
         if not len(plan):
             return
-    raise AssertionError(f"still {len(plan)} actions after six plans")
+        where = {name: set(on) for name, on in lists(snapshot).items()}, leaders(snapshot)
+        assert where not in seen
+        seen.append(where)
+    raise AssertionError(f"still {len(plan)} actions after twelve plans")
 
 
 def test_a_balanced_cluster_is_left_alone() -> None:

@@ -67,8 +67,10 @@ def draw_batch(placement: Placement, rng: np.random.Generator, kind: int) -> Bat
         if s.n_disks and kind != LEAD:
             disk = int(rng.choice(np.flatnonzero(s.disk_broker == target)))
         rows.append((p, slot, target, disk))
-    p, slot, target, disk = (np.array(c, np.int64) for c in zip(*rows, strict=True)) if rows else (
-        np.empty(0, np.int64) for _ in range(4)
+    p, slot, target, disk = (
+        (np.array(c, np.int64) for c in zip(*rows, strict=True))
+        if rows
+        else (np.empty(0, np.int64) for _ in range(4))
     )
     return Batch.of(kind, p, slot, target, disk)
 
@@ -196,13 +198,14 @@ def test_a_partition_without_leader_is_led_by_its_preferred_replica() -> None:
 def test_a_sum_that_has_drifted_is_found() -> None:
     placement = watched(synthetic_snapshot(brokers=5, partitions=20, racks=5))
     placement.sums("broker", "load.disk")[3] += 1e9
-    with pytest.raises(AssertionError, match="load.disk per broker has drifted"):
+    with pytest.raises(AssertionError, match=r"load\.disk per broker has drifted"):
         placement.check()
 
 
 def test_a_replica_without_a_known_disk_counts_on_its_broker_only() -> None:
-    snapshot = synthetic_snapshot(brokers=3, partitions=1, replication_factor=1, racks=3,
-                                  disks_per_broker=1)
+    snapshot = synthetic_snapshot(
+        brokers=3, partitions=1, replication_factor=1, racks=3, disks_per_broker=1
+    )
     placement = watched(snapshot)
     (home,) = placement.replica_broker.tolist()
     zero, away = np.array([0]), np.array([(home + 1) % 3])

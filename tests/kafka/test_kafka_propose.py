@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -99,9 +100,9 @@ def carry_out(kafka: KafkaCluster, moves: Path, leaders: Path) -> None:
         )
 
 
-def expected(kafka: KafkaCluster, options: Operation, before: Snapshot) -> Snapshot:
+def expected(operation: Operation, before: Snapshot) -> Snapshot:
     """The end of the plan that the command line must have made too: equal in, equal out."""
-    return Balancer().propose(before, options).final_snapshot()
+    return Balancer().propose(before, operation).final_snapshot()
 
 
 def test_a_plan_for_a_real_kafka_is_carried_out_by_its_tools(
@@ -122,7 +123,7 @@ def test_a_plan_for_a_real_kafka_is_carried_out_by_its_tools(
     assert check_plan(before, document).ok
     assert_balanced(document)
     assert "network" not in result.stdout
-    wanted = expected(skewed, Operation(), before)
+    wanted = expected(Operation(), before)
     for held, _ in replicas(wanted).values():
         assert len({skewed.racks[b] for b in held}) == len(held)
 
@@ -167,7 +168,7 @@ def test_a_broker_is_demoted_and_emptied(skewed: KafkaCluster, tmp_path: Path) -
             "propose", "--bootstrap-server", skewed.bootstrap, option, 0,
             "--reassignment-json", moves, "--leader-election-json", leaders,
         )  # fmt: skip
-        wanted = expected(skewed, operation, before)
+        wanted = expected(operation, before)
         carry_out(skewed, moves, leaders)
         eventually(
             lambda wanted=wanted: replicas(read(skewed)) == replicas(wanted), f"{option} done"
@@ -190,9 +191,7 @@ def test_a_metrics_topic_gives_the_loads_kafka_does_not_know(
     assert not bare.leader_load[:, bare.resource("network_in")].any()
     load = bare.leader_load.copy()
     load[:, bare.resource("network_in")] = 1000.0
-    measured = simulated_source(
-        bare.__class__(**{**vars(bare), "leader_load": load, "follower_load": load})
-    )
+    measured = simulated_source(replace(bare, leader_load=load, follower_load=load))
     Reporter(measured, bootstrap=skewed.bootstrap, topic="metrics").run(intervals=11)
     counterpoise("snapshot", "kafka", *source, "--metrics-topic", "metrics", "-o", cluster)
     found = load_snapshot(cluster)
