@@ -26,9 +26,7 @@ def imbalance_bound(cluster: Cluster, rules: Rules, column: str) -> float:
     # a leader may be made a follower, but somebody leads
     largest = max(largest, float(lead.max(initial=0.0)))
     pinned = _pinned(placement, rules, np.minimum(lead, follow))
-    return float(
-        max(1.0, largest / share.max(), (pinned[usable] / share[usable]).max(initial=0.0))
-    )
+    return float(max(1.0, largest / share.max(), (pinned[usable] / share[usable]).max(initial=0.0)))
 
 
 def _pinned(placement: Placement, rules: Rules, least: Floats) -> Floats:
@@ -48,7 +46,9 @@ def bytes_bound(start: Placement, goals: list[Goal], met: list[bool], cluster: C
     up. Leadership is shed and taken for nothing.
     """
     s = start.snapshot
-    size = s.leader_load[:, s.resource("disk")] if "disk" in s.resources else np.ones(s.n_partitions)
+    size = (
+        s.leader_load[:, s.resource("disk")] if "disk" in s.resources else np.ones(s.n_partitions)
+    )
     follow = s.follower_load[:, s.resource("disk")] if "disk" in s.resources else size
     least_size = np.minimum(size, follow)
     at = np.flatnonzero(start.replica_broker >= 0)
@@ -81,9 +81,7 @@ def bytes_bound(start: Placement, goals: list[Goal], met: list[bool], cluster: C
         if (best := float(rate.max(initial=0.0))) > 0:
             into = np.maximum(into, np.maximum(lack, 0) / best)
     bound = max(float(out.sum()), float(into.sum()))
-    racks = any(
-        isinstance(g, RackAwareness) and m for g, m in zip(goals, met, strict=True)
-    )
+    racks = any(isinstance(g, RackAwareness) and m for g, m in zip(goals, met, strict=True))
     return max(bound, _crowded_bytes(start, least_size)) if racks else bound
 
 

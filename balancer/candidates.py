@@ -51,7 +51,9 @@ class Rules:
         if len(placement.replica_disk):
             disk = placement.source_disk(batch)
             duty |= (disk >= 0) & ~placement.snapshot.disk_alive[disk]
-        ok = (own >= 0) & (duty | np.where(lead, self.movable[p] | ~self.leads[source], self.slots[at]))
+        ok = (own >= 0) & (
+            duty | np.where(lead, self.movable[p] | ~self.leads[source], self.slots[at])
+        )
         ok &= ~lead | ((batch.slot != placement.leader[p]) & self.leads[own])
         rows = np.flatnonzero(move & ok)
         inside = (placement.brokers[p[rows]] == batch.target[rows, None]).any(1)
@@ -147,7 +149,9 @@ class Candidates:
         if slots:
             found += self._partition_actions(np.unique(np.concatenate(slots)), destinations)
         if brokers.any():
-            found += self._broker_actions(tier, np.flatnonzero(brokers), index, destinations, budget)
+            found += self._broker_actions(
+                tier, np.flatnonzero(brokers), index, destinations, budget
+            )
         batch = Batch.concatenate(found) if found else _nothing()
         return batch[self.rules.legal(self.placement, batch)]
 
@@ -191,7 +195,10 @@ class Candidates:
         counted = {i for tier in self.scorer.tiers[: number + 1] for i in tier.goals}
         if number == 0:
             counted.update(*(tier.goals for tier in self.scorer.tiers[1:2]))
-        state, unhurt = self.cluster.shifted(np.array(PARCELS)[:, None], keys), np.ones(keys.shape, np.bool_)
+        state, unhurt = (
+            self.cluster.shifted(np.array(PARCELS)[:, None], keys),
+            np.ones(keys.shape, np.bool_),
+        )
         for i, goal in enumerate(self.scorer.goals):
             if goal.scope == "broker" and (goal.hard or i in counted):
                 unhurt &= goal.score(state) >= self.scorer.scores[i]
@@ -260,9 +267,7 @@ class Candidates:
             pulled = self.rng.choice(index.at, len(pulling) * sample)
             target = np.repeat(pulling, sample)
             partition, slot = self._split(pulled)
-            found.append(
-                Batch.of(MOVE, partition, slot, target, pick_disk(self.placement, target))
-            )
+            found.append(Batch.of(MOVE, partition, slot, target, pick_disk(self.placement, target)))
         return found
 
     def _most_relief(self, tier: Tier, at: Ints, row: Ints, keep: int) -> Ints:
@@ -321,8 +326,10 @@ class Candidates:
             topic, broker = cells // s.n_brokers, cells % s.n_brokers
         else:
             topic, rack = cells // len(s.racks), cells % len(s.racks)
-            members = [np.flatnonzero((s.broker_rack == k) & self.rules.receives) for k in
-                       range(len(s.racks))]
+            members = [
+                np.flatnonzero((s.broker_rack == k) & self.rules.receives)
+                for k in range(len(s.racks))
+            ]
             broker = np.array(
                 [self.rng.choice(members[k]) if len(members[k]) else -1 for k in rack], np.int64
             )
@@ -385,8 +392,11 @@ def action_bytes(placement: Placement, batch: Batch) -> Floats:
 
 def action_cost(placement: Placement, batch: Batch) -> Floats:
     """(C,) bytes in units of the mean replica, plus what any action costs however small."""
-    lead, _ = placement.contribution("load.disk") if "disk" in placement.snapshot.resources else (
-        np.ones(1), None)
+    lead, _ = (
+        placement.contribution("load.disk")
+        if "disk" in placement.snapshot.resources
+        else (np.ones(1), None)
+    )
     unit = float(lead.mean()) or 1.0
     return OVERHEAD + action_bytes(placement, batch) / unit
 

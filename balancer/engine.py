@@ -179,8 +179,11 @@ class Balancer:
         ended = scorer.placement
         met = [scorer.met(i) for i in range(shown)]
         kinds = np.array(rows.kind)
-        size, _ = start.contribution("load.disk") if "disk" in start.snapshot.resources else (
-            np.ones(start.snapshot.n_partitions), None)
+        size, _ = (
+            start.contribution("load.disk")
+            if "disk" in start.snapshot.resources
+            else (np.ones(start.snapshot.n_partitions), None)
+        )
         summary = Summary(
             replica_moves=int((kinds == "move").sum()),
             leadership_moves=int((kinds == "leadership").sum()),
@@ -189,7 +192,8 @@ class Balancer:
             replicas_removed=int((kinds == "remove").sum()),
             bytes_moved=float(rows.bytes.sum()),
             bytes_bound=bytes_bound(start, goals[:shown], met, initial.cluster)
-            if operation.kind != "change_replication_factor" else 0.0,
+            if operation.kind != "change_replication_factor"
+            else 0.0,
             bytes_total=float((size * (start.brokers >= 0).sum(1)).sum()),
             balancedness_before=_balancedness(goals[:shown], initial),
             balancedness_after=_balancedness(goals[:shown], scorer),
@@ -224,8 +228,9 @@ class Balancer:
 def _with_duties(goals: list[Goal]) -> list[Goal]:
     """Duties come before every tier, unless the list has them itself."""
     have = {type(g) for g in goals}
-    duties: list[Goal] = [g for g in (OnlineReplicas(tier=0), EligibleLeaders(tier=0))
-                          if type(g) not in have]
+    duties: list[Goal] = [
+        g for g in (OnlineReplicas(tier=0), EligibleLeaders(tier=0)) if type(g) not in have
+    ]
     numbers = sorted({g.tier if g.tier is not None else 0 for g in goals})
     return duties + [
         g.model_copy(update={"tier": 1 + numbers.index(g.tier if g.tier is not None else 0)})
@@ -248,8 +253,9 @@ def _at_stake(goals: list[Goal], cluster: Cluster) -> list[Goal]:
 def _guards(snapshot: Snapshot, goals: list[Goal]) -> list[Goal]:
     """No step may overfill a broker, whatever the goals: vetoes that are never served."""
     have = {
-        g.resource for g in goals if isinstance(g, ResourceCapacity) and g.hard
-        and g.scope == "broker" and g.threshold <= 1
+        g.resource
+        for g in goals
+        if isinstance(g, ResourceCapacity) and g.hard and g.scope == "broker" and g.threshold <= 1
     }
     last = 1 + max((g.tier or 0 for g in goals), default=0)
     return [
@@ -278,28 +284,30 @@ def _rows(
     added = np.flatnonzero((start.replica_broker < 0) & (walked.replica_broker >= 0))
     none = np.full(len(removed) + len(added), -1, np.int64)
     flat = np.concatenate([removed, added])
-    size = s.follower_load[:, s.resource("disk")] if "disk" in s.resources else np.ones(s.n_partitions)
+    size = (
+        s.follower_load[:, s.resource("disk")] if "disk" in s.resources else np.ones(s.n_partitions)
+    )
     names: list[ActionKind] = ["remove"] * len(removed) + ["add"] * len(added)
     kind_names: dict[int, ActionKind] = {MOVE: "move", LEAD: "leadership"}
     names += [kind_names.get(k, "move_disk") for k in steps.batch.kind.tolist()]
     disks = len(start.replica_disk) > 0
-    source_disk = np.concatenate([start.replica_disk[removed], none[: len(added)]]) if disks else none
-    target_disk = np.concatenate([none[: len(removed)], walked.replica_disk[added]]) if disks else none
+    source_disk = (
+        np.concatenate([start.replica_disk[removed], none[: len(added)]]) if disks else none
+    )
+    target_disk = (
+        np.concatenate([none[: len(removed)], walked.replica_disk[added]]) if disks else none
+    )
     return ActionRows(
         kind=tuple(names),
         partition=np.concatenate([flat // start.slots, steps.batch.partition]),
-        source=np.concatenate(
-            [start.replica_broker[removed], none[: len(added)], steps.source]
-        ),
+        source=np.concatenate([start.replica_broker[removed], none[: len(added)], steps.source]),
         target=np.concatenate(
             [none[: len(removed)], walked.replica_broker[added], steps.batch.target]
         ),
         source_disk=np.concatenate([source_disk, steps.source_disk]),
         target_disk=np.concatenate([target_disk, steps.batch.disk]),
         leads=np.concatenate([np.zeros(len(flat), np.bool_), steps.leads]),
-        bytes=np.concatenate(
-            [np.zeros(len(removed)), size[added // start.slots], steps.bytes]
-        ),
+        bytes=np.concatenate([np.zeros(len(removed)), size[added // start.slots], steps.bytes]),
         diff=np.concatenate([np.zeros((len(flat), len(goals))), steps.diff[:, : len(goals)]]),
         names=tuple(g.name for g in goals),
         demoted=~rules.leads & (s.broker_state != BrokerState.DEAD),
@@ -348,9 +356,17 @@ def _truncated(
     cut = slice(n)
     return (
         ActionRows(
-            rows.kind[:n], rows.partition[cut], rows.source[cut], rows.target[cut],
-            rows.source_disk[cut], rows.target_disk[cut], rows.leads[cut], rows.bytes[cut],
-            rows.diff[cut], rows.names, rows.demoted,
+            rows.kind[:n],
+            rows.partition[cut],
+            rows.source[cut],
+            rows.target[cut],
+            rows.source_disk[cut],
+            rows.target_disk[cut],
+            rows.leads[cut],
+            rows.bytes[cut],
+            rows.diff[cut],
+            rows.names,
+            rows.demoted,
         ),
         ended,
     )
@@ -420,8 +436,13 @@ def _unmet(goals: list[Goal], met: list[bool], scorer: Scorer) -> list[Unmet]:
         noun = what.get(goal.scope, "topic placement") + ("s" if cells != 1 else "")
         found += [
             Unmet(
-                goal=goal.name, hard=goal.hard, proven=True, reason=o.reason, cure=o.cure,
-                brokers_to_add=o.brokers_to_add, racks_to_add=o.racks_to_add,
+                goal=goal.name,
+                hard=goal.hard,
+                proven=True,
+                reason=o.reason,
+                cure=o.cure,
+                brokers_to_add=o.brokers_to_add,
+                racks_to_add=o.racks_to_add,
             )
             for o in obstacles
         ] or [

@@ -168,7 +168,9 @@ def _wanted_factor(s: Snapshot, op: Operation) -> Ints:
     factor = s.replication_factor.copy()
     for pattern, wanted in op.replication_factor.items():
         if wanted < 1:
-            raise OperationError(f"replication factor of {pattern!r}: {wanted} found, 1 or more expected")
+            raise OperationError(
+                f"replication factor of {pattern!r}: {wanted} found, 1 or more expected"
+            )
         hit = _matching(s, pattern)
         if not hit.any():
             raise OperationError(f"topic pattern {pattern!r} matches none of the snapshot's topics")

@@ -100,7 +100,9 @@ class Search:
         return self.exhausted
 
     def _round(self, number: int, tier: Tier, wider: int) -> int:
-        destinations = self.candidates.receptive(number) if wider < WIDER[-1] else self.candidates.receivers
+        destinations = (
+            self.candidates.receptive(number) if wider < WIDER[-1] else self.candidates.receivers
+        )
         n = self.scorer.placement.snapshot.n_brokers
         budget = wider * min(max(PER_BROKER * n, AT_LEAST), AT_MOST)
         batch = self.candidates.draw(tier, destinations, budget)
@@ -292,7 +294,10 @@ class Search:
         placement = self.scorer.placement
         moves = Batch.of(MOVE, moved[row], slot, target, pick_disk(placement, target))
         led = placement.leader
-        row = np.flatnonzero(placement.brokers[np.arange(len(led)), led] != start.brokers[np.arange(len(led)), start.leader])
+        row = np.flatnonzero(
+            placement.brokers[np.arange(len(led)), led]
+            != start.brokers[np.arange(len(led)), start.leader]
+        )
         before = start.brokers[row, start.leader[row]]
         at, slot = np.nonzero(placement.brokers[row] == before[:, None])
         leads = Batch.of(LEAD, row[at], slot, before[at])

@@ -66,8 +66,12 @@ def align(start: Placement, final: Placement) -> None:
     )[:, None, :]
     anything = np.ones_like(alike)
     # within a rack first: then no step crowds a rack that a later one relieves
-    for wanted in (alike, leading & (then >= 0)[:, :, None], (then >= 0)[:, :, None] & anything,
-                   anything):
+    for wanted in (
+        alike,
+        leading & (then >= 0)[:, :, None],
+        (then >= 0)[:, :, None] & anything,
+        anything,
+    ):
         for slot in range(f):
             for new in range(f):
                 fits = (origin[:, slot] < 0) & ~taken[:, new] & wanted[:, slot, new]

@@ -169,9 +169,7 @@ class Transition:
         if len(placement.replica_disk):
             disks = placement.replica_disk.reshape(-1, placement.slots)[b.partition]
             disks[rows, b.slot] = placement.target_disk(b)
-        return b.partition, partition_state(
-            placement.snapshot, b.partition, brokers, leader, disks
-        )
+        return b.partition, partition_state(placement.snapshot, b.partition, brokers, leader, disks)
 
 
 class Series(Transition):
@@ -254,9 +252,7 @@ class Scorer:
             tier.weights = weights / weights.sum()
 
     def _everywhere(self, scope: Scope) -> State:
-        return (
-            self.cluster.partition_state() if scope == "partition" else self.cluster.state(scope)
-        )
+        return self.cluster.partition_state() if scope == "partition" else self.cluster.state(scope)
 
     def commit(self, batch: Batch, partner: Batch | None = None) -> None:
         """Carry out actions on distinct partitions and bring every score up to date."""
@@ -401,7 +397,9 @@ class Scorer:
     def harmless_rows(self, batch: Batch, partner: Batch | None) -> Ints:
         """Rows of actions that make no cell less content; what most fail is asked first."""
         rows = np.arange(len(batch))
-        for bundle in sorted(self._bundles, key=lambda b: (b.scope == "partition", -len(b.members))):
+        for bundle in sorted(
+            self._bundles, key=lambda b: (b.scope == "partition", -len(b.members))
+        ):
             mates = None if partner is None else partner[rows]
             transition = Transition(self.cluster, batch[rows], mates)
             self._compare(bundle, transition)

@@ -328,8 +328,12 @@ def _validate(s: Snapshot) -> None:
     _check(number >= 0, "partition_number", number, "a number of at least 0")
     topic = s.partition_topic
     ordered = np.ones(p, np.bool_)
-    ordered[1:] = (topic[1:] > topic[:-1]) | ((topic[1:] == topic[:-1]) & (number[1:] > number[:-1]))
-    _check(ordered, "partition_number", number, "unique partitions in ascending (topic, number) order")
+    ordered[1:] = (topic[1:] > topic[:-1]) | (
+        (topic[1:] == topic[:-1]) & (number[1:] > number[:-1])
+    )
+    _check(
+        ordered, "partition_number", number, "unique partitions in ascending (topic, number) order"
+    )
     _load_like(s, "leader_load", (p, r))
     _load_like(s, "follower_load", (p, r))
     _shape("replica_offset", s.replica_offset, (p + 1,))
@@ -345,7 +349,9 @@ def _validate(s: Snapshot) -> None:
     order = np.argsort(held, kind="stable")
     once = np.ones(n, np.bool_)
     once[order[1:]] = held[order[1:]] != held[order[:-1]]
-    _check(once, "replica_broker", s.replica_broker, "each replica of a partition on another broker")
+    _check(
+        once, "replica_broker", s.replica_broker, "each replica of a partition on another broker"
+    )
     _shape("leader", s.leader, (p,))
     _check(
         (s.leader >= -1) & (s.leader < factor),
