@@ -51,7 +51,7 @@ class Rules:
         if len(placement.replica_disk):
             disk = placement.source_disk(batch)
             duty |= (disk >= 0) & ~placement.snapshot.disk_alive[disk]
-        ok = (own >= 0) & (
+        ok: Bools = (own >= 0) & (
             duty | np.where(lead, self.movable[p] | ~self.leads[source], self.slots[at])
         )
         ok &= ~lead | ((batch.slot != placement.leader[p]) & self.leads[own])
@@ -67,7 +67,7 @@ class Rules:
 
 
 class Index:
-    """Replicas by broker: flat positions, those of broker `b` from ``start[b]`` to ``start[b + 1]``.
+    """Replicas by broker: flat positions, ``start[b]`` to ``start[b + 1]`` those of broker `b`.
 
     Within a broker they are in partition order, and so by topic.
     """
@@ -166,7 +166,7 @@ class Candidates:
         if not len(brokers) or len(self.receivers) < 2:
             return _nothing(), _nothing()
         share = max(budget // len(brokers), 64)
-        each = max(int(round(share ** (1 / 3))), 4)
+        each = max(round(share ** (1 / 3)), 4)
         mine, row = index.sample(brokers, 2 * each, self.rng)
         others = self.receivers[self.rng.integers(0, len(self.receivers), len(mine) * each)]
         theirs, pair = index.sample(others, max(each // 2, 2), self.rng)
@@ -187,21 +187,27 @@ class Candidates:
         legal = self.rules.legal(placement, batch) & self.rules.legal(placement, partner)
         return batch[legal], partner[legal]
 
+    def anything(self, n: int) -> Batch:
+        """The legal ones of `n` moves and of `n` leadership transfers drawn at random."""
+        at = self.rng.choice(np.flatnonzero(self.placement.replica_broker >= 0), n)
+        moves, leads = self._spread(at, self.receivers, 1), self._leads(at)
+        batch = Batch.concatenate([moves, leads])
+        batch = batch[self.rules.legal(self.placement, batch)]
+        return batch[self.rng.permutation(len(batch))]
+
     def receptive(self, number: int) -> Ints:
-        """The brokers with the most room for what tier `number` wants to move: those that could take a good parcel and be no less
-        content, the parcel as large as leaves enough brokers to choose from.
+        """The brokers with the most room for what tier `number` wants to move.
+
+        Those that could take a good parcel and be no less content, the parcel as large
+        as leaves enough brokers to choose from.
         """
         keys = np.tile(np.arange(self.placement.snapshot.n_brokers), (len(PARCELS), 1))
-        counted = {i for tier in self.scorer.tiers[: number + 1] for i in tier.goals}
-        if number == 0:
-            counted.update(*(tier.goals for tier in self.scorer.tiers[1:2]))
-        state, unhurt = (
-            self.cluster.shifted(np.array(PARCELS)[:, None], keys),
-            np.ones(keys.shape, np.bool_),
-        )
-        for i, goal in enumerate(self.scorer.goals):
-            if goal.scope == "broker" and (goal.hard or i in counted):
-                unhurt &= goal.score(state) >= self.scorer.scores[i]
+        counted = {i for i, goal in enumerate(self.scorer.goals) if goal.hard}
+        counted.update(*(tier.goals for tier in self.scorer.tiers[: max(number + 1, 2)]))
+        state = self.cluster.shifted(np.array(PARCELS)[:, None], keys)
+        unhurt = np.ones(keys.shape, np.bool_)
+        for i, score in self.scorer.judge("broker", counted, state):
+            unhurt &= score >= self.scorer.scores[i]
         room = unhurt[:, self.receivers]
         enough = max(8, len(self.receivers) // ENOUGH)
         count = room.sum(1)
@@ -212,10 +218,9 @@ class Candidates:
         """Which brokers would be happier with a little more."""
         state = self.cluster.shifted(PARCELS[-1], brokers)
         gain = np.zeros(len(brokers))
-        for i, weight in zip(tier.goals, tier.weights, strict=True):
-            goal = self.scorer.goals[i]
-            if goal.scope == "broker":
-                gain += weight * (goal.score(state) - self.scorer.scores[i][brokers])
+        weight = dict(zip(tier.goals, tier.weights, strict=True))
+        for i, score in self.scorer.judge("broker", set(weight), state):
+            gain += weight[i] * (score - self.scorer.scores[i][brokers])
         wants: Bools = gain > 0
         return wants
 
@@ -283,7 +288,8 @@ class Candidates:
         first = np.concatenate([[0], np.cumsum(np.bincount(row))])
         rank = np.arange(len(at)) - first[row[order]]
         chosen = order[(rank < keep) & (relief[order] > 0)]
-        return at[np.sort(chosen)]
+        kept: Ints = at[np.sort(chosen)]
+        return kept
 
     def _partition_actions(self, partitions: Ints, destinations: Ints) -> list[Batch]:
         f = self.placement.slots
@@ -368,7 +374,8 @@ class Candidates:
         take = np.minimum(np.searchsorted(key, wanted, side="right") - begin, n)
         row = np.repeat(np.arange(len(topic)), take)
         rank = np.arange(len(row)) - np.repeat(np.cumsum(take) - take, take)
-        return index.at[begin[row] + rank]
+        found: Ints = index.at[begin[row] + rank]
+        return found
 
 
 def _nothing() -> Batch:

@@ -12,7 +12,7 @@ from balancer.arrays import best_of_each
 from balancer.candidates import Candidates, Rules, action_bytes, action_cost, pick_disk
 from balancer.scoring import EPSILON, Scorer, Series, Tier, Transition
 from cluster_model.placement import LEAD, MOVE, Batch, Placement
-from cluster_model.snapshot import Bools, Floats, Ints
+from cluster_model.snapshot import Floats, Ints
 
 # candidates a round scores for one discontented broker, and in all
 PER_BROKER, AT_LEAST, AT_MOST = 96, 2_000, 160_000
@@ -32,8 +32,13 @@ NEAR = 2
 ROOM, SMALL = 0.1, 1e-6
 # a reduction goes on while it saves this share of the bytes, and harvests the same
 # candidates again while this share of them can be carried out at once
-WORTHWHILE, FEW = 0.005, 0.01
+WORTHWHILE, FEW = 0.02, 0.01
 WIDER = (1, 4, 16)
+# pairs are chosen until a pass over them adds less than this share of the first one's
+ROUNDED = 0.1
+# up to this many replicas, a tier that is stuck is tried again until this many tries in a
+# row were in vain, each after a few steps picked among so many
+SHAKEN, SHAKES, KICKS = 500, 10, 32
 
 
 @dataclass
@@ -74,10 +79,39 @@ class Search:
         """Serve the tiers in their order."""
         for number, tier in enumerate(self.scorer.tiers[: self.serve]):
             self._serve(number, tier)
+            if self._missing(tier) > 0:
+                self._shake(number, tier)
 
-    def _serve(self, number: int, tier: Tier) -> None:
+    def _shake(self, number: int, tier: Tier) -> None:
+        """Where a small cluster is stuck, go on from placements nearby; keep what ends closer."""
+        scorer, goals = self.scorer, self.scorer.goals
+        if scorer.placement.snapshot.n_replicas > SHAKEN or all(
+            scorer.met(i) or goals[i].obstacles(scorer.cluster) for i in tier.goals
+        ):
+            return
+        failed = 0
+        while failed < SHAKES and self._missing(tier) > 0 and not self._spent():
+            mark, missing = scorer.mark(), self._missing(tier)
+            for _ in range(1 + failed % 3):
+                self._kick(number)
+            self._serve(number, tier, give_up=GIVE_UP // 2)
+            failed += 1
+            if self._missing(tier) < missing - EPSILON:
+                failed = 0
+            else:
+                scorer.restore(mark)
+
+    def _kick(self, number: int) -> None:
+        """Carry out one action, any that no hard goal and no tier above minds."""
+        batch = self.candidates.anything(KICKS)
+        batch = batch[self.scorer.allowed(number, Transition(self.scorer.cluster, batch))]
+        if len(batch):
+            self.scorer.commit(batch[:1])
+            self.actions += 1
+
+    def _serve(self, number: int, tier: Tier, give_up: int = GIVE_UP) -> None:
         idle, missing = 0, [self._missing(tier)]
-        while idle < GIVE_UP and missing[-1] > 0 and not self._spent():
+        while idle < give_up and missing[-1] > 0 and not self._spent():
             wider = WIDER[min(idle, len(WIDER) - 1)]
             self._round(number, tier, wider)
             if self._missing(tier) > SLOW * missing[-1]:
@@ -108,8 +142,7 @@ class Search:
         batch = self.candidates.draw(tier, destinations, budget)
         if not len(batch):
             return 0
-        transition = Transition(self.scorer.cluster, batch)
-        gain = self.scorer.gain(tier, transition)
+        gain = self.scorer.gains(tier, batch)
         useful = np.flatnonzero(gain > EPSILON)
         if not len(useful):
             return 0
@@ -134,11 +167,12 @@ class Search:
         below = self.scorer.tiers[number + 1 : self.serve]
         if not below:
             return gain
-        transition, bonus, share = Transition(self.scorer.cluster, batch), 0.0, 1.0
+        transition, bonus, share = Transition(self.scorer.cluster, batch), np.zeros(len(batch)), 1.0
         for lower in below:
             share *= BELOW
-            bonus = bonus + share * self.scorer.gain(lower, transition)
-        return gain + np.clip(bonus, -0.5 * gain, 0.5 * gain)
+            bonus += share * self.scorer.gain(lower, transition)
+        voiced: Floats = gain + np.clip(bonus, -0.5 * gain, 0.5 * gain)
+        return voiced
 
     def _commit(self, number: int, tier: Tier, batch: Batch, gain: Floats) -> int:
         """Carry out, in the order given, every action that still helps when its turn comes."""
@@ -146,9 +180,11 @@ class Search:
         while len(batch):
             series = Series(cluster, batch)
             now = scorer.gain(tier, series)
-            keep = (now > np.maximum(EPSILON, KEEP * gain)) & scorer.allowed(number, series)
+            keep = now > np.maximum(EPSILON, KEEP * gain)
             if keep.all():
-                break
+                keep = scorer.allowed(number, series)
+                if keep.all():
+                    break
             batch, gain = batch[keep], gain[keep]
         if len(batch):
             self.scorer.commit(batch)
@@ -182,15 +218,23 @@ class Search:
         return len(batch)
 
     def _disjoint(self, batch: Batch, partner: Batch | None, worth: Floats) -> Ints:
-        """Rows in order of worth, each the best that touches either of its partitions."""
+        """Rows in order of worth, no partition touched twice, the worthiest chosen first."""
         order = np.argsort(-worth, kind="stable")
         mates = batch.partition if partner is None else partner.partition
-        one, two = batch.partition[order], mates[order]
+        one, two, turn = batch.partition[order], mates[order], np.arange(len(order))
         best = np.empty(self.scorer.placement.snapshot.n_partitions, np.int64)
-        turn = np.arange(len(order))
-        # the last write stays: written backwards, that is the worthiest
-        best[np.stack([one, two], 1).ravel()[::-1]] = np.repeat(turn, 2)[::-1]
-        rows: Ints = order[(best[one] == turn) & (best[two] == turn)]
+        chosen: list[Ints] = []
+        while len(turn):
+            # the last write stays: written backwards, that is the worthiest
+            best[np.stack([one, two], 1).ravel()[::-1]] = np.repeat(turn, 2)[::-1]
+            first = (best[one] == turn) & (best[two] == turn)
+            chosen.append(turn[first])
+            best[one[first]] = best[two[first]] = -1
+            free = (best[one] >= 0) & (best[two] >= 0)
+            if partner is None or len(chosen[-1]) < ROUNDED * len(chosen[0]):
+                break
+            one, two, turn = one[free], two[free], turn[free]
+        rows: Ints = order[np.sort(np.concatenate(chosen))] if chosen else order
         return rows
 
     def reduce(self, start: Placement) -> int:

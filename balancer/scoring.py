@@ -11,7 +11,7 @@ Everything here works with ``diff``: f > 1/2 is diff > 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,6 +24,8 @@ from goals.goal import Scope
 
 # differences of scores below this are rounding, not judgement
 EPSILON = 1e-12
+# actions scored at once where there are very many: what of them stays in a processor's cache
+CHUNK = 1 << 15
 # share of the mean broker that is small enough to be what the next action moves
 PARCEL = 0.03
 
@@ -181,37 +183,64 @@ class Series(Transition):
 
     def __init__(self, cluster: Cluster, batch: Batch, partner: Batch | None = None) -> None:
         super().__init__(cluster, batch, partner)
-        self._order: dict[SumScope, tuple[Ints, Ints, Ints]] = {}
-        self._before: dict[tuple[SumScope, tuple[str, ...]], Floats] = {}
+        self._orders: dict[SumScope, _Runs] = {}
 
     def before(self, scope: SumScope, columns: tuple[str, ...]) -> Floats:
         """(k, K, C) sums in each cell before the action, all earlier actions done."""
-        known = self._before.get((scope, columns))
-        if known is not None:
-            return known
-        keys = self.cells(scope)
-        if scope not in self._order:
-            flat = keys.T.ravel()
-            order = np.argsort(flat, kind="stable")
-            ordered = flat[order]
-            first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-            run = np.repeat(first, np.diff(np.append(first, len(flat))))
-            self._order[scope] = flat, order, run
-        flat, order, run = self._order[scope]
-        delta = self.signed_delta(scope, columns).transpose(0, 2, 1).reshape(len(columns), -1)
-        delta = delta[:, order]
+        runs = self._runs(scope)
+        delta = runs.by_cell(self.signed_delta(scope, columns))
         ahead = np.cumsum(delta, axis=1) - delta
-        earlier = np.empty_like(delta)
-        earlier[:, order] = ahead - ahead[:, run]
+        ahead -= ahead[:, runs.start]
         for k, column in enumerate(columns):
-            earlier[k] += self.placement.sums(scope, column)[flat]
-        found = earlier.reshape(len(columns), -1, len(keys)).transpose(0, 2, 1)
-        self._before[scope, columns] = found
-        return found
+            ahead[k] += self.placement.sums(scope, column)[runs.cell]
+        return runs.by_action(ahead)
 
-    def before_state(self, scope: SumScope) -> State:
-        """The cells as each action finds them."""
-        return self._state(scope, self.cells(scope), lambda names: self.before(scope, names))
+    def scores_before(self, scope: SumScope, now: Floats, after: Floats) -> Floats:
+        """(k, K, C) scores of each cell before the action.
+
+        Parameters
+        ----------
+        now : (k, cells)
+            Scores of the cells before all actions.
+        after : (k, K, C)
+            Scores after each action: what one action leaves, the next one on its cell finds.
+        """
+        runs = self._runs(scope)
+        found = runs.by_cell(after)
+        found[:, 1:] = found[:, :-1]
+        found[:, runs.first] = now[:, runs.cell[runs.first]]
+        return runs.by_action(found)
+
+    def _runs(self, scope: SumScope) -> _Runs:
+        if scope not in self._orders:
+            self._orders[scope] = _Runs(self.cells(scope))
+        return self._orders[scope]
+
+
+class _Runs:
+    """The touches of C actions on K cells each, told by cell: a cell's touches in their order."""
+
+    def __init__(self, cells: Ints) -> None:
+        self._shape = cells.shape
+        flat = cells.T.ravel()
+        self._order = np.argsort(flat, kind="stable")
+        self.cell: Ints = flat[self._order]
+        new = np.ones(len(flat), np.bool_)
+        new[1:] = self.cell[1:] != self.cell[:-1]
+        self.first: Ints = np.flatnonzero(new)
+        self.start: Ints = np.repeat(self.first, np.diff(np.append(self.first, len(flat))))
+
+    def by_cell(self, values: Floats) -> Floats:
+        """(k, K * C) of (k, K, C): a new array, cell after cell."""
+        flat: Floats = values.transpose(0, 2, 1).reshape(len(values), -1)[:, self._order]
+        return flat
+
+    def by_action(self, values: Floats) -> Floats:
+        """The way back."""
+        touched, n = self._shape
+        back = np.empty_like(values)
+        back[:, self._order] = values
+        return back.reshape(len(values), n, touched).transpose(0, 2, 1)
 
 
 @dataclass
@@ -267,6 +296,16 @@ class Scorer:
             self.placement.apply(partner)
         self.refresh(transition)
 
+    def mark(self) -> tuple[Placement, list[Floats]]:
+        """What :meth:`restore` needs to come back to where things stand."""
+        return self.placement.copy(), [bundle.scores.copy() for bundle in self._bundles]
+
+    def restore(self, mark: tuple[Placement, list[Floats]]) -> None:
+        """Go back to an earlier mark."""
+        self.placement.restore(mark[0])
+        for bundle, scores in zip(self._bundles, mark[1], strict=True):
+            bundle.scores[:] = scores
+
     def refresh(self, transition: Transition) -> None:
         """Bring the cell scores up to date after the actions have been applied."""
         fresh: dict[str, tuple[Ints, State]] = {}
@@ -289,6 +328,14 @@ class Scorer:
 
     def _fetcher(self, scope: SumScope, keys: Ints) -> Callable[[str], Floats | Ints]:
         return lambda name: self.cluster.fetch(scope, name, keys)
+
+    def judge(self, scope: Scope, goals: set[int], state: State) -> Iterator[tuple[int, Floats]]:
+        """Those of the goals that are of a scope, each with its scores of a state."""
+        for bundle in self._bundles:
+            if bundle.scope == scope and not goals.isdisjoint(bundle.members):
+                for i, score in zip(bundle.members, bundle.score(state), strict=True):
+                    if i in goals:
+                        yield i, score
 
     def met(self, i: int) -> bool:
         """Whether every cell is content with goal number `i`."""
@@ -318,12 +365,12 @@ class Scorer:
             keys = transition.cells(scope)
             after = bundle.score(transition.after_state(scope))
             if isinstance(transition, Series):
-                before = bundle.score(transition.before_state(scope))
+                before = transition.scores_before(scope, bundle.scores, after)
             else:
                 before = bundle.scores[:, keys]
             if scope == "disk":
                 before, after = np.where(keys < 0, 1.0, before), np.where(keys < 0, 1.0, after)
-        worse = (after < before - EPSILON).any(1)
+        worse: Bools = np.any(after < before - EPSILON, axis=1)
         diff = after.min(1) - before.min(1)
         for row, i in enumerate(bundle.members):
             transition.diffs[i] = diff[row], worse[row]
@@ -369,6 +416,11 @@ class Scorer:
             total += weight * diff
         return total
 
+    def gains(self, tier: Tier, batch: Batch) -> Floats:
+        """(C,) the same for actions each carried out alone, however many."""
+        chunks = [batch[i : i + CHUNK] for i in range(0, len(batch), CHUNK)]
+        return np.concatenate([self.gain(tier, Transition(self.cluster, b)) for b in chunks])
+
     def allowed(self, number: int, transition: Transition) -> Bools:
         """(C,) whether actions that serve tier `number` hurt no hard goal and no tier above."""
         ok = np.ones(len(transition), np.bool_)
@@ -396,16 +448,17 @@ class Scorer:
 
     def harmless_rows(self, batch: Batch, partner: Batch | None) -> Ints:
         """Rows of actions that make no cell less content; what most fail is asked first."""
-        rows = np.arange(len(batch))
-        for bundle in sorted(
-            self._bundles, key=lambda b: (b.scope == "partition", -len(b.members))
-        ):
-            mates = None if partner is None else partner[rows]
-            transition = Transition(self.cluster, batch[rows], mates)
-            self._compare(bundle, transition)
-            worse = np.any([transition.diffs[i][1] for i in bundle.members], axis=0)
-            rows = rows[~worse]
-        return rows
+        bundles = sorted(self._bundles, key=lambda b: (b.scope == "partition", -len(b.members)))
+        found = []
+        for start in range(0, len(batch), CHUNK):
+            rows = np.arange(start, min(start + CHUNK, len(batch)))
+            for bundle in bundles:
+                mates = None if partner is None else partner[rows]
+                transition = Transition(self.cluster, batch[rows], mates)
+                self._compare(bundle, transition)
+                rows = rows[~np.any([transition.diffs[i][1] for i in bundle.members], axis=0)]
+            found.append(rows)
+        return np.concatenate(found) if found else np.empty(0, np.int64)
 
     def _settled(self, goal: Goal, transition: Transition) -> bool:
         # what an action does to its own partition does not depend on those before it:
@@ -424,9 +477,12 @@ class _Bundle:
 
     def score(self, state: State) -> Floats:
         """(k, …) contentment with each goal."""
-        if self._together is not None:
-            return self._together(state)
-        return np.asarray(self._goals[0].score(state), np.float64)[None]
+        scores: Floats = (
+            self._together(state)
+            if self._together is not None
+            else np.asarray(self._goals[0].score(state), np.float64)[None]
+        )
+        return scores
 
 
 def _alike(goals: Sequence[Goal]) -> list[list[int]]:

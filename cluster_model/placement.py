@@ -118,6 +118,13 @@ class Placement:
         other._contributions, other._stacked = self._contributions, self._stacked
         return other
 
+    def restore(self, other: Placement) -> None:
+        """Take over the state of a copy made earlier."""
+        self.replica_broker[:] = other.replica_broker
+        self.replica_disk[:] = other.replica_disk
+        self.leader[:] = other.leader
+        self._sums = {k: v.copy() for k, v in other._sums.items()}
+
     def cells(self, scope: SumScope) -> int:
         """How many cells a scope has."""
         s = self.snapshot
@@ -130,7 +137,7 @@ class Placement:
         }[scope]
 
     def keys(self, scope: SumScope, partition: Ints, broker: Ints, disk: Ints) -> Ints:
-        """The cell in which a replica of `partition` on `broker` (on `disk`) counts; -1 for none."""
+        """The cell where a replica of `partition` on `broker` (on `disk`) counts; -1 for none."""
         s = self.snapshot
         if scope == "broker":
             return broker
@@ -215,7 +222,8 @@ class Placement:
 
     def delta(self, batch: Batch, column: str) -> Floats:
         """(C,) float: what each action takes from its source and gives to its destination."""
-        return self.deltas(batch, (column,))[0]
+        found: Floats = self.deltas(batch, (column,))[0]
+        return found
 
     def deltas(self, batch: Batch, columns: tuple[str, ...]) -> Floats:
         """(k, C) float: :meth:`delta` of several columns at once."""
@@ -246,12 +254,16 @@ class Placement:
             disk=source_disk,
         )
         target_disk = self.target_disk(batch)
-        for (scope, column), kept in self._sums.items():
-            moved = self.delta(batch, column)
+        kept: dict[SumScope, list[str]] = {}
+        for scope, column in self._sums:
+            kept.setdefault(scope, []).append(column)
+        for scope, columns in kept.items():
+            moved = self.deltas(batch, tuple(columns))
             for sign, broker, disk in ((-1, source, source_disk), (1, batch.target, target_disk)):
                 key = self.keys(scope, batch.partition, broker, disk)
                 real = key >= 0
-                np.add.at(kept, key[real], sign * moved[real])
+                for column, amount in zip(columns, sign * moved[:, real], strict=True):
+                    np.add.at(self._sums[scope, column], key[real], amount)
         leads = batch.kind == LEAD
         self.leader[batch.partition[leads]] = batch.slot[leads]
         moves = ~leads

@@ -65,7 +65,8 @@ class Cluster:
     @cached_property
     def replication_factor(self) -> Ints:
         """(P,) replicas of each partition in the placement."""
-        return np.count_nonzero(self.placement.brokers >= 0, axis=1).astype(np.int64)
+        count: Ints = np.count_nonzero(self.placement.brokers >= 0, axis=1)
+        return count
 
     @cached_property
     def eligible_racks(self) -> Ints:

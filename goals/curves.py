@@ -44,7 +44,7 @@ def at_least(value: npt.ArrayLike, limit: npt.ArrayLike) -> Floats:
 
 
 def distance(ua: npt.ArrayLike, bound: npt.ArrayLike, var: npt.ArrayLike) -> Floats:
-    """The distribution score of the AutoBalancer seed (004, "Broker scores for a single objective").
+    """The distribution score of seed 004, "Broker scores for a single objective".
 
     Parameters
     ----------
