@@ -61,7 +61,7 @@ class Rules:
         ok[rows] = (
             ~inside
             & self.receives[batch.target[rows]]
-            & (~leading | self.leads[batch.target[rows]] | ~self.leads[own[rows]])
+            & (~leading | self.leads[batch.target[rows]] | self.draining[own[rows]])
         )
         return ok
 
@@ -167,7 +167,7 @@ class Candidates:
             return _nothing(), _nothing()
         share = max(budget // len(brokers), 64)
         each = max(round(share ** (1 / 3)), 4)
-        mine, row = index.sample(brokers, 2 * each, self.rng)
+        mine, _ = index.sample(brokers, 2 * each, self.rng)
         others = self.receivers[self.rng.integers(0, len(self.receivers), len(mine) * each)]
         theirs, pair = index.sample(others, max(each // 2, 2), self.rng)
         return self.exchanged(mine[pair // each], theirs)

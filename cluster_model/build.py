@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -78,6 +79,9 @@ def build_snapshot(document: SnapshotDocument) -> Snapshot:
     resources = document.resources
     brokers = sorted(document.brokers, key=lambda b: b.id)
     partitions = sorted(document.partitions, key=lambda p: (p.topic, p.partition))
+    for one, next_ in pairwise(brokers):
+        if one.id == next_.id:
+            raise SnapshotError(f"brokers: broker {one.id} is listed twice")
     index = {b.id: i for i, b in enumerate(brokers)}
     host = [b.host if b.host is not None else f"broker-{b.id}" for b in brokers]
     rack = [b.rack if b.rack is not None else h for b, h in zip(brokers, host, strict=True)]

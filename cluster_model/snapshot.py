@@ -7,6 +7,7 @@ partition are contiguous in preference order: those of partition ``p`` are rows
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
@@ -46,9 +47,11 @@ def _no_floats() -> Floats:
 class Snapshot:
     """A cluster at one moment; validated on entry, frozen afterwards.
 
-    Brokers are in ascending id order, topics in ascending name order and
-    partitions in ascending (topic, number) order, so that equal clusters have
-    equal arrays. :func:`cluster_model.build_snapshot` accepts any order.
+    Brokers are in ascending id order, topics in ascending name order, partitions
+    in ascending (topic, number) order and disks in that of their brokers, so that
+    equal clusters have equal arrays. :func:`cluster_model.build_snapshot` accepts
+    any order. Racks, hosts and broker sets may be given in any order, with names
+    that no broker has; they are kept in ascending order, without such names.
 
     Parameters
     ----------
@@ -125,15 +128,15 @@ class Snapshot:
             kind = _KINDS[f.name]
             value = getattr(self, f.name)
             if kind is str:
-                object.__setattr__(self, f.name, tuple(str(v) for v in value))
+                _set(self, f.name, tuple(str(v) for v in value))
                 continue
             try:
                 array = np.array(value, dtype=kind, copy=True, order="C")
             except (TypeError, ValueError, OverflowError) as error:
                 raise SnapshotError(f"snapshot field {f.name}: {error}") from None
-            array.setflags(write=False)
-            object.__setattr__(self, f.name, array)
+            _set(self, f.name, array)
         _validate(self)
+        _canonicalise(self)
 
     @property
     def n_brokers(self) -> int:
@@ -298,6 +301,19 @@ def _unique(name: str, values: Sequence[Any]) -> None:
         seen.add(value)
 
 
+# JSON as UTF-8 has no half surrogates, and numpy's strings have no NUL at their end.
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+
+
+def _storable(name: str, values: Sequence[str]) -> None:
+    for row, value in enumerate(values):
+        if _UNSTORABLE.search(value):
+            raise SnapshotError(
+                f"snapshot field {name}, row {row}: {value!r} found, Unicode text without NUL "
+                "expected"
+            )
+
+
 def _ascending(name: str, values: npt.NDArray[Any]) -> None:
     if len(values) > 1:
         ok = np.concatenate([[True], values[1:] > values[:-1]])
@@ -312,6 +328,8 @@ def _validate(s: Snapshot) -> None:
         raise SnapshotError("snapshot field resources: none found, at least one name expected")
     for name in ("resources", "racks", "hosts", "broker_sets", "topics"):
         _unique(name, getattr(s, name))
+    for name in ("resources", "racks", "hosts", "broker_sets", "topics", "disk_path"):
+        _storable(name, getattr(s, name))
     _check(s.broker_ids >= 0, "broker_ids", s.broker_ids, "an id of at least 0")
     _ascending("broker_ids", s.broker_ids)
     if list(s.topics) != sorted(s.topics):
@@ -339,8 +357,8 @@ def _validate(s: Snapshot) -> None:
     _shape("replica_offset", s.replica_offset, (p + 1,))
     if s.replica_offset[0] != 0 or s.replica_offset[-1] != n:
         raise SnapshotError(
-            f"snapshot field replica_offset: {s.replica_offset[0]} to {s.replica_offset[-1]} found, "
-            f"0 to {n} (the number of replicas) expected"
+            f"snapshot field replica_offset: {s.replica_offset[0]} to {s.replica_offset[-1]} "
+            f"found, 0 to {n} (the number of replicas) expected"
         )
     factor = s.replication_factor
     _check(factor >= 1, "replica_offset", s.replica_offset[1:], "at least one replica a partition")
@@ -363,6 +381,8 @@ def _validate(s: Snapshot) -> None:
         raise SnapshotError(f"snapshot field disk_path: {len(s.disk_path)} found, {d} expected")
     if d:
         _within(s, "disk_broker", d, 0, b, "brokers")
+        in_order = np.concatenate([[True], np.diff(s.disk_broker) >= 0])
+        _check(in_order, "disk_broker", s.disk_broker, "disks in the order of their brokers")
         _unique("disk_path", list(zip(s.disk_broker.tolist(), s.disk_path, strict=True)))
     _load_like(s, "disk_capacity", (d,))
     _shape("disk_alive", s.disk_alive, (d,))
@@ -373,9 +393,36 @@ def _validate(s: Snapshot) -> None:
         own[placed] = s.disk_broker[s.replica_disk[placed]] == s.replica_broker[placed]
         _check(own, "replica_disk", s.replica_disk, "a disk of the replica's own broker")
     e = len(s.traffic_rate)
-    _within(s, "traffic_from", e, 0, max(p, 1), "partitions")
-    _within(s, "traffic_to", e, 0, max(p, 1), "partitions")
+    _within(s, "traffic_from", e, 0, p, "partitions")
+    _within(s, "traffic_to", e, 0, p, "partitions")
     _load_like(s, "traffic_rate", (e,))
     for name in ("state_size", "lag"):
         if len(getattr(s, name)):
             _load_like(s, name, (p,))
+
+
+def _canonicalise(s: Snapshot) -> None:
+    for names, row in (
+        ("racks", "broker_rack"),
+        ("hosts", "broker_host"),
+        ("broker_sets", "broker_set"),
+    ):
+        given, index = getattr(s, names), getattr(s, row)
+        used = sorted({given[i] for i in np.unique(index[index >= 0]).tolist()})
+        if tuple(used) == given:
+            continue
+        place = {name: i for i, name in enumerate(used)}
+        # index -1 (in no broker set) reads the last element
+        moved = np.array([*(place.get(name, -1) for name in given), -1], np.int64)[index]
+        _set(s, names, tuple(used))
+        _set(s, row, moved)
+    if not s.broker_sets:
+        _set(s, "broker_set", _no_ints())
+    if not s.n_disks:
+        _set(s, "replica_disk", _no_ints())
+
+
+def _set(s: Snapshot, name: str, value: Any) -> None:
+    if isinstance(value, np.ndarray):
+        value.setflags(write=False)
+    object.__setattr__(s, name, value)

@@ -68,16 +68,18 @@ class State:
             found = self._cache[names] = self._part_of_known(names)
         return found
 
-    def _part_of_known(self, names: tuple[str, ...]) -> Any:
+    def _part_of_known(self, names: tuple[str, ...]) -> Floats:
         # what goals of different families read overlaps: the loads are among most
         for known, table in self._cache.items():
             if isinstance(known, tuple) and names[0] in known:
                 at = known.index(names[0])
                 if known[at : at + len(names)] == names:
-                    return table[at : at + len(names)]
+                    part: Floats = table[at : at + len(names)]
+                    return part
         if self._fetch_sums is None:
             return np.stack([self.column(name) for name in names])
-        return self._fetch_sums(names)
+        fetched: Floats = self._fetch_sums(names)
+        return fetched
 
     def load(self, resource: str) -> Floats:
         """Load of the resource carried by the cell, in the resource's unit."""

@@ -27,6 +27,12 @@ from cluster_model.build import to_document
 some = settings(max_examples=25, deadline=None)
 
 
+def labels(least: int, most: int = 6) -> st.SearchStrategy[tuple[str, ...]]:
+    """Names in any script and any order; some will be used by nothing."""
+    name = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+    return st.lists(name, min_size=least, max_size=most, unique=True).map(tuple)
+
+
 @st.composite
 def snapshots(draw: st.DrawFn) -> Snapshot:
     """Synthetic clusters, with everything a snapshot may carry."""
@@ -43,12 +49,19 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
     )
     rng = np.random.default_rng(draw(st.integers(0, 99)))
     changes: dict[str, Any] = {}
+    for names, row in (("racks", "broker_rack"), ("hosts", "broker_host")):
+        if draw(st.booleans()):
+            changes[names] = draw(labels(1))
+            changes[row] = rng.integers(0, len(changes[names]), brokers)
     if draw(st.booleans()):
-        # names in ascending order and each in use, as in a document
-        of = rng.integers(-1, 2, brokers)
-        of[: min(2, brokers)] = np.arange(min(2, brokers))
-        changes |= {"broker_sets": ("east", "west")[: min(2, brokers)], "broker_set": of}
-        changes["broker_set"] = np.minimum(of, min(2, brokers) - 1)
+        changes["broker_sets"] = draw(labels(0))
+        changes["broker_set"] = rng.integers(-1, len(changes["broker_sets"]), brokers)
+    if draw(st.booleans()):
+        topics = sorted(draw(labels(1)))
+        changes["topics"] = topics
+        changes["partition_topic"] = np.sort(rng.integers(0, len(topics), s.n_partitions))
+    if draw(st.booleans()):
+        changes["resources"] = draw(labels(4, 4))
     if draw(st.booleans()):
         e = draw(st.integers(1, 10))
         changes |= {
@@ -317,7 +330,7 @@ def test_a_document_that_contradicts_itself(
 def test_a_broker_that_is_listed_twice() -> None:
     whole = document()
     whole["brokers"].append({"id": 1, "capacity": {"cpu": 1, "disk": 1}})
-    with pytest.raises(SnapshotError, match=r"broker_ids, row 1: 1 found|broker 1 .*twice"):
+    with pytest.raises(SnapshotError, match=r"^brokers: broker 1 is listed twice$"):
         build_snapshot(SnapshotDocument.model_validate(whole))
 
 
@@ -373,12 +386,25 @@ def with_row(name: str, row: Any, value: Any) -> dict[str, Any]:
          "traffic_to, row 0: 6 found, an index of partitions"),
         ({"broker_sets": ("a",), "broker_set": [0, 0, 0, 1]}, "broker_set, row 3: 1 found"),
         ({"broker_ids": ["a", "b", "c", "d"]}, "broker_ids: "),
+        ({"racks": ("a\0", "b")}, r"racks, row 0: 'a\\x00' found, Unicode text without NUL"),
+        ({"resources": ("a", "b", "\ud800", "c")}, "resources, row 2: .* Unicode text"),
+        ({"disk_broker": [3, 3, 2, 2, 1, 1, 0, 0]}, "disk_broker, row 2: 2 found, disks in the"),
     ],
 )  # fmt: skip
 def test_messages_name_field_row_and_value(changes: dict[str, Any], says: str) -> None:
     with pytest.raises(SnapshotError, match=says) as error:
         replace(small(), **changes)
     sentence(error)
+
+
+def test_traffic_needs_partitions() -> None:
+    nothing = build_snapshot(
+        SnapshotDocument.model_validate(
+            {"resources": ["cpu"], "brokers": [{"id": 0, "capacity": {"cpu": 1}}]}
+        )
+    )
+    with pytest.raises(SnapshotError, match="traffic_from, row 0: 0 found"):
+        replace(nothing, traffic_rate=[1.0], traffic_from=[0], traffic_to=[0])
 
 
 def test_a_broker_holds_one_replica_of_a_partition() -> None:
@@ -407,6 +433,25 @@ def test_arrays_are_frozen_and_independent_of_their_source() -> None:
     assert s.broker_ids[0] == 1
     with pytest.raises(ValueError, match="read-only"):
         s.capacity[0, 0] = 1
+
+
+def test_racks_hosts_and_broker_sets_are_kept_in_order_and_in_use() -> None:
+    s = replace(
+        small(),
+        racks=("west", "nobody's", "east"),
+        broker_rack=[0, 2, 0, 2],
+        broker_sets=("empty", "full"),
+        broker_set=[1, -1, 1, -1],
+    )
+    assert s.racks == ("east", "west")
+    assert s.broker_rack.tolist() == [1, 0, 1, 0]
+    assert s.broker_sets == ("full",)
+    assert s.broker_set.tolist() == [0, -1, 0, -1]
+    undivided = replace(s, broker_set=np.full(4, -1))
+    assert undivided.broker_sets == ()
+    assert not len(undivided.broker_set)
+    with pytest.raises(ValueError, match="read-only"):
+        s.broker_rack[0] = 0
 
 
 def test_equality_is_by_content() -> None:

@@ -1,0 +1,251 @@
+"""Every example of the README and the guides runs, and every table is true.
+
+The conventions of a page: its blocks are run in order in one directory. A block after a
+paragraph that ends with a file name and a colon is that file. A command of ours is run and
+exits with 0, or with N where a comment says ``exits with N``; one that needs a running
+Kafka is only parsed.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import typer
+from pydantic import BaseModel
+from typer.testing import CliRunner
+
+from balancer import Action, PlanDocument, plan
+from balancer.cli import app
+from benchmarks.__main__ import app as benchmarks_app
+from benchmarks.registry import find
+from cluster_model import DEFAULT_RESOURCES
+from cluster_model.capacities import load_capacities
+from goals import Goal, available, load_goals, profiles
+
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+_NOT_OURS = ("pip", "kafka-reassign-partitions", "kafka-leader-election")
+
+pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+class Block(NamedTuple):
+    """A fenced block: the file it is called in the text before it, its language, its text."""
+
+    name: str | None
+    language: str
+    text: str
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    text = page.read_text(encoding="utf-8")
+    for found in re.finditer(r"(?ms)^```(\w*)\n(.*?)^```$", text):
+        before = re.search(r"`([\w.-]+\.\w+)`[^`]*:\s*$", text[: found.start()])
+        yield Block(before[1] if before else None, found[1], found[2])
+
+
+def commands(block: Block) -> Iterator[tuple[list[str], int]]:
+    for line in block.text.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        if words:
+            code = re.search(r"# .*\bexits with (\d)", line)
+            yield words, int(code[1]) if code else 0
+
+
+def command_line(app: typer.Typer) -> dict[str, Any]:
+    """The commands of an app, those of its groups by both names."""
+    found: dict[str, Any] = {}
+    for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+        group = getattr(command, "commands", None)
+        found |= {f"{name} {n}": c for n, c in group.items()} if group else {name: command}
+    return found
+
+
+def parse(app: typer.Typer, words: list[str]) -> dict[str, Any]:
+    """Options and arguments of a command line that is not run."""
+    known = command_line(app)
+    long = 2 if " ".join(words[:2]) in known else 1
+    name = " ".join(words[:long])
+    params: dict[str, Any] = known[name].make_context(name, words[long:]).params
+    return params
+
+
+def run_counterpoise(words: list[str], code: int) -> None:
+    if "--bootstrap-server" in words:
+        parse(app, words)
+        return
+    for file in Path.cwd().glob("*.py"):  # another page's module of the same name
+        sys.modules.pop(file.stem, None)
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == code, f"{shlex.join(words)}\n{result.output}"
+    assert "Traceback" not in result.output
+
+
+def run_make(words: list[str], _: int) -> None:
+    targets = re.findall(r"(?m)^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"))
+    assert set(words) <= set(targets)
+
+
+def run_python(words: list[str], _: int) -> None:
+    assert words[:2] == ["-m", "benchmarks"], words
+    params = parse(benchmarks_app, words[2:])
+    if "name" in params:
+        find(params["name"], params["size"] or ())
+
+
+RUNNERS = {"counterpoise": run_counterpoise, "make": run_make, "python": run_python}
+# A test function of an example is called, as pytest would.
+_DRIVER = """
+import runpy, sys
+sys.path[:0] = [".", sys.argv[2]]
+for name, value in runpy.run_path(sys.argv[1]).items():
+    if name.startswith("test_"):
+        value()
+"""
+
+
+def run_example(text: str) -> None:
+    Path("example.py").write_text(text, encoding="utf-8")
+    words = [sys.executable, "-W", "error", "-c", _DRIVER, "example.py", str(ROOT)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, text + done.stderr
+    Path("example.py").unlink()
+
+
+@pages
+def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for block in blocks(page):
+        if block.name:
+            Path(block.name).write_text(block.text, encoding="utf-8")
+        if block.language == "python":
+            run_example(block.text)
+        elif block.language in ("sh", "console"):
+            for words, code in commands(block):
+                assert words[0] in RUNNERS or words[0] in _NOT_OURS, words
+                if words[0] in RUNNERS:
+                    RUNNERS[words[0]](words[1:], code)
+
+
+@pages
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"(?ms)^```.*?^```$", "", page.read_text(encoding="utf-8"))
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        found = page.parent / file if file else page
+        assert found.is_file(), target
+        if anchor:
+            headings = re.findall(r"(?m)^#+ (.*)$", found.read_text(encoding="utf-8"))
+            assert anchor in {h.lower().replace(" ", "-") for h in headings}, target
+
+
+def test_embedding_takes_five_lines() -> None:
+    first = next(block for block in blocks(README) if block.language == "python")
+    assert len(first.text.splitlines()) <= 5
+    assert "propose(" in first.text
+
+
+def test_a_goal_takes_ten_lines() -> None:
+    goal = next(block for block in blocks(README) if block.name == "max_leaders.py")
+    assert len([line for line in goal.text.splitlines() if line]) <= 10
+
+
+def test_the_readme_names_every_command_and_profile() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert [name for name in command_line(app) if f"counterpoise {name}" not in text] == []
+    assert set(profiles()) <= set(re.findall(r"(?m)^\| `([\w-]+)` \|", text))
+
+
+def test_the_guide_names_every_operation_and_limit() -> None:
+    text = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+    propose = command_line(app)["propose"]
+    said = set(text.replace("`", " ").split())
+    unnamed = {p.name for p in propose.params if said.isdisjoint(p.opts)}
+    assert unnamed <= {"kind", "seed", "timeout"}
+
+
+def test_the_guide_states_capacities_as_they_are_read(tmp_path: Path) -> None:
+    (stated,) = (b for b in blocks(ROOT / "docs" / "operating.md") if b.name == "capacities.yaml")
+    (tmp_path / "capacities.yaml").write_text(stated.text, encoding="utf-8")
+    capacities = load_capacities(tmp_path / "capacities.yaml")
+    assert set(capacities.of(0)) < set(DEFAULT_RESOURCES)
+    assert capacities.of(0) != capacities.of(7)
+
+
+# --- tables
+
+
+def rows(page: str, heading: str) -> list[list[str]]:
+    """Cells of the first table under a heading, without its first two lines."""
+    text = "\n" + (ROOT / "docs" / page).read_text(encoding="utf-8")
+    table = re.search(r"(?m)(?:^\|.*\n)+", text[text.index(f"\n{heading}\n") :])
+    assert table is not None
+    lines = table[0].splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        PlanDocument,
+        plan.Summary,
+        plan.ColumnResult,
+        plan.Spread,
+        plan.GoalResult,
+        plan.Unmet,
+        Action,
+    ],
+)
+def test_the_plan_is_told_field_by_field(record: type[BaseModel]) -> None:
+    told = [row[0].strip("`") for row in rows("plan.md", f"## {record.__name__}")]
+    assert told == list(record.model_fields)
+
+
+def test_the_example_of_an_action_is_one() -> None:
+    (example,) = (b for b in blocks(ROOT / "docs" / "plan.md") if b.language == "json")
+    action = Action.model_validate_json(example.text)
+    assert set(action.model_dump()) == set(action.model_fields_set)
+
+
+def as_told(goal: Goal) -> str:
+    """Fields of a goal's own and their defaults, as the table has them."""
+    told = []
+    for name in type(goal).model_fields:
+        value = getattr(goal, name)
+        if name == "resource":
+            told.append("`resource` required")
+        elif isinstance(value, bool):
+            told.append(f"`{name}` {'yes' if value else 'no'}")
+        elif isinstance(value, int | float):
+            told.append(f"`{name}` {value:,.10g}")
+        else:
+            assert not value
+            told.append(f"`{name}` none")
+    common = [f"`{name}`" for name in Goal.model_fields]
+    return ", ".join(entry for entry in told if entry.split()[0] not in common)
+
+
+def test_the_table_of_goals_is_that_of_the_registry() -> None:
+    table = rows("goals.md", "# Goals")
+    built_in = {n: g for n, g in available().items() if g.__module__.startswith("goals.")}
+    assert [row[0] for row in table] == [f"`{name}`" for name in built_in]
+    for (_, scope, kind, reads, fields, source), (name, goal) in zip(
+        table, built_in.items(), strict=True
+    ):
+        resource = {"resource": "disk"} if "resource" in goal.model_fields else {}
+        (one,) = load_goals({"goals": [{"goal": name, **resource}]})
+        assert scope == goal.scope.replace("_", " in "), name
+        assert kind == ("hard" if one.hard else "soft"), name
+        assert re.sub(r" \(.*?\)", "", fields) == as_told(one), name
+        assert all(word in reads for word in goal.requires), name
+        assert source, name

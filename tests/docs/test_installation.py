@@ -1,0 +1,71 @@
+"""What ``pip install .`` alone can do: everything but talk to Kafka."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from cluster_model import save_snapshot, synthetic_snapshot
+
+ROOT = Path(__file__).parents[2]
+
+# As if the extras were not installed: nothing but the dependencies of the core.
+_WITHOUT_EXTRAS = """
+import sys
+
+EXTRAS = {"confluent_kafka", "highspy", "hypothesis", "kafka", "networkx", "pymetis", "pyspark"}
+
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in EXTRAS:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+sys.meta_path.insert(0, Missing())
+"""
+
+
+def alone(code: str, *arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-c", _WITHOUT_EXTRAS + code, *arguments]
+    return subprocess.run(
+        words, capture_output=True, text=True, cwd=cwd, env={"PYTHONPATH": str(ROOT)}, timeout=120
+    )
+
+
+def run_cli(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return alone("from balancer.cli import main; main()", *arguments, cwd=cwd)
+
+
+def test_every_module_is_imported_without_the_extras() -> None:
+    done = alone("""
+import importlib, pkgutil
+for package in ("metrics_reporter", "cluster_model", "goals", "balancer"):
+    for module in pkgutil.walk_packages(importlib.import_module(package).__path__, package + "."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+""")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_plan_needs_no_kafka_client(tmp_path: Path) -> None:
+    snapshot = synthetic_snapshot(brokers=6, partitions=60, racks=3, utilization=0.2)
+    save_snapshot(snapshot, tmp_path / "cluster.json")
+    outputs = ["-o", "plan.json", "--reassignment-json", "moves.json", "--report", "report.html"]
+    done = run_cli("propose", "cluster.json", *outputs, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    done = run_cli("verify", "cluster.json", "plan.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_needs_the_client_says_so_in_one_sentence(tmp_path: Path) -> None:
+    for words in (
+        ["demo", "--output", "demo"],
+        ["propose", "--bootstrap-server", "localhost:1"],
+        ["snapshot", "kafka", "--bootstrap-server", "localhost:1", "-o", "cluster.json"],
+    ):
+        done = run_cli(*words, cwd=tmp_path)
+        assert done.returncode == 2
+        (sentence,) = done.stderr.splitlines()
+        assert "counterpoise[kafka]" in sentence
