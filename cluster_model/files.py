@@ -75,6 +75,10 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
     try:
         with os.fdopen(handle, "wb") as f:
             write(f)
+        # mkstemp keeps a file to its owner; ours are as readable as any
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(name, 0o666 & ~umask)
         os.replace(name, path)
     except BaseException:
         os.unlink(name)

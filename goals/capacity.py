@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import Field, PrivateAttr
 
 from cluster_model.snapshot import Bools, Floats
 from goals.cluster import Cluster
@@ -91,14 +91,9 @@ class ResourceCapacity(Ceiling):
 
     hard: bool = True
     resource: str
-    threshold: float = Field(gt=0)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _usual_threshold(cls, values: Any) -> Any:
-        if not isinstance(values, dict) or "threshold" in values:
-            return values
-        return {**values, "threshold": _THRESHOLDS.get(str(values.get("resource")), _THRESHOLD)}
+    threshold: float = Field(
+        default_factory=lambda known: _THRESHOLDS.get(known.get("resource", ""), _THRESHOLD), gt=0
+    )
 
     @property
     def column(self) -> str:

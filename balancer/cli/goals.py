@@ -63,7 +63,9 @@ def show(name: Annotated[str, typer.Argument(help="A goal or a profile.")]) -> N
         table.add_column(header, overflow="fold")
     for field, info in found.model_fields.items():
         default = (
-            "required" if info.is_required() else repr(info.get_default(call_default_factory=True))
+            "required"
+            if info.is_required()
+            else repr(info.get_default(call_default_factory=True, validated_data={}))
         )
         kind_name = getattr(info.annotation, "__name__", str(info.annotation))
         if getattr(info.annotation, "__args__", None):
