@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint types check picture clean
+.PHONY: demo test peer lint types check picture clean
 
 demo: $(VENV)/.demo
 	$(BIN)/counterpoise demo --output demo
@@ -14,6 +14,10 @@ test: $(VENV)/.dev
 	@command -v mvn >/dev/null || { echo "make test: no mvn found; install Maven (Debian: apt-get install maven)" >&2; exit 1; }
 	$(BIN)/python -m pytest
 
+# the peer of the benchmarks, in an environment of its own: needs a Python 3.12+ besides
+peer: $(VENV)/.dev
+	$(BIN)/python -m pytest -m peer
+
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -21,7 +25,7 @@ lint: $(VENV)/.dev
 types: $(VENV)/.dev
 	$(BIN)/mypy
 
-check: test lint types
+check: test peer lint types
 
 picture: $(VENV)/.dev
 	$(BIN)/python -m balancer.report docs/images/before-after.svg

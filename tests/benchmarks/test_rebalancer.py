@@ -4,19 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.harness.environments import cache_folder
 from benchmarks.harness.judge import balance_metrics, placed
 from benchmarks.registry import Options
 from benchmarks.subjects import rebalancer
 from cluster_model import synthetic_snapshot
 
-READY = [path.parent for path in cache_folder().glob(f"{rebalancer.NAME}-*/ready")]
 
-
-@pytest.mark.skipif(not READY, reason="no environment of the peer; a benchmark run makes it")
+@pytest.mark.peer
 def test_the_peer_meets_what_it_was_asked(tmp_path: Path) -> None:
     before = synthetic_snapshot(partitions=600, rack_violations=0.1)
-    options = Options(peer_timeout=60, peer_python=READY[0] / "bin" / "python")
+    options = Options(peer_timeout=60)
     answer, peak = rebalancer.measure(before, tmp_path, options)
     assert answer.finished
     assert peak > 0

@@ -2,6 +2,7 @@
 
 from itertools import islice
 
+import confluent_kafka
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -49,7 +50,6 @@ def rates(time_ms: int) -> list[Record]:
 
 
 def test_the_way_from_simulated_brokers_over_a_topic_to_a_snapshot() -> None:
-    confluent_kafka = pytest.importorskip("confluent_kafka")
     cluster = synthetic_snapshot(brokers=6, partitions=120, racks=3, seed=4)
     source = simulated_source(cluster)
     with mock_cluster() as bootstrap:

@@ -5,8 +5,6 @@ import shutil
 import subprocess
 import sys
 from importlib import import_module
-from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -19,16 +17,9 @@ HERE = Path(__file__).parent
 PACKAGE = HERE / "example_package"
 GUIDE = Path(goals.__file__).parents[1] / "docs" / "writing-a-goal.md"
 
-builds_wheels = find_spec("wheel") is not None or (
-    find_spec("setuptools") is not None
-    and tuple(int(n) for n in version("setuptools").split(".")[:2]) >= (70, 1)
-)
-
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    if not builds_wheels:
-        pytest.skip("building the example package needs setuptools 70.1 or later")
     place = tmp_path_factory.mktemp("example")
     # building writes into the source tree, so a copy is built
     source = shutil.copytree(PACKAGE, place / "source")

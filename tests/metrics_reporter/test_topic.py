@@ -37,7 +37,6 @@ def sorted_records(records: Iterator[Record] | list[Record]) -> list[Record]:
 
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
-    pytest.importorskip("confluent_kafka")
     with mock_cluster() as addresses:
         yield addresses
 
@@ -88,7 +87,6 @@ def test_client_properties_reach_the_client(bootstrap: str) -> None:
 
 
 def test_nobody_there_is_one_sentence() -> None:
-    pytest.importorskip("confluent_kafka")
     quiet = {"log_level": 0, "message.timeout.ms": 300}
     reporter = Reporter(source(), bootstrap="127.0.0.1:1", topic="t", client=quiet)
     with pytest.raises(ReporterError, match="6 records not delivered: "):
