@@ -10,31 +10,86 @@ from cluster_model.snapshot import Bools, BrokerState, Floats, Ints
 from goals import Cluster, Goal, OnlineReplicas, RackAwareness
 
 
-def imbalance_bound(cluster: Cluster, rules: Rules, column: str) -> float:
-    """Least worst-broker / fair-share ratio that any placement within the rules can have.
+def imbalance_bound(cluster: Cluster, rules: Rules, column: str, ended: Placement) -> float:
+    """Least worst-broker / fair-share ratio of any plan that leaves as little behind.
 
-    Some broker carries at least its share; the largest replica lies on some broker
-    whole; what may not be moved stays where it is.
+    Brokers without a share (dead, removed, excluded) may be left holding something: no
+    placement within the rules that leaves no more there than `ended` does has a lower
+    ratio. The other brokers carry the rest, counts in whole numbers; the largest replica
+    lies on one of them whole, and two of the B + 1 largest lie together; what may not be
+    moved stays where it is.
+
+    Parameters
+    ----------
+    cluster
+        The cluster whose fair shares the ratio is told in.
+    rules
+        What may be moved where.
+    column
+        What is counted, see :meth:`cluster_model.placement.Placement.contribution`.
+    ended
+        Where the plan ends.
     """
     share = cluster.fair_share(column)
     usable = share > 0
     if not usable.any():
         return 1.0
-    placement = cluster.placement
+    carried = float(ended.recompute("broker", column)[usable].sum())
+    pinned = _pinned(cluster.placement, rules, column, ended)
+    return max(
+        carried / float(share.sum()),
+        _whole(carried, share) if column.endswith("_count") else 0.0,
+        _largest(cluster, rules, column, ended, usable) / float(share.max()),
+        float((pinned[usable] / share[usable]).max()),
+    )
+
+
+def _whole(carried: float, share: Floats) -> float:
+    """Ratio below which the brokers cannot hold so many replicas: each holds a whole number."""
+    low, high = 0.0, (carried + 1) / float(share.max())
+    for _ in range(60):
+        middle = (low + high) / 2
+        if np.floor(middle * share).sum() < carried:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _largest(cluster: Cluster, rules: Rules, column: str, ended: Placement, usable: Bools) -> float:
+    """Least that the fullest usable broker holds, by the sizes of single replicas."""
+    start = cluster.placement
+    if (rules.receives & ~usable).any():
+        return 0.0
+    held = np.bincount(ended.replica_broker[ended.replica_broker >= 0], minlength=len(usable))
+    refuge = np.append(~usable & (~rules.draining | (held > 0)), False)
+    bound = ~refuge[start.brokers].any(1)
+    factor = np.minimum((start.brokers >= 0).sum(1), (ended.brokers >= 0).sum(1))
+    lead, follow = start.contribution(column)
+    copies = np.maximum(factor[bound] - 1, 0)
+    size = np.concatenate([lead[bound], np.repeat(follow[bound], copies)])
+    n = int(usable.sum())
+    if len(size) <= n:
+        return float(size.max(initial=0.0))
+    top = -np.partition(-size, n)[: n + 1]
+    return max(float(top.max()), float(np.sort(top)[:2].sum()))
+
+
+def _pinned(placement: Placement, rules: Rules, column: str, ended: Placement) -> Floats:
+    """(B,) what each broker carries that may not be moved, nor led elsewhere."""
+    s, f = placement.snapshot, placement.slots
     lead, follow = placement.contribution(column)
-    largest = float(np.maximum(np.where(follow > 0, follow, 0), 0).max(initial=0.0))
-    # a leader may be made a follower, but somebody leads
-    largest = max(largest, float(lead.max(initial=0.0)))
-    pinned = _pinned(placement, rules, np.minimum(lead, follow))
-    return float(max(1.0, largest / share.max(), (pinned[usable] / share[usable]).max(initial=0.0)))
-
-
-def _pinned(placement: Placement, rules: Rules, least: Floats) -> Floats:
-    at = np.flatnonzero((placement.replica_broker >= 0) & ~rules.slots)
-    broker = placement.replica_broker[at]
-    keep = ~rules.draining[broker]
-    load = least[at[keep] // placement.slots]
-    return np.bincount(broker[keep], load, placement.snapshot.n_brokers).astype(np.float64)
+    where = placement.replica_broker
+    stays = (where >= 0) & ~rules.slots & ~np.append(rules.draining, False)[where]
+    if len(placement.replica_disk):
+        stays &= np.append(s.disk_alive, True)[placement.replica_disk]
+    led = np.arange(s.n_partitions) * f + placement.leader
+    alone = np.maximum((placement.brokers >= 0).sum(1), (ended.brokers >= 0).sum(1)) == 1
+    led_here = stays[led] & (alone | (~rules.movable & rules.leads[where[led]]))
+    least = np.repeat(np.where(led_here, follow, np.minimum(lead, follow)), f)
+    least[led[led_here]] = lead[led_here]
+    at = np.flatnonzero(stays)
+    return np.bincount(where[at], least[at], s.n_brokers).astype(np.float64)
 
 
 def bytes_bound(start: Placement, goals: list[Goal], met: list[bool], cluster: Cluster) -> float:
@@ -69,6 +124,9 @@ def bytes_bound(start: Placement, goals: list[Goal], met: list[bool], cluster: C
         value = start.recompute("broker", column)
         found = limits(cluster)
         lower, upper = found if isinstance(found, tuple) else (np.zeros(n), found)
+        # a limit that a goal does not hold a broker to, as where nobody may lead, binds nothing
+        binds = np.asarray(goal.score(cluster.state("broker"))) < 1
+        lower, upper = np.where(binds, lower, 0.0), np.where(binds, upper, np.inf)
         free = np.maximum(lead_part - follow_part, 0)[p]
         excess = value - upper - np.bincount(broker[leads], free[leads], n)
         excess[cluster.draining] = 0
@@ -80,9 +138,9 @@ def bytes_bound(start: Placement, goals: list[Goal], met: list[bool], cluster: C
         rate = np.maximum(lead_part, follow_part) / np.maximum(least_size, 1e-300)
         if (best := float(rate.max(initial=0.0))) > 0:
             into = np.maximum(into, np.maximum(lack, 0) / best)
-    bound = max(float(out.sum()), float(into.sum()))
+    least = max(float(out.sum()), float(into.sum()))
     racks = any(isinstance(g, RackAwareness) and m for g, m in zip(goals, met, strict=True))
-    return max(bound, _crowded_bytes(start, least_size)) if racks else bound
+    return max(least, _crowded_bytes(start, least_size)) if racks else least
 
 
 def _cheapest(broker: Ints, amount: Floats, size: Floats, excess: Floats) -> Floats:

@@ -251,7 +251,10 @@ class Candidates:
         leading = slot == self.placement.leader[partition]
         p = np.repeat(partition[leading], self.placement.slots)
         s = np.tile(np.arange(self.placement.slots), int(leading.sum()))
-        p, s = np.concatenate([p, partition[~leading]]), np.concatenate([s, slot[~leading]])
+        led = np.zeros(self.placement.snapshot.n_partitions, np.bool_)
+        led[p] = True
+        others = ~leading & ~led[partition]
+        p, s = np.concatenate([p, partition[others]]), np.concatenate([s, slot[others]])
         keep = self.placement.replica_broker[p * self.placement.slots + s] >= 0
         p, s = p[keep], s[keep]
         return Batch.of(LEAD, p, s, self.placement.replica_broker[p * self.placement.slots + s])

@@ -102,7 +102,10 @@ class _Who:
         self.snapshot, self.operation = s, operation
         self.kind = str(operation.get("kind", "rebalance"))
         self.mine = self._brokers("brokers")
-        self.dead = s.broker_state == BrokerState.DEAD
+        disks = np.bincount(s.disk_broker, minlength=s.n_brokers)
+        broken = np.bincount(s.disk_broker, ~s.disk_alive, s.n_brokers)
+        # a broker all of whose disks are dead can hold nothing either
+        self.dead = (s.broker_state == BrokerState.DEAD) | ((disks > 0) & (broken == disks))
         self.draining = self.dead | (self.mine & (self.kind == "remove_brokers"))
         self.eligible = ~self.draining & ~self._brokers("excluded_brokers_for_replicas")
         self.may_lead = ~self.draining & (s.broker_state != BrokerState.DEMOTED)
@@ -240,6 +243,7 @@ class _Ceiling:
     """A limit that no step may break or break further, with what its cells hold at the moment."""
 
     name: str
+    scope: str
     cell: Callable[[int, int], int]
     lead: list[float]
     follow: list[float]
@@ -331,7 +335,12 @@ class _Replay:
         s, who = self.snapshot, self.who
         raw = np.where((s.capacity > 0) & ~who.dead[:, None], s.capacity, np.inf)
         for r, resource in enumerate(s.resources):
-            yield self._ceiling(f"capacity of {resource}", "broker", f"load.{resource}", raw[:, r])
+            column = f"load.{resource}"
+            yield self._ceiling(f"capacity of {resource}", "broker", column, raw[:, r])
+        if s.n_disks and "disk" in s.resources:
+            held = (s.disk_capacity > 0) & s.disk_alive & ~who.dead[s.disk_broker]
+            fits = np.where(held, s.disk_capacity, np.inf)
+            yield self._ceiling("capacity of the disk", "disk", "load.disk", fits)
         for goal in self.plan.goals:
             found = _limits(goal, who)
             if found is not None and goal.get("hard"):
@@ -348,7 +357,13 @@ class _Replay:
             "disk": lambda broker, disk: disk,
         }
         return _Ceiling(
-            name, cell[scope], lead.tolist(), follow.tolist(), limit.tolist(), value.tolist()
+            name,
+            scope,
+            cell[scope],
+            lead.tolist(),
+            follow.tolist(),
+            limit.tolist(),
+            value.tolist(),
         )
 
     def fail(self, kind: str, text: str, step: int | None = None) -> None:
@@ -461,8 +476,16 @@ class _Replay:
         disk = self.disks[p][at]
         return self.draining[self.holders[p][at]] or (disk >= 0 and not self.disk_alive[disk])
 
+    def _can_be_copied(self, step: int, a: Action, p: int) -> None:
+        if all(
+            self.who.dead[b] or (d >= 0 and not self.disk_alive[d])
+            for b, d in zip(self.holders[p], self.disks[p], strict=True)
+        ):
+            self.fail("lost", f"{_name(a)}: every replica is dead, nothing to copy from", step)
+
     def _may_move(self, step: int, a: Action, p: int, at: int) -> None:
         kind = self.who.kind
+        self._can_be_copied(step, a, p)
         if self._offline(p, at):
             if kind == "demote_brokers":
                 self.fail("promise", f"{_name(a)}: demote_brokers moves no replica", step)
@@ -547,6 +570,7 @@ class _Replay:
     def _add(self, step: int, a: Action, p: int) -> None:
         target = self._target(step, a, p)
         self._changes_factor(step, a, p, 1)
+        self._can_be_copied(step, a, p)
         if a.source is not None or a.leader:
             self.fail(
                 "wrong source", f"{_name(a)}: a new replica has no source, leads nothing", step
@@ -615,9 +639,9 @@ class _Replay:
 
     def _cell(self, c: _Ceiling, cell: int) -> str:
         s = self.snapshot
-        if c.name.startswith("HostCapacity"):
+        if c.scope == "host":
             return f"host {s.hosts[cell]}"
-        if c.name.startswith("DiskCapacity"):
+        if c.scope == "disk":
             return f"disk {s.disk_path[cell]} of broker {s.broker_ids[s.disk_broker[cell]]}"
         return f"broker {s.broker_ids[cell]}"
 
@@ -681,7 +705,7 @@ class _Replay:
             if len(still):
                 self.fail("promise", f"{len(still)} partitions are still led by demoted brokers")
         wrong = np.flatnonzero(self.now.factor != who.factor)
-        if len(wrong) and plan.summary.exhausted != "moves or bytes":
+        if len(wrong) and "ReplicationFactor" not in unmet:
             p = wrong[0]
             self.fail(
                 "promise",
@@ -1041,6 +1065,13 @@ def _leaders(
     return content
 
 
+def _factor(
+    goal: Mapping[str, Any], now: _Picture, base: _Picture, who: _Who, tolerance: float
+) -> Bools:
+    content: Bools = now.factor == who.factor
+    return content
+
+
 def _preferred(
     goal: Mapping[str, Any], now: _Picture, base: _Picture, who: _Who, tolerance: float
 ) -> Bools:
@@ -1083,6 +1114,7 @@ _JUDGES: dict[str, _Judge] = _OF_SHARES | {
     "RackAwareness": _racks,
     "RackAwareDistribution": _even_racks,
     "BrokerSetAwareness": _broker_sets,
+    "ReplicationFactor": _factor,
     "OnlineReplicas": _online,
     "EligibleLeaders": _leaders,
     "PreferredLeader": _preferred,

@@ -11,9 +11,11 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from balancer.arrays import first_of
+from balancer.arrivals import admit
 from balancer.bounds import bytes_bound, imbalance_bound
 from balancer.candidates import Rules
-from balancer.operation import Operation, Scene, set_scene
+from balancer.guards import guards, implied
+from balancer.operation import Operation, ReplicationFactor, Scene, set_scene
 from balancer.optimizer import Search
 from balancer.ordering import Steps, align, order, steps_between
 from balancer.plan import (
@@ -24,13 +26,12 @@ from balancer.plan import (
     Plan,
     Spread,
     Summary,
-    Unmet,
 )
+from balancer.reasons import unmet
 from balancer.scoring import Scorer
 from cluster_model.placement import LEAD, MOVE, Batch, Placement
-from cluster_model.snapshot import BrokerState, Floats, Snapshot
+from cluster_model.snapshot import BrokerState, Floats, Ints, Snapshot
 from goals import Cluster, Goal, GoalError, applicable, load_goals
-from goals.capacity import ResourceCapacity
 from goals.duties import EligibleLeaders, OnlineReplicas
 
 Progress = Callable[[str, int, int, int], None]
@@ -127,14 +128,17 @@ class Balancer:
         started = time.monotonic()
         scene = set_scene(snapshot, operation)
         goals = _with_duties(applicable(self.goals, snapshot, strict=self._strict))
+        if operation.kind == "change_replication_factor":
+            goals = [ReplicationFactor.of(scene.factor), *goals]
         cluster = scene.cluster
-        guards = _guards(snapshot, goals)
-        prepared = [g.prepared(cluster) for g in [*goals, *guards]]
-        scorer = Scorer(cluster, _at_stake(prepared, cluster))
+        prepared = [g.prepared(cluster) for g in [*goals, *guards(snapshot, goals)]]
+        shown = prepared[: len(goals)]
+        needed = [g for g in prepared[len(goals) :] if not implied(g, shown)]
+        scorer = Scorer(cluster, [*_at_stake(shown, cluster), *needed])
         search = Search(
             scorer,
             scene.rules,
-            serve=len(scorer.tiers) - bool(guards),
+            serve=len(scorer.tiers) - bool(needed),
             deadline=None if self.budget.seconds is None else started + self.budget.seconds,
             seed=self.seed,
             progress=progress,
@@ -143,8 +147,9 @@ class Balancer:
         if operation.kind != "change_replication_factor":
             search.reduce(scene.start)
         final = scorer.placement
-        align(scene.start, final)
-        return self._plan(operation, scene, prepared, len(goals), final, search, progress)
+        walked = _without_removed(scene.start, final)
+        align(walked, final)
+        return self._plan(operation, scene, prepared, len(goals), walked, final, search, progress)
 
     def _plan(
         self,
@@ -152,6 +157,7 @@ class Balancer:
         scene: Scene,
         goals: list[Goal],
         shown: int,
+        walked: Placement,
         final: Placement,
         search: Search,
         progress: Progress | None,
@@ -159,16 +165,17 @@ class Balancer:
         start, rules = scene.start, scene.rules
         if progress is not None:
             progress("order", 0, 0, search.actions)
-        walked = _factor_changes(start, final)
         cluster = Cluster(
-            walked.copy(), scene.cluster.eligible, scene.cluster.leader_eligible, rules.draining
+            walked, scene.cluster.eligible, scene.cluster.leader_eligible, rules.draining
         )
+        added = _added(cluster, goals, final, rules)
+        cluster = Cluster(walked.copy(), cluster.eligible, cluster.leader_eligible, rules.draining)
         scorer = Scorer(cluster, goals)
         initial = Scorer(
             Cluster(start.copy(), cluster.eligible, cluster.leader_eligible, rules.draining), goals
         )
-        steps = order(scorer, steps_between(walked, final))
-        rows = _rows(start, walked, steps, goals[:shown], rules)
+        steps = order(scorer, steps_between(walked, final), rules)
+        rows = _rows(start, walked, added, steps, goals[:shown], rules)
         kept = _within(rows, self.budget)
         exhausted = "seconds" if search.exhausted else None
         if kept < len(rows.kind):
@@ -200,7 +207,6 @@ class Balancer:
             left_out=steps.left_out,
             exhausted=exhausted,
         )
-        del shown
         return Plan(
             snapshot=start.snapshot,
             placement=ended,
@@ -208,7 +214,7 @@ class Balancer:
             | {"kind": operation.kind},
             goals=tuple(
                 {"goal": type(g).__name__, "name": g.name, **g.model_dump(mode="json")}
-                for g in goals[: len(met)]
+                for g in goals[:shown]
             ),
             summary=summary,
             columns=_columns(
@@ -218,9 +224,9 @@ class Balancer:
                 rules,
             ),
             goal_results=tuple(
-                _goal_result(g, i, initial, scorer) for i, g in enumerate(goals[: len(met)])
+                _goal_result(g, i, initial, scorer) for i, g in enumerate(goals[:shown])
             ),
-            unmet=tuple(_unmet(goals[: len(met)], met, scorer)),
+            unmet=tuple(unmet(goals[:shown], scorer, rules, exhausted, steps.left_out)),
             rows=rows,
         )
 
@@ -247,48 +253,63 @@ def _at_stake(goals: list[Goal], cluster: Cluster) -> list[Goal]:
             isinstance(g, OnlineReplicas | EligibleLeaders)
             and (g.score(cluster.partition_state()) >= 1).all()
         )
+        # the search adds and removes nothing
+        and not isinstance(g, ReplicationFactor)
     ]
 
 
-def _guards(snapshot: Snapshot, goals: list[Goal]) -> list[Goal]:
-    """No step may overfill a broker, whatever the goals: vetoes that are never served."""
-    have = {
-        g.resource
-        for g in goals
-        if isinstance(g, ResourceCapacity) and g.hard and g.scope == "broker" and g.threshold <= 1
-    }
-    last = 1 + max((g.tier or 0 for g in goals), default=0)
-    return [
-        ResourceCapacity(resource=r, threshold=1.0, tier=last)
-        for i, r in enumerate(snapshot.resources)
-        if r not in have and (snapshot.capacity[:, i] > 0).all()
-    ]
-
-
-def _factor_changes(start: Placement, final: Placement) -> Placement:
-    """The start with replicas removed and added as in the final placement."""
+def _without_removed(start: Placement, final: Placement) -> Placement:
+    """The start without the replicas that the final placement has no slot for."""
     walked = start.copy()
     walked._sums.clear()
-    changed = (start.replica_broker < 0) != (final.replica_broker < 0)
-    walked.replica_broker[changed] = final.replica_broker[changed]
+    removed = final.replica_broker < 0
+    walked.replica_broker[removed] = -1
     if len(walked.replica_disk):
-        walked.replica_disk[changed] = final.replica_disk[changed]
+        walked.replica_disk[removed] = -1
     return walked
 
 
+def _added(cluster: Cluster, goals: list[Goal], final: Placement, rules: Rules) -> Ints:
+    """Add the new replicas to the cluster's placement; slots of those there is room for.
+
+    The final placement is told where they went, and of those that came to nothing.
+    """
+    walked = cluster.placement
+    wanted = np.flatnonzero((walked.replica_broker < 0) & (final.replica_broker >= 0))
+    if not len(wanted):
+        return wanted
+    added = admit(Scorer(cluster, goals), wanted, final, np.flatnonzero(rules.receives))
+    final.replica_broker[wanted] = walked.replica_broker[wanted]
+    if len(final.replica_disk):
+        final.replica_disk[wanted] = walked.replica_disk[wanted]
+    # who was to lead came to nothing, or where nobody may: another may lead, or who did does
+    able = np.append(rules.leads, False)[final.brokers]
+    heir = np.where(able.any(1), able.argmax(1), walked.leader)
+    now = final.leader
+    unfit = (now != walked.leader) & ~able[np.arange(len(now)), now]
+    final.leader = np.where(unfit, heir, now)
+    final._sums.clear()
+    return added
+
+
 def _rows(
-    start: Placement, walked: Placement, steps: Steps, goals: list[Goal], rules: Rules
+    start: Placement,
+    walked: Placement,
+    added: Ints,
+    steps: Steps,
+    goals: list[Goal],
+    rules: Rules,
 ) -> ActionRows:
     s = start.snapshot
     removed = np.flatnonzero((start.replica_broker >= 0) & (walked.replica_broker < 0))
-    added = np.flatnonzero((start.replica_broker < 0) & (walked.replica_broker >= 0))
     none = np.full(len(removed) + len(added), -1, np.int64)
     flat = np.concatenate([removed, added])
     size = (
         s.follower_load[:, s.resource("disk")] if "disk" in s.resources else np.ones(s.n_partitions)
     )
-    names: list[ActionKind] = ["remove"] * len(removed) + ["add"] * len(added)
     kind_names: dict[int, ActionKind] = {MOVE: "move", LEAD: "leadership"}
+    names: list[ActionKind] = ["remove" for _ in removed]
+    names += ["add" for _ in added]
     names += [kind_names.get(k, "move_disk") for k in steps.batch.kind.tolist()]
     disks = len(start.replica_disk) > 0
     source_disk = (
@@ -390,7 +411,7 @@ def _columns(
         name.removeprefix("load."): ColumnResult(
             before=_spread(before.placement.recompute("broker", name), before.fair_share(name)),
             after=_spread(ended.recompute("broker", name), after.fair_share(name)),
-            worst_ratio_bound=imbalance_bound(after, rules, name),
+            worst_ratio_bound=imbalance_bound(after, rules, name, ended),
         )
         for name in names
     }
@@ -423,34 +444,3 @@ def _goal_result(goal: Goal, i: int, before: Scorer, after: Scorer) -> GoalResul
         contentment_before=float(old.mean()) if len(old) else 1.0,
         contentment_after=float(new.mean()) if len(new) else 1.0,
     )
-
-
-def _unmet(goals: list[Goal], met: list[bool], scorer: Scorer) -> list[Unmet]:
-    found = []
-    for i, (goal, done) in enumerate(zip(goals, met, strict=True)):
-        if done:
-            continue
-        obstacles = goal.obstacles(scorer.cluster)
-        cells = int((scorer.scores[i] < 1).sum())
-        what = {"broker": "broker", "host": "host", "disk": "disk", "partition": "partition"}
-        noun = what.get(goal.scope, "topic placement") + ("s" if cells != 1 else "")
-        found += [
-            Unmet(
-                goal=goal.name,
-                hard=goal.hard,
-                proven=True,
-                reason=o.reason,
-                cure=o.cure,
-                brokers_to_add=o.brokers_to_add,
-                racks_to_add=o.racks_to_add,
-            )
-            for o in obstacles
-        ] or [
-            Unmet(
-                goal=goal.name,
-                hard=goal.hard,
-                proven=False,
-                reason=f"{cells} {noun} not content, and no allowed action was found that helps",
-            )
-        ]
-    return found

@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from balancer.candidates import Rules, pick_disk
 from cluster_model.errors import InputError
-from cluster_model.placement import Placement
+from cluster_model.placement import MOVE, Batch, Placement
 from cluster_model.snapshot import Bools, BrokerState, Ints, Snapshot
-from goals import Cluster
+from goals import Cluster, Goal, State
 
 Kind = Literal[
     "rebalance",
@@ -70,13 +70,80 @@ class Operation(BaseModel):
     destinations: tuple[int, ...] | None = None
 
 
+class ReplicationFactor(Goal):
+    """Every partition has as many replicas as the operation asks for.
+
+    The score is the share of them that it has, or, while it has too many, the share of
+    those it has that are wanted.
+    """
+
+    scope: ClassVar = "partition"
+    hard: bool = True
+    tier: int | None = 0
+    _wanted: Ints = PrivateAttr()
+
+    @classmethod
+    def of(cls, wanted: Ints) -> ReplicationFactor:
+        """The goal that each of the P partitions has its number of replicas."""
+        goal = cls()
+        goal._wanted = wanted
+        return goal
+
+    def score(self, state: State) -> Any:
+        """Fewer / more of the replicas there are and those wanted."""
+        have, wanted = (state.replica_broker >= 0).sum(-1), self._wanted[state.partition]
+        return np.minimum(have, wanted) / np.maximum(have, wanted)
+
+    def too_many(self, cluster: Cluster) -> Bools:
+        """(P,) whether a partition has more replicas than it is to have."""
+        more: Bools = cluster.replication_factor > self._wanted
+        return more
+
+
+@dataclass(frozen=True)
+class LivingRules(Rules):
+    """Rules that leave alone what cannot be copied, and lead nowhere where nobody may.
+
+    Parameters
+    ----------
+    lost : (P,) bool
+        Partitions all of whose replicas are on dead brokers or dead disks.
+    """
+
+    lost: Bools
+
+    def legal(self, placement: Placement, batch: Batch) -> Bools:
+        """(C,) whether each action is possible at all: no goal is asked."""
+        legal = super().legal(placement, batch) & ~self.lost[batch.partition]
+        # leadership is handed over before its replica goes where nobody may lead
+        p = batch.partition
+        moves = (batch.kind == MOVE) & (batch.slot == placement.leader[p])
+        rows = np.flatnonzero(legal & moves & ~self.leads[batch.target])
+        heirs = np.append(self.leads, False)[placement.brokers[p[rows]]].any(1)
+        legal[rows[heirs]] = False
+        return legal
+
+
 @dataclass(frozen=True)
 class Scene:
-    """An operation laid over a snapshot: where the search starts, and its limits."""
+    """An operation laid over a snapshot: where the search starts, and its limits.
+
+    Parameters
+    ----------
+    start
+        The placement as it is, with slots enough.
+    cluster
+        The cluster as goals meet it, replicas removed and added as asked.
+    rules
+        What may be touched.
+    factor : (P,) int
+        How many replicas each partition is to have.
+    """
 
     start: Placement
     cluster: Cluster
-    rules: Rules
+    rules: LivingRules
+    factor: Ints
 
 
 def set_scene(snapshot: Snapshot, operation: Operation) -> Scene:
@@ -99,7 +166,7 @@ def set_scene(snapshot: Snapshot, operation: Operation) -> Scene:
             "change_replication_factor, and only with it"
         )
     mine = _mask(s, named)
-    draining = s.broker_state == BrokerState.DEAD
+    draining = _dead(s)
     if op.kind == "remove_brokers":
         draining = draining | mine
     barred = _mask(s, s.broker_index(op.excluded_brokers_for_replicas))
@@ -125,21 +192,50 @@ def set_scene(snapshot: Snapshot, operation: Operation) -> Scene:
     slots = np.repeat(movable, start.slots)
     nothing = np.zeros_like(movable)
     where = start.replica_broker
+    lost = _lost(start)
     if op.kind in ("remove_brokers", "fix_offline_replicas"):
         slots = (where >= 0) & draining[where]
         if s.n_disks:
             slots |= (start.replica_disk >= 0) & ~s.disk_alive[start.replica_disk]
     elif op.kind == "change_replication_factor":
-        working, slots = _with_factor(start, factor, eligible & receives)
+        working, slots = _with_factor(start, factor, eligible & receives, lost)
         cluster = Cluster(working, eligible, leads, draining)
-        return Scene(start, cluster, Rules(receives, leads, nothing, slots, draining))
+        rules = LivingRules(receives, leads, nothing, slots, draining, lost)
+        return Scene(start, cluster, rules, factor)
     if op.kind == "demote_brokers":
         slots = np.zeros_like(slots)
     if op.kind in ("remove_brokers", "fix_offline_replicas", "demote_brokers"):
         movable = nothing
     working = start.copy()
     cluster = Cluster(working, eligible, leads, draining)
-    return Scene(start, cluster, Rules(receives, leads, movable, slots, draining))
+    rules = LivingRules(receives, leads, movable, slots, draining, lost)
+    return Scene(start, cluster, rules, factor)
+
+
+def _lost(start: Placement) -> Bools:
+    """(P,) whether no living replica is left to copy from."""
+    gone: Bools = np.logical_not(_lives(start).any(axis=1))
+    return gone
+
+
+def _lives(placement: Placement) -> Bools:
+    """(P, F) whether a slot holds a replica on a living broker and disk."""
+    s, brokers = placement.snapshot, placement.brokers
+    disks = (
+        placement.replica_disk.reshape(brokers.shape) if s.n_disks else np.full_like(brokers, -1)
+    )
+    on_broker: Bools = np.append(~_dead(s), False)[brokers]
+    on_disk: Bools = np.append(s.disk_alive, True)[disks]
+    lives: Bools = np.logical_and(on_broker, on_disk)
+    return lives
+
+
+def _dead(s: Snapshot) -> Bools:
+    """(B,) brokers that are dead, or have disks and none of them alive."""
+    disks = np.bincount(s.disk_broker, minlength=s.n_brokers)
+    alive = np.bincount(s.disk_broker[s.disk_alive], minlength=s.n_brokers)
+    dead: Bools = np.logical_or(s.broker_state == BrokerState.DEAD, (disks > 0) & (alive == 0))
+    return dead
 
 
 def _mask(s: Snapshot, rows: Ints) -> Bools:
@@ -178,12 +274,16 @@ def _wanted_factor(s: Snapshot, op: Operation) -> Ints:
     return factor
 
 
-def _with_factor(start: Placement, factor: Ints, receives: Bools) -> tuple[Placement, Bools]:
+def _with_factor(
+    start: Placement, factor: Ints, receives: Bools, lost: Bools
+) -> tuple[Placement, Bools]:
     """A placement with the wanted numbers of replicas, and (P * F,) which are new.
 
-    Followers in crowded racks go first, then those late in the preference order. New
+    Dead followers go first, then those in crowded racks, then those late in the
+    preference order; the last living replica stays as long as the leader is dead. New
     replicas are put on the least used broker of a rack the partition does not have
-    yet; the search then finds them a better home.
+    yet; the search then finds them a better home. What is lost is given none: there is
+    nothing to copy.
     """
     s, placement = start.snapshot, start.copy()
     brokers = placement.brokers
@@ -196,17 +296,23 @@ def _with_factor(start: Placement, factor: Ints, receives: Bools) -> tuple[Place
             f"replication factor {factor[p]} asked for topic {s.topics[s.partition_topic[p]]!r}, "
             f"but only {most} brokers may receive replicas"
         )
+    lives = _lives(placement)
     for p in np.flatnonzero(have > factor):
         row = brokers[p]
         while (row >= 0).sum() > factor[p]:
-            slots = np.flatnonzero((row >= 0) & (np.arange(len(row)) != placement.leader[p]))
+            follow = (row >= 0) & (np.arange(len(row)) != placement.leader[p])
+            # the last living replica is what the others are restored from
+            last = (lives[p] & (row >= 0)).sum() == 1
+            slots = np.flatnonzero(follow & ~(lives[p] & last))
+            if not len(slots):
+                break
             racks = s.broker_rack[row[row >= 0]]
-            crowd = np.array([(racks == s.broker_rack[row[f]]).sum() for f in slots])
-            row[slots[np.flatnonzero(crowd == crowd.max())[-1]]] = -1
+            crowd = [(racks == s.broker_rack[row[f]]).sum() for f in slots]
+            row[slots[np.lexsort((slots, crowd, ~lives[p, slots]))[-1]]] = -1
     used = np.bincount(brokers[brokers >= 0], minlength=s.n_brokers).astype(np.float64)
     used[~receives] = np.inf
     added = np.zeros(brokers.shape, np.bool_)
-    for p in np.flatnonzero(have < factor):
+    for p in np.flatnonzero((have < factor) & ~lost):
         row = brokers[p]
         while (row >= 0).sum() < factor[p]:
             held = row[row >= 0]
@@ -216,7 +322,8 @@ def _with_factor(start: Placement, factor: Ints, receives: Bools) -> tuple[Place
             if not np.isfinite(cost[best]):
                 raise OperationError(
                     f"replication factor {factor[p]} asked for topic "
-                    f"{s.topics[s.partition_topic[p]]!r}, but no further broker may receive replicas"
+                    f"{s.topics[s.partition_topic[p]]!r}, but no further broker may receive "
+                    "replicas"
                 )
             slot = int(np.flatnonzero(row < 0)[0])
             row[slot], added[p, slot] = best, True

@@ -34,6 +34,8 @@ ROOM, SMALL = 0.1, 1e-6
 # candidates again while this share of them can be carried out at once
 WORTHWHILE, FEW = 0.02, 0.01
 WIDER = (1, 4, 16)
+# actions of one partition, the best of them, that the vetoes are asked about
+ASKED = 4
 # pairs are chosen until a pass over them adds less than this share of the first one's
 ROUNDED = 0.1
 # up to this many replicas, a tier that is stuck is tried again until this many tries in a
@@ -81,6 +83,9 @@ class Search:
             self._serve(number, tier)
             if self._missing(tier) > 0:
                 self._shake(number, tier)
+        # the others may have made room for a duty that had none
+        if self.serve and self._missing(self.scorer.tiers[0]) > 0:
+            self._serve(0, self.scorer.tiers[0])
 
     def _shake(self, number: int, tier: Tier) -> None:
         """Where a small cluster is stuck, go on from placements nearby; keep what ends closer."""
@@ -148,7 +153,7 @@ class Search:
             return 0
         batch, gain = batch[useful], gain[useful]
         worth = self._worth(number, batch, gain)
-        best = best_of_each(batch.partition, worth, 4)
+        best = best_of_each(batch.partition, worth, ASKED * wider)
         batch, worth, gain = batch[best], worth[best], gain[best]
         ok = self.scorer.allowed(number, Transition(self.scorer.cluster, batch))
         batch, worth, gain = batch[ok], worth[ok], gain[ok]

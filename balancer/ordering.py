@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from balancer.arrays import first_of
-from balancer.candidates import action_bytes, action_cost
+from balancer.candidates import Rules, action_bytes, action_cost, pick_disk
 from balancer.scoring import Scorer, Series, Transition
 from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
 from cluster_model.snapshot import Bools, Floats, Ints
@@ -109,71 +110,168 @@ def steps_between(start: Placement, final: Placement) -> Batch:
     return Batch.concatenate(parts)
 
 
-def order(scorer: Scorer, batch: Batch) -> Steps:
-    """Put actions into an order in which no step makes any hard goal's cell worse.
+# rounds of detours, how many in vain, and the stuck moves and the brokers that are looked at
+ROUNDS, IN_VAIN, STUCK, TRIED = 100, 6, 256, 24
+
+
+def order(scorer: Scorer, batch: Batch, rules: Rules) -> Steps:
+    """Put actions into an order in which no step breaks a hard goal or a capacity.
 
     The scorer's placement is where the steps start, and afterwards where they end.
-    Each pass takes the first open action of every partition, most urgent first, and
-    keeps those that are safe once all before them are done.
+    Where full brokers block each other, a replica makes a detour over a broker with
+    room. What cannot be done safely is left out.
     """
-    taken: list[Batch] = []
-    facts: list[tuple[Ints, Ints, Floats, Bools, Floats]] = []
-    idle = 0
-    while len(batch) and idle <= scorer.placement.slots:
-        ready = np.flatnonzero(~_waiting(scorer.placement, batch))
-        first = ready[first_of(batch.partition[ready])]
-        turn = first[scorer.harmless(Transition(scorer.cluster, batch[first]), hard_only=True)]
-        turn = turn[_urgency(scorer, batch[turn])]
-        while len(turn):
-            series = Series(scorer.cluster, batch[turn])
-            safe = scorer.harmless(series, hard_only=True)
-            if safe.all():
-                break
-            turn = turn[safe]
-        if not len(turn):
+    way = _Way(scorer, rules, batch)
+    way.strictly()
+    vain, least = 0, len(way.batch)
+    for _ in range(ROUNDS):
+        if not len(way.batch) or vain > IN_VAIN or not way.detour():
+            break
+        way.strictly()
+        vain = 0 if len(way.batch) < least else vain + 1
+        least = min(least, len(way.batch))
+    return way.steps()
+
+
+class _Way:
+    """Steps taken so far, and the actions still to be done."""
+
+    def __init__(self, scorer: Scorer, rules: Rules, batch: Batch) -> None:
+        self.scorer, self.rules, self.batch = scorer, rules, batch
+        self.placement = scorer.placement
+        self.passes: list[Steps] = []
+        self.away: Ints = np.empty(0, np.int64)
+
+    def strictly(self) -> None:
+        """Passes in which no hard goal's cell gets less content, until none is left.
+
+        Each takes the first open action of every partition, most urgent first, and keeps
+        those that are safe once all before them are done.
+        """
+        idle, slots = 0, self.placement.slots
+        while len(self.batch) and idle <= 2 * slots:
+            ready = np.flatnonzero(~self._waiting(patient=idle <= slots))
+            first = ready[first_of(self.batch.partition[ready])]
+            turn = self._one_by_one(first, self._harmless)
+            if len(turn):
+                self._go(self.batch[turn])
+            idle = 0 if len(turn) else idle + 1
             # let another action of each partition try
-            later = np.zeros(len(batch), np.bool_)
-            later[first] = True
-            batch = Batch.concatenate([batch[~later], batch[later]])
-            idle += 1
-            continue
-        idle = 0
-        now = batch[turn]
-        placement = scorer.placement
+            tried = np.zeros(len(self.batch), np.bool_)
+            tried[first] = True
+            late = tried.copy()
+            late[turn] = False
+            self.batch = Batch.concatenate([self.batch[~tried], self.batch[late]])
+
+    def _harmless(self, transition: Transition) -> Bools:
+        return self.scorer.harmless(transition, hard_only=True)
+
+    def _one_by_one(self, rows: Ints, safe: Callable[[Transition], Bools]) -> Ints:
+        """Rows that are safe one after the other, most urgent first."""
+        cluster = self.scorer.cluster
+        rows = rows[safe(Transition(cluster, self.batch[rows]))]
+        rows = rows[_urgency(self.scorer, self.batch[rows])]
+        while len(rows):
+            keep = safe(Series(cluster, self.batch[rows]))
+            if keep.all():
+                break
+            rows = rows[keep]
+        return rows
+
+    def _waiting(self, patient: bool) -> Bools:
+        """(C,) whether an action has to come after another of its partition.
+
+        A replica that has yet to move to its broker is not elected there. A leader that is
+        to be one no longer goes as a follower, later; out of patience it may go before, but
+        nowhere where nobody may lead.
+        """
+        placement, batch = self.placement, self.batch
+        at = batch.partition * placement.slots + batch.slot
+        elects, moves = batch.kind == LEAD, batch.kind == MOVE
+        coming = elects & np.isin(at, at[moves])
+        resigns = np.zeros(placement.snapshot.n_partitions, np.bool_)
+        resigns[batch.partition[elects]] = True
+        leading = moves & (batch.slot == placement.leader[batch.partition])
+        leading &= resigns[batch.partition]
+        if not patient:
+            leading &= ~self.scorer.cluster.leader_eligible[batch.target]
+        waiting: Bools = coming | leading
+        return waiting
+
+    def _go(self, now: Batch) -> None:
+        """Carry actions out and note what they did."""
+        scorer, placement = self.scorer, self.placement
+        series = Series(scorer.cluster, now)
         diffs = [scorer.diff(i, series)[0] for i in range(len(scorer.goals))]
-        leads = (now.kind == LEAD) | (
-            (now.kind == MOVE) & (now.slot == placement.leader[now.partition])
-        )
-        facts.append(
-            (
-                placement.source(now),
-                placement.source_disk(now),
-                action_bytes(placement, now),
-                leads,
-                np.stack(diffs, 1) if diffs else np.zeros((len(now), 0)),
+        elects, moves = now.kind == LEAD, now.kind == MOVE
+        leading = now.slot == placement.leader[now.partition]
+        self.passes.append(
+            Steps(
+                batch=now,
+                source=placement.source(now),
+                source_disk=placement.source_disk(now),
+                bytes=action_bytes(placement, now),
+                leads=elects | (moves & leading),
+                diff=np.stack(diffs, 1) if diffs else np.zeros((len(now), 0)),
+                left_out=0,
             )
         )
-        taken.append(now)
         scorer.commit(now)
-        done, tried = np.zeros(len(batch), np.bool_), np.zeros(len(batch), np.bool_)
-        done[turn], tried[first] = True, True
-        batch = Batch.concatenate([batch[~tried], batch[tried & ~done]])
-    if not taken:
-        none = np.empty(0, np.int64)
-        empty = np.empty(0)
-        width = len(scorer.goals)
+
+    def detour(self) -> bool:
+        """Send replicas that block others over brokers with room; whether any could go."""
+        placement, batch = self.placement, self.batch
+        awaited = np.zeros(placement.snapshot.n_brokers, np.bool_)
+        awaited[batch.target] = True
+        at = batch.partition * placement.slots + batch.slot
+        stuck = (batch.kind == MOVE) & awaited[placement.source(batch)]
+        stuck &= self.rules.movable[batch.partition] & ~np.isin(at, self.away)
+        rows = np.flatnonzero(stuck & ~self._waiting(patient=False))[:STUCK]
+        receivers = np.flatnonzero(self.rules.receives)
+        room = np.argsort(self._fullness()[receivers], kind="stable")[:TRIED]
+        row, target = np.repeat(rows, len(room)), np.tile(receivers[room], len(rows))
+        disk = pick_disk(placement, target)
+        way = Batch.of(MOVE, batch.partition[row], batch.slot[row], target, disk)
+        leading = way.slot == placement.leader[way.partition]
+        legal = self.rules.legal(placement, way) & (~leading | self.rules.leads[target])
+        # where another replica of the partition is about to go, it must find no guest
+        f, n = placement.slots, placement.snapshot.n_brokers
+        going = np.unique(batch.partition * n + batch.target)
+        legal &= ~np.isin(way.partition * n + target, going)
+        way = way[legal]
+        way = way[self._harmless(Transition(self.scorer.cluster, way))]
+        way = way[first_of(way.partition)]
+        way = way[first_of(placement.source(way))]
+        while len(way):
+            keep = self._harmless(Series(self.scorer.cluster, way))
+            if keep.all():
+                break
+            way = way[keep]
+        if not len(way):
+            return False
+        self._go(way)
+        self.away = np.concatenate([self.away, way.partition * f + way.slot])
+        return True
+
+    def _fullness(self) -> Floats:
+        """(B,) the largest share of any capacity in use."""
+        s, placement = self.placement.snapshot, self.placement
+        load = np.stack([placement.sums("broker", f"load.{r}") for r in s.resources], 1)
+        share: Floats = (load / np.where(s.capacity > 0, s.capacity, np.inf)).max(1)
+        return share
+
+    def steps(self) -> Steps:
+        """All that was done."""
+        none, width, p = np.empty(0, np.int64), len(self.scorer.goals), self.passes
         return Steps(
-            batch[:0], none, none, empty, np.empty(0, np.bool_), np.empty((0, width)), len(batch)
+            batch=Batch.concatenate([self.batch[:0], *(x.batch for x in p)]),
+            source=np.concatenate([none, *(x.source for x in p)]),
+            source_disk=np.concatenate([none, *(x.source_disk for x in p)]),
+            bytes=np.concatenate([np.empty(0), *(x.bytes for x in p)]),
+            leads=np.concatenate([np.empty(0, np.bool_), *(x.leads for x in p)]),
+            diff=np.concatenate([np.empty((0, width)), *(x.diff for x in p)]),
+            left_out=len(self.batch),
         )
-    source, disk, size, leads, diff = (np.concatenate(x) for x in zip(*facts, strict=True))
-    return Steps(Batch.concatenate(taken), source, disk, size, leads, diff, len(batch))
-
-
-def _waiting(placement: Placement, batch: Batch) -> Bools:
-    """(C,) whether an action elects a replica that has yet to move to its broker."""
-    at = batch.partition * placement.slots + batch.slot
-    waiting: Bools = (batch.kind == LEAD) & np.isin(at, at[batch.kind == MOVE])
-    return waiting
 
 
 def _urgency(scorer: Scorer, batch: Batch) -> Ints:

@@ -102,7 +102,9 @@ class Band(Goal):
 def _share(cluster: Cluster, column: str) -> Floats:
     """(B,) fair shares; where nothing may be received, as if it might (infinite if nobody may)."""
     share = cluster.fair_share(column)
-    takes = cluster.leader_eligible if column.startswith("leader_") else cluster.eligible
+    takes = cluster.eligible
+    if column.startswith("leader_"):
+        takes = takes & cluster.leader_eligible
     _, _, resource = column.partition(".")
     size = cluster.capacity(resource) if resource else np.ones_like(share)
     groups = int(cluster.group.max()) + 1

@@ -9,7 +9,7 @@ import pytest
 
 from balancer import Action, Balancer, Operation, PlanDocument
 from balancer.checker import CheckReport, check_plan
-from cluster_model import Snapshot, synthetic_snapshot
+from cluster_model import BrokerState, Snapshot, synthetic_snapshot
 
 # six brokers with ids 1 to 6 in three racks
 SNAPSHOT = synthetic_snapshot(brokers=6, partitions=60, racks=3, disks_per_broker=2)
@@ -164,6 +164,14 @@ def test_a_dead_destination_is_found() -> None:
     step = action(0, "move")
     state[SNAPSHOT.broker_ids == step.destination] = 2
     assert "wrong destination" in violations(step, s=replace(SNAPSHOT, broker_state=state))
+
+
+@pytest.mark.parametrize("kind", ["move", "add"])
+def test_a_copy_of_what_is_lost_is_found(kind: str) -> None:
+    state = SNAPSHOT.broker_state.copy()
+    state[SNAPSHOT.broker_index(held(0))] = BrokerState.DEAD
+    s = replace(SNAPSHOT, broker_state=state)
+    assert "lost" in violations(action(0, kind, s), s=s)
 
 
 def test_a_dead_disk_is_found() -> None:

@@ -13,8 +13,12 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from balancer import Balancer, Budget, Operation, OperationError, Plan
+from balancer.guards import guards
+from balancer.operation import set_scene
+from balancer.ordering import Steps, order, steps_between
+from balancer.scoring import Scorer
 from cluster_model import BrokerState, InputError, Snapshot, SnapshotError, synthetic_snapshot
-from goals import Goal, ReplicaDistribution
+from goals import Cluster, Goal, ReplicaDistribution, load_goals
 
 seeds = st.integers(0, 10_000)
 # shrinking a whole cluster takes minutes and its seed says as much
@@ -207,6 +211,40 @@ def test_a_lost_partition_is_named() -> None:
     assert not {0, 1} & set(lists(plan.final_snapshot())["t", 1])
 
 
+def test_what_is_lost_is_given_no_further_replica() -> None:
+    snapshot = by_hand([(0,), (1,)], brokers=4, states={0: "dead"})
+    operation = Operation(kind="change_replication_factor", replication_factor={"t": 2})
+    plan = proposed(snapshot, operation)
+    assert {(a.kind, a.partition) for a in plan.actions} == {("add", 1)}
+    (short,) = [u for u in plan.unmet if u.goal == "ReplicationFactor"]
+    assert short.proven
+    assert "t-0" in short.reason
+
+
+def test_the_last_living_replica_is_not_removed() -> None:
+    snapshot = by_hand([(0, 1, 2)], brokers=4, states={0: "dead", 2: "dead"})
+    operation = Operation(kind="change_replication_factor", replication_factor={"t": 1})
+    plan = proposed(snapshot, operation)
+    assert 1 in lists(plan.final_snapshot())["t", 0]
+    (short,) = [u for u in plan.unmet if u.goal == "ReplicationFactor"]
+    assert "last living replica" in short.reason
+    assert "plan again" in short.cure
+
+
+def test_a_broker_without_a_living_disk_is_emptied_and_given_nothing() -> None:
+    disks = {"/a": 1000.0}
+    snapshot = by_hand(
+        [(0, 1), (1, 2), (2, 0)],
+        brokers=4,
+        disks=disks,
+        dead_disks={1: "/a"},
+        log_dirs=[("/a", "/a")] * 3,
+    )
+    plan = proposed(snapshot, Operation())
+    assert 1 not in {b for on in lists(plan.final_snapshot()).values() for b in on}
+    assert "OnlineReplicas" not in unmet(plan)
+
+
 def test_a_rebalance_leaves_no_replica_on_a_dead_broker_either() -> None:
     plan = proposed(roomy(dead_brokers=1), Operation())
     assert "OnlineReplicas" not in unmet(plan)
@@ -252,6 +290,61 @@ def test_fewer_replicas_leave_the_crowded_rack_and_keep_the_leader() -> None:
     assert lists(plan.final_snapshot()) == {("t", 0): [0, 2], ("t", 1): [2, 0]}
     assert plan.summary.replicas_removed == 2
     assert plan.summary.bytes_moved == 0
+
+
+def test_no_replica_is_added_over_a_capacity_and_the_rest_is_told() -> None:
+    # three brokers with room for one more replica of 300 each; six are asked for
+    snapshot = by_hand([(0,), (1,), (2,)] * 2, brokers=3, load=[300.0] * 6)
+    operation = Operation(kind="change_replication_factor", replication_factor={"t": 2})
+    plan = proposed(snapshot, operation, {"goals": ["ReplicaDistribution"]})
+    assert plan.summary.replicas_added == 3
+    assert (plan.final_snapshot().broker_load() <= 1000).all()
+    (short,) = [u for u in plan.unmet if u.hard]
+    assert short.goal == "ReplicationFactor"
+    assert not short.proven
+    assert "the capacity of disk" in short.reason
+    assert "add brokers" in short.cure
+
+
+def test_no_replica_is_added_to_a_full_disk() -> None:
+    snapshot = by_hand(
+        [(0,), (0,), (1,)],
+        brokers=2,
+        load=[90.0, 60.0, 30.0],
+        disks={"/a": 100.0, "/b": 100.0},
+        log_dirs=[("/a",), ("/b",), ("/a",)],
+    )
+    operation = Operation(kind="change_replication_factor", replication_factor={"t": 2})
+    plan = proposed(snapshot, operation, {"goals": ["ReplicaDistribution"]})
+    end = plan.final_snapshot()
+    held = np.bincount(end.replica_disk, end.follower_load[end.replica_partition, 0], 4)
+    assert (held <= 100).all()
+    assert plan.summary.replicas_added == 3
+
+
+def test_a_new_replica_that_ends_elsewhere_leads_only_where_it_may() -> None:
+    # the demoted broker 0 should hand over to a new replica; only broker 2, demoted, has room
+    snapshot = by_hand(
+        [(0,), (1,), (3,)],
+        brokers=4,
+        load=[300.0, 900.0, 900.0],
+        states={0: "demoted", 2: "demoted"},
+    )
+    operation = Operation(kind="change_replication_factor", replication_factor={"t": 2})
+    plan = proposed(snapshot, operation, {"goals": ["ReplicaDistribution"]})
+    assert ("add", 2) in {(a.kind, a.destination) for a in plan.actions}
+    assert not any(a.leader for a in plan.actions)
+    assert "EligibleLeaders" in unmet(plan)
+
+
+def test_the_leader_is_never_what_is_removed() -> None:
+    # a leader on a dead broker moves; the replica that goes is another one
+    snapshot = by_hand([(0, 1, 2)] * 3, brokers=5, states={0: "dead"})
+    operation = Operation(kind="change_replication_factor", replication_factor={"t": 2})
+    plan = proposed(snapshot, operation)
+    removed = [a for a in plan.actions if a.kind == "remove"]
+    assert len(removed) == 3
+    assert not any(a.source == 0 for a in removed)
 
 
 def test_new_replicas_of_jbod_brokers_have_a_living_disk() -> None:
@@ -316,6 +409,14 @@ def test_destinations_hold_for_removal_too() -> None:
     operation = Operation(kind="remove_brokers", brokers=(4,), destinations=(1, 2, 3, 5, 7))
     plan = proposed(roomy(), operation)
     assert {a.destination for a in plan.actions if a.kind == "move"} <= {1, 2, 3, 5, 7}
+
+
+def test_no_leadership_passes_over_a_broker_that_may_not_lead() -> None:
+    operation = Operation(
+        excluded_brokers_for_replicas=(3,), excluded_brokers_for_leadership=(6, 7)
+    )
+    plan = proposed(roomy(842), operation)
+    assert not {6, 7} & {a.destination for a in plan.actions if a.leader}
 
 
 # --- budgets
@@ -415,6 +516,110 @@ def test_a_broken_capacity_is_mended() -> None:
     plan = proposed(snapshot, Operation())
     assert (plan.final_snapshot().broker_load() <= 800).all()
     assert plan.ok
+
+
+def test_a_duty_that_is_vetoed_is_told_with_who_vetoes_it() -> None:
+    # broker 1 holds both of the replicas that could lead, and has no room for either's reads
+    snapshot = by_hand([(0, 1), (0, 1)], brokers=2, resource="network_out", load=[500.0] * 2)
+    follow = np.full_like(snapshot.follower_load, 450.0)
+    snapshot = replace(snapshot, follower_load=follow, capacity=np.array([[2000.0], [900.0]]))
+    plan = proposed(snapshot, Operation(kind="demote_brokers", brokers=(0,)))
+    (duty,) = [u for u in plan.unmet if u.goal == "EligibleLeaders"]
+    assert "vetoed by ResourceCapacity[network_out]" in duty.reason
+    assert duty.cure
+
+
+def test_what_cannot_leave_a_removed_broker_is_told_with_reason_and_cure() -> None:
+    snapshot = synthetic_snapshot(brokers=6, partitions=90, racks=3)
+    plan = proposed(snapshot, Operation(kind="remove_brokers", brokers=(2,)))
+    (duty,) = [u for u in plan.unmet if u.goal == "OnlineReplicas"]
+    assert "RackAwareness" in duty.reason
+    assert duty.cure
+
+
+def test_a_budget_that_ends_a_plan_is_the_reason_for_what_is_unmet() -> None:
+    plan = proposed(roomy(), Operation(), moves=1)
+    assert plan.unmet
+    assert all(u.proven or "budget" in u.reason for u in plan.unmet)
+
+
+# --- the order of steps
+
+
+def swap_of_full_brokers(third: float, threshold: float) -> Steps:
+    """Topics a and b are each on the one of two full brokers where the other belongs."""
+    snapshot = by_hand(
+        [(0,), (1,), (2,)],
+        brokers=3,
+        topics=["a", "b", "c"],
+        load=[700.0, 700.0, third],
+        sets={0: "east", 1: "west", 2: "east"},
+    )
+    goals = load_goals(
+        {
+            "goals": [
+                {"goal": "ResourceCapacity", "resource": "disk", "threshold": threshold},
+                {"goal": "BrokerSetAwareness", "sets": {"a": "west", "b": "east"}, "hard": False},
+            ]
+        }
+    )
+    scene = set_scene(snapshot, Operation())
+    prepared = [g.prepared(scene.cluster) for g in [*goals, *guards(snapshot, goals)]]
+    final = scene.start.copy()
+    final.replica_broker[:2] = [1, 0]
+    scorer = Scorer(Cluster(scene.start.copy()), prepared)
+    return order(scorer, steps_between(scene.start, final), scene.rules)
+
+
+def test_brokers_that_block_each_other_are_unlocked_by_a_detour() -> None:
+    steps = swap_of_full_brokers(third=50.0, threshold=0.8)
+    assert steps.left_out == 0
+    assert len(steps.batch) == 3
+    assert steps.batch.target.tolist()[0] == 2
+
+
+def test_without_room_for_a_detour_nothing_is_begun() -> None:
+    steps = swap_of_full_brokers(third=500.0, threshold=0.8)
+    assert steps.left_out == 2
+    assert len(steps.batch) == 0
+
+
+# --- how far from the best possible
+
+
+def test_what_is_left_on_dead_brokers_is_not_asked_of_the_living() -> None:
+    snapshot = by_hand([(0, 1), (1, 2), (2, 0)], brokers=3, states={0: "dead"})
+    count = proposed(snapshot, Operation(), moves=0).columns["replica_count"]
+    assert count.worst_ratio_bound == pytest.approx(2 / 3)
+    assert count.after.worst_ratio == pytest.approx(2 / 3)
+
+
+def test_counts_are_whole_numbers() -> None:
+    count = proposed(by_hand([(0,)] * 4, brokers=3), Operation()).columns["replica_count"]
+    assert count.worst_ratio_bound == pytest.approx(1.5)
+    assert count.after.worst_ratio == pytest.approx(1.5)
+
+
+def test_of_more_large_replicas_than_brokers_two_lie_together() -> None:
+    snapshot = by_hand([(0,), (1,), (2,), (0,)], brokers=3, load=[90.0, 80.0, 70.0, 60.0])
+    disk = proposed(snapshot, Operation()).columns["disk"]
+    assert disk.worst_ratio_bound == pytest.approx(1.3)
+
+
+def test_leaders_that_may_not_change_are_counted_where_they_are() -> None:
+    snapshot = by_hand([(0, 1)] * 4 + [(1, 0)], brokers=3)
+    plan = proposed(snapshot, Operation(kind="demote_brokers", brokers=(2,)))
+    assert len(plan) == 0
+    leaders_ = plan.columns["leader_count"]
+    assert leaders_.worst_ratio_bound == pytest.approx(leaders_.after.worst_ratio)
+
+
+def test_the_bound_on_bytes_asks_nothing_of_brokers_that_may_not_lead() -> None:
+    snapshot = by_hand([(0, 1), (1, 0)], brokers=2)
+    operation = Operation(excluded_brokers_for_leadership=(0, 1))
+    plan = proposed(snapshot, operation)
+    assert np.isfinite(plan.summary.bytes_bound)
+    assert plan.summary.bytes_bound <= plan.summary.bytes_moved
 
 
 # --- goals as configured
