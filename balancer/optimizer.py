@@ -40,7 +40,7 @@ ASKED = 4
 ROUNDED = 0.1
 # up to this many replicas, a tier that is stuck is tried again until this many tries in a
 # row were in vain, each after a few steps picked among so many
-SHAKEN, SHAKES, KICKS = 500, 10, 32
+SHAKEN, SHAKES, KICKS = 50, 10, 32
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Many small random clusters, every operation, each plan checked by the independent checker."""
+"""Many small random clusters, an operation on each, checked by the independent checker."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ _KINDS = (
     "fix_offline_replicas",
     "change_replication_factor",
 )
+# every so many plans one is made twice, and must come out the same
+_AGAIN = 10
 # how many findings are told one by one
 _TOLD = 20
 
@@ -47,11 +49,11 @@ class Tally:
 
 @benchmark("soak", sizes=tuple(_CLUSTERS))
 def soak(sizes: Sequence[str], options: Options) -> Iterator[Row]:
-    """Random clusters of 3 to 30 brokers, all operations: what a second opinion finds wrong.
+    """Random clusters of 3 to 30 brokers, the operations in turn: what a second opinion finds.
 
-    A plan meets every feasible goal if none is left unmet but those it proves out of
-    reach; operations that may move little, on clusters of few partitions, seldom meet the
-    soft ones. Anything found is told with the arguments that make it again, and counts as a
+    Two rows say in what share of the plans every goal left unmet, and every hard one, is
+    proven out of reach; operations that may move little leave much unmet without a proof.
+    Anything found is told with the arguments that make it again, and counts as a
     failure of the benchmark.
     """
     failures = []
@@ -60,16 +62,15 @@ def soak(sizes: Sequence[str], options: Options) -> Iterator[Row]:
         console = Console(stderr=True)
         seeds = range(options.seed, options.seed + _CLUSTERS[size])
         for seed in track(seeds, f"soak {size}", console=console, disable=not console.is_terminal):
-            for case in cases(seed):
-                _try(case, tally, options)
+            _try(random_case(seed), tally, options)
         measured: list[tuple[str, float, str]] = [
             ("clusters", len(seeds), "clusters"),
             ("plans", tally.plans, "plans"),
             ("refused operations", tally.refused, "operations"),
             ("violations", tally.violations, "findings"),
             ("mismatches", tally.mismatches, "findings"),
-            ("met every feasible goal", tally.content / max(tally.plans, 1), "ratio"),
-            ("met every feasible hard goal", tally.lawful / max(tally.plans, 1), "ratio"),
+            ("unmet goals all proven", tally.content / max(tally.plans, 1), "ratio"),
+            ("unmet hard goals all proven", tally.lawful / max(tally.plans, 1), "ratio"),
             ("seconds", time.monotonic() - started, "seconds"),
         ]
         for metric, value, unit in measured:
@@ -96,16 +97,13 @@ class Case:
         return Balancer(self.profile, budget=self.budget).propose(self.snapshot, self.operation)
 
 
-def cases(seed: int) -> Iterator[Case]:
-    """Every operation on the random cluster of a seed."""
+def random_case(seed: int) -> Case:
+    """The random cluster of a seed and an operation on it, the kinds taking turns."""
     rng = np.random.default_rng(seed)
     snapshot = random_cluster(rng)
-    for kind in _KINDS:
-        operation = random_operation(rng, snapshot, kind)
-        budget = Budget()
-        if rng.random() < 0.1:
-            budget = Budget(moves=int(rng.integers(0, 40)))
-        yield Case(seed, snapshot, str(rng.choice(_PROFILES)), operation, budget)
+    operation = random_operation(rng, snapshot, _KINDS[seed % len(_KINDS)])
+    budget = Budget(moves=int(rng.integers(0, 40))) if rng.random() < 0.1 else Budget()
+    return Case(seed, snapshot, str(rng.choice(_PROFILES)), operation, budget)
 
 
 def random_cluster(rng: np.random.Generator) -> Snapshot:
@@ -187,6 +185,10 @@ def _try(case: Case, tally: Tally, options: Options) -> None:
         tally.kinds[type(error).__name__] += 1
         return
     tally.plans += 1
+    if case.seed % _AGAIN == 0 and case.propose().to_json() != plan.to_json():
+        _tell(case, tally, options, "another plan the second time")
+        tally.violations += 1
+        tally.kinds["another plan"] += 1
     report: CheckReport = check_plan(case.snapshot, plan.document())
     tally.content += all(u.proven for u in plan.unmet)
     tally.lawful += all(u.proven for u in plan.unmet if u.hard)
