@@ -145,7 +145,7 @@ def bytes_bound(start: Placement, goals: list[Goal], met: list[bool], cluster: C
 
 def _cheapest(broker: Ints, amount: Floats, size: Floats, excess: Floats) -> Floats:
     """(B,) least bytes of replicas whose amounts reach each broker's excess, fractionally."""
-    over = excess > 1e-9 * np.maximum(1.0, np.abs(excess).max(initial=0.0))
+    over = excess > 1e-9 * max(1.0, float(excess.max(initial=0.0)))
     rows = np.flatnonzero(over[broker] & (amount > 0))
     broker, amount, size = broker[rows], amount[rows], size[rows]
     ranked = np.lexsort((-amount / np.maximum(size, 1e-300), broker))

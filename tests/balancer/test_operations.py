@@ -796,3 +796,13 @@ def test_the_snapshot_is_never_changed() -> None:
     snapshot, again = roomy(3), roomy(3)
     Balancer().propose(snapshot)
     assert snapshot == again
+
+
+def test_the_bound_on_bytes_is_what_must_leave_the_full_broker() -> None:
+    # 100 on the first of two brokers; at most 1.1 x 50 may stay, the other is content
+    snapshot = by_hand([(0,)] * 10, brokers=2, load=[10.0] * 10)
+    even = {"goal": "UsageDistribution", "resource": "disk", "threshold": 1.1, "margin": 1.0}
+    plan = Balancer({"goals": [even | {"upper_only": True}]}).propose(snapshot)
+    assert plan.ok
+    assert plan.summary.bytes_moved == 50.0
+    assert plan.summary.bytes_bound == pytest.approx(45.0)
