@@ -55,13 +55,14 @@ class Rules:
             duty | np.where(lead, self.movable[p] | ~self.leads[source], self.slots[at])
         )
         ok &= ~lead | ((batch.slot != placement.leader[p]) & self.leads[own])
+        ok &= lead | np.append(placement.snapshot.disk_alive, True)[batch.disk]
         rows = np.flatnonzero(move & ok)
         inside = (placement.brokers[p[rows]] == batch.target[rows, None]).any(1)
         leading = batch.slot[rows] == placement.leader[p[rows]]
         ok[rows] = (
             ~inside
             & self.receives[batch.target[rows]]
-            & (~leading | self.leads[batch.target[rows]] | self.draining[own[rows]])
+            & (~leading | self.leads[batch.target[rows]])
         )
         return ok
 

@@ -28,7 +28,7 @@ from balancer.plan import (
     Summary,
 )
 from balancer.reasons import unmet
-from balancer.scoring import Scorer
+from balancer.scoring import Scorer, eases
 from cluster_model.placement import LEAD, MOVE, Batch, Placement
 from cluster_model.snapshot import BrokerState, Floats, Ints, Snapshot
 from goals import Cluster, Goal, GoalError, applicable, load_goals
@@ -177,9 +177,13 @@ class Balancer:
         steps = order(scorer, steps_between(walked, final), rules)
         rows = _rows(start, walked, added, steps, goals[:shown], rules)
         kept = _within(rows, self.budget)
-        exhausted = "seconds" if search.exhausted else None
+        exhausted, left_out = "seconds" if search.exhausted else None, steps.left_out
         if kept < len(rows.kind):
             exhausted = "moves or bytes"
+        elif steps.left_out and not eases(initial, scorer):
+            # what had a safe order is not what would have helped
+            kept, left_out = 0, left_out + len(steps.batch)
+        if kept < len(rows.kind):
             rows, ended = _truncated(rows, kept, start, walked, steps)
             cluster = Cluster(ended, cluster.eligible, cluster.leader_eligible, rules.draining)
             scorer = Scorer(cluster, goals)
@@ -204,7 +208,7 @@ class Balancer:
             bytes_total=float((size * (start.brokers >= 0).sum(1)).sum()),
             balancedness_before=_balancedness(goals[:shown], initial),
             balancedness_after=_balancedness(goals[:shown], scorer),
-            left_out=steps.left_out,
+            left_out=left_out,
             exhausted=exhausted,
         )
         return Plan(
@@ -226,7 +230,7 @@ class Balancer:
             goal_results=tuple(
                 _goal_result(g, i, initial, scorer) for i, g in enumerate(goals[:shown])
             ),
-            unmet=tuple(unmet(goals[:shown], scorer, rules, exhausted, steps.left_out)),
+            unmet=tuple(unmet(goals[:shown], scorer, rules, exhausted, left_out)),
             rows=rows,
         )
 

@@ -34,6 +34,8 @@ ROOM, SMALL = 0.1, 1e-6
 # candidates again while this share of them can be carried out at once
 WORTHWHILE, FEW = 0.02, 0.01
 WIDER = (1, 4, 16)
+# times that all tiers are gone through
+PASSES = 3
 # actions of one partition, the best of them, that the vetoes are asked about
 ASKED = 4
 # pairs are chosen until a pass over them adds less than this share of the first one's
@@ -78,14 +80,27 @@ class Search:
         self.candidates = Candidates(self.scorer, self.rules, self.rng)
 
     def run(self) -> None:
-        """Serve the tiers in their order."""
-        for number, tier in enumerate(self.scorer.tiers[: self.serve]):
-            self._serve(number, tier)
-            if self._missing(tier) > 0:
-                self._shake(number, tier)
-        # the others may have made room for a duty that had none
-        if self.serve and self._missing(self.scorer.tiers[0]) > 0:
-            self._serve(0, self.scorer.tiers[0])
+        """Serve the tiers in their order, and again while that makes room for one another."""
+        tiers = list(enumerate(self.scorer.tiers[: self.serve]))
+        for _ in range(PASSES):
+            helped = [self._improve(number, tier) for number, tier in tiers]
+            if not any(helped) or not any(self._missing(tier) for _, tier in tiers):
+                break
+
+    def _improve(self, number: int, tier: Tier) -> bool:
+        """Serve a tier; what brings it next to nothing is taken back, and False returned."""
+        scorer = self.scorer
+        if self._missing(tier) == 0:
+            return False
+        mark, strain, actions = scorer.mark(), scorer.strain(tier), self.actions
+        self._serve(number, tier)
+        if self._missing(tier) > 0:
+            self._shake(number, tier)
+        if scorer.strain(tier) < scorer.worthwhile(tier, strain):
+            return True
+        scorer.restore(mark)
+        self.actions = actions
+        return False
 
     def _shake(self, number: int, tier: Tier) -> None:
         """Where a small cluster is stuck, go on from placements nearby; keep what ends closer."""
@@ -96,12 +111,12 @@ class Search:
             return
         failed = 0
         while failed < SHAKES and self._missing(tier) > 0 and not self._spent():
-            mark, missing = scorer.mark(), self._missing(tier)
+            mark, strain = scorer.mark(), scorer.strain(tier)
             for _ in range(1 + failed % 3):
                 self._kick(number)
             self._serve(number, tier, give_up=GIVE_UP // 2)
             failed += 1
-            if self._missing(tier) < missing - EPSILON:
+            if scorer.strain(tier) < strain - EPSILON:
                 failed = 0
             else:
                 scorer.restore(mark)

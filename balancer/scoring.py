@@ -26,6 +26,8 @@ from goals.goal import Scope
 EPSILON = 1e-12
 # actions scored at once where there are very many: what of them stays in a processor's cache
 CHUNK = 1 << 15
+# share of a soft tier's strain whose removal is not worth moving anything
+TRIVIAL = 0.01
 # share of the mean broker that is small enough to be what the next action moves
 PARCEL = 0.03
 
@@ -54,6 +56,7 @@ class Transition:
         self._states: dict[SumScope, State] = {}
         self._partition_states: list[tuple[Ints, State]] | None = None
         self.diffs: dict[int, tuple[Floats, Bools]] = {}
+        self.scored: dict[int, tuple[Floats, Floats]] = {}
 
     def __len__(self) -> int:
         return len(self.batch)
@@ -337,6 +340,11 @@ class Scorer:
                     if i in goals:
                         yield i, score
 
+    def worthwhile(self, tier: Tier, strain: float) -> float:
+        """The strain below which a tier must come for a change to be worth it."""
+        hard = any(self.goals[i].hard for i in tier.goals)
+        return strain - (EPSILON if hard else TRIVIAL * strain)
+
     def met(self, i: int) -> bool:
         """Whether every cell is content with goal number `i`."""
         return bool((self.scores[i] >= 1).all())
@@ -374,6 +382,7 @@ class Scorer:
         diff = after.min(1) - before.min(1)
         for row, i in enumerate(bundle.members):
             transition.diffs[i] = diff[row], worse[row]
+            transition.scored[i] = before[row], after[row]
 
     def relief(self, tier: Tier, leaving: Transition) -> Floats:
         """(C,) how much happier each source would be without the replica, whoever takes it."""
@@ -425,7 +434,7 @@ class Scorer:
         """(C,) whether actions that serve tier `number` hurt no hard goal and no tier above."""
         ok = np.ones(len(transition), np.bool_)
         for k, tier in enumerate(self.tiers):
-            total = np.zeros(len(transition))
+            total, strain = np.zeros(len(transition)), np.zeros(len(transition))
             for i, weight in zip(tier.goals, tier.weights, strict=True):
                 goal = self.goals[i]
                 if (k >= number and not goal.hard) or self._settled(goal, transition):
@@ -433,10 +442,21 @@ class Scorer:
                 diff, worse = self.diff(i, transition)
                 if goal.hard:
                     ok &= ~worse
+                else:
+                    strain += weight * _strain(*transition.scored[i])
                 total += weight * diff
             if k < number:
-                ok &= total >= -EPSILON
+                ok &= (total >= -EPSILON) & (strain <= EPSILON)
         return ok
+
+    def strain(self, tier: Tier) -> float:
+        """How far a tier is from content: weighted squares of what its cells lack.
+
+        Actions that :meth:`allowed` lets through for the tiers below never add to it, so
+        plans that lower it, the first tiers first, come to an end.
+        """
+        pairs = zip(tier.goals, tier.weights, strict=True)
+        return float(sum(weight * ((1 - self.scores[i]) ** 2).sum() for i, weight in pairs))
 
     def harmless(self, transition: Transition, hard_only: bool = False) -> Bools:
         """(C,) whether no cell gets less content with any goal."""
@@ -464,6 +484,23 @@ class Scorer:
         # what an action does to its own partition does not depend on those before it:
         # whoever makes a series has asked before
         return goal.scope == "partition" and isinstance(transition, Series)
+
+
+def eases(before: Scorer, after: Scorer) -> bool:
+    """Whether the first tier whose strain changes is worth the change, and better for it."""
+    for tier in before.tiers:
+        then, now = before.strain(tier), after.strain(tier)
+        if now > then + EPSILON:
+            return False
+        if now < before.worthwhile(tier, then):
+            return True
+    return False
+
+
+def _strain(before: Floats, after: Floats) -> Floats:
+    """(C,) what actions add to the squares of what their (K, C) cells lack."""
+    more: Floats = ((1 - after) ** 2 - (1 - before) ** 2).sum(0)
+    return more
 
 
 class _Bundle:

@@ -133,7 +133,7 @@ class Oracle:
             )
             scores = self._scores(goal)
             met.append((scores >= 1).all(1))
-            lacks.append((1 - scores).sum(1))
+            lacks.append(((1 - scores) ** 2).sum(1))
             if goal.hard:
                 self.allowed &= (scores >= np.asarray(goal.score(now)) - 1e-12).all(1)
         self.met, self.lacks = np.stack(met, 1), np.stack(lacks, 1)

@@ -18,6 +18,7 @@ from balancer.operation import set_scene
 from balancer.ordering import Steps, order, steps_between
 from balancer.scoring import Scorer
 from cluster_model import BrokerState, InputError, Snapshot, SnapshotError, synthetic_snapshot
+from cluster_model.placement import MOVE, Batch
 from goals import Cluster, Goal, ReplicaDistribution, load_goals
 
 seeds = st.integers(0, 10_000)
@@ -806,3 +807,21 @@ def test_the_bound_on_bytes_is_what_must_leave_the_full_broker() -> None:
     assert plan.ok
     assert plan.summary.bytes_moved == 50.0
     assert plan.summary.bytes_bound == pytest.approx(45.0)
+
+
+def test_nothing_goes_to_a_dead_disk_and_no_leader_to_where_nobody_may_lead() -> None:
+    snapshot = by_hand(
+        [(0, 1), (1, 2), (2, 0)],
+        brokers=4,
+        states={0: "dead", 3: "demoted"},
+        disks={"/a": 500.0, "/b": 500.0},
+        dead_disks={1: "/b"},
+        log_dirs=[("/a", "/a"), ("/a", "/a"), ("/a", "/a")],
+    )
+    scene = set_scene(snapshot, Operation())
+    disk_of_1, disk_of_3 = snapshot.disk_broker.searchsorted([1, 3]).tolist()
+    dead = next(d for d in (disk_of_1, disk_of_1 + 1) if not snapshot.disk_alive[d])
+    # a follower to the dead disk of 1; the leader on dead 0, and its follower on 1, to demoted 3
+    rows = np.array([[2, 0, 1, dead], [0, 0, 3, disk_of_3], [0, 1, 3, disk_of_3]])
+    batch = Batch.of(MOVE, *rows.T)
+    assert scene.rules.legal(scene.start, batch).tolist() == [False, False, True]
