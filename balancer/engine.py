@@ -180,7 +180,7 @@ class Balancer:
         exhausted, left_out = "seconds" if search.exhausted else None, steps.left_out
         if kept < len(rows.kind):
             exhausted = "moves or bytes"
-        elif steps.left_out and not eases(initial, scorer):
+        elif steps.left_out and not eases(initial, scorer, len({g.tier for g in goals[:shown]})):
             # what had a safe order is not what would have helped
             kept, left_out = 0, left_out + len(steps.batch)
         if kept < len(rows.kind):

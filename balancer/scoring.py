@@ -486,9 +486,9 @@ class Scorer:
         return goal.scope == "partition" and isinstance(transition, Series)
 
 
-def eases(before: Scorer, after: Scorer) -> bool:
-    """Whether the first tier whose strain changes is worth the change, and better for it."""
-    for tier in before.tiers:
+def eases(before: Scorer, after: Scorer, tiers: int) -> bool:
+    """Whether the first of so many tiers whose strain changes is better, and worth the change."""
+    for tier in before.tiers[:tiers]:
         then, now = before.strain(tier), after.strain(tier)
         if now > then + EPSILON:
             return False

@@ -142,7 +142,11 @@ def test_proposals_do_not_go_on_for_ever(snapshot: Snapshot, profile: str) -> No
         snapshot = plan.final_snapshot()
         if not len(plan):
             return
-        where = {name: set(on) for name, on in lists(snapshot).items()}, leaders(snapshot)
+        where = (
+            {name: set(on) for name, on in lists(snapshot).items()},
+            leaders(snapshot),
+            snapshot.replica_disk.tolist(),
+        )
         assert where not in seen
         seen.append(where)
     raise AssertionError(f"still {len(plan)} actions after twelve plans")
