@@ -288,6 +288,10 @@ class _Replay:
         self.racks = s.broker_rack.tolist()
         self.topic = s.partition_topic.tolist()
         self.draining, self.receives = who.draining.tolist(), who.receives.tolist()
+        self.stranded: list[set[int]] = [
+            {b for b, d in zip(*row, strict=True) if d >= 0 and not s.disk_alive[d]}
+            for row in zip(self.holders, self.disks, strict=True)
+        ]
         self.may_lead, self.eligible = who.may_lead.tolist(), who.eligible.tolist()
         self.excluded = who.excluded.tolist()
         self.usable_racks = len(np.unique(s.broker_rack[who.eligible]))
@@ -510,6 +514,8 @@ class _Replay:
         source, disk = self.holders[p][at], self.disks[p][at]
         leads = self.leader[p] == source
         before = list(self.holders[p])
+        if target[0] in self.stranded[p]:
+            self.fail("dead source", f"{_name(a)}: a dead copy on it is not replaced", step)
         self._bytes(step, a, self.bytes[p][0 if leads else 1])
         self._carry(step, a, p, (source, disk), target, 1 if leads else 0, 0 if leads else 1)
         self.holders[p][at], self.disks[p][at] = target
@@ -526,6 +532,8 @@ class _Replay:
             self.fail("wrong destination", f"{_name(a)}: between disks of one broker only", step)
             return
         self._may_move(step, a, p, at)
+        if disk >= 0 and not self.disk_alive[disk]:
+            self.fail("dead source", f"{_name(a)}: nothing can be copied off a dead disk", step)
         target = self._target_disk(step, a, broker)
         if target == disk:
             self.fail("already there", f"{_name(a)}: on disk {a.destination_disk} already", step)

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from balancer.candidates import Rules, pick_disk
 from cluster_model.errors import InputError
-from cluster_model.placement import MOVE, Batch, Placement
+from cluster_model.placement import MOVE, MOVE_DISK, Batch, Placement
 from cluster_model.snapshot import Bools, BrokerState, Ints, Snapshot
 from goals import Cluster, Goal, State
 
@@ -108,9 +108,14 @@ class LivingRules(Rules):
     ----------
     lost : (P,) bool
         Partitions all of whose replicas are on dead brokers or dead disks.
+    stranded : (P, F) int
+        Brokers that hold a copy of the partition on a dead disk at the start, -1 for none:
+        Kafka copies nothing between the disks of a broker when the source is dead, and
+        takes a replica that comes back for one that never left.
     """
 
     lost: Bools
+    stranded: Ints
 
     def legal(self, placement: Placement, batch: Batch) -> Bools:
         """(C,) whether each action is possible at all: no goal is asked."""
@@ -121,6 +126,13 @@ class LivingRules(Rules):
         rows = np.flatnonzero(legal & moves & ~self.leads[batch.target])
         heirs = np.append(self.leads, False)[placement.brokers[p[rows]]].any(1)
         legal[rows[heirs]] = False
+        s = placement.snapshot
+        if not s.disk_alive.all():
+            arrives = batch.kind == MOVE
+            legal &= ~(arrives & (self.stranded[p] == batch.target[:, None]).any(1))
+            legal &= (batch.kind != MOVE_DISK) | np.append(s.disk_alive, True)[
+                placement.source_disk(batch)
+            ]
         return legal
 
 
@@ -193,6 +205,7 @@ def set_scene(snapshot: Snapshot, operation: Operation) -> Scene:
     nothing = np.zeros_like(movable)
     where = start.replica_broker
     lost = _lost(start)
+    stranded = _stranded(start)
     if op.kind in ("remove_brokers", "fix_offline_replicas"):
         slots = (where >= 0) & draining[where]
         if s.n_disks:
@@ -200,7 +213,7 @@ def set_scene(snapshot: Snapshot, operation: Operation) -> Scene:
     elif op.kind == "change_replication_factor":
         working, slots = _with_factor(start, factor, eligible & receives, lost)
         cluster = Cluster(working, eligible, leads, draining)
-        rules = LivingRules(receives, leads, nothing, slots, draining, lost)
+        rules = LivingRules(receives, leads, nothing, slots, draining, lost, stranded)
         return Scene(start, cluster, rules, factor)
     if op.kind == "demote_brokers":
         slots = np.zeros_like(slots)
@@ -208,7 +221,7 @@ def set_scene(snapshot: Snapshot, operation: Operation) -> Scene:
         movable = nothing
     working = start.copy()
     cluster = Cluster(working, eligible, leads, draining)
-    rules = LivingRules(receives, leads, movable, slots, draining, lost)
+    rules = LivingRules(receives, leads, movable, slots, draining, lost, stranded)
     return Scene(start, cluster, rules, factor)
 
 
@@ -216,6 +229,15 @@ def _lost(start: Placement) -> Bools:
     """(P,) whether no living replica is left to copy from."""
     gone: Bools = np.logical_not(_lives(start).any(axis=1))
     return gone
+
+
+def _stranded(start: Placement) -> Ints:
+    """(P, F) the broker of each replica on a dead disk, -1 for the others."""
+    disks = start.replica_disk.reshape(start.brokers.shape) if start.snapshot.n_disks else None
+    if disks is None:
+        return np.full(start.brokers.shape, -1)
+    alive = np.append(start.snapshot.disk_alive, True)[disks]
+    return np.where(alive, -1, start.brokers)
 
 
 def _lives(placement: Placement) -> Bools:

@@ -825,3 +825,20 @@ def test_nothing_goes_to_a_dead_disk_and_no_leader_to_where_nobody_may_lead() ->
     rows = np.array([[2, 0, 1, dead], [0, 0, 3, disk_of_3], [0, 1, 3, disk_of_3]])
     batch = Batch.of(MOVE, *rows.T)
     assert scene.rules.legal(scene.start, batch).tolist() == [False, False, True]
+
+
+def test_a_replica_on_a_dead_disk_goes_to_another_broker_and_not_to_another_disk() -> None:
+    # Kafka copies from the broker's own log only while the log's disk is alive
+    snapshot = by_hand(
+        [(0, 1), (1, 2), (2, 0)],
+        brokers=4,
+        disks={"/a": 500.0, "/b": 500.0},
+        dead_disks={1: "/b"},
+        log_dirs=[("/a", "/b"), ("/b", "/a"), ("/a", "/a")],
+    )
+    plan = proposed(snapshot, Operation(kind="fix_offline_replicas"))
+    assert "OnlineReplicas" not in unmet(plan)
+    assert {a.kind for a in plan.actions} <= {"move", "leadership"}
+    moves = [a for a in plan.actions if a.kind == "move"]
+    assert {(a.source, a.destination) for a in moves} <= {(1, 2), (1, 3), (1, 0)}
+    assert len(moves) == 2
