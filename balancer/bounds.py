@@ -36,12 +36,14 @@ def imbalance_bound(cluster: Cluster, rules: Rules, column: str, ended: Placemen
         return 1.0
     carried = float(ended.recompute("broker", column)[usable].sum())
     pinned = _pinned(cluster.placement, rules, column, ended)
-    return max(
+    least = max(
         carried / float(share.sum()),
         _whole(carried, share) if column.endswith("_count") else 0.0,
         _largest(cluster, rules, column, ended, usable) / float(share.max()),
         float((pinned[usable] / share[usable]).max()),
     )
+    # sums added up in another order differ in their last digits
+    return round(least, 12)
 
 
 def _whole(carried: float, share: Floats) -> float:
