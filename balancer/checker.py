@@ -119,6 +119,10 @@ class _Who:
         self.excluded = np.zeros(s.n_partitions, np.bool_)
         for pattern in operation.get("excluded_topics", ()):
             self.excluded |= self.topics(pattern)[s.partition_topic]
+        fixed = frozenset(operation.get("excluded_partitions", ()))
+        if fixed:
+            numbered = zip(s.partition_topic.tolist(), s.partition_number.tolist(), strict=True)
+            self.excluded |= [f"{s.topics[t]}-{n}" in fixed for t, n in numbered]
         self.factor = s.replication_factor.copy()
         for pattern, wanted in operation.get("replication_factor", {}).items():
             self.factor[self.topics(pattern)[s.partition_topic]] = wanted

@@ -48,6 +48,9 @@ class Operation(BaseModel):
     excluded_topics
         Regular expressions of topics that stay where they are (but for a dead or
         removed broker, which they leave).
+    excluded_partitions
+        The same for single partitions, by name (``orders-3``); names that the snapshot
+        does not have are no error, since topics come and go.
     excluded_brokers_for_replicas, excluded_brokers_for_leadership
         Brokers that are given no replicas, or no leadership; averages leave them out.
     destinations
@@ -65,6 +68,7 @@ class Operation(BaseModel):
     brokers: tuple[int, ...] = ()
     replication_factor: dict[str, int] = Field(default_factory=dict)
     excluded_topics: tuple[str, ...] = ()
+    excluded_partitions: tuple[str, ...] = ()
     excluded_brokers_for_replicas: tuple[int, ...] = ()
     excluded_brokers_for_leadership: tuple[int, ...] = ()
     destinations: tuple[int, ...] | None = None
@@ -200,7 +204,7 @@ def set_scene(snapshot: Snapshot, operation: Operation) -> Scene:
 
     factor = _wanted_factor(s, op)
     start = Placement(s, int(factor.max(initial=1)))
-    movable = _unmatched(s, op.excluded_topics)
+    movable = _unmatched(s, op.excluded_topics) & ~_named(s, op.excluded_partitions)
     slots = np.repeat(movable, start.slots)
     nothing = np.zeros_like(movable)
     where = start.replica_broker
@@ -280,6 +284,15 @@ def _unmatched(s: Snapshot, patterns: Sequence[str]) -> Bools:
     for pattern in patterns:
         free &= ~_matching(s, pattern)
     return free
+
+
+def _named(s: Snapshot, partitions: Sequence[str]) -> Bools:
+    mask = np.zeros(s.n_partitions, np.bool_)
+    if partitions:
+        wanted = set(partitions)
+        pairs = zip(s.partition_topic.tolist(), s.partition_number.tolist(), strict=True)
+        mask[:] = [f"{s.topics[t]}-{n}" in wanted for t, n in pairs]
+    return mask
 
 
 def _wanted_factor(s: Snapshot, op: Operation) -> Ints:

@@ -43,6 +43,10 @@ def run(
         Path | None, typer.Option(help="An interpreter that has the peer installed.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of invented inputs.")] = 0,
+    rounds: Annotated[
+        int | None,
+        typer.Option(min=1, help="How often a benchmark of rounds repeats itself."),
+    ] = None,
 ) -> None:
     """Run one benchmark, print its table and keep its rows."""
     sizes = list(dict.fromkeys(size or ()))
@@ -54,6 +58,7 @@ def run(
         peer_timeout=peer_timeout,
         peer_python=peer_python,
         seed=seed,
+        rounds=rounds,
     )
     rows: list[Row] = []
     try:

@@ -53,6 +53,8 @@ class Options:
         An interpreter that already has the peer installed; None makes one.
     seed
         Seed of invented inputs.
+    rounds
+        How often a benchmark of rounds repeats itself; None for what its size says.
     tell
         Told what is going on, in sentences.
     """
@@ -61,6 +63,7 @@ class Options:
     peer_timeout: float = 600.0
     peer_python: Path | None = None
     seed: int = 0
+    rounds: int | None = None
     tell: Callable[[str], None] = _tell
 
 

@@ -7,6 +7,7 @@ CPU and network a partition takes, which a metrics model gives (`loads`).
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -43,6 +44,11 @@ _LIBRDKAFKA = {
     "ssl_key_location": "ssl_keyfile",
     "ssl_key_password": "ssl_password",
 }
+
+
+# At debug level these write the client's configuration and all that it sends, and with
+# that passwords.
+_TALKATIVE = ("kafka.admin.client", "kafka.net.connection", "kafka.protocol.parser")
 
 
 class KafkaSourceError(InputError):
@@ -154,6 +160,8 @@ def admin_client(
         raise KafkaSourceError(
             "reading a live Kafka needs kafka-python 3 or newer: install counterpoise[kafka]"
         ) from None
+    for name in _TALKATIVE:
+        logging.getLogger(name).addFilter(_above_debug)
     servers = _servers(bootstrap_servers)
     where = f"Kafka at {','.join(servers)}"
     silent = (
@@ -238,6 +246,13 @@ def as_document(
         for p in topic["partitions"]
         if not p["is_future_key"]
     }
+    # A directory that is offline does not tell what it held; which of several is all the same.
+    offline = {
+        broker: answer["log_dir"]
+        for broker, answers in log_dirs.items()
+        for answer in reversed(answers)
+        if answer["error_code"] != 0
+    }
     known = sorted(log_dirs.keys() | {b for _, p in held for b in p["replica_nodes"]})
     return SnapshotDocument(
         resources=resources,
@@ -245,7 +260,9 @@ def as_document(
             _broker(i, described.get(i, {}), log_dirs.get(i), capacities.of(i), resources)
             for i in known
         ),
-        partitions=tuple(_partition(topic, p, sizes, loads, resources) for topic, p in held),
+        partitions=tuple(
+            _partition(topic, p, sizes, offline, loads, resources) for topic, p in held
+        ),
     )
 
 
@@ -301,11 +318,13 @@ def _partition(
     topic: str,
     p: Mapping[str, Any],
     sizes: Mapping[tuple[int, str, int], tuple[int, str]],
+    offline: Mapping[int, str],
     loads: Loads,
     resources: tuple[str, ...],
 ) -> PartitionRecord:
     number, replicas = p["partition_index"], p["replica_nodes"]
     found = [sizes.get((broker, topic, number)) for broker in replicas]
+    lost = p.get("offline_replicas", ())
     size = {b: float(f[0]) for b, f in zip(replicas, found, strict=True) if f is not None}
     leader = p["leader_id"] if p["leader_id"] in replicas else None
     largest = max((s for b, s in size.items() if b != leader), default=size.get(leader, 0.0))
@@ -319,7 +338,10 @@ def _partition(
         leader=leader,
         leader_load={**read.leader, **given.leader},
         follower_load={**read.follower, **given.follower},
-        log_dirs=tuple(None if f is None else f[1] for f in found),
+        log_dirs=tuple(
+            (offline.get(broker) if broker in lost else None) if f is None else f[1]
+            for broker, f in zip(replicas, found, strict=True)
+        ),
     )
 
 
@@ -403,6 +425,10 @@ def _within(seconds: float, call: Callable[[], T]) -> T:
     if not done:
         raise TimeoutError
     return done[0]
+
+
+def _above_debug(record: logging.LogRecord) -> bool:
+    return record.levelno > logging.DEBUG
 
 
 def _sentence(error: BaseException) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,30 @@ import numpy.typing as npt
 
 from cluster_model.attribution import attribute_cpu, mean_by_group
 from cluster_model.build import SnapshotDocument, build_snapshot
+from cluster_model.completeness import Completeness, State, completeness_of
+from cluster_model.directory import AMBIGUOUS, Directory
 from cluster_model.errors import InputError
+from cluster_model.newest import Newest, rows_of
 from cluster_model.snapshot import DEFAULT_RESOURCES, Bools, BrokerState, Floats, Ints, Snapshot
-from cluster_model.windows import Extrapolation, LoadWindows, Newest, Outcome, Windows
-from metrics_reporter import BYTES_IN, BYTES_OUT, CPU, SIZE, Record, SimulatedSource
+from cluster_model.windows import LoadWindows, Outcome, Strategy, Windows
+from metrics_reporter import (
+    BROKER_METRICS,
+    BYTES_IN,
+    BYTES_OUT,
+    CPU,
+    CPU_RATIO,
+    SIZE,
+    Record,
+    RecordBatch,
+    SimulatedSource,
+)
 
 _BATCH = 50_000
-# What a 64-bit clock can show.
-_LAST = 2**63 - 1
+# Samples that the rates of topics are split into at once.
+_SPLITS = 1_000_000
+_RATES = (BYTES_IN, BYTES_OUT)
+# What a broker without a stated capacity has: cpu in percent.
+_WHOLE_CPU = 100.0
 
 
 class ModelError(InputError):
@@ -28,55 +45,49 @@ class ModelError(InputError):
 
 
 @dataclass(frozen=True, eq=False)
-class Completeness:
-    """How much of the cluster the complete windows know.
+class Observation:
+    """What a model knows, all of one moment.
 
     Parameters
     ----------
-    start_ms : (W,) int
-        Start of each complete window, ms since 1970.
-    window_ratio : (W,) float
-        Share of partitions with rates in the window, extrapolated or not.
-    partitions : (P,) bool
-        Whether the rates of the partition are known in all windows, extrapolated in
-        few enough.
-    sizes : (P,) bool
-        Whether the size of a replica of the partition was ever reported.
-    brokers : (B,) bool
-        Whether the broker's cpu is known, in the same sense as `partitions`.
-    topic_ratio
-        Share of topics with all partitions known.
-    extrapolations
-        Number of windows of partitions by kind of extrapolation (the worst of its metrics).
+    snapshot
+        The cluster with measured loads.
+    completeness
+        How much of it was measured, and by whom not lately.
+    partition_windows
+        Windows of ``bytes_in`` and ``bytes_out`` of the P partitions.
+    broker_windows
+        Windows of the :data:`metrics_reporter.BROKER_METRICS` of the B brokers.
     """
 
-    start_ms: Ints
-    window_ratio: Floats
-    partitions: Bools
-    sizes: Bools
-    brokers: Bools
-    topic_ratio: float
-    extrapolations: dict[str, int]
-
-    @property
-    def ratio(self) -> float:
-        """Share of partitions whose rates are known; 1 of none."""
-        return float(self.partitions.mean()) if len(self.partitions) else 1.0
+    snapshot: Snapshot
+    completeness: Completeness
+    partition_windows: LoadWindows
+    broker_windows: LoadWindows
 
 
 class ClusterModel:
     """Metadata of a cluster and the metrics of it, of the last few windows.
+
+    Any method may be called from any thread: what is read is the state between two
+    updates, never half of one.
 
     Parameters
     ----------
     metadata
         Brokers, capacities and placement; its loads in other than the default
         resources are kept, the others replaced by measured ones.
-    window_ms, windows, min_samples
-        Of the load windows: their length, how many complete ones to keep, and how many
-        samples each needs. See :class:`cluster_model.windows.Windows`.
+    window_ms, windows, min_samples, strategy
+        Of the load windows: their length, how many complete ones to keep, how many
+        samples each needs, and what it makes of them. See
+        :class:`cluster_model.windows.Windows`.
+    broker_windows
+        Complete windows to keep of brokers, for whoever wants their history; as many
+        as of partitions by default.
     max_extrapolations
         Windows of a partition or broker that may be extrapolated.
+    stale_ms
+        A broker is stale if its newest record is older.
     clock
         The present in ms since 1970; records more than a window ahead of it are refused.
 
@@ -101,22 +112,36 @@ class ClusterModel:
         window_ms: int = 300_000,
         windows: int = 5,
         min_samples: int = 3,
+        strategy: Strategy = "mean",
+        broker_windows: int | None = None,
         max_extrapolations: int = 5,
+        stale_ms: int = 300_000,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         base = _arrays(metadata)
         kept: dict[str, Any] = {
             "window_ms": window_ms,
-            "windows": windows,
             "min_samples": min_samples,
+            "strategy": strategy,
         }
-        self._rates = Windows(base.n_partitions, 2, **kept)
-        self._cpu = Windows(base.n_brokers, 1, **kept)
+        self._rates = Windows(base.n_partitions, len(_RATES), windows=windows, **kept)
+        self._brokers = Windows(
+            base.n_brokers, len(BROKER_METRICS), windows=broker_windows or windows, **kept
+        )
         self._max_extrapolations = max_extrapolations
+        self._stale_ms = stale_ms
         self._clock = clock
         self._outcomes = np.zeros(len(Outcome), np.int64)
         self._sizes = Newest(base.n_replicas)
-        self._hold(base)
+        self._heard = np.full(base.n_brokers, -1, np.int64)
+        self._lock = Lock()
+        self._base = base
+        self._directory = Directory(base)
+
+    @property
+    def metadata(self) -> Snapshot:
+        """The metadata in use."""
+        return self._base
 
     @property
     def counters(self) -> dict[str, int]:
@@ -124,39 +149,88 @@ class ClusterModel:
 
         ``added``; ``late``, older than the windows kept; ``future``, ahead of the clock;
         ``duplicate``, seen before; ``unknown``, of a broker, replica or metrics that the
-        model does not have; ``invalid``, with a negative or infinite value or time.
+        model does not have; ``invalid``, with a negative or infinite value or time;
+        ``split``, a topic's rates that were split over partitions; ``superseded``, the
+        same where all partitions tell their own; ``ambiguous``, of a topic whose name
+        another topic has too, once dots are underscores; ``surplus``, one of more samples
+        than a window takes.
         """
         return {o.name.lower(): int(n) for o, n in zip(Outcome, self._outcomes, strict=True)}
+
+    @property
+    def oldest_ms(self) -> int:
+        """Time of the oldest record that the present windows can take, ms since 1970."""
+        length = self._rates.window_ms
+        kept = max(self._rates.windows, self._brokers.windows)
+        return (self._clock() // length - kept) * length
 
     def add(self, record: Record) -> None:
         """Add one record; :meth:`add_all` is much faster for many."""
         self.add_all((record,))
 
     def add_all(self, records: Iterable[Record]) -> None:
-        """Add records in any order; what does not fit is counted, never raised."""
+        """Add records in any order; what does not fit is counted, never raised.
+
+        :meth:`add_batch` is much faster for what comes from a topic.
+        """
         records = iter(records)
         while batch := list(islice(records, _BATCH)):
+            self.add_batch(RecordBatch.of(batch))
+
+    def add_batch(self, batch: RecordBatch) -> None:
+        """Add records as columns, in any order; what does not fit is counted, never raised."""
+        with self._lock:
             limit = self._clock() + self._rates.window_ms
-            self._add_brokers([r for r in batch if r.topic is None], limit)
-            self._add_partitions([r for r in batch if r.topic is not None], limit)
+            topic = self._directory.topics(batch.topics, batch.underscored)
+            # The last is that of records without a topic.
+            topic = np.append(topic, -1)[batch.topic]
+            broker = self._directory.brokers(batch.broker)
+            whole = batch.topic < 0
+            summed = ~whole & (batch.partition == -1)
+            for chosen, add in (
+                (whole, self._add_brokers),
+                (~whole & ~summed, self._add_partitions),
+                (summed, self._add_topics),
+            ):
+                if chosen.any():
+                    outcome = add(batch, chosen, topic[chosen], broker[chosen], limit)
+                    self._outcomes += np.bincount(outcome, minlength=len(Outcome))
+            told = (broker >= 0) & (batch.time_ms >= 0) & (batch.time_ms <= limit)
+            np.maximum.at(self._heard, broker[told], batch.time_ms[told])
 
     def update(self, metadata: Snapshot | SnapshotDocument) -> None:
         """Take new metadata, and keep what is known of everything that is still there."""
         base = _arrays(metadata)
-        old_partition, old_broker = self._partition_row, self._broker_row
-        partition = _rows(_partition_names(base), old_partition)
-        broker = _rows(base.broker_ids.tolist(), old_broker)
-        replica = self._replica(partition[base.replica_partition], broker[base.replica_broker])
-        self._rates = self._rates.reindexed(partition)
-        self._cpu = self._cpu.reindexed(broker)
-        self._sizes = self._sizes.reindexed(replica)
-        self._hold(base)
+        with self._lock:
+            old = self._directory
+            topic = old.topics(base.topics, [False] * len(base.topics))
+            partition = old.partitions(topic[base.partition_topic], base.partition_number)
+            broker = old.brokers(base.broker_ids)
+            replica = old.replicas(partition[base.replica_partition], broker[base.replica_broker])
+            if not _unchanged(partition, self._base.n_partitions):
+                self._rates = self._rates.reindexed(partition)
+            if not _unchanged(broker, self._base.n_brokers):
+                self._brokers = self._brokers.reindexed(broker)
+            if not _unchanged(replica, self._base.n_replicas):
+                self._sizes = self._sizes.reindexed(replica)
+            self._heard = rows_of(self._heard, broker, -1)
+            self._base, self._directory = base, Directory(base)
 
     def completeness(self) -> Completeness:
         """How much is known, and in which windows."""
-        return self._completeness(self._rates.aggregate())
+        return self._completeness(self._state())
 
-    def snapshot(self, min_ratio: float = 0.95) -> Snapshot:
+    def staleness_ms(self) -> dict[int, float]:
+        """How old the newest record of each broker is, by id; inf where there never was one."""
+        with self._lock:
+            return dict(zip(self._base.broker_ids.tolist(), self._age_ms().tolist(), strict=True))
+
+    def broker_windows(self) -> LoadWindows:
+        """Complete windows of the :data:`metrics_reporter.BROKER_METRICS` of the brokers."""
+        with self._lock:
+            return self._brokers.aggregate()
+
+    def snapshot(self, min_ratio: float = 0.95, *, strategy: Strategy = "mean") -> Snapshot:
         """The cluster with the loads of the complete windows.
 
         Per partition, with means over windows and r replicas: the leader's
@@ -170,33 +244,41 @@ class ClusterModel:
         ----------
         min_ratio
             Share of partitions whose rates must be known.
+        strategy
+            What to make of several windows: their mean, their largest, or the latest.
 
         Raises
         ------
         ModelError
             If there is no complete window yet, or too few partitions are known.
         """
-        rates = self._rates.aggregate()
-        done = self._completeness(rates)
+        return self.observe(min_ratio, strategy=strategy).snapshot
+
+    def observe(self, min_ratio: float = 0.95, *, strategy: Strategy = "mean") -> Observation:
+        """The snapshot, with how complete it is and the windows it was made from.
+
+        Parameters and errors are those of :meth:`snapshot`.
+        """
+        state = self._state()
+        done = self._completeness(state)
         if not len(done.start_ms):
             raise ModelError(
                 f"cluster model: no complete window of metrics found, at least 1 of "
                 f"{self._rates.window_ms / 1000:g} s expected (the newest window is not complete)"
             )
+        base = state.base
         if done.ratio < min_ratio:
             missing = int(np.argmin(done.partitions))
             raise ModelError(
                 f"cluster model: metrics of {done.ratio:.1%} of partitions found, at least "
                 f"{min_ratio:.1%} expected; {(~done.partitions).sum()} are missing, for example "
-                "{}-{}".format(*_partition_names(self._base)[missing])
+                f"{base.topics[base.partition_topic[missing]]}-{base.partition_number[missing]}"
             )
-        base = self._base
-        bytes_in, bytes_out = np.nan_to_num(rates.mean).T
-        leader_disk, follower_disk = self._disk()
+        bytes_in, bytes_out = np.nan_to_num(state.rates.over(strategy)).T
+        leader_disk, follower_disk = _disk(base, state.sizes)
         network_out = bytes_out + bytes_in * (base.replication_factor - 1)
-        leader_cpu, follower_cpu = attribute_cpu(
-            base, bytes_in, network_out, self._cpu.aggregate().mean[:, 0]
-        )
+        cpu = state.cpu.over(strategy)[:, 0]
+        leader_cpu, follower_cpu = attribute_cpu(base, bytes_in, network_out, cpu)
         none = np.zeros(base.n_partitions)
         leader = (leader_cpu, bytes_in, network_out, leader_disk)
         follower = (follower_cpu, bytes_in, none, follower_disk)
@@ -205,83 +287,90 @@ class ClusterModel:
             if name in base.resources:
                 leader_load[:, base.resource(name)] = lead
                 follower_load[:, base.resource(name)] = follow
-        return replace(base, leader_load=leader_load, follower_load=follower_load)
+        measured = replace(base, leader_load=leader_load, follower_load=follower_load)
+        return Observation(measured, done, state.rates, state.brokers)
 
-    def _hold(self, base: Snapshot) -> None:
-        self._base = base
-        self._partition_row = {name: p for p, name in enumerate(_partition_names(base))}
-        self._broker_row = {b: i for i, b in enumerate(base.broker_ids.tolist())}
-        held = base.replica_partition * base.n_brokers + base.replica_broker
-        self._replica_order = np.argsort(held)
-        self._held = held[self._replica_order]
+    def _state(self) -> State:
+        """All that is known at one moment, so that the rest can be worked out at leisure."""
+        with self._lock:
+            return State(
+                self._base,
+                self._rates.aggregate(),
+                self._rates.estimated(),
+                self._brokers.aggregate(),
+                self._rates.windows,
+                self._sizes.value.copy(),
+                self._age_ms(),
+            )
 
-    def _replica(self, partition: Ints, broker: Ints) -> Ints:
-        """(n,) int: the replica of a partition on a broker; -1 if there is none."""
-        key = np.where(
-            (partition >= 0) & (broker >= 0), partition * self._base.n_brokers + broker, -1
-        )
-        at = np.searchsorted(self._held, key)
-        found = at < len(self._held)
-        found[found] = self._held[at[found]] == key[found]
-        replica = np.full(len(key), -1)
-        replica[found] = self._replica_order[at[found]]
-        return replica
+    def _age_ms(self) -> Floats:
+        heard = np.where(self._heard >= 0, self._heard, -np.inf)
+        age: Floats = np.maximum(self._clock() - heard, 0.0)
+        return age
 
-    def _add_brokers(self, records: list[Record], limit: int) -> None:
-        nan = np.nan
-        row = _rows([r.broker for r in records], self._broker_row)
-        values = np.array([r.metrics.get(CPU, nan) for r in records]).reshape(-1, 1)
-        times, outcome = _screen(records, row, values, limit)
+    def _completeness(self, state: State) -> Completeness:
+        return completeness_of(state, self._max_extrapolations, self._stale_ms)
+
+    def _add_brokers(
+        self, batch: RecordBatch, chosen: Bools, _topic: Ints, broker: Ints, limit: int
+    ) -> npt.NDArray[np.int8]:
+        values = _dense(batch, chosen, (*BROKER_METRICS, CPU_RATIO))
+        times = batch.time_ms[chosen]
+        outcome = _screen(times, broker, values, limit)
+        base = self._base
+        whole = base.capacity[:, base.resource(CPU)] if CPU in base.resources else _WHOLE_CPU
+        measured = np.broadcast_to(whole, base.n_brokers)[broker] * values[:, -1]
+        values[:, 0] = np.where(np.isnan(values[:, 0]), measured, values[:, 0])
         good = outcome == Outcome.ADDED
-        outcome[good] = self._cpu.add(row[good], times[good], values[good])
-        self._outcomes += np.bincount(outcome, minlength=len(Outcome))
+        outcome[good] = self._brokers.add(broker[good], times[good], values[good, :-1])
+        return outcome
 
-    def _add_partitions(self, records: list[Record], limit: int) -> None:
-        nan = np.nan
-        row = _rows([(r.topic, r.partition) for r in records], self._partition_row)
-        broker = _rows([r.broker for r in records], self._broker_row)
-        replica = self._replica(row, broker)
-        values = np.array(
-            [(r.metrics.get(BYTES_IN, nan), r.metrics.get(BYTES_OUT, nan)) for r in records]
-        ).reshape(-1, 2)
-        size = np.array([r.metrics.get(SIZE, nan) for r in records])
-        times, outcome = _screen(records, replica, np.column_stack([values, size]), limit)
+    def _add_partitions(
+        self, batch: RecordBatch, chosen: Bools, topic: Ints, broker: Ints, limit: int
+    ) -> npt.NDArray[np.int8]:
+        row = self._directory.partitions(topic, batch.partition[chosen])
+        replica = self._directory.replicas(row, broker)
+        values = _dense(batch, chosen, (*_RATES, SIZE))
+        times = batch.time_ms[chosen]
+        outcome = _screen(times, replica, values, limit, topic)
         good = outcome == Outcome.ADDED
+        rates, size = values[:, :-1], values[:, -1]
         sized = good & ~np.isnan(size)
         self._sizes.add(replica[sized], times[sized], size[sized])
         # A size is a level, not a sample: the newest counts, and telling it again does no harm.
-        rated = good & ~np.isnan(values).all(axis=1)
-        outcome[rated] = self._rates.add(row[rated], times[rated], values[rated])
-        self._outcomes += np.bincount(outcome, minlength=len(Outcome))
+        rated = good & ~np.isnan(rates).all(axis=1)
+        outcome[rated] = self._rates.add(row[rated], times[rated], rates[rated])
+        return outcome
 
-    def _completeness(self, rates: LoadWindows) -> Completeness:
-        base = self._base
-        partitions = rates.valid(self._max_extrapolations)
-        known = np.ones(len(base.topics), np.bool_)
-        known[base.partition_topic[~partitions]] = False
-        kinds = np.bincount(rates.kind.max(axis=2).ravel(), minlength=len(Extrapolation))
-        sized = ~np.isnan(self._sizes.value)
-        return Completeness(
-            start_ms=rates.start_ms,
-            window_ratio=rates.covered.sum(axis=0) / max(base.n_partitions, 1),
-            partitions=partitions,
-            sizes=np.bincount(base.replica_partition, sized, base.n_partitions) > 0,
-            brokers=self._cpu.aggregate().valid(self._max_extrapolations),
-            topic_ratio=float(known.mean()) if len(known) else 1.0,
-            extrapolations={e.name: int(n) for e, n in zip(Extrapolation, kinds, strict=True)},
-        )
-
-    def _disk(self) -> tuple[Floats, Floats]:
-        """(P,), (P,) float: bytes of the leader, and of a follower on average."""
-        base, size = self._base, self._sizes.value
-        partition, leads = base.replica_partition, base.replica_is_leader
-        known = ~np.isnan(size)
-        leader = mean_by_group(partition, size, known & leads, base.n_partitions)
-        anyone = mean_by_group(partition, size, known, base.n_partitions)
-        leader = np.where(np.isnan(leader), np.nan_to_num(anyone), leader)
-        own = np.where(known, size, leader[partition])
-        follower = mean_by_group(partition, own, ~leads, base.n_partitions)
-        return leader, np.where(np.isnan(follower), leader, follower)
+    def _add_topics(
+        self, batch: RecordBatch, chosen: Bools, topic: Ints, broker: Ints, limit: int
+    ) -> npt.NDArray[np.int8]:
+        values, times = _dense(batch, chosen, _RATES), batch.time_ms[chosen]
+        # Most of what is told of topics are no rates, and looking leaders up is slow.
+        rated = ~np.isnan(values).all(axis=1)
+        first, count = np.zeros(len(topic), np.int64), np.zeros(len(topic), np.int64)
+        first[rated], end = self._directory.led(topic[rated], broker[rated])
+        count[rated] = end - first[rated]
+        outcome = _screen(times, np.where(count > 0, first, -1), values, limit, topic)
+        good = np.flatnonzero(outcome == Outcome.ADDED)
+        share = values[good] / count[good, None]
+        part = np.cumsum(count[good]) // _SPLITS
+        for these in np.split(np.arange(len(good)), np.flatnonzero(np.diff(part)) + 1):
+            n = count[good[these]]
+            of = np.repeat(these, n)
+            within = np.arange(len(of)) - np.repeat(np.cumsum(n) - n, n)
+            row = self._directory.by_leader[first[good[of]] + within]
+            became = self._rates.add(row, times[good[of]], share[of], estimated=True)
+            # Whatever became of most of its shares: a record counts for the best of them.
+            for kind, tells in (
+                (Outcome.LATE, Outcome.LATE),
+                (Outcome.SUPERSEDED, Outcome.SUPERSEDED),
+                (Outcome.SURPLUS, Outcome.SURPLUS),
+                (Outcome.DUPLICATE, Outcome.DUPLICATE),
+                (Outcome.ADDED, Outcome.SPLIT),
+            ):
+                outcome[good[of[became == kind]]] = tells
+        return outcome
 
 
 def simulated_source(snapshot: Snapshot, **options: Any) -> SimulatedSource:
@@ -340,17 +429,40 @@ def _partition_names(snapshot: Snapshot) -> list[tuple[str, int]]:
     return [(snapshot.topics[t], n) for t, n in zip(topic, number, strict=True)]
 
 
-def _rows(names: Iterable[Any], row: dict[Any, int]) -> Ints:
-    return np.array([row.get(name, -1) for name in names], np.int64)
+def _unchanged(row: Ints, n: int) -> bool:
+    return len(row) == n and bool((row == np.arange(n)).all())
+
+
+def _disk(base: Snapshot, size: Floats) -> tuple[Floats, Floats]:
+    """(P,), (P,) float: bytes of the leader, and of a follower on average."""
+    partition, leads = base.replica_partition, base.replica_is_leader
+    known = ~np.isnan(size)
+    leader = mean_by_group(partition, size, known & leads, base.n_partitions)
+    anyone = mean_by_group(partition, size, known, base.n_partitions)
+    leader = np.where(np.isnan(leader), np.nan_to_num(anyone), leader)
+    own = np.where(known, size, leader[partition])
+    follower = mean_by_group(partition, own, ~leads, base.n_partitions)
+    return leader, np.where(np.isnan(follower), leader, follower)
+
+
+def _dense(batch: RecordBatch, chosen: Bools, names: Sequence[str]) -> Floats:
+    """(n, M) float: the values of these metrics of the chosen records; nan where not given."""
+    column_of = {name: i for i, name in enumerate(names)}
+    column = np.array([column_of.get(name, -1) for name in batch.metrics], np.int64)[batch.metric]
+    kept = (column >= 0) & chosen[batch.row]
+    values = np.full((int(chosen.sum()), len(names)), np.nan)
+    values[(np.cumsum(chosen) - 1)[batch.row[kept]], column[kept]] = batch.value[kept]
+    return values
 
 
 def _screen(
-    records: list[Record], row: Ints, values: Floats, limit: int
-) -> tuple[Ints, npt.NDArray[np.int8]]:
-    """Times of the records, and an outcome for each that needs no windows to be known."""
-    times = np.array([max(-1, min(r.time_ms, _LAST)) for r in records], np.int64)
-    outcome = np.full(len(records), Outcome.ADDED, np.int8)
+    times: Ints, row: Ints, values: Floats, limit: int, topic: Ints | None = None
+) -> npt.NDArray[np.int8]:
+    """An outcome for each record that needs no windows to be known."""
+    outcome = np.full(len(times), Outcome.ADDED, np.int8)
     outcome[times > limit] = Outcome.FUTURE
     outcome[(row < 0) | np.isnan(values).all(axis=1)] = Outcome.UNKNOWN
+    if topic is not None:
+        outcome[topic == AMBIGUOUS] = Outcome.AMBIGUOUS
     outcome[(times < 0) | np.isinf(values).any(axis=1) | (values < 0).any(axis=1)] = Outcome.INVALID
-    return times, outcome
+    return outcome

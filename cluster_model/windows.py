@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from cluster_model.errors import InputError
+from cluster_model.newest import rows_of
 from cluster_model.snapshot import Bools, Floats, Ints
+
+Number = TypeVar("Number", np.float64, np.int32)
+Strategy = Literal["mean", "max", "latest"]
+STRATEGIES: tuple[Strategy, ...] = ("mean", "max", "latest")
+
+# Entities whose windows are aggregated at once, so that intermediate results stay small.
+_CHUNK = 1 << 16
+# Offsets of samples kept at most (4 bytes each), where that leaves every cell enough: one
+# reporter that is far too eager must not take the memory.
+_MOST_OFFSETS = 1 << 27
 
 
 class WindowsError(InputError):
@@ -26,13 +37,18 @@ class Outcome(IntEnum):
     DUPLICATE = 3
     UNKNOWN = 4
     INVALID = 5
+    SPLIT = 6
+    SUPERSEDED = 7
+    AMBIGUOUS = 8
+    SURPLUS = 9
 
 
 class Extrapolation(IntEnum):
     """Where the value of a window comes from, best first.
 
     NONE: enough samples. AVG_AVAILABLE: at least half of enough. AVG_ADJACENT: all
-    samples of this and the two neighbouring windows, which have enough.
+    samples of this and the two neighbouring windows, which have enough (for values
+    other than means: the mean of the windows' values).
     FORCED_INSUFFICIENT: the few there are. NO_VALID_EXTRAPOLATION: there are none.
     """
 
@@ -52,7 +68,8 @@ class LoadWindows:
     start_ms : (W,) int
         When each window starts, ms since 1970.
     value : (E, W, M) float
-        Mean of the samples; 0 where there is no valid extrapolation.
+        Of the samples the mean, or what the windows' strategy says; 0 where there is no
+        valid extrapolation.
     kind : (E, W, M) int
         Values of :class:`Extrapolation`.
     """
@@ -64,12 +81,45 @@ class LoadWindows:
     @property
     def mean(self) -> Floats:
         """(E, M) float: mean over the windows that have a value; nan where none has."""
+        return self.over("mean")
+
+    def over(self, strategy: Strategy) -> Floats:
+        """(E, M) float: one value of the windows that have any; nan where none has.
+
+        Parameters
+        ----------
+        strategy
+            ``"mean"`` or ``"max"`` of them, or the ``"latest"``.
+
+        Raises
+        ------
+        WindowsError
+            For another strategy.
+        """
+        _require_strategy(strategy)
         has = self.kind != Extrapolation.NO_VALID_EXTRAPOLATION
-        count = has.sum(axis=1)
+        any_ = has.any(axis=1)
+        if strategy == "max":
+            found: Floats = self.value.max(axis=1, where=has, initial=-np.inf)
+            found[~any_] = np.nan
+            return found
+        found = np.full(any_.shape, np.nan)
+        if strategy == "latest":
+            for w in range(len(self.start_ms)):
+                np.copyto(found, self.value[:, w], where=has[:, w])
+            return found
         total = self.value.sum(axis=1, where=has)
-        mean: Floats = np.full(total.shape, np.nan)
-        np.divide(total, count, out=mean, where=count > 0)
-        return mean
+        np.divide(total, has.sum(axis=1), out=found, where=any_)
+        return found
+
+    def last(self, windows: int) -> LoadWindows:
+        """The newest so many of the windows."""
+        first = max(len(self.start_ms) - windows, 0)
+        return LoadWindows(self.start_ms[first:], self.value[:, first:], self.kind[:, first:])
+
+    def of(self, metrics: slice) -> LoadWindows:
+        """The windows of some of the metrics."""
+        return LoadWindows(self.start_ms, self.value[:, :, metrics], self.kind[:, :, metrics])
 
     @property
     def covered(self) -> Bools:
@@ -93,8 +143,9 @@ class Windows:
     of the newest sample is the current one; it is not complete and not aggregated. The
     `windows` before it are kept, and what is older is late.
 
-    Beside sums and counts the offsets of all samples are kept, to know a sample that
-    is delivered twice: 4 bytes for each metric of each sample.
+    Beside values and counts the offsets of all samples are kept, to know a sample that
+    is delivered twice: 4 bytes for each metric of each sample. Where very many entities
+    leave room for few, a window takes only the first samples that come.
 
     Parameters
     ----------
@@ -105,7 +156,9 @@ class Windows:
     windows
         Complete windows to keep.
     min_samples
-        Samples of a metric that make a window's mean good without extrapolation.
+        Samples of a metric that make a window's value good without extrapolation.
+    strategy
+        What a window makes of its samples: their mean, their largest, or the latest.
 
     Raises
     ------
@@ -128,6 +181,7 @@ class Windows:
         window_ms: int = 300_000,
         windows: int = 5,
         min_samples: int = 3,
+        strategy: Strategy = "mean",
     ) -> None:
         for name, value, low in (
             ("entities", entities, 0),
@@ -138,15 +192,22 @@ class Windows:
         ):
             if not low <= value < 2**31:
                 raise WindowsError(f"windows, {name}: {value} found, {low} to 2147483647 expected")
+        _require_strategy(strategy)
         self.window_ms = window_ms
         self.windows = windows
         self.min_samples = min_samples
+        self.strategy: Strategy = strategy
         self._current: int | None = None
         self._outcomes = np.zeros(len(Outcome), np.int64)
-        self._sums = np.zeros((entities, windows + 1, metrics))
-        self._counts = np.zeros((entities, windows + 1, metrics), np.int64)
+        self._empty = -np.inf if strategy == "max" else 0.0
+        shape = (entities, windows + 1, metrics)
+        # Per cell the sum, the largest or the latest of its samples.
+        self._values = np.full(shape, self._empty)
+        self._counts = np.zeros(shape, np.int32)
+        # Whether the samples of the cell are estimates.
+        self._estimated = np.zeros(shape, np.bool_)
         # [E, windows + 1, M, S]: offset of each sample in its window, -1 not used yet.
-        self._offsets = np.full((entities, windows + 1, metrics, 4), -1, np.int32)
+        self._offsets = np.full((*shape, 4), -1, np.int32)
 
     @property
     def counters(self) -> dict[str, int]:
@@ -160,6 +221,8 @@ class Windows:
         time_ms: npt.ArrayLike,
         values: npt.ArrayLike,
         not_after_ms: int | None = None,
+        *,
+        estimated: bool = False,
     ) -> npt.NDArray[np.int8]:
         """Add a batch of n records, which count as arrived at once.
 
@@ -172,12 +235,17 @@ class Windows:
         not_after_ms
             A later record is from a clock that is wrong; it would push everything
             else out of the windows, and is left out.
+        estimated
+            Whether the values are a guess. A window of a metric has either guesses or
+            measurements: the first measurement throws the guesses out, and a guess
+            that comes after one is superseded.
 
         Returns
         -------
         (n,) int8
             Values of :class:`Outcome`. A record is a duplicate if the entity has a
             sample of that very time for each of the record's metrics; the first stays.
+            It is surplus if its windows already have all the samples they take.
 
         Raises
         ------
@@ -186,7 +254,7 @@ class Windows:
         """
         entity, time_ms = np.asarray(entity, np.int64), np.asarray(time_ms, np.int64)
         values = np.asarray(values, np.float64)
-        n, (entities, slots, metrics) = len(entity), self._sums.shape
+        n, (entities, slots, metrics) = len(entity), self._values.shape
         if time_ms.shape != (n,) or values.shape != (n, metrics):
             raise WindowsError(
                 f"samples: {n} entities, times of shape {time_ms.shape} and values of shape "
@@ -210,62 +278,83 @@ class Windows:
             taken &= number >= oldest
         row, metric = np.nonzero(~np.isnan(values) & taken[:, None])
         cell = (entity[row] * slots + number[row] % slots) * metrics + metric
-        offset = (time_ms[row] - number[row] * self.window_ms).astype(np.int32)
-        fresh = self._store(cell, offset, values[row, metric])
-        new = np.bincount(row[fresh], minlength=n)
-        outcome[np.bincount(row, minlength=n) > new] = Outcome.DUPLICATE
-        outcome[new > 0] = Outcome.ADDED
+        offset = time_ms[row] - number[row] * self.window_ms
+        became = np.full(len(cell), Outcome.SUPERSEDED, np.int8)
+        wanted = self._wanted(cell, estimated)
+        became[wanted] = self._store(cell[wanted], offset[wanted], values[row, metric][wanted])
+        # A record is what became of the best of its samples.
+        for kind in (Outcome.SUPERSEDED, Outcome.SURPLUS, Outcome.DUPLICATE, Outcome.ADDED):
+            outcome[row[became == kind]] = kind
         self._outcomes += np.bincount(outcome, minlength=len(Outcome))
         return outcome
 
     def aggregate(self) -> LoadWindows:
         """The complete windows, from the oldest kept one that has any sample."""
-        shape = (len(self._sums), 0, self._sums.shape[2])
-        if self._current is None:
-            return LoadWindows(np.empty(0, np.int64), np.empty(shape), np.empty(shape, np.int8))
-        number = np.arange(self._current - self.windows, self._current)
-        slot = number % (self.windows + 1)
-        filled = np.flatnonzero(self._counts[:, slot].any(axis=(0, 2)))
-        first = filled[0] if len(filled) else self.windows
-        number, slot = number[first:], slot[first:]
-        sums, counts = self._sums[:, slot], self._counts[:, slot]
-        enough = counts >= self.min_samples
-        beside = np.zeros_like(enough)
-        beside[:, 1:-1] = enough[:, :-2] & enough[:, 2:]
-        kind = np.select(
-            [enough, counts >= max(1, self.min_samples // 2), beside, counts > 0],
-            [
-                Extrapolation.NONE,
-                Extrapolation.AVG_AVAILABLE,
-                Extrapolation.AVG_ADJACENT,
-                Extrapolation.FORCED_INSUFFICIENT,
-            ],
-            Extrapolation.NO_VALID_EXTRAPOLATION,
-        ).astype(np.int8)
-        adjacent = kind == Extrapolation.AVG_ADJACENT
-        total = np.where(adjacent, _with_neighbours(sums), sums)
-        samples = np.where(adjacent, _with_neighbours(counts), counts)
-        value = np.divide(total, samples, out=np.zeros_like(total), where=samples > 0)
+        entities, slots, metrics = self._values.shape
+        number = np.empty(0, np.int64)
+        if self._current is not None:
+            number = np.arange(self._current - self.windows, self._current)
+            filled = [bool(self._counts[:, s].any()) for s in (number % slots).tolist()]
+            number = number[filled.index(True) if any(filled) else len(filled) :]
+        slot = number % slots
+        value = np.empty((entities, len(number), metrics))
+        kind = np.empty(value.shape, np.int8)
+        for first in range(0, entities, _CHUNK):
+            part = slice(first, first + _CHUNK)
+            value[part], kind[part] = self._aggregated(
+                self._values[part, slot], self._counts[part, slot]
+            )
         return LoadWindows(number * self.window_ms, value, kind)
+
+    def estimated(self) -> Bools:
+        """(E,) bool: whether any of the complete windows has guesses for samples."""
+        if self._current is None:
+            return np.zeros(len(self._values), np.bool_)
+        number = np.arange(self._current - self.windows, self._current)
+        complete = self._estimated[:, number % (self.windows + 1)]
+        found: Bools = np.logical_or.reduce(complete, axis=(1, 2))
+        return found
 
     def reindexed(self, entity: npt.ArrayLike) -> Windows:
         """Windows of other entities: row i is that of ``entity[i]`` here; empty for -1."""
         entity = np.asarray(entity, np.int64)
         other = Windows(
-            len(entity),
-            self._sums.shape[2],
+            0,
+            self._values.shape[2],
             window_ms=self.window_ms,
             windows=self.windows,
             min_samples=self.min_samples,
+            strategy=self.strategy,
         )
         other._current = self._current
         other._outcomes = self._outcomes.copy()
-        other._offsets = np.full((len(entity), *self._offsets.shape[1:]), -1, np.int32)
-        known = entity >= 0
-        other._sums[known] = self._sums[entity[known]]
-        other._counts[known] = self._counts[entity[known]]
-        other._offsets[known] = self._offsets[entity[known]]
+        other._values = rows_of(self._values, entity, self._empty)
+        other._counts = rows_of(self._counts, entity, 0)
+        other._estimated = rows_of(self._estimated, entity, False)
+        other._offsets = rows_of(self._offsets, entity, -1)
         return other
+
+    def _aggregated(
+        self, values: Floats, counts: npt.NDArray[np.int32]
+    ) -> tuple[Floats, npt.NDArray[np.int8]]:
+        """Values and kinds of extrapolation of windows, by their samples."""
+        enough = counts >= self.min_samples
+        beside = np.zeros_like(enough)
+        beside[:, 1:-1] = enough[:, :-2] & enough[:, 2:]
+        # The best kind is written last.
+        kind = np.full(counts.shape, Extrapolation.NO_VALID_EXTRAPOLATION, np.int8)
+        kind[counts > 0] = Extrapolation.FORCED_INSUFFICIENT
+        kind[beside] = Extrapolation.AVG_ADJACENT
+        kind[counts >= max(1, self.min_samples // 2)] = Extrapolation.AVG_AVAILABLE
+        kind[enough] = Extrapolation.NONE
+        # A mean weighs samples, a largest or latest value counts as one.
+        weight = counts if self.strategy == "mean" else (counts > 0).astype(np.int32)
+        total = np.where(weight > 0, values, 0.0)
+        adjacent = kind == Extrapolation.AVG_ADJACENT
+        if adjacent.any():
+            total = np.where(adjacent, _with_neighbours(total), total)
+            weight = np.where(adjacent, _with_neighbours(weight), weight)
+        return np.divide(total, weight, out=np.zeros_like(total), where=weight > 0), kind
 
     def _roll(self, newest: int) -> int:
         """Make the window of that number current if it is newer; returns the current one."""
@@ -274,71 +363,83 @@ class Windows:
             return self._current
         slots = self.windows + 1
         slot = np.arange(max(self._current + 1, newest - self.windows), newest + 1) % slots
-        self._sums[:, slot] = 0.0
+        self._values[:, slot] = self._empty
         self._counts[:, slot] = 0
+        self._estimated[:, slot] = False
         self._offsets[:, slot] = -1
         self._current = newest
         return newest
 
-    def _store(self, cell: Ints, offset: npt.NDArray[np.int32], value: Floats) -> Bools:
-        """Add values to cells [E, windows + 1, M] unless there; returns which were not."""
+    def _wanted(self, cell: Ints, estimated: bool) -> Bools:
+        """Which of the cells take samples that are guesses, or are not; makes them ready."""
+        guessed = self._estimated.reshape(-1)
+        if estimated:
+            free = self._counts.reshape(-1)[cell] == 0
+            wanted: Bools = np.logical_or(free, guessed[cell], dtype=np.bool_)
+            guessed[cell[wanted]] = True
+            return wanted
+        cleared = cell[guessed[cell]]
+        if len(cleared):
+            guessed[cleared] = False
+            self._values.reshape(-1)[cleared] = self._empty
+            self._counts.reshape(-1)[cleared] = 0
+            self._offsets.reshape(-1, self._width)[cleared] = -1
+        return np.ones(len(cell), np.bool_)
+
+    def _store(self, cell: Ints, offset: Ints, value: Floats) -> npt.NDArray[np.int8]:
+        """Add values to cells [E, windows + 1, M]; returns what became of each."""
         counts, offsets = self._counts.reshape(-1), self._offsets.reshape(-1, self._width)
-        order = np.lexsort((offset, cell))
-        c, o = cell[order], offset[order]
-        again = np.zeros(len(c), np.bool_)
-        again[1:] = (c[1:] == c[:-1]) & (o[1:] == o[:-1])
-        new = ~again & ~(offsets[c] == o[:, None]).any(axis=1)
-        c, o = c[new], o[new]
+        key = cell * self.window_ms + offset
+        order = np.argsort(key, kind="stable")
+        key = key[order]
+        again = np.zeros(len(key), np.bool_)
+        again[1:] = key[1:] == key[:-1]
+        c, o = cell[order], offset[order].astype(np.int32)
+        there = offsets[c]
+        new = ~again & ~(there == o[:, None]).any(axis=1)
+        became = np.full(len(cell), Outcome.DUPLICATE, np.int8)
+        became[order[new]] = Outcome.ADDED
+        c, o, order, latest = c[new], o[new], order[new], there[new].max(axis=1, initial=-1)
         place = counts[c] + np.arange(len(c)) - np.searchsorted(c, c)
+        room = place < self._most
+        if not room.all():
+            became[order[~room]] = Outcome.SURPLUS
+            c, o, order, latest, place = (a[room] for a in (c, o, order, latest, place))
         if len(c) and place.max() >= self._width:
-            grown = np.full((*self._counts.shape, 2 * int(place.max())), -1, np.int32)
+            width = min(max(int(place.max()) + 1, self._width * 3 // 2), self._most)
+            grown = np.full((*self._counts.shape, width), -1, np.int32)
             grown[..., : self._width] = self._offsets
             self._offsets = grown
         self._offsets.reshape(-1, self._width)[c, place] = o
-        np.add.at(counts, c, 1)
-        np.add.at(self._sums.reshape(-1), c, value[order][new])
-        fresh = np.zeros(len(cell), np.bool_)
-        fresh[order[new]] = True
-        return fresh
+        np.add.at(counts, c, np.int32(1))
+        held, value = self._values.reshape(-1), value[order]
+        if self.strategy == "mean":
+            np.add.at(held, c, value)
+        elif self.strategy == "max":
+            np.maximum.at(held, c, value)
+        else:
+            # Offsets of a cell ascend, and of an assignment to one place the last stays.
+            held[c[o > latest]] = value[o > latest]
+        return became
+
+    @property
+    def _most(self) -> int:
+        """Samples that a cell takes."""
+        return max(4, self.min_samples, _MOST_OFFSETS // max(self._counts.size, 1))
 
     @property
     def _width(self) -> int:
         return int(self._offsets.shape[3])
 
 
-class Newest:
-    """The newest value of each of n entities; nan before the first.
-
-    Attributes
-    ----------
-    value : (n,) float
-    """
-
-    def __init__(self, n: int) -> None:
-        self.value = np.full(n, np.nan)
-        self._time = np.full(n, -1, np.int64)
-
-    def add(self, entity: Ints, time_ms: Ints, value: Floats) -> None:
-        """Take a batch of values, with times of at least 0; of equal times the first stays."""
-        # Among equal times the first to arrive comes last, where it is picked.
-        order = np.lexsort((-np.arange(len(entity)), time_ms, entity))
-        entity, time_ms, value = entity[order], time_ms[order], value[order]
-        newest = np.ones(len(entity), np.bool_)
-        newest[:-1] = entity[1:] != entity[:-1]
-        newest &= time_ms > self._time[entity]
-        self.value[entity[newest]] = value[newest]
-        self._time[entity[newest]] = time_ms[newest]
-
-    def reindexed(self, entity: Ints) -> Newest:
-        """Values of other entities: row i is that of ``entity[i]`` here; nan for -1."""
-        other = Newest(len(entity))
-        known = entity >= 0
-        other.value[known] = self.value[entity[known]]
-        other._time[known] = self._time[entity[known]]
-        return other
+def _require_strategy(strategy: str) -> None:
+    if strategy not in STRATEGIES:
+        raise WindowsError(
+            f"windows, strategy: {strategy!r} found, one of {', '.join(STRATEGIES)} expected"
+        )
 
 
-def _with_neighbours(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _with_neighbours(array: npt.NDArray[Number]) -> npt.NDArray[Number]:
     """Each window's entry plus those of the windows before and after it."""
     total = array.copy()
     total[:, 1:] += array[:, :-1]

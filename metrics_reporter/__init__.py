@@ -1,20 +1,34 @@
 """What brokers measure, on its way to a topic and back: records, wire format, sources."""
 
+from metrics_reporter.batch import RecordBatch, decode_batch
 from metrics_reporter.consumer import RecordReader, read_records
 from metrics_reporter.errors import MalformedRecordError, ReporterError
+from metrics_reporter.foreign import Format, decode_any, format_of
 from metrics_reporter.mock import mock_cluster
-from metrics_reporter.records import BYTES_IN, BYTES_OUT, CPU, SIZE, Record
+from metrics_reporter.records import (
+    BROKER_METRICS,
+    BYTES_IN,
+    BYTES_OUT,
+    CPU,
+    CPU_RATIO,
+    SIZE,
+    Record,
+)
 from metrics_reporter.reporter import Reporter
 from metrics_reporter.sources import SimulatedSource, Source
 from metrics_reporter.wire import decode, decode_all, encode
 
 __all__ = [
+    "BROKER_METRICS",
     "BYTES_IN",
     "BYTES_OUT",
     "CPU",
+    "CPU_RATIO",
     "SIZE",
+    "Format",
     "MalformedRecordError",
     "Record",
+    "RecordBatch",
     "RecordReader",
     "Reporter",
     "ReporterError",
@@ -22,7 +36,10 @@ __all__ = [
     "Source",
     "decode",
     "decode_all",
+    "decode_any",
+    "decode_batch",
     "encode",
+    "format_of",
     "mock_cluster",
     "read_records",
 ]

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from metrics_reporter.batch import RecordBatch, decode_batch
 from metrics_reporter.clients import PATIENCE, create, kafka, reason
 from metrics_reporter.errors import ReporterError
+from metrics_reporter.foreign import TOPIC_FORMATS, Format
 from metrics_reporter.records import Record
-from metrics_reporter.wire import decode_all
 
 _BATCH = 10_000
+# Seconds after which a reader that follows looks for partitions added to its topic.
+_LOOK_AGAIN = 30.0
 _PROPERTIES = {
     "group.id": "counterpoise-metrics",
     # Positions are the reader's own affair: reading twice must give the same records.
@@ -27,8 +31,9 @@ class RecordReader:
 
     Attributes
     ----------
-    malformed : int
-        Messages skipped so far because they are not records.
+    malformed, skipped : int
+        Messages skipped so far because they are not records, and because they are
+        records of a kind or metric that is not known here.
     """
 
     def __init__(
@@ -37,50 +42,85 @@ class RecordReader:
         topic: str,
         follow: bool,
         timeout: float,
+        since_ms: int | None,
+        format: Format | None,
     ) -> None:
         self.malformed = 0
+        self.skipped = 0
         self._properties = properties
         self._topic = topic
         self._follow = follow
         self._timeout = timeout
+        self._since_ms = since_ms
+        self._format = format
+        self._stopped = threading.Event()
 
     def __iter__(self) -> Iterator[Record]:
+        for batch in self.batches():
+            yield from batch.records()
+
+    def stop(self) -> None:
+        """End the iterations after the batch in hand; may be called from any thread."""
+        self._stopped.set()
+
+    def batches(self) -> Iterator[RecordBatch]:
+        """The same records, as columns: as many at once as there are, up to 10,000 messages.
+
+        Raises
+        ------
+        ReporterError
+            As :func:`read_records` says.
+        """
         consumer = create("Consumer", self._properties)
         try:
-            ends = self._assign(consumer)
-            heard = time.monotonic()
-            while ends or self._follow:
+            assigned: set[int] = set()
+            ends = self._assign(consumer, assigned)
+            heard = looked = time.monotonic()
+            while (ends or self._follow) and not self._stopped.is_set():
                 messages = consumer.consume(_BATCH, 0.2)
-                records, malformed = decode_all(self._values(messages, ends))
-                self.malformed += malformed
-                yield from records
-                if records or malformed:
-                    heard = time.monotonic()
-                elif not self._follow and time.monotonic() - heard > self._timeout:
+                values = list(self._values(messages, ends))
+                now = time.monotonic()
+                if values:
+                    heard = now
+                    batch = decode_batch(values, self._format)
+                    self.malformed += batch.malformed
+                    self.skipped += batch.skipped
+                    yield batch
+                elif not self._follow and now - heard > self._timeout:
                     raise self._error(f"no answer in {self._timeout:g} s")
+                if self._follow and now - looked > _LOOK_AGAIN:
+                    self._assign(consumer, assigned)
+                    looked = now
         except kafka().KafkaException as error:
             raise self._error(reason(error)) from None
         finally:
             consumer.close()
 
-    def _assign(self, consumer: Any) -> dict[int, int]:
-        """Start every partition; returns the end of each that has something to read."""
+    def _assign(self, consumer: Any, assigned: set[int]) -> dict[int, int]:
+        """Start every new partition; returns the end of each that has something to read."""
         module = kafka()
         found = consumer.list_topics(self._topic, timeout=self._timeout).topics[self._topic]
         if found.error is not None or not found.partitions:
             raise self._error("no such topic" if found.error is None else found.error.str())
-        starts = [
-            module.TopicPartition(self._topic, p, module.OFFSET_BEGINNING)
-            for p in sorted(found.partitions)
-        ]
+        new = sorted(found.partitions.keys() - assigned)
+        # A partition that is new to a reader who follows is read from its beginning.
+        since = module.OFFSET_BEGINNING if assigned or self._since_ms is None else self._since_ms
+        starts = [module.TopicPartition(self._topic, p, since) for p in new]
+        if since != module.OFFSET_BEGINNING and starts:
+            starts = consumer.offsets_for_times(starts, timeout=self._timeout)
         ends = {}
         for start in starts:
+            if start.error is not None:
+                raise self._error(start.error.str())
             marks = consumer.get_watermark_offsets(start, timeout=self._timeout)
             if marks is None:
                 raise self._error(f"no answer in {self._timeout:g} s")
-            if marks[0] < marks[1]:
+            first = marks[1] if start.offset == module.OFFSET_END else start.offset
+            if max(marks[0], first) < marks[1]:
                 ends[start.partition] = marks[1]
-        consumer.assign(starts)
+        if starts:
+            consumer.incremental_assign(starts)
+        assigned.update(new)
         return ends
 
     def _values(self, messages: list[Any], ends: dict[int, int]) -> Iterator[bytes | None]:
@@ -109,6 +149,8 @@ def read_records(
     topic: str,
     *,
     follow: bool = False,
+    since_ms: int | None = None,
+    format: Format | None = None,
     timeout: float = PATIENCE,
     client: Mapping[str, Any] | None = None,
 ) -> RecordReader:
@@ -124,7 +166,12 @@ def read_records(
     topic
         The metrics topic.
     follow
-        Keep waiting for new records at the end.
+        Keep waiting for new records at the end, and for new partitions.
+    since_ms
+        Leave out messages with earlier timestamps, in ms since 1970.
+    format
+        What the messages are; by default what the other balancers' topics are known to
+        hold, and elsewhere what each message looks like.
     timeout
         Seconds a broker may take to answer.
     client
@@ -136,4 +183,5 @@ def read_records(
         While iterating: a missing topic, a broker that does not answer or refuses.
     """
     properties = {"bootstrap.servers": bootstrap, **_PROPERTIES, **(client or {})}
-    return RecordReader(properties, topic, follow, timeout)
+    format = format or TOPIC_FORMATS.get(topic)
+    return RecordReader(properties, topic, follow, timeout, since_ms, format)

@@ -5,15 +5,16 @@ offset type       field
 ====== ========== ==============================================================
 0      uint8      magic, 0xC7
 1      uint8      version, 1
-2      uint8      scope: 0 broker, 1 partition
+2      uint8      scope: 0 broker, 1 partition, 2 topic (on the broker)
 3      uint8      n, the number of values
 4      int64      time, ms since 1970 (UTC)
 12     int32      broker id
-16     int32      partition; -1 with scope 0
+16     int32      partition; -1 with scopes 0 and 2
 20     uint16     t, bytes of the topic name; 0 with scope 0
 22     uint16     m, bytes of all metric names sent by name
 24     float64[n] values, all finite
-..     uint16[n]  metric ids: 1 bytes_in, 2 bytes_out, 3 size, 4 cpu, 0 by name
+..     uint16[n]  metric ids: 1 bytes_in, 2 bytes_out, 3 size, 4 cpu, 5 and on the rest
+                  of :data:`METRIC_IDS`, 0 by name
 ..     byte[t]    topic, UTF-8
 ..     byte[m]    for each id 0 in order: uint8 length, name in UTF-8
 ====== ========== ==============================================================
@@ -29,14 +30,70 @@ from collections.abc import Iterable
 from math import isfinite
 
 from metrics_reporter.errors import MalformedRecordError, ReporterError
-from metrics_reporter.records import BYTES_IN, BYTES_OUT, CPU, SIZE, Record
+from metrics_reporter.records import (
+    APPEND_TIME_MEAN,
+    BYTES_IN,
+    BYTES_OUT,
+    CPU,
+    CPU_RATIO,
+    FETCH_RATE,
+    FETCH_TIME_MEAN,
+    FETCH_TIME_P999,
+    HANDLER_IDLE,
+    LOG_FLUSH_MEAN,
+    LOG_FLUSH_P999,
+    LOG_FLUSH_RATE,
+    MESSAGES_IN,
+    PENDING_APPEND_MAX,
+    PENDING_FETCH_MAX,
+    PRODUCE_RATE,
+    PRODUCE_TIME_MEAN,
+    PRODUCE_TIME_P999,
+    REPLICATION_IN,
+    REPLICATION_OUT,
+    REQUEST_QUEUE,
+    SIZE,
+    Record,
+)
 
 VERSION = 1
+MAGIC = 0xC7
+HEADER_SIZE = 24
+# Part of the format: a name is never moved, a new one goes to the end.
+METRIC_IDS = {
+    name: number
+    for number, name in enumerate(
+        (
+            BYTES_IN,
+            BYTES_OUT,
+            SIZE,
+            CPU,
+            CPU_RATIO,
+            REPLICATION_IN,
+            REPLICATION_OUT,
+            MESSAGES_IN,
+            PRODUCE_RATE,
+            FETCH_RATE,
+            HANDLER_IDLE,
+            REQUEST_QUEUE,
+            LOG_FLUSH_RATE,
+            LOG_FLUSH_MEAN,
+            LOG_FLUSH_P999,
+            PRODUCE_TIME_MEAN,
+            PRODUCE_TIME_P999,
+            FETCH_TIME_MEAN,
+            FETCH_TIME_P999,
+            APPEND_TIME_MEAN,
+            PENDING_APPEND_MAX,
+            PENDING_FETCH_MAX,
+        ),
+        1,
+    )
+}
 
-_MAGIC = 0xC7
+_SCOPES = {"broker": 0, "partition": 1, "topic": 2}
 _BY_NAME = 0
-_ID = {BYTES_IN: 1, BYTES_OUT: 2, SIZE: 3, CPU: 4}
-_NAME = {id_: name for name, id_ in _ID.items()}
+_NAME = {id_: name for name, id_ in METRIC_IDS.items()}
 _HEADER = struct.Struct("<BBBBqiiHH")
 _BODY = tuple(struct.Struct(f"<{n}d{n}H") for n in range(256))
 
@@ -51,7 +108,7 @@ def encode(record: Record) -> bytes:
     """
     try:
         topic = b"" if record.topic is None else record.topic.encode()
-        names = [n.encode() for n in record.metrics if n not in _ID]
+        names = [n.encode() for n in record.metrics if n not in METRIC_IDS]
     except UnicodeEncodeError as error:
         raise ReporterError(f"record: {error.object!r} found, a name in Unicode expected") from None
     _require(
@@ -64,7 +121,15 @@ def encode(record: Record) -> bytes:
     if record.topic is None:
         _require("partition", record.partition, record.partition == -1, "-1 (there is no topic)")
     else:
-        _require("partition", record.partition, 0 <= record.partition < 2**31, "0 to 2147483647")
+        _require(
+            "partition",
+            record.partition,
+            -1 <= record.partition < 2**31,
+            "0 to 2147483647, or -1 for the topic",
+        )
+        _require(
+            "topic", record.topic, not record.underscored, "a name as Kafka has it, dots and all,"
+        )
     _require("number of metrics", len(record.metrics), len(record.metrics) < 2**8, "at most 255")
     for metric, value in record.metrics.items():
         _require(f"metric {metric}", value, isfinite(value), "a finite number")
@@ -72,9 +137,9 @@ def encode(record: Record) -> bytes:
     return b"".join(
         (
             _HEADER.pack(
-                _MAGIC,
+                MAGIC,
                 VERSION,
-                record.topic is not None,
+                _SCOPES[record.scope],
                 len(record.metrics),
                 record.time_ms,
                 record.broker,
@@ -83,7 +148,8 @@ def encode(record: Record) -> bytes:
                 len(named),
             ),
             _BODY[len(record.metrics)].pack(
-                *record.metrics.values(), *(_ID.get(name, _BY_NAME) for name in record.metrics)
+                *record.metrics.values(),
+                *(METRIC_IDS.get(name, _BY_NAME) for name in record.metrics),
             ),
             topic,
             named,
@@ -104,9 +170,9 @@ def decode(data: bytes) -> Record:
             f"record: {len(data)} bytes found, at least {_HEADER.size} expected"
         )
     magic, version, scope, n, time_ms, broker, partition, t, m = _HEADER.unpack_from(data)
-    if magic != _MAGIC or version != VERSION:
+    if magic != MAGIC or version != VERSION:
         raise MalformedRecordError(
-            f"record: magic {magic:#x} version {version} found, {_MAGIC:#x} version 1 expected"
+            f"record: magic {magic:#x} version {version} found, {MAGIC:#x} version 1 expected"
         )
     body = _BODY[n]
     start = _HEADER.size + body.size
@@ -114,9 +180,10 @@ def decode(data: bytes) -> Record:
         raise MalformedRecordError(f"record: {len(data)} bytes found, {start + t + m} expected")
     if (
         broker < 0
-        or scope > 1
-        or (scope == 1 and (t == 0 or partition < 0))
-        or (scope == 0 and (t != 0 or partition != -1))
+        or scope > 2
+        or (scope == 0) != (t == 0)
+        or (scope == 1 and partition < 0)
+        or (scope != 1 and partition != -1)
     ):
         raise MalformedRecordError(
             f"record: scope {scope}, broker {broker}, partition {partition} and a topic of {t} "

@@ -5,9 +5,11 @@ from __future__ import annotations
 import typer
 
 from balancer.cli.demo import demo
+from balancer.cli.execute import execute
 from balancer.cli.explain import explain
 from balancer.cli.goals import goals
 from balancer.cli.propose import propose
+from balancer.cli.run import run
 from balancer.cli.snapshot import snapshot
 from balancer.cli.terminal import Commands
 from balancer.cli.verify import verify
@@ -27,5 +29,7 @@ app.command()(demo)
 app.command()(propose)
 app.command()(explain)
 app.command()(verify)
+app.command()(execute)
+app.command()(run)
 app.add_typer(goals)
 app.add_typer(snapshot)

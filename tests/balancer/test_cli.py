@@ -73,7 +73,7 @@ def snapshot_of(plan_file: Path) -> dict[str, Any]:
 def test_help_teaches_with_examples() -> None:
     assert "counterpoise demo" in run("--help").stdout
     for command in (
-        ["demo"], ["propose"], ["explain"], ["verify"],
+        ["demo"], ["propose"], ["explain"], ["verify"], ["execute"], ["run"],
         ["goals", "list"], ["goals", "show"], ["goals", "check"],
         ["snapshot", "kafka"], ["snapshot", "synthetic"],
     ):  # fmt: skip

@@ -1,6 +1,8 @@
 """Records in, snapshot out: over a real topic, and every rule of the model on its own."""
 
+from collections.abc import Callable
 from itertools import islice
+from threading import Event, Thread
 
 import confluent_kafka
 import numpy as np
@@ -13,7 +15,19 @@ from cluster_model.attribution import attribute_cpu
 from cluster_model.build import build_snapshot
 from cluster_model.live import ClusterModel, simulated_source
 from cluster_model.synthetic import synthetic_snapshot
-from metrics_reporter import Record, Reporter, SimulatedSource, mock_cluster, read_records
+from cluster_model.windows import Extrapolation
+from metrics_reporter import (
+    BROKER_METRICS,
+    MalformedRecordError,
+    Record,
+    Reporter,
+    SimulatedSource,
+    decode_any,
+    decode_batch,
+    encode,
+    mock_cluster,
+    read_records,
+)
 
 CPU, IN, OUT, DISK = range(4)
 CAPACITY = {"cpu": 800.0, "network_in": 1e9, "network_out": 1e9, "disk": 1e12}
@@ -165,6 +179,10 @@ def test_records_that_do_not_fit_are_counted() -> None:
         "duplicate": 6,
         "unknown": 4,
         "invalid": 3,
+        "split": 0,
+        "superseded": 0,
+        "ambiguous": 0,
+        "surplus": 0,
     }
 
 
@@ -236,6 +254,146 @@ def test_other_resources_are_kept() -> None:
     )
     model.add_all(rates(0) + rates(1000))
     assert model.snapshot().leader_load.tolist() == [[0.5, 100.0], [0.0, 200.0], [0.0, 400.0]]
+
+
+def test_strategies_and_the_history_of_brokers() -> None:
+    model = model_of([], windows=2, broker_windows=4)
+    for number, factor in enumerate((8.0, 1.0, 2.0, 3.0, 0.0)):
+        for r in rates(1000 * number):
+            model.add(r._replace(metrics={name: v * factor for name, v in r.metrics.items()}))
+        model.add(Record(1000 * number, 1, {"log_flush_time_ms_p999": factor}))
+    assert model.snapshot(strategy="latest").leader_load[:, IN].tolist() == [30.0, 60.0, 120.0]
+    assert model.snapshot(strategy="max").leader_load[:, IN].tolist() == [30.0, 60.0, 120.0]
+    assert model.snapshot().leader_load[:, IN].tolist() == [25.0, 50.0, 100.0]
+    np.testing.assert_allclose(model.snapshot().broker_load()[:, CPU], [75.0, 125.0, 175.0])
+    history = model.broker_windows()
+    assert history.start_ms.tolist() == [0, 1000, 2000, 3000]
+    flush = BROKER_METRICS.index("log_flush_time_ms_p999")
+    assert history.value[0, :, flush].tolist() == [8.0, 1.0, 2.0, 3.0]
+    assert history.value[2, :, 0].tolist() == [560.0, 70.0, 140.0, 210.0]
+    kind = Extrapolation.NO_VALID_EXTRAPOLATION
+    assert (history.kind[1, :, flush] == kind).all()
+
+
+def test_brokers_that_were_not_heard_of_lately() -> None:
+    now = 10_000
+    model = ClusterModel(
+        document(), window_ms=1000, min_samples=1, stale_ms=1500, clock=lambda: now
+    )
+    assert model.completeness().stale_brokers == (1, 2, 3)
+    assert model.staleness_ms() == dict.fromkeys((1, 2, 3), np.inf)
+    model.add_all([Record(8_000, 1, {"cpu": 1.0}), Record(9_000, 2, {"size": 1.0}, "a", 0)])
+    model.add_all([Record(99_000, 1, {"cpu": 1.0}), Record(8_500, 2, {"named": 1.0})])
+    done = model.completeness()
+    assert done.age_ms.tolist() == [2000.0, 1000.0, np.inf]
+    assert done.stale_brokers == (1, 3)
+    plain = document()
+    dead = plain.brokers[0].model_copy(update={"state": "dead"})
+    model.update(plain.model_copy(update={"brokers": (dead, *plain.brokers[1:])}))
+    assert model.completeness().stale_brokers == (3,)
+    assert model.staleness_ms()[2] == 1000.0
+    now = 10_700
+    assert model.completeness().stale_brokers == (2, 3)
+
+
+VALUES = st.lists(
+    st.tuples(
+        st.sampled_from(["bytes_in", "bytes_out", "size", "cpu", "by name"]), st.floats(-1, 9)
+    ),
+    max_size=3,
+).map(dict)
+DIRTY = st.builds(
+    Record,
+    st.one_of(st.integers(0, 9_000), st.sampled_from([-1, 10_900, 11_001, 2**62])),
+    st.integers(0, 4),
+    VALUES,
+    st.sampled_from([None, "a", "b", "c"]),
+    st.integers(-1, 2),
+    st.just(False),
+).map(lambda r: r._replace(partition=-1) if r.topic is None else r)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.lists(st.tuples(DIRTY, st.integers(-1, 60), st.integers(0, 255)), max_size=20)),
+)
+def test_messages_as_columns_are_the_same_as_records(
+    polls: list[list[tuple[Record, int, int]]],
+) -> None:
+    columns, records = (
+        ClusterModel(document(), window_ms=1000, windows=3, min_samples=2, clock=lambda: 10_000)
+        for _ in range(2)
+    )
+    for poll in polls:
+        values = [bytearray(encode(record)) for record, _, _ in poll]
+        for value, (_, at, byte) in zip(values, poll, strict=True):
+            if 0 <= at < len(value):
+                value[at] = byte
+        batch = decode_batch([bytes(value) for value in values])
+        columns.add_batch(batch)
+        found = [one_by_one(bytes(value)) for value in values]
+        records.add_all(record for record in found if record is not None)
+        assert len(batch) + batch.malformed + batch.skipped == len(poll)
+    assert columns.counters == records.counters
+    one, other = columns.completeness(), records.completeness()
+    assert one.extrapolations == other.extrapolations
+    assert one.age_ms.tolist() == other.age_ms.tolist()
+    assert one.split.tolist() == other.split.tolist()
+    if len(one.start_ms):
+        assert columns.snapshot(0.0) == records.snapshot(0.0)
+
+
+def one_by_one(value: bytes) -> Record | None:
+    try:
+        return decode_any(value)
+    except MalformedRecordError:
+        return None
+
+
+def test_snapshots_are_whole_while_updates_go_on() -> None:
+    model = model_of(rates(0) + rates(1000))
+    stop, failures = Event(), []
+
+    def feed() -> None:
+        time_ms = 2000
+        while not stop.is_set():
+            # One batch is one state: rates of a-0 and b-0 always differ by a factor of 4.
+            factor = 1.0 + time_ms % 7
+            batch = [
+                r._replace(metrics={name: v * factor for name, v in r.metrics.items()})
+                for r in rates(time_ms)
+            ]
+            model.add_all(batch)
+            time_ms += 250
+
+    def refresh() -> None:
+        whole = document()
+        part = whole.model_copy(update={"partitions": whole.partitions[::2]})
+        while not stop.is_set():
+            model.update(part)
+            model.update(whole)
+
+    def guarded(run: Callable[[], None]) -> None:
+        try:
+            run()
+        except Exception as error:
+            failures.append(error)
+
+    threads = [Thread(target=guarded, args=(run,)) for run in (feed, refresh)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(150):
+            seen = model.observe(min_ratio=0.0)
+            load = seen.snapshot.leader_load[:, IN]
+            assert seen.snapshot.n_partitions == len(seen.completeness.partitions)
+            assert len(load) == len(seen.partition_windows.value)
+            assert load[-1] == pytest.approx(4 * load[0])
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert not failures
 
 
 def placed(partitions: list[PartitionRecord]) -> Snapshot:

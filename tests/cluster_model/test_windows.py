@@ -2,6 +2,7 @@
 
 import math
 from collections import defaultdict
+from random import Random
 
 import numpy as np
 import pytest
@@ -9,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster_model.errors import InputError
-from cluster_model.windows import Extrapolation, Newest, Outcome, Windows
+from cluster_model.newest import Newest
+from cluster_model.windows import Extrapolation, Outcome, Windows
 
 WINDOW = 10
 SAMPLES = st.tuples(
@@ -138,6 +140,23 @@ def test_many_samples_in_a_window() -> None:
     assert w.counters == {"added": 301, "late": 0, "future": 0, "duplicate": 300}
 
 
+def test_a_window_takes_so_many_samples_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cluster_model.windows._MOST_OFFSETS", 60)
+    w = Windows(3, 1, window_ms=1000, windows=1, min_samples=1)
+    outcome = w.add([1] * 12, np.arange(12), np.arange(12.0)[:, None])
+    assert outcome.tolist() == [Outcome.ADDED] * 10 + [Outcome.SURPLUS] * 2
+    assert w.add([1, 1], [3, 500], [[9.0], [9.0]]).tolist() == [
+        Outcome.DUPLICATE,
+        Outcome.SURPLUS,
+    ]
+    w.add([0], [1000], [[0.0]])
+    assert w.aggregate().value[:, 0, 0].tolist() == [0.0, 4.5, 0.0]
+    eager = Windows(1000, 1, window_ms=1000, windows=1, min_samples=6)
+    eager.add([1] * 12, np.arange(12), np.ones((12, 1)))
+    eager.add([0], [1000], [[0.0]])
+    assert eager.aggregate().kind[1, 0, 0] == Extrapolation.NONE
+
+
 def test_a_time_beyond_the_limit_does_not_move_the_windows() -> None:
     w = windows_of([4, 4])
     assert w.add([0, 0], [10**15, 250], [[1.0], [3.0]], not_after_ms=300).tolist() == [
@@ -161,6 +180,104 @@ def test_reindexed_windows_keep_their_entities() -> None:
         Outcome.ADDED,
     ]
     assert w.aggregate().mean[2, 0] == 30.0
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 39), st.floats(-9, 9)), max_size=40))
+def test_largest_and_latest_values(samples: list[tuple[int, int, float]]) -> None:
+    seen: dict[tuple[int, int], float] = {}
+    for entity, time_ms, value in samples:
+        seen.setdefault((entity, time_ms), value)
+    kept: dict[str, Windows] = {}
+    for strategy in ("max", "latest"):
+        kept[strategy] = Windows(
+            2, 1, window_ms=WINDOW, windows=4, min_samples=1, strategy=strategy
+        )
+        for part in (samples[:7], samples[7:], [(0, 40, 0.0)]):
+            entity, time_ms, value = zip(*part, strict=True) if part else ((), (), ())
+            kept[strategy].add(entity, time_ms, np.reshape(value, (-1, 1)))
+    for strategy, w in kept.items():
+        got = w.aggregate()
+        for e in range(2):
+            for i, start in enumerate(got.start_ms.tolist()):
+                own = {t: v for (x, t), v in seen.items() if x == e and start <= t < start + WINDOW}
+                if own:
+                    expected = max(own.values()) if strategy == "max" else own[max(own)]
+                    assert got.value[e, i, 0] == expected
+                else:
+                    assert got.kind[e, i, 0] > Extrapolation.AVG_AVAILABLE
+
+
+def test_values_between_neighbours_are_the_mean_of_windows() -> None:
+    w = Windows(1, 1, window_ms=100, windows=3, min_samples=4, strategy="max")
+    for time_ms, value in ((0, 1.0), (1, 5.0), (2, 2.0), (3, 3.0), (100, 7.0)):
+        w.add([0], [time_ms], [[value]])
+    for i in range(4):
+        w.add([0], [200 + i], [[9.0]])
+    w.add([0], [300], [[0.0]])
+    got = w.aggregate()
+    assert got.kind[0, 1, 0] == Extrapolation.AVG_ADJACENT
+    assert got.value[0, :, 0].tolist() == [5.0, (5 + 7 + 9) / 3, 9.0]
+
+
+def test_one_value_of_many_windows() -> None:
+    got = windows_of([4, 4, 0, 0, 4, 1], min_samples=1).aggregate()
+    assert got.over("mean")[0, 0] == got.mean[0, 0] == (1 + 2 + 5) / 3
+    assert got.over("max")[0, 0] == 5.0
+    assert got.over("latest")[0, 0] == 5.0
+    assert got.last(4).over("mean")[0, 0] == (2 + 5) / 2
+    assert got.last(0).over("max").tolist() == [[pytest.approx(math.nan, nan_ok=True)]]
+    both = Windows(2, 2, window_ms=100, windows=2, min_samples=1)
+    both.add([0, 0, 1], [0, 100, 0], [[1.0, math.nan], [2.0, 5.0], [math.nan, 3.0]])
+    both.add([0], [200], [[0.0, 0.0]])
+    latest = both.aggregate().over("latest")
+    assert latest[0].tolist() == [2.0, 5.0]
+    assert np.isnan(latest[1, 0])
+    assert latest[1, 1] == 3.0
+    assert both.aggregate().of(slice(1, 2)).over("max").tolist() == [[5.0], [3.0]]
+
+
+def test_measurements_supersede_guesses() -> None:
+    w = Windows(1, 2, window_ms=100, windows=2, min_samples=1)
+    guess = {"estimated": True}
+    assert w.add([0], [10], [[1.0, 1.0]], **guess).tolist() == [Outcome.ADDED]
+    assert w.add([0], [10], [[1.0, 1.0]], **guess).tolist() == [Outcome.DUPLICATE]
+    assert w.add([0], [10], [[8.0, math.nan]]).tolist() == [Outcome.ADDED]
+    assert w.add([0], [20], [[1.0, 3.0]], **guess).tolist() == [Outcome.ADDED]
+    assert w.add([0], [30], [[1.0, math.nan]], **guess).tolist() == [Outcome.SUPERSEDED]
+    assert w.estimated().tolist() == [False]
+    w.add([0], [100], [[8.0, 8.0]])
+    assert w.aggregate().value.tolist() == [[[8.0, 2.0]]]
+    assert w.estimated().tolist() == [True]
+    assert w.reindexed([-1, 0]).estimated().tolist() == [False, True]
+    w.add([0], [300], [[8.0, 8.0]])
+    assert w.estimated().tolist() == [False]
+
+
+@given(
+    st.lists(
+        st.tuples(st.booleans(), st.integers(0, 29), st.floats(0, 9)), min_size=1, max_size=30
+    ),
+    st.randoms(use_true_random=False),
+)
+def test_guesses_and_measurements_in_any_order(
+    samples: list[tuple[bool, int, float]], random: Random
+) -> None:
+    samples = list({(g, t): (g, t, v) for g, t, v in samples}.values())
+    found = []
+    for _ in range(2):
+        w = Windows(1, 1, window_ms=WINDOW, windows=3, min_samples=1)
+        for guess, time_ms, value in samples:
+            w.add([0], [time_ms], [[value]], estimated=guess)
+        w.add([0], [30], [[0.0]])
+        found.append(w.aggregate())
+        random.shuffle(samples)
+    assert found[0].kind.tolist() == found[1].kind.tolist()
+    np.testing.assert_allclose(found[0].value, found[1].value)
+
+
+def test_strategies_are_named() -> None:
+    with pytest.raises(InputError, match="strategy: 'median' found, one of mean, max, latest"):
+        Windows(1, 1, strategy="median")  # type: ignore[arg-type]
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5), st.floats(0, 9)), max_size=30))

@@ -228,6 +228,19 @@ class KafkaCluster:
             self._launch(broker)
             self._await_started(broker)
 
+    def kill(self, broker: int) -> None:
+        """End one broker at once, as ``kill -9`` does; also 0, and with it the controller."""
+        process = self._processes.pop(broker)
+        process.kill()
+        process.wait()
+
+    def restart(self, *brokers: int) -> None:
+        """Start brokers that were killed again; returns when they serve clients."""
+        for i in brokers:
+            self._launch(i)
+        for i in brokers:
+            self._await_started(i)
+
     def log(self, broker: int) -> Path:
         """The file that holds everything a broker printed."""
         return self.directory / f"broker-{broker}.log"

@@ -74,6 +74,50 @@ def test_following_waits_for_more(bootstrap: str) -> None:
     assert {r.time_ms for r in islice(following, 6)} == {5}
 
 
+def produce(bootstrap: str, topic: str, *values: bytes) -> None:
+    import confluent_kafka
+
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
+    for value in values:
+        producer.produce(topic, value, key=b"k")
+    producer.flush(10)
+
+
+def test_topics_of_other_balancers_are_read(bootstrap: str) -> None:
+    cpu = bytes.fromhex("0000050000018bcfe56800000000033fd0000000000000")
+    unknown = cpu[:2] + b"\x70" + cpu[3:]
+    produce(bootstrap, "__CruiseControlMetrics", cpu, unknown, b"junk")
+    reader = read_records(bootstrap, "__CruiseControlMetrics")
+    assert list(reader) == [Record(1_700_000_000_000, 3, {"cpu_ratio": 0.25})]
+    assert (reader.malformed, reader.skipped) == (1, 1)
+    # Of a time that looks like no time, so that only the topic's name tells what it is.
+    early = bytes(9) + b"\x7b" + bytes(8) + b"\0\0\0\1t\0\0\0\5\0\0\0\0"
+    produce(bootstrap, "__auto_balancer_metrics", early)
+    assert list(read_records(bootstrap, "__auto_balancer_metrics")) == [Record(123, 0, {}, "t", 5)]
+    produce(bootstrap, "renamed", early)
+    assert list(read_records(bootstrap, "renamed", format="automq")) == [Record(123, 0, {}, "t", 5)]
+    assert list(read_records(bootstrap, "renamed")) == []
+
+
+def test_batches_are_the_same_records(bootstrap: str) -> None:
+    Reporter(source(), bootstrap=bootstrap, topic="columns").run(intervals=2)
+    reader = read_records(bootstrap, "columns")
+    together = [record for batch in reader.batches() for record in batch.records()]
+    assert sorted_records(together) == sorted_records(list(reader))
+    assert len(together) == 12
+
+
+def test_a_stopped_reader_ends(bootstrap: str) -> None:
+    Reporter(source(), bootstrap=bootstrap, topic="ended").run(intervals=1)
+    reader = read_records(bootstrap, "ended", follow=True)
+    count = 0
+    for _ in reader:
+        count += 1
+        if count == 6:
+            reader.stop()
+    assert count == 6
+
+
 def test_a_missing_topic_is_one_sentence(bootstrap: str) -> None:
     with pytest.raises(ReporterError, match=r"metrics topic 'none' at 127.0.0.1:\d+.*: "):
         list(read_records(bootstrap, "none"))

@@ -5,21 +5,9 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from record_strategies import RECORDS
 
 from metrics_reporter import MalformedRecordError, Record, ReporterError, decode, decode_all, encode
-
-NAMES = st.one_of(
-    st.sampled_from(["bytes_in", "bytes_out", "size", "cpu"]),
-    st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40),
-)
-METRICS = st.dictionaries(NAMES, st.floats(allow_nan=False, allow_infinity=False), max_size=6)
-TIMES = st.integers(-(2**63), 2**63 - 1)
-IDS = st.integers(0, 2**31 - 1)
-TOPICS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60)
-RECORDS = st.one_of(
-    st.builds(Record, TIMES, IDS, METRICS, st.none(), st.just(-1)),
-    st.builds(Record, TIMES, IDS, METRICS, TOPICS, IDS),
-)
 
 
 @given(RECORDS)
@@ -59,6 +47,15 @@ def test_golden_bytes_of_version_1() -> None:
     )
 
 
+def test_golden_bytes_of_a_topic_on_a_broker() -> None:
+    topic = Record(1_700_000_000_000, 3, {"bytes_in": 1.0, "cpu_ratio": 2.0}, "t")
+    assert encode(topic).hex() == (
+        "c7010202" + "0068e5cf8b010000" + "03000000" + "ffffffff" + "0100" + "0000"
+        "000000000000f03f" + "0000000000000040" + "0100" + "0500" + "74"
+    )
+    assert decode(encode(topic)) == topic
+
+
 def test_an_unknown_id_is_dropped_and_the_rest_kept() -> None:
     data = bytearray(encode(Record(1, 2, {"cpu": 5.0, "size": 6.0})))
     data[-2:] = struct.pack("<H", 900)
@@ -89,7 +86,8 @@ def test_malformed_says_what_is_wrong(edit, says: str) -> None:  # type: ignore[
     ("record", "says"),
     [
         (Record(0, -1, {}), "broker: -1 found, 0 to 2147483647 expected"),
-        (Record(0, 1, {}, "t"), "partition: -1 found"),
+        (Record(0, 1, {}, "t", -2), "partition: -2 found"),
+        (Record(0, 1, {}, "a_b", 1, True), "topic: 'a_b' found, a name as Kafka has it"),
         (Record(0, 1, {}, None, 3), "partition: 3 found, -1"),
         (Record(0, 1, {}, "", 3), "topic: '' found"),
         (Record(0, 1, {}, "\ud800", 3), "a name in Unicode expected"),

@@ -1,0 +1,36 @@
+"""The controller: watches a cluster, finds what is wrong, proposes, and carries out."""
+
+import logging
+
+from balancer.controller.carrier import at_once, in_thread
+from balancer.controller.controller import Controller
+from balancer.controller.decision import Decision
+from balancer.controller.election import Election
+from balancer.controller.endpoint import Endpoint
+from balancer.controller.feed import MeasuredCluster, PlainCluster
+from balancer.controller.finding import Finding, View
+from balancer.controller.notify import WebhookNotifier, log_notifier
+from balancer.controller.redact import Redactor
+from balancer.controller.settings import Settings, SettingsError, load_settings
+
+# Whoever embeds it decides what becomes of its log.
+logging.getLogger("counterpoise").addHandler(logging.NullHandler())
+
+__all__ = [
+    "Controller",
+    "Decision",
+    "Election",
+    "Endpoint",
+    "Finding",
+    "MeasuredCluster",
+    "PlainCluster",
+    "Redactor",
+    "Settings",
+    "SettingsError",
+    "View",
+    "WebhookNotifier",
+    "at_once",
+    "in_thread",
+    "load_settings",
+    "log_notifier",
+]

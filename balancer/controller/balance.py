@@ -1,0 +1,73 @@
+"""How evenly a cluster is loaded, in figures and in a sentence."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Any
+
+import numpy as np
+
+from goals import Cluster
+
+_NOUNS = {"replica_count": "replicas", "leader_count": "leaders"}
+
+
+def evenness(cluster: Cluster) -> dict[str, Any]:
+    """The broker furthest above, and the one furthest from, its fair share in any column.
+
+    Counts are left out where a whole replica is more than a tenth of a share: there they
+    are never even.
+
+    Returns
+    -------
+    dict
+        ``deviation``: the largest distance from a share, as a part of it; ``worst``: the
+        broker, column and ratio of load to share of the most loaded; ``ratios``: the
+        highest ratio of each column. Empty where nothing is loaded.
+
+    Examples
+    --------
+    >>> from cluster_model import synthetic_snapshot
+    >>> from cluster_model.placement import Placement
+    >>> from goals import Cluster
+    >>> cluster = Cluster(Placement(synthetic_snapshot(brokers=6, partitions=100, racks=3)))
+    >>> sorted(evenness(cluster))
+    ['deviation', 'ratios', 'worst']
+    """
+    s = cluster.snapshot
+    columns = [*(f"load.{r}" for r in s.resources), "replica_count", "leader_count"]
+    ratios: dict[str, float] = {}
+    worst: dict[str, Any] = {}
+    deviation = 0.0
+    for column in columns:
+        share = cluster.fair_share(column)
+        usable = share > (10 if column in _NOUNS else 0)
+        if not usable.any():
+            continue
+        value = cluster.placement.recompute("broker", column)
+        ratio = np.divide(value, share, out=np.ones(len(share)), where=usable)
+        at = int(np.argmax(ratio))
+        name = _NOUNS.get(column, column.removeprefix("load."))
+        ratios[name] = float(ratio[at])
+        deviation = max(deviation, float(np.abs(ratio[usable] - 1).max()))
+        if not worst or ratio[at] > worst["ratio"]:
+            worst = {"broker": int(s.broker_ids[at]), "column": name, "ratio": float(ratio[at])}
+    return {"deviation": deviation, "worst": worst, "ratios": ratios} if worst else {}
+
+
+def even_sentence(even: dict[str, Any]) -> str:
+    """What :func:`evenness` found, for people.
+
+    Examples
+    --------
+    >>> even_sentence({"deviation": 0.084,
+    ...     "worst": {"broker": 3, "column": "disk", "ratio": 1.0712}, "ratios": {}})
+    'every broker is within 9 % of its share; the worst is broker 3, disk, 1.07 x its share'
+    """
+    if not even:
+        return "no broker carries anything"
+    worst, within = even["worst"], max(1, ceil(100 * even["deviation"] - 1e-9))
+    return (
+        f"every broker is within {within} % of its share; the worst is broker {worst['broker']}, "
+        f"{worst['column']}, {worst['ratio']:.2f} x its share"
+    )

@@ -1,0 +1,153 @@
+"""What the controller decided in a round, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from balancer.controller.finding import Finding
+from balancer.controller.roles import Outcome
+from balancer.plan import Plan
+
+Kind = Literal[
+    "balanced",
+    "trivial",
+    "waiting",
+    "cooling",
+    "stale",
+    "told",
+    "unfixable",
+    "nothing_helps",
+    "not_worth",
+    "proposed",
+    "started",
+    "executing",
+    "stopping",
+    "executed",
+    "recovered",
+    "standby",
+    "error",
+]
+# What a person may want to know of by itself; the others are in the state page.
+NEWS: frozenset[str] = frozenset(
+    {"proposed", "started", "executed", "stopping", "recovered", "error"}
+)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The end of a round.
+
+    Parameters
+    ----------
+    time
+        Seconds since 1970.
+    kind
+        ``balanced``: nothing is wrong. ``trivial``: too little is wrong. ``waiting``: too
+        early, or the model knows too little. ``cooling``: too soon after the last action.
+        ``stale``: metrics are too old to act on. ``told``: this detector only tells.
+        ``unfixable``: too much is broken. ``nothing_helps``, ``not_worth``: the plan is
+        empty, or gains too little. ``proposed``: a plan, in a dry run. ``started``,
+        ``executing``, ``stopping``, ``executed``: a plan on its way. ``recovered``: what a
+        dead execution left behind was cleaned up. ``standby``: another controller acts.
+        ``error``: the round failed.
+    reason
+        One sentence.
+    cause
+        The detector whose finding decided; None if nothing is wrong.
+    findings
+        Everything found in the round.
+    facts
+        Figures behind the reason.
+    plan
+        In figures, where one was made.
+    outcome
+        Of an execution.
+    """
+
+    time: float
+    kind: Kind
+    reason: str
+    cause: str | None = None
+    findings: tuple[Finding, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    plan: Mapping[str, Any] | None = None
+    outcome: Mapping[str, Any] | None = None
+
+    def record(self) -> dict[str, Any]:
+        """The decision as JSON takes it."""
+        return {
+            "time": self.time,
+            "kind": self.kind,
+            "reason": self.reason,
+            "cause": self.cause,
+            "findings": [f.record() for f in self.findings],
+            "facts": dict(self.facts),
+            "plan": None if self.plan is None else dict(self.plan),
+            "outcome": None if self.outcome is None else dict(self.outcome),
+        }
+
+
+def plan_record(plan: Plan, seconds: float) -> dict[str, Any]:
+    """A plan in figures, and what it took to make it."""
+    summary = plan.summary
+    ratios = {
+        name: {"before": c.before.worst_ratio, "after": c.after.worst_ratio}
+        for name, c in plan.columns.items()
+    }
+    # Names of partitions that stay can be many; how many there are says enough.
+    operation = {k: v for k, v in plan.operation.items() if k != "excluded_partitions"}
+    operation["partitions_excluded"] = len(plan.operation.get("excluded_partitions", ()))
+    return {
+        "operation": operation,
+        "actions": len(plan),
+        **summary.model_dump(mode="json"),
+        "worst_ratios": ratios,
+        "unmet": [u.goal for u in plan.unmet],
+        "seconds": seconds,
+    }
+
+
+def plan_sentence(plan: Plan) -> str:
+    """A plan in a few words."""
+    s = plan.summary
+    counts = (
+        (s.replica_moves, "replica moves"),
+        (s.leadership_moves, "leadership transfers"),
+        (s.disk_moves, "disk moves"),
+        (s.replicas_added, "replicas added"),
+        (s.replicas_removed, "replicas removed"),
+    )
+    told = ", ".join(f"{n} {what}" for n, what in counts if n)
+    unmet = "" if plan.ok else f"; unmet after it: {plan.unmet[0].goal}, {plan.unmet[0].reason}"
+    return (
+        f"{told}, {s.bytes_moved:.3g} bytes, balancedness {s.balancedness_before:.0f} to "
+        f"{s.balancedness_after:.0f}{unmet}"
+    )
+
+
+def outcome_record(outcome: Outcome) -> dict[str, Any]:
+    """How an execution ended, in figures."""
+    return {
+        "state": outcome.state,
+        "completed": outcome.completed,
+        "failed": outcome.failed,
+        "cancelled": outcome.cancelled,
+        "bytes_moved": outcome.bytes_moved,
+        "seconds": outcome.seconds,
+        "problems": list(outcome.problems),
+        "differences": list(outcome.differences),
+    }
+
+
+def outcome_sentence(outcome: Outcome) -> str:
+    """How an execution ended, in a few words."""
+    told = f"{outcome.state} after {outcome.seconds:.3g} s, {outcome.bytes_moved:.3g} bytes moved"
+    if outcome.failed or outcome.cancelled:
+        told += f", {outcome.failed} tasks failed and {outcome.cancelled} cancelled"
+    if outcome.problems:
+        told += f": {outcome.problems[0]}"
+    if outcome.differences:
+        told += f"; the cluster is not as planned: {outcome.differences[0]}"
+    return told

@@ -1,0 +1,264 @@
+"""Detectors that read placement and metadata: what is dead, missing, stale or unwanted."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from balancer.controller.finding import (
+    Finding,
+    FirstSeen,
+    Streak,
+    View,
+    listed,
+    living,
+    plural,
+    replicas_on,
+    span,
+)
+from balancer.controller.settings import (
+    DeadBrokers,
+    DeadDisks,
+    DrainedBrokers,
+    MissingReplicas,
+    StaleMetrics,
+)
+from balancer.operation import Operation
+from cluster_model.snapshot import Bools, BrokerState, Ints, Snapshot
+
+
+class DeadBrokerWatch:
+    """Brokers that hold replicas and do not serve: told after a grace, healed after another."""
+
+    def __init__(self, settings: DeadBrokers) -> None:
+        self.settings = settings
+        self._seen = FirstSeen()
+
+    def look(self, view: View) -> list[Finding]:
+        """One finding for each dead broker."""
+        s, wanted = view.snapshot, self.settings
+        held = replicas_on(s)
+        dead = np.flatnonzero(~living(s) & (held > 0))
+        ids = s.broker_ids[dead].tolist()
+        since = self._seen.update(ids, view.now)
+        allowed = min(wanted.max_failed, int(wanted.max_share * s.n_brokers))
+        findings = []
+        for broker, replicas in zip(ids, held[dead].tolist(), strict=True):
+            gone = view.now - since[broker]
+            holds = plural(replicas, "replica")
+            said = f"broker {broker} has been dead for {span(gone)} and holds {holds}"
+            if len(ids) > allowed:
+                state, why = (
+                    "unfixable",
+                    (
+                        f"{len(ids)} of {s.n_brokers} brokers are dead, at most {allowed} are "
+                        "healed without a person: is it the network, or the view from here?"
+                    ),
+                )
+            elif gone < wanted.heal_after:
+                state, why = "waiting", f"it is healed after {span(wanted.heal_after)}"
+            else:
+                state, why = "ripe", "its replicas are to be made anew elsewhere"
+            findings.append(
+                Finding(
+                    kind="dead_brokers",
+                    subject=f"broker {broker}",
+                    sentence=f"{said}; {why}",
+                    state=state,  # type: ignore[arg-type]
+                    since=since[broker],
+                    operation=Operation(kind="fix_offline_replicas"),
+                    alert=gone >= wanted.alert_after or state != "waiting",
+                    data={"broker": broker, "replicas": replicas, "seconds": gone},
+                )
+            )
+        return findings
+
+
+class DeadDiskWatch:
+    """Log directories that are offline on brokers that serve."""
+
+    def __init__(self, settings: DeadDisks) -> None:
+        self.settings = settings
+        self._seen = FirstSeen()
+
+    def look(self, view: View) -> list[Finding]:
+        """One finding for each dead disk that held replicas."""
+        s = view.snapshot
+        if not s.n_disks:
+            return []
+        placed = s.replica_disk[s.replica_disk >= 0]
+        held = np.bincount(placed, minlength=s.n_disks)
+        lost = np.flatnonzero(~s.disk_alive & living(s)[s.disk_broker] & (held > 0))
+        names = [(int(s.broker_ids[s.disk_broker[d]]), s.disk_path[d]) for d in lost.tolist()]
+        since = self._seen.update(names, view.now)
+        findings = []
+        for (broker, path), replicas in zip(names, held[lost].tolist(), strict=True):
+            gone = view.now - since[broker, path]
+            ripe = gone >= self.settings.heal_after
+            why = (
+                "they are to be made anew elsewhere"
+                if ripe
+                else f"they are made anew after {span(self.settings.heal_after)}"
+            )
+            findings.append(
+                Finding(
+                    kind="dead_disks",
+                    subject=f"broker {broker}, {path}",
+                    sentence=f"disk {path} of broker {broker} has been offline for {span(gone)} "
+                    f"with {plural(replicas, 'replica')}; {why}",
+                    state="ripe" if ripe else "waiting",
+                    since=since[broker, path],
+                    operation=Operation(kind="fix_offline_replicas"),
+                    data={"broker": broker, "disk": path, "replicas": replicas, "seconds": gone},
+                )
+            )
+        return findings
+
+
+class StaleMetricsWatch:
+    """Brokers that serve, but whose metrics are old."""
+
+    def __init__(self, settings: StaleMetrics) -> None:
+        self.settings = settings
+        self._seen = FirstSeen()
+
+    def look(self, view: View) -> list[Finding]:
+        """One finding for each stale broker; nothing mends them, and nothing is moved."""
+        s = view.snapshot
+        stale = stale_brokers(view, self.settings.max_age)
+        since = self._seen.update(stale, view.now)
+        age = view.staleness or {}
+        held = dict(zip(s.broker_ids.tolist(), replicas_on(s).tolist(), strict=True))
+        findings = []
+        for broker in stale:
+            said = (
+                f"the metrics of broker {broker} are {span(age[broker])} old"
+                if broker in age
+                else f"broker {broker} has reported no metrics"
+            )
+            findings.append(
+                Finding(
+                    kind="stale_metrics",
+                    subject=f"broker {broker}",
+                    sentence=f"{said}, at most {span(self.settings.max_age)} expected",
+                    state="notice",
+                    since=since[broker],
+                    data={"broker": broker, "seconds": age.get(broker), "replicas": held[broker]},
+                )
+            )
+        return findings
+
+
+def stale_brokers(view: View, max_age: float) -> list[int]:
+    """Ids of brokers that serve, and whose newest record is older, or that have none."""
+    if view.staleness is None:
+        return []
+    ids = view.snapshot.broker_ids[living(view.snapshot)].tolist()
+    return [b for b in ids if view.staleness.get(b, np.inf) > max_age]
+
+
+class MissingReplicasWatch:
+    """Partitions with fewer replicas than their topic is meant to have."""
+
+    def __init__(self, settings: MissingReplicas) -> None:
+        self.settings = settings
+        self._streak = Streak()
+        self._seen = FirstSeen()
+
+    def look(self, view: View) -> list[Finding]:
+        """One finding for all partitions that are short."""
+        s = view.snapshot
+        factor = s.replication_factor
+        wanted = wanted_factor(s, self.settings.topics)
+        short = np.flatnonzero(factor < wanted[s.partition_topic])
+        topics = [s.topics[t] for t in np.unique(s.partition_topic[short]).tolist()]
+        rounds = self._streak.update(topics)
+        since = self._seen.update(topics, view.now)
+        if not topics:
+            return []
+        ripe = [t for t in topics if rounds[t] >= self.settings.rounds]
+        first = int(short[0])
+        name = f"{s.topics[s.partition_topic[first]]}-{s.partition_number[first]}"
+        count, many = len(short), len(short) > 1
+        return [
+            Finding(
+                kind="missing_replicas",
+                subject=listed(topics, "topic"),
+                sentence=f"{plural(count, 'partition')} of {listed(topics, 'topic')} "
+                f"{'have' if many else 'has'} fewer replicas than the topic is meant to have, "
+                f"for example {name}: {factor[first]} found, "
+                f"{wanted[s.partition_topic[first]]} expected",
+                state="ripe" if ripe else "waiting",
+                since=min(since.values()),
+                operation=Operation(
+                    kind="change_replication_factor",
+                    replication_factor={
+                        re.escape(t): int(wanted[s.topics.index(t)]) for t in ripe or topics
+                    },
+                ),
+                data={"topics": topics, "partitions": count},
+            )
+        ]
+
+
+def wanted_factor(snapshot: Snapshot, stated: dict[str, int]) -> Ints:
+    """(T,) replicas that each topic's partitions are meant to have.
+
+    What the first matching pattern states; else what more than half of the partitions
+    have, because a factor is being changed where they disagree; else 0.
+    """
+    s = snapshot
+    factor = s.replication_factor
+    most = int(factor.max(initial=0)) + 1
+    votes = np.bincount(s.partition_topic * most + factor, minlength=len(s.topics) * most)
+    by_topic = votes.reshape(len(s.topics), most)
+    usual = by_topic.argmax(axis=1)
+    agreed = 2 * by_topic.max(axis=1, initial=0) > by_topic.sum(axis=1)
+    wanted: Ints = np.where(agreed, usual, 0).astype(np.int64)
+    # An added replica makes a partition larger than asked for, never smaller: only
+    # topics that are short count, and shrinking them is not the controller's affair.
+    for t, topic in enumerate(s.topics):
+        stating = (n for pattern, n in stated.items() if re.fullmatch(pattern, topic))
+        wanted[t] = next(stating, wanted[t])
+    return wanted
+
+
+class DrainedBrokerWatch:
+    """Brokers that their operator wants empty, and are not."""
+
+    def __init__(self, settings: DrainedBrokers) -> None:
+        self.settings = settings
+        self._seen = FirstSeen()
+
+    def look(self, view: View) -> list[Finding]:
+        """One finding for all of them."""
+        s = view.snapshot
+        held = replicas_on(s)
+        wanted = np.isin(s.broker_ids, self.settings.brokers) & living(s) & (held > 0)
+        ids = s.broker_ids[wanted].tolist()
+        since = self._seen.update(ids, view.now)
+        if not ids:
+            return []
+        return [
+            Finding(
+                kind="drained_brokers",
+                subject=listed(ids, "broker"),
+                sentence=f"{listed(ids, 'broker')} {'are' if len(ids) > 1 else 'is'} to be empty "
+                f"and {'hold' if len(ids) > 1 else 'holds'} "
+                + plural(int(held[wanted].sum()), "replica"),
+                state="ripe",
+                since=min(since.values()),
+                operation=Operation(kind="remove_brokers", brokers=tuple(ids)),
+                alert=False,
+                data={"brokers": ids, "replicas": int(held[wanted].sum())},
+            )
+        ]
+
+
+def with_state(snapshot: Snapshot, brokers: Any, state: BrokerState) -> Ints:
+    """(B,) broker states, with those brokers (ids) in another one."""
+    changed: Bools = np.isin(snapshot.broker_ids, list(brokers))
+    states: Ints = np.where(changed, int(state), snapshot.broker_state).astype(np.int64)
+    return states

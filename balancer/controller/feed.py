@@ -1,0 +1,212 @@
+"""Clusters for the controller to look at: with metrics, and without."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+
+from cluster_model.errors import InputError
+from cluster_model.live import ClusterModel, Observation
+from cluster_model.snapshot import Floats, Snapshot
+from cluster_model.windows import Extrapolation
+from metrics_reporter import BROKER_METRICS
+
+
+class FeedError(InputError):
+    """A cluster of which nothing recent is known."""
+
+
+class MeasuredCluster:
+    """A cluster with a live model, which others keep up to date.
+
+    Parameters
+    ----------
+    model
+        The live model.
+    metadata
+        Asks the cluster for its placement, now.
+    metadata_age
+        Seconds since the placement in the model was read; None where it is never old.
+    max_age
+        Seconds after which a placement is too old to look at.
+    problems
+        What is wrong at the moment with what feeds the model.
+
+    Examples
+    --------
+    >>> from itertools import islice
+    >>> from cluster_model import synthetic_snapshot
+    >>> from cluster_model.live import simulated_source
+    >>> snapshot = synthetic_snapshot(brokers=3, partitions=20, racks=3)
+    >>> model = ClusterModel(snapshot)
+    >>> for report in islice(simulated_source(snapshot), 11):
+    ...     model.add_all(report)
+    >>> MeasuredCluster(model, lambda: snapshot).snapshot()
+    Snapshot(3 brokers, 3 racks, 1 topics, 20 partitions, 60 replicas)
+    """
+
+    def __init__(
+        self,
+        model: ClusterModel,
+        metadata: Callable[[], Snapshot],
+        *,
+        metadata_age: Callable[[], float] | None = None,
+        max_age: float = 600.0,
+        problems: Callable[[], Iterable[str]] = tuple,
+    ) -> None:
+        self._model = model
+        self._metadata = metadata
+        self._age = metadata_age
+        self._max_age = max_age
+        self._problems = problems
+        self._seen: Observation | None = None
+        self._told_ms = -1
+
+    def snapshot(self, min_ratio: float = 0.95) -> Snapshot:
+        """The cluster with the loads of the complete windows.
+
+        Raises
+        ------
+        InputError
+            If the placement is old, or too few partitions are known; with what is wrong.
+        """
+        age = 0.0 if self._age is None else self._age()
+        try:
+            if age > self._max_age:
+                raise FeedError(
+                    f"the placement is {age:.0f} s old, at most {self._max_age:.0f} s expected"
+                )
+            self._seen = self._model.observe(min_ratio)
+            if len(self._seen.completeness.start_ms) < 2 and min_ratio > 0:
+                raise FeedError(
+                    "metrics: 1 complete window found, at least 2 expected, to tell load from noise"
+                )
+        except InputError as error:
+            trouble = "; ".join(self._problems())
+            raise FeedError(f"{error} ({trouble})" if trouble else str(error)) from None
+        return self._seen.snapshot
+
+    def staleness(self) -> Mapping[int, float]:
+        """Seconds since the newest record of each broker, as of the last snapshot."""
+        if self._seen is None:
+            return {}
+        ages = self._seen.completeness.age_ms / 1000
+        ids = self._seen.snapshot.broker_ids
+        heard = np.isfinite(ages)
+        return dict(zip(ids[heard].tolist(), ages[heard].tolist(), strict=True))
+
+    def signals(self) -> Mapping[str, Mapping[int, float]]:
+        """Metrics of brokers in the newest complete window; nothing where that isn't new."""
+        if self._seen is None or not len(self._seen.broker_windows.start_ms):
+            return {}
+        windows, ids = self._seen.broker_windows, self._seen.snapshot.broker_ids
+        newest = int(windows.start_ms[-1])
+        if newest <= self._told_ms:
+            return {}
+        self._told_ms = newest
+        known = windows.kind[:, -1] != Extrapolation.NO_VALID_EXTRAPOLATION
+        return {
+            name: dict(
+                zip(
+                    ids[known[:, m]].tolist(),
+                    windows.value[known[:, m], -1, m].tolist(),
+                    strict=True,
+                )
+            )
+            for m, name in enumerate(BROKER_METRICS)
+            if known[:, m].any()
+        }
+
+    def since(self) -> float | None:
+        """Start of the oldest window."""
+        if self._seen is None or not len(self._seen.completeness.start_ms):
+            return None
+        return float(self._seen.completeness.start_ms[0]) / 1000
+
+    def noise(self) -> Mapping[str, float]:
+        """Standard errors of brokers' mean loads, by how much windows differ."""
+        return {} if self._seen is None else window_noise(self._seen)
+
+    def refresh(self) -> None:
+        """Ask for the placement now."""
+        self._model.update(self._metadata())
+
+
+class PlainCluster:
+    """A cluster without metrics: placement, and the loads that its metadata tells.
+
+    Parameters
+    ----------
+    metadata
+        Asks the cluster, whenever it is looked at.
+    """
+
+    def __init__(self, metadata: Callable[[], Snapshot]) -> None:
+        self._metadata = metadata
+
+    def snapshot(self, min_ratio: float = 0.95) -> Snapshot:
+        """The cluster as it is now."""
+        return self._metadata()
+
+    def staleness(self) -> None:
+        """No records are expected."""
+
+    def signals(self) -> Mapping[str, Mapping[int, float]]:
+        """Nothing more is known."""
+        return {}
+
+    def since(self) -> None:
+        """It is always of now."""
+
+    def noise(self) -> Mapping[str, float]:
+        """Sizes and counts are what they are."""
+        return {}
+
+    def refresh(self) -> None:
+        """Nothing: it is never old."""
+
+
+def window_noise(seen: Observation) -> dict[str, float]:
+    """How uncertain the loads of brokers are, from how they differ from window to window.
+
+    What all brokers have in common (the rhythm of the day) is no noise: a broker's share of
+    the cluster's load is what varies.
+
+    Returns
+    -------
+    dict
+        Resource to the standard error of a broker's mean over the windows, as a part of the
+        mean broker's load, pooled over the brokers. Sizes are levels, without noise.
+    """
+    s, rates = seen.snapshot, seen.partition_windows
+    leads = s.replica_is_leader
+    broker = np.full(s.n_partitions, -1)
+    broker[s.replica_partition[leads]] = s.replica_broker[leads]
+    led = broker >= 0
+    windows = rates.value.shape[1]
+    by_broker = np.zeros((2, s.n_brokers, windows))
+    for w in range(windows):
+        for metric in range(2):
+            by_broker[metric, :, w] = np.bincount(
+                broker[led], rates.value[led, w, metric], s.n_brokers
+            )
+    last = seen.broker_windows.last(windows)
+    known = (last.kind[:, :, 0] != Extrapolation.NO_VALID_EXTRAPOLATION).all(axis=1)
+    samples = {
+        "cpu": last.value[known, :, 0],
+        "network_in": by_broker[0],
+        "network_out": by_broker[1],
+    }
+    return {r: _standard_error(v) for r, v in samples.items() if r in s.resources}
+
+
+def _standard_error(load: Floats) -> float:
+    """Of loads (B, W): of a row's mean, as a part of the mean row, pooled over the rows."""
+    mean = load.mean(axis=0)
+    if load.shape[1] < 2 or load.shape[0] < 2 or not (mean > 0).all():
+        return 0.0
+    share = load / mean
+    pooled = float(share.var(axis=1, ddof=1).mean())
+    return math.sqrt(pooled / load.shape[1])

@@ -1,0 +1,117 @@
+"""The controller's own figures, in Prometheus' text format."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from balancer.controller.finding import Finding
+from balancer.controller.roles import Outcome
+from balancer.plan import Plan
+
+_KINDS = (
+    "dead_brokers",
+    "dead_disks",
+    "missing_replicas",
+    "drained_brokers",
+    "slow_brokers",
+    "stale_metrics",
+    "goal_violations",
+)
+
+
+@dataclass
+class Metrics:
+    """Counters since the start, and the figures of the last round."""
+
+    rounds: int = 0
+    last_round: float = 0.0
+    acting: bool = False
+    decisions: Counter[str] = field(default_factory=Counter)
+    findings: Counter[str] = field(default_factory=Counter)
+    violated_goals: int = 0
+    balancedness: float = 100.0
+    plans: int = 0
+    plan_seconds: float = 0.0
+    bytes_planned: float = 0.0
+    bytes_moved: float = 0.0
+    executions: Counter[str] = field(default_factory=Counter)
+
+    def round(self, now: float, acting: bool) -> None:
+        """Take the end of a round."""
+        self.rounds += 1
+        self.last_round, self.acting = now, acting
+
+    def saw(self, findings: Iterable[Finding], balancedness: float) -> None:
+        """Take what a round found."""
+        found = list(findings)
+        self.findings = Counter(f.kind for f in found)
+        self.violated_goals = sum(len(f.data.get("goals", ())) for f in found)
+        self.balancedness = balancedness
+
+    def planned(self, plan: Plan, seconds: float) -> None:
+        """Take a plan that was made."""
+        self.plans += 1
+        self.plan_seconds += seconds
+        self.bytes_planned += plan.summary.bytes_moved
+
+    def moved(self, outcome: Outcome) -> None:
+        """Take the end of an execution."""
+        self.executions[outcome.state] += 1
+        self.bytes_moved += outcome.bytes_moved
+
+    def decided(self, kind: str) -> None:
+        """Take a decision."""
+        self.decisions[kind] += 1
+
+    def text(self, more: Mapping[str, float] | None = None) -> str:
+        """Prometheus' text exposition format.
+
+        Parameters
+        ----------
+        more
+            Further gauges by name.
+
+        Examples
+        --------
+        >>> "counterpoise_rounds_total 0" in Metrics().text()
+        True
+        """
+        lines: list[str] = []
+
+        def add(name: str, kind: str, about: str, values: Mapping[str, Any]) -> None:
+            full = f"counterpoise_{name}"
+            lines.append(f"# HELP {full} {about}")
+            lines.append(f"# TYPE {full} {kind}")
+            lines.extend(f"{full}{labels} {_number(v)}" for labels, v in values.items())
+
+        def one(name: str, kind: str, about: str, value: float) -> None:
+            add(name, kind, about, {"": value})
+
+        def by(label: str, counts: Mapping[str, int]) -> dict[str, int]:
+            return {f'{{{label}="{k}"}}': counts[k] for k in sorted(counts)}
+
+        one("rounds_total", "counter", "Rounds made.", self.rounds)
+        one("last_round_timestamp_seconds", "gauge", "When the last round began.", self.last_round)
+        one("acting", "gauge", "1 where this controller acts, 0 on standby.", self.acting)
+        add("decisions_total", "counter", "Decisions.", by("kind", self.decisions))
+        found = {k: self.findings.get(k, 0) for k in _KINDS}
+        add("findings", "gauge", "What detectors find now.", by("detector", found))
+        stale = self.findings.get("stale_metrics", 0)
+        one("stale_brokers", "gauge", "Brokers whose metrics are too old.", stale)
+        one("violations", "gauge", "Goals not met now.", self.violated_goals)
+        one("balancedness", "gauge", "100 where every goal is met.", self.balancedness)
+        one("plans_total", "counter", "Plans made.", self.plans)
+        one("plan_seconds_total", "counter", "Time spent making plans.", self.plan_seconds)
+        one("bytes_planned_total", "counter", "Bytes that plans would copy.", self.bytes_planned)
+        one("bytes_moved_total", "counter", "Bytes that executions copied.", self.bytes_moved)
+        add("executions_total", "counter", "Executions ended.", by("state", self.executions))
+        for name, value in (more or {}).items():
+            one(name, "gauge", f"{name.replace('_', ' ').capitalize()}.", value)
+        return "\n".join(lines) + "\n"
+
+
+def _number(value: float) -> str:
+    return repr(float(value)) if isinstance(value, float) else str(int(value))

@@ -1,0 +1,116 @@
+"""What was decided and found, kept, logged and told; secrets stay behind."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import traceback
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from balancer.controller.decision import NEWS, Decision
+from balancer.controller.finding import Finding
+from balancer.controller.redact import Redactor
+from balancer.controller.roles import Notifier
+
+log = logging.getLogger("counterpoise.controller")
+
+
+class News:
+    """The last decisions, and everybody who is told of them.
+
+    Parameters
+    ----------
+    keep
+        How many decisions are kept.
+    notifiers
+        Told of decisions that people may want to know of, and of findings that are new,
+        changed or over.
+    redactor
+        Hides secrets in all that is kept, logged and told.
+    """
+
+    def __init__(self, keep: int, notifiers: Iterable[Notifier], redactor: Redactor) -> None:
+        self._notifiers = tuple(notifiers)
+        self._hide = redactor
+        self._lock = threading.Lock()
+        self._decisions: deque[Decision] = deque(maxlen=keep)
+        self._alerts: dict[tuple[str, str], Finding] = {}
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """Oldest first."""
+        with self._lock:
+            return tuple(self._decisions)
+
+    def keep_last(self, keep: int) -> None:
+        """Keep as many decisions from now on."""
+        with self._lock:
+            self._decisions = deque(self._decisions, maxlen=keep)
+
+    def decided(self, decision: Decision) -> Decision:
+        """Keep a decision; log it where it isn't the last one again; tell it if it is news.
+
+        Returns
+        -------
+        Decision
+            Without secrets.
+        """
+        record = self._hide.data(decision.record())
+        shown = {name: record[name] for name in ("reason", "facts", "plan", "outcome")}
+        decision = replace(decision, **shown)
+        with self._lock:
+            last = self._decisions[-1] if self._decisions else None
+            self._decisions.append(decision)
+        again = last is not None and last.kind == decision.kind
+        said_again = again and last is not None and last.reason == decision.reason
+        news = decision.kind in NEWS and not said_again
+        level = logging.INFO if news or not again else logging.DEBUG
+        log.log(level, "%s: %s", decision.kind, decision.reason)
+        if news:
+            self._tell({"event": decision.kind, "text": decision.reason, **record})
+        return decision
+
+    def found(self, findings: Iterable[Finding], now: float, *, tell: bool) -> None:
+        """Tell of findings that are new or have another state, and of those that are over.
+
+        Where another controller tells (`tell` is False), they are only remembered.
+        """
+        there = {(f.kind, f.subject): f for f in findings if f.alert}
+        for key, finding in there.items():
+            known = self._alerts.get(key)
+            if tell and (known is None or known.state != finding.state):
+                self._event("finding", finding.sentence, finding, now)
+        for key in self._alerts.keys() - there.keys():
+            if not tell:
+                break
+            finding = self._alerts[key]
+            said = f"{finding.kind.replace('_', ' ')}: {finding.subject} is no longer among them"
+            self._event("over", said, finding, now)
+        self._alerts = there
+
+    def trace(self) -> None:
+        """Log the exception being handled, for whoever debugs."""
+        log.debug("%s", self._hide(traceback.format_exc()))
+
+    def hidden(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Data without secrets."""
+        shown: dict[str, Any] = self._hide.data(data)
+        return shown
+
+    def _event(self, event: str, text: str, finding: Finding, now: float) -> None:
+        shown = self.hidden(
+            {"event": event, "time": now, "text": text, "finding": finding.record()}
+        )
+        log.warning("%s", shown["text"])
+        self._tell(shown)
+
+    def _tell(self, event: Mapping[str, Any]) -> None:
+        for notifier in self._notifiers:
+            try:
+                notifier(event)
+            except Exception:
+                log.error("a notifier failed")
+                self.trace()

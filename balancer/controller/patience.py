@@ -1,0 +1,151 @@
+"""What keeps the controller from doing a thing now: grace, cool-downs, doubt."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from balancer.controller.balance import even_sentence
+from balancer.controller.decision import Kind
+from balancer.controller.finding import Finding, View, span
+from balancer.controller.settings import Detector
+from balancer.controller.watches import HEALING
+from cluster_model.snapshot import Snapshot
+
+# Leaders of a few partitions change all the time; what they carry is less than noise.
+_CHANGED = 0.005
+# These look at loads, or would be undone by healing.
+_AFTER_HEALING = ("missing_replicas", "drained_brokers", "goal_violations")
+
+
+class Patience:
+    """Remembers what was tried, what was moved, and when loads can be judged again."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._moved: dict[str, float] = {}
+        self._changed_at = float("-inf")
+        self._placement: Snapshot | None = None
+        # Detector -> when it last tried, what for (None: anything), and what came of it.
+        self._tried: dict[str, tuple[float, frozenset[str] | None, str]] = {}
+
+    def tried(self, finding: Finding, now: float, came: str, *, anything: bool = False) -> None:
+        """Remember a try for a finding.
+
+        Parameters
+        ----------
+        finding, now
+            For what, and when.
+        came
+            What came of it, for people.
+        anything
+            Whether the cool-down holds back whatever the detector finds, rather than the
+            same again.
+        """
+        self._tried[finding.kind] = (now, None if anything else _about(finding), came)
+
+    def moved(self, partitions: Iterable[str], now: float) -> None:
+        """Remember what an execution touched."""
+        with self._lock:
+            self._moved |= dict.fromkeys(partitions, now)
+            self._changed_at = now
+        # What the next round sees is the new start, no change by others.
+        self._placement = None
+
+    def saw(self, snapshot: Snapshot, now: float) -> None:
+        """Note whether replicas or leaders were moved since the last round, by whomever."""
+        before, self._placement = self._placement, snapshot
+        if before is not None and changed_share(before, snapshot) > _CHANGED:
+            with self._lock:
+                self._changed_at = max(self._changed_at, now)
+
+    def cooling(self, now: float, cooldown: float) -> set[str]:
+        """Names of partitions that were moved not long ago."""
+        with self._lock:
+            self._moved = {p: t for p, t in self._moved.items() if now - t < cooldown}
+            return set(self._moved)
+
+    def obstacle(
+        self,
+        view: View,
+        finding: Finding,
+        findings: Sequence[Finding],
+        detector: Detector,
+        evenness: dict[str, Any],
+        settle: float,
+    ) -> tuple[Kind, str] | None:
+        """Why nothing is done about a finding now; None if a plan is to be made."""
+        said = finding.sentence
+        if finding.state in ("unfixable", "waiting"):
+            return ("unfixable" if finding.state == "unfixable" else "waiting"), said
+        if finding.state == "notice" or finding.operation is None:
+            if finding.kind == "goal_violations":
+                return "trivial", f"{said}; {even_sentence(evenness)}"
+            return "told", said
+        if not detector.act:
+            return "told", f"{said}; this detector is set to tell only"
+        dead = [f for f in findings if f.kind in HEALING]
+        if finding.kind in _AFTER_HEALING and dead:
+            return "waiting", f"{said}; that waits, because {dead[0].sentence}"
+        removes = finding.kind == "slow_brokers" and finding.operation.kind == "remove_brokers"
+        if finding.kind == "goal_violations" or removes:
+            stale = [f for f in findings if f.kind == "stale_metrics"]
+            if stale:
+                return "stale", f"{stale_sentence(stale)}: nothing is moved on stale data"
+            if view.incomplete is not None:
+                return "waiting", view.incomplete
+        since = view.now if view.since is None else view.since
+        early = max(self._changed_at - since, self._changed_at + settle - view.now)
+        if finding.kind == "goal_violations" and early > 0:
+            return "cooling", (
+                f"{said}; loads are judged again in {span(early)}, when no window reaches back to "
+                "before replicas or leaders last moved"
+            )
+        return self._cooldown(finding, detector, view.now)
+
+    def _cooldown(
+        self, finding: Finding, detector: Detector, now: float
+    ) -> tuple[Kind, str] | None:
+        tried = self._tried.get(finding.kind)
+        if tried is None:
+            return None
+        at, about, came = tried
+        covered = about is None or _about(finding) <= about
+        if not covered or now - at >= detector.cooldown:
+            return None
+        return "cooling", f"{finding.sentence}; {span(now - at)} ago: {came}"
+
+
+def changed_share(before: Snapshot, after: Snapshot) -> float:
+    """Share of partitions with other replicas or another leader; 0 where topics changed.
+
+    Topics come and go in a busy cluster; that alone must not hold judgement up.
+    """
+    same = before.topics == after.topics and all(
+        np.array_equal(getattr(before, name), getattr(after, name))
+        for name in ("broker_ids", "partition_topic", "partition_number")
+    )
+    if not same or not before.n_partitions:
+        return 0.0
+    changed = before.leader != after.leader
+    if np.array_equal(before.replica_offset, after.replica_offset):
+        other = before.replica_broker != after.replica_broker
+        changed[before.replica_partition[other]] = True
+    else:
+        changed |= before.replication_factor != after.replication_factor
+    return float(changed.mean())
+
+
+def stale_sentence(stale: Sequence[Finding]) -> str:
+    """Whose metrics are stale."""
+    more = f" (and {len(stale) - 1} more)" if len(stale) > 1 else ""
+    return stale[0].sentence + more
+
+
+def _about(finding: Finding) -> frozenset[str]:
+    """What a finding is about, to know whether it is about more than the last time."""
+    ripe = finding.data.get("ripe")
+    return frozenset(ripe) if ripe else frozenset([finding.subject])

@@ -1,0 +1,348 @@
+"""What an operator sets: one small model a detector, read from YAML."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from cluster_model.errors import InputError
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+class SettingsError(InputError):
+    """Settings that cannot be used: says which, the value found and what is expected."""
+
+
+def duration(value: Any) -> Any:
+    """Seconds of ``"30m"`` or ``"1.5 h"``; anything else as it is.
+
+    Examples
+    --------
+    >>> duration("30m"), duration("250 ms"), duration(90)
+    (1800.0, 0.25, 90)
+    """
+    if not isinstance(value, str):
+        return value
+    found = re.fullmatch(r"\s*(\d+\.?\d*)\s*(ms|[smhd])\s*", value)
+    return value if found is None else float(found[1]) * _UNITS[found[2]]
+
+
+Seconds = Annotated[float, BeforeValidator(duration), Field(ge=0, allow_inf_nan=False)]
+Interval = Annotated[float, BeforeValidator(duration), Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Detector(_Part):
+    """What every detector has.
+
+    Parameters
+    ----------
+    enabled
+        Whether it looks at all.
+    act
+        Whether what it finds is mended; otherwise it is only told.
+    cooldown
+        Seconds after an action of its own in which it starts no other.
+    """
+
+    enabled: bool = True
+    act: bool = True
+    cooldown: Seconds = 1800.0
+
+
+class GoalViolations(Detector):
+    """When goals that are not met move data.
+
+    Parameters
+    ----------
+    margin
+        A violation counts at once where the contentment of a broker (or disk, topic,
+        partition) is more than this below 1. For a distribution goal 0.05 is about 5.5
+        percent of the fair share outside the goal's band.
+    trivial
+        Violations up to this never count.
+    rounds
+        Those between the two count where they last this many rounds in a row.
+    noise_factor
+        Both limits are wider by this many standard errors of the measured loads (as
+        told by how much windows differ), so that noise alone isn't taken for load.
+    min_gain
+        What a plan must gain at least: of the worst broker's load in shares, or of
+        balancedness in hundredths of its 100. Mending a hard goal is always enough.
+    min_gain_per_share
+        The same, for each cluster's worth of bytes that the plan copies.
+    """
+
+    margin: Share = 0.05
+    trivial: Share = 0.02
+    rounds: int = Field(default=6, ge=1)
+    noise_factor: float = Field(default=4.0, ge=0)
+    min_gain: float = Field(default=0.02, ge=0)
+    min_gain_per_share: float = Field(default=0.1, ge=0)
+
+
+class DeadBrokers(Detector):
+    """When brokers that do not serve are given up.
+
+    Parameters
+    ----------
+    alert_after, heal_after
+        Seconds of absence until people are told, and until its replicas are made anew.
+    max_failed, max_share
+        More brokers, or a larger share of them, dead at once are not mended: then the
+        network or the controller's own view is more likely broken than the brokers.
+    """
+
+    cooldown: Seconds = 300.0
+    alert_after: Seconds = 900.0
+    heal_after: Seconds = 1800.0
+    max_failed: int = Field(default=10, ge=0)
+    max_share: Share = 0.4
+
+
+class DeadDisks(Detector):
+    """When replicas on log directories that are offline are made anew.
+
+    Parameters
+    ----------
+    heal_after
+        Seconds a directory must have been offline.
+    """
+
+    cooldown: Seconds = 300.0
+    heal_after: Seconds = 1800.0
+
+
+class SlowBrokers(Detector):
+    """When a broker counts as slow, and what is done.
+
+    A broker is slow in a round if one of the signals is above its floor, and above
+    `history_factor` times the percentile of its own history, and above `peer_factor`
+    times the percentile of the other brokers. Its score goes up by 1 in such a round, and
+    down by 1 in others; rounds in which nothing new was measured don't count.
+
+    Parameters
+    ----------
+    signals
+        Broker metric of the records -> floor in the metric's own unit.
+    history_factor, history_percentile, peer_factor, peer_percentile
+        See above.
+    history, min_history
+        Normal rounds that are remembered of each broker, and how many it takes to judge.
+    min_bytes_in
+        Bytes/s a broker must take in to be judged: an idle one has no latency worth the name.
+    demote_score
+        From this score on the broker leads nothing and is given nothing, until its score
+        is back at 0.
+    remove, remove_score
+        Whether it is emptied, and from which score on.
+    max_share
+        Where more than this share of the brokers (and more than one) is slow, brokers
+        aren't the reason: nothing is done, people are told.
+    """
+
+    signals: dict[str, Annotated[float, Field(ge=0)]] = {"log_flush_time_ms_p999": 1000.0}
+    history_factor: float = Field(default=3.0, ge=1)
+    history_percentile: float = Field(default=90.0, ge=0, le=100)
+    peer_factor: float = Field(default=3.0, ge=1)
+    peer_percentile: float = Field(default=50.0, ge=0, le=100)
+    history: int = Field(default=100, ge=1)
+    min_history: int = Field(default=10, ge=1)
+    min_bytes_in: float = Field(default=1_000_000.0, ge=0)
+    demote_score: int = Field(default=5, ge=1)
+    remove: bool = False
+    remove_score: int = Field(default=50, ge=1)
+    max_share: Share = 0.1
+
+
+class StaleMetrics(Detector):
+    """When metrics are too old to act on.
+
+    Parameters
+    ----------
+    max_age
+        Seconds since a broker's newest record. Switched off, age is not looked at.
+    """
+
+    max_age: Interval = 900.0
+
+
+class MissingReplicas(Detector):
+    """When partitions have fewer replicas than their topic should.
+
+    Parameters
+    ----------
+    rounds
+        How many rounds in a row a partition must have been short: while replicas are
+        reassigned, partitions have more than they will.
+    topics
+        Regular expression of topics -> replicas. Topics that none matches are meant to
+        have what most of their partitions have.
+    """
+
+    cooldown: Seconds = 600.0
+    rounds: int = Field(default=10, ge=1)
+    topics: dict[str, Annotated[int, Field(ge=1)]] = {}
+
+
+class DrainedBrokers(Detector):
+    """Brokers that are to carry nothing, by their operator's wish.
+
+    Parameters
+    ----------
+    brokers
+        Broker ids.
+    """
+
+    cooldown: Seconds = 300.0
+    brokers: tuple[Annotated[int, Field(ge=0)], ...] = ()
+
+
+class Webhook(_Part):
+    """Where decisions are posted to, as JSON.
+
+    Parameters
+    ----------
+    url
+        http or https; a user and password in it become an Authorization header.
+    timeout, attempts, backoff
+        Seconds for an answer, how often to try, and seconds before the second try
+        (twice that before the third, and so on).
+    """
+
+    url: str = Field(pattern=r"^https?://[^/\s]+", repr=False)
+    timeout: Interval = 5.0
+    attempts: int = Field(default=4, ge=1)
+    backoff: Seconds = 1.0
+
+
+class Model(_Part):
+    """How the live model of a running cluster is kept.
+
+    Parameters
+    ----------
+    window, windows, min_samples
+        Seconds of a window, how many complete ones loads are the mean of, and how many
+        samples each needs.
+    refresh
+        Seconds between two looks at the metadata; one that is ten times as old isn't
+        acted on.
+    """
+
+    window: Interval = 300.0
+    windows: int = Field(default=5, ge=1)
+    min_samples: int = Field(default=3, ge=1)
+    refresh: Interval = 30.0
+
+
+class Settings(_Part):
+    """All that can be set; the defaults watch, and move nothing.
+
+    Durations are seconds, or text like ``"30m"``, ``"2h"``, ``"1d"``.
+
+    Parameters
+    ----------
+    execute
+        Whether plans are carried out; False is a dry run.
+    interval
+        Seconds from the end of a round to the start of the next.
+    moved_cooldown
+        Seconds in which a partition that was moved isn't moved again, but for healing and
+        where a hard goal is broken.
+    settle
+        Seconds that loads must have been measured since replicas or leaders last moved,
+        besides that no window may reach back to before that.
+    max_moves, max_bytes, max_seconds
+        Limits of each plan, and of the search for it.
+    excluded_topics
+        Regular expressions of topics that stay where they are, but for healing.
+    decisions
+        How many decisions are kept.
+    model, execution
+        Of ``counterpoise run``, read once at its start: the live model, and the limits
+        of executions (:class:`balancer.execution.Limits`).
+
+    Examples
+    --------
+    >>> Settings.model_validate({"dead_brokers": {"heal_after": "45m"}}).dead_brokers.heal_after
+    2700.0
+    """
+
+    execute: bool = False
+    interval: Interval = 60.0
+    moved_cooldown: Seconds = 6 * 3600.0
+    settle: Seconds = 60.0
+    max_moves: int | None = Field(default=None, ge=1)
+    max_bytes: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    max_seconds: Interval | None = 120.0
+    excluded_topics: tuple[str, ...] = ()
+    decisions: int = Field(default=200, ge=1)
+    goal_violations: GoalViolations = GoalViolations()
+    dead_brokers: DeadBrokers = DeadBrokers()
+    dead_disks: DeadDisks = DeadDisks()
+    slow_brokers: SlowBrokers = SlowBrokers()
+    stale_metrics: StaleMetrics = StaleMetrics()
+    missing_replicas: MissingReplicas = MissingReplicas()
+    drained_brokers: DrainedBrokers = DrainedBrokers()
+    webhooks: tuple[Webhook, ...] = ()
+    model: Model = Model()
+    execution: dict[str, Any] = {}
+
+
+def load_settings(path: str | Path) -> Settings:
+    """Read settings from a YAML (or JSON) file.
+
+    Raises
+    ------
+    SettingsError
+        For a file that cannot be read, or naming the first entry that is wrong.
+    """
+    where = f"settings file {path}"
+    try:
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"{where}: {error.strerror or error}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        problem = getattr(error, "problem_mark", None)
+        at = "" if problem is None else f", line {problem.line + 1}"
+        # The parser quotes the line it stumbles over, which may hold a password.
+        raise SettingsError(f"{where}{at}: not YAML") from None
+    return as_settings({} if content is None else content, where)
+
+
+def as_settings(content: Any, where: str = "settings") -> Settings:
+    """Settings of a mapping.
+
+    Raises
+    ------
+    SettingsError
+        Naming the first entry that is wrong.
+    """
+    if not isinstance(content, Mapping):
+        raise SettingsError(f"{where}: {type(content).__name__} found, a mapping expected")
+    try:
+        settings = Settings.model_validate(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(step) for step in first["loc"])
+        if first["type"] == "extra_forbidden":
+            raise SettingsError(f"{where}: {place}: no such setting") from None
+        expected = first["msg"][:1].lower() + first["msg"][1:]
+        found = "" if "url" in first["loc"] else f"{first['input']!r} found, "
+        raise SettingsError(f"{where}: {place}: {found}{expected}") from None
+    for pattern in (*settings.excluded_topics, *settings.missing_replicas.topics):
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise SettingsError(f"{where}: topic pattern {pattern!r}: {error}") from None
+    return settings

@@ -1,0 +1,164 @@
+"""Goals that are not met, and whether that is worth moving data for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from balancer.controller.balance import evenness
+from balancer.controller.finding import Finding, FirstSeen, Streak, View, listed
+from balancer.controller.settings import GoalViolations
+from balancer.engine import _balancedness, _with_duties
+from balancer.operation import Operation, set_scene
+from balancer.scoring import Scorer
+from cluster_model.snapshot import Snapshot
+from goals import Goal, applicable
+from goals.duties import EligibleLeaders, OnlineReplicas
+
+# What rounding leaves of equal windows.
+_NO_NOISE = 1e-6
+
+
+class GoalWatch:
+    """Measures how far each goal is from being met, and for how long it has been.
+
+    Parameters
+    ----------
+    settings
+        See :class:`GoalViolations`.
+    goals
+        As for the balancer; those that the snapshot lacks something for are left out.
+
+    Attributes
+    ----------
+    balancedness : float
+        Of the snapshot last looked at, see :class:`balancer.plan.Summary`.
+    evenness : dict
+        Likewise, see :func:`evenness`.
+    """
+
+    def __init__(self, settings: GoalViolations, goals: Iterable[Goal]) -> None:
+        self.settings = settings
+        self.balancedness = 100.0
+        self.evenness: dict[str, Any] = {}
+        self._goals = list(goals)
+        self._streak = Streak()
+        self._seen = FirstSeen()
+
+    def look(self, view: View, operation: Operation | None = None) -> list[Finding]:
+        """One finding for all goals that are not met; none if all are.
+
+        Parameters
+        ----------
+        view
+            The cluster.
+        operation
+            The rebalance that would follow: who may hold and lead changes fair shares.
+        """
+        operation = operation or Operation()
+        wanted = self.settings
+        cluster = set_scene(view.snapshot, operation).cluster
+        fitting = _with_duties(applicable(self._goals, view.snapshot, strict=False))
+        goals = [g.prepared(cluster) for g in fitting]
+        scorer = Scorer(cluster, goals)
+        self.balancedness, self.evenness = _balancedness(goals, scorer), evenness(cluster)
+        short = shortfalls(goals, scorer)
+        for v, goal in ((v, g) for v in short for g in goals if g.name == v["goal"]):
+            v["noise"] = wanted.noise_factor * _noise(goal, view.noise)
+        counted = [v for v in short if v["shortfall"] > wanted.trivial + v["noise"]]
+        rounds = self._streak.update([v["goal"] for v in counted])
+        since = self._seen.update([v["goal"] for v in short], view.now)
+        if not short:
+            return []
+        ripe = [
+            v
+            for v in counted
+            if v["shortfall"] > wanted.margin + v["noise"] or rounds[v["goal"]] >= wanted.rounds
+        ]
+        worst = max(ripe or counted or short, key=lambda v: float(v["shortfall"]))
+        names = [v["goal"] for v in ripe or counted or short]
+        said = f"{listed(names)} not met, worst {worst['goal']} at {worst['where']}"
+        state, why = "ripe", f"{_percent(worst['shortfall'])} short of content"
+        if not ripe and counted:
+            state = "waiting"
+            why = (
+                f"{_percent(worst['shortfall'])} short of content, for {rounds[worst['goal']]} of "
+                f"{wanted.rounds} rounds"
+            )
+        elif not ripe:
+            state = "notice"
+            why = (
+                f"{_percent(worst['shortfall'])} short of content, which is too little to move "
+                f"data for (at most {_percent(wanted.trivial + worst['noise'])}"
+                + (f", {_percent(worst['noise'])} of it for noise)" if worst["noise"] else ")")
+            )
+        if any(v["hard"] for v in ripe):
+            # What must never be broken outweighs that a partition was moved not long ago.
+            operation = operation.model_copy(update={"excluded_partitions": ()})
+        return [
+            Finding(
+                kind="goal_violations",
+                subject="goals",
+                sentence=f"{said}: {why}",
+                state=state,  # type: ignore[arg-type]
+                since=min(since.values()),
+                operation=operation,
+                alert=False,
+                data={
+                    "ripe": [v["goal"] for v in ripe],
+                    "goals": short,
+                    "evenness": self.evenness,
+                },
+            )
+        ]
+
+
+def shortfalls(goals: Sequence[Goal], scorer: Scorer) -> list[dict[str, Any]]:
+    """Goals not met: name, cells not content, how much the worst lacks, and where it is.
+
+    Duties are left out: what is dead or without a leader, other detectors look after.
+    """
+    found = []
+    for goal, scores in zip(goals, scorer.scores, strict=True):
+        if isinstance(goal, OnlineReplicas | EligibleLeaders) or (scores >= 1).all():
+            continue
+        cell = int(np.argmin(scores))
+        found.append(
+            {
+                "goal": goal.name,
+                "hard": goal.hard,
+                "cells": int((scores < 1).sum()),
+                "shortfall": float(1 - scores[cell]),
+                "where": _place(scorer.placement.snapshot, goal.scope, cell),
+            }
+        )
+    return found
+
+
+def _noise(goal: Goal, noise: Mapping[str, float]) -> float:
+    """What noise does to contentment: about as much as to the load, in every curve of goals."""
+    reads = {getattr(goal, "resource", None), *goal.requires}
+    error = max((noise[resource] for resource in noise if resource in reads), default=0.0)
+    return error if error > _NO_NOISE else 0.0
+
+
+def _place(s: Snapshot, scope: str, cell: int) -> str:
+    if scope == "broker":
+        return f"broker {s.broker_ids[cell]}"
+    if scope == "host":
+        return f"host {s.hosts[cell]}"
+    if scope == "disk":
+        return f"disk {s.disk_path[cell]} of broker {s.broker_ids[s.disk_broker[cell]]}"
+    if scope == "topic":
+        topic, broker = divmod(cell, s.n_brokers)
+        return f"topic {s.topics[topic]} on broker {s.broker_ids[broker]}"
+    if scope == "topic_rack":
+        topic, rack = divmod(cell, len(s.racks))
+        return f"topic {s.topics[topic]} in rack {s.racks[rack]}"
+    return f"{s.topics[s.partition_topic[cell]]}-{s.partition_number[cell]}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %"

@@ -1,0 +1,54 @@
+"""Whether what a plan gains is worth the bytes it copies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from balancer.controller.settings import GoalViolations
+from balancer.plan import Plan
+
+
+def gain(plan: Plan) -> dict[str, float]:
+    """What a rebalance gains, and what it costs.
+
+    Returns
+    -------
+    dict
+        ``balancedness``: hundredths of its 100 gained. ``worst_ratio``: by how many fair
+        shares the most loaded broker of a column comes down, of the column that gains
+        most. ``hard``: cells of hard goals that become content. ``cost``: bytes copied,
+        as a share of all bytes.
+    """
+    s = plan.summary
+    ratios = [c.before.worst_ratio - c.after.worst_ratio for c in plan.columns.values()]
+    mended = [g.unmet_cells_before - g.unmet_cells_after for g in plan.goal_results if g.hard]
+    return {
+        "balancedness": (s.balancedness_after - s.balancedness_before) / 100,
+        "worst_ratio": max(ratios, default=0.0),
+        "hard": float(max(mended, default=0)),
+        "cost": s.bytes_moved / s.bytes_total if s.bytes_total > 0 else 0.0,
+    }
+
+
+def not_worth(found: dict[str, float], settings: GoalViolations) -> str | None:
+    """Why the gain isn't worth its cost; None where it is.
+
+    Examples
+    --------
+    >>> not_worth({"balancedness": 0.0, "worst_ratio": 0.01, "hard": 0.0, "cost": 0.1},
+    ...     GoalViolations())
+    'it gains 0.01 (balancedness or worst load), at least 0.02 expected for 10 % of the bytes'
+    """
+    best = max(found["balancedness"], found["worst_ratio"])
+    needed = max(settings.min_gain, settings.min_gain_per_share * found["cost"])
+    if found["hard"] > 0 or best >= needed:
+        return None
+    return (
+        f"it gains {best:.2g} (balancedness or worst load), at least {needed:.2g} expected for "
+        f"{100 * found['cost']:.3g} % of the bytes"
+    )
+
+
+def gain_record(found: dict[str, float]) -> dict[str, Any]:
+    """The figures as facts of a decision."""
+    return {f"gain_{name}" if name != "cost" else "cost": value for name, value in found.items()}

@@ -1,0 +1,9 @@
+"""A plan carried out on a real cluster: tasks, limits, throttles, a journal that survives."""
+
+from balancer.execution.errors import ExecutionError
+from balancer.execution.executor import Executor, Preview
+from balancer.execution.limits import Limits
+from balancer.execution.outcome import Outcome, Progress
+from balancer.execution.tasks import Task
+
+__all__ = ["ExecutionError", "Executor", "Limits", "Outcome", "Preview", "Progress", "Task"]

@@ -1,0 +1,155 @@
+"""How the tasks of an execution stand: every change is written down before it counts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+
+from balancer.execution import journal as records
+from balancer.execution.journal import Journal, Recorded
+from balancer.execution.outcome import Ended, Outcome, Progress
+from balancer.execution.tasks import OPEN, Phase, State, Task
+from balancer.execution.verdicts import Standing, Verdict
+from balancer.execution.wanted import Reading
+
+STOPPED = "stopped"
+
+Judged = Sequence[tuple[Task, Verdict]]
+
+
+class Book:
+    """The tasks of one execution.
+
+    Parameters
+    ----------
+    journal
+        Where changes are written; open.
+    recorded
+        What it tells so far.
+    reading
+        Problems of its count as cancelled tasks, and are told.
+
+    Attributes
+    ----------
+    tasks, states
+        Every task by id, and how it stands.
+    standing
+        What is known of those that are under way.
+    problems
+        What went wrong, a sentence each.
+    """
+
+    def __init__(self, journal: Journal, recorded: Recorded, reading: Reading) -> None:
+        self._journal, self._recorded = journal, recorded
+        self._left_out = len(reading.problems)
+        self._started = time.monotonic()
+        self._bytes = 0.0
+        self.tasks, self.states = recorded.tasks, recorded.states
+        self.problems = [*reading.problems, *reading.gone]
+        self.standing: dict[int, Standing] = {}
+        for task, state in self.states.items():
+            if state in ("in progress", "cancelling"):
+                self._stand(task)
+                self.standing[task].cancelling = state == "cancelling"
+                self.standing[task].note = recorded.notes.get(task, "")
+
+    def open(self, phase: Phase | None = None) -> list[Task]:
+        """Tasks (of a phase) that are not over."""
+        return [
+            t for i, t in self.tasks.items() if phase in (None, t.phase) and self.states[i] in OPEN
+        ]
+
+    def waiting(self) -> list[Task]:
+        """Tasks that were not begun."""
+        return [t for i, t in self.tasks.items() if self.states[i] == "pending"]
+
+    def running(self) -> list[Task]:
+        """Tasks that are under way."""
+        return [self.tasks[i] for i in self.standing]
+
+    def add(self, tasks: Iterable[Task]) -> None:
+        """More tasks, which lead back."""
+        tasks = list(tasks)
+        self._journal.append(*records.planned((), tasks), {"record": "back"})
+        self.tasks.update({t.id: t for t in tasks})
+        self.states.update({t.id: "pending" for t in tasks})
+        self._recorded.going_back = True
+
+    def begin(self, tasks: Iterable[Task]) -> None:
+        """Tasks that Kafka is about to be asked for."""
+        tasks = list(tasks)
+        self._journal.append(*(records.changed(t.id, "in progress") for t in tasks))
+        for task in tasks:
+            self.states[task.id] = "in progress"
+            self._stand(task.id)
+
+    def cancel(self, tasks: Judged) -> None:
+        """Tasks that Kafka is about to be asked to cancel, and what they are after that."""
+        self._journal.append(*(records.changed(t.id, "cancelling", v.note) for t, v in tasks))
+        for task, verdict in tasks:
+            self.states[task.id] = "cancelling"
+            standing = self.standing[task.id]
+            standing.cancelling, standing.looks = True, 0
+            standing.verdict, standing.note = verdict.state, verdict.note
+
+    def close(self, tasks: Judged) -> None:
+        """Tasks that are over."""
+        self._journal.append(*(records.changed(t.id, v.state, v.note) for t, v in tasks))
+        for task, verdict in tasks:
+            self.states[task.id] = verdict.state
+            standing = self.standing.pop(task.id, None)
+            if verdict.state == "completed":
+                self._bytes += task.bytes
+            elif standing is not None:
+                self._bytes += standing.seen
+            if verdict.note and verdict.note != STOPPED:
+                self.problems.append(f"{task}: {verdict.note}")
+
+    def progress(self, phase: Phase) -> Progress:
+        """How far it is."""
+        seconds = time.monotonic() - self._started
+        moved = self._bytes + sum(s.seen for s in self.standing.values())
+        given_up: tuple[State, ...] = ("cancelled", "dead")
+        total = sum(t.bytes for i, t in self.tasks.items() if self.states[i] not in given_up)
+        return Progress(
+            phase=phase,
+            total=len(self.tasks) + self._left_out,
+            running=len(self.standing),
+            bytes_total=total,
+            bytes_moved=moved,
+            seconds=seconds,
+            seconds_left=max(0.0, total - moved) * seconds / moved if moved else None,
+            **self._counts(),
+        )
+
+    def end(self) -> Ended:
+        """How it ended, by its tasks."""
+        states = list(self.states.values())
+        if self._recorded.going_back:
+            return "failed" if "dead" in states else "rolled back"
+        if self._recorded.stop is not None:
+            return "stopped"
+        return "done" if not self._left_out and set(states) <= {"completed"} else "failed"
+
+    def outcome(self, state: Ended, differences: Sequence[str] = ()) -> Outcome:
+        """What is told at the end."""
+        return Outcome(
+            state=state,
+            bytes_moved=self._bytes,
+            seconds=time.monotonic() - self._started,
+            problems=tuple(self.problems),
+            differences=tuple(differences),
+            **self._counts(),
+        )
+
+    def _counts(self) -> dict[str, int]:
+        states = list(self.states.values())
+        return {
+            "completed": states.count("completed"),
+            "failed": states.count("dead"),
+            "cancelled": states.count("cancelled") + self._left_out,
+        }
+
+    def _stand(self, task: int) -> None:
+        now = time.monotonic()
+        self.standing[task] = Standing(since=now, progressed=now)

@@ -1,0 +1,117 @@
+"""How fast, in which order and how patiently a plan is carried out."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from balancer.execution.errors import ExecutionError
+
+Strategy = Literal[
+    "plan_order",
+    "smallest_first",
+    "largest_first",
+    "under_min_isr_first",
+    "postpone_under_replicated",
+]
+Count = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(gt=0)]
+# Kafka's advice for its own tool: below, replicas may never catch up.
+Rate = Annotated[float, Field(ge=1024)]
+
+
+class Limits(BaseModel):
+    """Limits of an execution.
+
+    Parameters
+    ----------
+    concurrent_moves_per_broker
+        Moves a broker takes part in at once, as the leader that is copied from or as
+        the one that copies.
+    concurrent_moves
+        Moves in the whole cluster at once.
+    concurrent_log_dir_moves_per_broker
+        Moves between the disks of one broker at once.
+    leadership_batch
+        Leaders elected with one request.
+    one_replica_at_a_time
+        Whether a partition's replicas move one after the other, in the plan's own
+        steps; else a partition's replicas move together, when its first turn comes.
+    strategies
+        What goes first; the next strategy decides where one does not, the plan's order
+        where none does.
+    spread
+        Whether brokers take turns, so that none becomes the bottleneck.
+    throttle
+        Bytes/s that a broker may send and receive for the moves; None does not throttle.
+    log_dir_throttle
+        Bytes/s that a broker may copy between its disks; None does not throttle.
+    adaptive
+        Whether to start fewer moves while the cluster suffers: half as many when
+        partitions fall under their min ISR or more of those that do not move are
+        under-replicated, one more per `adaptive_interval` when all is well, up to the
+        limits above; none while a partition without an offline replica is under min ISR.
+    adaptive_interval
+        Seconds between two raises.
+    progress_interval
+        Seconds between two looks at the cluster.
+    task_timeout
+        Seconds without a byte of progress after which a task is given up.
+    leadership_timeout
+        Seconds after which an election that did not bring the leader is given up.
+    broker_grace
+        Seconds a broker that is to receive a replica may be away.
+    others
+        Partitions that others are reassigning: ``wait`` until they are done (as long as
+        `task_timeout`), or ``skip`` them.
+    patience
+        Seconds that Kafka may be out of reach before the execution gives up.
+    timeout
+        Seconds that one request may take.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    concurrent_moves_per_broker: Count = 5
+    concurrent_moves: Count = 100
+    concurrent_log_dir_moves_per_broker: Count = 2
+    leadership_batch: Count = 250
+    one_replica_at_a_time: bool = False
+    strategies: tuple[Strategy, ...] = ()
+    spread: bool = True
+    throttle: Rate | None = None
+    log_dir_throttle: Rate | None = None
+    adaptive: bool = True
+    adaptive_interval: Seconds = 30.0
+    progress_interval: Seconds = 2.0
+    task_timeout: Seconds = 600.0
+    leadership_timeout: Seconds = 180.0
+    broker_grace: Annotated[float, Field(ge=0)] = 30.0
+    others: Literal["wait", "skip"] = "wait"
+    patience: Seconds = 60.0
+    timeout: Seconds = 10.0
+
+    @classmethod
+    def of(cls, **values: Any) -> Limits:
+        """Limits with some values given; what is wrong with one is told in a sentence.
+
+        Raises
+        ------
+        ExecutionError
+            Naming the limit, the value found and what was expected.
+
+        Examples
+        --------
+        >>> Limits.of(concurrent_moves=20).concurrent_moves
+        20
+        """
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(str(part) for part in first["loc"])
+            expected = first["msg"].removeprefix("Input should be ")
+            raise ExecutionError(
+                f"limit {place}: {first['input']!r} found, {expected} expected"
+            ) from None

@@ -1,0 +1,70 @@
+"""How an execution goes, and how it ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from balancer.execution.tasks import Phase
+
+Ended = Literal["done", "stopped", "rolled back", "failed"]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far an execution is.
+
+    Parameters
+    ----------
+    phase
+        What is under way.
+    total, completed, failed, cancelled, running
+        Tasks.
+    bytes_total, bytes_moved
+        Bytes to copy in all, and copied so far.
+    seconds, seconds_left
+        Since the start, and to the end at the mean speed so far; None while unknown.
+    """
+
+    phase: Phase
+    total: int
+    completed: int
+    failed: int
+    cancelled: int
+    running: int
+    bytes_total: float
+    bytes_moved: float
+    seconds: float
+    seconds_left: float | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an execution ended.
+
+    Parameters
+    ----------
+    state
+        ``done`` where every task was completed, ``failed`` where one was not,
+        ``stopped`` and ``rolled back`` where that was asked for.
+    completed, failed, cancelled
+        Tasks; also steps that were cancelled before they became tasks, since the
+        cluster is not as the plan expects it.
+    bytes_moved
+        Bytes copied.
+    seconds
+        How long it took.
+    problems
+        What went wrong or was left out, a sentence each.
+    differences
+        What Kafka reports at the end, against the plan (or, rolled back, the start).
+    """
+
+    state: Ended
+    completed: int
+    failed: int
+    cancelled: int
+    bytes_moved: float
+    seconds: float
+    problems: tuple[str, ...] = ()
+    differences: tuple[str, ...] = ()

@@ -1,0 +1,101 @@
+"""Adaptive concurrency: additive increase, multiplicative decrease (AIMD)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from balancer.execution.cluster import Key, View
+from balancer.execution.limits import Limits
+
+
+@dataclass(frozen=True)
+class Health:
+    """How the cluster fares: partitions under min ISR, those of them without an offline
+    replica, and partitions that lack a replica though they do not move."""
+
+    under_min_isr: frozenset[Key]
+    strained: frozenset[Key]
+    under_replicated: frozenset[Key]
+
+
+def health(view: View, min_isr: Mapping[str, int], ours: AbstractSet[Key]) -> Health:
+    """Judge what Kafka reports.
+
+    Parameters
+    ----------
+    view
+        Partitions to judge.
+    min_isr
+        ``min.insync.replicas`` by topic; a topic that is missing has 1.
+    ours
+        Partitions that are under-replicated because they move.
+    """
+    under, strained, lacking = set(), set(), set()
+    for key, p in view.partitions.items():
+        if len(p.isr) >= len(p.replicas):
+            continue
+        if key not in ours and not p.moving:
+            lacking.add(key)
+        # Replicas cannot be asked for more than there are.
+        if len(p.isr) < min(min_isr.get(key.topic, 1), len(p.before)):
+            under.add(key)
+            if not p.offline:
+                strained.add(key)
+    return Health(frozenset(under), frozenset(strained), frozenset(lacking))
+
+
+class Pace:
+    """How many moves may be under way at once, as the cluster's health allows.
+
+    Parameters
+    ----------
+    limits
+        Where it starts, and what it never exceeds.
+
+    Examples
+    --------
+    >>> pace = Pace(Limits(concurrent_moves_per_broker=4))
+    >>> hurt = Health(frozenset({Key("a", 0)}), frozenset(), frozenset())
+    >>> pace.look(hurt, 0.0); pace.per_broker
+    2
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self.per_broker = limits.concurrent_moves_per_broker
+        self.held = False
+        self._lacking: int | None = None
+        self._changed = 0.0
+
+    @property
+    def cluster(self) -> int:
+        """Most moves in the cluster, shrunk as those per broker are."""
+        share = self.per_broker / self._limits.concurrent_moves_per_broker
+        return max(1, round(self._limits.concurrent_moves * share))
+
+    def look(self, health: Health, now: float, *, slow: bool = False) -> None:
+        """Take the cluster's health into account.
+
+        Parameters
+        ----------
+        health
+            As Kafka reports it.
+        now
+            Seconds of any clock.
+        slow
+            Whether something else tells that the cluster suffers, as fetch latency does.
+        """
+        if not self._limits.adaptive:
+            return
+        lacking = len(health.under_replicated)
+        grew = self._lacking is not None and lacking > self._lacking
+        self._lacking = lacking
+        self.held = bool(health.strained)
+        if health.under_min_isr or grew or slow:
+            self.per_broker = max(1, self.per_broker // 2)
+            self._changed = now
+        elif now - self._changed >= self._limits.adaptive_interval:
+            self.per_broker = min(self._limits.concurrent_moves_per_broker, self.per_broker + 1)
+            self._changed = now

@@ -1,0 +1,58 @@
+"""What is not there: brokers that are away, topics that were deleted, and for how long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from balancer.execution.cluster import Key, View
+from balancer.execution.tasks import Task
+
+# Looks at a cluster before something missing counts as gone: a broker that was just
+# started may not know all topics.
+LOOKS = 3
+
+
+class Presence:
+    """Brokers and partitions that tasks need, and since when they are missing.
+
+    Parameters
+    ----------
+    grace
+        Seconds a broker may be away before it counts as gone.
+    """
+
+    def __init__(self, grace: float) -> None:
+        self._grace = grace
+        self._away: dict[int, float] = {}
+        self._absent: dict[Key, int] = {}
+
+    def look(self, view: View, tasks: Iterable[Task], now: float) -> None:
+        """Take a look at the cluster into account; `now` in seconds of any clock."""
+        needed: set[int] = set()
+        absent: dict[Key, int] = {}
+        for task in tasks:
+            needed |= needs(task)
+            if task.key not in view.partitions:
+                absent[task.key] = self._absent.get(task.key, 0) + 1
+        self._absent = absent
+        self._away = {b: self._away.get(b, now) for b in needed - view.brokers}
+
+    def deleted(self, key: Key) -> bool:
+        """Whether a partition is gone."""
+        return self._absent.get(key, 0) >= LOOKS
+
+    def away(self, brokers: Iterable[int]) -> bool:
+        """Whether one of the brokers does not serve."""
+        return any(b in self._away for b in brokers)
+
+    def gone(self, brokers: Iterable[int], now: float) -> str:
+        """Which of the brokers are away for too long, in words; empty if none."""
+        gone = sorted(b for b in brokers if b in self._away and now - self._away[b] >= self._grace)
+        return f"broker {', '.join(map(str, gone))} is gone" if gone else ""
+
+
+def needs(task: Task) -> set[int]:
+    """Brokers without which a task cannot go on."""
+    if task.phase == "leadership":
+        return set() if task.leader is None else {task.leader}
+    return set(task.added) if task.broker is None else {task.broker}

@@ -1,0 +1,392 @@
+"""The loop that carries tasks out: look, settle what ended, start what may begin."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from balancer.execution import throttle
+from balancer.execution.book import STOPPED, Book, Judged
+from balancer.execution.cluster import Cluster, Held, Key, View
+from balancer.execution.journal import Journal, Recorded, throttling
+from balancer.execution.limits import Limits
+from balancer.execution.outcome import Outcome, Progress
+from balancer.execution.pace import Health, Pace, health
+from balancer.execution.presence import Presence
+from balancer.execution.stop import Stop
+from balancer.execution.strategy import choose, copying, ordered
+from balancer.execution.tasks import PHASES, Phase, Task, make_tasks
+from balancer.execution.verdicts import Verdict, judge, may_start, refused
+from balancer.execution.wanted import Reading, Wanted, back, differences
+from cluster_model.kafka import KafkaSourceError
+
+_SHORTEST_WAIT = 0.1
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What one look at the cluster showed, and when."""
+
+    now: float
+    view: View
+    health: Health
+    held: dict[tuple[Key, int], Held]
+
+    def replica(self, task: Task) -> Held | None:
+        """The replica that a move between disks moves."""
+        return None if task.broker is None else self.held.get((task.key, task.broker))
+
+
+class Run:
+    """One execution, from where its journal says it is to its end.
+
+    Parameters
+    ----------
+    cluster
+        Where it is carried out.
+    journal
+        Open; what is about to be done is written before it is done.
+    recorded
+        What the journal tells.
+    reading
+        What the plan could not have; see :class:`Book`.
+    limits, stop
+        How fast, and when to stop.
+    progress
+        Told how far it is.
+    slow
+        Asked whether the cluster suffers; see :class:`Executor`.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        journal: Journal,
+        recorded: Recorded,
+        reading: Reading,
+        limits: Limits,
+        stop: Stop,
+        progress: Callable[[Progress], None] | None = None,
+        slow: Callable[[], bool] | None = None,
+    ) -> None:
+        self._cluster, self._journal, self._recorded = cluster, journal, recorded
+        self._limits, self._stop = limits, stop
+        self._progress = progress or (lambda progress: None)
+        self._slow = slow or (lambda: False)
+        self._book = Book(journal, recorded, reading)
+        self._pace = Pace(limits)
+        self._presence = Presence(limits.broker_grace)
+        self._min_isr: dict[str, int] = {}
+        self._leaders: dict[Key, int | None] = {}
+        # Since when others reassign a partition, and since when nothing may begin.
+        self._others: dict[Key, float] = {}
+        self._idle: float | None = None
+
+    def carry_out(self) -> Outcome:
+        """Work until nothing is left to do, stop, or give up; throttles are removed."""
+        try:
+            if self._recorded.ended is None:
+                self._work_through()
+            return self._end()
+        except KafkaSourceError as error:
+            self._book.problems.append(
+                f"{error}; what was begun goes on in Kafka: recover once it answers"
+            )
+            return self._book.outcome("failed")
+        except BaseException:
+            self._abandon()
+            raise
+
+    def _work_through(self) -> None:
+        if self._recorded.stop is not None:
+            self._stop.ask(self._recorded.stop == "rollback")
+        if not self._recorded.going_back:
+            self._throttle()
+            for phase in PHASES:
+                self._work(phase)
+            if self._recorded.stop != "rollback":
+                return
+            self._turn_back()
+        self._throttle()
+        for phase in PHASES:
+            self._work(phase)
+
+    def _turn_back(self) -> None:
+        """Plan the way back of all that was moved."""
+        tasks, states = self._book.tasks, self._book.states
+        done = {t.key for i, t in tasks.items() if states[i] == "completed"}
+        moved = [w for w in self._recorded.wanted if w.key in done]
+        self._book.add(
+            make_tasks(
+                back(moved, self._cluster.view(_topics(moved))),
+                one_at_a_time=self._limits.one_replica_at_a_time,
+                start=max(tasks, default=-1) + 1,
+            )
+        )
+
+    def _work(self, phase: Phase) -> None:
+        """Carry out the tasks of a phase."""
+        wait = _SHORTEST_WAIT
+        tasks = self._book.open(phase)
+        while tasks:
+            look = self._look(phase, tasks)
+            self._settle(look)
+            if self._stopping:
+                self._halt(look)
+            else:
+                self._start(phase, look)
+            self._progress(self._book.progress(phase))
+            before, tasks = len(tasks), self._book.open(phase)
+            if not tasks:
+                return
+            # Look soon again while tasks end, and ever more seldom while they do not; in a
+            # large cluster a look takes long, and must not be all that is done.
+            ended, spent = len(tasks) < before, time.monotonic() - look.now
+            wait = max(spent, _SHORTEST_WAIT if ended else 2 * wait)
+            wait = min(wait, self._limits.progress_interval)
+            if self._stop.asked:
+                time.sleep(wait)
+            else:
+                self._stop.wait(wait)
+
+    @property
+    def _stopping(self) -> bool:
+        return self._stop.asked and not self._recorded.going_back
+
+    def _look(self, phase: Phase, tasks: list[Task]) -> _Look:
+        now, running = time.monotonic(), self._book.running()
+        view = self._cluster.view(None if self._limits.adaptive else _topics(tasks))
+        self._presence.look(view, tasks, now)
+        for key in {t.key for t in tasks} & view.partitions.keys():
+            leader = view.partitions[key].leader
+            self._leaders[key] = self._leaders.get(key) if leader is None else leader
+        judged = self._judge(view, running)
+        self._pace.look(judged, now, slow=self._slow())
+        if phase == "log_dir":
+            asked = [(t.key, t.broker) for t in tasks if t.broker is not None]
+        else:
+            asked = [(t.key, b) for t in running for b in t.added]
+        held = self._cluster.held((k, b) for k, b in asked if b in view.brokers)
+        look = _Look(now, view, judged, held)
+        for task in running:
+            self._measure(task, look)
+        return look
+
+    def _judge(self, view: View, running: list[Task]) -> Health:
+        lacking = {k.topic for k, p in view.partitions.items() if len(p.isr) < len(p.replicas)}
+        unknown = sorted(lacking - self._min_isr.keys())
+        if unknown and self._limits.adaptive:
+            self._min_isr.update(self._cluster.min_isr(unknown))
+        return health(view, self._min_isr, {t.key for t in running})
+
+    def _measure(self, task: Task, look: _Look) -> None:
+        if task.phase == "log_dir":
+            replica = look.replica(task)
+            seen = 0.0 if replica is None else replica.future_size
+        else:
+            copies = [look.held.get((task.key, b)) for b in task.added]
+            seen = sum(c.size for c in copies if c is not None)
+        standing = self._book.standing[task.id]
+        if seen > standing.seen:
+            standing.seen, standing.progressed = seen, look.now
+
+    def _settle(self, look: _Look) -> None:
+        """Judge what is under way."""
+        verdicts = [(t, v) for t in self._book.running() if (v := self._verdict(t, look))]
+        again = [t for t, v in verdicts if v.state == "in progress"]
+        over = [(t, v) for t, v in verdicts if v.state != "in progress"]
+        self._book.close([(t, v) for t, v in over if not v.cancel])
+        self._cancel([(t, v) for t, v in over if v.cancel], look)
+        for task in again:
+            self._book.standing[task.id].looks = 0
+            self._book.standing[task.id].tries += 1
+        self._ask(again, look)
+
+    def _verdict(self, task: Task, look: _Look) -> Verdict | None:
+        return judge(
+            task,
+            self._book.standing[task.id],
+            look.view.partitions.get(task.key),
+            look.replica(task),
+            self._presence,
+            self._limits,
+            look.now,
+        )
+
+    def _start(self, phase: Phase, look: _Look) -> None:
+        """Begin what may begin, as far as the limits allow."""
+        waiting = [t for t in self._book.waiting() if t.phase == phase]
+        verdicts = [(t, self._may_start(t, look)) for t in waiting]
+        self._book.close([(t, v) for t, v in verdicts if v.state not in ("in progress", "pending")])
+        ready = [t for t, v in verdicts if v.state == "in progress"]
+        if self._pace.held and phase != "leadership":
+            self._hold(ready, look.now)
+            return
+        self._idle = None
+        ready = ordered(
+            ready,
+            self._limits.strategies,
+            under_min_isr=look.health.under_min_isr,
+            under_replicated=look.health.under_replicated,
+        )
+        chosen = self._choose(phase, ready)
+        self._book.begin(chosen)
+        self._ask(chosen, look)
+
+    def _may_start(self, task: Task, look: _Look) -> Verdict:
+        found = look.view.partitions.get(task.key)
+        before = None if task.after is None else self._book.states[task.after]
+        verdict = may_start(task, before, found, look.replica(task), self._presence, look.now)
+        if verdict.state != "pending" or not verdict.note:
+            self._others.pop(task.key, None)
+            return verdict
+        waited = look.now - self._others.setdefault(task.key, look.now)
+        patient = self._limits.others == "wait" and waited <= self._limits.task_timeout
+        return verdict if patient else Verdict("cancelled", verdict.note)
+
+    def _choose(self, phase: Phase, ready: list[Task]) -> list[Task]:
+        limits, running = self._limits, self._book.running()
+        if phase == "leadership":
+            return ready[: max(0, limits.leadership_batch - len(running))]
+        if phase == "log_dir":
+            return choose(
+                ready,
+                running,
+                lambda t: () if t.broker is None else (t.broker,),
+                per_broker=limits.concurrent_log_dir_moves_per_broker,
+                cluster=limits.concurrent_moves,
+                spread=limits.spread,
+            )
+        return choose(
+            ready,
+            running,
+            lambda t: copying(t, self._leaders),
+            per_broker=self._pace.per_broker,
+            cluster=self._pace.cluster,
+            spread=limits.spread,
+        )
+
+    def _hold(self, ready: list[Task], now: float) -> None:
+        """Begin nothing; give up what never could begin."""
+        self._idle = None if self._book.standing else self._idle or now
+        if self._idle is not None and now - self._idle > self._limits.task_timeout:
+            note = "partitions stayed under min ISR, so it was never begun"
+            self._book.close([(t, Verdict("cancelled", note)) for t in ready])
+
+    def _ask(self, tasks: list[Task], look: _Look) -> None:
+        """Ask Kafka for tasks of one phase."""
+        if not tasks:
+            return
+        if tasks[0].phase == "move":
+            dirs = {(t.key, b): d for t in tasks for b, d in t.dirs.items()}
+            if dirs:
+                # Refused, since the replica is yet to come, but remembered for it.
+                self._cluster.move_log_dirs(dirs)
+            said = self._cluster.reassign({t.key: t.target for t in tasks})
+            why = {t.id: said[t.key] for t in tasks if t.key in said}
+        elif tasks[0].phase == "log_dir":
+            places = {t.id: (t.key, t.broker) for t in tasks if t.broker is not None}
+            wanted = {places[t.id]: t.target_dir for t in tasks if t.target_dir is not None}
+            told = self._cluster.move_log_dirs(wanted)
+            why = {i: told[place] for i, place in places.items() if place in told}
+        else:
+            why = self._elect(tasks, look)
+        self._book.close([(t, refused(why[t.id])) for t in tasks if t.id in why])
+
+    def _elect(self, tasks: list[Task], look: _Look) -> dict[int, str]:
+        """Put the leader first where it is not, then elect it."""
+        found = look.view.partitions
+        said = self._cluster.reassign(
+            {t.key: t.target for t in tasks if found[t.key].replicas != t.target}
+        )
+        voted = [t for t in tasks if t.key not in said and t.leader is not None]
+        # An election that fails now may succeed with the next look, within its time.
+        why = self._cluster.elect([t.key for t in voted])
+        for task in voted:
+            self._book.standing[task.id].note = why.get(task.key, "")
+        return {t.id: said[t.key] for t in tasks if t.key in said}
+
+    def _cancel(self, tasks: Judged, look: _Look) -> None:
+        """Ask Kafka to cancel tasks; they are over once it has."""
+        if not tasks:
+            return
+        self._book.cancel(tasks)
+        # What cannot be cancelled has ended by itself, as the next look shows.
+        self._cluster.reassign({t.key: None for t, _ in tasks if t.phase == "move"})
+        stay = {
+            (t.key, t.broker): replica.log_dir
+            for t, _ in tasks
+            if t.broker is not None and (replica := look.replica(t)) is not None
+        }
+        if stay:
+            self._cluster.move_log_dirs(stay)
+
+    def _halt(self, look: _Look) -> None:
+        """Cancel what waits and what is under way."""
+        wish = "rollback" if self._stop.rollback else "stop"
+        if self._recorded.stop != wish:
+            self._journal.append({"record": "stop", "rollback": self._stop.rollback})
+            self._recorded.stop = wish
+        stopped = Verdict("cancelled", STOPPED)
+        states = self._book.states
+        running = [t for t in self._book.running() if states[t.id] == "in progress"]
+        self._cancel([(t, stopped) for t in running], look)
+        self._book.close([(t, stopped) for t in self._book.waiting()])
+
+    def _throttle(self) -> None:
+        """Throttle what is still to be moved; written down before it is set."""
+        todo = self._book.open()
+        ours = {t.key for t in self._book.running()}
+        wanted = throttle.settings(
+            self._cluster,
+            throttle.flows(t for t in todo if t.phase == "move"),
+            self._limits.throttle,
+            sorted({t.broker for t in todo if t.broker is not None}),
+            self._limits.log_dir_throttle,
+            self._recorded.throttles,
+            shared=bool(self._cluster.view(_topics(todo)).moving - ours),
+        )
+        self._journal.append(*throttling(wanted))
+        fresh = {(s.resource, s.key) for s in wanted}
+        kept = [s for s in self._recorded.throttles if (s.resource, s.key) not in fresh]
+        self._recorded.throttles = [*kept, *wanted]
+        if todo:
+            # All of them: a process that died may have written down what it never set.
+            self._book.problems += throttle.apply(self._cluster, self._recorded.throttles)
+
+    def _unthrottle(self) -> None:
+        if not self._recorded.throttles:
+            return
+        left, problems = throttle.remove(self._cluster, self._recorded.throttles)
+        kept = [s.model_dump(mode="json") for s in left]
+        self._journal.append({"record": "throttles", "left": kept})
+        self._recorded.throttles = left
+        self._book.problems += problems
+
+    def _abandon(self) -> None:
+        """Leave nothing running without its throttle, whatever went wrong."""
+        try:
+            moves = [t for t in self._book.running() if t.phase == "move"]
+            self._cluster.reassign({t.key: None for t in moves})
+            throttle.remove(self._cluster, self._recorded.throttles)
+        except Exception:  # what went wrong first is what is told
+            return
+
+    def _end(self) -> Outcome:
+        self._unthrottle()
+        wanted = self._recorded.wanted
+        if self._recorded.going_back:
+            wanted = [w.undone for w in wanted]
+        view = self._cluster.view(_topics(wanted))
+        placed = [(w.key, b) for w in wanted for b in w.dirs if b in view.brokers]
+        found = differences(wanted, view, self._cluster.held(placed))
+        state = self._recorded.ended or self._book.end()
+        if self._recorded.ended is None:
+            self._journal.append({"record": "end", "state": state})
+            self._recorded.ended = state
+        return self._book.outcome(state, found)
+
+
+def _topics(things: Iterable[Task | Wanted]) -> list[str]:
+    return sorted({thing.topic for thing in things})

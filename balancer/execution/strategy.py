@@ -1,0 +1,103 @@
+"""Which tasks are next: order strategies, limits per broker and cluster, brokers in turn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+from balancer.execution.cluster import Key
+from balancer.execution.limits import Strategy
+from balancer.execution.tasks import Task
+
+Loads = Callable[[Task], Iterable[int]]
+
+
+def ordered(
+    tasks: Iterable[Task],
+    strategies: Sequence[Strategy],
+    *,
+    under_min_isr: Collection[Key] = (),
+    under_replicated: Collection[Key] = (),
+) -> list[Task]:
+    """Tasks as the strategies want them, the first deciding most, the plan's order last."""
+    keys: dict[Strategy, Callable[[Task], float]] = {
+        "plan_order": lambda t: t.id,
+        "smallest_first": lambda t: t.bytes,
+        "largest_first": lambda t: -t.bytes,
+        "under_min_isr_first": lambda t: t.key not in under_min_isr,
+        "postpone_under_replicated": lambda t: t.key in under_replicated,
+    }
+    return sorted(tasks, key=lambda t: (*(keys[s](t) for s in strategies), t.id))
+
+
+def choose(
+    waiting: Sequence[Task],
+    running: Iterable[Task],
+    loads: Loads,
+    *,
+    per_broker: int,
+    cluster: int,
+    spread: bool = True,
+) -> list[Task]:
+    """The tasks to start now, in the order given as far as the limits allow.
+
+    Parameters
+    ----------
+    waiting
+        What may start, in order.
+    running
+        What is under way.
+    loads
+        The brokers a task occupies.
+    per_broker, cluster
+        Most tasks at once on a broker, and in the cluster.
+    spread
+        Whether no broker starts a second task before every other had its turn.
+
+    Returns
+    -------
+    list of Task
+        At most one of a partition (and broker, for moves between disks).
+    """
+    running = list(running)
+    busy = Counter(b for task in running for b in set(loads(task)))
+    taken = {_place(task) for task in running}
+    room = cluster - len(running)
+    chosen: list[Task] = []
+    left = list(waiting)
+    while left and room > 0:
+        turn: set[int] = set()
+        passed: list[Task] = []
+        before = len(chosen)
+        for task in left:
+            brokers = set(loads(task))
+            free = room > 0 and _place(task) not in taken
+            if not free or any(busy[b] >= per_broker for b in brokers):
+                continue
+            if spread and brokers & turn:
+                passed.append(task)
+                continue
+            chosen.append(task)
+            taken.add(_place(task))
+            busy.update(brokers)
+            turn |= brokers
+            room -= 1
+        if len(chosen) == before:
+            break
+        left = passed
+    return chosen
+
+
+def _place(task: Task) -> tuple[Key, int | None]:
+    return task.key, task.broker
+
+
+def copying(task: Task, leaders: Mapping[Key, int | None]) -> set[int]:
+    """Brokers that a move between brokers occupies: who is copied from, and who copies.
+
+    Taking replicas away occupies nobody.
+    """
+    if not task.added:
+        return set()
+    leader = leaders.get(task.key)
+    return {*task.added, *(() if leader is None else (leader,))}

@@ -1,0 +1,270 @@
+"""What a plan wants of each partition, given where Kafka has its replicas now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from pydantic import BaseModel, ConfigDict
+
+from balancer.execution.cluster import Held, Key, PartitionView, View
+from balancer.plan import Action, Plan, PlanDocument
+
+
+class Wanted(BaseModel):
+    """A partition: where it was, and where it is to be.
+
+    Parameters
+    ----------
+    topic, partition
+        Which.
+    origin, origin_leader, origin_dirs
+        Replicas in preference order, leader, and log directory by broker, before.
+    target, leader, dirs
+        The same after; a leader of None and a broker without a directory are left to Kafka.
+    steps
+        Place in the plan and replicas after it, of each step that adds or removes a replica.
+    place
+        Place in the plan of the first step of any kind.
+    size
+        Bytes of one replica.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    topic: str
+    partition: int
+    origin: tuple[int, ...]
+    origin_leader: int | None = None
+    origin_dirs: dict[int, str] = {}
+    target: tuple[int, ...]
+    leader: int | None = None
+    dirs: dict[int, str] = {}
+    steps: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    place: int = 0
+    size: float = 0.0
+
+    @property
+    def key(self) -> Key:
+        """The partition."""
+        return Key(self.topic, self.partition)
+
+    @property
+    def undone(self) -> Wanted:
+        """The same, wanting all back as it was: a leader only where it was the preferred one."""
+        led = self.origin_leader if self.origin_leader == self.origin[0] else None
+        changed = led if led != self.leader else None
+        return self.model_copy(update={"target": self.origin, "leader": changed, "dirs": {}})
+
+
+class Reading(NamedTuple):
+    """What a plan wants of the partitions that are there, and what it can no longer have."""
+
+    wanted: list[Wanted]
+    problems: list[str]
+    gone: list[str]
+
+
+def read_plan(plan: Plan | PlanDocument, view: View) -> Reading:
+    """What a plan wants, partition by partition, in the plan's order.
+
+    A partition's leader comes first in its preference order, replicas on demoted brokers
+    last. Partitions that are no longer where the plan expects them are told as problems,
+    those that are deleted as gone.
+
+    Parameters
+    ----------
+    plan
+        As it was proposed, or as it was loaded from its file.
+    view
+        Every partition of the plan; of all topics where the plan demotes brokers.
+    """
+    document = plan.document() if isinstance(plan, Plan) else plan
+    demoted = demoted_brokers(plan)
+    steps: dict[Key, list[tuple[int, Action]]] = {}
+    for place, action in enumerate(document.actions):
+        steps.setdefault(Key(action.topic, action.partition), []).append((place, action))
+    reading = Reading([], [], [])
+    for key, actions in steps.items():
+        found = view.partitions.get(key)
+        if found is None:
+            reading.gone.append(f"{key}: not there any more, so nothing is left to do with it")
+            continue
+        try:
+            reading.wanted.append(_wanted(key, found, actions, demoted))
+        except _Stale as stale:
+            reading.problems.append(f"{key} left as it is: {stale}")
+    for key, found in view.partitions.items():
+        last = _ordered(found.settled, None, demoted)
+        if key not in steps and demoted and last != found.settled and found.leader is not None:
+            reading.wanted.append(
+                Wanted(
+                    topic=key.topic,
+                    partition=key.partition,
+                    origin=found.settled,
+                    origin_leader=found.leader,
+                    target=_ordered(found.settled, found.leader, demoted),
+                    place=len(document.actions),
+                )
+            )
+    return reading
+
+
+def demoted_brokers(plan: Plan | PlanDocument) -> frozenset[int]:
+    """Brokers whose replicas come last in the preference order."""
+    if isinstance(plan, Plan):
+        return frozenset(plan.snapshot.broker_ids[plan.rows.demoted].tolist())
+    found = set(plan.operation.get("excluded_brokers_for_leadership", ()))
+    if plan.operation.get("kind") == "demote_brokers":
+        found.update(plan.operation.get("brokers", ()))
+    return frozenset(found)
+
+
+def back(done: Iterable[Wanted], view: View) -> list[Wanted]:
+    """The way back to where partitions were, from where Kafka has them now; last in, first out."""
+    found = []
+    for place, w in enumerate(reversed(list(done))):
+        now = view.partitions.get(w.key)
+        if now is None:
+            continue
+        # A leader that was not the preferred one cannot be elected back: the order is.
+        leader = w.origin_leader if w.origin_leader == w.origin[0] else None
+        found.append(
+            w.model_copy(
+                update={
+                    "origin": now.settled,
+                    "origin_leader": now.leader,
+                    "origin_dirs": w.dirs,
+                    "target": w.origin,
+                    "leader": leader,
+                    "dirs": {
+                        b: d
+                        for b, d in w.origin_dirs.items()
+                        if b in w.dirs or b not in now.settled
+                    },
+                    "steps": tuple((place, r) for r in _between(now.settled, w.origin)),
+                    "place": place,
+                }
+            )
+        )
+    return found
+
+
+def differences(
+    wanted: Iterable[Wanted], view: View, held: Mapping[tuple[Key, int], Held]
+) -> list[str]:
+    """What Kafka reports, against what was wanted; deleted topics are no difference."""
+    found = []
+    for w in wanted:
+        now = view.partitions.get(w.key)
+        if now is None:
+            continue
+        if now.moving or now.replicas != w.target:
+            state = " and still moving" if now.moving else ""
+            found.append(
+                f"{w.key}: replicas {_list(w.target)} planned, {_list(now.replicas)}{state} found"
+            )
+        if w.leader is not None and now.leader != w.leader:
+            led = "none" if now.leader is None else str(now.leader)
+            found.append(f"{w.key}: leader {w.leader} planned, {led} found")
+        for broker, log_dir in w.dirs.items():
+            there = held.get((w.key, broker))
+            if there is not None and broker in w.target and there.log_dir != log_dir:
+                found.append(
+                    f"{w.key}: {log_dir} planned on broker {broker}, {there.log_dir} found"
+                )
+    return found
+
+
+class _Stale(Exception):
+    """The plan's step does not fit what Kafka reports."""
+
+
+def _wanted(
+    key: Key,
+    found: PartitionView,
+    actions: Sequence[tuple[int, Action]],
+    demoted: frozenset[int],
+) -> Wanted:
+    replicas, leader = list(found.settled), found.leader
+    led_by_plan = False
+    dirs: dict[int, str] = {}
+    steps: list[tuple[int, tuple[int, ...]]] = []
+    for place, a in actions:
+        before = tuple(replicas)
+        source, destination = a.source, a.destination
+        if a.kind == "move" and source is not None and destination is not None:
+            if source in replicas and destination not in replicas:
+                replicas[replicas.index(source)] = destination
+            elif source in replicas or destination not in replicas:
+                raise _Stale(
+                    f"step {place + 1} moves a replica from {source} to {destination}, "
+                    f"but its replicas are on {_list(before)}"
+                )
+            if leader == source or a.leader:
+                leader, led_by_plan = destination, True
+        elif a.kind == "add" and destination is not None and destination not in replicas:
+            replicas.append(destination)
+        elif a.kind == "remove" and source in replicas:
+            replicas.remove(source)
+        elif a.kind == "leadership":
+            if destination not in replicas:
+                raise _Stale(
+                    f"step {place + 1} lets {destination} lead, but its replicas are on "
+                    f"{_list(before)}"
+                )
+            leader, led_by_plan = destination, True
+        elif a.kind == "move_disk" and destination not in replicas:
+            raise _Stale(
+                f"step {place + 1} moves a replica between disks of {destination}, but its "
+                f"replicas are on {_list(before)}"
+            )
+        if a.destination_disk is not None and destination is not None:
+            dirs[destination] = a.destination_disk
+        if tuple(replicas) != before:
+            steps.append((place, tuple(replicas)))
+    if not replicas:
+        raise _Stale("the plan would leave it without replicas")
+    target = _ordered(tuple(replicas), leader if leader in replicas else None, demoted)
+    if steps:
+        steps[-1] = (steps[-1][0], target)
+    return Wanted(
+        topic=key.topic,
+        partition=key.partition,
+        origin=found.settled,
+        origin_leader=found.leader,
+        target=target,
+        leader=leader if led_by_plan else None,
+        dirs={b: d for b, d in dirs.items() if b in replicas},
+        steps=tuple(steps),
+        place=actions[0][0],
+        size=max((a.bytes for _, a in actions), default=0.0),
+    )
+
+
+def _ordered(
+    replicas: tuple[int, ...], leader: int | None, demoted: frozenset[int]
+) -> tuple[int, ...]:
+    return tuple(sorted(replicas, key=lambda b: (b != leader, b in demoted)))
+
+
+def _between(now: tuple[int, ...], then: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Replica lists on the way from one to the other, one replica changed at a time."""
+    new = [b for b in then if b not in now]
+    old = [b for b in now if b not in then]
+    lists, current = [], list(now)
+    for i in range(max(len(new), len(old))):
+        if i < len(new) and i < len(old):
+            current[current.index(old[i])] = new[i]
+        elif i < len(new):
+            current.append(new[i])
+        else:
+            current.remove(old[i])
+        lists.append(tuple(current))
+    if lists:
+        lists[-1] = then
+    return lists
+
+
+def _list(brokers: Sequence[int]) -> str:
+    return ", ".join(map(str, brokers))

@@ -1,0 +1,450 @@
+"""Many messages at once, as arrays: what :func:`decode_any` says of each, much faster.
+
+Messages are joined into one run of bytes, and each field of all of them is gathered at
+once from wherever it stands; nothing is done message by message but the look-up of topic
+names, and the rare metric sent by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from metrics_reporter.errors import MalformedRecordError
+from metrics_reporter.foreign import (
+    AUTOMQ_METRICS,
+    AUTOMQ_SCOPES,
+    CRUISE_CONTROL_CLASSES,
+    CRUISE_CONTROL_METRICS,
+    EARLIEST_MS,
+    LATEST_MS,
+    Format,
+)
+from metrics_reporter.records import Record
+from metrics_reporter.wire import HEADER_SIZE, MAGIC, METRIC_IDS, VERSION, decode
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+# Every name that stands for a number in one of the formats; our own ids come first.
+METRICS: tuple[str, ...] = tuple(
+    dict.fromkeys(
+        [*METRIC_IDS, *(n for _, n in CRUISE_CONTROL_METRICS), *(n for _, n in AUTOMQ_METRICS)]
+    )
+)
+_COLUMN = {name: i for i, name in enumerate(METRICS)}
+
+_OWN = np.dtype(
+    {
+        "names": ["version", "scope", "n", "time", "broker", "partition", "t", "m"],
+        "formats": ["u1", "u1", "u1", "<i8", "<i4", "<i4", "<u2", "<u2"],
+        "offsets": [1, 2, 3, 4, 12, 16, 20, 22],
+        "itemsize": HEADER_SIZE,
+    }
+)
+_CRUISE_CONTROL = np.dtype(
+    [("class", "i1"), ("version", "i1"), ("metric", "i1"), ("time", ">i8"), ("broker", ">i4")]
+)
+_AUTOMQ = np.dtype(
+    [("scope", "u1"), ("version", "u1"), ("time", ">i8"), ("broker", ">i4"), ("rack", ">i4")]
+)
+_PADDING = bytes(64)
+
+_CC_COLUMN = np.array([_COLUMN[name] for _, name in CRUISE_CONTROL_METRICS])
+_CC_CLASS = np.array([CRUISE_CONTROL_CLASSES.index(scope) for scope, _ in CRUISE_CONTROL_METRICS])
+_AUTOMQ_COLUMN = np.array([_COLUMN[name] for _, name in AUTOMQ_METRICS])
+_AUTOMQ_SCOPE = np.array([AUTOMQ_SCOPES.index(scope) for scope, _ in AUTOMQ_METRICS])
+
+_MALFORMED, _DECODED, _SKIPPED = 0, 1, 2
+
+
+@dataclass(frozen=True, eq=False)
+class RecordBatch:
+    """n records as columns, with V values in all.
+
+    Parameters
+    ----------
+    time_ms, broker, partition : (n,) int
+        As in :class:`Record`.
+    topic : (n,) int
+        Index into `topics`; -1 where the record is about the whole broker.
+    row, metric : (V,) int
+        Record of each value, ascending, and index of its name in `metrics`.
+    value : (V,) float
+    topics, underscored
+        Names of topics, and whether each has ``_`` for ``.``.
+    metrics
+        Names of metrics.
+    malformed, skipped
+        How many messages were no records, and how many were of a kind or metric not
+        known here.
+    """
+
+    time_ms: Ints
+    broker: Ints
+    topic: Ints
+    partition: Ints
+    row: Ints
+    metric: Ints
+    value: Floats
+    topics: tuple[str, ...]
+    underscored: tuple[bool, ...]
+    metrics: tuple[str, ...] = METRICS
+    malformed: int = 0
+    skipped: int = 0
+
+    def __len__(self) -> int:
+        return len(self.time_ms)
+
+    @classmethod
+    def of(cls, records: Iterable[Record]) -> RecordBatch:
+        """The records as columns.
+
+        Ids beyond 64 bits, which nothing has, become -2; times are cut to 64 bits.
+        """
+        topics, metrics = _Index(), _Index(METRICS)
+        time_ms, broker, topic, partition = [], [], [], []
+        row, metric, value = [], [], []
+        for i, r in enumerate(records):
+            time_ms.append(max(-(2**63), min(r.time_ms, 2**63 - 1)))
+            broker.append(r.broker if 0 <= r.broker < 2**63 else -2)
+            partition.append(r.partition if -1 <= r.partition < 2**63 else -2)
+            topic.append(-1 if r.topic is None else topics[r.topic, r.underscored])
+            for name, v in r.metrics.items():
+                row.append(i)
+                metric.append(metrics[name])
+                value.append(v)
+        return cls(
+            np.array(time_ms, np.int64),
+            np.array(broker, np.int64),
+            np.array(topic, np.int64),
+            np.array(partition, np.int64),
+            np.array(row, np.int64),
+            np.array(metric, np.int64),
+            np.array(value, np.float64),
+            tuple(name for name, _ in topics),
+            tuple(flag for _, flag in topics),
+            tuple(metrics),
+        )
+
+    def records(self) -> Iterator[Record]:
+        """The records, one by one."""
+        ends = np.searchsorted(self.row, np.arange(1, len(self) + 1)).tolist()
+        names = [self.metrics[i] for i in self.metric.tolist()]
+        values = self.value.tolist()
+        columns = (self.time_ms, self.broker, self.topic, self.partition)
+        start = 0
+        for *fields, end in zip(*(c.tolist() for c in columns), ends, strict=True):
+            time_ms, broker, topic, partition = fields
+            metrics = dict(zip(names[start:end], values[start:end], strict=True))
+            start = end
+            if topic < 0:
+                yield Record(time_ms, broker, metrics)
+            else:
+                flag = self.underscored[topic]
+                yield Record(time_ms, broker, metrics, self.topics[topic], partition, flag)
+
+
+def decode_batch(values: Sequence[bytes | None], format: Format | None = None) -> RecordBatch:
+    """Decode what can be decoded, and count the rest.
+
+    Parameters
+    ----------
+    values
+        Values of messages; None (a tombstone) is malformed.
+    format
+        Of all of them; None to look at each (:func:`metrics_reporter.foreign.format_of`).
+
+    Returns
+    -------
+    RecordBatch
+        The records in order; with its counts of malformed and skipped messages they are
+        as many as the values.
+
+    Examples
+    --------
+    >>> from metrics_reporter import Record, encode
+    >>> batch = decode_batch([encode(Record(5, 1, {"cpu": 40.0})), b"junk"])
+    >>> list(batch.records()), batch.malformed
+    ([Record(time_ms=5, broker=1, metrics={'cpu': 40.0}, topic=None, partition=-1, \
+underscored=False)], 1)
+    """
+    work = _Work([value or b"" for value in values])
+    every = np.arange(len(values))
+    if format is None:
+        own, automq, cruise_control = _told_apart(work, every)
+    else:
+        none = every[:0]
+        own = every if format == "counterpoise" else none
+        automq = every if format == "automq" else none
+        cruise_control = every if format == "cruise-control" else none
+    if len(own):
+        _decode_own(work, own)
+    if len(automq):
+        _decode_automq(work, automq)
+    if len(cruise_control):
+        _decode_cruise_control(work, cruise_control)
+    return work.batch()
+
+
+class _Index(dict[Any, int]):
+    """Counts up new keys."""
+
+    def __init__(self, known: Iterable[Any] = ()) -> None:
+        super().__init__((key, i) for i, key in enumerate(known))
+
+    def __missing__(self, key: Any) -> int:
+        self[key] = found = len(self)
+        return found
+
+
+class _Topics(dict[bytes, int]):
+    """Number of each topic's name as bytes; -1 for bytes that are no name."""
+
+    def __init__(self, names: _Index, underscored: bool) -> None:
+        self._names, self._underscored = names, underscored
+
+    def __missing__(self, name: bytes) -> int:
+        try:
+            found = self._names[name.decode(), self._underscored]
+        except UnicodeDecodeError:
+            found = -1
+        self[name] = found
+        return found
+
+
+class _Work:
+    """The messages' bytes, and the columns that come out of them."""
+
+    def __init__(self, values: list[bytes]) -> None:
+        n = len(values)
+        self.values = values
+        self.length = np.fromiter(map(len, values), np.int64, n)
+        self.end = np.cumsum(self.length)
+        self.start = self.end - self.length
+        # The padding lets the first bytes of a message be read that is shorter than they.
+        self.data = b"".join([*values, _PADDING])
+        self.state = np.full(n, _MALFORMED, np.int8)
+        self.time_ms, self.broker = np.zeros(n, np.int64), np.zeros(n, np.int64)
+        self.topic, self.partition = np.full(n, -1), np.full(n, -1)
+        self.topics, self.metrics = _Index(), _Index(METRICS)
+        self.entries: list[tuple[Ints, Ints, Floats]] = []
+
+    def at(self, kind: Any, place: Ints) -> npt.NDArray[Any]:
+        """What of this type stands at each place, aligned or not."""
+        kind = np.dtype(kind)
+        everywhere = np.ndarray(len(self.data) - kind.itemsize + 1, kind, self.data, strides=(1,))
+        found = everywhere[place]
+        return found if kind.fields else found.astype(kind.newbyteorder("="), copy=False)
+
+    def take(self, row: Ints, time_ms: Any, broker: Any, topic: Ints, partition: Any) -> None:
+        self.state[row] = _DECODED
+        self.time_ms[row] = time_ms
+        self.broker[row] = broker
+        self.topic[row] = topic
+        self.partition[row] = partition
+
+    def name_topics(self, start: Ints, length: Ints, underscored: bool = False) -> Ints:
+        """Number of the topic whose name stands there; -1 if it is not UTF-8."""
+        known, data = _Topics(self.topics, underscored), self.data
+        ends = (start + length).tolist()
+        names = [known[data[a:b]] for a, b in zip(start.tolist(), ends, strict=True)]
+        return np.array(names, np.int64)
+
+    def batch(self) -> RecordBatch:
+        decoded = self.state == _DECODED
+        number = np.cumsum(decoded) - 1
+        if len(self.entries) == 1:
+            ((row, metric, value),) = self.entries
+        else:
+            columns = zip(*self.entries, strict=True) if self.entries else ([], [], [])
+            row, metric, value = (np.concatenate([*c, []]) for c in columns)
+            order = np.argsort(row, kind="stable")
+            row, metric, value = row[order].astype(int), metric[order].astype(int), value[order]
+        return RecordBatch(
+            self.time_ms[decoded],
+            self.broker[decoded],
+            self.topic[decoded],
+            self.partition[decoded],
+            number[row],
+            metric,
+            value,
+            tuple(name for name, _ in self.topics),
+            tuple(flag for _, flag in self.topics),
+            tuple(self.metrics),
+            int((self.state == _MALFORMED).sum()),
+            int((self.state == _SKIPPED).sum()),
+        )
+
+
+def _told_apart(work: _Work, row: Ints) -> tuple[Ints, Ints, Ints]:
+    """Rows of ours, AutoMQ's and Cruise Control's; others are left out."""
+    start = work.start
+    full = work.length > 0
+    own = full & (work.at("u1", start) == MAGIC)
+    other = ~own & (work.length >= 11) & (work.at("u1", start + 1) == 0)
+
+    def timed(at: int) -> Bools:
+        time_ms = work.at(">i8", start + at)
+        found: Bools = (time_ms >= EARLIEST_MS) & (time_ms < LATEST_MS)
+        return found
+
+    automq = other & timed(2)
+    return row[own], row[automq], row[other & ~automq & timed(3)]
+
+
+def _decode_own(work: _Work, row: Ints) -> None:
+    row = row[work.length[row] >= HEADER_SIZE]
+    start = work.start[row]
+    header = work.at(_OWN, start)
+    n, t, m = (header[name].astype(np.int64) for name in ("n", "t", "m"))
+    scope, partition = header["scope"], header["partition"]
+    good = (work.at("u1", start) == MAGIC) & (header["version"] == VERSION) & (scope <= 2)
+    good &= work.length[row] == HEADER_SIZE + 10 * n + t + m
+    good &= (header["broker"] >= 0) & ((scope == 0) == (t == 0))
+    good &= np.where(scope == 1, partition >= 0, partition == -1)
+    _decode_named(work, row[good & (m > 0)])
+
+    good &= m == 0
+    row, start, header, n, t = row[good], start[good], header[good], n[good], t[good]
+    message, within = _ragged(n)
+    body = (start + HEADER_SIZE)[message]
+    value = work.at("<f8", body + 8 * within)
+    metric = work.at("<u2", body + 8 * n[message] + 2 * within).astype(np.int64) - 1
+    known = metric < len(METRIC_IDS)
+    good = _sound(len(row), message, metric, known, np.isfinite(value) & (metric >= 0))
+    topic = np.full(len(row), -1)
+    named = np.flatnonzero(good & (t > 0))
+    topic[named] = work.name_topics((start + HEADER_SIZE + 10 * n)[named], t[named])
+    good[named[topic[named] < 0]] = False
+    work.take(
+        row[good], header["time"][good], header["broker"][good], topic[good],
+        header["partition"][good],
+    )  # fmt: skip
+    kept = known & good[message]
+    work.entries.append((row[message[kept]], metric[kept], value[kept]))
+
+
+def _decode_named(work: _Work, row: Ints) -> None:
+    """Messages that send metrics by name, one by one."""
+    entry_row, metric, value = [], [], []
+    for i in row.tolist():
+        try:
+            record = decode(work.values[i])
+        except MalformedRecordError:
+            continue
+        topic = -1 if record.topic is None else work.topics[record.topic, False]
+        work.state[i] = _DECODED
+        work.time_ms[i], work.broker[i] = record.time_ms, record.broker
+        work.topic[i], work.partition[i] = topic, record.partition
+        for name, v in record.metrics.items():
+            entry_row.append(i)
+            metric.append(work.metrics[name])
+            value.append(v)
+    if entry_row:
+        work.entries.append((np.array(entry_row), np.array(metric), np.array(value)))
+
+
+def _decode_cruise_control(work: _Work, row: Ints) -> None:
+    row = row[work.length[row] >= _CRUISE_CONTROL.itemsize]
+    header = work.at(_CRUISE_CONTROL, work.start[row])
+    good = (header["version"] == 0) & (header["broker"] >= 0)
+    known = (header["class"] >= 0) & (header["class"] < len(CRUISE_CONTROL_CLASSES))
+    known &= (header["metric"] >= 0) & (header["metric"] < len(CRUISE_CONTROL_METRICS))
+    work.state[row[good & ~known]] = _SKIPPED
+
+    row, header = row[good & known], header[good & known]
+    class_, metric = header["class"], header["metric"].astype(np.int64)
+    at = work.start[row] + _CRUISE_CONTROL.itemsize
+    end = work.end[row]
+    good = _CC_CLASS[metric] == class_
+    named = class_ > 0
+    good &= ~named | (at + 4 <= end)
+    length = np.zeros(len(row), np.int64)
+    told = np.flatnonzero(named & good)
+    length[told] = work.at(">i4", at[told])
+    good &= ~named | (length > 0)
+    value_at = at + np.where(named, 4 + length, 0) + np.where(class_ == 2, 4, 0)
+    good &= value_at + 8 == end
+
+    row, header, at, length = row[good], header[good], at[good], length[good]
+    metric, value_at, class_ = metric[good], value_at[good], class_[good]
+    value = work.at(">f8", value_at)
+    partition = np.full(len(row), -1)
+    partition[class_ == 2] = work.at(">i4", value_at[class_ == 2] - 4)
+    good = np.isfinite(value) & ((class_ != 2) | (partition >= 0))
+    topic = np.full(len(row), -1)
+    named = np.flatnonzero(good & (class_ > 0))
+    topic[named] = work.name_topics(at[named] + 4, length[named], underscored=True)
+    good[named[topic[named] < 0]] = False
+    work.take(row[good], header["time"][good], header["broker"][good], topic[good], partition[good])
+    work.entries.append((row[good], _CC_COLUMN[metric[good]], value[good]))
+
+
+def _decode_automq(work: _Work, row: Ints) -> None:
+    row = row[work.length[row] >= _AUTOMQ.itemsize]
+    header = work.at(_AUTOMQ, work.start[row])
+    good = (header["version"] == 0) & (header["broker"] >= 0)
+    known = header["scope"] < len(AUTOMQ_SCOPES)
+    work.state[row[good & ~known]] = _SKIPPED
+
+    good &= known & (header["rack"] >= 0)
+    row, header = row[good], header[good]
+    end = work.end[row]
+    at = work.start[row] + _AUTOMQ.itemsize + header["rack"]
+    of_partition = header["scope"] == AUTOMQ_SCOPES.index("partition")
+    topic_at, length, partition = at + 4, np.zeros(len(row), np.int64), np.full(len(row), -1)
+    good = ~of_partition | (at + 4 <= end)
+    told = np.flatnonzero(of_partition & good)
+    length[told] = work.at(">i4", at[told])
+    good &= ~of_partition | ((length > 0) & (topic_at + length + 4 <= end))
+    told = np.flatnonzero(of_partition & good)
+    partition[told] = work.at(">i4", topic_at[told] + length[told])
+    at = np.where(of_partition, topic_at + length + 4, at)
+    good &= (~of_partition | (partition >= 0)) & (at + 4 <= end)
+    n = np.zeros(len(row), np.int64)
+    n[good] = work.at(">i4", at[good])
+    good &= (n >= 0) & (at + 4 + 9 * n <= end)
+
+    row, header, partition = row[good], header[good], partition[good]
+    at, n, topic_at, length = at[good] + 4, n[good], topic_at[good], length[good]
+    message, within = _ragged(n)
+    place = at[message] + 9 * within
+    metric = work.at("i1", place).astype(np.int64)
+    value = work.at(">f8", place + 1)
+    known = (metric >= 0) & (metric < len(AUTOMQ_METRICS))
+    scope = header["scope"][message]
+    known[known] = _AUTOMQ_SCOPE[metric[known]] == scope[known]
+    good = _sound(len(row), message, metric, known, np.isfinite(value))
+    topic = np.full(len(row), -1)
+    named = np.flatnonzero(good & (length > 0))
+    topic[named] = work.name_topics(topic_at[named], length[named])
+    good[named[topic[named] < 0]] = False
+    work.take(row[good], header["time"][good], header["broker"][good], topic[good], partition[good])
+    kept = known & good[message]
+    work.entries.append((row[message[kept]], _AUTOMQ_COLUMN[metric[kept]], value[kept]))
+
+
+def _ragged(n: Ints) -> tuple[Ints, Ints]:
+    """Message of each of n[0] + n[1] + ... values, and its place among the message's values."""
+    message = np.repeat(np.arange(len(n)), n)
+    return message, np.arange(len(message)) - np.repeat(np.cumsum(n) - n, n)
+
+
+def _sound(messages: int, message: Ints, metric: Ints, known: Bools, fine: Bools) -> Bools:
+    """(messages,) bool: whose values are all fine, and no known metric given twice."""
+    good = np.ones(messages, np.bool_)
+    good[message[~fine]] = False
+    if len(message):
+        first = np.flatnonzero(np.diff(message, prepend=-1))
+        # As the sum of powers of two exceeds their union where one comes twice; ids of
+        # known metrics are small enough for a word.
+        bit = np.where(known, np.int64(1) << np.where(known, metric, 0), 0)
+        twice = np.add.reduceat(bit, first) != np.bitwise_or.reduceat(bit, first)
+        good[message[first[twice]]] = False
+    return good

@@ -1,0 +1,56 @@
+"""A simulated life in short: nothing moves for nothing, and what moved stays."""
+
+from __future__ import annotations
+
+import pytest
+
+from balancer import Balancer
+from benchmarks.harness.world import HOUR, Moved, Weather, World, thrash
+from benchmarks.simulate import live_through
+from cluster_model import Snapshot, synthetic_snapshot
+
+
+def _skewed() -> Snapshot:
+    return synthetic_snapshot(brokers=6, partitions=90, topics=6, racks=3, utilization=0.2)
+
+
+def test_on_constant_load_it_moves_once_and_nothing_twice() -> None:
+    world = World(_skewed(), Weather())
+    controller, _ = live_through(world, execute=True, seconds=3 * HOUR)
+    assert controller.metrics.bytes_moved > 0
+    assert set(thrash(world.moved, 24 * HOUR).values()) == {0.0}
+
+
+@pytest.mark.parametrize("weather", [Weather(noise=0.3), Weather(quantum=0.1)])
+def test_noise_and_quantised_metrics_alone_move_nothing(weather: Weather) -> None:
+    even = Balancer("default").propose(_skewed()).final_snapshot()
+    world = World(even, weather, seed=3)
+    controller, _ = live_through(world, execute=True, seconds=3 * HOUR)
+    assert not world.moved
+    assert {d.kind for d in controller.decisions} <= {"balanced", "trivial", "waiting"}
+
+
+def test_a_hot_topic_is_seen_and_spread() -> None:
+    even = Balancer("default").propose(_skewed()).final_snapshot()
+    world = World(even, Weather(hot=8.0))
+    # It is hot from the tenth hour on.
+    world.now += 9 * HOUR
+    controller, _ = live_through(world, execute=True, seconds=12 * HOUR)
+    executed = [d for d in controller.decisions if d.kind == "executed"]
+    assert executed
+    assert all(d.cause == "goal_violations" for d in executed)
+
+
+def test_thrash_is_the_share_of_what_moved_again_in_time() -> None:
+    load = {"disk": 10.0}
+    moved = [
+        Moved(0.0, ("a", 0), load),
+        # Another step of the same execution.
+        Moved(0.0, ("a", 0), load),
+        Moved(0.0, ("b", 0), load),
+        Moved(50.0, ("a", 0), load),
+        Moved(200.0, ("b", 0), load),
+    ]
+    assert thrash(moved, 100.0) == {"disk": 0.2}
+    assert thrash(moved, 300.0) == {"disk": 0.4}
+    assert thrash([], 100.0) == {}

@@ -1,0 +1,453 @@
+"""Rounds of the controller: what it does, what it leaves alone, and what it says."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from controller_cases import Ended, Stage, even, heavier, skewed
+
+from balancer.controller import Controller, Redactor, in_thread
+from cluster_model import BrokerState
+
+
+def test_a_skewed_cluster_is_balanced_once_and_then_left_alone() -> None:
+    stage = Stage(skewed())
+    assert stage.rounds(1) == ["executed"]
+    assert [d.kind for d in stage.controller.decisions] == ["started", "executed"]
+    assert set(stage.rounds(100)) == {"balanced"}
+    assert len(stage.executor.plans) == 1
+
+
+def test_by_default_nothing_is_executed() -> None:
+    stage = Stage(skewed(), {"execute": False})
+    assert stage.rounds(3) == ["proposed", "cooling", "cooling"]
+    assert not stage.executor.plans
+    assert not stage.executor.recoveries
+    assert "proposed" in stage.reason
+
+
+def test_why_nothing_moved_is_said_as_data_and_as_a_sentence() -> None:
+    stage = Stage(even())
+    decision = stage.controller.step()
+    assert decision.kind == "balanced"
+    assert "every broker is within" in decision.reason
+    worst = decision.facts["evenness"]["worst"]
+    assert f"broker {worst['broker']}, {worst['column']}" in decision.reason
+    assert worst["ratio"] == pytest.approx(max(decision.facts["evenness"]["ratios"].values()))
+
+
+def test_why_it_moved_is_said_too() -> None:
+    stage = Stage(skewed())
+    stage.controller.step()
+    started = stage.controller.decisions[0]
+    assert started.cause == "goal_violations"
+    assert "not met, worst" in started.reason
+    assert started.plan is not None
+    assert started.plan["replica_moves"] > 0
+    assert {g["goal"] for f in started.findings for g in f.data["goals"]}
+
+
+def test_decisions_survive_json() -> None:
+    stage = Stage(skewed())
+    stage.rounds(3)
+    shown = json.loads(json.dumps(stage.controller.state()))
+    assert [d["kind"] for d in shown["decisions"]] == [
+        "balanced",
+        "balanced",
+        "executed",
+        "started",
+    ]
+    assert shown["decisions"][2]["outcome"]["state"] == "done"
+
+
+def test_a_small_violation_moves_nothing_and_says_so() -> None:
+    snapshot = even()
+    goals = {"goals": [{"goal": "UsageDistribution", "resource": "disk", "tier": 0}]}
+    stage = Stage(snapshot, goals=goals)
+    for factor in (1.0, 1.02, 1.04, 1.06, 1.08, 1.1, 1.15, 1.2):
+        stage.model.cluster = heavier(snapshot, 1, factor)
+        kind = stage.controller.step().kind
+        if kind != "balanced":
+            break
+    assert kind in ("trivial", "waiting")
+    assert "short of content" in stage.reason
+    assert not stage.executor.plans
+
+
+def test_a_violation_between_trivial_and_large_counts_when_it_lasts() -> None:
+    snapshot = heavier(even(), 1, 1.5)
+    # whatever it is, it isn't large
+    settings = {"goal_violations": {"margin": 1.0, "trivial": 0.0, "rounds": 3}}
+    stage = Stage(snapshot, settings)
+    assert stage.rounds(3) == ["waiting", "waiting", "executed"]
+
+
+def test_a_plan_that_gains_too_little_is_dropped_with_its_figures() -> None:
+    stage = Stage(skewed(), {"goal_violations": {"min_gain": 100.0}})
+    # no hard goal is hurt: mending one is always worth it
+    stage.model.cluster = skewed(rack_violations=0.0)
+    decision = stage.controller.step()
+    assert decision.kind == "not_worth"
+    assert "at least 1e+02 expected" in decision.reason
+    assert decision.facts["gain_worst_ratio"] > 0
+    assert decision.plan is not None
+    assert stage.rounds(2) == ["cooling", "cooling"]
+
+
+def test_what_was_moved_stays_for_a_while() -> None:
+    stage = Stage(skewed(), {"goal_violations": {"cooldown": 0}})
+    stage.rounds(1)
+    moved = {(a.topic, a.partition) for a in stage.executor.plans[0].actions}
+    stage.model.cluster = heavier(stage.model.cluster, 1, 3.0)
+    stage.rounds(1)
+    again = {(a.topic, a.partition) for plan in stage.executor.plans[1:] for a in plan.actions}
+    assert again
+    assert not moved & again
+    assert stage.controller.state()["partitions_cooling"] == len(moved | again)
+    stage.now += 7 * 3600
+    assert stage.controller.state()["partitions_cooling"] == 0
+
+
+def test_loads_are_not_judged_before_they_were_all_measured_after_the_last_move() -> None:
+    stage = Stage(skewed(), {"goal_violations": {"cooldown": 0}})
+    stage.rounds(1)
+    ended = stage.now - 60
+    # What changes is load: topics and replicas stay as they are.
+    stage.model.cluster = heavier(stage.model.cluster, 1, 3.0)
+    stage.model.measured_since = ended - 300
+    assert stage.rounds(4) == ["cooling"] * 4
+    assert "loads are judged again in 5 min, when no window reaches back" in stage.reason
+    stage.model.measured_since = ended
+    assert stage.rounds(1) == ["executed"]
+
+
+def test_after_others_moved_leaders_loads_are_not_judged_either() -> None:
+    snapshot = even()
+    stage = Stage(snapshot)
+    stage.rounds(1)
+    stage.model.measured_since = stage.now - 300
+    moved = replace(snapshot, leader=(snapshot.leader + 1) % 3)
+    stage.model.cluster = heavier(moved, 1, 3.0)
+    assert stage.rounds(1) == ["cooling"]
+    stage.model.measured_since = stage.now
+    assert stage.rounds(1) == ["executed"]
+
+
+def test_what_may_be_noise_moves_nothing() -> None:
+    stage = Stage(heavier(even(), 1, 1.5))
+    stage.model.uncertain = dict.fromkeys(("cpu", "network_in", "network_out", "disk"), 0.2)
+    assert set(stage.rounds(20)) == {"trivial"}
+    assert "80 % of it for noise" in stage.reason
+    stage.model.uncertain = {}
+    assert stage.rounds(1) == ["executed"]
+
+
+def test_on_stale_metrics_nothing_moves_and_the_broker_is_named() -> None:
+    stage = Stage(skewed())
+    stage.model.ages = dict.fromkeys(range(1, 7), 30.0) | {4: 1200.0}
+    decision = stage.controller.step()
+    assert decision.kind == "stale"
+    assert "the metrics of broker 4 are 20 min old, at most 15 min expected" in decision.reason
+    del stage.model.ages[4]
+    assert "broker 4 has reported no metrics" in stage.controller.step().reason
+    stage.model.ages[4] = 10.0
+    assert stage.controller.step().kind == "executed"
+    told = [e["event"] for e in stage.events]
+    assert told[0] == "finding"
+    assert "over" in told
+
+
+def test_too_few_metrics_hold_back_goals_but_not_healing() -> None:
+    stage = Stage(skewed(), {"dead_brokers": {"heal_after": 0}})
+    stage.model.known = 0.5
+    assert stage.rounds(1) == ["waiting"]
+    assert "50% of partitions" in stage.reason
+    stage.model.with_states(dead=[2])
+    assert stage.rounds(1) == ["executed"]
+    assert not (stage.model.cluster.replica_broker == 1).any()
+
+
+def test_no_picture_at_all_is_said() -> None:
+    stage = Stage(skewed())
+    stage.model.known = -1.0
+    assert stage.rounds(2) == ["waiting", "waiting"]
+    assert "there is no picture of the cluster: metrics of" in stage.reason
+
+
+def test_a_dead_broker_is_told_after_one_grace_and_healed_after_another() -> None:
+    stage = Stage(even())
+    stage.model.with_states(dead=[3])
+    assert set(stage.rounds(15)) == {"waiting"}
+    assert not stage.events
+    assert set(stage.rounds(15)) == {"waiting"}
+    assert [e["event"] for e in stage.events] == ["finding"]
+    assert "it is healed after 30 min" in stage.events[0]["text"]
+    assert stage.rounds(1) == ["executed"]
+    assert not (stage.model.cluster.replica_broker == 2).any()
+    assert "dead_brokers" in {d.cause for d in stage.controller.decisions}
+
+
+def test_a_broker_that_comes_back_in_time_is_left_alone() -> None:
+    stage = Stage(even())
+    before = stage.model.cluster
+    stage.model.with_states(dead=[3])
+    stage.rounds(20)
+    stage.model.cluster = before
+    assert stage.rounds(1) == ["balanced"]
+    stage.model.with_states(dead=[3])
+    # the grace begins anew
+    assert set(stage.rounds(29)) == {"waiting"}
+    assert not stage.executor.plans
+
+
+def test_a_second_dead_broker_in_its_grace_keeps_its_replicas() -> None:
+    stage = Stage(even())
+    stage.model.with_states(dead=[3])
+    stage.rounds(25)
+    stage.model.with_states(dead=[5])
+    stage.rounds(6)
+    (plan,) = stage.executor.plans
+    assert {a.source for a in plan.actions if a.kind == "move"} == {3}
+    assert not {a.destination for a in plan.actions} & {3, 5}
+    stage.rounds(30)
+    assert {a.source for a in stage.executor.plans[1].actions if a.kind == "move"} == {5}
+
+
+def test_too_many_dead_brokers_are_not_healed() -> None:
+    stage = Stage(even(), {"dead_brokers": {"heal_after": 0}})
+    stage.model.with_states(dead=[1, 2, 3])
+    assert stage.rounds(2) == ["unfixable", "unfixable"]
+    assert "3 of 6 brokers are dead, at most 2" in stage.reason
+    assert not stage.executor.plans
+    assert len([e for e in stage.events if e["event"] == "finding"]) == 3
+
+
+def test_goals_wait_for_healing() -> None:
+    stage = Stage(skewed())
+    stage.model.with_states(dead=[3])
+    assert stage.rounds(1) == ["waiting"]
+    assert not stage.executor.plans
+
+
+def test_a_dead_disk_is_emptied_after_its_grace() -> None:
+    snapshot = even(disks_per_broker=2)
+    stage = Stage(snapshot, {"dead_disks": {"heal_after": "2m"}})
+    stage.model.with_states(bad_disks=[1])
+    disks = stage.model.cluster.disk_alive.copy()
+    disks[0] = False
+    stage.model.cluster = replace(stage.model.cluster, disk_alive=disks)
+    assert stage.rounds(3) == ["waiting", "waiting", "executed"]
+    assert not (stage.model.cluster.replica_disk == 0).any()
+    # Kafka cannot copy from a dead disk: other brokers hold other replicas to copy from.
+    assert {a.kind for a in stage.executor.plans[0].actions} <= {"move", "leadership"}
+
+
+def test_drained_brokers_are_emptied_and_stay_empty() -> None:
+    stage = Stage(even(), {"drained_brokers": {"brokers": [2]}})
+    assert stage.rounds(1) == ["executed"]
+    stage.rounds(60)
+    assert not (stage.model.cluster.replica_broker == 1).any()
+
+
+def test_an_empty_broker_is_given_its_share() -> None:
+    fresh = skewed(new_brokers=1)
+    stage = Stage(fresh)
+    stage.rounds(1)
+    added = fresh.broker_ids[fresh.broker_state == BrokerState.NEW][0]
+    held = np.bincount(stage.model.cluster.replica_broker, minlength=6)
+    assert held[stage.model.cluster.broker_index([added])[0]] > 0
+
+
+def test_missing_replicas_are_added() -> None:
+    s = even()
+    keep = np.ones(s.n_replicas, np.bool_)
+    keep[s.replica_offset[0] + (s.leader[0] + 1) % 3] = False
+    factor = s.replication_factor
+    factor[0] -= 1
+    leader = s.leader.copy()
+    kept = s.replica_broker[keep]
+    first = s.replica_broker[s.replica_offset[0] + s.leader[0]]
+    leader[0] = int(np.flatnonzero(kept[: factor[0]] == first)[0])
+    short = replace(
+        s,
+        replica_offset=np.concatenate([[0], np.cumsum(factor)]),
+        replica_broker=kept,
+        leader=leader,
+    )
+    stage = Stage(short, {"missing_replicas": {"rounds": 3}})
+    assert stage.rounds(3) == ["waiting", "waiting", "executed"]
+    assert (stage.model.cluster.replication_factor == 3).all()
+    assert "1 partition of topic" in stage.controller.decisions[0].reason
+
+
+@pytest.mark.parametrize("detector", ["goal_violations", "dead_brokers"])
+def test_detectors_can_be_switched_off_or_only_tell(detector: str) -> None:
+    for settings, kinds in (
+        ({"enabled": False}, {"balanced", "waiting"}),
+        ({"act": False}, {"told", "waiting"}),
+    ):
+        stage = Stage(skewed(), {detector: {**settings}})
+        if detector == "dead_brokers":
+            stage.model.with_states(dead=[3])
+            # it waits for the dead broker as long as it is seen
+            if settings == {"enabled": False}:
+                continue
+        stage.rounds(35)
+        assert not stage.executor.plans
+        assert {d.kind for d in stage.controller.decisions} <= kinds
+
+
+def test_on_standby_nothing_is_planned_and_the_next_to_act_cleans_up_first() -> None:
+    class Vote:
+        acting = False
+
+    vote = Vote()
+    stage = Stage(skewed(), vote=vote)
+    stage.executor.left = Ended(state="rolled back")
+    assert stage.rounds(3) == ["standby"] * 3
+    assert not stage.executor.recoveries
+    vote.acting = True
+    stage.rounds(1)
+    assert stage.executor.recoveries == 1
+    assert [d.kind for d in stage.controller.decisions][3:] == ["recovered", "cooling"]
+
+
+def test_an_execution_stops_when_it_is_not_certain_who_acts() -> None:
+    class Vote:
+        acting = True
+
+    class Blocks:
+        def __init__(self) -> None:
+            self.stopped = threading.Event()
+
+        def execute(self, plan: object) -> Ended:
+            assert self.stopped.wait(30)
+            return Ended(state="stopped")
+
+        def recover(self) -> None:
+            return None
+
+        def stop(self) -> None:
+            self.stopped.set()
+
+    vote, executor = Vote(), Blocks()
+    stage = Stage(skewed(), vote=vote, executor=executor, spawn=in_thread)
+    stage.begin()
+    assert stage.controller.step().kind == "executing"
+    vote.acting = False
+    assert stage.controller.wait(30)
+    assert stage.controller.decisions[-1].kind == "executed"
+    assert "stopped" in stage.reason
+
+
+def test_healing_interrupts_a_rebalance() -> None:
+    class Blocks:
+        def __init__(self) -> None:
+            self.stopped = threading.Event()
+            self.plans: list[object] = []
+
+        def execute(self, plan: object) -> Ended:
+            self.plans.append(plan)
+            if len(self.plans) == 1:
+                assert self.stopped.wait(30)
+                return Ended(state="stopped")
+            return Ended()
+
+        def recover(self) -> None:
+            return None
+
+        def stop(self) -> None:
+            self.stopped.set()
+
+    executor = Blocks()
+    stage = Stage(
+        skewed(), {"dead_brokers": {"heal_after": "1m"}}, executor=executor, spawn=in_thread
+    )
+    stage.begin()
+    stage.model.with_states(dead=[3])
+    assert stage.rounds(1) == ["executing"]
+    assert stage.controller.step().kind == "stopping"
+    assert "it is stopped, because broker 3 has been dead" in stage.reason
+    assert stage.controller.wait(30)
+    stage.controller.step()
+    assert stage.controller.wait(30)
+    assert len(executor.plans) == 2
+    assert executor.plans[1].operation["kind"] == "fix_offline_replicas"  # type: ignore[attr-defined]
+
+
+def test_a_failed_execution_is_told_and_the_rounds_go_on() -> None:
+    class Fails:
+        def execute(self, plan: object) -> Ended:
+            raise RuntimeError("no way to ssl.key.password=hunter2")
+
+        def recover(self) -> None:
+            return None
+
+        def stop(self) -> None: ...
+
+    stage = Stage(skewed(), executor=Fails(), redactor=Redactor({"ssl.key.password": "hunter2"}))
+    assert stage.rounds(2) == ["error", "cooling"]
+    assert stage.controller.decisions[1].kind == "error"
+    everything = repr(stage.controller.decisions) + repr(stage.events)
+    assert "hunter2" not in everything
+    assert "no way to" in everything
+
+
+def test_run_goes_on_after_a_round_that_fails_and_stops_when_told() -> None:
+    stage = Stage(skewed(), {"interval": 0.001})
+    controller: Controller = stage.controller
+    failing = stage.model.snapshot
+    calls: list[int] = []
+
+    def snapshot(min_ratio: float = 0.95) -> object:
+        calls.append(1)
+        if len(calls) == 1:
+            raise RuntimeError("a bug")
+        if len(calls) > 3:
+            controller.stop()
+        return failing(min_ratio)
+
+    stage.model.snapshot = snapshot  # type: ignore[assignment,method-assign]
+    controller.run()
+    kinds = [d.kind for d in controller.decisions]
+    assert kinds[0] == "error"
+    assert "RuntimeError: a bug" in controller.decisions[0].reason
+    assert "executed" in kinds
+
+
+def test_a_hard_goal_that_is_broken_outweighs_the_cool_down_of_partitions() -> None:
+    stage = Stage(skewed(), {"goal_violations": {"cooldown": 0}, "settle": 0})
+    stage.rounds(1)
+    moved = {(a.topic, a.partition) for a in stage.executor.plans[0].actions}
+    stage.model.cluster = heavier(stage.model.cluster, 1, 30.0)
+    stage.rounds(1)
+    assert "ResourceCapacity" in stage.controller.decisions[-2].reason
+    assert moved & {(a.topic, a.partition) for a in stage.executor.plans[-1].actions}
+
+
+def test_where_nothing_helps_because_partitions_were_just_moved_that_is_said() -> None:
+    stage = Stage(skewed(), {"goal_violations": {"cooldown": 0}, "settle": 0})
+    stage.rounds(1)
+    s = stage.model.cluster
+    everything = [
+        f"{s.topics[t]}-{n}" for t, n in zip(s.partition_topic, s.partition_number, strict=True)
+    ]
+    stage.controller._patience.moved(everything, stage.now)
+    stage.model.cluster = heavier(s, 1, 1.5)
+    assert stage.rounds(1) == ["nothing_helps"]
+    assert "120 partitions stay, because they were moved not long ago" in stage.reason
+
+
+def test_on_standby_people_are_not_told_twice() -> None:
+    class Vote:
+        acting = False
+
+    stage = Stage(even(), {"dead_brokers": {"alert_after": 0}}, vote=Vote())
+    stage.model.with_states(dead=[3])
+    stage.rounds(3)
+    assert not stage.events
+    assert stage.controller.decisions[-1].findings

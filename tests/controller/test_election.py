@@ -1,0 +1,155 @@
+"""Several controllers: one acts, another takes over, and never two at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from balancer.controller import Election
+from balancer.controller.election import ElectionError
+from metrics_reporter import mock_cluster
+from metrics_reporter.clients import create
+
+SESSION = 3.0
+TOPIC = "__counterpoise_controller"
+
+
+class Candidate:
+    """A child process, and what it wrote down."""
+
+    def __init__(self, bootstrap: str, path: Path) -> None:
+        self.path = path
+        path.touch()
+        script = Path(__file__).with_name("candidate.py")
+        root = str(Path(__file__).parents[2])
+        self.process = subprocess.Popen(
+            [sys.executable, str(script), bootstrap, str(SESSION), str(path)],
+            env={**os.environ, "PYTHONPATH": root},
+            stdin=subprocess.DEVNULL,
+        )
+
+    def samples(self) -> list[tuple[float, bool]]:
+        lines = self.path.read_text().splitlines(keepends=True)
+        whole = [line.split() for line in lines if line.endswith("\n")]
+        return [(float(at), acting == "1") for at, acting in whole]
+
+    def acts(self) -> bool:
+        samples = self.samples()
+        return bool(samples) and samples[-1][1]
+
+    def send(self, number: signal.Signals) -> None:
+        os.kill(self.process.pid, number)
+
+
+@contextmanager
+def _candidates(bootstrap: str, directory: Path) -> Iterator[list[Candidate]]:
+    made = [Candidate(bootstrap, directory / f"candidate-{i}") for i in range(2)]
+    try:
+        yield made
+    finally:
+        for candidate in made:
+            candidate.process.kill()
+            candidate.process.wait()
+
+
+@pytest.fixture
+def bootstrap() -> Iterator[str]:
+    with mock_cluster(1) as servers:
+        # The mock makes topics only when they are written to.
+        producer = create("Producer", {"bootstrap.servers": servers})
+        producer.produce(TOPIC, b"", partition=0)
+        assert producer.flush(30) == 0
+        yield servers
+        del producer
+
+
+def _until(met: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 60
+    while not met():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _spans(samples: list[tuple[float, bool]]) -> list[tuple[float, float]]:
+    """From the first to the last sample of each time of acting."""
+    spans: list[tuple[float, float]] = []
+    before = False
+    for at, acting in samples:
+        if acting:
+            spans = [*spans[:-1], (spans[-1][0], at)] if before else [*spans, (at, at)]
+        before = acting
+    return spans
+
+
+def test_one_acts_another_takes_over_from_a_hung_and_a_killed_one_and_never_two_at_once(
+    bootstrap: str, tmp_path: Path
+) -> None:
+    with _candidates(bootstrap, tmp_path) as candidates:
+
+        def actor() -> Candidate | None:
+            return next((c for c in candidates if c.acts()), None)
+
+        _until(lambda: all(c.samples() for c in candidates))
+        # Both have joined when the one that acts does so for longer than a session.
+        steady = time.monotonic()
+        while time.monotonic() - steady < 2 * SESSION:
+            if actor() is None:
+                steady = time.monotonic()
+            time.sleep(0.05)
+        hung = actor()
+        assert hung is not None
+        (other,) = (c for c in candidates if c is not hung)
+        hung.send(signal.SIGSTOP)
+        _until(other.acts)
+        woken = time.monotonic()
+        seen = len(hung.samples())
+        hung.send(signal.SIGCONT)
+        _until(lambda: len(hung.samples()) > seen + 20)
+        assert not any(acting for at, acting in hung.samples() if at > woken)
+        other.send(signal.SIGKILL)
+        _until(hung.acts)
+        first, second = (_spans(c.samples()) for c in candidates)
+    assert first
+    assert second
+    for a in first:
+        for b in second:
+            assert a[1] < b[0] or b[1] < a[0]
+
+
+def test_who_leaves_hands_over_and_no_longer_acts(bootstrap: str) -> None:
+    with Election(bootstrap, session=SESSION) as first:
+        _until(lambda: first.acting)
+    assert not first.acting
+    with Election(bootstrap, session=SESSION) as second:
+        _until(lambda: second.acting)
+
+
+def test_a_lease_that_is_not_renewed_runs_out(bootstrap: str) -> None:
+    now = [0.0]
+    with Election(bootstrap, session=SESSION, clock=lambda: now[0]) as election:
+        _until(lambda: election.acting)
+        # Nothing was heard for a session, whatever the thread that renews it is doing.
+        election._renew = lambda module: None  # type: ignore[method-assign]
+        now[0] += 0.79 * SESSION
+        assert election.acting
+        now[0] += 0.02 * SESSION
+        assert not election.acting
+
+
+def test_wrong_options_and_silent_brokers_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ElectionError, match=r"session: 0\.5 s found, 1 to 1800 s expected"):
+        Election("localhost:9092", session=0.5)
+    monkeypatch.setattr("balancer.controller.election.PATIENCE", 0.2)
+    with pytest.raises(ElectionError, match=r"election at 127\.0\.0\.1:9: "):
+        Election("127.0.0.1:9").start()
+    with pytest.raises(ElectionError, match="client properties"):
+        Election("127.0.0.1:9", client={"security.protocol": "nonsense"}).start()

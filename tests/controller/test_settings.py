@@ -1,0 +1,80 @@
+"""Settings from YAML, and what is said of wrong ones."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from balancer.controller import Settings, SettingsError, load_settings
+
+
+def test_defaults_move_nothing() -> None:
+    assert not Settings().execute
+
+
+def test_a_file_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(
+        "interval: 30s\nmoved_cooldown: 1d\ndead_brokers: {heal_after: 1.5 h, act: false}\n"
+        "webhooks: [{url: 'https://user:secret@example.com/hook', timeout: 500ms}]\n"
+        "missing_replicas: {topics: {'orders.*': 3}}\n"
+    )
+    settings = load_settings(file)
+    assert settings.interval == 30
+    assert settings.moved_cooldown == 86400
+    assert settings.dead_brokers.heal_after == 5400
+    assert not settings.dead_brokers.act
+    assert settings.webhooks[0].timeout == 0.5
+    assert "secret" not in repr(settings)
+
+
+def test_an_empty_file_is_all_defaults(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("")
+    assert load_settings(file) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("interval: soon", "interval: 'soon' found"),
+        ("dead_brokers: {heel_after: 3}", "dead_brokers.heel_after: no such setting"),
+        ("interval: 0", "interval: 0 found"),
+        ("[1, 2]", "list found, a mapping expected"),
+        ("slow_brokers: {max_share: 2}", "slow_brokers.max_share: 2 found"),
+        ("excluded_topics: ['(']", "topic pattern '('"),
+        ("webhooks: [{url: 'ftp://me:secret@example.com'}]", "webhooks.0.url"),
+        ("password: {secret", "not YAML"),
+    ],
+)
+def test_wrong_settings_are_told_in_a_sentence(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(text)
+    with pytest.raises(SettingsError) as error:
+        load_settings(file)
+    assert str(error.value).startswith(f"settings file {file}")
+    assert said in str(error.value)
+    assert "secret" not in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_file_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"nothing\.yaml: No such file"):
+        load_settings(tmp_path / "nothing.yaml")
+
+
+def test_the_settings_of_the_guide_are_settings(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "controller.md").read_text()
+    (block,) = re.findall(r"(?ms)^```yaml\n(.*?)^```$", page)
+    file = tmp_path / "settings.yaml"
+    file.write_text(block)
+    settings = load_settings(file)
+    assert not settings.slow_brokers.act
+    assert settings.drained_brokers.brokers == (7,)
+    # What it gives as an example is what is so unless set, where a number is given in words.
+    assert settings.dead_brokers.alert_after == Settings().dead_brokers.alert_after
+    assert settings.dead_brokers.heal_after == Settings().dead_brokers.heal_after
+    assert settings.moved_cooldown == Settings().moved_cooldown
+    assert settings.goal_violations == Settings().goal_violations

@@ -1,0 +1,125 @@
+"""What a plan wants of each partition, whatever became of the cluster meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from execution_cases import FakeCluster, executor, lead, move, plan_of
+
+from balancer import Action, Balancer, Operation, Plan, load_plan
+from balancer.execution.cluster import Key, PartitionView, View
+from balancer.execution.tasks import make_tasks
+from balancer.execution.wanted import back, differences, read_plan
+from cluster_model import Snapshot, synthetic_snapshot
+
+
+def view_of(s: Snapshot) -> View:
+    """The snapshot as Kafka would report it."""
+    partitions = {}
+    at, ids = s.replica_offset, s.broker_ids
+    for p, (t, number) in enumerate(zip(s.partition_topic, s.partition_number, strict=True)):
+        brokers = tuple(ids[s.replica_broker[at[p] : at[p + 1]]].tolist())
+        leader = None if s.leader[p] < 0 else brokers[s.leader[p]]
+        partitions[Key(s.topics[t], int(number))] = PartitionView(brokers, leader, isr=brokers)
+    return View(frozenset(ids.tolist()), partitions)
+
+
+OPERATIONS = {
+    "rebalance": Operation(),
+    "remove": Operation(kind="remove_brokers", brokers=(2,)),
+    "demote": Operation(kind="demote_brokers", brokers=(2,)),
+    "more": Operation(kind="change_replication_factor", replication_factor={".*": 4}),
+    "fewer": Operation(kind="change_replication_factor", replication_factor={".*": 2}),
+}
+
+
+@pytest.fixture(scope="module", params=OPERATIONS)
+def plan(request: pytest.FixtureRequest) -> Plan:
+    cluster = synthetic_snapshot(
+        brokers=8, partitions=80, racks=4, disks_per_broker=2, utilization=0.2, seed=1
+    )
+    found = Balancer("default").propose(cluster, OPERATIONS[request.param])
+    assert len(found)
+    return found
+
+
+def test_it_leads_to_the_end_of_the_plan(plan: Plan) -> None:
+    view, end = view_of(plan.snapshot), view_of(plan.final_snapshot())
+    reading = read_plan(plan, view)
+    assert not reading.problems
+    after = {k: p.replicas for k, p in view.partitions.items()}
+    after |= {w.key: w.target for w in reading.wanted}
+    assert after == {k: p.replicas for k, p in end.partitions.items()}
+    for w in reading.wanted:
+        assert w.leader in (None, end.partitions[w.key].leader)
+    assert differences(reading.wanted, end, {}) == []
+
+
+def test_a_plan_from_its_file_wants_the_same(plan: Plan, tmp_path: Path) -> None:
+    view = view_of(plan.snapshot)
+    plan.save(tmp_path / "plan.json")
+    assert read_plan(load_plan(tmp_path / "plan.json"), view) == read_plan(plan, view)
+
+
+def test_one_replica_at_a_time_goes_the_same_way_in_small_steps(plan: Plan) -> None:
+    wanted = read_plan(plan, view_of(plan.snapshot)).wanted
+    whole = [t for t in make_tasks(wanted) if t.phase == "move"]
+    steps = [t for t in make_tasks(wanted, one_at_a_time=True) if t.phase == "move"]
+    at = {w.key: w.origin for w in wanted}
+    last: dict[Key, int] = {}
+    for t in steps:
+        assert t.origin == at[t.key]
+        assert len(t.added) <= 1
+        assert len(set(t.origin) - set(t.target)) <= 1
+        assert t.after == last.get(t.key)
+        at[t.key], last[t.key] = t.target, t.id
+    assert {t.key: t.target for t in whole} == {k: at[k] for k in last}
+
+
+def test_the_way_back_leads_back(plan: Plan) -> None:
+    start = view_of(plan.snapshot)
+    wanted = read_plan(plan, start).wanted
+    for w in back(wanted, view_of(plan.final_snapshot())):
+        assert w.target == start.partitions[w.key].replicas
+        assert not w.steps or w.steps[-1][1] == w.target
+
+
+A = Key("a", 0)
+
+
+@pytest.mark.parametrize(
+    ("action", "why"),
+    [
+        (move("a", 0, 4, 5), "moves a replica from 4 to 5, but its replicas are on 0, 1, 2"),
+        (lead("a", 0, 0, 5), "lets 5 lead, but its replicas are on 0, 1, 2"),
+        (
+            Action(kind="move_disk", topic="a", partition=0, source=4, destination=4),
+            "between disks of 4, but its replicas are on 0, 1, 2",
+        ),
+    ],
+)
+def test_a_plan_that_no_longer_fits_is_told(action: Action, why: str) -> None:
+    reading = read_plan(plan_of(action), View(frozenset(), {A: PartitionView((0, 1, 2), 0)}))
+    assert reading.wanted == []
+    (problem,) = reading.problems
+    assert problem.startswith("a-0 left as it is: step 1 ")
+    assert why in problem
+
+
+def test_what_is_done_already_is_wanted_as_it_is() -> None:
+    reading = read_plan(
+        plan_of(move("a", 0, 4, 2)), View(frozenset(), {A: PartitionView((0, 1, 2), 0)})
+    )
+    assert make_tasks(reading.wanted) == []
+
+
+def test_a_preview_changes_nothing(tmp_path: Path) -> None:
+    cluster = FakeCluster({A: (0, 1, 2)})
+    preview = executor(cluster, tmp_path).preview(
+        plan_of(move("a", 0, 2, 3), move("gone", 0, 1, 2), move("a", 0, 9, 4))
+    )
+    assert preview.tasks == []
+    assert len(preview.problems) == 2
+    assert cluster.asked == []
+    assert list(tmp_path.iterdir()) == []

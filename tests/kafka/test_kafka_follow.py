@@ -1,0 +1,98 @@
+"""A model that follows a real Kafka, while its topics and brokers come and go."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from confluent_kafka import Producer
+from real_kafka import KafkaCluster
+
+from cluster_model.follow import follow_kafka
+from cluster_model.kafka import admin_client
+from cluster_model.snapshot import BrokerState, Snapshot
+from metrics_reporter import Record, encode
+
+CAPACITY = {"cpu": 800.0, "network_in": 1e9, "network_out": 1e9}
+HOUR_MS = 3_600_000
+
+
+def create(kafka: KafkaCluster, topic: str, replicas: Sequence[Sequence[int]]) -> None:
+    with admin_client(kafka.bootstrap) as ask:
+        wanted = {topic: {"assignments": dict(enumerate(replicas))}}
+        ask(lambda admin: admin.create_topics(wanted, wait_for_metadata=True))
+
+
+def delete(kafka: KafkaCluster, topic: str) -> None:
+    with admin_client(kafka.bootstrap) as ask:
+        ask(lambda admin: admin.delete_topics([topic]))
+        end = time.monotonic() + 30
+        while topic in ask(lambda admin: admin.list_topics()):
+            assert time.monotonic() < end
+            time.sleep(0.1)
+
+
+def report(kafka: KafkaCluster, topic: str, records: Sequence[Record]) -> None:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "acks": "all"})
+    for record in records:
+        producer.produce(topic, encode(record), partition=0, timestamp=record.time_ms)
+    assert producer.flush(60) == 0
+
+
+def partitions(cluster: Snapshot, topic: str) -> int:
+    return sum(cluster.topics[t] == topic for t in cluster.partition_topic.tolist())
+
+
+def until(true: Callable[[], bool], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.05)
+
+
+def test_topics_and_brokers_come_and_go(kafka_cluster: KafkaCluster) -> None:
+    kafka = kafka_cluster
+    create(kafka, "followed", [[0, 1], [1, 0]])
+    create(kafka, "followed-metrics", [[0, 1]])
+    now = time.time_ns() // 1_000_000
+
+    def told(first: int, last: int, partition: int = 0) -> list[Record]:
+        return [
+            Record(now - i, partition, {"bytes_in": 1.0, "bytes_out": 0.0}, "followed", partition)
+            for i in range(first, last)
+        ]
+
+    long_ago = [r._replace(time_ms=r.time_ms - 5 * HOUR_MS) for r in told(0, 50)]
+    report(kafka, "followed-metrics", [*long_ago, *told(0, 5)])
+    follower = follow_kafka(
+        kafka.bootstrap,
+        "followed-metrics",
+        capacity=CAPACITY,
+        consumer={"log_level": 0},
+        refresh=0.5,
+        retry=0.5,
+    )
+    with follower:
+        model = follower.model
+        until(lambda: model.counters["added"] == 5)
+        # What is older than the windows was not even read.
+        assert sum(model.counters.values()) == 5
+
+        delete(kafka, "followed-metrics")
+        create(kafka, "followed-metrics", [[1, 0]])
+        report(kafka, "followed-metrics", told(10, 13))
+        until(lambda: model.counters["added"] == 8)
+
+        delete(kafka, "followed")
+        until(lambda: "followed" not in model.metadata.topics)
+        create(kafka, "followed", [[0, 1], [1, 0], [2, 0]])
+        until(lambda: partitions(model.metadata, "followed") == 3)
+
+        with kafka.stopped(2):
+            until(lambda: model.metadata.broker_state[2] == BrokerState.DEAD)
+            before = model.counters["added"]
+            report(kafka, "followed-metrics", told(200, 210, partition=1))
+            until(lambda: model.counters["added"] == before + 10)
+        until(lambda: model.metadata.broker_state[2] == BrokerState.ALIVE)
+        until(lambda: follower.problems == ())
+    assert not any(thread.is_alive() for thread in follower._threads)
