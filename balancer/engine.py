@@ -127,7 +127,7 @@ class Balancer:
         operation = operation or Operation()
         started = time.monotonic()
         scene = set_scene(snapshot, operation)
-        goals = _with_duties(applicable(self.goals, snapshot, strict=self._strict))
+        goals = with_duties(applicable(self.goals, snapshot, strict=self._strict))
         if operation.kind == "change_replication_factor":
             goals = [ReplicationFactor.of(scene.factor), *goals]
         cluster = scene.cluster
@@ -206,8 +206,8 @@ class Balancer:
             if operation.kind != "change_replication_factor"
             else 0.0,
             bytes_total=float((size * (start.brokers >= 0).sum(1)).sum()),
-            balancedness_before=_balancedness(goals[:shown], initial),
-            balancedness_after=_balancedness(goals[:shown], scorer),
+            balancedness_before=balancedness(goals[:shown], initial),
+            balancedness_after=balancedness(goals[:shown], scorer),
             left_out=left_out,
             exhausted=exhausted,
         )
@@ -235,7 +235,7 @@ class Balancer:
         )
 
 
-def _with_duties(goals: list[Goal]) -> list[Goal]:
+def with_duties(goals: list[Goal]) -> list[Goal]:
     """Duties come before every tier, unless the list has them itself."""
     have = {type(g) for g in goals}
     duties: list[Goal] = [
@@ -397,7 +397,7 @@ def _truncated(
     )
 
 
-def _balancedness(goals: list[Goal], scorer: Scorer) -> float:
+def balancedness(goals: list[Goal], scorer: Scorer) -> float:
     weight, total, lost = 1.0, 0.0, 0.0
     for i in reversed(range(len(goals))):
         cost = weight * (1.5 if goals[i].hard else 1.0)

@@ -10,7 +10,7 @@ import numpy as np
 from balancer.controller.balance import evenness
 from balancer.controller.finding import Finding, FirstSeen, Streak, View, listed
 from balancer.controller.settings import GoalViolations
-from balancer.engine import _balancedness, _with_duties
+from balancer.engine import balancedness, with_duties
 from balancer.operation import Operation, set_scene
 from balancer.scoring import Scorer
 from cluster_model.snapshot import Snapshot
@@ -60,10 +60,10 @@ class GoalWatch:
         operation = operation or Operation()
         wanted = self.settings
         cluster = set_scene(view.snapshot, operation).cluster
-        fitting = _with_duties(applicable(self._goals, view.snapshot, strict=False))
+        fitting = with_duties(applicable(self._goals, view.snapshot, strict=False))
         goals = [g.prepared(cluster) for g in fitting]
         scorer = Scorer(cluster, goals)
-        self.balancedness, self.evenness = _balancedness(goals, scorer), evenness(cluster)
+        self.balancedness, self.evenness = balancedness(goals, scorer), evenness(cluster)
         short = shortfalls(goals, scorer)
         for v, goal in ((v, g) for v in short for g in goals if g.name == v["goal"]):
             v["noise"] = wanted.noise_factor * _noise(goal, view.noise)
