@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from confluent_kafka import Producer
@@ -240,8 +241,11 @@ def test_a_dead_disk_is_healed_elsewhere(cluster: KafkaCluster, tmp_path: Path) 
             ask(lambda admin, wanted=wanted: admin.create_topics(wanted, raise_errors=False))
 
     def held() -> int:
+        """Replicas on dead disks that another one can be copied from."""
         s = look()
-        return int((~s.disk_alive[s.replica_disk[s.replica_disk >= 0]]).sum())
+        dead = ~np.append(s.disk_alive, True)[s.replica_disk]
+        offline = np.bincount(s.replica_partition, dead, s.n_partitions)
+        return int(offline[offline < s.replication_factor].sum())
 
     _until(lambda: held() > 0)
     acting = ["--execute", "--session", str(SESSION), "--group", f"once-{uuid.uuid4().hex[:8]}"]
