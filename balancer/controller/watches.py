@@ -93,8 +93,7 @@ class Watches:
             lost = [(f.data["broker"], f.data["disk"]) for f in waiting if f.kind == "dead_disks"]
             states = with_state(snapshot, away, BrokerState.DEMOTED)
             snapshot = _with_disks(replace(snapshot, broker_state=states), lost)
-            # Kafka can't copy from a dead disk to another of the same broker.
-            barred |= away | {f.data["broker"] for f in findings if f.kind == "dead_disks"}
+            barred |= away
         excluded = self._settings.excluded_topics
         return snapshot, operation.model_copy(
             update={
