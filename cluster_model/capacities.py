@@ -10,6 +10,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cluster_model.errors import InputError
+from cluster_model.snapshot import DEFAULT_RESOURCES
 
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -43,6 +44,12 @@ class Capacities(BaseModel):
     def of(self, broker: int) -> dict[str, float]:
         """Resource to capacity of one broker."""
         return {**self.default, **self.brokers.get(broker, {})}
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """Those of the default resources that count: disk, which Kafka tells, and what is named."""
+        named = {"disk", *self.default, *(r for own in self.brokers.values() for r in own)}
+        return tuple(r for r in DEFAULT_RESOURCES if r in named)
 
 
 def load_capacities(path: str | Path) -> Capacities:

@@ -35,7 +35,7 @@ from balancer.controller import (
 )
 from balancer.controller.endpoint import parse_address
 from balancer.controller.roles import Executor, Model, Vote
-from cluster_model import DEFAULT_RESOURCES, InputError, Snapshot
+from cluster_model import InputError, Snapshot
 from cluster_model.capacities import as_capacities
 from metrics_reporter import ReporterError
 
@@ -167,21 +167,15 @@ class Source:
     topic: str | None
     timeout: float
 
-    @property
-    def resources(self) -> list[str]:
-        """Disk, which Kafka tells, and what the capacity file tells."""
-        stated = as_capacities(self.capacity)
-        named = {"disk", *stated.default, *(r for own in stated.brokers.values() for r in own)}
-        return [r for r in DEFAULT_RESOURCES if r in named]
-
     def read(self) -> Snapshot:
         """The cluster as it is."""
         from cluster_model.kafka import read_cluster
 
+        stated = as_capacities(self.capacity)
         return read_cluster(
             self.bootstrap,
-            capacity=as_capacities(self.capacity),
-            resources=self.resources,
+            capacity=stated,
+            resources=stated.resources,
             client_properties=self.properties,
             timeout=self.timeout,
         )
@@ -231,7 +225,7 @@ def _cluster(
         source.bootstrap,
         source.topic,
         capacity=source.capacity,
-        resources=source.resources,
+        resources=as_capacities(source.capacity).resources,
         client=source.properties,
         timeout=source.timeout,
         refresh=kept.refresh,

@@ -10,7 +10,7 @@ import typer
 
 from balancer.cli.options import client_properties
 from balancer.cli.terminal import out, working, writing
-from cluster_model import DEFAULT_RESOURCES, Snapshot, save_snapshot, synthetic_snapshot
+from cluster_model import Snapshot, save_snapshot, synthetic_snapshot
 from cluster_model.capacities import as_capacities
 
 KAFKA = "A running Kafka"
@@ -136,11 +136,10 @@ def from_kafka(
     from cluster_model.kafka import read_cluster
 
     stated = as_capacities(capacity)
-    named = {"disk", *stated.default, *(r for own in stated.brokers.values() for r in own)}
     found = read_cluster(
         bootstrap,
         capacity=stated,
-        resources=[r for r in DEFAULT_RESOURCES if r in named],
+        resources=stated.resources,
         client_properties=properties,
         timeout=timeout,
     )

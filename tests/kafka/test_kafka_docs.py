@@ -1,0 +1,55 @@
+"""The page that leads to a first rebalance, every command of it on a real cluster."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from real_kafka import KafkaCluster
+from typer.testing import CliRunner
+
+from balancer.cli import app
+from cluster_model.kafka import admin_client, read_cluster
+
+PAGE = Path(__file__).parents[2] / "docs" / "first-rebalance.md"
+
+
+def test_the_first_rebalance_goes_as_the_page_says(
+    start_kafka: Callable[..., KafkaCluster],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cluster = start_kafka(brokers=3, heap="192m")
+    name = f"skewed-{uuid.uuid4().hex[:6]}"
+    with admin_client(cluster.bootstrap, timeout=30) as ask:
+        wanted = {name: {"assignments": {n: [n % 2, 1 - n % 2] for n in range(24)}}}
+        ask(lambda admin: admin.create_topics(wanted, wait_for_metadata=True))
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
+    for n in range(24):
+        for _ in range(100):
+            producer.produce(name, b"x" * 1024, partition=n)
+    assert producer.flush(60) == 0
+
+    ran = []
+    for language, text in re.findall(r"(?ms)^```(\w+)\n(.*?)^```$", PAGE.read_text()):
+        if language == "yaml":
+            Path("capacities.yaml").write_text(text)
+            continue
+        for line in text.strip().splitlines():
+            words = shlex.split(line.replace("localhost:9092", cluster.bootstrap))
+            assert words.pop(0) == "counterpoise"
+            result = CliRunner().invoke(app, words)
+            assert result.exit_code == 0, f"{line}\n{result.output}"
+            ran.append(words[0])
+    assert ran == ["snapshot", "propose", "explain", "verify", "execute", "execute", "run"]
+    after = read_cluster(cluster.bootstrap, capacity={"disk": 1e12}, resources=["disk"])
+    held = dict.fromkeys(after.broker_ids.tolist(), 0)
+    for broker in after.broker_ids[after.replica_broker].tolist():
+        held[broker] += 1
+    assert max(held.values()) - min(held.values()) <= 2
