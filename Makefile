@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test peer lint types check picture clean
+.PHONY: demo test peer lint types check picture kafka clean
 
 demo: $(VENV)/.demo
 	$(BIN)/counterpoise demo --output demo
@@ -29,6 +29,10 @@ check: test peer lint types
 
 picture: $(VENV)/.dev
 	$(BIN)/python -m balancer.report docs/images/before-after.svg
+
+# a real Kafka to try things on: three brokers with racks, until Ctrl-C
+kafka:
+	@$(PYTHON) tests/kafka/serve.py
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is older than 3.11; name a newer one: make PYTHON=python3.12 ..." >&2; exit 1; }

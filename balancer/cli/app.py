@@ -9,6 +9,7 @@ from balancer.cli.execute import execute
 from balancer.cli.explain import explain
 from balancer.cli.goals import goals
 from balancer.cli.propose import propose
+from balancer.cli.report_metrics import report_metrics
 from balancer.cli.run import run
 from balancer.cli.snapshot import snapshot
 from balancer.cli.terminal import Commands
@@ -31,5 +32,6 @@ app.command()(explain)
 app.command()(verify)
 app.command()(execute)
 app.command()(run)
+app.command("report-metrics")(report_metrics)
 app.add_typer(goals)
 app.add_typer(snapshot)

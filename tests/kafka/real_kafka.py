@@ -33,6 +33,7 @@ REASSIGN_PARTITIONS = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand
 LEADER_ELECTION = "org.apache.kafka.tools.LeaderElectionCommand"
 BROKER = "kafka.Kafka"
 STORAGE = "kafka.tools.StorageTool"
+EXPORTER = "jmx_prometheus_javaagent"
 
 # A small machine starts a broker faster when the JVM neither optimises hard nor
 # keeps parallel collectors.
@@ -64,7 +65,7 @@ def class_path() -> str:
             return resolved
     mvn = shutil.which("mvn")
     if mvn is None:
-        raise RealKafkaError("The tests of a real Kafka need Maven: put `mvn` on the PATH.")
+        raise RealKafkaError("A real Kafka needs Maven: put `mvn` on the PATH.")
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache) as scratch:
         fresh = Path(scratch) / name
@@ -72,9 +73,11 @@ def class_path() -> str:
         command += ["-Dmdep.includeScope=runtime", f"-Dmdep.outputFile={fresh}"]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
         if done.returncode or not fresh.exists():
-            told = [x for x in (done.stdout + done.stderr).splitlines() if "[ERROR]" in x]
+            said = re.sub(r"\x1b\[[\d;]*m", "", done.stdout + done.stderr)
+            told = [x.removeprefix("[ERROR] ") for x in said.splitlines() if "[ERROR]" in x]
             raise RealKafkaError(
-                f"Maven could not resolve {pom}: {' '.join(told[:1]) or 'it said nothing'}"
+                f"Maven could not resolve {pom}, which it does over the network the first time: "
+                f"{' '.join(told[:1]) or 'it said nothing'}"
             )
         # Put in place in one step, so that a second test run never reads half of it.
         fresh.replace(kept)
@@ -84,7 +87,7 @@ def class_path() -> str:
 def java() -> str:
     """The path of a Java new enough for Kafka 4, or a RealKafkaError."""
     found = shutil.which("java")
-    needed = f"The tests of a real Kafka need Java {JAVA} or newer:"
+    needed = f"A real Kafka needs Java {JAVA} or newer:"
     if found is None:
         raise RealKafkaError(f"{needed} put `java` on the PATH.")
     said = subprocess.run([found, "-version"], capture_output=True, text=True).stderr
@@ -109,6 +112,9 @@ class KafkaCluster:
         Java heap of a broker.
     properties
         Server properties that replace or add to those of every broker.
+    exporter
+        Whether every broker carries the JMX exporter, which serves its metrics to
+        Prometheus at its address in `exporters`.
     directory
         Where data and logs go; a new temporary directory unless given. The data are
         removed at the end, the logs (``broker-0.log``, ...) stay.
@@ -122,6 +128,7 @@ class KafkaCluster:
         log_dirs: int = 2,
         heap: str = "256m",
         properties: Mapping[str, str] | None = None,
+        exporter: bool = False,
         directory: Path | None = None,
     ) -> None:
         if not 1 <= brokers <= 6:
@@ -140,11 +147,19 @@ class KafkaCluster:
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._printed_before: dict[int, int] = {}
         *self._ports, self._controller_port = _free_ports(brokers + 1)
+        self._exporter_ports = (
+            _free_ports(brokers, [*self._ports, self._controller_port]) if exporter else []
+        )
 
     @property
     def bootstrap(self) -> str:
         """Bootstrap servers: every broker as host:port, separated by commas."""
         return ",".join(f"{HOST}:{port}" for port in self._ports)
+
+    @property
+    def exporters(self) -> dict[int, str]:
+        """Address of each broker's exporter, by broker id; empty without `exporter`."""
+        return {i: f"http://{HOST}:{port}/metrics" for i, port in enumerate(self._exporter_ports)}
 
     def start(self) -> KafkaCluster:
         """Format the storage and start every broker; returns when all serve clients.
@@ -154,7 +169,10 @@ class KafkaCluster:
         RealKafkaError
             Without Java or Maven, or with the end of the log of a broker that did not start.
         """
-        self._java, self._class_path = java(), class_path()
+        self._java = java()
+        jars = class_path().split(os.pathsep)
+        (self._agent,) = (jar for jar in jars if EXPORTER in Path(jar).name)
+        self._class_path = os.pathsep.join(jar for jar in jars if jar != self._agent)
         try:
             self._format()
             for i in self.broker_ids:
@@ -241,12 +259,18 @@ class KafkaCluster:
         for i in brokers:
             self._await_started(i)
 
+    def ended(self) -> list[int]:
+        """Brokers that ended by themselves."""
+        return [i for i, process in self._processes.items() if process.poll() is not None]
+
     def log(self, broker: int) -> Path:
         """The file that holds everything a broker printed."""
         return self.directory / f"broker-{broker}.log"
 
-    def _command(self, main_class: str, heap: str, level: str) -> list[str]:
-        options = (*JVM, f"-Xmx{heap}", f"-Dlog.level={level}")
+    def _command(
+        self, main_class: str, heap: str, level: str, agents: Sequence[str] = ()
+    ) -> list[str]:
+        options = (*JVM, *agents, f"-Xmx{heap}", f"-Dlog.level={level}")
         config = f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}"
         return [self._java, *options, config, "-cp", self._class_path, main_class]
 
@@ -299,11 +323,15 @@ class KafkaCluster:
 
     def _launch(self, i: int) -> None:
         config = self.directory / f"broker-{i}.properties"
+        agents = [
+            f"-javaagent:{self._agent}={HOST}:{port}:{HERE / 'exporter.yaml'}"
+            for port in self._exporter_ports[i : i + 1]
+        ]
         with self.log(i).open("ab") as log:
             # Only what is printed from now on tells whether this start succeeded.
             self._printed_before[i] = log.tell()
             self._processes[i] = subprocess.Popen(
-                [*self._command(BROKER, self._heap, "INFO"), str(config)],
+                [*self._command(BROKER, self._heap, "INFO", agents), str(config)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -330,7 +358,7 @@ class KafkaCluster:
         return "\n".join(self.log(i).read_text(errors="replace").splitlines()[-20:])
 
 
-def _free_ports(count: int) -> list[int]:
+def _free_ports(count: int, taken: Sequence[int] = ()) -> list[int]:
     # Below the range that outgoing connections are given, so that none of those
     # takes a port between this moment and the broker's start.
     ports: list[int] = []
@@ -341,6 +369,6 @@ def _free_ports(count: int) -> list[int]:
                 probe.bind((HOST, port))
             except OSError:
                 continue
-        if port not in ports:
+        if port not in ports and port not in taken:
             ports.append(port)
     return ports

@@ -1,0 +1,263 @@
+"""``counterpoise report-metrics``: the reporter, for as long as it is wanted."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from balancer.cli.options import client_properties
+from balancer.cli.snapshot import CommandConfig, Timeout
+from balancer.cli.terminal import DONE, UNMET, CommandError, out, plural
+from balancer.controller import Redactor
+from cluster_model import InputError
+from metrics_reporter import ReporterError, Source
+from metrics_reporter.admin import AdminSource
+from metrics_reporter.agent import Agent
+from metrics_reporter.host import HostSource
+from metrics_reporter.prometheus import PrometheusOptions, PrometheusSource, load_prometheus
+
+SOURCES, SENDING = "Sources", "Sending"
+KNOWN = ("prometheus", "admin", "host")
+COMPRESSIONS = ("none", "lz4", "zstd", "gzip", "snappy")
+# Between the two reports of a try, in seconds: rates need two.
+_TRY_SECONDS = 10.0
+_LOOK_SECONDS = 0.2
+
+log = logging.getLogger("metrics_reporter")
+
+
+def report_metrics(
+    bootstrap_server: Annotated[
+        str, typer.Option(metavar="HOST:PORT", rich_help_panel=SENDING, help="Send to these.")
+    ],
+    topic: Annotated[
+        str,
+        typer.Option(
+            "--metrics-topic", "--topic", rich_help_panel=SENDING, help="Where reports go."
+        ),
+    ],
+    source: Annotated[
+        list[str],
+        typer.Option(
+            metavar="|".join(KNOWN),
+            rich_help_panel=SOURCES,
+            help="What measures; repeatable.",
+        ),
+    ],
+    endpoint: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="BROKER=URL",
+            rich_help_panel=SOURCES,
+            help="For prometheus: a broker's exporter, as 1=http://broker-1:7071/metrics; "
+            "repeatable.",
+        ),
+    ] = None,
+    exporters: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=SOURCES,
+            help="For prometheus: endpoints, and what metrics of other names mean, as YAML.",
+        ),
+    ] = None,
+    broker: Annotated[
+        int | None,
+        typer.Option(min=0, rich_help_panel=SOURCES, help="For host: the broker on this machine."),
+    ] = None,
+    interval: Annotated[
+        float,
+        typer.Option(min=0.1, metavar="SECONDS", rich_help_panel=SENDING, help="Between reports."),
+    ] = 60.0,
+    compression: Annotated[
+        str, typer.Option(metavar="|".join(COMPRESSIONS), rich_help_panel=SENDING, help="Of them.")
+    ] = "lz4",
+    linger: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            max=5.0,
+            metavar="SECONDS",
+            rich_help_panel=SENDING,
+            help="How long records wait for others, to go in one batch.",
+        ),
+    ] = 0.1,
+    create_topic: Annotated[
+        bool,
+        typer.Option(
+            "--create-topic", rich_help_panel=SENDING, help="Create the topic where it is missing."
+        ),
+    ] = False,
+    command_config: CommandConfig = None,
+    timeout: Timeout = 10.0,
+    once: Annotated[
+        bool,
+        typer.Option("--once", help="A try: two reports; exits with 1 where anything failed."),
+    ] = False,
+) -> None:
+    """Measure brokers, and send it to a metrics topic: the agent of the other commands.
+
+    One agent serves a whole cluster with the sources prometheus and admin; host runs
+    beside each broker. It goes on whatever fails, and says each failure once. SIGTERM or
+    Ctrl-C ends it.
+
+    Example: `counterpoise report-metrics --bootstrap-server localhost:9092 --metrics-topic
+    metrics --source admin --once`
+    """
+    if compression not in COMPRESSIONS:
+        known = ", ".join(COMPRESSIONS)
+        raise CommandError(f"--compression: {compression!r} found, one of {known} expected")
+    properties = client_properties(command_config)
+    hide = Redactor(properties, [])
+    with _redacted(hide), _logging(hide):
+        agent = Agent(
+            _sources(
+                source, bootstrap_server, endpoint or [], exporters, broker, properties, timeout
+            ),
+            bootstrap=bootstrap_server,
+            topic=topic,
+            interval=min(interval, _TRY_SECONDS) if once else interval,
+            client={
+                **properties,
+                "compression.type": compression,
+                "linger.ms": int(1000 * linger),
+            },
+            create_topic=create_topic,
+        )
+        if once:
+            sent = agent.run(2)
+            out().print(f"{plural(sent, 'record')} sent to {topic}", markup=False)
+            raise typer.Exit(DONE if sent and not agent.problems else UNMET)
+        _serve(agent)
+
+
+def _sources(
+    names: Sequence[str],
+    bootstrap: str,
+    given: Sequence[str],
+    file: Path | None,
+    broker: int | None,
+    properties: Mapping[str, str],
+    timeout: float,
+) -> dict[str, Source]:
+    unknown = [name for name in names if name not in KNOWN]
+    if unknown:
+        raise CommandError(f"--source: {unknown[0]!r} found, one of {', '.join(KNOWN)} expected")
+    for option, value, name in (
+        ("--endpoint", given, "prometheus"),
+        ("--exporters", file, "prometheus"),
+        ("--broker", broker, "host"),
+    ):
+        if value not in (None, []) and name not in names:
+            raise CommandError(f"{option} found, together with --source {name} expected")
+    made: dict[str, Source] = {}
+    if "prometheus" in names:
+        options = PrometheusOptions() if file is None else load_prometheus(file)
+        endpoints = {**options.endpoints, **_endpoints(given)}
+        if not endpoints:
+            raise CommandError(
+                "--source prometheus: no endpoint found, --endpoint BROKER=URL for each broker, "
+                "or --exporters FILE expected"
+            )
+        made["prometheus"] = PrometheusSource(
+            endpoints,
+            rules=options.metrics,
+            topic_label=options.topic_label,
+            partition_label=options.partition_label,
+            timeout=timeout,
+        )
+    if "admin" in names:
+        from cluster_model.kafka import admin_client
+
+        made["admin"] = AdminSource(partial(admin_client, bootstrap, properties, timeout=timeout))
+    if "host" in names:
+        if broker is None:
+            raise CommandError("--source host: the id of the broker expected, as --broker ID")
+        made["host"] = HostSource(broker)
+    return made
+
+
+def _endpoints(given: Sequence[str]) -> dict[int, str]:
+    found: dict[int, str] = {}
+    for text in given:
+        broker, equals, url = text.partition("=")
+        if not equals or not broker.strip().isdecimal():
+            raise CommandError(
+                f"--endpoint: {text!r} found, BROKER=URL like 1=http://broker-1:7071/metrics "
+                "expected"
+            )
+        found[int(broker)] = url.strip()
+    return found
+
+
+def _serve(agent: Agent) -> None:
+    """Report until a signal."""
+    asked: list[int] = []
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if asked:
+            # Asked twice, it does not wait for a Kafka that is away.
+            raise SystemExit(128 + number)
+        asked.append(number)
+        agent.stop()
+
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            agent.run()
+        except BaseException as error:
+            failed.append(error)
+
+    before = {s: signal.signal(s, ask) for s in (signal.SIGTERM, signal.SIGINT)}
+    thread = threading.Thread(target=run, name="report metrics", daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(_LOOK_SECONDS)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if failed:
+        raise failed[0]
+
+
+@contextmanager
+def _redacted(hide: Callable[[str], str]) -> Iterator[None]:
+    """Hide secrets in what is told of client properties that don't work."""
+    try:
+        yield
+    except (InputError, ReporterError) as error:
+        raise CommandError(hide(str(error))) from None
+
+
+@contextmanager
+def _logging(hide: Callable[[str], str]) -> Iterator[None]:
+    """Send what the agent logs to stderr, without secrets."""
+
+    class Hiding(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            return hide(super().format(record))
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(Hiding("%(asctime)s %(levelname)s %(message)s"))
+    before = log.level, log.propagate
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before[0])
+        log.propagate = before[1]

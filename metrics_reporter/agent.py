@@ -1,0 +1,221 @@
+"""The reporter that runs for years: several sources, and a Kafka that may be away."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from metrics_reporter.clients import PATIENCE, create, kafka, reason
+from metrics_reporter.errors import ReporterError
+from metrics_reporter.records import Record
+from metrics_reporter.reporter import Reporter
+from metrics_reporter.sources import Source
+
+log = logging.getLogger(__name__)
+
+# Seconds that a record is tried; by then the next interval has newer ones.
+_DELIVERY_SECONDS = 10.0
+# Longest wait between two tries of a Kafka that does not answer, in seconds.
+_LONGEST_WAIT = 300.0
+# Kept long enough for any model's windows, and no longer.
+_RETENTION_MS = 6 * 3_600_000
+
+
+class NoTopicError(ReporterError):
+    """A metrics topic that does not exist."""
+
+
+class Agent:
+    """Reports what several sources measure until it is stopped, whatever happens.
+
+    A source that fails is left out of the report; where Kafka does not answer, the report
+    is dropped (the next one is newer) and the wait doubles. Each problem is logged once
+    when it begins and once when it is over.
+
+    Parameters
+    ----------
+    sources
+        By the name that problems are told with.
+    bootstrap, topic, interval, client
+        As of :class:`metrics_reporter.Reporter`.
+    create_topic
+        Create the topic where it is missing, with Kafka's own number of replicas.
+
+    Attributes
+    ----------
+    problems : dict
+        What is wrong at the moment, in sentences; empty while all goes well.
+    failures : int
+        Intervals so far in which Kafka did not take the report.
+    """
+
+    def __init__(
+        self,
+        sources: Mapping[str, Source],
+        *,
+        bootstrap: str,
+        topic: str,
+        interval: float = 60.0,
+        client: Mapping[str, Any] | None = None,
+        create_topic: bool = False,
+    ) -> None:
+        if not sources:
+            raise ReporterError("agent: no source found, at least 1 expected")
+        if not interval > 0:
+            raise ReporterError(f"agent, interval: {interval:g} found, more than 0 s expected")
+        properties = {
+            "message.timeout.ms": int(1000 * _DELIVERY_SECONDS),
+            # What goes wrong comes back with each message; the client need not say it too.
+            "log_level": 0,
+            **(client or {}),
+        }
+        self.problems: dict[str, str] = {}
+        self.failures = 0
+        self._sources = dict(sources)
+        self._iterators = {name: iter(source) for name, source in sources.items()}
+        self._properties = {"bootstrap.servers": bootstrap, **properties}
+        self._topic = topic
+        self._create_topic = create_topic
+        self._interval = interval
+        self._reporter = Reporter(
+            _Reports(self), bootstrap=bootstrap, topic=topic, interval=interval, client=properties
+        )
+        self._stop = threading.Event()
+        self._failed_since = 0
+        self._delivered = 0
+
+    @property
+    def delivered(self) -> int:
+        """Records that the topic acknowledged so far."""
+        return self._reporter.delivered
+
+    def run(self, reports: int | None = None) -> int:
+        """Report until :meth:`stop`, or so many reports, or all sources ended.
+
+        Parameters
+        ----------
+        reports
+            For a try: then what goes wrong with Kafka is raised.
+
+        Returns
+        -------
+        int
+            Records delivered so far.
+
+        Raises
+        ------
+        NoTopicError
+            Where Kafka answers that the topic does not exist, before the first report.
+        ReporterError
+            For client properties that cannot be used; with `reports`, for any failure.
+        """
+        found = False
+        # Properties that cannot be used never will be.
+        create("Producer", self._properties)
+        while not self._stop.is_set():
+            try:
+                if not found:
+                    self._find_topic()
+                    found = True
+                self._reporter.run(reports)
+                break
+            except NoTopicError:
+                raise
+            except ReporterError as error:
+                if reports is not None:
+                    raise
+                self._failed(str(error))
+            self._stop.wait(self._wait)
+        return self.delivered
+
+    def stop(self) -> None:
+        """End :meth:`run` after the report in hand; may be called from any thread."""
+        self._stop.set()
+        self._reporter.stop()
+
+    @property
+    def _wait(self) -> float:
+        longest = max(self._interval, _LONGEST_WAIT)
+        return min(self._interval * 2.0 ** min(self._failed_since - 1, 32), longest)
+
+    def _measured(self) -> Iterator[list[Record]]:
+        """One report after the other, each of all sources."""
+        while self._iterators:
+            if self.delivered > self._delivered:
+                self._delivered = self.delivered
+                self._failed_since = 0
+                self._tell({k: v for k, v in self.problems.items() if k != "Kafka"})
+            report: list[Record] = []
+            problems = {k: v for k, v in self.problems.items() if k == "Kafka"}
+            for name in list(self._iterators):
+                try:
+                    report += next(self._iterators[name])
+                except StopIteration:
+                    del self._iterators[name]
+                # A source may be anybody's, and the others must go on.
+                except Exception as error:
+                    said = " ".join(str(error).split()) or type(error).__name__
+                    problems[name] = f"not measured: {said}"
+                    self._iterators[name] = iter(self._sources[name])
+                told: Mapping[str, str] = getattr(self._sources[name], "problems", {})
+                problems |= {f"{name}: {key}": value for key, value in told.items()}
+            self._tell(problems)
+            yield report
+
+    def _tell(self, problems: dict[str, str]) -> None:
+        for key in problems.keys() - self.problems.keys():
+            log.warning("%s: %s", key.partition(":")[0], problems[key])
+        for key in self.problems.keys() - problems.keys():
+            log.info("%s: well again (it was: %s)", key.partition(":")[0], self.problems[key])
+        self.problems = problems
+
+    def _failed(self, why: str) -> None:
+        self.failures += 1
+        self._failed_since += 1
+        self._tell(self.problems | {"Kafka": why})
+
+    def _find_topic(self) -> None:
+        module = kafka()
+        where = f"metrics topic {self._topic!r} at {self._properties['bootstrap.servers']}"
+        try:
+            client = create("Producer", self._properties)
+            topics = client.list_topics(timeout=_DELIVERY_SECONDS).topics
+            if self._topic in topics:
+                return
+            if not self._create_topic:
+                raise NoTopicError(f"{where}: no such topic; create it, or ask for that")
+            _create(self._topic, self._properties)
+        except module.KafkaException as error:
+            raise ReporterError(f"{where}: {reason(error)}") from None
+        log.info("created %s", where)
+
+
+class _Reports:
+    """The agent as a source, whose reports go on where they were left."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+
+    def __iter__(self) -> Iterator[list[Record]]:
+        return self._agent._measured()
+
+
+def _create(topic: str, properties: Mapping[str, Any]) -> None:
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewTopic
+
+    # Of the producer's own properties the admin client would only warn.
+    own = {k: v for k, v in properties.items() if k != "message.timeout.ms"}
+    new = NewTopic(topic, 1, config={"retention.ms": str(_RETENTION_MS)})
+    module = kafka()
+    try:
+        admin = AdminClient(own)
+        admin.create_topics([new])[topic].result(PATIENCE)
+    except module.KafkaException as error:
+        # Another reporter was faster.
+        if error.args[0].code() != module.KafkaError.TOPIC_ALREADY_EXISTS:
+            raise
+    except TimeoutError:
+        raise ReporterError(f"metrics topic {topic!r}: not created in {PATIENCE:g} s") from None

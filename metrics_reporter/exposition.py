@@ -1,0 +1,163 @@
+"""Prometheus' text format, as exporters serve it; fetched and read without a dependency.
+
+The parser of Prometheus' own client gives a page up at its first bad line; here such a
+line is counted, and the rest of the page counts.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import time
+from http.client import HTTPException
+from typing import NamedTuple
+from urllib.error import HTTPError
+from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.request import Request, urlopen
+
+from metrics_reporter.errors import ReporterError
+
+# A page of a hundred thousand partitions has about so many bytes.
+_MOST_BYTES = 1 << 29
+_CHUNK = 1 << 16
+_LINE = re.compile(
+    r"([A-Za-z_:][\w:]*)[ \t]*(?:\{(.*)\})?[ \t]+([^\s{}\"]+)(?:[ \t]+-?\d+)?[ \t]*",
+    re.ASCII,
+)
+_LABEL = re.compile(r'[ \t]*([A-Za-z_]\w*)[ \t]*=[ \t]*"((?:[^"\\]|\\.)*)"[ \t]*(?:,|$)', re.ASCII)
+_ESCAPE = re.compile(r"\\(.)")
+
+
+class Sample(NamedTuple):
+    """A line of a page: ``name{label="..."} value``."""
+
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
+def parse(text: str) -> tuple[list[Sample], int]:
+    """The samples of a page in order, and how many lines were none.
+
+    Timestamps are left out; the first of two equal labels counts.
+
+    Examples
+    --------
+    >>> parse('# TYPE a counter\\na_total{topic="x"} 3\\nnonsense\\nb 1.5 1700000000000\\n')
+    ([Sample(name='a_total', labels={'topic': 'x'}, value=3.0), \
+Sample(name='b', labels={}, value=1.5)], 1)
+    """
+    samples: list[Sample] = []
+    malformed = 0
+    for line in text.split("\n"):
+        line = line.strip()
+        if not line or line.startswith("#"):
+            continue
+        sample = _sample(line)
+        if sample is None:
+            malformed += 1
+        else:
+            samples.append(sample)
+    return samples, malformed
+
+
+def scrape(url: str, timeout: float = 10.0) -> str:
+    """What an endpoint serves.
+
+    Parameters
+    ----------
+    url
+        With a user and password in it where the endpoint asks for them.
+    timeout
+        Seconds for all of it.
+
+    Raises
+    ------
+    ReporterError
+        Where it cannot be reached, refuses or is too slow; the password is left out.
+    """
+    parts = checked_url(url)
+    where = shown(url)
+    request = Request(parts._replace(netloc=_host(parts)).geturl())
+    if parts.username is not None:
+        user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        request.add_header("Authorization", f"Basic {base64.b64encode(user.encode()).decode()}")
+    end = time.monotonic() + timeout
+    page = bytearray()
+    try:
+        with urlopen(request, timeout=timeout) as answer:
+            while chunk := answer.read(_CHUNK):
+                page += chunk
+                if time.monotonic() > end:
+                    raise ReporterError(f"{where}: not all of it read in {timeout:g} s")
+                if len(page) > _MOST_BYTES:
+                    raise ReporterError(
+                        f"{where}: more than {_MOST_BYTES} bytes found, a page of metrics expected"
+                    )
+    except HTTPError as error:
+        raise ReporterError(f"{where}: HTTP status {error.code} found, 200 expected") from None
+    except (OSError, HTTPException, ValueError) as error:
+        if isinstance(error, ReporterError):
+            raise
+        reason = getattr(error, "reason", None) or error
+        why = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+        raise ReporterError(f"{where}: {why}") from None
+    return page.decode("utf-8", "replace")
+
+
+def checked_url(url: str) -> SplitResult:
+    """The parts of the address of an endpoint.
+
+    Raises
+    ------
+    ReporterError
+        For one that is none.
+    """
+    try:
+        parts = urlsplit(url)
+        fine = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        fine = False
+    if not fine or any(c.isspace() for c in url):
+        raise ReporterError(
+            f"endpoint: {shown(url)!r} found, an address like http://broker:7071/metrics expected"
+        )
+    return parts
+
+
+def shown(url: str) -> str:
+    """An address without the user and password that may be in it."""
+    return re.sub(r"//[^/?#]*@", "//", url)
+
+
+def _host(parts: SplitResult) -> str:
+    return parts.netloc.rpartition("@")[2]
+
+
+def _sample(line: str) -> Sample | None:
+    found = _LINE.fullmatch(line)
+    if found is None:
+        return None
+    name, inside, number = found.groups()
+    labels = _labels(inside or "")
+    try:
+        return None if labels is None else Sample(name, labels, float(number))
+    except ValueError:
+        return None
+
+
+def _labels(inside: str) -> dict[str, str] | None:
+    labels: dict[str, str] = {}
+    at = 0
+    while at < len(inside) and inside[at:].strip():
+        found = _LABEL.match(inside, at)
+        if found is None:
+            return None
+        value = found[2]
+        labels.setdefault(found[1], _ESCAPE.sub(_unescaped, value) if "\\" in value else value)
+        at = found.end()
+    return labels
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    return "\n" if found[1] == "n" else found[1]

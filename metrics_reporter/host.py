@@ -1,0 +1,88 @@
+"""What the machine itself tells, for a reporter that runs beside its broker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from metrics_reporter.errors import ReporterError
+from metrics_reporter.records import CPU_RATIO, Record
+
+# user, nice, system, idle, iowait, irq, softirq, steal; guests count as user already.
+_FIELDS = 8
+_IDLE = (3, 4)
+
+
+class HostSource:
+    """The cpu that the machine of a broker is busy with, as a share of all its cores.
+
+    Everything that runs on the machine counts, as it does against the broker's capacity.
+    The first report tells of the time since the source was made.
+
+    Parameters
+    ----------
+    broker
+        Id of the broker on this machine.
+    stat
+        Linux' file of cpu times.
+
+    Attributes
+    ----------
+    problems
+        What is wrong at the moment; empty while all goes well.
+
+    Raises
+    ------
+    ReporterError
+        For an id that is none, or a machine without such a file.
+    """
+
+    def __init__(self, broker: int, *, stat: Path = Path("/proc/stat")) -> None:
+        if not 0 <= broker < 2**31:
+            raise ReporterError(f"host source, broker: {broker} found, 0 to 2147483647 expected")
+        self.problems: dict[str, str] = {}
+        self._broker = broker
+        self._stat = stat
+        self._before = cpu_times(stat)
+
+    def __iter__(self) -> Iterator[list[Record]]:
+        while True:
+            yield self._report()
+
+    def _report(self) -> list[Record]:
+        try:
+            now = cpu_times(self._stat)
+        except ReporterError as error:
+            self.problems["host"] = str(error)
+            return []
+        self.problems.clear()
+        busy, total = (b - a for a, b in zip(self._before, now, strict=True))
+        self._before = now
+        # Times may fall where cores come and go.
+        if total <= 0 or not 0 <= busy <= total:
+            return []
+        return [Record(int(1000 * time.time()), self._broker, {CPU_RATIO: busy / total})]
+
+
+def cpu_times(stat: Path) -> tuple[float, float]:
+    """Time that the cores were busy, and all their time, in ticks since the machine started.
+
+    Raises
+    ------
+    ReporterError
+        Where the file is missing, or another than Linux has.
+    """
+    try:
+        first = stat.read_text(encoding="ascii").split("\n", 1)[0].split()
+        name, *fields = first
+        ticks = [float(field) for field in fields[:_FIELDS]]
+        if name != "cpu" or len(ticks) <= max(_IDLE):
+            raise ValueError
+    except OSError as error:
+        raise ReporterError(f"cpu of the host: {stat}: {error.strerror or error}") from None
+    except ValueError:
+        raise ReporterError(
+            f"cpu of the host: {stat}: no times of cpus found, those of Linux expected"
+        ) from None
+    return sum(ticks) - sum(ticks[i] for i in _IDLE), sum(ticks)

@@ -1,0 +1,465 @@
+"""Metrics of brokers that carry a Prometheus exporter, above all the JMX exporter.
+
+What a page calls its metrics depends on the exporter's rule file. :data:`DEFAULT_RULES`
+know the usual ones (the example of the JMX exporter and its many relatives, and no rules
+at all); a file of one's own (:func:`load_prometheus`) goes before them.
+
+Kafka tells bytes per topic and broker, not per partition. Where the page also has the end
+offsets of partitions and who leads them, a topic's ``bytes_in`` is told per partition, by
+how many records each took since the last scrape; else it is told of the topic, and so is
+``bytes_out`` always: the reader of such a record knows that it is a sum.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from math import isfinite
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from metrics_reporter.errors import ReporterError
+from metrics_reporter.exposition import Sample, checked_url, parse, scrape
+from metrics_reporter.records import (
+    BYTES_IN,
+    BYTES_OUT,
+    CPU,
+    CPU_RATIO,
+    FETCH_RATE,
+    FETCH_TIME_MEAN,
+    FETCH_TIME_P999,
+    HANDLER_IDLE,
+    LOG_FLUSH_MEAN,
+    LOG_FLUSH_P999,
+    LOG_FLUSH_RATE,
+    MESSAGES_IN,
+    PRODUCE_RATE,
+    PRODUCE_TIME_MEAN,
+    PRODUCE_TIME_P999,
+    REPLICATION_IN,
+    REPLICATION_OUT,
+    REQUEST_QUEUE,
+    SIZE,
+    Record,
+)
+
+# What is read to make sense of the rest, and not reported.
+END_OFFSET, REPLICAS, START_TIME = "end_offset", "replicas", "start_time"
+# What a topic's record is for; without, nobody reads it.
+_OF_TOPICS = (BYTES_IN, BYTES_OUT)
+_INNER = (END_OFFSET, REPLICAS, START_TIME)
+_AT_ONCE = 16
+# A log that brokers have, and no topic.
+_METADATA = "__cluster_metadata"
+
+# Metric, topic or None, partition or -1.
+Key = tuple[str, str | None, int]
+
+
+class Rule(BaseModel):
+    """What to make of a metric of a page.
+
+    Parameters
+    ----------
+    name
+        Regular expression of its whole name; upper and lower case are the same.
+    metric
+        One of :mod:`metrics_reporter.records`, or another name, which is carried along.
+        ``end_offset`` and ``replicas`` (0 where the broker does not lead the partition)
+        help to tell a topic's rates per partition; ``start_time`` is the process's.
+    kind
+        Counters become rates per second, gauges stay what they are.
+    where
+        Label to a regular expression of its whole value.
+    scale
+        Factor on the value.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    metric: Annotated[str, Field(min_length=1, max_length=255)]
+    kind: Literal["counter", "gauge"] = "gauge"
+    where: dict[str, str] = {}
+    scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+
+    @field_validator("name", "where")
+    @classmethod
+    def _is_pattern(cls, given: str | dict[str, str]) -> str | dict[str, str]:
+        for pattern in [given] if isinstance(given, str) else given.values():
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"a regular expression ({error})") from None
+        return given
+
+    def takes(self, sample: Sample) -> bool:
+        """Whether the labels are as they should; of the name it is known."""
+        return all(
+            re.fullmatch(pattern, sample.labels.get(label, ""))
+            for label, pattern in self.where.items()
+        )
+
+
+class PrometheusOptions(BaseModel):
+    """Where exporters are, and what their metrics mean.
+
+    Parameters
+    ----------
+    endpoints
+        Address of each broker's exporter, by broker id.
+    metrics
+        Rules that go before :data:`DEFAULT_RULES`.
+    topic_label, partition_label
+        Labels that name a topic and a partition.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    endpoints: dict[Annotated[int, Field(ge=0, lt=2**31)], str] = {}
+    metrics: tuple[Rule, ...] = ()
+    topic_label: str = "topic"
+    partition_label: str = "partition"
+
+
+def load_prometheus(path: str | Path) -> PrometheusOptions:
+    """Read :class:`PrometheusOptions` from a YAML or JSON file.
+
+    Raises
+    ------
+    ReporterError
+        For a file that cannot be read, or naming the first entry that is wrong.
+    """
+    where = f"exporter file {path}"
+    try:
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ReporterError(f"{where}: {error.strerror or error}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        said = " ".join(str(error).split())
+        raise ReporterError(f"{where}: neither YAML nor JSON ({said})") from None
+    if not isinstance(content, Mapping):
+        raise ReporterError(
+            f"{where}: {type(content).__name__} found, a mapping with endpoints expected"
+        )
+    try:
+        options = PrometheusOptions.model_validate(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(step) for step in first["loc"] if step != "[key]")
+        expected = {
+            "extra_forbidden": "a known name",
+            "missing": "a value",
+            "int_parsing": "a broker id",
+        }.get(first["type"], first["msg"].removeprefix("Value error, "))
+        found = "none" if first["type"] == "missing" else repr(first["input"])
+        raise ReporterError(f"{where}: {place}: {found} found, {expected} expected") from None
+    for url in options.endpoints.values():
+        checked_url(url)
+    return options
+
+
+def _defaults() -> Iterator[Rule]:
+    def counter(name: str, metric: str, scale: float = 1.0, **where: str) -> Rule:
+        return Rule(name=name, metric=metric, kind="counter", where=where, scale=scale)
+
+    def gauge(name: str, metric: str, **where: str) -> Rule:
+        return Rule(name=f"{name}(_value)?", metric=metric, where=where)
+
+    of_topics = r"kafka_server_broker_?topic_?(?:partition_?)?metrics_(?:total_)?"
+    meters = {
+        "bytes_?in": BYTES_IN,
+        "bytes_?out": BYTES_OUT,
+        "replication_?bytes_?in": REPLICATION_IN,
+        "replication_?bytes_?out": REPLICATION_OUT,
+        "messages_?in": MESSAGES_IN,
+        "total_?produce_?requests": PRODUCE_RATE,
+        "total_?fetch_?requests": FETCH_RATE,
+    }
+    for name, metric in meters.items():
+        yield counter(f"{of_topics}{name}(_?per_?sec)?(_count)?(_total)?", metric)
+    for name, metric in meters.items():
+        yield gauge(f"{of_topics}{name}(_?per_?sec)?_?one_?minute_?rate", metric)
+    yield gauge("kafka_log_log_size", SIZE)
+    yield gauge("kafka_log_log_log_?end_?offset", END_OFFSET)
+    yield gauge("kafka_cluster_partition_replicas_?count", REPLICAS)
+    yield gauge("process_start_time_seconds", START_TIME)
+    # In percent of a core, as capacities of brokers are.
+    yield counter("process_cpu_seconds_total", CPU, 100.0)
+    yield gauge("java_lang_(operating_?system_)?process_?cpu_?load", CPU_RATIO)
+    idle = "kafka_server_kafka_?request_?handler_?pool_request_?handler_?avg_?idle"
+    yield gauge(f"{idle}(_?percent)?_?one_?minute_?rate", HANDLER_IDLE)
+    # Kafka counts idle nanoseconds.
+    yield counter(f"{idle}_?percent(_count|_total)+", HANDLER_IDLE, 1e-9)
+    yield gauge(f"{idle}(_?percent)?", HANDLER_IDLE)
+    yield gauge("kafka_network_request_?channel_request_?queue_?size", REQUEST_QUEUE)
+    flush = "kafka_log_log_?flush_?stats_log_?flush_?rate_?and_?time_?ms"
+    yield counter(f"{flush}(_count)?(_total)?", LOG_FLUSH_RATE, quantile="")
+    times = "kafka_network_request_?metrics_total_?time_?ms"
+    for timer, request, mean, p999 in (
+        (flush, None, LOG_FLUSH_MEAN, LOG_FLUSH_P999),
+        (times, "Produce", PRODUCE_TIME_MEAN, PRODUCE_TIME_P999),
+        (times, "FetchConsumer", FETCH_TIME_MEAN, FETCH_TIME_P999),
+    ):
+        only = {} if request is None else {"request": request}
+        yield gauge(f"{timer}_?mean", mean, **only)
+        yield gauge(timer, p999, **only, quantile=r"0?\.999")
+        yield gauge(f"{timer}_?999thpercentile", p999, **only)
+
+
+DEFAULT_RULES: tuple[Rule, ...] = tuple(_defaults())
+
+
+class Reading(NamedTuple):
+    """A page once understood: values of counters and gauges."""
+
+    at: float
+    counters: dict[Key, float]
+    gauges: dict[Key, float]
+
+
+class PrometheusSource:
+    """Scrapes the exporters of brokers, one report each time it is asked for the next.
+
+    Rates are those between two scrapes, so the first report has none. A broker that was
+    restarted in between has none either: its counters began anew. An endpoint that does
+    not answer is left out of the report, and named in `problems`.
+
+    Parameters
+    ----------
+    endpoints
+        Address of each broker's exporter, by broker id.
+    rules
+        They go before :data:`DEFAULT_RULES`; of several that take a metric the first counts.
+    topic_label, partition_label
+        Labels that name a topic and a partition.
+    timeout
+        Seconds that an endpoint has to answer.
+
+    Attributes
+    ----------
+    problems
+        What is wrong at the moment, by endpoint; empty while all goes well.
+    malformed, failed, resets : int
+        Lines that were no samples, scrapes that failed, and restarts seen, so far.
+
+    Raises
+    ------
+    ReporterError
+        For no endpoints, or an address that is none.
+    """
+
+    def __init__(
+        self,
+        endpoints: Mapping[int, str],
+        *,
+        rules: Sequence[Rule] = (),
+        topic_label: str = "topic",
+        partition_label: str = "partition",
+        timeout: float = 10.0,
+    ) -> None:
+        if not endpoints:
+            raise ReporterError("Prometheus source: no endpoint found, at least 1 expected")
+        for url in endpoints.values():
+            checked_url(url)
+        self.problems: dict[str, str] = {}
+        self.malformed = 0
+        self.failed = 0
+        self.resets = 0
+        self._endpoints = dict(sorted(endpoints.items()))
+        self._book = Rulebook((*rules, *DEFAULT_RULES), topic_label, partition_label)
+        self._timeout = timeout
+        self._before: dict[int, Reading] = {}
+
+    def __iter__(self) -> Iterator[list[Record]]:
+        with ThreadPoolExecutor(min(_AT_ONCE, len(self._endpoints))) as pool:
+            while True:
+                pages = pool.map(self._page, self._endpoints)
+                yield [
+                    record
+                    for broker, page in zip(self._endpoints, pages, strict=True)
+                    for record in self._records(broker, page)
+                ]
+
+    def _page(self, broker: int) -> tuple[float, float, str] | ReporterError:
+        """When it was read, by the clock of intervals and that of the world, and the page."""
+        started, now = time.monotonic(), time.time()
+        try:
+            page = scrape(self._endpoints[broker], self._timeout)
+        except ReporterError as error:
+            return error
+        half = (time.monotonic() - started) / 2
+        return started + half, now + half, page
+
+    def _records(self, broker: int, page: tuple[float, float, str] | ReporterError) -> list[Record]:
+        name = f"broker {broker}"
+        if isinstance(page, ReporterError):
+            self.failed += 1
+            self.problems[name] = f"{name} not measured: {page}"
+            return []
+        at, now, text = page
+        samples, malformed = parse(text)
+        self.malformed += malformed
+        reading = self._book.read(at, samples)
+        if reading.counters or reading.gauges:
+            self.problems.pop(name, None)
+        else:
+            self.problems[name] = (
+                f"{name} not measured: no metric of Kafka's known in {len(samples)} samples"
+            )
+        before, self._before[broker] = self._before.get(broker), reading
+        if before is not None and restarted(before, reading):
+            self.resets += 1
+            before = None
+        return list(records_of(broker, int(1000 * now), before, reading))
+
+
+class Rulebook:
+    """Tells of each sample which rule takes it; remembers that by name."""
+
+    def __init__(self, rules: Sequence[Rule], topic_label: str, partition_label: str) -> None:
+        self._rules = [(re.compile(rule.name, re.IGNORECASE), rule) for rule in rules]
+        self._topic = topic_label
+        self._partition = partition_label
+        self._known: dict[str, list[tuple[int, Rule]]] = {}
+
+    def read(self, at: float, samples: Iterable[Sample]) -> Reading:
+        """What the samples say; where two rules tell the same, the first counts.
+
+        Samples of one rule that tell the same differ in labels that mean nothing here:
+        counters are summed, and of gauges the largest counts.
+        """
+        found: dict[Key, tuple[int, float]] = {}
+        for sample in samples:
+            for order, rule in self._candidates(sample):
+                if not rule.takes(sample):
+                    continue
+                key = self._key(rule, sample.labels)
+                value = sample.value * rule.scale
+                if key is not None and isfinite(value) and value >= 0:
+                    first, before = found.get(key, (order, None))
+                    if before is not None and first == order:
+                        value = value + before if rule.kind == "counter" else max(value, before)
+                    if first >= order:
+                        found[key] = (order, value)
+                break
+        counters: dict[Key, float] = {}
+        gauges: dict[Key, float] = {}
+        for key, (order, value) in found.items():
+            kind = self._rules[order][1].kind
+            (counters if kind == "counter" else gauges)[key] = value
+        return Reading(at, counters, gauges)
+
+    def _candidates(self, sample: Sample) -> list[tuple[int, Rule]]:
+        name = sample.name
+        if "name" in sample.labels:
+            # Without rules the exporter has type_attribute{name=...}.
+            head, _, attribute = name.rpartition("_")
+            name = f"{head}_{sample.labels['name']}_{attribute}"
+        if name not in self._known:
+            self._known[name] = [
+                (order, rule)
+                for order, (pattern, rule) in enumerate(self._rules)
+                if pattern.fullmatch(name)
+            ]
+        return self._known[name]
+
+    def _key(self, rule: Rule, labels: Mapping[str, str]) -> Key | None:
+        topic, partition = labels.get(self._topic), labels.get(self._partition)
+        if topic == _METADATA:
+            return None
+        if partition is None:
+            return rule.metric, topic or None, -1
+        if not topic or not partition.isdecimal() or int(partition) >= 2**31:
+            return None
+        return rule.metric, topic, int(partition)
+
+
+def restarted(before: Reading, now: Reading) -> bool:
+    """Whether the broker's process is another one: its start differs, or a counter fell.
+
+    Only counters of the whole broker count: those of a topic also begin anew when the
+    topic, or the broker's last replica of it, was gone in between.
+    """
+    start: Key = (START_TIME, None, -1)
+    if now.gauges.get(start, 0.0) != before.gauges.get(start, now.gauges.get(start, 0.0)):
+        return True
+    return any(
+        value < before.counters.get(key, 0.0)
+        for key, value in now.counters.items()
+        if key[1] is None
+    )
+
+
+def records_of(broker: int, time_ms: int, before: Reading | None, now: Reading) -> Iterator[Record]:
+    """The records of a broker, from what its page said then and now.
+
+    Parameters
+    ----------
+    before
+        None where there was none, or the broker was restarted since; then there are no rates.
+    """
+    values = {key: value for key, value in now.gauges.items() if key[0] not in _INNER}
+    if before is not None and now.at > before.at:
+        for key, value in now.counters.items():
+            # Kafka has a counter of a topic from its first byte on.
+            grown = value - before.counters.get(key, 0.0)
+            if grown >= 0:
+                values[key] = grown / (now.at - before.at)
+        values |= _told_by_partition(before, now, values)
+    metrics: dict[tuple[str | None, int], dict[str, float]] = {}
+    for (metric, topic, partition), value in values.items():
+        metrics.setdefault((topic, partition), {})[metric] = value
+    for (topic, partition), told in metrics.items():
+        if topic is not None and partition == -1 and told.keys().isdisjoint(_OF_TOPICS):
+            continue
+        yield Record(time_ms, broker, told, topic, partition)
+
+
+def _told_by_partition(before: Reading, now: Reading, values: dict[Key, float]) -> dict[Key, float]:
+    """Rates of the partitions that the broker leads; takes out what is told better by them.
+
+    A topic that had no traffic yet has no counters. Its leaders are at rest, which is not
+    the same as unknown, so they are told with 0.
+    """
+    led: dict[str, list[int]] = {}
+    for (metric, topic, partition), replicas in now.gauges.items():
+        if metric == REPLICAS and topic is not None and partition >= 0 and replicas > 0:
+            led.setdefault(topic, []).append(partition)
+    if not led or (BYTES_IN, None, -1) not in values:
+        return {}
+    known = {topic for metric, topic, p in now.gauges if metric == REPLICAS and topic is not None}
+    for topic in known - led.keys():
+        for metric in _OF_TOPICS:
+            values.pop((metric, topic, -1), None)
+    told: dict[Key, float] = {}
+    for topic, partitions in led.items():
+        every = partial(_every, values, topic, partitions)
+        if not every(BYTES_OUT):
+            told[BYTES_OUT, topic, -1] = values.get((BYTES_OUT, topic, -1), 0.0)
+        if every(BYTES_IN):
+            continue
+        rate = values.get((BYTES_IN, topic, -1), 0.0)
+        ends = [now.gauges.get((END_OFFSET, topic, p)) for p in partitions]
+        then = [before.gauges.get((END_OFFSET, topic, p)) for p in partitions]
+        grown = [
+            0.0 if end is None or start is None else max(end - start, 0.0)
+            for end, start in zip(ends, then, strict=True)
+        ]
+        if None in ends or (rate > 0 and sum(grown) == 0):
+            told[BYTES_IN, topic, -1] = rate
+            continue
+        values.pop((BYTES_IN, topic, -1), None)
+        for p, share in zip(partitions, grown, strict=True):
+            told[BYTES_IN, topic, p] = rate * share / sum(grown) if rate > 0 else 0.0
+    return told
+
+
+def _every(values: Mapping[Key, Any], topic: str, partitions: Sequence[int], metric: str) -> bool:
+    return all((metric, topic, p) in values for p in partitions)

@@ -1,0 +1,77 @@
+"""``counterpoise report-metrics``: what is said of wrong options, and a try without brokers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from typer.testing import CliRunner
+
+from balancer.cli import app
+from metrics_reporter import mock_cluster, read_records
+
+
+def run(*words: str, bootstrap: str = "127.0.0.1:1") -> tuple[int, str, str]:
+    kept = ["report-metrics", "--bootstrap-server", bootstrap, "--metrics-topic", "metrics"]
+    done = CliRunner().invoke(app, [*kept, *words])
+    return done.exit_code, done.stdout, done.stderr.strip()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("--source snmp", "--source: 'snmp' found, one of prometheus, admin, host expected"),
+        ("--source prometheus", "no endpoint found"),
+        ("--source prometheus --endpoint broker", "BROKER=URL like"),
+        ("--source prometheus --endpoint 1=broker:7071", "'broker:7071' found, an address like"),
+        ("--source prometheus --exporters none.yaml", "none.yaml: No such file"),
+        ("--source host", "--broker ID"),
+        ("--source admin --broker 1", "--broker found, together with --source host expected"),
+        ("--source admin --compression rar", "'rar' found, one of none, lz4"),
+        ("--source admin --command-config none.properties", "none.properties: No such file"),
+    ],
+)
+def test_wrong_options_are_told_in_one_sentence(
+    words: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, _, told = run(*words.split())
+    assert code == 2, told
+    assert sentence in told
+    assert told.startswith("counterpoise: ")
+    assert "\n" not in told
+
+
+def test_a_secret_is_not_told(tmp_path: Path) -> None:
+    config = tmp_path / "client.properties"
+    config.write_text("sasl.password=hunter2\nsecurity.protocol=hunter2\n")
+    code, _, told = run("--source", "host", "--broker", "1", "--command-config", str(config))
+    assert code == 2
+    assert "hunter2" not in told
+    assert "***" in told
+
+
+def test_a_try_says_what_was_sent() -> None:
+    with mock_cluster() as bootstrap:
+        # The mock creates a topic when it is asked for by name.
+        Producer({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics("metrics", 10)
+        words = ["--source", "host", "--broker", "7", "--interval", "0.3", "--once"]
+        code, said, _ = run(*words, bootstrap=bootstrap)
+        assert code == 0
+        assert re.fullmatch(r"[12] records? sent to metrics\n", said)
+        assert {record.broker for record in read_records(bootstrap, "metrics")} == {7}
+
+
+def test_a_try_of_which_a_part_fails_exits_with_1() -> None:
+    with mock_cluster() as bootstrap:
+        Producer({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics("metrics", 10)
+        words = ["--source", "host", "--broker", "7", "--interval", "0.3", "--once"]
+        words += ["--source", "prometheus", "--endpoint", "7=http://me:secret@127.0.0.1:1/"]
+        code, said, told = run(*words, bootstrap=bootstrap)
+        assert code == 1
+        assert "sent to metrics" in said
+        # Once, though it failed twice.
+        assert told.count("broker 7 not measured: http://127.0.0.1:1/: ") == 1
+        assert "secret" not in told
