@@ -149,7 +149,9 @@ def from_kafka(
     from metrics_reporter import read_records
 
     model = ClusterModel(found)
-    model.add_all(read_records(bootstrap, metrics_topic, timeout=timeout, client=properties))
+    reader = read_records(bootstrap, metrics_topic, timeout=timeout, client=properties)
+    for batch in reader.batches():
+        model.add_batch(batch)
     return model.snapshot()
 
 
