@@ -361,15 +361,11 @@ def _truncated(
         rows.target[:changes].tolist(),
         strict=False,
     ):
-        row = ended.brokers[p]
-        if b < 0:
-            row[row == a] = -1
-        else:
-            slot = int(np.flatnonzero(walked.brokers[p] == b)[0])
-            row[slot] = b
-            if len(ended.replica_disk):
-                at = p * ended.slots + slot
-                ended.replica_disk[at] = walked.replica_disk[at]
+        held = ended.brokers[p] if b < 0 else walked.brokers[p]
+        at = p * ended.slots + int(np.flatnonzero(held == (a if b < 0 else b))[0])
+        ended.replica_broker[at] = b
+        if len(ended.replica_disk):
+            ended.replica_disk[at] = -1 if b < 0 else walked.replica_disk[at]
     ended._sums.clear()
     done: Batch = steps.batch[: max(n - changes, 0)]
     while len(done):

@@ -842,3 +842,19 @@ def test_a_replica_on_a_dead_disk_goes_to_another_broker_and_not_to_another_disk
     moves = [a for a in plan.actions if a.kind == "move"]
     assert {(a.source, a.destination) for a in moves} <= {(1, 2), (1, 3), (1, 0)}
     assert len(moves) == 2
+
+
+def test_a_replica_that_is_removed_from_a_dead_disk_is_no_longer_offline() -> None:
+    snapshot = by_hand(
+        [(0, 1), (2, 1), (2, 1)],
+        brokers=4,
+        topics=["a", "a", "b"],
+        disks={"/a": 500.0, "/b": 500.0},
+        dead_disks={1: "/b"},
+        log_dirs=[("/a", "/b")] * 3,
+    )
+    fewer = Operation(kind="change_replication_factor", replication_factor={"a": 1})
+    plan = Balancer("default", budget=Budget(moves=0)).propose(snapshot, fewer)
+    assert [a.kind for a in plan.actions if a.kind != "leadership"] == ["remove", "remove"]
+    (online,) = [g for g in plan.goal_results if g.goal == "OnlineReplicas"]
+    assert (online.unmet_cells_before, online.unmet_cells_after) == (3, 1)
