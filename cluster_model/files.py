@@ -70,15 +70,14 @@ def load_snapshot(path: str | Path) -> Snapshot:
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    """Let `write` fill a temporary neighbour, then put it in the place of `path`."""
+    """Let `write` fill a temporary neighbour, then put it in the place of `path`.
+
+    The file is its owner's only: what a cluster looks like is not everybody's business.
+    """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as f:
             write(f)
-        # mkstemp keeps a file to its owner; ours are as readable as any
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)
         os.replace(name, path)
     except BaseException:
         os.unlink(name)

@@ -483,3 +483,10 @@ def test_broker_load_is_the_sum_of_what_its_replicas_carry(snapshot: Snapshot) -
             load = s.leader_load if place == s.leader[p] else s.follower_load
             total[s.replica_broker[n]] += load[p]
     assert s.broker_load() == pytest.approx(total)
+
+
+def test_a_file_is_its_owners_only(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.json"
+    save_snapshot(synthetic_snapshot(brokers=3, partitions=3, racks=3), path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [p.name for p in tmp_path.iterdir()] == ["cluster.json"]
