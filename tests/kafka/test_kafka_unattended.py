@@ -1,0 +1,114 @@
+"""Nobody at the wheel: a load, ``report-metrics``, and ``run --execute`` over the metrics topic."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+from confluent_kafka import Producer
+from real_kafka import KafkaCluster
+
+from balancer.execution.cluster import Kafka, Resource
+from balancer.execution.throttle import FOLLOWER_RATE, LEADER_RATE
+from cluster_model.kafka import admin_client, read_cluster
+
+PATIENCE = 240.0
+TOPIC, PARTITIONS = "loaded", 24
+CAPACITY: dict[str, Any] = {"default": {"network_in": 1e9, "network_out": 1e9, "disk": 1e12}}
+SETTINGS: dict[str, Any] = {
+    "interval": 1.0,
+    "settle": 0,
+    "goal_violations": {"cooldown": "1s", "rounds": 1, "min_gain_per_share": 0.0},
+    "model": {"window": "5s", "windows": 2, "min_samples": 2, "refresh": 1.0},
+    "execution": {"progress_interval": 0.2, "throttle": 50e6},
+}
+GOALS: dict[str, Any] = {
+    "goals": [
+        {"goal": "RackAwareness", "hard": True, "tier": 0},
+        {"goal": "UsageDistribution", "resource": "network_in", "threshold": 1.3, "tier": 1},
+        {"goal": "LeaderBytesInDistribution", "threshold": 1.3, "tier": 1},
+    ]
+}
+
+
+@contextmanager
+def load(kafka: KafkaCluster) -> Iterator[None]:
+    """Some hundred kilobytes a second, evenly over the partitions, until the end."""
+    producer, over = Producer({"bootstrap.servers": kafka.bootstrap}), threading.Event()
+
+    def produce() -> None:
+        while not over.wait(0.1):
+            for partition in range(PARTITIONS):
+                producer.produce(TOPIC, b"x" * 1000, partition=partition)
+            producer.poll(0)
+
+    thread = threading.Thread(target=produce, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        producer.flush(30)
+
+
+@contextmanager
+def counterpoise(log: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A command in a process of its own, told to end at the end."""
+    code = "from balancer.cli import main; main()"
+    with log.open("wb") as out:
+        process = subprocess.Popen([sys.executable, "-c", code, *words], stdout=out, stderr=out)
+        try:
+            yield process
+            process.terminate()
+            assert process.wait(60) == 0, log.read_text()
+        finally:
+            process.kill()
+            process.wait()
+
+
+def test_a_load_is_spread_by_nothing_but_the_two_commands(
+    start_kafka: Callable[..., KafkaCluster], tmp_path: Path
+) -> None:
+    kafka = start_kafka(brokers=3, exporter=True)
+    with admin_client(kafka.bootstrap, timeout=30) as ask:
+        wanted = {TOPIC: {"assignments": {n: [n % 2, 1 - n % 2] for n in range(PARTITIONS)}}}
+        ask(lambda admin: admin.create_topics(wanted, wait_for_metadata=True))
+    files = {"capacity": CAPACITY, "settings": SETTINGS, "goals": GOALS}
+    for name, content in files.items():
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(content))
+    at = ["--bootstrap-server", kafka.bootstrap, "--metrics-topic", "metrics"]
+    report = ["report-metrics", *at, "--source", "prometheus", "--interval", "1", "--create-topic"]
+    for broker, url in kafka.exporters.items():
+        report += ["--endpoint", f"{broker}={url}"]
+    run = ["run", *at, "--execute", "--journal", str(tmp_path / "journal"), "--session", "6"]
+    for name in files:
+        run += [f"--{name}", str(tmp_path / f"{name}.yaml")]
+
+    def shares() -> dict[int, int]:
+        """Partitions of the topic that each broker leads."""
+        s = read_cluster(kafka.bootstrap, capacity=CAPACITY["default"], resources=["disk"])
+        leads = s.broker_ids[s.replica_broker[s.replica_offset[:-1] + s.leader]]
+        of_topic = s.partition_topic == s.topics.index(TOPIC)
+        return {b: int((leads[of_topic] == b).sum()) for b in kafka.broker_ids}
+
+    logs = tmp_path / "report.log", tmp_path / "run.log"
+    end = time.monotonic() + PATIENCE
+    with load(kafka), counterpoise(logs[0], *report), counterpoise(logs[1], *run):
+        while min(shares().values()) < 0.6 * PARTITIONS / 3:
+            assert time.monotonic() < end, [log.read_text()[-4000:] for log in logs]
+            time.sleep(1)
+    seen = Kafka(kafka.bootstrap)
+    try:
+        asked = {Resource("broker", str(b)): [LEADER_RATE, FOLLOWER_RATE] for b in kafka.broker_ids}
+        assert {v for both in seen.configs(asked).values() for v in both.values()} == {None}
+    finally:
+        seen.close()
+    kafka.close()
