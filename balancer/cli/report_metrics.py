@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import logging
 import signal
-import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -15,12 +13,12 @@ from typing import Annotated
 
 import typer
 
+from balancer.cli.daemon import logged, redacted
 from balancer.cli.options import client_properties
 from balancer.cli.snapshot import CommandConfig, Timeout
 from balancer.cli.terminal import DONE, UNMET, CommandError, out, plural
 from balancer.controller import Redactor
-from cluster_model import InputError
-from metrics_reporter import ReporterError, Source
+from metrics_reporter import Source
 from metrics_reporter.admin import AdminSource
 from metrics_reporter.agent import Agent
 from metrics_reporter.host import HostSource
@@ -119,7 +117,7 @@ def report_metrics(
         raise CommandError(f"--compression: {compression!r} found, one of {known} expected")
     properties = client_properties(command_config)
     hide = Redactor(properties, [])
-    with _redacted(hide), _logging(hide):
+    with redacted(hide), logged(log, hide):
         agent = Agent(
             _sources(
                 source, bootstrap_server, endpoint or [], exporters, broker, properties, timeout
@@ -230,34 +228,3 @@ def _serve(agent: Agent) -> None:
             signal.signal(number, handler)
     if failed:
         raise failed[0]
-
-
-@contextmanager
-def _redacted(hide: Callable[[str], str]) -> Iterator[None]:
-    """Hide secrets in what is told of client properties that don't work."""
-    try:
-        yield
-    except (InputError, ReporterError) as error:
-        raise CommandError(hide(str(error))) from None
-
-
-@contextmanager
-def _logging(hide: Callable[[str], str]) -> Iterator[None]:
-    """Send what the agent logs to stderr, without secrets."""
-
-    class Hiding(logging.Formatter):
-        def format(self, record: logging.LogRecord) -> str:
-            return hide(super().format(record))
-
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(Hiding("%(asctime)s %(levelname)s %(message)s"))
-    before = log.level, log.propagate
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    log.propagate = False
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(before[0])
-        log.propagate = before[1]

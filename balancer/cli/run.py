@@ -5,7 +5,6 @@ from __future__ import annotations
 import json as json_format
 import logging
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,9 +17,10 @@ from typing import Annotated
 import typer
 
 from balancer import Balancer, Budget
+from balancer.cli.daemon import logged, redacted
 from balancer.cli.options import client_properties
 from balancer.cli.snapshot import KAFKA, CapacityFile, CommandConfig, MetricsTopic, Timeout
-from balancer.cli.terminal import DONE, UNMET, CommandError, out, say
+from balancer.cli.terminal import DONE, UNMET, out, say
 from balancer.controller import (
     Controller,
     Decision,
@@ -37,7 +37,6 @@ from balancer.controller.endpoint import parse_address
 from balancer.controller.roles import Executor, Model, Vote
 from cluster_model import InputError, Snapshot
 from cluster_model.capacities import as_capacities
-from metrics_reporter import ReporterError
 
 ACTING = "Acting"
 _LOOK_SECONDS = 0.2
@@ -122,7 +121,7 @@ def run(
     budget = Budget(moves=wanted.max_moves, bytes=wanted.max_bytes, seconds=wanted.max_seconds)
     balancer = Balancer(goals, budget=budget)
     source = Source(bootstrap_server, capacity, properties, metrics_topic, timeout)
-    with _redacted(hide), ExitStack() as stack:
+    with redacted(hide), ExitStack() as stack:
         executor = _executor(wanted, bootstrap_server, journal, properties)
         model, counters = stack.enter_context(_cluster(source, wanted))
         vote: Vote | None = None
@@ -153,7 +152,7 @@ def run(
             decision = _once(controller, timeout)
             (_as_json if json else _as_sentence)(decision)
             raise typer.Exit(DONE if decision.kind in _WELL else UNMET)
-        with _logging():
+        with logged(log, hide):
             _serve(controller, settings, execute)
 
 
@@ -179,15 +178,6 @@ class Source:
             client_properties=self.properties,
             timeout=self.timeout,
         )
-
-
-@contextmanager
-def _redacted(hide: Redactor) -> Iterator[None]:
-    """Hide secrets in what is told of client properties that don't work."""
-    try:
-        yield
-    except (InputError, ReporterError) as error:
-        raise CommandError(hide(str(error))) from None
 
 
 def _settings(path: Path | None, execute: bool) -> Settings:
@@ -313,20 +303,3 @@ def _as_json(decision: Decision) -> None:
 
 def _as_sentence(decision: Decision) -> None:
     out().print(f"{decision.kind}: {decision.reason}", markup=False, soft_wrap=True)
-
-
-@contextmanager
-def _logging() -> Iterator[None]:
-    """Send what the controller logs to stderr."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    before = log.level, log.propagate
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    log.propagate = False
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(before[0])
-        log.propagate = before[1]

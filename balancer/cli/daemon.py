@@ -1,0 +1,43 @@
+"""What commands share that go on until they are told to end: logs and errors without secrets."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from balancer.cli.terminal import CommandError
+from cluster_model import InputError
+from metrics_reporter.errors import ReporterError
+
+
+@contextmanager
+def redacted(hide: Callable[[str], str]) -> Iterator[None]:
+    """Hide secrets in what is told of client properties that don't work."""
+    try:
+        yield
+    except (InputError, ReporterError) as error:
+        raise CommandError(hide(str(error))) from None
+
+
+@contextmanager
+def logged(log: logging.Logger, hide: Callable[[str], str]) -> Iterator[None]:
+    """Send what a logger is told to stderr, without secrets."""
+
+    class Hiding(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            return hide(super().format(record))
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(Hiding("%(asctime)s %(levelname)s %(message)s"))
+    before = log.level, log.propagate
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before[0])
+        log.propagate = before[1]
