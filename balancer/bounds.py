@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from balancer.candidates import Rules
+from balancer.candidates import Rules, replica_bytes
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Bools, BrokerState, Floats, Ints
 from goals import Cluster, Goal, OnlineReplicas, RackAwareness
@@ -103,11 +103,7 @@ def bytes_bound(start: Placement, goals: list[Goal], met: list[bool], cluster: C
     up. Leadership is shed and taken for nothing.
     """
     s = start.snapshot
-    size = (
-        s.leader_load[:, s.resource("disk")] if "disk" in s.resources else np.ones(s.n_partitions)
-    )
-    follow = s.follower_load[:, s.resource("disk")] if "disk" in s.resources else size
-    least_size = np.minimum(size, follow)
+    least_size: Floats = np.minimum(*replica_bytes(start))
     at = np.flatnonzero(start.replica_broker >= 0)
     broker, p = start.replica_broker[at], at // start.slots
     leads = at % start.slots == start.leader[p]

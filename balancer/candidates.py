@@ -387,15 +387,18 @@ def _nothing() -> Batch:
     return Batch.of(MOVE, none, none, none)
 
 
-def action_bytes(placement: Placement, batch: Batch) -> Floats:
-    """(C,) bytes each action copies: the replica's disk, nothing for leadership.
+def replica_bytes(placement: Placement) -> tuple[Floats, Floats]:
+    """(P,), (P,) bytes of the leader and of a follower of each partition.
 
     Without a resource called ``disk`` every replica counts as one byte.
     """
-    s = placement.snapshot
-    if "disk" not in s.resources:
-        return np.where(batch.kind == LEAD, 0.0, 1.0)
-    lead, follow = placement.contribution("load.disk")
+    sized = "disk" in placement.snapshot.resources
+    return placement.contribution("load.disk" if sized else "replica_count")
+
+
+def action_bytes(placement: Placement, batch: Batch) -> Floats:
+    """(C,) bytes each action copies: those of the replica, nothing for leadership."""
+    lead, follow = replica_bytes(placement)
     leads = batch.slot == placement.leader[batch.partition]
     size = np.where(leads, lead[batch.partition], follow[batch.partition])
     return np.where(batch.kind == LEAD, 0.0, size)
@@ -403,11 +406,7 @@ def action_bytes(placement: Placement, batch: Batch) -> Floats:
 
 def action_cost(placement: Placement, batch: Batch) -> Floats:
     """(C,) bytes in units of the mean replica, plus what any action costs however small."""
-    lead, _ = (
-        placement.contribution("load.disk")
-        if "disk" in placement.snapshot.resources
-        else (np.ones(1), None)
-    )
+    lead, _ = replica_bytes(placement)
     unit = float(lead.mean()) or 1.0
     return OVERHEAD + action_bytes(placement, batch) / unit
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from balancer.arrays import first_of
 from balancer.arrivals import admit
 from balancer.bounds import bytes_bound, imbalance_bound
-from balancer.candidates import Rules
+from balancer.candidates import Rules, replica_bytes
 from balancer.guards import guards, implied
 from balancer.operation import Operation, ReplicationFactor, Scene, set_scene
 from balancer.optimizer import Search
@@ -190,11 +190,7 @@ class Balancer:
         ended = scorer.placement
         met = [scorer.met(i) for i in range(shown)]
         kinds = np.array(rows.kind)
-        size, _ = (
-            start.contribution("load.disk")
-            if "disk" in start.snapshot.resources
-            else (np.ones(start.snapshot.n_partitions), None)
-        )
+        size, _ = replica_bytes(start)
         summary = Summary(
             replica_moves=int((kinds == "move").sum()),
             leadership_moves=int((kinds == "leadership").sum()),
@@ -308,9 +304,7 @@ def _rows(
     removed = np.flatnonzero((start.replica_broker >= 0) & (walked.replica_broker < 0))
     none = np.full(len(removed) + len(added), -1, np.int64)
     flat = np.concatenate([removed, added])
-    size = (
-        s.follower_load[:, s.resource("disk")] if "disk" in s.resources else np.ones(s.n_partitions)
-    )
+    _, size = replica_bytes(start)
     kind_names: dict[int, ActionKind] = {MOVE: "move", LEAD: "leadership"}
     names: list[ActionKind] = ["remove" for _ in removed]
     names += ["add" for _ in added]

@@ -9,7 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from balancer.arrays import best_of_each
-from balancer.candidates import Candidates, Rules, action_bytes, action_cost, pick_disk
+from balancer.candidates import (
+    Candidates,
+    Rules,
+    action_bytes,
+    action_cost,
+    pick_disk,
+    replica_bytes,
+)
 from balancer.scoring import EPSILON, Scorer, Series, Tier, Transition
 from cluster_model.placement import LEAD, MOVE, Batch, Placement
 from cluster_model.snapshot import Floats, Ints
@@ -276,13 +283,7 @@ class Search:
         moved = np.flatnonzero(placement.replica_broker != start.replica_broker)
         partition = moved // placement.slots
         inside = (start.brokers[partition] == placement.replica_broker[moved][:, None]).any(1)
-        return float(self._size()[partition[~inside]].sum())
-
-    def _size(self) -> Floats:
-        placement = self.scorer.placement
-        if "disk" in placement.snapshot.resources:
-            return placement.contribution("load.disk")[0]
-        return np.ones(placement.snapshot.n_partitions)
+        return float(replica_bytes(placement)[0][partition[~inside]].sum())
 
     def _send_home(self, start: Placement) -> int:
         batch = self._homeward(start)
@@ -333,7 +334,7 @@ class Search:
             return 0
         # guests of each broker by size, and for each replica that left the nearest of them
         f = placement.slots
-        size = self._size()
+        size, _ = replica_bytes(placement)
         scale = float(size.max()) * 1.001 or 1.0
         guest_key = placement.replica_broker[away] + size[away // f] / scale
         order = np.argsort(guest_key, kind="stable")

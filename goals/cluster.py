@@ -106,15 +106,6 @@ class Cluster:
             weight = np.where(self.leader_eligible, weight, 0)
         return self._shared(total, weight)
 
-    def topic_share(self, column: str) -> Floats:
-        """(T, B) fair share of each topic's replicas or leaders on each broker."""
-        s = self.snapshot
-        totals = self.placement.recompute("topic", column).reshape(len(s.topics), s.n_brokers)
-        weight = self.weight
-        if column == "leader_count":
-            weight = np.where(self.leader_eligible, weight, 0)
-        return np.outer(totals.sum(1), weight / max(weight.sum(), 1e-300))
-
     def _shared(self, total: Floats, weight: Floats) -> Floats:
         n = int(self.group.max()) + 1
         counted = np.where((weight > 0) | self.draining | self.eligible, total, 0)

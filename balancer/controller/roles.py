@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol
 
-from balancer.operation import Operation
 from balancer.plan import Plan
 from cluster_model.snapshot import Snapshot
 
@@ -32,13 +31,6 @@ class Model(Protocol):
 
     def refresh(self) -> None:
         """Look at the placement anew, now; an InputError where it cannot be read."""
-
-
-class Proposer(Protocol):
-    """What makes plans: a :class:`balancer.Balancer`."""
-
-    def propose(self, snapshot: Snapshot, operation: Operation | None = None) -> Plan:
-        """The plan of an operation."""
 
 
 class Outcome(Protocol):
