@@ -146,7 +146,8 @@ def measure(size: str, seed: int, scratch: Path) -> list[tuple[str, float, str]]
     with peak_memory() as memory:
         found = History.of_records(records, cluster).snapshot(statistic="p95")
     seconds, worked = time.perf_counter() - began, processor_seconds() - worked
-    if not (found.leader_load[:, 1] > 0.5 * cluster.leader_load[:, 1]).all():
+    # However short the history: at the quietest time of the day rates are 0.29 of their mean.
+    if not (found.leader_load[:, 1] > 0.2 * cluster.leader_load[:, 1]).all():
         raise BenchmarkError("the p95 of a partition came out far below its mean rate")
     return [
         ("values", float(sum(counts)), "values"),

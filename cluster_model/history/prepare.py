@@ -90,7 +90,6 @@ def prepare(
         For a number below 1, or a directory that holds something else.
     """
     spark = records.sparkSession
-    judged = judge(records, metadata, window_ms=window_ms, windows=windows).persist()
     store = Store(spark, str(path))
     held = {name for name in store.names() if not name.startswith(".")}
     if strangers := sorted(held - {*_TABLES, _SETTINGS}):
@@ -98,6 +97,7 @@ def prepare(
             f"prepared history {path}: {strangers[0]!r} found in the directory, an empty one or "
             "one with a prepared history expected"
         )
+    judged = judge(records, metadata, window_ms=window_ms, windows=windows).persist()
     store.delete(_SETTINGS)
     started = F.col("start_ms")
     try:
