@@ -144,6 +144,11 @@ class ClusterModel:
         return self._base
 
     @property
+    def window_ms(self) -> int:
+        """Length of a window."""
+        return self._rates.window_ms
+
+    @property
     def counters(self) -> dict[str, int]:
         """Records by what became of them.
 

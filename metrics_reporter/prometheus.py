@@ -31,14 +31,20 @@ from metrics_reporter.records import (
     BYTES_OUT,
     CPU,
     CPU_RATIO,
+    FETCH_LOCAL_MEAN,
+    FETCH_LOCAL_P999,
     FETCH_RATE,
     FETCH_TIME_MEAN,
     FETCH_TIME_P999,
+    FOLLOWER_LOCAL_MEAN,
+    FOLLOWER_LOCAL_P999,
     HANDLER_IDLE,
     LOG_FLUSH_MEAN,
     LOG_FLUSH_P999,
     LOG_FLUSH_RATE,
     MESSAGES_IN,
+    PRODUCE_LOCAL_MEAN,
+    PRODUCE_LOCAL_P999,
     PRODUCE_RATE,
     PRODUCE_TIME_MEAN,
     PRODUCE_TIME_P999,
@@ -202,10 +208,15 @@ def _defaults() -> Iterator[Rule]:
     flush = "kafka_log_log_?flush_?stats_log_?flush_?rate_?and_?time_?ms"
     yield counter(f"{flush}(_count)?(_total)?", LOG_FLUSH_RATE, quantile="")
     times = "kafka_network_request_?metrics_total_?time_?ms"
+    # Without the wait for data (fetch.max.wait.ms) and for replicas that totals hold.
+    local = "kafka_network_request_?metrics_local_?time_?ms"
     for timer, request, mean, p999 in (
         (flush, None, LOG_FLUSH_MEAN, LOG_FLUSH_P999),
         (times, "Produce", PRODUCE_TIME_MEAN, PRODUCE_TIME_P999),
         (times, "FetchConsumer", FETCH_TIME_MEAN, FETCH_TIME_P999),
+        (local, "Produce", PRODUCE_LOCAL_MEAN, PRODUCE_LOCAL_P999),
+        (local, "FetchConsumer", FETCH_LOCAL_MEAN, FETCH_LOCAL_P999),
+        (local, "FetchFollower", FOLLOWER_LOCAL_MEAN, FOLLOWER_LOCAL_P999),
     ):
         only = {} if request is None else {"request": request}
         yield gauge(f"{timer}_?mean", mean, **only)

@@ -27,6 +27,12 @@ FETCH_TIME_P999 = "consumer_fetch_total_time_ms_p999"
 APPEND_TIME_MEAN = "append_latency_ms_mean"
 PENDING_APPEND_MAX = "pending_append_latency_ms_max"
 PENDING_FETCH_MAX = "pending_fetch_latency_ms_max"
+PRODUCE_LOCAL_MEAN = "produce_local_time_ms_mean"
+PRODUCE_LOCAL_P999 = "produce_local_time_ms_p999"
+FETCH_LOCAL_MEAN = "consumer_fetch_local_time_ms_mean"
+FETCH_LOCAL_P999 = "consumer_fetch_local_time_ms_p999"
+FOLLOWER_LOCAL_MEAN = "follower_fetch_local_time_ms_mean"
+FOLLOWER_LOCAL_P999 = "follower_fetch_local_time_ms_p999"
 
 BYTES_TO = "bytes_to/"
 
@@ -52,6 +58,12 @@ BROKER_METRICS = (
     APPEND_TIME_MEAN,
     PENDING_APPEND_MAX,
     PENDING_FETCH_MAX,
+    PRODUCE_LOCAL_MEAN,
+    PRODUCE_LOCAL_P999,
+    FETCH_LOCAL_MEAN,
+    FETCH_LOCAL_P999,
+    FOLLOWER_LOCAL_MEAN,
+    FOLLOWER_LOCAL_P999,
 )
 
 
@@ -69,7 +81,8 @@ class Record(NamedTuple):
     metrics
         Value by metric name. This project gives meaning to, of a broker,
         :data:`BROKER_METRICS` (``cpu`` in the unit of the broker's cpu capacity, rates
-        per second, times in ms) and ``cpu_ratio`` (0 to 1 of that capacity); of the
+        per second, times in ms; total times hold a fetch's wait for data, local ones do
+        not) and ``cpu_ratio`` (0 to 1 of that capacity); of the
         partition's leader, ``bytes_in`` and ``bytes_out`` (clients' bytes/s, replication
         not counted) and what :func:`bytes_to` names; of a topic, the same two rates, summed
         over the partitions that the broker leads; of any replica, ``size`` (bytes on disk).

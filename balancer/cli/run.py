@@ -34,7 +34,8 @@ from balancer.controller import (
     load_settings,
 )
 from balancer.controller.endpoint import parse_address
-from balancer.controller.roles import Executor, Model, Vote
+from balancer.controller.roles import Model, Vote
+from balancer.execution import Executor, Limits, LocalTimes
 from cluster_model import InputError, Snapshot
 from cluster_model.capacities import as_capacities
 
@@ -122,8 +123,19 @@ def run(
     balancer = Balancer(goals, budget=budget)
     source = Source(bootstrap_server, capacity, properties, metrics_topic, timeout)
     with redacted(hide), ExitStack() as stack:
-        executor = _executor(wanted, bootstrap_server, journal, properties)
-        model, counters = stack.enter_context(_cluster(source, wanted))
+        limits = _limits(wanted)
+        model, slow, counters = stack.enter_context(_cluster(source, wanted, limits))
+        executor: Executor | None = None
+        if wanted.execute:
+            executor = Executor(
+                bootstrap_server,
+                journal=journal,
+                limits=limits,
+                client=properties,
+                slow=slow,
+                # Of a group one acts: what another one left is nobody else's.
+                owner=group,
+            )
         vote: Vote | None = None
         if executor is not None:
             vote = stack.enter_context(
@@ -185,28 +197,20 @@ def _settings(path: Path | None, execute: bool) -> Settings:
     return found.model_copy(update={"execute": True}) if execute else found
 
 
-def _executor(
-    settings: Settings, bootstrap: str, journal: Path, properties: dict[str, str]
-) -> Executor | None:
-    if not settings.execute:
-        return None
-    from balancer.execution import Executor as KafkaExecutor
-    from balancer.execution import Limits
-
-    return KafkaExecutor(
-        bootstrap, journal=journal, limits=Limits.of(**settings.execution), client=properties
-    )
+def _limits(settings: Settings) -> Limits:
+    # What a window tells counts once.
+    return Limits.of(**{"slow_interval": settings.model.window, **settings.execution})
 
 
 @contextmanager
 def _cluster(
-    source: Source, settings: Settings
-) -> Iterator[tuple[Model, Callable[[], dict[str, float]]]]:
-    """What the controller looks at, and counters of what feeds it."""
+    source: Source, settings: Settings, limits: Limits
+) -> Iterator[tuple[Model, LocalTimes | None, Callable[[], dict[str, float]]]]:
+    """What the controller looks at, who tells if brokers are slow, and counters of the feed."""
     if source.topic is None:
         # Ask once, so that what cannot be reached is told at the start.
         source.read()
-        yield PlainCluster(source.read), dict
+        yield PlainCluster(source.read), None, dict
         return
     from cluster_model.follow import follow_kafka
 
@@ -232,10 +236,14 @@ def _cluster(
             problems=lambda: follower.problems,
         )
 
-        def counters() -> dict[str, float]:
-            return {f"records_{k}": float(v) for k, v in follower.model.counters.items()}
+        slow = LocalTimes(follower.model, limits)
 
-        yield model, counters
+        def counters() -> dict[str, float]:
+            records = follower.model.counters.items()
+            over = {"brokers_over_local_time_limits": float(slow.brokers)}
+            return {**{f"records_{k}": float(v) for k, v in records}, **over}
+
+        yield model, slow, counters
 
 
 def _once(controller: Controller, timeout: float) -> Decision:

@@ -224,10 +224,11 @@ class Controller:
 
     def _round(self, now: float) -> Decision | None:
         acting = self._vote.acting
-        if acting and self._executes and not self._recovered and self.work is None:
+        recover = acting and self._executes and not self._recovered and self.work is None
+        self._recovered = acting and self._executes and (self._recovered or recover)
+        if recover:
             assert self._carrier is not None
             self._carrier.launch(Work(_RECOVERY, now), self._carrier.executor.recover, self._ended)
-        self._recovered = acting and self._executes
         try:
             view = self._look(now)
         except InputError as error:
@@ -364,6 +365,10 @@ class Controller:
         now = self._clock()
         self._changed = True
         recovery = work.cause == _RECOVERY
+        if failure is not None or (outcome is not None and outcome.state == "failed"):
+            # It may have left something, which would be in the way of the next. A recovery
+            # that could not do better would not with the next round either.
+            self._recovered = recovery and failure is None
         if failure is not None:
             said = str(failure) or type(failure).__name__
             what = "cleaning up after an execution that died" if recovery else "the execution"

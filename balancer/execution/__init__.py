@@ -2,8 +2,18 @@
 
 from balancer.execution.errors import ExecutionError
 from balancer.execution.executor import Executor, Preview
+from balancer.execution.latency import LocalTimes
 from balancer.execution.limits import Limits
 from balancer.execution.outcome import Outcome, Progress
 from balancer.execution.tasks import Task
 
-__all__ = ["ExecutionError", "Executor", "Limits", "Outcome", "Preview", "Progress", "Task"]
+__all__ = [
+    "ExecutionError",
+    "Executor",
+    "Limits",
+    "LocalTimes",
+    "Outcome",
+    "Preview",
+    "Progress",
+    "Task",
+]

@@ -129,6 +129,8 @@ class Book:
             return "failed" if "dead" in states else "rolled back"
         if self._recorded.stop is not None:
             return "stopped"
+        if self._recorded.adopted and "cancelled" in states and "dead" not in states:
+            return "stopped"
         return "done" if not self._left_out and set(states) <= {"completed"} else "failed"
 
     def outcome(self, state: Ended, differences: Sequence[str] = ()) -> Outcome:

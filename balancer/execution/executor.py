@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 
 from balancer.execution import journal as records
 from balancer.execution import throttle
+from balancer.execution.abandoned import abandoned, superseded
 from balancer.execution.cluster import Cluster, Kafka
 from balancer.execution.errors import ExecutionError
 from balancer.execution.journal import Journal, Recorded, read_journal
@@ -45,8 +47,13 @@ class Executor:
         takes them. They are never written anywhere.
     slow
         Tells whether the cluster suffers in a way that Kafka's admin interface does not
-        show, such as fetch latency that rises; then it is slowed down as for partitions
-        under min ISR. Asked at each look at the cluster.
+        show, as :class:`LocalTimes` does by requests that take long; then fewer moves are
+        under way, and no more until it is over. Asked at each look at the cluster.
+    owner
+        Name under which throttles are marked in Kafka as this executor's. :meth:`recover`
+        then also ends what another executor of that name left, whose journal is out of
+        reach, as on another machine. Executors of one name must not act at the same time:
+        an election has to see to that.
     connect
         Gives the cluster in place of a Kafka at `bootstrap`.
 
@@ -68,12 +75,14 @@ class Executor:
         limits: Limits | None = None,
         client: Mapping[str, Any] | None = None,
         slow: Callable[[], bool] | None = None,
+        owner: str | None = None,
         connect: Callable[[], Cluster] | None = None,
     ) -> None:
         self._journal = Journal(Path(journal))
         self._limits = limits or Limits()
         self._stop = Stop()
         self._slow = slow
+        self._owner = owner
         self._connect = connect or (
             lambda: Kafka(
                 bootstrap, client, timeout=self._limits.timeout, patience=self._limits.patience
@@ -137,6 +146,11 @@ class Executor:
         execution that was stopping, or rolling back, goes on with that. Throttles are
         removed. Others' reassignments are left alone.
 
+        Where executors have an owner, so it is with what Kafka tells of an execution of
+        another one; of that one, only what is under way is known, and waited for. No more
+        is done for an execution of its own that another one has ended in this way, or that
+        is older than the limit ``resume_within``: its plan is of a cluster that was.
+
         Returns
         -------
         Outcome or None
@@ -150,16 +164,25 @@ class Executor:
             If the brokers do not answer, or refuse.
         """
         self._stop.clear()
-        if not self._journal.path.exists():
+        if self._owner is None and not self._journal.path.exists():
             return None
         with self._journal.locked():
             recorded = read_journal(self._journal.path)
-            if recorded is None or recorded.closed:
+            left_open = recorded is not None and not recorded.closed
+            if self._owner is None and not left_open:
                 return None
             with self._cluster() as cluster:
-                self._same(recorded, cluster)
-                self._journal.resume()
-                return self._run(cluster, recorded, progress, Reading([], [], []))
+                outcome = None
+                if recorded is not None and left_open:
+                    outcome = self._resume(cluster, recorded, progress)
+                    if recorded.ended is None:
+                        # Kafka is out of reach, and the journal still needed.
+                        return outcome
+                if self._owner is None:
+                    return outcome
+                left = [] if recorded is None else recorded.throttles
+                adopted = self._adopt(cluster, self._owner, left, progress)
+                return outcome if adopted is None else adopted.after(outcome)
 
     def stop(self, *, rollback: bool = False) -> None:
         """Stop what is under way, from any thread; `execute` then returns.
@@ -174,6 +197,54 @@ class Executor:
         with self._cluster() as cluster:
             reading = self._read(plan, cluster)
         return Preview(self._tasks(reading.wanted), [*reading.problems, *reading.gone])
+
+    def _resume(
+        self,
+        cluster: Cluster,
+        recorded: Recorded,
+        progress: Callable[[Progress], None] | None,
+    ) -> Outcome:
+        """Bring the execution of the journal to its end."""
+        self._same(recorded, cluster)
+        idle = time.time() - self._journal.path.stat().st_mtime
+        self._journal.resume()
+        gone = superseded(cluster, recorded, self._owner)
+        if gone or (self._owner is not None and idle > self._limits.resume_within):
+            recorded.throttles = [s for s in recorded.throttles if s not in gone]
+            self._journal.append(*records.given_up(recorded))
+        return self._run(cluster, recorded, progress, Reading([], [], []))
+
+    def _adopt(
+        self,
+        cluster: Cluster,
+        owner: str,
+        left: list[throttle.Setting],
+        progress: Callable[[Progress], None] | None,
+    ) -> Outcome | None:
+        """End what the marks of the owner tell of; `left` are throttles still to be removed."""
+        recorded = abandoned(cluster, owner)
+        if recorded is None:
+            return None
+        topics = sorted({s.name for s in recorded.throttles if s.kind == "topic"})
+        known = {(s.resource, s.key) for s in left}
+        found = [s for s in recorded.throttles if (s.resource, s.key) not in known]
+        if not found:
+            return None
+        recorded.throttles = [*left, *found]
+        self._journal.begin(
+            recorded.cluster,
+            [
+                {"record": "adopted"},
+                *records.planned(recorded.wanted, recorded.tasks.values()),
+                *(records.changed(i, state) for i, state in recorded.states.items()),
+                *records.throttling(recorded.throttles),
+            ],
+        )
+        told = (
+            f"throttles of an execution whose journal is out of reach were found on {len(topics)} "
+            f"topics (as {topics[0]}), and {len(recorded.tasks)} of its moves under way"
+        )
+        return self._run(cluster, recorded, progress, Reading([], [], [told]))
 
     def _tasks(self, wanted: list[Wanted]) -> list[Task]:
         return make_tasks(wanted, one_at_a_time=self._limits.one_replica_at_a_time)
@@ -194,6 +265,7 @@ class Executor:
             self._stop,
             progress,
             self._slow,
+            self._owner,
         ).carry_out()
 
     def _read(self, plan: Plan | PlanDocument, cluster: Cluster) -> Reading:

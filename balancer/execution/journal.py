@@ -45,6 +45,8 @@ class Recorded:
         ``stop`` or ``rollback`` once that was asked for.
     going_back
         Whether the tasks that lead back are planned.
+    adopted
+        Whether it is only waited for what is under way, as where another process began it.
     ended
         How it ended; None while it has not.
     """
@@ -57,6 +59,7 @@ class Recorded:
     throttles: list[Setting] = field(default_factory=list)
     stop: str | None = None
     going_back: bool = False
+    adopted: bool = False
     ended: Ended | None = None
 
     @property
@@ -219,6 +222,23 @@ def throttling(settings: Iterable[Setting]) -> list[dict[str, Any]]:
     return [{"record": "throttle", **s.model_dump(mode="json")} for s in settings]
 
 
+def throttles_left(settings: Iterable[Setting]) -> dict[str, Any]:
+    """Record of the configs that are still ours to put back."""
+    return {"record": "throttles", "left": [s.model_dump(mode="json") for s in settings]}
+
+
+def given_up(recorded: Recorded) -> list[dict[str, Any]]:
+    """Records of an execution of which nothing more is to be begun; changes `recorded` so."""
+    pending = [i for i, state in recorded.states.items() if state == "pending"]
+    recorded.adopted = True
+    recorded.states.update(dict.fromkeys(pending, "cancelled"))
+    return [
+        {"record": "adopted"},
+        throttles_left(recorded.throttles),
+        *(changed(i, "cancelled") for i in pending),
+    ]
+
+
 def _fold(so_far: Recorded | None, record: dict[str, Any]) -> Recorded:
     kind = record.pop("record")
     if kind == "begin":
@@ -245,6 +265,8 @@ def _fold(so_far: Recorded | None, record: dict[str, Any]) -> Recorded:
         so_far.throttles = [Setting.model_validate(s) for s in record["left"]]
     elif kind == "stop":
         so_far.stop = "rollback" if record["rollback"] else so_far.stop or "stop"
+    elif kind == "adopted":
+        so_far.adopted = True
     elif kind == "back":
         so_far.going_back = True
     elif kind == "end":

@@ -17,6 +17,7 @@ Strategy = Literal[
 ]
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
+Milliseconds = Annotated[float, Field(gt=0)]
 # Kafka's advice for its own tool: below, replicas may never catch up.
 Rate = Annotated[float, Field(ge=1024)]
 
@@ -52,8 +53,18 @@ class Limits(BaseModel):
         partitions fall under their min ISR or more of those that do not move are
         under-replicated, one more per `adaptive_interval` when all is well, up to the
         limits above; none while a partition without an offline replica is under min ISR.
+        Also half as many, and no more, while brokers are slow.
     adaptive_interval
         Seconds between two raises.
+    produce_local_ms, consumer_fetch_local_ms, follower_fetch_local_ms
+        Local time of requests, p999 (mean, where that is all that is measured), above which
+        a broker is slow; None does not look at it. Needs somebody who measures:
+        :class:`balancer.execution.LocalTimes`.
+    slow_brokers
+        So many brokers must be slow at once (or all, where fewer are measured).
+    slow_interval
+        Seconds until brokers that are still slow halve it once more: the length of a window
+        of metrics, each of which counts once.
     progress_interval
         Seconds between two looks at the cluster.
     task_timeout
@@ -65,6 +76,10 @@ class Limits(BaseModel):
     others
         Partitions that others are reassigning: ``wait`` until they are done (as long as
         `task_timeout`), or ``skip`` them.
+    resume_within
+        Seconds after its journal's last entry in which an execution that died is carried on
+        by an executor with an owner, as a controller's; later, only what is under way is
+        waited for.
     patience
         Seconds that Kafka may be out of reach before the execution gives up.
     timeout
@@ -84,11 +99,17 @@ class Limits(BaseModel):
     log_dir_throttle: Rate | None = None
     adaptive: bool = True
     adaptive_interval: Seconds = 30.0
+    produce_local_ms: Milliseconds | None = 1000.0
+    consumer_fetch_local_ms: Milliseconds | None = 500.0
+    follower_fetch_local_ms: Milliseconds | None = 500.0
+    slow_brokers: Count = 2
+    slow_interval: Seconds = 300.0
     progress_interval: Seconds = 2.0
     task_timeout: Seconds = 600.0
     leadership_timeout: Seconds = 180.0
     broker_grace: Annotated[float, Field(ge=0)] = 30.0
     others: Literal["wait", "skip"] = "wait"
+    resume_within: Seconds = 3600.0
     patience: Seconds = 60.0
     timeout: Seconds = 10.0
 

@@ -68,3 +68,18 @@ class Outcome:
     seconds: float
     problems: tuple[str, ...] = ()
     differences: tuple[str, ...] = ()
+
+    def after(self, first: Outcome | None) -> Outcome:
+        """This outcome and that of what came first as one, in the first state that isn't done."""
+        if first is None:
+            return self
+        return Outcome(
+            self.state if first.state == "done" else first.state,
+            first.completed + self.completed,
+            first.failed + self.failed,
+            first.cancelled + self.cancelled,
+            first.bytes_moved + self.bytes_moved,
+            first.seconds + self.seconds,
+            first.problems + self.problems,
+            first.differences + self.differences,
+        )

@@ -68,6 +68,7 @@ class Pace:
         self.held = False
         self._lacking: int | None = None
         self._changed = 0.0
+        self._slowed = float("-inf")
 
     @property
     def cluster(self) -> int:
@@ -85,7 +86,8 @@ class Pace:
         now
             Seconds of any clock.
         slow
-            Whether something else tells that the cluster suffers, as fetch latency does.
+            Whether something else tells that the cluster suffers, as local times of
+            requests do. It is told by windows, so it halves once in ``slow_interval``.
         """
         if not self._limits.adaptive:
             return
@@ -93,8 +95,12 @@ class Pace:
         grew = self._lacking is not None and lacking > self._lacking
         self._lacking = lacking
         self.held = bool(health.strained)
-        if health.under_min_isr or grew or slow:
+        fresh = slow and now - self._slowed >= self._limits.slow_interval
+        self._slowed = now if fresh else self._slowed
+        if health.under_min_isr or grew or fresh:
             self.per_broker = max(1, self.per_broker // 2)
+            self._changed = now
+        elif slow:
             self._changed = now
         elif now - self._changed >= self._limits.adaptive_interval:
             self.per_broker = min(self._limits.concurrent_moves_per_broker, self.per_broker + 1)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from balancer.execution import throttle
 from balancer.execution.book import STOPPED, Book, Judged
 from balancer.execution.cluster import Cluster, Held, Key, View
-from balancer.execution.journal import Journal, Recorded, throttling
+from balancer.execution.journal import Journal, Recorded, throttles_left, throttling
 from balancer.execution.limits import Limits
 from balancer.execution.outcome import Outcome, Progress
 from balancer.execution.pace import Health, Pace, health
@@ -22,6 +22,7 @@ from balancer.execution.wanted import Reading, Wanted, back, differences
 from cluster_model.kafka import KafkaSourceError
 
 _SHORTEST_WAIT = 0.1
+_GONE = Verdict("cancelled", "it was not under way any more")
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ class Run:
         Told how far it is.
     slow
         Asked whether the cluster suffers; see :class:`Executor`.
+    owner
+        Whose mark throttles carry; see :class:`Executor`.
     """
 
     def __init__(
@@ -69,11 +72,13 @@ class Run:
         stop: Stop,
         progress: Callable[[Progress], None] | None = None,
         slow: Callable[[], bool] | None = None,
+        owner: str | None = None,
     ) -> None:
         self._cluster, self._journal, self._recorded = cluster, journal, recorded
         self._limits, self._stop = limits, stop
         self._progress = progress or (lambda progress: None)
         self._slow = slow or (lambda: False)
+        self._owner = owner
         self._book = Book(journal, recorded, reading)
         self._pace = Pace(limits)
         self._presence = Presence(limits.broker_grace)
@@ -194,6 +199,9 @@ class Run:
     def _settle(self, look: _Look) -> None:
         """Judge what is under way."""
         verdicts = [(t, v) for t in self._book.running() if (v := self._verdict(t, look))]
+        if self._recorded.adopted:
+            # Whoever began it, or acted after that, may have cancelled it.
+            verdicts = [(t, _GONE if v.state == "in progress" else v) for t, v in verdicts]
         again = [t for t, v in verdicts if v.state == "in progress"]
         over = [(t, v) for t, v in verdicts if v.state != "in progress"]
         self._book.close([(t, v) for t, v in over if not v.cancel])
@@ -346,6 +354,7 @@ class Run:
             self._limits.log_dir_throttle,
             self._recorded.throttles,
             shared=bool(self._cluster.view(_topics(todo)).moving - ours),
+            owner=self._owner,
         )
         self._journal.append(*throttling(wanted))
         fresh = {(s.resource, s.key) for s in wanted}
@@ -359,8 +368,7 @@ class Run:
         if not self._recorded.throttles:
             return
         left, problems = throttle.remove(self._cluster, self._recorded.throttles)
-        kept = [s.model_dump(mode="json") for s in left]
-        self._journal.append({"record": "throttles", "left": kept})
+        self._journal.append(throttles_left(left))
         self._recorded.throttles = left
         self._book.problems += problems
 

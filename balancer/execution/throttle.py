@@ -1,8 +1,15 @@
-"""Replication throttles as Kafka's own tool sets them, and what was there before put back."""
+"""Replication throttles as Kafka's own tool sets them, and what was there before put back.
+
+Kafka keeps no note of who set a throttle. So an executor with an owner's name writes an entry
+more into a list of throttled replicas, a mark: what stands before it was found, what follows it
+is the execution's. The mark's partition is a number that only the name gives and no topic has,
+so it throttles nothing; its broker is the rate, in KiB/s.
+"""
 
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -17,7 +24,10 @@ LEADER_RATE = "leader.replication.throttled.rate"
 FOLLOWER_RATE = "follower.replication.throttled.rate"
 LOG_DIR_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 
-_LISTS = (LEADER_REPLICAS, FOLLOWER_REPLICAS)
+LISTS = (LEADER_REPLICAS, FOLLOWER_REPLICAS)
+_KIB = 1024
+# Half of what Kafka reads as a partition's number; topics stay far below.
+_MARKS = 2**30
 # Brokers pass a change on to each other within moments.
 _LOOKS, _PAUSE = 10, 0.2
 
@@ -76,7 +86,7 @@ def throttled_replicas(flows: Mapping[Key, Flow]) -> dict[str, dict[str, str]]:
     """
     lists: dict[str, dict[str, list[str]]] = {}
     for key, f in flows.items():
-        for name, brokers in zip(_LISTS, f, strict=True):
+        for name, brokers in zip(LISTS, f, strict=True):
             entries = [f"{key.partition}:{b}" for b in brokers]
             lists.setdefault(key.topic, {}).setdefault(name, []).extend(entries)
     return {
@@ -100,6 +110,7 @@ def settings(
     known: Iterable[Setting] = (),
     *,
     shared: bool = False,
+    owner: str | None = None,
 ) -> list[Setting]:
     """What to set, beside what is found there now.
 
@@ -116,7 +127,14 @@ def settings(
         Settings of this execution that are in place: what they found still counts.
     shared
         Whether others move replicas too: then no rate of theirs is raised.
+    owner
+        Whose mark to set, so that :func:`marked` knows the throttle again; the rate is then
+        rounded down to KiB/s, as the mark tells it.
     """
+    mark = None
+    if rate is not None and owner is not None:
+        rate = rate // _KIB * _KIB
+        mark = f"{_mark(owner)}:{int(rate // _KIB)}"
     wanted: dict[Resource, dict[str, str]] = {}
     if rate is not None:
         for topic, lists in throttled_replicas(flows).items():
@@ -135,8 +153,8 @@ def settings(
             own = before.get((r, key))
             now = found[r][key] if own is None else own.found
             ours = value
-            if key in _LISTS:
-                ours = _with(now if own is None else own.ours, value)
+            if key in LISTS:
+                ours = _with(now if own is None else own.ours, value, mark)
             elif shared and now is not None and float(now) < float(value):
                 ours = now
             made.append(Setting(kind=r.kind, name=r.name, key=key, found=now, ours=ours))
@@ -186,7 +204,7 @@ def remove(cluster: Cluster, ours: Iterable[Setting]) -> tuple[list[Setting], li
             now = found[s.resource][s.key]
             after = _without(s, now)
             changed += now != after
-            if now not in (s.ours, s.found) and now == after and s.key not in _LISTS:
+            if now not in (s.ours, s.found) and now == after and s.key not in LISTS:
                 problems[s] = (
                     f"{s.key} of {s.kind} {s.name} was changed to {now} by another: left so"
                 )
@@ -202,6 +220,56 @@ def remove(cluster: Cluster, ours: Iterable[Setting]) -> tuple[list[Setting], li
     return left, [*problems.values(), *_unreached(left, {})]
 
 
+class Marked(NamedTuple):
+    """A list of throttled replicas with an owner's mark.
+
+    Parameters
+    ----------
+    found
+        What was there before; None for nothing.
+    replicas
+        Partition and broker of what the execution added.
+    rate
+        Bytes/s.
+    """
+
+    found: str | None
+    replicas: frozenset[tuple[int, int]]
+    rate: int
+
+
+def marked(value: str | None, owner: str) -> Marked | None:
+    """What an execution of that owner made of a list; None where it has no mark of it.
+
+    Examples
+    --------
+    >>> cluster_setting = _with("7:9", "0:1,0:2", f"{_mark('me')}:50")
+    >>> marked(cluster_setting, "me").found, marked(cluster_setting, "me").rate
+    ('7:9', 51200)
+    >>> marked(cluster_setting, "you") is None
+    True
+    """
+    entries = _entries(value)
+    at = _place(entries, _mark(owner))
+    if at is None:
+        return None
+    pairs = (entry.partition(":")[::2] for entry in entries[at + 1 :])
+    return Marked(
+        ",".join(entries[:at]) or None,
+        frozenset((int(partition), int(broker)) for partition, broker in pairs),
+        int(entries[at].partition(":")[2]) * _KIB,
+    )
+
+
+def _mark(owner: str) -> int:
+    return _MARKS + zlib.crc32(owner.encode()) % _MARKS
+
+
+def _place(entries: list[str], mark: int | str) -> int | None:
+    """Where the mark stands, whatever its rate."""
+    return next((i for i, e in enumerate(entries) if e.startswith(f"{mark}:")), None)
+
+
 def _unreached(left: Iterable[Setting], refused: Mapping[Resource, str]) -> list[str]:
     resources = sorted({s.resource for s in left})
     return [
@@ -215,19 +283,23 @@ def _entries(value: str | None) -> list[str]:
     return [e for e in (value or "").split(",") if e]
 
 
-def _with(found: str | None, value: str) -> str:
+def _with(found: str | None, value: str, mark: str | None = None) -> str:
     """A list of throttled replicas with more of them; ``*`` throttles all already."""
     entries = _entries(found)
     if "*" in entries:
         return found or ""
-    return ",".join(sorted({*entries, *_entries(value)}))
+    if mark is None:
+        return ",".join(sorted({*entries, *_entries(value)}))
+    at = _place(entries, mark.partition(":")[0])
+    before, ours = (entries, []) if at is None else (entries[:at], entries[at + 1 :])
+    return ",".join([*before, mark, *sorted({*ours, *_entries(value)} - {*before})])
 
 
 def _without(s: Setting, now: str | None) -> str | None:
     """What a config is to be when the execution is over."""
     if now in (s.ours, s.found):
         return s.found
-    if s.key not in _LISTS:
+    if s.key not in LISTS:
         return now
     mine = set(_entries(s.ours)) - set(_entries(s.found))
     rest = [e for e in _entries(now) if e not in mine]

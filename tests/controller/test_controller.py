@@ -316,6 +316,21 @@ def test_on_standby_nothing_is_planned_and_the_next_to_act_cleans_up_first() -> 
     assert [d.kind for d in stage.controller.decisions][3:] == ["recovered", "cooling"]
 
 
+def test_on_standby_it_remembers_as_if_it_acted() -> None:
+    """A grace that ran before the other one died does not begin anew."""
+
+    class Vote:
+        acting = False
+
+    vote = Vote()
+    stage = Stage(even(), {"dead_brokers": {"heal_after": "30m"}}, vote=vote)
+    stage.model.with_states(dead=[3])
+    assert set(stage.rounds(31)) == {"standby"}
+    vote.acting = True
+    assert stage.rounds(1) == ["executed"]
+    assert stage.controller.decisions[-1].cause == "dead_brokers"
+
+
 def test_an_execution_stops_when_it_is_not_certain_who_acts() -> None:
     class Vote:
         acting = True
@@ -395,6 +410,46 @@ def test_a_failed_execution_is_told_and_the_rounds_go_on() -> None:
     everything = repr(stage.controller.decisions) + repr(stage.events)
     assert "hunter2" not in everything
     assert "no way to" in everything
+
+
+def test_what_a_failed_execution_left_is_cleaned_up_before_the_next() -> None:
+    class Left:
+        """Loses Kafka in the middle, and takes no plan before it has recovered."""
+
+        def __init__(self) -> None:
+            self.open = False
+            self.reachable = True
+            self.calls: list[str] = []
+
+        def execute(self, plan: object) -> Ended:
+            self.calls.append("execute")
+            if self.open:
+                raise RuntimeError("the journal holds an execution that did not end")
+            self.open = not self.reachable
+            return Ended(state="failed" if self.open else "done")
+
+        def recover(self) -> Ended | None:
+            self.calls.append("recover")
+            if not self.open:
+                return None
+            self.open = not self.reachable
+            return Ended(state="failed" if self.open else "done")
+
+        def stop(self) -> None: ...
+
+    executor = Left()
+    cooldowns = {"goal_violations": {"cooldown": 0}, "moved_cooldown": 0, "settle": 0}
+    stage = Stage(skewed(), cooldowns, executor=executor)
+    executor.reachable = False
+    stage.rounds(1)
+    assert executor.calls == ["recover", "execute"]
+    # It does not recover for ever, but whenever it would be in the way.
+    stage.rounds(1)
+    assert executor.calls == ["recover", "execute", "recover", "execute"]
+    executor.reachable = True
+    stage.rounds(2)
+    assert executor.calls[4:6] == ["recover", "execute"]
+    assert not executor.open
 
 
 def test_run_goes_on_after_a_round_that_fails_and_stops_when_told() -> None:

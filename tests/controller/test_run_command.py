@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from pathlib import Path
 
@@ -9,6 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from balancer.cli import app
+from balancer.cli.run import _limits
+from balancer.controller import Settings
+from balancer.execution import Limits
 
 
 def _run(*arguments: str) -> tuple[int, str]:
@@ -45,3 +49,22 @@ def test_wrong_options_are_told_in_one_sentence(tmp_path: Path, nobody: str) -> 
         assert said in told
         assert told.startswith("counterpoise: ")
         assert "\n" not in told
+
+
+def test_what_a_window_tells_counts_once_unless_set_otherwise() -> None:
+    assert _limits(Settings()) == Limits()
+    one = Settings.model_validate({"model": {"window": "1m"}})
+    assert _limits(one).slow_interval == 60
+    other = one.model_copy(update={"execution": {"slow_interval": 5, "produce_local_ms": None}})
+    assert (_limits(other).slow_interval, _limits(other).produce_local_ms) == (5, None)
+
+
+def test_the_limits_of_the_guide_are_the_limits() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "controller.md").read_text()
+    rows = dict(re.findall(r"(?m)^\| `(\w+)` \| (\d+) \|", page))
+    rows |= dict(re.findall(r"`(\w+)`(?: seconds)? \((\d+)\)", page))
+    assert {"produce_local_ms", "slow_brokers", "adaptive_interval"} <= rows.keys()
+    assert {name: float(value) for name, value in rows.items()} == {
+        name: getattr(Limits(), name) for name in rows
+    }
+    assert Limits().resume_within == 3600

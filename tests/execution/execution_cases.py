@@ -210,11 +210,17 @@ class FakeCluster:
         )
 
 
-def executor(cluster: FakeCluster, path: Path, **limits: Any) -> Executor:
+def executor(
+    cluster: FakeCluster, path: Path, *, owner: str | None = None, **limits: Any
+) -> Executor:
     """An executor that does not wait."""
     quick = {"progress_interval": 0.001, "broker_grace": 0.0} | limits
     return Executor(
-        "nowhere:1", journal=path / "journal", limits=Limits(**quick), connect=lambda: cluster
+        "nowhere:1",
+        journal=path / "journal",
+        limits=Limits(**quick),
+        owner=owner,
+        connect=lambda: cluster,
     )
 
 

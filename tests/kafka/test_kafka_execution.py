@@ -28,6 +28,7 @@ from balancer.execution.throttle import (
     LEADER_RATE,
     LEADER_REPLICAS,
     LOG_DIR_RATE,
+    marked,
 )
 from balancer.plan import Summary
 from cluster_model.kafka import admin_client, read_cluster
@@ -126,6 +127,13 @@ def executing(
     command = [sys.executable, "-c", "from balancer.cli import main; main()", "execute", str(file)]
     command += ["--bootstrap-server", kafka_cluster.bootstrap, "--journal", str(path / "journal")]
     command += ["--yes", "--throttle", "1MB/s", "--moves", "1", *options]
+    with moving(kafka, topic, command) as process:
+        yield process
+
+
+@contextmanager
+def moving(kafka: Kafka, topic: str, command: list[str]) -> Iterator[subprocess.Popen[str]]:
+    """A process that executes, once it moves something of the topic."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         eventually(
@@ -235,6 +243,53 @@ def test_killed_in_the_middle_it_is_recovered(
     assert kafka.view([topic]).partitions[Key(topic, 1)].leader == 2
     assert throttles(kafka, topic) == {}
     assert again.recover() is None
+
+
+def test_killed_on_another_machine_its_successor_takes_the_throttles_off(
+    kafka_cluster: KafkaCluster, kafka: Kafka, topic: str, tmp_path: Path
+) -> None:
+    """As a controller of the same group does that acts next; Kafka takes the marks."""
+    owner = f"group-{topic}"
+    others = {LEADER_REPLICAS: "8:2,7:1"}
+    assert kafka.set_configs({Resource("topic", topic): others}) == {}
+    plan, there, here = tmp_path / "plan.json", tmp_path / "there", tmp_path / "here"
+    plan.write_text(plan_of(*moves(topic)).model_dump_json())
+    code = (
+        "import sys; from pathlib import Path; from balancer import load_plan\n"
+        "from balancer.execution import Executor, Limits\n"
+        "bootstrap, journal, owner, plan = sys.argv[1:]\n"
+        f"limits = Limits(throttle={SLOW}, concurrent_moves=1)\n"
+        "Executor(bootstrap, journal=Path(journal), limits=limits, owner=owner)"
+        ".execute(load_plan(plan))"
+    )
+    command = [sys.executable, "-c", code, kafka_cluster.bootstrap, str(there), owner, str(plan)]
+    with moving(kafka, topic, command) as process:
+        process.kill()
+        process.communicate()
+    assert not in_sync(kafka, topic)
+    found = throttles(kafka, topic)
+    rate = str(int(SLOW) // 1024 * 1024)
+    assert found[Resource("broker", "2")] == {LEADER_RATE: rate, FOLLOWER_RATE: rate}
+    mark = marked(found[Resource("topic", topic)][FOLLOWER_REPLICAS], owner)
+    assert mark is not None
+    assert mark.replicas == {(0, 2), (1, 2), (2, 2)}
+    # Who is of another name leaves it alone.
+    limits = Limits.of(progress_interval=0.3)
+    stranger = Executor(kafka_cluster.bootstrap, journal=here, limits=limits, owner="stranger")
+    assert stranger.recover() is None
+    again = Executor(kafka_cluster.bootstrap, journal=here, limits=limits, owner=owner)
+    outcome = again.recover()
+    assert outcome is not None
+    assert (outcome.state, outcome.completed, outcome.differences) == ("done", 1, ())
+    assert replicas(kafka, topic) == [(0, 2), (0, 1), (0, 1)]
+    assert throttles(kafka, topic) == {Resource("topic", topic): others}
+    assert again.recover() is None
+    # The dead one is back, with its own journal: it begins nothing more.
+    late = Executor(kafka_cluster.bootstrap, journal=there, limits=limits, owner=owner).recover()
+    assert late is not None
+    assert late.state == "stopped"
+    assert replicas(kafka, topic) == [(0, 2), (0, 1), (0, 1)]
+    assert throttles(kafka, topic) == {Resource("topic", topic): others}
 
 
 def test_ctrl_c_stops_it_in_good_order(

@@ -36,6 +36,11 @@ TOPICS: dict[str, list[list[int]]] = {
 }
 # Kilobytes that each partition is sent, in records of one.
 LOAD = {"skewed": [2400, 1200, 0, 600, 300, 150], "dotted.name_too": [800, 100]}
+LOCAL_TIMES = [
+    f"{request}_local_time_ms_{of}"
+    for request in ("produce", "consumer_fetch", "follower_fetch")
+    for of in ("mean", "p999")
+]
 MEASURED = ("skewed", "dotted.name_too", "idle")
 WINDOW_MS = 60_000
 
@@ -210,6 +215,7 @@ def test_an_exporter_tells_of_brokers_too(world: World) -> None:
             "request_queue_size",
             "produce_total_time_ms_p999",
             "log_flush_time_ms_p999",
+            *LOCAL_TIMES,
         } <= of[-1].metrics.keys()
         assert of[-1].metrics["cpu"] > 0
     s = world.told["prometheus"].snapshot

@@ -5,6 +5,7 @@ import struct
 import pytest
 
 from metrics_reporter import (
+    BROKER_METRICS,
     Format,
     MalformedRecordError,
     Record,
@@ -14,6 +15,14 @@ from metrics_reporter import (
     format_of,
 )
 from metrics_reporter.foreign import CRUISE_CONTROL_METRICS, decode_automq, decode_cruise_control
+from metrics_reporter.records import (
+    FETCH_LOCAL_MEAN,
+    FETCH_LOCAL_P999,
+    FOLLOWER_LOCAL_MEAN,
+    FOLLOWER_LOCAL_P999,
+    PRODUCE_LOCAL_MEAN,
+    PRODUCE_LOCAL_P999,
+)
 
 TIME = 1_700_000_000_000
 # Written by the reporters themselves.
@@ -146,6 +155,24 @@ def test_every_metric_of_cruise_control_has_a_name_of_its_own() -> None:
         "produce_request_queue_time_ms_p999",
     ]
     assert names[61:] == ["log_flush_time_ms_p50", "log_flush_time_ms_p999"]
+
+
+@pytest.mark.parametrize(
+    ("metric", "name"),
+    [
+        (35, PRODUCE_LOCAL_MEAN),
+        (37, FETCH_LOCAL_MEAN),
+        (39, FOLLOWER_LOCAL_MEAN),
+        (56, PRODUCE_LOCAL_P999),
+        (58, FETCH_LOCAL_P999),
+        (60, FOLLOWER_LOCAL_P999),
+    ],
+)
+def test_local_times_of_cruise_control_are_local_times_here(metric: int, name: str) -> None:
+    data = cruise_control(metric=metric, rest=ONE)
+    assert name in BROKER_METRICS
+    assert decode_any(data) == Record(TIME, 3, {name: 1.0})
+    assert list(decode_batch([data]).records()) == [Record(TIME, 3, {name: 1.0})]
 
 
 def test_a_topic_may_hold_all_formats() -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from record_strategies import RECORDS
 
 from metrics_reporter import MalformedRecordError, Record, ReporterError, decode, decode_all, encode
+from metrics_reporter.wire import METRIC_IDS
 
 
 @given(RECORDS)
@@ -45,6 +46,29 @@ def test_golden_bytes_of_version_1() -> None:
         "c7010102" + "0068e5cf8b010000" + "03000000" + "07000000" + "0100" + "0200"
         "000000000000f03f" + "0000000000000040" + "0300" + "0000" + "74" + "0178"
     )
+
+
+def test_golden_bytes_of_local_times() -> None:
+    times = {
+        f"{request}_local_time_ms_{of}": 1.0
+        for request in ("produce", "consumer_fetch", "follower_fetch")
+        for of in ("mean", "p999")
+    }
+    broker = Record(1_700_000_000_000, 3, times)
+    assert encode(broker).hex() == (
+        "c7010006" + "0068e5cf8b010000" + "03000000" + "ffffffff" + "0000" + "0000"
+        + 6 * "000000000000f03f" + "170018001900" + "1a001b001c00"
+    )  # fmt: skip
+    assert decode(encode(broker)) == broker
+
+
+def test_no_id_was_moved() -> None:
+    """Part of the format: whoever reads old records reads these numbers."""
+    first = ["bytes_in", "bytes_out", "size", "cpu", "cpu_ratio"]
+    assert list(METRIC_IDS)[:5] == first
+    assert METRIC_IDS["consumer_fetch_total_time_ms_p999"] == 19
+    assert METRIC_IDS["pending_fetch_latency_ms_max"] == 22
+    assert list(METRIC_IDS.values()) == list(range(1, 29))
 
 
 def test_golden_bytes_of_a_topic_on_a_broker() -> None:

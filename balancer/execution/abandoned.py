@@ -1,0 +1,116 @@
+"""What an executor whose journal is out of reach left in Kafka, known by its marks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from balancer.execution.cluster import Cluster, Key, Resource
+from balancer.execution.journal import Recorded
+from balancer.execution.tasks import Task
+from balancer.execution.throttle import (
+    FOLLOWER_RATE,
+    FOLLOWER_REPLICAS,
+    LEADER_RATE,
+    LISTS,
+    Marked,
+    Setting,
+    marked,
+)
+from balancer.execution.wanted import Wanted
+
+# Topics that one request asks for.
+_TOPICS = 1000
+
+
+def abandoned(cluster: Cluster, owner: str) -> Recorded | None:
+    """The execution that the marks of an owner tell of; None where there are none.
+
+    Its tasks are the reassignments under way that copy what is throttled; what it had not
+    yet begun is not known. Of rates, those that the marks tell are its own: they are taken
+    off, since what a broker had before is not known either.
+    """
+    view = cluster.view(None)
+    lists: dict[tuple[Resource, str], tuple[str, Marked]] = {}
+    topics = sorted({key.topic for key in view.partitions})
+    for first in range(0, len(topics), _TOPICS):
+        asked = {Resource("topic", t): LISTS for t in topics[first : first + _TOPICS]}
+        for resource, values in cluster.configs(asked).items():
+            for key, value in values.items():
+                found = marked(value, owner)
+                if value is not None and found is not None:
+                    lists[resource, key] = value, found
+    if not lists:
+        return None
+    throttles = [
+        Setting(kind=r.kind, name=r.name, key=key, found=found.found, ours=value)
+        for (r, key), (value, found) in lists.items()
+    ]
+    copied = {
+        (Key(r.name, partition), broker)
+        for (r, key), (_, found) in lists.items()
+        if key == FOLLOWER_REPLICAS
+        for partition, broker in found.replicas
+    }
+    wanted = [
+        Wanted(
+            topic=key.topic,
+            partition=key.partition,
+            origin=p.before,
+            origin_leader=p.leader,
+            target=p.settled,
+            place=place,
+        )
+        for place, (key, p) in enumerate(sorted(view.partitions.items()))
+        if p.adding and all((key, broker) in copied for broker in p.adding)
+    ]
+    tasks = {
+        i: Task(
+            id=i,
+            phase="move",
+            topic=w.topic,
+            partition=w.partition,
+            origin=w.origin,
+            target=w.target,
+        )
+        for i, w in enumerate(wanted)
+    }
+    return Recorded(
+        cluster.identity(),
+        wanted,
+        tasks,
+        dict.fromkeys(tasks, "in progress"),
+        throttles=[*throttles, *_rates(cluster, [found for _, found in lists.values()])],
+        adopted=True,
+    )
+
+
+def superseded(cluster: Cluster, recorded: Recorded, owner: str | None) -> set[Setting]:
+    """Throttles of a journal that are not in Kafka as it set them, by the marks.
+
+    Where there are any, another executor of the owner has ended the execution meanwhile, and
+    what is in those lists now is not its own.
+    """
+    if owner is None:
+        return set()
+    own = [s for s in recorded.throttles if s.key in LISTS and marked(s.ours, owner)]
+    now = cluster.configs({s.resource: LISTS for s in own})
+    return {s for s in own if now.get(s.resource, {}).get(s.key) != s.ours}
+
+
+def _rates(cluster: Cluster, lists: Iterable[Marked]) -> list[Setting]:
+    """Rates of the brokers in the lists, as far as they are those of the marks."""
+    told: dict[str, set[str]] = {}
+    for found in lists:
+        for _, number in found.replicas:
+            told.setdefault(str(number), set()).add(str(found.rate))
+    keys: Sequence[str] = (LEADER_RATE, FOLLOWER_RATE)
+    now = cluster.configs({Resource("broker", broker): keys for broker in told})
+    settings = []
+    for broker, rates in sorted(told.items()):
+        values = now.get(Resource("broker", broker))
+        for key in keys:
+            # One that is away may have it, and is asked again once it is back.
+            rate = min(rates) if values is None else values[key]
+            if rate in rates:
+                settings.append(Setting(kind="broker", name=broker, key=key, found=None, ours=rate))
+    return settings

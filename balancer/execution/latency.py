@@ -1,0 +1,119 @@
+"""Local request times against their limits: whether brokers suffer, be it from what is copied.
+
+Of the time that a request takes, the local part is what the broker works at it. The total also
+holds what a fetch waits for data and a produce for its replicas, which says little.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from balancer.execution.limits import Limits
+from cluster_model.live import ClusterModel
+from cluster_model.snapshot import Bools
+from cluster_model.windows import Extrapolation, LoadWindows
+from metrics_reporter import BROKER_METRICS
+from metrics_reporter.records import (
+    FETCH_LOCAL_MEAN,
+    FETCH_LOCAL_P999,
+    FOLLOWER_LOCAL_MEAN,
+    FOLLOWER_LOCAL_P999,
+    PRODUCE_LOCAL_MEAN,
+    PRODUCE_LOCAL_P999,
+)
+
+# Windows that may have passed since the end of one that still tells how brokers fare: the
+# next one is complete once the one after it has begun.
+_FRESH = 2
+
+
+def over_limits(windows: LoadWindows, limits: Limits) -> tuple[Bools, Bools]:
+    """Brokers whose local times were measured in the newest window, and those over a limit.
+
+    A broker's p999 counts; its mean where that is all it tells.
+
+    Parameters
+    ----------
+    windows
+        Complete windows of the :data:`metrics_reporter.BROKER_METRICS` of B brokers.
+    limits
+        ``produce_local_ms``, ``consumer_fetch_local_ms`` and ``follower_fetch_local_ms``.
+
+    Returns
+    -------
+    measured, over
+        (B,) bool.
+    """
+    measured = np.zeros(len(windows.value), np.bool_)
+    over = measured.copy()
+    if not len(windows.start_ms):
+        return measured, over
+    value = windows.value[:, -1]
+    known = windows.kind[:, -1] != Extrapolation.NO_VALID_EXTRAPOLATION
+    for limit, p999, mean in (
+        (limits.produce_local_ms, PRODUCE_LOCAL_P999, PRODUCE_LOCAL_MEAN),
+        (limits.consumer_fetch_local_ms, FETCH_LOCAL_P999, FETCH_LOCAL_MEAN),
+        (limits.follower_fetch_local_ms, FOLLOWER_LOCAL_P999, FOLLOWER_LOCAL_MEAN),
+    ):
+        if limit is None:
+            continue
+        high, middle = BROKER_METRICS.index(p999), BROKER_METRICS.index(mean)
+        found = np.where(known[:, high], value[:, high], value[:, middle])
+        told = known[:, high] | known[:, middle]
+        measured |= told
+        over |= told & (found > limit)
+    return measured, over
+
+
+class LocalTimes:
+    """Tells an :class:`Executor` whether brokers suffer, by what a live model measured.
+
+    Only the newest complete window counts, and only while it is fresh: where metrics stop
+    to come, nothing is known and nothing is told.
+
+    Parameters
+    ----------
+    model
+        Kept up to date by others.
+    limits
+        The limits, and how many brokers must be over one.
+    clock
+        The present in ms since 1970.
+
+    Examples
+    --------
+    ::
+
+        slow = LocalTimes(follower.model, limits)
+        Executor("localhost:9092", journal=path, limits=limits, slow=slow).execute(plan)
+    """
+
+    def __init__(
+        self,
+        model: ClusterModel,
+        limits: Limits,
+        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._model, self._limits, self._clock = model, limits, clock
+
+    def __call__(self) -> bool:
+        """Whether enough brokers are over a limit; all that are measured are enough."""
+        measured, over = self._counts()
+        return 0 < over >= min(self._limits.slow_brokers, measured)
+
+    @property
+    def brokers(self) -> int:
+        """How many brokers are over a limit."""
+        return self._counts()[1]
+
+    def _counts(self) -> tuple[int, int]:
+        windows, length = self._model.broker_windows(), self._model.window_ms
+        if not len(windows.start_ms):
+            return 0, 0
+        if self._clock() > windows.start_ms[-1] + (1 + _FRESH) * length:
+            return 0, 0
+        measured, over = over_limits(windows, self._limits)
+        return int(measured.sum()), int(over.sum())
