@@ -280,7 +280,7 @@ class ClusterModel:
                 f"{base.topics[base.partition_topic[missing]]}-{base.partition_number[missing]}"
             )
         bytes_in, bytes_out = np.nan_to_num(state.rates.over(strategy)).T
-        leader_disk, follower_disk = _disk(base, state.sizes)
+        leader_disk, follower_disk = disk_by_role(base, state.sizes)
         network_out = bytes_out + bytes_in * (base.replication_factor - 1)
         cpu = state.cpu.over(strategy)[:, 0]
         leader_cpu, follower_cpu = attribute_cpu(base, bytes_in, network_out, cpu)
@@ -438,7 +438,7 @@ def _unchanged(row: Ints, n: int) -> bool:
     return len(row) == n and bool((row == np.arange(n)).all())
 
 
-def _disk(base: Snapshot, size: Floats) -> tuple[Floats, Floats]:
+def disk_by_role(base: Snapshot, size: Floats) -> tuple[Floats, Floats]:
     """(P,), (P,) float: bytes of the leader, and of a follower on average."""
     partition, leads = base.replica_partition, base.replica_is_leader
     known = ~np.isnan(size)

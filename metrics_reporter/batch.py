@@ -60,7 +60,7 @@ _CC_CLASS = np.array([CRUISE_CONTROL_CLASSES.index(scope) for scope, _ in CRUISE
 _AUTOMQ_COLUMN = np.array([_COLUMN[name] for _, name in AUTOMQ_METRICS])
 _AUTOMQ_SCOPE = np.array([AUTOMQ_SCOPES.index(scope) for scope, _ in AUTOMQ_METRICS])
 
-_MALFORMED, _DECODED, _SKIPPED = 0, 1, 2
+MALFORMED, DECODED, SKIPPED = 0, 1, 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,6 +174,21 @@ def decode_batch(values: Sequence[bytes | None], format: Format | None = None) -
     ([Record(time_ms=5, broker=1, metrics={'cpu': 40.0}, topic=None, partition=-1, \
 underscored=False)], 1)
     """
+    return decode_messages(values, format)[0]
+
+
+def decode_messages(
+    values: Sequence[bytes | None], format: Format | None = None
+) -> tuple[RecordBatch, npt.NDArray[np.int8]]:
+    """As :func:`decode_batch`, and what became of each message.
+
+    Returns
+    -------
+    RecordBatch
+        The records in order.
+    (n,) int8
+        Of each of the n values :data:`MALFORMED`, :data:`DECODED` or :data:`SKIPPED`.
+    """
     work = _Work([value or b"" for value in values])
     every = np.arange(len(values))
     if format is None:
@@ -189,7 +204,7 @@ underscored=False)], 1)
         _decode_automq(work, automq)
     if len(cruise_control):
         _decode_cruise_control(work, cruise_control)
-    return work.batch()
+    return work.batch(), work.state
 
 
 class _Index(dict[Any, int]):
@@ -229,7 +244,7 @@ class _Work:
         self.start = self.end - self.length
         # The padding lets the first bytes of a message be read that is shorter than they.
         self.data = b"".join([*values, _PADDING])
-        self.state = np.full(n, _MALFORMED, np.int8)
+        self.state = np.full(n, MALFORMED, np.int8)
         self.time_ms, self.broker = np.zeros(n, np.int64), np.zeros(n, np.int64)
         self.topic, self.partition = np.full(n, -1), np.full(n, -1)
         self.topics, self.metrics = _Index(), _Index(METRICS)
@@ -243,7 +258,7 @@ class _Work:
         return found if kind.fields else found.astype(kind.newbyteorder("="), copy=False)
 
     def take(self, row: Ints, time_ms: Any, broker: Any, topic: Ints, partition: Any) -> None:
-        self.state[row] = _DECODED
+        self.state[row] = DECODED
         self.time_ms[row] = time_ms
         self.broker[row] = broker
         self.topic[row] = topic
@@ -257,7 +272,7 @@ class _Work:
         return np.array(names, np.int64)
 
     def batch(self) -> RecordBatch:
-        decoded = self.state == _DECODED
+        decoded = self.state == DECODED
         number = np.cumsum(decoded) - 1
         if len(self.entries) == 1:
             ((row, metric, value),) = self.entries
@@ -277,8 +292,8 @@ class _Work:
             tuple(name for name, _ in self.topics),
             tuple(flag for _, flag in self.topics),
             tuple(self.metrics),
-            int((self.state == _MALFORMED).sum()),
-            int((self.state == _SKIPPED).sum()),
+            int((self.state == MALFORMED).sum()),
+            int((self.state == SKIPPED).sum()),
         )
 
 
@@ -339,7 +354,7 @@ def _decode_named(work: _Work, row: Ints) -> None:
         except MalformedRecordError:
             continue
         topic = -1 if record.topic is None else work.topics[record.topic, False]
-        work.state[i] = _DECODED
+        work.state[i] = DECODED
         work.time_ms[i], work.broker[i] = record.time_ms, record.broker
         work.topic[i], work.partition[i] = topic, record.partition
         for name, v in record.metrics.items():
@@ -356,7 +371,7 @@ def _decode_cruise_control(work: _Work, row: Ints) -> None:
     good = (header["version"] == 0) & (header["broker"] >= 0)
     known = (header["class"] >= 0) & (header["class"] < len(CRUISE_CONTROL_CLASSES))
     known &= (header["metric"] >= 0) & (header["metric"] < len(CRUISE_CONTROL_METRICS))
-    work.state[row[good & ~known]] = _SKIPPED
+    work.state[row[good & ~known]] = SKIPPED
 
     row, header = row[good & known], header[good & known]
     class_, metric = header["class"], header["metric"].astype(np.int64)
@@ -391,7 +406,7 @@ def _decode_automq(work: _Work, row: Ints) -> None:
     header = work.at(_AUTOMQ, work.start[row])
     good = (header["version"] == 0) & (header["broker"] >= 0)
     known = header["scope"] < len(AUTOMQ_SCOPES)
-    work.state[row[good & ~known]] = _SKIPPED
+    work.state[row[good & ~known]] = SKIPPED
 
     good &= known & (header["rack"] >= 0)
     row, header = row[good], header[good]

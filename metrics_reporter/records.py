@@ -34,6 +34,8 @@ FETCH_LOCAL_P999 = "consumer_fetch_local_time_ms_p999"
 FOLLOWER_LOCAL_MEAN = "follower_fetch_local_time_ms_mean"
 FOLLOWER_LOCAL_P999 = "follower_fetch_local_time_ms_p999"
 
+BYTES_TO = "bytes_to/"
+
 # What is said of a whole broker, cpu first.
 BROKER_METRICS = (
     CPU,
@@ -82,8 +84,9 @@ class Record(NamedTuple):
         per second, times in ms; total times hold a fetch's wait for data, local ones do
         not) and ``cpu_ratio`` (0 to 1 of that capacity); of the
         partition's leader, ``bytes_in`` and ``bytes_out`` (clients' bytes/s, replication
-        not counted); of a topic, the same, summed over the partitions that the broker
-        leads; of any replica, ``size`` (bytes on disk). Any other name is carried along.
+        not counted) and what :func:`bytes_to` names; of a topic, the same two rates, summed
+        over the partitions that the broker leads; of any replica, ``size`` (bytes on disk).
+        Any other name is carried along.
     topic, partition
         The partition measured; -1 where the record is about a topic on the broker, and
         None and -1 where it is about the whole broker.
@@ -114,3 +117,14 @@ class Record(NamedTuple):
         if self.topic is None:
             return "broker"
         return "topic" if self.partition == -1 else "partition"
+
+
+def bytes_to(topic: str, partition: int) -> str:
+    """Name of the metric of a partition: bytes/s that what reads it sends on to another one.
+
+    Examples
+    --------
+    >>> bytes_to("orders.by-day", 3)
+    'bytes_to/orders.by-day/3'
+    """
+    return f"{BYTES_TO}{topic}/{partition}"

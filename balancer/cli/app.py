@@ -8,6 +8,7 @@ from balancer.cli.demo import demo
 from balancer.cli.execute import execute
 from balancer.cli.explain import explain
 from balancer.cli.goals import goals
+from balancer.cli.history import history
 from balancer.cli.propose import propose
 from balancer.cli.report_metrics import report_metrics
 from balancer.cli.run import run
@@ -34,4 +35,5 @@ app.command()(execute)
 app.command()(run)
 app.command("report-metrics")(report_metrics)
 app.add_typer(goals)
+app.add_typer(history)
 app.add_typer(snapshot)

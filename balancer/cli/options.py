@@ -145,6 +145,11 @@ def client_properties(path: Path | None) -> dict[str, str]:
     CommandError
         For a file that cannot be read, or naming the line that is no property.
     """
+    return _named_for_python(java_properties(path))
+
+
+def java_properties(path: Path | None) -> dict[str, str]:
+    """The same under the names that the file has, for clients that Java runs."""
     if path is None:
         return {}
     try:
@@ -160,7 +165,7 @@ def client_properties(path: Path | None) -> dict[str, str]:
                 f"client properties {path}, entry {number}: {line!r} found, name=value expected"
             )
         found[match[1]] = match[2].strip()
-    return _named_for_python(found)
+    return found
 
 
 def _joined(text: str) -> list[str]:

@@ -199,10 +199,10 @@ def window_noise(seen: Observation) -> dict[str, float]:
         "network_in": by_broker[0],
         "network_out": by_broker[1],
     }
-    return {r: _standard_error(v) for r, v in samples.items() if r in s.resources}
+    return {r: standard_error(v) for r, v in samples.items() if r in s.resources}
 
 
-def _standard_error(load: Floats) -> float:
+def standard_error(load: Floats) -> float:
     """Of loads (B, W): of a row's mean, as a part of the mean row, pooled over the rows."""
     mean = load.mean(axis=0)
     if load.shape[1] < 2 or load.shape[0] < 2 or not (mean > 0).all():

@@ -1,0 +1,23 @@
+"""What would a configuration have done? A history replayed against goals and settings.
+
+result = backtest(history, load_configurations("candidates.yaml"), first_ms=..., end_ms=...)
+"""
+
+from balancer.backtest.configuration import RECORDED, Configuration, load_configurations
+from balancer.backtest.errors import BacktestError
+from balancer.backtest.judge import Verdict, judge
+from balancer.backtest.result import BacktestResult, Tally
+from balancer.backtest.spark import backtest, judge_placements
+
+__all__ = [
+    "RECORDED",
+    "BacktestError",
+    "BacktestResult",
+    "Configuration",
+    "Tally",
+    "Verdict",
+    "backtest",
+    "judge",
+    "judge_placements",
+    "load_configurations",
+]

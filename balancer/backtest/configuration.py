@@ -1,0 +1,140 @@
+"""What is tried out: goals, settings of the controller, and which loads it goes by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import yaml
+
+from balancer.backtest.errors import BacktestError
+from balancer.controller import Settings
+from balancer.controller.settings import as_settings, duration
+from balancer.engine import Balancer, Budget
+
+Statistic = Literal["mean", "p95", "peak"]
+# The history as it was, without anybody's plans.
+RECORDED = "history"
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A controller as it could be run.
+
+    Parameters
+    ----------
+    name
+        By which results tell it apart.
+    balancer
+        Its goals and seed. A limit on the seconds of the search is left out, or results
+        would depend on the machine.
+    settings
+        Of the controller; ``execute`` goes without saying.
+    statistic
+        Which of a partition's loads plans are made for: the mean of the last windows, their
+        95th percentile, or the largest.
+    span
+        Seconds that the last windows cover; by default as many as the settings' model keeps.
+    copy_rate
+        Bytes/s that a broker gives to moves.
+
+    Examples
+    --------
+    >>> Configuration("careful", Balancer("default"), Settings(max_moves=100)).name
+    'careful'
+    """
+
+    name: str
+    balancer: Balancer = field(default_factory=Balancer)
+    settings: Settings = field(default_factory=Settings)
+    statistic: Statistic = "mean"
+    span: float | None = None
+    copy_rate: float = 50e6
+
+    def __post_init__(self) -> None:
+        if not self.name or self.name == RECORDED:
+            raise BacktestError(
+                f"configuration: the name {self.name!r} found, one other than {RECORDED!r} "
+                "(what was) expected"
+            )
+        what = f"configuration {self.name}"
+        if self.statistic not in get_args(Statistic):
+            known = ", ".join(get_args(Statistic))
+            raise BacktestError(f"{what}: statistic {self.statistic!r} found, {known} expected")
+        for name in ("span", "copy_rate"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < float("inf"):
+                raise BacktestError(f"{what}: {name} {value} found, a number above 0 expected")
+
+    def engine(self) -> Balancer:
+        """The balancer, with the limits of the settings and none of the clock."""
+        engine = copy(self.balancer)
+        limits = {"moves": self.settings.max_moves, "bytes": self.settings.max_bytes}
+        own = engine.budget.model_dump(exclude={"seconds"}, exclude_none=True)
+        engine.budget = Budget(**{**limits, **own})
+        return engine
+
+
+def load_configurations(path: str | Path) -> tuple[Configuration, ...]:
+    """Read configurations from a YAML (or JSON) file: name -> what it is.
+
+    Of each, ``goals`` are what :func:`goals.load_goals` takes (a file's path is relative to
+    this file), ``settings`` are those of ``counterpoise run``, and ``seed``, ``statistic``,
+    ``span`` and ``copy_rate`` are those of :class:`Configuration`.
+
+    Raises
+    ------
+    InputError
+        For a file that cannot be read, or naming the first entry that is wrong.
+    """
+    where = f"configurations file {path}"
+    try:
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BacktestError(f"{where}: {error.strerror or error}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise BacktestError(f"{where}: not YAML ({' '.join(str(error).split())})") from None
+    if not isinstance(content, Mapping) or not content:
+        raise BacktestError(f"{where}: {content!r} found, a mapping of names expected")
+    return tuple(
+        _configuration(str(name), entry, f"{where}: {name}", Path(path).parent)
+        for name, entry in content.items()
+    )
+
+
+def _configuration(name: str, entry: Any, where: str, folder: Path) -> Configuration:
+    entry = {} if entry is None else entry
+    if not isinstance(entry, Mapping):
+        raise BacktestError(f"{where}: {entry!r} found, a mapping expected")
+    known = ("goals", "settings", "seed", "statistic", "span", "copy_rate")
+    for key in entry:
+        if key not in known:
+            raise BacktestError(f"{where}: {key!r} found, one of {', '.join(known)} expected")
+    goals = entry.get("goals", "default")
+    if isinstance(goals, str) and (folder / goals).is_file():
+        goals = folder / goals
+    elif isinstance(goals, Sequence) and not isinstance(goals, str):
+        goals = {"goals": goals}
+    numbers = {
+        k: _number(entry[k], f"{where}: {k}") for k in ("span", "copy_rate", "seed") if k in entry
+    }
+    seed = numbers.pop("seed", 0)
+    return Configuration(
+        name,
+        Balancer(goals, seed=int(seed)),
+        as_settings(entry.get("settings", {}), f"{where}, settings"),
+        entry.get("statistic", "mean"),
+        **numbers,
+    )
+
+
+def _number(value: Any, where: str) -> float:
+    """A number, as YAML has it or not (1e9), or seconds of a duration."""
+    found = duration(value)
+    try:
+        return float(found)
+    except (TypeError, ValueError):
+        raise BacktestError(f"{where} {value!r} found, a number expected") from None

@@ -1,0 +1,101 @@
+"""How one window would have been on a placement: goals, the worst broker, overload."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from balancer.controller.balance import evenness
+from balancer.engine import balancedness, with_duties
+from balancer.operation import Operation, set_scene
+from balancer.scoring import Scorer
+from cluster_model.snapshot import BrokerState, Snapshot
+from goals import Goal, applicable
+from goals.duties import EligibleLeaders, OnlineReplicas
+
+
+class Verdict(NamedTuple):
+    """Figures of a window.
+
+    Parameters
+    ----------
+    known
+        Share of the partitions whose loads are known.
+    violated, violated_hard
+        Goals that are not met, and the hard ones of them.
+    cells
+        Brokers, topics, partitions (what a goal looks at) that are not content, of all goals.
+    balancedness
+        As of plans, up to 100.
+    worst, worst_broker, worst_resource
+        Load / capacity of the most loaded broker in the resource it is most loaded in.
+    uneven
+        Load / fair share of the broker furthest above it, in any resource or count.
+    overloaded
+        Brokers that carry more than the limit of the capacity of any resource.
+    """
+
+    known: float
+    violated: int
+    violated_hard: int
+    cells: int
+    balancedness: float
+    worst: float
+    worst_broker: int
+    worst_resource: str
+    uneven: float
+    overloaded: int
+
+
+def judge(snapshot: Snapshot, goals: Sequence[Goal], limit: float, known: float = 1.0) -> Verdict:
+    """Judge a cluster with its loads of a window.
+
+    Parameters
+    ----------
+    snapshot
+        Placement and loads. A capacity of 0 is not known, and nobody's fault.
+    goals
+        What is asked of it; those that it lacks something for are left out, and what is dead
+        or without a leader is not counted.
+    limit
+        Share of its capacity up to which a broker is not overloaded.
+    known
+        Share of the partitions whose loads are known.
+
+    Examples
+    --------
+    >>> from cluster_model import synthetic_snapshot
+    >>> from goals import load_goals
+    >>> cluster = synthetic_snapshot(brokers=6, partitions=60, racks=3, utilization=0.4)
+    >>> judge(cluster, load_goals("default"), 0.8).worst_resource
+    'network_out'
+    """
+    cluster = set_scene(snapshot, Operation()).cluster
+    fitting = with_duties(applicable(goals, snapshot, strict=False))
+    prepared = [g.prepared(cluster) for g in fitting]
+    scorer = Scorer(cluster, prepared)
+    short = [
+        (g.hard, int((scores < 1).sum()))
+        for g, scores in zip(prepared, scorer.scores, strict=True)
+        if not isinstance(g, OnlineReplicas | EligibleLeaders) and (scores < 1).any()
+    ]
+    counts = (snapshot.broker_state != BrokerState.DEAD)[:, None] & (snapshot.capacity > 0)
+    share = np.divide(
+        snapshot.broker_load(), snapshot.capacity, out=np.zeros(counts.shape), where=counts
+    )
+    broker, resource = np.unravel_index(int(np.argmax(share)), share.shape)
+    even = evenness(cluster)
+    return Verdict(
+        known=known,
+        violated=len(short),
+        violated_hard=sum(hard for hard, _ in short),
+        cells=sum(cells for _, cells in short),
+        balancedness=balancedness(prepared, scorer),
+        worst=float(share[broker, resource]),
+        worst_broker=int(snapshot.broker_ids[broker]),
+        worst_resource=snapshot.resources[resource],
+        uneven=float(even["worst"]["ratio"]) if even else 0.0,
+        overloaded=int((share > limit).any(axis=1).sum()),
+    )

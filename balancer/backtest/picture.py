@@ -1,0 +1,120 @@
+"""A picture that compares configurations: four figures over the time of the history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from balancer.backtest.errors import BacktestError
+from cluster_model.files import write_atomically
+
+if TYPE_CHECKING:
+    from balancer.backtest.result import BacktestResult
+
+# Okabe and Ito's colours, which most eyes tell apart; what was is grey.
+_COLOURS = ("#7f7f7f", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+# More points than this are no more to see.
+_POINTS = 500
+
+
+def draw(result: BacktestResult, path: Path) -> None:
+    """Write the picture to a file.
+
+    Raises
+    ------
+    BacktestError
+        Without matplotlib, or for a format that it does not know.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise BacktestError(
+            "the picture of a backtest: no matplotlib found, the extra `spark` expected "
+            "(pip install 'counterpoise[spark]')"
+        ) from None
+    figure = Figure(figsize=(11, 8.5), layout="constrained")
+    known = figure.canvas.get_supported_filetypes()
+    if path.suffix[1:] not in known:
+        raise BacktestError(
+            f"picture {path}: the format {path.suffix[1:]!r} found, one of "
+            f"{', '.join(sorted(known))} expected"
+        )
+    _panels(figure, result)
+    # Nothing of the moment in the file: equal results give equal pictures.
+    nothing = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(path.suffix[1:])
+    import matplotlib
+
+    with matplotlib.rc_context({"svg.hashsalt": "counterpoise"}):
+        write_atomically(
+            path,
+            lambda f: figure.savefig(f, format=path.suffix[1:], metadata=nothing, dpi=120),
+        )
+
+
+def _panels(figure: Any, result: BacktestResult) -> None:
+    axes = figure.subplots(2, 2, sharex=True)
+    windows, rounds = result.by_name
+    hours = result.window_ms / 3_600_000
+    for name, colour in zip(result.configurations, _cycled(len(windows)), strict=True):
+        style = {"color": colour, "label": name, "linewidth": 1.2}
+        start = [w.start_ms for w in windows[name]]
+        verdicts = [w.verdict for w in windows[name]]
+        _line(axes[0, 0], start, [v.worst for v in verdicts], max, style)
+        _line(axes[0, 1], start, [float(v.violated) for v in verdicts], _mean, style)
+        over = list(accumulate(hours * v.overloaded for v in verdicts))
+        axes[1, 0].plot(_times(start), over, **style)
+        moved = list(accumulate((e.bytes_moved for e in rounds[name]), initial=0.0))
+        at = [result.first_ms, *(e.at_ms for e in rounds[name])]
+        axes[1, 1].step(
+            _times([*at, result.end_ms]), [b / 1e9 for b in [*moved, moved[-1]]], where="post",
+            **style,
+        )  # fmt: skip
+    axes[0, 0].axhline(result.limit, color="#b00000", linewidth=0.8, linestyle="--")
+    for axis, title in zip(
+        axes.ravel(),
+        (
+            "Most loaded broker, load / capacity (dashed: limit)",
+            "Goals not met",
+            "Overloaded broker-hours so far",
+            "GB copied so far",
+        ),
+        strict=True,
+    ):
+        axis.set_title(title, fontsize=10, loc="left")
+        axis.set_ylim(bottom=0)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(alpha=0.25)
+    for axis in axes[1]:
+        axis.tick_params(axis="x", rotation=30)
+    labels, names = axes[0, 0].get_legend_handles_labels()
+    figure.legend(
+        labels, names, loc="outside upper center", ncols=min(len(names), 6), frameon=False
+    )
+
+
+def _line(
+    axis: Any,
+    start: Sequence[int],
+    values: Sequence[float],
+    over: Callable[[Sequence[float]], float],
+    style: dict[str, Any],
+) -> None:
+    """A line through what many windows come to."""
+    step = max(1, len(start) // _POINTS)
+    at = range(0, len(start), step)
+    axis.plot(_times([start[i] for i in at]), [over(values[i : i + step]) for i in at], **style)
+
+
+def _times(ms: Sequence[int]) -> list[datetime]:
+    return [datetime.fromtimestamp(t / 1000, UTC) for t in ms]
+
+
+def _cycled(count: int) -> list[str]:
+    return [_COLOURS[i % len(_COLOURS)] for i in range(count)]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

@@ -1,0 +1,387 @@
+"""One configuration through a history: the controller itself, in the history's time."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from balancer.backtest.configuration import Configuration, Statistic
+from balancer.backtest.timeline import Delta, Standing, Timeline, changed, names_of, table_of
+from balancer.controller import Controller, Decision, Settings
+from balancer.controller.feed import standard_error
+from balancer.controller.settings import GoalViolations, MissingReplicas
+from balancer.plan import Plan
+from cluster_model.errors import InputError
+from cluster_model.snapshot import BrokerState, Floats, Ints, Snapshot
+
+# What is moved again within this time was moved for nothing.
+THRASH_SECONDS = 12 * 3600.0
+_P95 = 0.95
+
+
+class Window(NamedTuple):
+    """Loads of one window of the history.
+
+    Parameters
+    ----------
+    start_ms
+        ms since 1970.
+    row : (n,) int
+        Rows of the partitions whose loads are known.
+    leader, follower : (n, R) float
+        Loads of a replica that leads, and of one that follows.
+    """
+
+    start_ms: int
+    row: Ints
+    leader: Floats
+    follower: Floats
+
+
+class Event(NamedTuple):
+    """What a configuration decided in a round, or what changed the placement.
+
+    Parameters
+    ----------
+    at_ms
+        When, ms since 1970.
+    kind
+        Of the decision (see :class:`balancer.controller.Decision`); ``adopted`` for what
+        the history itself changed.
+    reason
+        One sentence; empty where nothing came of the round.
+    actions, bytes_moved
+        Of a plan that was begun: its steps; of one that was carried out: bytes copied.
+    bytes_again
+        Of those, what belongs to partitions that had been moved not long before.
+    delta
+        What changed, if anything.
+    """
+
+    at_ms: int
+    kind: str
+    reason: str = ""
+    actions: int = 0
+    bytes_moved: float = 0.0
+    bytes_again: float = 0.0
+    delta: Delta | None = None
+
+
+def replay_one(
+    configuration: Configuration,
+    timeline: Timeline,
+    windows: Iterable[Window],
+    *,
+    first_ms: int,
+    end_ms: int,
+    window_ms: int,
+) -> Iterator[Event]:
+    """Let a configuration's controller live through a history.
+
+    At the end of each window the controller looks at the loads of the last windows, on the
+    placement that its own plans led to, and does what it would do: the same detectors,
+    graces, cool-downs, and the same judgement whether a plan is worth its bytes. A plan
+    takes the time that copying takes, and holds from the next window on.
+
+    Parameters
+    ----------
+    configuration
+        Who is tried out.
+    timeline
+        Which brokers and partitions there were.
+    windows
+        Loads in the order of time; windows of which nothing is known may be missing.
+    first_ms, end_ms, window_ms
+        Start of the first window, end of the last, and their length.
+
+    Yields
+    ------
+    Event
+        In the order of time.
+    """
+    replay = _Replay(configuration, timeline, window_ms)
+    coming = iter(windows)
+    window = next(coming, None)
+    for start_ms in range(first_ms, end_ms, window_ms):
+        if window is not None and window.start_ms == start_ms:
+            replay.take(window)
+            window = next(coming, None)
+        if window is not None and window.start_ms <= start_ms:
+            raise ValueError(f"a window of {window.start_ms} found after that of {start_ms}")
+        yield from replay.end_window(start_ms + window_ms)
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    state: Any
+    completed: int
+    cancelled: int
+    bytes_moved: float
+    seconds: float
+    failed: int = 0
+    problems: tuple[str, ...] = ()
+    differences: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class _Known:
+    """Loads of one window as tables of all partitions: (U, R), nan where not known."""
+
+    start_ms: int
+    leader: Floats
+    follower: Floats
+
+
+class _Replay:
+    """A cluster that never was: its model, and what carries plans out in it."""
+
+    def __init__(self, configuration: Configuration, timeline: Timeline, window_ms: int) -> None:
+        self._configuration, self._timeline, self._window_ms = configuration, timeline, window_ms
+        settings = configuration.settings
+        span = configuration.span or settings.model.windows * settings.model.window
+        self._kept: deque[_Known] = deque(maxlen=max(1, round(span * 1000 / window_ms)))
+        self._look_ms = math.ceil(settings.interval * 1000 / window_ms) * window_ms
+        self._standing = Standing(timeline)
+        self._cast = 0
+        self._now_ms = timeline.starts_ms[0]
+        self._looked_ms = self._now_ms
+        self._seen: Snapshot | None = None
+        self._job: Callable[[], None] | None = None
+        self._began_ms = self._takes_ms = 0
+        self._stopped = False
+        self._moved_ms: Ints = np.full(len(timeline.names), -(2**62), np.int64)
+        self._events: list[Event] = []
+        self._again = 0.0
+        self._delta: Delta | None = None
+        self._controller = Controller(
+            self,
+            configuration.engine(),
+            self,
+            _in_looks(settings, self._look_ms / 1000),
+            clock=lambda: self._now_ms / 1000,
+            spawn=self._spawn,
+            witness=self._decided,
+        )
+
+    def take(self, window: Window) -> None:
+        """Add what was measured in a window."""
+        shape = (len(self._timeline.names), window.leader.shape[1])
+        tables = np.full(shape, np.nan), np.full(shape, np.nan)
+        for table, loads in zip(tables, (window.leader, window.follower), strict=True):
+            table[window.row] = loads
+        self._kept.append(_Known(window.start_ms, *tables))
+
+    def end_window(self, now_ms: int) -> list[Event]:
+        """Let the time of a window's end come; returns what happened then."""
+        self._now_ms, self._events = now_ms, []
+        oldest_ms = now_ms - (self._kept.maxlen or 1) * self._window_ms
+        while self._kept and self._kept[0].start_ms < oldest_ms:
+            self._kept.popleft()
+        self._cast = self._timeline.at(now_ms)
+        adopted = self._standing.follow(self._cast)
+        if adopted is not None:
+            self._events.append(Event(now_ms, "adopted", delta=adopted))
+        self._finish()
+        if now_ms - self._looked_ms >= self._look_ms:
+            self._looked_ms = now_ms
+            try:
+                self._controller.step()
+            except InputError as error:
+                # As the controller has it when it runs: told, and tried again.
+                self._events.append(Event(now_ms, "error", str(error)))
+            self._finish()
+        return self._events
+
+    # --- the controller's model
+
+    def snapshot(self, min_ratio: float = 0.95) -> Snapshot:
+        """The cluster on this configuration's placement, with the loads of the last windows."""
+        rows = self._timeline.rows(self._cast)
+        resources = len(self._timeline.casts[self._cast].resources)
+        leader, follower = (
+            _over([getattr(w, role)[rows] for w in self._kept], self._configuration.statistic)
+            if self._kept
+            else np.full((len(rows), resources), np.nan)
+            for role in ("leader", "follower")
+        )
+        ratio = float((~np.isnan(leader).all(axis=1)).mean()) if len(rows) else 1.0
+        if ratio < min_ratio:
+            raise InputError(
+                f"loads of {ratio:.1%} of partitions found, at least {min_ratio:.1%} expected"
+            )
+        tables = []
+        for found in (leader, follower):
+            table = np.zeros((len(self._timeline.names), resources))
+            table[rows] = np.nan_to_num(found)
+            tables.append(table)
+        self._seen = self._standing.snapshot(self._cast, *tables)
+        return self._seen
+
+    def staleness(self) -> None:
+        """Records come when they come."""
+
+    def signals(self) -> dict[str, dict[int, float]]:
+        """Loads are all that is known."""
+        return {}
+
+    def since(self) -> float | None:
+        """Start of the oldest window."""
+        return self._kept[0].start_ms / 1000 if self._kept else None
+
+    def noise(self) -> dict[str, float]:
+        """How uncertain brokers' loads are, from how their shares differ between windows."""
+        if self._seen is None or len(self._kept) < 2:
+            return {}
+        s, rows = self._seen, self._timeline.rows(self._cast)
+        partition, leads = s.replica_partition, s.replica_is_leader[:, None]
+        samples = np.empty((len(self._kept), s.n_brokers, len(s.resources)))
+        for w, known in enumerate(self._kept):
+            loads = np.where(leads, known.leader[rows][partition], known.follower[rows][partition])
+            loads = np.nan_to_num(loads)
+            for r in range(len(s.resources)):
+                samples[w, :, r] = np.bincount(s.replica_broker, loads[:, r], s.n_brokers)
+        # Sizes are levels, without noise.
+        return {
+            name: standard_error(samples[:, :, r].T)
+            for r, name in enumerate(s.resources)
+            if name != "disk"
+        }
+
+    def refresh(self) -> None:
+        """The placement is always that of now."""
+
+    # --- the controller's executor
+
+    def execute(self, plan: Plan) -> _Outcome:
+        """Make the end of a plan the truth; one that was stopped leaves all as it was."""
+        seconds = (self._now_ms - self._began_ms) / 1000
+        if self._stopped:
+            done = min(1.0, (self._now_ms - self._began_ms) / max(self._takes_ms, 1))
+            return _Outcome("rolled back", 0, len(plan), done * plan.summary.bytes_moved, seconds)
+        s, final = plan.snapshot, plan.final_snapshot()
+        rows = self._rows_of(s)
+        delta = changed(
+            self._now_ms,
+            rows,
+            table_of(s, self._timeline.slots),
+            table_of(final, self._timeline.slots),
+        )
+        self._delta = None if delta is None else self._fitting(delta)
+        if self._delta is not None:
+            self._standing.apply(self._delta)
+        moved = rows[plan.rows.partition]
+        carried = plan.rows.bytes > 0
+        again = self._now_ms - self._moved_ms[moved] <= THRASH_SECONDS * 1000
+        self._again = float(plan.rows.bytes[carried & again].sum())
+        self._moved_ms[moved[carried]] = self._now_ms
+        return _Outcome("done", len(plan), 0, plan.summary.bytes_moved, seconds)
+
+    def recover(self) -> None:
+        """Nothing died."""
+
+    def stop(self) -> None:
+        """What is under way is given up."""
+        self._stopped = True
+
+    # --- what goes on between them
+
+    def _spawn(self, job: Callable[[], None]) -> None:
+        work = self._controller.work
+        plan = None if work is None else work.plan
+        if plan is None:
+            job()
+            return
+        s = self._timeline.casts[self._cast]
+        living = int((s.broker_state != BrokerState.DEAD).sum())
+        # Each byte is sent by one broker and taken in by another.
+        rate = self._configuration.copy_rate * max(living / 2, 1)
+        self._began_ms = self._now_ms
+        self._takes_ms = round(1000 * float(plan["bytes_moved"]) / rate)
+        self._job, self._stopped = job, False
+
+    def _finish(self) -> None:
+        """End the execution if it is time."""
+        if self._job is None:
+            return
+        if self._stopped or self._now_ms - self._began_ms >= max(self._takes_ms, 1):
+            job, self._job = self._job, None
+            job()
+
+    def _decided(self, decision: Decision) -> None:
+        plan, outcome = decision.plan, decision.outcome
+        event = Event(self._now_ms, decision.kind)
+        if decision.kind == "started" and plan is not None:
+            event = event._replace(reason=decision.reason, actions=int(plan["actions"]))
+        elif outcome is not None:
+            event = event._replace(
+                reason=decision.reason,
+                bytes_moved=float(outcome["bytes_moved"]),
+                bytes_again=self._again,
+                delta=self._delta,
+            )
+            self._again, self._delta = 0.0, None
+        elif decision.kind == "error":
+            event = event._replace(reason=decision.reason)
+        self._events.append(event)
+
+    def _rows_of(self, s: Snapshot) -> Ints:
+        """(P,) the timeline's row of each partition of a snapshot, made some time ago."""
+        now = self._timeline.casts[self._cast]
+        if s.topics == now.topics and np.array_equal(s.partition_topic, now.partition_topic):
+            return self._timeline.rows(self._cast)
+        row_of = {name: row for row, name in enumerate(self._timeline.names)}
+        return np.array([row_of[name] for name in names_of(s)], np.int64)
+
+    def _fitting(self, delta: Delta) -> Delta | None:
+        """What of a change still fits the cluster, which may have changed meanwhile."""
+        ids = self._timeline.casts[self._cast].broker_ids
+        there = ((delta.replicas < 0) | np.isin(delta.replicas, ids)).all(axis=1)
+        present = np.isin(delta.row, self._timeline.rows(self._cast))
+        fits = there & present
+        return delta._replace(
+            row=delta.row[fits], replicas=delta.replicas[fits], leader=delta.leader[fits]
+        )
+
+
+def _in_looks(settings: Settings, look: float) -> Settings:
+    """The settings for looks so many seconds apart: rounds that count are as long as before."""
+
+    def rounds(count: int) -> int:
+        return max(1, math.ceil(count * settings.interval / look))
+
+    violations: GoalViolations = settings.goal_violations
+    missing: MissingReplicas = settings.missing_replicas
+    return settings.model_copy(
+        update={
+            "execute": True,
+            "interval": look,
+            "decisions": 1,
+            "webhooks": (),
+            "goal_violations": violations.model_copy(update={"rounds": rounds(violations.rounds)}),
+            "missing_replicas": missing.model_copy(update={"rounds": rounds(missing.rounds)}),
+        }
+    )
+
+
+def _over(loads: list[Floats], statistic: Statistic) -> Floats:
+    """(P, R) float: of windows (P, R), nan where nothing is known, what plans are made for."""
+    if statistic == "mean":
+        total, count = np.zeros_like(loads[0]), np.zeros_like(loads[0])
+        for load in loads:
+            known = ~np.isnan(load)
+            total += np.where(known, load, 0.0)
+            count += known
+        return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
+    # What is not known is sorted to the end.
+    ordered = np.sort(np.stack(loads), axis=0)
+    last = (~np.isnan(ordered)).sum(axis=0) - 1
+    place = np.maximum(last, 0) * (1.0 if statistic == "peak" else _P95)
+    low = np.floor(place).astype(np.int64)
+    at = [np.take_along_axis(ordered, i[None], 0)[0] for i in (low, np.ceil(place).astype(int))]
+    found: Floats = at[0] + (place - low) * (at[1] - at[0])
+    return found

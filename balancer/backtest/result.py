@@ -1,0 +1,251 @@
+"""What a backtest found: totals of each configuration, days, windows, and plans."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from balancer.backtest.judge import Verdict
+from balancer.backtest.replay import Event
+from cluster_model.files import write_atomically
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+_GB = 1e9
+
+
+class Judged(NamedTuple):
+    """A window of a configuration."""
+
+    configuration: str
+    start_ms: int
+    verdict: Verdict
+
+
+class Decided(NamedTuple):
+    """A round of a configuration."""
+
+    configuration: str
+    event: Event
+
+
+class Tally(NamedTuple):
+    """A configuration's figures over some time.
+
+    Parameters
+    ----------
+    configuration
+        Its name.
+    hours
+        Time of which loads are known.
+    hours_violated, hours_violated_hard
+        Hours in which a goal, and a hard goal, was not met.
+    goals_violated
+        Goals not met, mean over the windows.
+    balancedness
+        Mean over the windows.
+    worst, worst_broker, worst_resource, worst_ms
+        Load / capacity of the most loaded broker: the highest there was, whose, of what and
+        when (start of the window, ms since 1970).
+    worst_mean
+        Load / capacity of the most loaded broker, mean over the windows.
+    overloaded_hours
+        Hours times brokers that were above the limit.
+    plans, actions
+        Plans begun, and their steps.
+    bytes_moved
+        Bytes copied.
+    thrash
+        Share of them that belongs to partitions that had been moved in the twelve hours
+        before.
+    bytes_a_day, cost_a_day
+        Bytes copied a day, and what that costs at the price given.
+    """
+
+    configuration: str
+    hours: float
+    hours_violated: float
+    hours_violated_hard: float
+    goals_violated: float
+    balancedness: float
+    worst: float
+    worst_broker: int
+    worst_resource: str
+    worst_ms: int
+    worst_mean: float
+    overloaded_hours: float
+    plans: int
+    actions: int
+    bytes_moved: float
+    thrash: float
+    bytes_a_day: float
+    cost_a_day: float
+
+
+@dataclass(frozen=True, eq=False)
+class BacktestResult:
+    """What each configuration would have done.
+
+    Parameters
+    ----------
+    configurations
+        Names, ``history`` first: what was, without anybody's plans.
+    first_ms, end_ms, window_ms
+        The time looked at, ms since 1970, and the length of a window.
+    limit
+        Share of its capacity above which a broker is overloaded.
+    price
+        Of a copied GB.
+    windows
+        By configuration, in the order of time.
+    rounds
+        Likewise.
+    """
+
+    configurations: tuple[str, ...]
+    first_ms: int
+    end_ms: int
+    window_ms: int
+    limit: float
+    price: float
+    windows: tuple[Judged, ...]
+    rounds: tuple[Decided, ...]
+
+    @cached_property
+    def totals(self) -> tuple[Tally, ...]:
+        """One for each configuration."""
+        windows, rounds = self.by_name
+        return tuple(
+            self._tally(name, windows[name], rounds[name], self.end_ms - self.first_ms)
+            for name in self.configurations
+        )
+
+    def days(self) -> tuple[tuple[str, Tally], ...]:
+        """A tally for each day (UTC, as 2026-01-31) of each configuration with any window."""
+        windows, rounds = self.by_name
+        found = []
+        for name in self.configurations:
+            for start_ms in range(self.first_ms // DAY_MS * DAY_MS, self.end_ms, DAY_MS):
+                end_ms = start_ms + DAY_MS
+                inside = [w for w in windows[name] if start_ms <= w.start_ms < end_ms]
+                # A round stands at the end of a window, and is of its day.
+                made = [e for e in rounds[name] if start_ms < e.at_ms <= end_ms]
+                covered = min(end_ms, self.end_ms) - max(start_ms, self.first_ms)
+                if inside:
+                    day = datetime.fromtimestamp(start_ms / 1000, UTC).date().isoformat()
+                    found.append((day, self._tally(name, inside, made, covered)))
+        return tuple(found)
+
+    def decisions(self, configuration: str) -> dict[str, int]:
+        """How many rounds came to what."""
+        kinds = (e.kind for e in self.by_name[1][configuration] if e.kind != "adopted")
+        return dict(sorted(Counter(kinds).items()))
+
+    def document(self) -> dict[str, Any]:
+        """All of it but single windows, as JSON takes it."""
+        return {
+            "first_ms": self.first_ms,
+            "end_ms": self.end_ms,
+            "window_ms": self.window_ms,
+            "overload_limit": self.limit,
+            "price": self.price,
+            "configurations": [
+                {**t._asdict(), "decisions": self.decisions(t.configuration)} for t in self.totals
+            ],
+            "days": [{"day": day, **t._asdict()} for day, t in self.days()],
+            "plans": [
+                {
+                    "configuration": name,
+                    "at_ms": e.at_ms,
+                    "kind": e.kind,
+                    "reason": e.reason,
+                    "bytes_moved": e.bytes_moved,
+                }
+                for name, e in self.rounds
+                if e.reason
+            ],
+        }
+
+    def to_json(self) -> str:
+        """:meth:`document` as text; equal histories and configurations give equal bytes."""
+        return json.dumps(self.document(), indent=1) + "\n"
+
+    def to_csv(self) -> str:
+        """The windows: one row for each, of each configuration."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["configuration", "start_ms", *Verdict._fields])
+        for name, start_ms, verdict in self.windows:
+            writer.writerow([name, start_ms, *verdict])
+        return text.getvalue()
+
+    def save(self, path: str | Path) -> None:
+        """Write :meth:`to_csv` to a file that ends with .csv, else :meth:`to_json`, atomically."""
+        path = Path(path)
+        text = self.to_csv() if path.suffix == ".csv" else self.to_json()
+        write_atomically(path, lambda f: f.write(text.encode()))
+
+    def picture(self, path: str | Path) -> None:
+        """Draw how the configurations compare over time; the suffix says which format.
+
+        Raises
+        ------
+        BacktestError
+            Without matplotlib, or for a format that it does not know.
+        """
+        from balancer.backtest.picture import draw
+
+        draw(self, Path(path))
+
+    @cached_property
+    def by_name(self) -> tuple[dict[str, list[Judged]], dict[str, list[Event]]]:
+        """Windows and rounds of each configuration."""
+        windows: dict[str, list[Judged]] = {name: [] for name in self.configurations}
+        rounds: dict[str, list[Event]] = {name: [] for name in self.configurations}
+        for judged in self.windows:
+            windows[judged.configuration].append(judged)
+        for name, event in self.rounds:
+            rounds[name].append(event)
+        return windows, rounds
+
+    def _tally(
+        self, name: str, windows: Sequence[Judged], rounds: Iterable[Event], covered_ms: int
+    ) -> Tally:
+        rounds = list(rounds)
+        hours = self.window_ms / HOUR_MS
+        verdicts = [w.verdict for w in windows]
+        peak = max(windows, key=lambda w: w.verdict.worst, default=None)
+        moved = sum((e.bytes_moved for e in rounds), 0.0)
+        a_day = moved * DAY_MS / covered_ms
+        return Tally(
+            configuration=name,
+            hours=hours * len(verdicts),
+            hours_violated=hours * sum(v.violated > 0 for v in verdicts),
+            hours_violated_hard=hours * sum(v.violated_hard > 0 for v in verdicts),
+            goals_violated=_mean([v.violated for v in verdicts]),
+            balancedness=_mean([v.balancedness for v in verdicts]),
+            worst=0.0 if peak is None else peak.verdict.worst,
+            worst_broker=-1 if peak is None else peak.verdict.worst_broker,
+            worst_resource="" if peak is None else peak.verdict.worst_resource,
+            worst_ms=self.first_ms if peak is None else peak.start_ms,
+            worst_mean=_mean([v.worst for v in verdicts]),
+            overloaded_hours=hours * sum(v.overloaded for v in verdicts),
+            plans=sum(e.kind == "started" for e in rounds),
+            actions=sum(e.actions for e in rounds),
+            bytes_moved=moved,
+            thrash=sum(e.bytes_again for e in rounds) / moved if moved else 0.0,
+            bytes_a_day=a_day,
+            cost_a_day=self.price * a_day / _GB,
+        )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0

@@ -1,0 +1,438 @@
+"""A backtest on Spark's executors: plans one after the other, windows all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from balancer.backtest.configuration import RECORDED, Configuration
+from balancer.backtest.errors import BacktestError
+from balancer.backtest.judge import Verdict, judge
+from balancer.backtest.replay import Event, Window, replay_one
+from balancer.backtest.result import BacktestResult, Decided, Judged
+from balancer.backtest.timeline import (
+    Course,
+    Delta,
+    Metadata,
+    Standing,
+    Timeline,
+    names_of,
+    table_of,
+)
+from cluster_model.snapshot import Floats, Snapshot
+from goals import Goal, applicable, load_goals
+from goals.registry import Config
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+# Column -> type, of what comes back from the executors.
+_EVENTS = {
+    "configuration": "long",
+    "at_ms": "long",
+    "kind": "string",
+    "reason": "string",
+    "actions": "long",
+    "bytes_moved": "double",
+    "bytes_again": "double",
+    "from_ms": "long",
+    "row": "array<long>",
+    "replicas": "array<long>",
+    "leader": "array<long>",
+}
+_VERDICTS = {
+    "configuration": "long",
+    "start_ms": "long",
+    "known": "double",
+    "violated": "long",
+    "violated_hard": "long",
+    "cells": "long",
+    "balancedness": "double",
+    "worst": "double",
+    "worst_broker": "long",
+    "worst_resource": "string",
+    "uneven": "double",
+    "overloaded": "long",
+}
+
+
+class Loads(Protocol):
+    """What is replayed: :class:`cluster_model.history.History`, or anything alike."""
+
+    @property
+    def window_ms(self) -> int:
+        """Length of a window."""
+
+    @property
+    def metadata(self) -> Metadata:
+        """Brokers and placement over time."""
+
+    def loads(self, first_ms: int, end_ms: int) -> DataFrame:
+        """Rows ``start_ms, topic, partition, leader, follower``, loads in order of resources."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Task:
+    """What a task on an executor needs to know."""
+
+    timeline: Timeline
+    first_ms: int
+    end_ms: int
+    window_ms: int
+    limit: float
+
+
+def backtest(
+    history: Loads,
+    configurations: Sequence[Configuration],
+    *,
+    first_ms: int,
+    end_ms: int,
+    goals: Config | Sequence[Goal] = "default",
+    limit: float = 0.8,
+    price: float = 0.0,
+) -> BacktestResult:
+    """Replay a history against configurations: what would each have done?
+
+    First each configuration's controller lives through the history in one task, window
+    after window, and plans on the placement that its own plans led to. Then all windows of
+    all configurations are judged, many tasks at once, each by the loads that it really had.
+    Equal histories and configurations give equal results, on whatever executors.
+
+    Parameters
+    ----------
+    history
+        Loads of windows, and metadata. Where its own replicas moved meanwhile, a
+        configuration's stay; new partitions and brokers come, and old ones go, as they did.
+    configurations
+        At least one, of different names.
+    first_ms, end_ms
+        ms since 1970; only windows that are wholly inside count.
+    goals
+        What all configurations are judged by, whatever they plan for.
+    limit
+        Share of the capacity of a resource above which a broker is overloaded.
+    price
+        Of a copied GB, for the cost a day.
+
+    Raises
+    ------
+    InputError
+        Where a range is empty or nothing is known of it, or where the goals don't fit.
+    """
+    names = [c.name for c in configurations]
+    if not names or len({*names}) < len(names):
+        raise BacktestError(
+            f"backtest: configurations {', '.join(names) or 'none'} found, at least one, and "
+            "each name once, expected"
+        )
+    if not 0 <= price < float("inf"):
+        raise BacktestError(f"backtest: price {price} found, at least 0 expected")
+    wanted = [n for c in configurations for n in c.settings.missing_replicas.topics.values()]
+    task = _task(history, first_ms, end_ms, limit, max([1, *wanted]))
+    for cluster in task.timeline.casts:
+        for configuration in configurations:
+            engine = configuration.engine()
+            applicable(engine.goals, cluster, strict=engine._strict)
+    judges = _judges(goals, task)
+    with _loads(history, task) as loads:
+        rounds = _replayed(loads, configurations, task)
+        made: list[list[Delta]] = [[] for _ in configurations]
+        for number, event in rounds:
+            if event.delta is not None:
+                made[number].append(event.delta)
+        windows = _judged(loads, _Jury(task, judges, (task.timeline.recorded, *made)))
+    return _result((RECORDED, *names), task, price, windows, rounds)
+
+
+def judge_placements(
+    history: Loads,
+    placements: Mapping[str, Snapshot],
+    *,
+    first_ms: int,
+    end_ms: int,
+    goals: Config | Sequence[Goal] = "default",
+    limit: float = 0.8,
+) -> BacktestResult:
+    """Judge placements that stay as they are by the loads of a history: how would they fare?
+
+    Parameters
+    ----------
+    history
+        As for :func:`backtest`.
+    placements
+        Name to a cluster with the partitions of the history, for example the end of a plan
+        (:meth:`balancer.Plan.final_snapshot`); its loads are not looked at.
+    first_ms, end_ms, goals, limit
+        As for :func:`backtest`.
+
+    Raises
+    ------
+    InputError
+        As for :func:`backtest`, or naming a partition that the history does not have.
+    """
+    slots = max([1, *(int(s.replication_factor.max(initial=1)) for s in placements.values())])
+    task = _task(history, first_ms, end_ms, limit, slots)
+    deltas = [_lasting(name, placement, task) for name, placement in placements.items()]
+    jury = _Jury(task, _judges(goals, task), (task.timeline.recorded, *deltas))
+    with _loads(history, task) as loads:
+        windows = _judged(loads, jury)
+    return _result((RECORDED, *placements), task, 0.0, windows, [])
+
+
+def _task(history: Loads, first_ms: int, end_ms: int, limit: float, slots: int) -> _Task:
+    """The whole windows of a range, and what there was in it."""
+    window_ms = history.window_ms
+    first_ms, end_ms = -(-first_ms // window_ms) * window_ms, end_ms // window_ms * window_ms
+    if first_ms >= end_ms:
+        raise BacktestError(
+            f"backtest: from {first_ms} to {end_ms} found, at least one window of "
+            f"{window_ms / 1000:g} s expected"
+        )
+    if not 0 < limit < float("inf"):
+        raise BacktestError(f"backtest: limit {limit} found, a share above 0 expected")
+    timeline = Timeline.of(history.metadata, first_ms, end_ms, slots=slots)
+    if not timeline.names:
+        raise BacktestError("backtest: metadata without partitions found, at least one expected")
+    return _Task(timeline, first_ms, end_ms, window_ms, limit)
+
+
+def _lasting(name: str, placement: Snapshot, task: _Task) -> list[Delta]:
+    """A placement that is that of a whole history, but for what comes and goes in it."""
+    timeline = task.timeline
+    row_of = {known: row for row, known in enumerate(timeline.names)}
+    named, (replicas, leader) = names_of(placement), table_of(placement, timeline.slots)
+    what = [f"partition {topic}-{n}" for topic, n in named if (topic, n) not in row_of][:1]
+    strange = np.setdiff1d(replicas, [-1, *timeline.casts[0].broker_ids])
+    what += [f"broker {b}" for b in strange[:1]] + ["that name"] * (name == RECORDED)
+    if what:
+        raise BacktestError(
+            f"placement {name!r}: {what[0]} found, partitions and brokers of the history, and a "
+            f"name other than {RECORDED!r}, expected"
+        )
+    rows = np.array([row_of[n] for n in named], np.int64)
+    standing, delta = Standing(timeline), Delta(task.first_ms, rows, replicas, leader)
+    standing.apply(delta)
+    later = (standing.follow(cast) for cast in range(1, len(timeline.casts)))
+    return [delta, *(d for d in later if d is not None)]
+
+
+def _judges(goals: Config | Sequence[Goal], task: _Task) -> list[Goal]:
+    found = load_goals(goals) if isinstance(goals, str | Path | Mapping) else list(goals)
+    for cluster in task.timeline.casts:
+        applicable(found, cluster, strict=not isinstance(goals, str))
+    return found
+
+
+@contextmanager
+def _loads(history: Loads, task: _Task) -> Iterator[DataFrame]:
+    """The loads of a range by row, worked out once and kept on the disks of the executors."""
+    from pyspark import StorageLevel
+
+    loads = _by_row(history.loads(task.first_ms, task.end_ms), task.timeline)
+    loads = loads.persist(StorageLevel.DISK_ONLY)
+    try:
+        yield loads
+    finally:
+        loads.unpersist()
+
+
+def _result(
+    names: tuple[str, ...],
+    task: _Task,
+    price: float,
+    windows: list[tuple[int, int, Verdict]],
+    rounds: list[tuple[int, Event]],
+) -> BacktestResult:
+    if not windows:
+        raise BacktestError(
+            f"backtest: no loads found from {task.first_ms} to {task.end_ms} (ms since 1970), at "
+            "least one window expected"
+        )
+    return BacktestResult(
+        configurations=names,
+        first_ms=task.first_ms,
+        end_ms=task.end_ms,
+        window_ms=task.window_ms,
+        limit=task.limit,
+        price=price,
+        windows=tuple(Judged(names[n], at_ms, verdict) for n, at_ms, verdict in windows),
+        rounds=tuple(Decided(names[1 + n], event) for n, event in rounds),
+    )
+
+
+def _by_row(loads: DataFrame, timeline: Timeline) -> DataFrame:
+    """The loads with the timeline's rows in place of names, as narrow as can be."""
+    import pyarrow as pa
+    from pyspark.sql import functions as f
+
+    topics, numbers = zip(*timeline.names, strict=True)
+    named = {"topic": topics, "partition": numbers, "row": range(len(topics))}
+    rows = loads.sparkSession.createDataFrame(
+        pa.table({name: pa.array(values) for name, values in named.items()})
+    )
+    return loads.join(f.broadcast(rows), ["topic", "partition"]).select(
+        "start_ms", "row", "leader", "follower"
+    )
+
+
+def _replayed(
+    loads: DataFrame, configurations: Sequence[Configuration], task: _Task
+) -> list[tuple[int, Event]]:
+    """What each configuration (by number) decided, in the order of time."""
+    from pyspark.sql import DataFrame
+
+    # All tasks read one and the same exchange.
+    ordered = loads.repartition(1).sortWithinPartitions("start_ms", "row")
+    parts = [
+        ordered.mapInArrow(_Life(number, configuration, task).live, _ddl(_EVENTS))
+        for number, configuration in enumerate(configurations)
+    ]
+    found = reduce(DataFrame.unionAll, parts).toArrow().to_pydict()
+    rounds = []
+    for number, at_ms, kind, reason, actions, moved, again, from_ms, *delta in zip(
+        *found.values(), strict=True
+    ):
+        change = None
+        if from_ms is not None:
+            row, replicas, leader = (np.array(part, np.int64) for part in delta)
+            change = Delta(from_ms, row, replicas.reshape(len(row), task.timeline.slots), leader)
+        rounds.append((number, Event(at_ms, kind, reason, actions, moved, again, change)))
+    return sorted(rounds, key=lambda r: r[0])
+
+
+def _judged(loads: DataFrame, jury: _Jury) -> list[tuple[int, int, Verdict]]:
+    """Number of the placement, start of the window, and what is said of it, in this order."""
+
+    def judged(window: pa.Table) -> pa.Table:
+        return jury.judge(window)
+
+    found = loads.groupBy("start_ms").applyInArrow(judged, _ddl(_VERDICTS)).toArrow().to_pydict()
+    rows = sorted(zip(*found.values(), strict=True), key=lambda r: r[:2])
+    return [(number, start_ms, Verdict(*figures)) for number, start_ms, *figures in rows]
+
+
+@dataclass(frozen=True, eq=False)
+class _Life:
+    """The whole history of one configuration, on an executor."""
+
+    number: int
+    configuration: Configuration
+    task: _Task
+
+    def live(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        task = self.task
+        events = replay_one(
+            self.configuration,
+            task.timeline,
+            _windows(batches),
+            first_ms=task.first_ms,
+            end_ms=task.end_ms,
+            window_ms=task.window_ms,
+        )
+        for event in events:
+            *told, delta = event
+            changes: list[Any] = [None] * 4
+            if delta is not None:
+                changes = [delta.from_ms, delta.row, delta.replicas.ravel(), delta.leader]
+            yield _batch(_EVENTS, [(self.number, *told, *changes)])
+
+
+@dataclass(frozen=True, eq=False)
+class _Jury:
+    """Judges single windows on all placements, on the executors."""
+
+    task: _Task
+    goals: list[Goal]
+    deltas: tuple[Sequence[Delta], ...]
+
+    @cached_property
+    def courses(self) -> list[Course]:
+        """One for each placement, for as long as a task lasts."""
+        return [Course(self.task.timeline, deltas) for deltas in self.deltas]
+
+    def judge(self, window: pa.Table) -> pa.Table:
+        """Verdicts of one window's loads."""
+        import pyarrow as pa
+
+        timeline = self.task.timeline
+        (loads,) = _windows(window.sort_by("row").combine_chunks().to_batches())
+        tables = []
+        for of_rows in (loads.leader, loads.follower):
+            table = np.zeros((len(timeline.names), of_rows.shape[1]))
+            table[loads.row] = np.nan_to_num(of_rows)
+            tables.append(table)
+        cluster = timeline.at(loads.start_ms)
+        rows = timeline.rows(cluster)
+        known = float(np.isin(rows, loads.row).mean()) if len(rows) else 1.0
+        verdicts = [
+            judge(
+                course.at(loads.start_ms).snapshot(cluster, *tables),
+                self.goals,
+                self.task.limit,
+                known,
+            )
+            for course in self.courses
+        ]
+        return pa.Table.from_batches(
+            [_batch(_VERDICTS, [(n, loads.start_ms, *v) for n, v in enumerate(verdicts)])]
+        )
+
+
+def _windows(batches: Iterable[pa.RecordBatch]) -> Iterator[Window]:
+    """Rows in the order of time, a window at a time."""
+    pending: list[tuple[Any, ...]] = []
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        columns = [batch.column(name) for name in ("start_ms", "row")]
+        start, row = (np.asarray(c) for c in columns)
+        loads = [_matrix(batch.column(name)) for name in ("leader", "follower")]
+        cuts = [0, *(np.flatnonzero(np.diff(start)) + 1).tolist(), len(start)]
+        for a, b in pairwise(cuts):
+            if pending and pending[0][0] != start[a]:
+                yield _window(pending)
+                pending = []
+            pending.append((int(start[a]), row[a:b], *(load[a:b] for load in loads)))
+    if pending:
+        yield _window(pending)
+
+
+def _window(parts: list[tuple[Any, ...]]) -> Window:
+    start_ms = parts[0][0]
+    return Window(start_ms, *(np.concatenate(c) for c in list(zip(*parts, strict=True))[1:]))
+
+
+def _matrix(column: Any) -> Floats:
+    """(n, R) float of a column of arrays."""
+    flat = column.flatten().to_numpy(zero_copy_only=False)
+    found: Floats = flat.reshape(len(column), -1).astype(np.float64)
+    return found
+
+
+def _batch(columns: Mapping[str, str], rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    kinds = {
+        "long": pa.int64(),
+        "double": pa.float64(),
+        "string": pa.string(),
+        "array<long>": pa.list_(pa.int64()),
+    }
+    arrays = [
+        pa.array(values, kinds[kind])
+        for values, kind in zip(zip(*rows, strict=True), columns.values(), strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, names=list(columns))
+
+
+def _ddl(columns: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns.items())

@@ -1,0 +1,287 @@
+"""Which brokers and partitions there were, and when; where replicas were, window by window."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from cluster_model.snapshot import BrokerState, Floats, Ints, Snapshot
+
+
+class Metadata(Protocol):
+    """A log of changes, as :class:`cluster_model.history.metadata.MetadataLog` is one."""
+
+    @property
+    def times_ms(self) -> Sequence[int]:
+        """When something changed, ms since 1970, ascending."""
+
+    def at(self, ms: int) -> Snapshot:
+        """The cluster as it was."""
+
+
+class Delta(NamedTuple):
+    """Partitions whose replicas or leaders are others from some time on.
+
+    Parameters
+    ----------
+    from_ms
+        From which window on, ms since 1970.
+    row : (n,) int
+        Rows of the timeline's partitions.
+    replicas : (n, F) int
+        Ids of their brokers in preference order, -1 where there are fewer.
+    leader : (n,) int
+        Position of the leader among them; -1 for none.
+    """
+
+    from_ms: int
+    row: Ints
+    replicas: Ints
+    leader: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """All partitions that ever were, and the clusters they were in.
+
+    Parameters
+    ----------
+    names
+        Topic and number of the U partitions, ascending.
+    slots
+        F, the most replicas that a partition ever had.
+    starts_ms, casts
+        From when on which brokers and partitions were there; the first holds for the time
+        before it too. Loads and disks are left out, placement is that of the moment.
+    recorded
+        Where replicas went in between.
+    """
+
+    names: tuple[tuple[str, int], ...]
+    slots: int
+    starts_ms: tuple[int, ...]
+    casts: tuple[Snapshot, ...]
+    recorded: tuple[Delta, ...]
+
+    @classmethod
+    def of(cls, metadata: Metadata, first_ms: int, end_ms: int, *, slots: int = 1) -> Timeline:
+        """What a log says of a time; with room for so many replicas of a partition at least."""
+        times = [first_ms, *(t for t in metadata.times_ms if first_ms < t <= end_ms)]
+        starts: list[int] = []
+        casts: list[Snapshot] = []
+        states: list[tuple[int, Snapshot]] = []
+        for at_ms in times:
+            now = _stripped(metadata.at(at_ms))
+            if not casts or not _same_cast(casts[-1], now):
+                starts.append(at_ms)
+                casts.append(now)
+            states.append((at_ms, now))
+        names = sorted({name for cast in casts for name in names_of(cast)})
+        slots = max(slots, *(int(cast.replication_factor.max(initial=1)) for cast in casts))
+        # What a placement was is compared by rows, for which the rows must be known first.
+        timeline = cls(tuple(names), slots, tuple(starts), tuple(casts), ())
+        return replace(timeline, recorded=tuple(_recorded(timeline, states)))
+
+    def at(self, ms: int) -> int:
+        """Which of the casts holds at a time."""
+        return max(bisect_right(self.starts_ms, ms) - 1, 0)
+
+    @cached_property
+    def _row_of(self) -> dict[tuple[str, int], int]:
+        return {name: row for row, name in enumerate(self.names)}
+
+    @cached_property
+    def _rows(self) -> dict[int, Ints]:
+        return {}
+
+    def rows(self, cast: int) -> Ints:
+        """(P,) int: the row of each partition of a cast."""
+        if cast not in self._rows:
+            row_of, found = self._row_of, names_of(self.casts[cast])
+            self._rows[cast] = np.array([row_of[name] for name in found], np.int64)
+        return self._rows[cast]
+
+
+class Standing:
+    """Where all replicas are; changes with plans and with what happens to the cluster.
+
+    Attributes
+    ----------
+    replicas : (U, F) int
+        Ids of the brokers of each partition of the timeline in preference order, -1 none.
+    leader : (U,) int
+        Position of who is to lead, -1 none.
+    """
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self.replicas: Ints = np.full((len(timeline.names), timeline.slots), -1, np.int64)
+        self.leader: Ints = np.full(len(timeline.names), -1, np.int64)
+        self._factor: Ints = np.zeros(len(timeline.names), np.int64)
+        self._cast = -1
+        self.follow(0)
+
+    def apply(self, delta: Delta) -> None:
+        """Take over a change."""
+        self.replicas[delta.row] = delta.replicas
+        self.leader[delta.row] = delta.leader
+
+    def follow(self, cast: int) -> Delta | None:
+        """Fit the brokers and partitions of a cast; returns what that changes, if anything.
+
+        Partitions that are new, were given another number of replicas, or are on a broker
+        that is no more, are where the history had them. Those that are no more are nowhere.
+        """
+        if cast == self._cast:
+            return None
+        s, rows = self._timeline.casts[cast], self._timeline.rows(cast)
+        replicas, leader = table_of(s, self._timeline.slots)
+        mine = self.replicas[rows]
+        unfit = (self._factor[rows] != s.replication_factor) | (
+            (mine >= 0) & ~np.isin(mine, s.broker_ids)
+        ).any(axis=1)
+        gone = np.setdiff1d(np.flatnonzero(self._factor), rows)
+        self._factor[gone] = 0
+        self._factor[rows] = s.replication_factor
+        delta = Delta(
+            self._timeline.starts_ms[cast],
+            np.concatenate([rows[unfit], gone]),
+            np.concatenate([replicas[unfit], np.full((len(gone), replicas.shape[1]), -1)]),
+            np.concatenate([leader[unfit], np.full(len(gone), -1)]),
+        )
+        self._cast = cast
+        self.apply(delta)
+        return delta if len(delta.row) else None
+
+    def snapshot(
+        self, cast: int, leader_load: Floats | None = None, follower_load: Floats | None = None
+    ) -> Snapshot:
+        """The cluster of a cast with its replicas here, and loads (U, R) of leaders and followers.
+
+        Who is to lead does so while its broker lives, else the first of those that do.
+        """
+        s, rows = self._timeline.casts[cast], self._timeline.rows(cast)
+        ids, wanted = self.replicas[rows], self.leader[rows]
+        held = ids >= 0
+        broker = np.where(held, np.searchsorted(s.broker_ids, ids), -1)
+        lives = held & np.append(s.broker_state != BrokerState.DEAD, False)[broker]
+        leads = np.take_along_axis(lives, np.maximum(wanted, 0)[:, None], 1)[:, 0]
+        leader = np.where(leads & (wanted >= 0), wanted, lives.argmax(axis=1))
+        loads: dict[str, Any] = {}
+        if leader_load is not None and follower_load is not None:
+            loads = {"leader_load": leader_load[rows], "follower_load": follower_load[rows]}
+        return replace(
+            s,
+            replica_offset=np.concatenate([[0], np.cumsum(held.sum(axis=1))]),
+            replica_broker=broker[held],
+            leader=np.where(lives.any(axis=1), leader, -1),
+            **loads,
+        )
+
+
+class Course:
+    """A standing at any time, from the changes that led to it; quickest in the order of time."""
+
+    def __init__(self, timeline: Timeline, deltas: Sequence[Delta]) -> None:
+        self._timeline, self._deltas = timeline, deltas
+        self._start()
+
+    def _start(self) -> None:
+        self._standing, self._done = Standing(self._timeline), 0
+
+    def at(self, ms: int) -> Standing:
+        """Where replicas are in the window that starts then."""
+        if self._done and self._deltas[self._done - 1].from_ms > ms:
+            self._start()
+        while self._done < len(self._deltas) and self._deltas[self._done].from_ms <= ms:
+            self._standing.apply(self._deltas[self._done])
+            self._done += 1
+        return self._standing
+
+
+def names_of(s: Snapshot) -> list[tuple[str, int]]:
+    """Topic and number of each partition."""
+    topics = [s.topics[t] for t in s.partition_topic.tolist()]
+    return list(zip(topics, s.partition_number.tolist(), strict=True))
+
+
+def table_of(s: Snapshot, slots: int) -> tuple[Ints, Ints]:
+    """(P, F) broker ids of the replicas, -1 where there are fewer, and (P,) leader's position."""
+    table = np.full((s.n_partitions, slots), -1, np.int64)
+    place = np.arange(s.n_replicas) - np.repeat(s.replica_offset[:-1], s.replication_factor)
+    table[s.replica_partition, place] = s.broker_ids[s.replica_broker]
+    return table, s.leader.copy()
+
+
+def changed(
+    from_ms: int, rows: Ints, old: tuple[Ints, Ints], new: tuple[Ints, Ints]
+) -> Delta | None:
+    """What differs between two tables of the same partitions, which are those rows."""
+    differs = (old[0] != new[0]).any(axis=1) | (old[1] != new[1])
+    return (
+        Delta(from_ms, rows[differs], new[0][differs], new[1][differs]) if differs.any() else None
+    )
+
+
+def _recorded(timeline: Timeline, states: list[tuple[int, Snapshot]]) -> list[Delta]:
+    """Where the history itself moved replicas and leaders."""
+    found: list[Delta] = []
+    standing = Standing(timeline)
+    for at_ms, s in states:
+        cast = timeline.at(at_ms)
+        adopted = standing.follow(cast)
+        found += [] if adopted is None else [adopted]
+        rows = timeline.rows(cast)
+        now = table_of(s, timeline.slots)
+        delta = changed(at_ms, rows, (standing.replicas[rows], standing.leader[rows]), now)
+        if delta is not None:
+            standing.apply(delta)
+            found.append(delta)
+    return found
+
+
+def _stripped(s: Snapshot) -> Snapshot:
+    nothing: Any = ()
+    return replace(
+        s,
+        leader_load=np.zeros_like(s.leader_load),
+        follower_load=np.zeros_like(s.follower_load),
+        disk_broker=nothing,
+        disk_path=(),
+        disk_capacity=nothing,
+        disk_alive=nothing,
+        replica_disk=nothing,
+        traffic_from=nothing,
+        traffic_to=nothing,
+        traffic_rate=nothing,
+        state_size=nothing,
+        lag=nothing,
+    )
+
+
+# What makes a cluster another one, beside where its replicas are.
+_CAST = (
+    "resources",
+    "broker_ids",
+    "racks",
+    "broker_rack",
+    "hosts",
+    "broker_host",
+    "broker_state",
+    "capacity",
+    "broker_sets",
+    "broker_set",
+    "topics",
+    "partition_topic",
+    "partition_number",
+    "replication_factor",
+)
+
+
+def _same_cast(one: Snapshot, other: Snapshot) -> bool:
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in _CAST)

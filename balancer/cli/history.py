@@ -1,0 +1,244 @@
+"""``counterpoise history``: months of metrics, kept by Spark and put into the model."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from balancer.cli.daemon import redacted
+from balancer.cli.history_backtest import backtest
+from balancer.cli.history_options import (
+    Archive,
+    Cluster,
+    Clusters,
+    Master,
+    Properties,
+    start_spark,
+)
+from balancer.cli.history_prepare import prepare
+from balancer.cli.history_snapshot import snapshot
+from balancer.cli.options import byte_count, client_properties, java_properties
+from balancer.cli.snapshot import KAFKA, CapacityFile, CommandConfig, Timeout, from_kafka
+from balancer.cli.terminal import CommandError, out, plural, say
+from balancer.controller import Redactor
+from cluster_model import Snapshot
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+LOOK_SECONDS = 1
+DAY_MS = 86_400_000
+
+history = typer.Typer(
+    name="history",
+    no_args_is_help=True,
+    help="Months of metrics: keep them, and make snapshots and backtests of them, with Spark.",
+)
+
+
+@history.command("archive")
+def archive(
+    archive: Archive,
+    bootstrap_server: Annotated[
+        str, typer.Option(metavar="HOST:PORT", rich_help_panel=KAFKA, help="Ask these brokers.")
+    ],
+    topic: Annotated[
+        str,
+        typer.Option(
+            "--metrics-topic", "--topic", rich_help_panel=KAFKA, help="The topic to archive."
+        ),
+    ],
+    cluster: Cluster = "default",
+    metadata: Annotated[
+        Path | None,
+        typer.Option(
+            "--metadata",
+            metavar="DIR",
+            rich_help_panel=KAFKA,
+            help="Also log brokers and placement here, whenever they change: the history needs "
+            "to know who led when.",
+        ),
+    ] = None,
+    capacity: CapacityFile = None,
+    refresh: Annotated[
+        float,
+        typer.Option(
+            min=1.0, metavar="SECONDS", rich_help_panel=KAFKA, help="Between looks at metadata."
+        ),
+    ] = 60.0,
+    command_config: CommandConfig = None,
+    timeout: Timeout = 10.0,
+    every: Annotated[
+        float, typer.Option(min=0.0, metavar="SECONDS", help="Between two batches.")
+    ] = 60.0,
+    once: Annotated[
+        bool, typer.Option("--once", help="Archive what is there now, and end.")
+    ] = False,
+    max_messages: Annotated[
+        int, typer.Option(min=1, help="Messages in a batch: what is worked on at once.")
+    ] = 1_000_000,
+    allow_gaps: Annotated[
+        bool,
+        typer.Option(
+            "--allow-gaps",
+            help="Go on where Kafka deleted messages before they were archived; without, it "
+            "ends there.",
+        ),
+    ] = False,
+    master: Master = None,
+    conf: Properties = None,
+) -> None:
+    """Archive a metrics topic to Parquet, each message exactly once, whatever dies.
+
+    It goes on from where it ended the last time. SIGTERM or Ctrl-C ends it.
+
+    Example: `counterpoise history archive metrics-archive --bootstrap-server localhost:9092
+    --metrics-topic metrics --metadata metadata-log --once`
+    """
+    if metadata is None and capacity is not None:
+        raise CommandError("--capacity found, together with --metadata expected")
+    properties = java_properties(command_config)
+    hide = Redactor(properties, [])
+    with redacted(hide):
+        known = client_properties(command_config)
+        look = _metadata(
+            metadata,
+            cluster,
+            partial(from_kafka, bootstrap_server, capacity, known, None, timeout),
+        )
+        look()
+        spark = start_spark(master, conf, kafka=True)
+        from cluster_model.history.archive import archive_topic
+        from cluster_model.history.read import kafka_sentences
+
+        query = archive_topic(
+            spark,
+            bootstrap_server,
+            topic,
+            archive,
+            cluster=cluster,
+            client=properties,
+            every=None if once else every,
+            max_messages=max_messages,
+            allow_gaps=allow_gaps,
+        )
+        with kafka_sentences(bootstrap_server, topic):
+            told = _watched(query, look, refresh)
+    out().print(f"{plural(told, 'message')} of {topic} archived to {archive}", markup=False)
+
+
+@history.command("compact")
+def compact(
+    archive: Archive,
+    cluster: Clusters = None,
+    file_size: Annotated[
+        str, typer.Option(metavar="BYTES", help="Size of a file, about, like 128MiB.")
+    ] = "128MiB",
+    master: Master = None,
+    conf: Properties = None,
+) -> None:
+    """Write the small files of each day of an archive together into few large ones.
+
+    May run while the topic is being archived.
+
+    Example: `counterpoise history compact metrics-archive`
+    """
+    size = max(1, int(byte_count("--file-size", file_size)))
+    spark = start_spark(master, conf)
+    from cluster_model.history import archive as archives
+
+    done = archives.compact(spark, archive, clusters=cluster, file_bytes=size)
+    out().print(
+        f"{plural(done.days, 'day')} compacted, {plural(done.files_before, 'file')} "
+        f"into {done.files_after:,}",
+        markup=False,
+    )
+
+
+@history.command("expire")
+def expire(
+    archive: Archive,
+    keep_days: Annotated[int, typer.Option(min=1, help="Days to keep, today not counted.")],
+    cluster: Clusters = None,
+    master: Master = None,
+    conf: Properties = None,
+) -> None:
+    """Remove the days of an archive that are older than so many days.
+
+    Example: `counterpoise history expire metrics-archive --keep-days 90`
+    """
+    spark = start_spark(master, conf)
+    from cluster_model.history import archive as archives
+
+    before_ms = time.time_ns() // 1_000_000 - keep_days * DAY_MS
+    gone = archives.expire(spark, archive, before_ms=before_ms, clusters=cluster)
+    for day in gone:
+        out().print(day, markup=False, soft_wrap=True)
+    out().print(f"{plural(len(gone), 'day')} removed", markup=False)
+
+
+history.command("backtest")(backtest)
+history.command("prepare")(prepare)
+history.command("snapshot")(snapshot)
+
+
+def _metadata(path: Path | None, cluster: str, see: Callable[[], Snapshot]) -> Callable[[], None]:
+    """Something that looks at the cluster, and logs what changed."""
+    if path is None:
+        return lambda: None
+    from cluster_model.history.metadata import MetadataLog
+
+    log = MetadataLog(path, cluster=cluster)
+
+    def look() -> None:
+        seen = see()
+        log.append(time.time_ns() // 1_000_000, seen)
+
+    return look
+
+
+def _watched(query: StreamingQuery, look: Callable[[], None], refresh: float) -> int:
+    """Wait until the query or somebody ends it; returns how many messages it archived."""
+    looked = time.monotonic()
+    messages: dict[int, int] = {}
+    with _asked() as asked:
+        over = False
+        while not over:
+            over = bool(query.awaitTermination(LOOK_SECONDS))
+            if asked and not over:
+                query.stop()
+                over = True
+            for progress in query.recentProgress:
+                messages[progress.batchId] = progress.numInputRows
+            if not over and time.monotonic() - looked > refresh:
+                looked = time.monotonic()
+                try:
+                    look()
+                # An archive goes on whatever the metadata do; they change seldom.
+                except ValueError as error:
+                    say(f"metadata not logged: {error}")
+    return sum(messages.values())
+
+
+@contextmanager
+def _asked() -> Iterator[list[int]]:
+    """What was asked with SIGTERM or Ctrl-C so far."""
+    asked: list[int] = []
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        asked.append(number)
+
+    before = {s: signal.signal(s, ask) for s in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,196 @@
+"""``counterpoise history backtest``: what configurations would have done in the past."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from balancer.cli.history_options import Cluster, Master, MetadataPath, Properties, start_spark
+from balancer.cli.terminal import CommandError, amount, out, percent, say, working, writing
+
+if TYPE_CHECKING:
+    from balancer.backtest import BacktestResult, Configuration, Tally
+
+TRIED, JUDGED, RESULT = "What to try", "How to judge", "Results"
+
+
+def backtest(
+    prepared: Annotated[
+        str,
+        typer.Argument(
+            metavar="PREPARED",
+            help="Directory that `history prepare` wrote.",
+            show_default=False,
+        ),
+    ],
+    metadata: MetadataPath,
+    configurations: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=TRIED,
+            help="Configurations by name, as YAML: {careful: {goals: default, settings: "
+            "{max_moves: 50}, statistic: p95, span: 1d}}.",
+        ),
+    ] = None,
+    goals: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PROFILE|FILE",
+            rich_help_panel=TRIED,
+            help="A configuration with these goals and the settings of `counterpoise run`; "
+            "repeatable. The profile `default` where nothing is asked for.",
+        ),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="TIME",
+            help="As 2025-03-01 or 2025-03-01T12:00 (UTC unless it says otherwise); by default "
+            "the beginning.",
+        ),
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option("--to", metavar="TIME", help="The same; by default the last whole window."),
+    ] = None,
+    judge_by: Annotated[
+        str,
+        typer.Option(
+            metavar="PROFILE|FILE",
+            rich_help_panel=JUDGED,
+            help="Goals that all configurations are judged by.",
+        ),
+    ] = "default",
+    limit: Annotated[
+        float,
+        typer.Option(
+            rich_help_panel=JUDGED, help="Share of a capacity above which a broker is overloaded."
+        ),
+    ] = 0.8,
+    price: Annotated[
+        float, typer.Option(rich_help_panel=JUDGED, help="What a copied GB costs.")
+    ] = 0.0,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            rich_help_panel=RESULT,
+            help="Figures, days and plans as .json, or every window as .csv.",
+        ),
+    ] = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option(rich_help_panel=RESULT, help="A picture that compares them: .svg, .png ..."),
+    ] = None,
+    cluster: Cluster = "default",
+    master: Master = None,
+    conf: Properties = None,
+) -> None:
+    """Replay a history against configurations: what would each have done?
+
+    Each has its own cluster to move replicas in, under the loads that really were. All are
+    compared with what was (`history`), and nothing anywhere is changed.
+
+    Example: `counterpoise history backtest prepared --metadata metadata-log --goals default
+    --goals cruise-control --from 2025-03-01 --to 2025-04-01 --picture march.svg`
+    """
+    from balancer import backtest as backtests
+
+    tried = _tried(configurations, goals)
+    first_ms, end_ms = _time("--from", since), _time("--to", until)
+    spark = start_spark(master, conf)
+    from cluster_model.history.history import History
+    from cluster_model.history.metadata import load_metadata
+
+    history = History.open(spark, prepared, load_metadata(metadata, cluster=cluster))
+    began = time.monotonic()
+    with working("replaying"):
+        if first_ms is None or end_ms is None:
+            first, end = history.range()
+            first_ms = first if first_ms is None else first_ms
+            end_ms = end if end_ms is None else end_ms
+        found = backtests.backtest(
+            history,
+            tried,
+            first_ms=first_ms,
+            end_ms=end_ms,
+            goals=judge_by,
+            limit=limit,
+            price=price,
+        )
+    say(f"replayed in {time.monotonic() - began:.0f} s")
+    if output is not None:
+        with writing(output):
+            found.save(output)
+    if picture is not None:
+        with writing(picture):
+            found.picture(picture)
+    out().print(table(found))
+
+
+def table(result: BacktestResult) -> Table:
+    """Configurations side by side."""
+    first, end = (
+        datetime.fromtimestamp(ms / 1000, UTC).isoformat(" ", "minutes")[:16]
+        for ms in (result.first_ms, result.end_ms)
+    )
+    shown = Table(
+        title=f"{first} to {end} UTC", title_justify="left", title_style="bold", box=None,
+        pad_edge=False,
+    )  # fmt: skip
+    shown.add_column("")
+    for tally in result.totals:
+        shown.add_column(tally.configuration, justify="right", overflow="fold")
+    lines: tuple[tuple[str, Callable[[Tally], str]], ...] = (
+        ("hours measured", lambda t: f"{t.hours:,.6g}"),
+        ("goals not met, mean", lambda t: f"{t.goals_violated:.2f}"),
+        ("hours with a hard goal not met", lambda t: f"{t.hours_violated_hard:,.6g}"),
+        ("balancedness, mean", lambda t: f"{t.balancedness:.1f}"),
+        ("worst broker, load / capacity", lambda t: percent(t.worst)),
+        ("  which", lambda t: f"{t.worst_broker}, {t.worst_resource}"),
+        ("worst broker, mean", lambda t: percent(t.worst_mean)),
+        (f"broker-hours above {percent(result.limit)}", lambda t: f"{t.overloaded_hours:,.6g}"),
+        ("plans", lambda t: f"{t.plans:,}"),
+        ("actions", lambda t: f"{t.actions:,}"),
+        ("copied", lambda t: amount(t.bytes_moved)),
+        ("copied again within 12 h", lambda t: percent(t.thrash)),
+        ("copied a day", lambda t: amount(t.bytes_a_day)),
+    )
+    for name, cell in lines:
+        shown.add_row(name, *(cell(t) for t in result.totals))
+    if result.price:
+        shown.add_row("cost a day", *(f"{t.cost_a_day:,.2f}" for t in result.totals))
+    return shown
+
+
+def _tried(path: Path | None, goals: list[str] | None) -> tuple[Configuration, ...]:
+    """The configurations that the options ask for."""
+    from balancer import Balancer
+    from balancer.backtest import Configuration, load_configurations
+
+    found = () if path is None else load_configurations(path)
+    if goals is None and path is None:
+        goals = ["default"]
+    return (*found, *(Configuration(Path(name).stem, Balancer(name)) for name in goals or ()))
+
+
+def _time(option: str, text: str | None) -> int | None:
+    """ms since 1970 of ``"2025-03-01T12:00"``."""
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise CommandError(
+            f"{option}: {text!r} found, a time like 2025-03-01T12:00 expected"
+        ) from None
+    return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)

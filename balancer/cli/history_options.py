@@ -1,0 +1,85 @@
+"""What the commands of the history share: where Spark runs, and its properties."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from balancer.cli.terminal import CommandError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SPARK = "Spark"
+
+Archive = Annotated[
+    str,
+    typer.Argument(
+        metavar="ARCHIVE",
+        help="Directory of the archive, on any file system that Spark knows.",
+        show_default=False,
+    ),
+]
+Master = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MASTER",
+        rich_help_panel=SPARK,
+        help="Where Spark runs: local[*] (all of this machine, unless Spark's own "
+        "configuration says otherwise), local[4], spark://..., yarn, k8s://...",
+    ),
+]
+Properties = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--conf",
+        metavar="NAME=VALUE",
+        rich_help_panel=SPARK,
+        help="A property of Spark, as spark.driver.memory=4g; repeatable.",
+    ),
+]
+Cluster = Annotated[
+    str, typer.Option("--cluster", metavar="NAME", help="Name of the cluster in the archive.")
+]
+Clusters = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--cluster", metavar="NAME", help="Only of this cluster; repeatable. All by default."
+    ),
+]
+MetadataPath = Annotated[
+    Path,
+    typer.Option(
+        "--metadata",
+        metavar="PATH",
+        help="Brokers and placement: the directory of a log of them, or a snapshot (.json, .npz).",
+    ),
+]
+
+
+def start_spark(
+    master: str | None, properties: Sequence[str] | None, *, kafka: bool = False
+) -> SparkSession:
+    """The session that the options ask for.
+
+    Raises
+    ------
+    CommandError
+        For a property without a value.
+    HistoryError
+        Where Spark, Java or the connector is missing.
+    """
+    config = {}
+    for text in properties or ():
+        name, equals, value = text.partition("=")
+        if not (equals and name.strip()):
+            raise CommandError(
+                f"--conf: {text!r} found, NAME=VALUE like spark.driver.memory=4g expected"
+            )
+        config[name.strip()] = value.strip()
+    from cluster_model.history.session import spark_session
+
+    return spark_session(master, kafka=kafka, config=config)

@@ -1,0 +1,79 @@
+"""``counterpoise history prepare``: records judged and summed over windows."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+from rich.table import Table
+
+from balancer.cli.history_options import Cluster, Master, MetadataPath, Properties, start_spark
+from balancer.cli.terminal import CommandError, out, plural, working
+
+
+def prepare(
+    records: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RECORDS...",
+            help="An archive, or files and directories of another --format.",
+            show_default=False,
+        ),
+    ],
+    metadata: MetadataPath,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="DIR", help="Directory to write, or replace.")
+    ],
+    cluster: Cluster = "default",
+    format: Annotated[
+        Literal["archive", "json", "messages"],
+        typer.Option(help="An archive of this program, JSON lines, or raw messages in Parquet."),
+    ] = "archive",
+    window: Annotated[
+        int, typer.Option(min=1, metavar="SECONDS", help="Length of a window.")
+    ] = 300,
+    windows: Annotated[
+        int,
+        typer.Option(min=1, help="Records that come so many windows late, or more, are left out."),
+    ] = 5,
+    master: Master = None,
+    conf: Properties = None,
+) -> None:
+    """Judge the records of a cluster and sum them over windows, for all that follows.
+
+    What does not count (duplicates, late, future, invalid, unknown, malformed ...) goes to
+    the table `quarantine` with its reason, and is counted.
+
+    Example: `counterpoise history prepare metrics-archive --metadata metadata-log -o prepared`
+    """
+    if format == "archive" and len(records) > 1:
+        raise CommandError(f"history prepare: {len(records)} archives found, one expected")
+    spark = start_spark(master, conf)
+    from pyspark.sql import functions as F
+
+    from cluster_model.history import prepare as preparing
+    from cluster_model.history.archive import read_archive
+    from cluster_model.history.clean import Metadata
+    from cluster_model.history.metadata import load_metadata
+    from cluster_model.history.read import read_json_lines, read_messages
+    from cluster_model.history.schema import CLUSTER
+
+    log = load_metadata(metadata, cluster=cluster)
+    if format == "archive":
+        found = read_archive(spark, records[0], clusters=[cluster])
+    else:
+        read = read_json_lines if format == "json" else read_messages
+        found = read(spark, records, cluster=cluster).where(F.col(CLUSTER) == cluster)
+    with working("preparing"):
+        counts = preparing.prepare(
+            found,
+            Metadata.of(spark, [log]),
+            output,
+            window_ms=1000 * window,
+            windows=windows,
+        ).get(cluster, {})
+    table = Table("outcome", "records", title=f"{plural(sum(counts.values()), 'record')}")
+    table.columns[1].justify = "right"
+    for outcome, count in sorted(counts.items(), key=lambda item: -item[1]):
+        table.add_row(outcome, f"{count:,}")
+    out().print(table)

@@ -1,0 +1,142 @@
+"""``counterpoise history snapshot``: months of windows into one snapshot."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from math import isnan
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from rich.table import Table
+
+from balancer.cli.history_options import Cluster, Master, MetadataPath, Properties, start_spark
+from balancer.cli.snapshot import Output
+from balancer.cli.terminal import CommandError, out, plural, working, writing
+from balancer.controller.settings import duration
+from cluster_model import save_snapshot
+
+if TYPE_CHECKING:
+    from cluster_model.history.cpu import CpuModel
+    from cluster_model.history.forecast import ForecastError
+
+
+def snapshot(
+    prepared: Annotated[
+        str,
+        typer.Argument(
+            metavar="PREPARED",
+            help="Directory that `history prepare` wrote.",
+            show_default=False,
+        ),
+    ],
+    metadata: MetadataPath,
+    output: Output,
+    statistic: Annotated[
+        Literal["mean", "p95", "peak", "forecast"],
+        typer.Option(help="What a load is: that of its windows, or the largest hour to come."),
+    ] = "mean",
+    at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="The end of what is looked at, as 2025-03-01T12:00 (UTC unless it says "
+            "otherwise); by default that of the last complete window.",
+        ),
+    ] = None,
+    horizon: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPAN",
+            help="How far to look back, or with a forecast ahead, as 12h or 7d; by default "
+            "to the beginning, and a day ahead.",
+        ),
+    ] = None,
+    cpu: Annotated[
+        Literal["regression", "attribution"] | None,
+        typer.Option(
+            help="How brokers' cpu becomes that of partitions: by what a byte was found to "
+            "cost, or (only of means, and then the default) shared out on each broker.",
+        ),
+    ] = None,
+    min_ratio: Annotated[
+        float,
+        typer.Option(min=0.0, max=1.0, help="Share of windows of partitions that must be known."),
+    ] = 0.95,
+    cluster: Cluster = "default",
+    master: Master = None,
+    conf: Properties = None,
+) -> None:
+    """Write the cluster with the loads that its history tells.
+
+    Example: `counterpoise history snapshot prepared --metadata metadata-log --statistic p95
+    --horizon 28d -o cluster.npz`
+    """
+    at_ms, horizon_ms = _time(at), _span(horizon)
+    spark = start_spark(master, conf)
+    from cluster_model.history.history import History
+    from cluster_model.history.metadata import load_metadata
+
+    history = History.open(spark, prepared, load_metadata(metadata, cluster=cluster))
+    with working("looking through the history"):
+        found = history.snapshot(at_ms, horizon_ms, statistic, cpu=cpu, min_ratio=min_ratio)
+        forecast = history.forecast(at_ms, horizon_ms) if statistic == "forecast" else None
+        regressed = cpu == "regression" or statistic != "mean"
+        learnt = history.cpu_model(None, at_ms) if regressed else None
+    with writing(output):
+        save_snapshot(found, output)
+    if learnt is not None and "cpu" in found.resources:
+        out().print(_costs(learnt))
+    if forecast is not None:
+        out().print(_errors(forecast.errors))
+    out().print(
+        f"{output}: {repr(found).removeprefix('Snapshot(').removesuffix(')')}", markup=False
+    )
+
+
+def _costs(model: CpuModel) -> Table:
+    table = Table(title="cpu for 1 MB/s, learnt from the history")
+    names = ("brokers", "leader in", "leader out", "follower in", "windows", "R²", "RMSE")
+    for name in (*names, "R², held out", "RMSE, held out"):
+        table.add_column(name, justify="left" if name == "brokers" else "right")
+    for of in model.classes:
+        costs = (f"{1e6 * cost:.4g}" for cost in of.coefficients)
+        errors = (of.r2, of.rmse, of.held_out_r2, of.held_out_rmse)
+        others = f" and {plural(len(of.brokers) - 1, 'other')}" if of.brokers[1:] else ""
+        table.add_row(
+            f"{of.brokers[0]}{others}",
+            *costs,
+            f"{of.windows:,}",
+            *("-" if isnan(error) else f"{error:.4g}" for error in errors),
+        )
+    return table
+
+
+def _errors(errors: tuple[ForecastError, ...]) -> Table:
+    table = Table(title="error of forecasting what is known, as a share of the load")
+    for name in ("resource", "hours", "forecast", "mean alone"):
+        table.add_column(name, justify="left" if name == "resource" else "right")
+    for of in errors:
+        shares = ("-" if isnan(x) else f"{x:.1%}" for x in (of.wape, of.wape_of_mean))
+        table.add_row(of.resource, str(of.hours), *shares)
+    return table
+
+
+def _time(text: str | None) -> int | None:
+    """ms since 1970 of ``"2025-03-01T12:00"``."""
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise CommandError(f"--at: {text!r} found, a time like 2025-03-01T12:00 expected") from None
+    return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _span(text: str | None) -> int | None:
+    """ms of ``"7d"``."""
+    if text is None:
+        return None
+    seconds = duration(text)
+    if not isinstance(seconds, float) or seconds <= 0:
+        raise CommandError(f"--horizon: {text!r} found, a time like 90m, 12h or 7d expected")
+    return round(1000 * seconds)

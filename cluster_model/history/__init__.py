@@ -1,0 +1,11 @@
+"""Months of metrics, through Spark, into the model."""
+
+from cluster_model.history.errors import MissingSparkError
+
+try:
+    import pyarrow  # noqa: F401
+    import pyspark  # noqa: F401
+except ImportError as error:
+    raise MissingSparkError(
+        f"{error.name} is not installed: pip install 'counterpoise[spark]'"
+    ) from None

@@ -1,0 +1,403 @@
+"""The archive: a metrics topic kept in Parquet, by cluster and day, each message once.
+
+Below the archive's directory::
+
+    records/cluster=C/day=D/batches=7/...      what batch 7 of the stream added to the day
+    records/cluster=C/day=D/batches=3-9/...    batches 3 to 9 together, after compaction
+    checkpoints/cluster=C/TOPIC/...            how far Spark has read
+
+The day is that on which messages arrived (UTC), so that a day that is over stays as it is
+but for batches that were away. A batch that is repeated after a crash has the same messages
+and replaces its directories, each of which appears at once and whole. What a directory of
+more batches covers does not count any more, so that a compaction is one renaming. Both
+need a file system that renames directories at once, as local ones and HDFS do.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, timedelta
+from math import ceil
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+from pyspark.sql.streaming.query import StreamingQuery
+
+from cluster_model.history.decode import decode
+from cluster_model.history.errors import HistoryError
+from cluster_model.history.read import as_messages, kafka_sentences, topic_options
+from cluster_model.history.schema import CLUSTER, DAY, DECODED, DEFAULT_CLUSTER
+from cluster_model.history.store import Store
+from metrics_reporter import Format
+from metrics_reporter.foreign import TOPIC_FORMATS
+
+RECORDS, CHECKPOINTS, BATCHES = "records", "checkpoints", "batches"
+DAY_MS = 86_400_000
+
+_COMPACTING, _EXPIRED = ".compacting", ".expired-"
+# How old what a writer left is when it must have died.
+_ABANDONED_MS = DAY_MS
+# Where the rest of a file's columns stand in the names of its directories.
+_STORED = t.StructType(
+    [
+        *(k for k in DECODED.fields if k.name != CLUSTER),
+        *(t.StructField(name, t.StringType()) for name in (CLUSTER, DAY, BATCHES)),
+    ]
+)
+
+
+class _Batches(NamedTuple):
+    """A directory of batches: the first, the last, and its name."""
+
+    first: int
+    last: int
+    name: str
+
+    def covers(self, other: _Batches) -> bool:
+        """Whether all of the other is in this too."""
+        within = self.first <= other.first and other.last <= self.last
+        return within and self != other and "-" in self.name
+
+
+class Compaction(NamedTuple):
+    """What a compaction did: days of clusters, and their files before and after it."""
+
+    days: int
+    files_before: int
+    files_after: int
+
+
+def archive_topic(
+    spark: SparkSession,
+    bootstrap: str,
+    topic: str,
+    path: str | Path,
+    *,
+    cluster: str = DEFAULT_CLUSTER,
+    format: Format | None = None,
+    client: Mapping[str, str] | None = None,
+    every: float | None = 60.0,
+    max_messages: int = 1_000_000,
+    allow_gaps: bool = False,
+) -> StreamingQuery:
+    """Archive a metrics topic, from where the last time ended.
+
+    Every message is archived exactly once, whatever dies in between: also those that are
+    no records, with their bytes and the reason in the column ``problem``.
+
+    Parameters
+    ----------
+    bootstrap
+        Addresses of brokers, ``host:port`` separated by commas.
+    topic
+        The metrics topic.
+    path
+        The archive; made if it is not there.
+    cluster
+        Name of the cluster in the archive, which may hold several.
+    format
+        As in :func:`cluster_model.history.read.read_topic`.
+    client
+        Properties of Kafka's (Java) consumer.
+    every
+        Seconds between the beginnings of two batches; None to archive what is there now,
+        and end.
+    max_messages
+        In a batch, which bounds what executors do at once.
+    allow_gaps
+        Go on where Kafka deleted messages that were not archived; it ends there otherwise.
+
+    Returns
+    -------
+    StreamingQuery
+        Runs until it is stopped; ``awaitTermination()`` waits, and raises what ended it.
+
+    Raises
+    ------
+    HistoryError
+        Where the session has no Kafka connector, another topic of the cluster is in the
+        archive, or it has records of the cluster and does not know how far it has read.
+    """
+    store = Store(spark, str(path))
+    checkpoint = _checkpoint(store, cluster, topic)
+    options = topic_options(bootstrap, topic, client)
+    options["maxOffsetsPerTrigger"] = str(max_messages)
+    options["failOnDataLoss"] = str(not allow_gaps).lower()
+    format = format or TOPIC_FORMATS.get(topic)
+
+    def write(messages: DataFrame, batch: int) -> None:
+        rows = as_messages(messages.withColumn("batch", f.lit(batch)), cluster, f"topic {topic}")
+        write_batch(decode(rows, format), str(path), batch)
+
+    with kafka_sentences(bootstrap, topic):
+        stream = spark.readStream.format("kafka").options(**options).load()
+        writer = stream.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
+        if every is None:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=f"{round(1000 * every)} milliseconds")
+        return writer.start()
+
+
+def write_batch(rows: DataFrame, path: str, batch: int) -> None:
+    """Put a batch into the archive, in the place of what was written of it before.
+
+    Parameters
+    ----------
+    rows
+        The table DECODED; the rows must be the same each time the batch is written.
+    path
+        The archive.
+    batch
+        Number of the batch; larger than those before it.
+    """
+    # A clock may say anything, and nothing may keep a batch from being written.
+    last = f.lit((date.max - date(1970, 1, 1)).days)
+    days = f.least(f.greatest(f.floor(f.col("arrived_ms") / DAY_MS), f.lit(0)), last).cast("int")
+    placed = rows.withColumn(DAY, f.date_add(f.lit("1970-01-01").cast("date"), days))
+    placed.withColumn(BATCHES, f.lit(str(batch))).write.mode("overwrite").option(
+        "partitionOverwriteMode", "dynamic"
+    ).partitionBy(CLUSTER, DAY, BATCHES).parquet(f"{path}/{RECORDS}")
+
+
+def read_archive(
+    spark: SparkSession,
+    path: str | Path,
+    *,
+    clusters: Sequence[str] | None = None,
+    first_ms: int | None = None,
+    end_ms: int | None = None,
+) -> DataFrame:
+    """What the archive holds.
+
+    Parameters
+    ----------
+    path
+        The archive.
+    clusters
+        Names of clusters; all by default.
+    first_ms, end_ms
+        Times of records of interest, from and before, ms since 1970. Whole days are read,
+        and of messages that arrived a day earlier or later, because what became of a
+        record depends on what came before it.
+
+    Returns
+    -------
+    DataFrame
+        The table DECODED.
+
+    Raises
+    ------
+    HistoryError
+        Where there is no archive, no such cluster, or nothing of that time.
+    """
+    store = Store(spark, str(path))
+    days = list(_days(store, clusters))
+    low = "" if first_ms is None else _day(first_ms - DAY_MS)
+    high = "9" * 10 if end_ms is None else _day(end_ms - 1 + DAY_MS)
+    chosen = [day for day in days if low <= day.name <= high]
+    if not chosen:
+        have = sorted(day.name for day in days)
+        held = f"it holds {have[0]} to {have[-1]}" if have else "it holds none"
+        asked = f" from {low or 'the beginning'} to {'the end' if end_ms is None else high}"
+        raise HistoryError(f"archive {path}: no records{asked} found; {held}")
+    paths = [store.at(f"{day.path}/{b.name}") for day in chosen for b in day.kept]
+    return _read(spark, store, paths).select(*DECODED.names)
+
+
+def compact(
+    spark: SparkSession,
+    path: str | Path,
+    *,
+    clusters: Sequence[str] | None = None,
+    file_bytes: int = 128 << 20,
+) -> Compaction:
+    """Write the small files of each day together into few large ones.
+
+    May run while the topic is being archived, and may die at any time; one at a time. Who
+    reads the archive meanwhile may be told that a file is gone, and has to begin again.
+
+    Parameters
+    ----------
+    path
+        The archive.
+    clusters
+        Names of clusters; all by default.
+    file_bytes
+        Size of a file, about.
+
+    Raises
+    ------
+    HistoryError
+        Where there is no archive, or no such cluster.
+    """
+    store = Store(spark, str(path))
+    done, before, after = 0, 0, 0
+    for day in list(_days(store, clusters)):
+        for batches in day.covered:
+            store.delete(f"{day.path}/{batches.name}")
+        sizes = [store.size(f"{day.path}/{b.name}") for b in day.kept]
+        files, size = sum(n for n, _ in sizes), sum(n for _, n in sizes)
+        wanted = max(1, ceil(size / file_bytes))
+        one = len(day.kept) == 1
+        if one and ("-" in day.kept[0].name or files <= wanted):
+            continue
+        _together(spark, store, day, wanted)
+        done, before = done + 1, before + files
+        after += wanted
+    _forget_abandoned(store)
+    return Compaction(done, before, after)
+
+
+def expire(
+    spark: SparkSession,
+    path: str | Path,
+    *,
+    before_ms: int,
+    clusters: Sequence[str] | None = None,
+) -> list[str]:
+    """Remove days that are older.
+
+    Parameters
+    ----------
+    path
+        The archive.
+    before_ms
+        Days that ended before this time, ms since 1970, go.
+    clusters
+        Names of clusters; all by default.
+
+    Returns
+    -------
+    list of str
+        The days removed, as ``cluster=C/day=D``.
+
+    Raises
+    ------
+    HistoryError
+        Where there is no archive, or no such cluster.
+    """
+    store = Store(spark, str(path))
+    gone = []
+    days = list(_days(store, clusters))
+    for parent in {day.parent for day in days}:
+        for name in store.names(parent):
+            # Somebody died before it was all gone.
+            if name.startswith(_EXPIRED):
+                store.delete(f"{parent}/{name}")
+    for day in days:
+        if day.name < _day(before_ms):
+            # At once, so that nobody takes half a day for a whole one.
+            hidden = f"{day.parent}/{_EXPIRED}{day.name}"
+            store.rename(day.path, hidden)
+            store.delete(hidden)
+            gone.append(day.path.removeprefix(f"{RECORDS}/"))
+    return gone
+
+
+class _Day(NamedTuple):
+    """A day of a cluster: where it is, its date, and what it holds that counts, and does not."""
+
+    parent: str
+    name: str
+    kept: list[_Batches]
+    covered: list[_Batches]
+
+    @property
+    def path(self) -> str:
+        """Below the archive."""
+        return f"{self.parent}/{DAY}={self.name}"
+
+
+def _days(store: Store, clusters: Sequence[str] | None) -> Iterator[_Day]:
+    if not store.exists(RECORDS):
+        raise HistoryError(f"archive {store.root}: no directory {RECORDS!r} found in it")
+    held = {
+        unquote(name): f"{RECORDS}/{CLUSTER}={name}" for name in _values(store, RECORDS, CLUSTER)
+    }
+    unknown = sorted(set(clusters or ()) - held.keys())
+    if unknown:
+        raise HistoryError(
+            f"archive {store.root}: no cluster {unknown[0]!r} found; it has {', '.join(held)}"
+        )
+    for cluster in clusters or held:
+        for name in _values(store, held[cluster], DAY):
+            found = []
+            for batches in _values(store, f"{held[cluster]}/{DAY}={name}", BATCHES):
+                first, _, last = batches.partition("-")
+                if not (first.isdecimal() and (last or first).isdecimal()):
+                    continue
+                found.append(_Batches(int(first), int(last or first), f"{BATCHES}={batches}"))
+            covered = [b for b in found if any(other.covers(b) for other in found)]
+            kept = sorted(set(found) - set(covered))
+            if kept:
+                yield _Day(held[cluster], name, kept, covered)
+
+
+def _values(store: Store, path: str, key: str) -> list[str]:
+    """The values of a partition's key: what follows it in names of directories."""
+    start = f"{key}="
+    return [name.removeprefix(start) for name in store.names(path) if name.startswith(start)]
+
+
+def _read(spark: SparkSession, store: Store, paths: Sequence[str]) -> DataFrame:
+    # With a schema of ours, files without a metric that is new read as having none of it.
+    return spark.read.schema(_STORED).option("basePath", store.at(RECORDS)).parquet(*paths)
+
+
+def _together(spark: SparkSession, store: Store, day: _Day, files: int) -> None:
+    """Put all batches of a day into one directory, and remove the others."""
+    hidden = f"{day.path}/{_COMPACTING}"
+    store.delete(hidden)
+    rows = _read(spark, store, [store.at(f"{day.path}/{b.name}") for b in day.kept])
+    # Neighbours in a file are much alike, which makes it smaller.
+    order = ("topic", "partition", "broker", "time_ms")
+    rows.drop(CLUSTER, DAY, BATCHES).repartitionByRange(files, *order).sortWithinPartitions(
+        *order
+    ).write.parquet(store.at(hidden))
+    first, last = min(b.first for b in day.kept), max(b.last for b in day.kept)
+    if not store.rename(hidden, f"{day.path}/{BATCHES}={first}-{last}"):
+        raise HistoryError(
+            f"archive {store.root}: {day.path} was compacted by another process at the same time"
+        )
+    for batches in day.kept:
+        store.delete(f"{day.path}/{batches.name}")
+
+
+def _forget_abandoned(store: Store) -> None:
+    """Remove what writers that died have left, which nobody reads."""
+    for name in store.names(RECORDS):
+        path = f"{RECORDS}/{name}"
+        old = time.time_ns() // 1_000_000 - _ABANDONED_MS
+        if name.startswith(".spark-staging-") and store.changed_ms(path) < old:
+            store.delete(path)
+
+
+def _checkpoint(store: Store, cluster: str, topic: str) -> str:
+    """Where Spark keeps how far it has read; checked against what is in the archive."""
+    name = quote(cluster, safe="")
+    parent = f"{CHECKPOINTS}/{CLUSTER}={name}"
+    topics = store.names(parent)
+    others = [other for other in topics if other != topic]
+    if others:
+        raise HistoryError(
+            f"archive {store.root}: topic {others[0]!r} found archived for cluster {cluster!r}; "
+            f"another archive, or another name for the cluster, expected for {topic!r}"
+        )
+    kept = {unquote(value) for value in _values(store, RECORDS, CLUSTER)}
+    if cluster in kept and not topics:
+        raise HistoryError(
+            f"archive {store.root}: records of cluster {cluster!r} found, but not how far they "
+            f"reach ({parent}); to read the topic again, another name or archive expected"
+        )
+    return store.at(f"{parent}/{topic}")
+
+
+def _day(ms: int) -> str:
+    """The day of a time (UTC)."""
+    return (date(1970, 1, 1) + timedelta(days=ms // DAY_MS)).isoformat()

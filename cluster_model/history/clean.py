@@ -1,0 +1,481 @@
+"""What becomes of each record of a history: the live model's verdicts, for all of them at once.
+
+A record is judged by what had arrived before it, as :class:`cluster_model.live.ClusterModel`
+judges it; its outcome is the name of a :class:`cluster_model.windows.Outcome` in lower case.
+There is no ``surplus`` here, as a window takes any number of samples. Metadata are those of
+the record's time, where the live model has only those of its arrival.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import NamedTuple
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+from pyspark.storagelevel import StorageLevel
+
+from cluster_model.history.errors import HistoryError
+from cluster_model.history.metadata import NEVER_MS, MetadataLog
+from cluster_model.history.schema import CLUSTER, QUARANTINE
+from metrics_reporter import BROKER_METRICS, BYTES_IN, BYTES_OUT, CPU, CPU_RATIO, SIZE
+
+RATES = (BYTES_IN, BYTES_OUT)
+# Records that count.
+TAKEN = ("added", "split")
+# What a broker without a stated capacity has: cpu in percent.
+_WHOLE_CPU = 100.0
+# In this order the live model takes what arrives at once.
+_BROKERS, _PARTITIONS, _TOPICS = 0, 1, 2
+_ARRIVAL = ("batch", "source_partition", "source_offset")
+_SAID = ("time_ms", "broker", "topic", "underscored")
+_OUTCOME = "outcome"
+# Of what a topic's shares became, the best is told of the record.
+_BEST_FIRST = ("split", "duplicate", "superseded")
+
+
+class Metadata(NamedTuple):
+    """The tables PLACEMENTS, BROKERS and TOPICS of any number of clusters.
+
+    They are sent to every executor whole, some 200 bytes for each placement of a
+    partition there ever was.
+    """
+
+    placements: DataFrame
+    brokers: DataFrame
+    topics: DataFrame
+
+    @classmethod
+    def of(cls, spark: SparkSession, logs: Iterable[MetadataLog]) -> Metadata:
+        """The tables of these logs, one of each cluster.
+
+        Raises
+        ------
+        HistoryError
+            If there is no log, or one that is empty, or two are of one cluster.
+        """
+        logs = tuple(logs)
+        names = [log.cluster for log in logs]
+        if len(set(names)) < max(len(names), 1):
+            raise HistoryError(
+                f"metadata: logs of the clusters {names} found, one or more of different "
+                "clusters expected"
+            )
+        tables = [(m.placements(spark), m.brokers(spark), m.topics(spark)) for m in logs]
+        return cls(*(reduce(DataFrame.unionByName, same) for same in zip(*tables, strict=True)))
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Records with what became of them.
+
+    Parameters
+    ----------
+    partitions
+        A row for each record of a partition, and for each share of what a topic's record
+        told; in rows with the outcome ``added`` or ``split`` stands of each rate only what
+        counts, to be divided by ``shares``.
+    brokers
+        A row for each value (`metric`, `value`) of a record of a broker, or one for a record
+        without any.
+    problems
+        Messages that are no records.
+    arrivals
+        What the two tables need to know of each batch, a small table.
+    """
+
+    partitions: DataFrame
+    brokers: DataFrame
+    problems: DataFrame | None
+    arrivals: DataFrame
+
+    @property
+    def outcomes(self) -> DataFrame:
+        """All records, each once, as in the table QUARANTINE; `reason` is the outcome."""
+        rows = self.partitions
+        values = F.array(*(_named(F.lit(n), F.col(n)) for n in (*RATES, SIZE)))
+        own = _quarantined(rows.where(F.col("phase") == _PARTITIONS), values)
+        shares = rows.where(F.col("phase") == _TOPICS).withColumn("partition", F.lit(-1))
+        tables = [
+            own,
+            # What is told of the record was no longer told of the shares that came to nothing.
+            _gathered(shares, values=F.array(*(_named(F.lit(n), F.max(n)) for n in RATES))),
+            _gathered(self.brokers, values=F.collect_list(_named(F.col("metric"), F.col("value")))),
+        ]
+        if self.problems is not None:
+            tables.append(self.problems)
+        return reduce(DataFrame.unionByName, tables)
+
+    @property
+    def quarantine(self) -> DataFrame:
+        """The records that do not count, each once, with the reason."""
+        return self.outcomes.where(~F.col("reason").isin(*TAKEN))
+
+    def persist(self) -> Judged:
+        """The same, worked out once, and kept on the executors' disks."""
+        kept = StorageLevel.DISK_ONLY
+        # First, as Spark then looks for it in the plans of the others.
+        self.arrivals.persist(kept)
+        return replace(
+            self, partitions=self.partitions.persist(kept), brokers=self.brokers.persist(kept)
+        )
+
+    def unpersist(self) -> None:
+        """Let go of what was kept."""
+        self.arrivals.unpersist()
+        self.partitions.unpersist()
+        self.brokers.unpersist()
+
+
+def judge(records: DataFrame, metadata: Metadata, *, window_ms: int, windows: int) -> Judged:
+    """Judge every record of a history.
+
+    Parameters
+    ----------
+    records
+        The table RECORDS, perhaps with ``problem`` and ``value`` of messages that are none.
+    metadata
+        What the clusters were.
+    window_ms
+        Length of a window.
+    windows
+        A record is late if its window is that many before the newest, or more.
+
+    Raises
+    ------
+    HistoryError
+        For a number below 1.
+    """
+    for name, number in (("window_ms", window_ms), ("windows", windows)):
+        if number < 1:
+            raise HistoryError(f"history, {name}: {number} found, 1 or more expected")
+    problems = None
+    if "problem" in records.columns:
+        problems = _problems(records.where(F.col("problem").isNotNull()))
+        records = records.where(F.col("problem").isNull())
+    about_topic = F.col("topic").isNotNull()
+    keep = (CLUSTER, *_ARRIVAL, "arrived_ms", *_SAID, "partition")
+    partitions = _screened_partitions(
+        records.where(about_topic).select(*keep, *map(_number, (*RATES, SIZE))), metadata
+    )
+    brokers = _screened_brokers(
+        records.where(~about_topic).select(*keep, *map(_number, (*BROKER_METRICS, CPU_RATIO))),
+        metadata,
+    )
+    start = F.col("time_ms") - F.col("time_ms") % window_ms
+    partitions, brokers = (t.withColumn("start_ms", start) for t in (partitions, brokers))
+    arrivals = _arrivals(partitions, brokers, window_ms)
+    partitions, brokers = (
+        t.join(F.broadcast(arrivals), [CLUSTER, "batch", "phase"], "left")
+        .withColumn(
+            _OUTCOME,
+            F.coalesce(
+                _OUTCOME,
+                F.when(F.col("time_ms") > F.col("limit_ms"), "future"),
+                F.when(
+                    F.col("rated") & (F.col("start_ms") < F.col("newest_ms") - windows * window_ms),
+                    "late",
+                ),
+                F.when(~F.col("rated"), "added"),
+            ),
+        )
+        .drop("limit_ms", "newest_ms", "rated")
+        for t in (partitions, brokers)
+    )
+    return Judged(_judged_partitions(partitions), _judged_brokers(brokers), problems, arrivals)
+
+
+def _number(name: str) -> Column:
+    return F.when(~F.isnan(name), F.col(name)).alias(name)
+
+
+def _any(conditions: Iterable[Column]) -> Column:
+    return reduce(Column.__or__, conditions, F.lit(False))
+
+
+def _given(names: Iterable[str]) -> Column:
+    return _any(F.col(name).isNotNull() for name in names)
+
+
+def _screen(known: Column, values: Column) -> Column:
+    """An outcome for each record that needs nothing but metadata to be known.
+
+    Parameters
+    ----------
+    known
+        Whether the metadata have what the record is of.
+    values
+        An array of the values that are looked at; null where not given.
+    """
+    wrong = F.exists(values, lambda x: F.coalesce((x < 0) | (x == float("inf")), F.lit(False)))
+    given = F.exists(values, lambda x: x.isNotNull())
+    return (
+        F.when(wrong | (F.col("time_ms") < 0), "invalid")
+        .when(F.coalesce(F.col("ambiguous"), F.lit(False)), "ambiguous")
+        .when(~F.coalesce(known, F.lit(False)) | ~given, "unknown")
+    )
+
+
+def _valid(table: str) -> Column:
+    # The end of all time belongs to what is valid until then.
+    at = F.least("time_ms", F.lit(NEVER_MS - 1))
+    return (at >= F.col(f"{table}.valid_from_ms")) & (at < F.col(f"{table}.valid_to_ms"))
+
+
+def _then(things: str) -> Column:
+    """Of an array of things with times, those that were at the time of the record."""
+    at = F.least("time_ms", F.lit(NEVER_MS - 1))
+    return F.filter(things, lambda x: (at >= x["valid_from_ms"]) & (at < x["valid_to_ms"]))
+
+
+def _screened_partitions(records: DataFrame, metadata: Metadata) -> DataFrame:
+    """Records of partitions, and shares of those of topics, with outcomes as far as known."""
+    of_topic = F.coalesce("partition", F.lit(-1)) == -1
+    records = records.withColumn("phase", F.when(of_topic, _TOPICS).otherwise(_PARTITIONS))
+    valid = F.struct("valid_from_ms", "valid_to_ms", "topic")
+    written = metadata.topics.groupBy(
+        F.col(CLUSTER).alias("w_cluster"), F.translate("topic", ".", "_").alias("written")
+    ).agg(F.collect_list(valid).alias("names"))
+    records = (
+        records.join(
+            F.broadcast(written),
+            (F.col(CLUSTER) == F.col("w_cluster"))
+            & (F.when(F.col("underscored"), F.col("topic")) == F.col("written")),
+            "left",
+        )
+        .withColumn("found", F.when(F.col("underscored"), _then("names")))
+        .withColumn("ambiguous", F.size("found") > 1)
+        .withColumn(
+            "of",
+            F.when(F.size("found") == 1, F.get("found", 0)["topic"]).when(
+                ~F.coalesce("underscored", F.lit(False)), F.col("topic")
+            ),
+        )
+        .drop("w_cluster", "written", "names", "found")
+    )
+    there = metadata.placements.select(
+        F.col(CLUSTER).alias("p_cluster"),
+        F.col("topic").alias("p_topic"),
+        F.col("partition").alias("p_partition"),
+        "valid_from_ms",
+        "valid_to_ms",
+        "replicas",
+    ).alias("p")
+    led = (
+        metadata.placements.where(F.col("leader") >= 0)
+        .groupBy(
+            F.col(CLUSTER).alias("l_cluster"), F.col("topic").alias("l_topic"), F.col("leader")
+        )
+        .agg(F.collect_list(F.struct("valid_from_ms", "valid_to_ms", "partition")).alias("led"))
+    )
+    joined = records.join(
+        F.broadcast(there),
+        (F.col("phase") == _PARTITIONS)
+        & (F.col(CLUSTER) == F.col("p_cluster"))
+        & (F.col("of") == F.col("p_topic"))
+        & (F.col("partition") == F.col("p_partition"))
+        & _valid("p"),
+        "left",
+    ).join(
+        F.broadcast(led),
+        (F.col("phase") == _TOPICS)
+        & (F.col(CLUSTER) == F.col("l_cluster"))
+        & (F.col("of") == F.col("l_topic"))
+        & (F.col("broker") == F.col("leader")),
+        "left",
+    )
+    own = F.col("phase") == _PARTITIONS
+    shared = F.transform(_then("led"), lambda x: x["partition"])
+    outcome = F.when(
+        own, _screen(F.array_contains("replicas", F.col("broker")), F.array(*RATES, SIZE))
+    ).otherwise(_screen(F.size("shared") > 0, F.array(*RATES)))
+    of = F.when(own | F.col(_OUTCOME).isNotNull(), F.array("partition")).otherwise(F.col("shared"))
+    return (
+        joined.withColumn("shared", shared)
+        .withColumn(_OUTCOME, outcome)
+        .withColumn("of_partitions", of)
+        .select(
+            *(CLUSTER, *_ARRIVAL, "arrived_ms", "phase", "time_ms", "broker", "underscored"),
+            *(F.coalesce("of", "topic").alias("topic"), *RATES, SIZE, _OUTCOME),
+            F.size("of_partitions").alias("shares"),
+            _given(RATES).alias("rated"),
+            F.explode("of_partitions").alias("partition"),
+        )
+    )
+
+
+def _screened_brokers(records: DataFrame, metadata: Metadata) -> DataFrame:
+    """Each value of the records of brokers, with outcomes as far as known."""
+    names = (*BROKER_METRICS, CPU_RATIO)
+    there = metadata.brokers.select(
+        F.col(CLUSTER).alias("b_cluster"),
+        F.col("broker").alias("known"),
+        "valid_from_ms",
+        "valid_to_ms",
+        F.coalesce(F.col("capacity")[CPU], F.lit(_WHOLE_CPU)).alias("whole"),
+    ).alias("b")
+    values = F.array(*(F.struct(F.lit(n).alias("metric"), F.col(n).alias("value")) for n in names))
+    told = F.filter("told", lambda x: x["value"].isNotNull())
+    ratio = F.get(F.filter("told", lambda x: x["metric"] == CPU_RATIO), 0)["value"]
+    cpu = F.struct(F.lit(CPU).alias("metric"), (F.col("whole") * ratio).alias("value"))
+    # Whoever tells the ratio only tells cpu by it.
+    by_ratio = F.exists("told", lambda x: x["metric"] == CPU_RATIO) & ~F.exists(
+        "told", lambda x: x["metric"] == CPU
+    )
+    measured = F.filter("told", lambda x: x["metric"] != CPU_RATIO)
+    samples = F.when(by_ratio, F.array_append(measured, cpu)).otherwise(measured)
+    return (
+        records.select("*", values.alias("told"))
+        .drop(*names)
+        .withColumn("told", told)
+        .withColumns({"phase": F.lit(_BROKERS), "ambiguous": F.lit(False)})
+        .join(
+            F.broadcast(there),
+            (F.col(CLUSTER) == F.col("b_cluster"))
+            & (F.col("broker") == F.col("known"))
+            & _valid("b"),
+            "left",
+        )
+        .withColumn(_OUTCOME, _screen(F.col("known").isNotNull(), F.transform("told", _value)))
+        .withColumn("rated", F.lit(True))
+        .select(
+            *(CLUSTER, *_ARRIVAL, "arrived_ms", "phase", *_SAID, "partition", "rated", _OUTCOME),
+            F.inline_outer(F.when(F.col(_OUTCOME).isNull(), samples).otherwise(F.col("told"))),
+        )
+    )
+
+
+def _arrivals(partitions: DataFrame, brokers: DataFrame, window_ms: int) -> DataFrame:
+    """Per batch and phase the limit of what is in the future, and the window that is newest.
+
+    The greatest window so far is a running maximum over batches, which are few.
+    """
+    needed = (CLUSTER, "batch", "phase", "start_ms", "arrived_ms", "time_ms", "rated", _OUTCOME)
+    rows = partitions.select(*needed).unionByName(brokers.select(*needed))
+    counts = F.col(_OUTCOME).isNull() & F.col("rated")
+    # Whether a window has a record that is not in the future its earliest one tells, and
+    # so one aggregation does, though what the future is comes out of it.
+    firsts = rows.groupBy(CLUSTER, "batch", "phase", "start_ms").agg(
+        F.max("arrived_ms").alias("arrived_ms"),
+        F.min(F.when(counts, F.col("time_ms"))).alias("earliest_ms"),
+    )
+    limit = F.max("arrived_ms").over(Window.partitionBy(CLUSTER, "batch"))
+    before = Window.partitionBy(CLUSTER, F.col("phase") == _BROKERS).orderBy("batch", "phase")
+    reached = F.when(F.col("earliest_ms") <= F.col("limit_ms"), F.col("start_ms"))
+    return (
+        firsts.withColumn(
+            "limit_ms", F.least(limit, F.lit(NEVER_MS - window_ms)) + F.lit(window_ms)
+        )
+        .groupBy(CLUSTER, "batch", "phase")
+        .agg(F.max("limit_ms").alias("limit_ms"), F.max(reached).alias("newest_ms"))
+        .withColumn("newest_ms", F.max("newest_ms").over(before))
+    )
+
+
+def _judged_partitions(rows: DataFrame) -> DataFrame:
+    """Find duplicates and what is superseded; leave only values that count."""
+    window = (CLUSTER, "topic", "partition", "start_ms")
+    open_ = F.col(_OUTCOME).isNull()
+    guess = F.col("phase") == _TOPICS
+    together = Window.partitionBy(*window)
+    earlier = (
+        Window.partitionBy(*window, "time_ms", "phase")
+        .orderBy(*_ARRIVAL)
+        .rowsBetween(Window.unboundedPreceding, -1)
+    )
+    rows = rows.repartition(*window)
+    has = {name: open_ & F.col(name).isNotNull() for name in RATES}
+    rows = rows.withColumns(
+        {f"{name}_again": F.count(F.when(has[name], 1)).over(earlier) > 0 for name in RATES}
+    ).withColumns(
+        {
+            # Of one batch, what is told of partitions comes before what is told of topics.
+            f"{name}_measured": F.min(F.when(has[name] & ~guess, F.col("batch"))).over(together)
+            for name in RATES
+        }
+    )
+
+    rows = rows.withColumns(
+        {
+            f"{name}_became": F.when(
+                has[name],
+                F.when(guess & (F.col(f"{name}_measured") <= F.col("batch")), "superseded")
+                .when(F.col(f"{name}_again"), "duplicate")
+                .otherwise(F.when(guess, "split").otherwise("added")),
+            )
+            for name in RATES
+        }
+    )
+    became = F.array(*(f"{name}_became" for name in RATES))
+    best = (F.when(F.array_contains(became, kind), kind) for kind in ("added", *_BEST_FIRST))
+    rows = rows.withColumn(_OUTCOME, F.coalesce(_OUTCOME, *best))
+    taken = F.col(_OUTCOME).isin(*TAKEN)
+    # A measurement throws out the guesses that came before it, which counted till then.
+    counts = {
+        name: F.col(f"{name}_became").isin(*TAKEN)
+        & ~(guess & F.col(f"{name}_measured").isNotNull())
+        for name in RATES
+    }
+    return rows.withColumns(
+        {name: F.when(~taken | counts[name], F.col(name)) for name in RATES}
+    ).drop(*(f"{name}_{helper}" for name in RATES for helper in ("again", "measured", "became")))
+
+
+def _judged_brokers(rows: DataFrame) -> DataFrame:
+    """Find duplicates."""
+    window = (CLUSTER, "broker", "metric", "start_ms")
+    earlier = (
+        Window.partitionBy(*window, "time_ms")
+        .orderBy(*_ARRIVAL)
+        .rowsBetween(Window.unboundedPreceding, -1)
+    )
+    open_ = F.col(_OUTCOME).isNull()
+    again = F.count(F.when(open_, 1)).over(earlier) > 0
+    return (
+        rows.repartition(*window)
+        .withColumn("again", again)
+        .withColumn(
+            _OUTCOME, F.coalesce(_OUTCOME, F.when(F.col("again"), "duplicate").otherwise("added"))
+        )
+        .drop("again")
+    )
+
+
+def _value(named: Column) -> Column:
+    return named["value"]
+
+
+def _named(name: Column, value: Column) -> Column:
+    return F.struct(name.alias("key"), value.alias("value"))
+
+
+def _gathered(rows: DataFrame, values: Column) -> DataFrame:
+    """Records of which several rows tell, as in the table QUARANTINE.
+
+    A record is what became of the best of its samples.
+    """
+    rank = F.array_position(F.array(*map(F.lit, ("added", *_BEST_FIRST))), F.col(_OUTCOME))
+    same = [F.first(name).alias(name) for name in ("arrived_ms", *_SAID, "partition")]
+    records = rows.groupBy(CLUSTER, *_ARRIVAL).agg(
+        *same, F.min_by(_OUTCOME, rank).alias(_OUTCOME), values.alias("values")
+    )
+    return _quarantined(records, F.col("values"))
+
+
+def _problems(rows: DataFrame) -> DataFrame:
+    if "value" not in rows.columns:
+        rows = rows.withColumn("value", F.lit(None))
+    none = F.array().cast("array<struct<key:string,value:double>>")
+    return _quarantined(rows.withColumn(_OUTCOME, F.col("problem")), none)
+
+
+def _quarantined(rows: DataFrame, values: Column) -> DataFrame:
+    """Rows as in the table QUARANTINE, with names and values of metrics."""
+    told = F.map_from_entries(F.filter(values, lambda x: x["value"].isNotNull()))
+    found = {"metrics": told, "reason": F.col(_OUTCOME)}
+    if "value" not in rows.columns:
+        found["value"] = F.lit(None)
+    rows = rows.withColumns(found)
+    return rows.select(*(F.col(f.name).cast(f.dataType).alias(f.name) for f in QUARANTINE.fields))

@@ -1,0 +1,442 @@
+"""The history of a cluster: months of windows, and snapshots made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from cluster_model.attribution import attribute_cpu
+from cluster_model.directory import Directory
+from cluster_model.history import windows as windowed
+from cluster_model.history.aligned import (
+    aligned_loads,
+    default_loads,
+    matrix,
+    partition_rows,
+)
+from cluster_model.history.cells import broker_cells, cells, sizes
+from cluster_model.history.clean import Metadata, judge
+from cluster_model.history.cpu import CpuModel, broker_classes, broker_traffic, fit_cpu
+from cluster_model.history.errors import HistoryError
+from cluster_model.history.forecast import Forecast, forecast_loads
+from cluster_model.history.loads import window_loads
+from cluster_model.history.metadata import MetadataLog
+from cluster_model.history.prepare import Prepared, read_prepared
+from cluster_model.history.schema import CLUSTER
+from cluster_model.history.statistics import DAY_MS, ENTITY, load_statistics, one_number, ordered
+from cluster_model.history.traffic import traffic_cells, traffic_rates, with_traffic
+from cluster_model.live import disk_by_role
+from cluster_model.snapshot import Floats, Snapshot
+from cluster_model.windows import Extrapolation
+from metrics_reporter.records import BYTES_IN, BYTES_OUT, CPU
+
+HistoryStatistic = Literal["mean", "p95", "peak", "forecast"]
+CpuMethod = Literal["regression", "attribution"]
+_NO_VALID = int(Extrapolation.NO_VALID_EXTRAPOLATION)
+
+
+class History:
+    """What the records of a cluster say, over any range of time.
+
+    All times are ms since 1970 (UTC), and a range is one of whole windows: those that start
+    in it, its end excluded.
+
+    Parameters
+    ----------
+    prepared
+        Records judged and summed over windows, perhaps of other clusters too.
+    metadata
+        A log of brokers, capacities and placement, or what was the same all the time. Loads
+        in other than the default resources are kept as they are there.
+    min_samples
+        Samples of a metric that make a window's value good without extrapolation.
+
+    Examples
+    --------
+    ::
+
+        history = History.open(spark, "prepared", load_metadata("metadata-log"))
+        snapshot = history.snapshot(statistic="p95", horizon_ms=7 * DAY_MS)
+    """
+
+    def __init__(
+        self, prepared: Prepared, metadata: MetadataLog | Snapshot, *, min_samples: int = 3
+    ) -> None:
+        log = metadata if isinstance(metadata, MetadataLog) else MetadataLog.of(metadata)
+        own = f.col(CLUSTER) == log.cluster
+        self.metadata = log
+        self.window_ms = prepared.window_ms
+        self.min_samples = min_samples
+        self._cells = prepared.cells.where(own)
+        self._broker_cells = prepared.broker_cells.where(own)
+        self._sizes = prepared.sizes.where(own)
+        self._traffic = prepared.traffic.where(own)
+        self._quarantine = prepared.quarantine.where(own)
+        self._placements = log.placements(self.spark)
+        self._range: tuple[int, int] | None = None
+        self._cpu: dict[tuple[int, int], CpuModel] = {}
+        self._forecasts: dict[tuple[int, int], Forecast] = {}
+
+    @classmethod
+    def open(
+        cls,
+        spark: SparkSession,
+        path: str | Path,
+        metadata: MetadataLog | Snapshot,
+        *,
+        min_samples: int = 3,
+    ) -> History:
+        """The history that was prepared there (:func:`cluster_model.history.prepare.prepare`).
+
+        Raises
+        ------
+        HistoryError
+            Where nothing was prepared, or not to the end.
+        """
+        return cls(read_prepared(spark, path), metadata, min_samples=min_samples)
+
+    @classmethod
+    def of_records(
+        cls,
+        records: DataFrame,
+        metadata: MetadataLog | Snapshot,
+        *,
+        window_ms: int = 300_000,
+        windows: int = 5,
+        min_samples: int = 3,
+    ) -> History:
+        """The history that records tell.
+
+        What they come to is worked out when it is first needed, and kept on the disks of
+        the executors as long as the session lives; of months, :meth:`open` what was prepared.
+
+        Parameters
+        ----------
+        records
+            The table RECORDS, perhaps with ``problem`` and ``value``.
+        metadata, min_samples
+            As above.
+        window_ms, windows
+            Length of a window; a record is late if its window is so many before the newest,
+            or more.
+
+        Raises
+        ------
+        HistoryError
+            For a number below 1.
+        """
+        log = metadata if isinstance(metadata, MetadataLog) else MetadataLog.of(metadata)
+        own = records.where(f.col(CLUSTER) == log.cluster)
+        tables = Metadata.of(own.sparkSession, [log])
+        judged = judge(own, tables, window_ms=window_ms, windows=windows).persist()
+        prepared = Prepared(
+            cells=cells(judged.partitions).persist(StorageLevel.DISK_ONLY),
+            broker_cells=broker_cells(judged.brokers).persist(StorageLevel.DISK_ONLY),
+            sizes=sizes(judged.partitions).persist(StorageLevel.DISK_ONLY),
+            traffic=traffic_cells(own, judged.partitions).persist(StorageLevel.DISK_ONLY),
+            quarantine=judged.quarantine,
+            window_ms=window_ms,
+            windows=windows,
+        )
+        return cls(prepared, log, min_samples=min_samples)
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session that works."""
+        return self._cells.sparkSession
+
+    @property
+    def cluster(self) -> str:
+        """Name of the cluster."""
+        return self.metadata.cluster
+
+    def range(self) -> tuple[int, int]:
+        """From the first window with a sample to the last, which is not complete, excluded.
+
+        Raises
+        ------
+        HistoryError
+            Where there is no complete window.
+        """
+        if self._range is None:
+            first, last = self._cells.agg(f.min("start_ms"), f.max("start_ms")).collect()[0]
+            if first == last:
+                raise HistoryError(
+                    f"history of {self.cluster!r}: no complete window of rates found, at least 1 "
+                    f"of {self.window_ms / 1000:g} s expected (the newest window is not complete)"
+                )
+            self._range = (first, last)
+        return self._range
+
+    def windows(self, first_ms: int | None = None, end_ms: int | None = None) -> DataFrame:
+        """The table WINDOWS of a range, by default of all complete windows."""
+        first, end = self._within(first_ms, end_ms)
+        return windowed.windows(self._cells, first_ms=first, end_ms=end, **self._options)
+
+    def broker_windows(self, first_ms: int | None = None, end_ms: int | None = None) -> DataFrame:
+        """The table BROKER_WINDOWS of a range, by default of all complete windows."""
+        first, end = self._within(first_ms, end_ms)
+        return windowed.broker_windows(
+            self._broker_cells, first_ms=first, end_ms=end, **self._options
+        )
+
+    def loads(
+        self,
+        first_ms: int | None = None,
+        end_ms: int | None = None,
+        *,
+        cpu: CpuModel | None = None,
+    ) -> DataFrame:
+        """Loads of each partition in each window in which a rate of it is known.
+
+        Parameters
+        ----------
+        first_ms, end_ms
+            The range; all complete windows by default.
+        cpu
+            What a byte costs; by default :meth:`cpu_model` of all that was until the end.
+
+        Returns
+        -------
+        DataFrame
+            start_ms, topic, partition, leader and follower: array of R, in the order of the
+            metadata's resources. See :func:`cluster_model.history.loads.window_loads`.
+        """
+        first, end = self._within(first_ms, end_ms)
+        return window_loads(
+            self.windows(first, end),
+            self._sizes.where(f.col("start_ms") < end),
+            self._placements,
+            cpu or self.cpu_model(end_ms=end),
+            self.metadata.at(end - 1),
+            self.window_ms,
+        )
+
+    def statistics(self, first_ms: int | None = None, end_ms: int | None = None) -> DataFrame:
+        """Mean, percentiles, peak, trend and hour-of-week profile of each partition's loads.
+
+        See :func:`cluster_model.history.statistics.load_statistics`.
+        """
+        first, end = self._within(first_ms, end_ms)
+        return load_statistics(self.loads(first, end), self.metadata.at(end - 1).resources)
+
+    def cpu_model(self, first_ms: int | None = None, end_ms: int | None = None) -> CpuModel:
+        """What a byte costs on each class of brokers, and how exactly that is known.
+
+        Brokers of equal capacities, at the end of the range, are of one class. See
+        :func:`cluster_model.history.cpu.fit_cpu`.
+        """
+        first, end = self._within(first_ms, end_ms)
+        if (first, end) not in self._cpu:
+            led = windowed.led(self._cells, first_ms=first, end_ms=end, **self._options)
+            self._cpu[first, end] = fit_cpu(
+                broker_traffic(led, self._placements, self.window_ms),
+                self.broker_windows(first, end),
+                broker_classes(self.metadata.at(end - 1)),
+                self.window_ms,
+            )
+        return self._cpu[first, end]
+
+    def forecast(self, at_ms: int | None = None, horizon_ms: int | None = None) -> Forecast:
+        """Loads expected after a time, from all windows before it, and how wrong that was.
+
+        The horizon is a day by default. See
+        :func:`cluster_model.history.forecast.forecast_loads`.
+        """
+        first, end = self._within(None, at_ms)
+        horizon = DAY_MS if horizon_ms is None else horizon_ms
+        if (end, horizon) not in self._forecasts:
+            resources = self.metadata.at(end - 1).resources
+            told = forecast_loads(self.loads(first, end), resources, (first, end), horizon)
+            # Only the last one, which has two arrays of all loads.
+            self._forecasts = {(end, horizon): told}
+        return self._forecasts[end, horizon]
+
+    def snapshot(
+        self,
+        at_ms: int | None = None,
+        horizon_ms: int | None = None,
+        statistic: HistoryStatistic = "mean",
+        *,
+        cpu: CpuMethod | None = None,
+        min_ratio: float = 0.95,
+    ) -> Snapshot:
+        """The cluster as it was placed at a time, with one number for each load.
+
+        ``mean`` is what :meth:`cluster_model.live.ClusterModel.snapshot` gives of the same
+        windows. ``p95`` and ``peak`` are those of the windows of each partition, role and
+        resource, and of disk no less than the newest size. ``forecast`` is the largest
+        hourly mean expected. Partitions of a broker that are high at different times count
+        as if they were so together.
+
+        Parameters
+        ----------
+        at_ms
+            When; by default the end of the last complete window.
+        horizon_ms
+            How far to look: back, by default to the first window; a forecast ahead, by
+            default a day, with all that was before to learn from.
+        statistic
+            ``"mean"``, ``"p95"``, ``"peak"`` or ``"forecast"``.
+        cpu
+            ``"attribution"``: each broker's cpu shared out among its replicas, as the live
+            model does; possible, and the default, of means only. ``"regression"``: what
+            :meth:`cpu_model` says the traffic costs; the default of the others.
+        min_ratio
+            Share of windows of partitions whose rates must be known.
+
+        Raises
+        ------
+        HistoryError
+            For an unknown statistic or method, a range without windows, or one in which too
+            little is known.
+        """
+        _require("statistic", statistic, get_args(HistoryStatistic))
+        cpu = cpu or ("attribution" if statistic == "mean" else "regression")
+        _require("cpu", cpu, get_args(CpuMethod) if statistic == "mean" else ("regression",))
+        back = None if statistic == "forecast" else horizon_ms
+        first, end = self._within(None, at_ms)
+        if back is not None:
+            first = max(first, (end - back) // self.window_ms * self.window_ms)
+        first, end = self._within(first, end)
+        base = self.metadata.at(end - 1)
+        means = self._means(base, first, end, min_ratio)
+        if statistic == "mean":
+            loads = self._mean_loads(base, first, end, means, cpu)
+        elif statistic == "forecast":
+            told = self.forecast(end, horizon_ms)
+            loads = aligned_loads(base, told.topic, told.partition, told.leader, told.follower)
+        else:
+            loads = self._statistic_loads(base, first, end, statistic)
+        measured = replace(base, leader_load=loads[0], follower_load=loads[1])
+        rates = self._traffic.where((f.col("start_ms") >= first) & (f.col("start_ms") < end))
+        return with_traffic(measured, traffic_rates(rates, statistic))
+
+    def quarantine(self) -> DataFrame:
+        """The table QUARANTINE: messages and records that do not count, and why not."""
+        return self._quarantine
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        return {"window_ms": self.window_ms, "min_samples": self.min_samples}
+
+    def _within(self, first_ms: int | None, end_ms: int | None) -> tuple[int, int]:
+        """A range of whole windows; by default from the first to the last complete one."""
+        length = self.window_ms
+        if first_ms is None or end_ms is None:
+            first, end = self.range()
+            first_ms = first if first_ms is None else first_ms
+            end_ms = end if end_ms is None else end_ms
+        first, end = -(-first_ms // length) * length, end_ms // length * length
+        if first >= end:
+            raise HistoryError(
+                f"history of {self.cluster!r}: a range from {first_ms} to {end_ms} (ms since 1970) "
+                f"found, one with at least one window of {length / 1000:g} s expected"
+            )
+        return first, end
+
+    def _means(self, base: Snapshot, first: int, end: int, min_ratio: float) -> Floats:
+        """(P, 2) float: mean bytes in and out of the windows that know them; nan of none."""
+        known = {name: f.col(f"{name}_kind") < _NO_VALID for name in (BYTES_IN, BYTES_OUT)}
+        of = [f.avg(f.when(ok, f.col(name))).alias(name) for name, ok in known.items()]
+        both = f.count(f.when(known[BYTES_IN] & known[BYTES_OUT], 1)).alias("both")
+        found = (
+            ordered(self.windows(first, end))
+            .groupBy(*ENTITY)
+            .agg(*of, both, f.min("start_ms").alias("first"))
+            .toArrow()
+        )
+        if not found.num_rows:
+            raise HistoryError(
+                f"history of {self.cluster!r}: no window of rates between {first} and {end} (ms "
+                "since 1970) found, at least 1 expected"
+            )
+        row = partition_rows(base, found["topic"].to_pylist(), found["partition"].to_numpy())
+        there, count = row >= 0, np.zeros(base.n_partitions)
+        count[row[there]] = found["both"].to_numpy()[there]
+        windows = (end - int(found["first"].to_numpy().min())) // self.window_ms
+        ratio = count.sum() / max(windows * base.n_partitions, 1)
+        if base.n_partitions and ratio < min_ratio:
+            missing = int(np.argmin(count))
+            raise HistoryError(
+                f"history of {self.cluster!r}: rates of {ratio:.1%} of the windows of partitions "
+                f"found, at least {min_ratio:.1%} expected; least are known of "
+                f"{base.topics[base.partition_topic[missing]]}-{base.partition_number[missing]}"
+            )
+        means = np.full((base.n_partitions, 2), np.nan)
+        for i, name in enumerate((BYTES_IN, BYTES_OUT)):
+            means[row[there], i] = found[name].to_numpy()[there]
+        return means
+
+    def _mean_loads(
+        self, base: Snapshot, first: int, end: int, means: Floats, cpu: CpuMethod
+    ) -> tuple[Floats, Floats]:
+        bytes_in, bytes_out = np.nan_to_num(means).T
+        network_out = bytes_out + bytes_in * (base.replication_factor - 1)
+        if cpu == "regression":
+            leader_cpu, follower_cpu = self.cpu_model(end_ms=end).attribute(
+                base, bytes_in, network_out
+            )
+        else:
+            measured = self._broker_cpu(base, first, end)
+            leader_cpu, follower_cpu = attribute_cpu(base, bytes_in, network_out, measured)
+        leader_disk, follower_disk = self._disk(base, end)
+        none = np.zeros(base.n_partitions)
+        leader = (leader_cpu, bytes_in, network_out, leader_disk)
+        follower = (follower_cpu, bytes_in, none, follower_disk)
+        return default_loads(base, leader, follower)
+
+    def _statistic_loads(
+        self, base: Snapshot, first: int, end: int, statistic: str
+    ) -> tuple[Floats, Floats]:
+        table = one_number(self.loads(first, end), len(base.resources), statistic).toArrow()
+        matrices = (matrix(table, role, len(base.resources)) for role in ("leader", "follower"))
+        leader, follower = aligned_loads(
+            base, table["topic"].to_pylist(), table["partition"].to_numpy(), *matrices
+        )
+        if "disk" in base.resources:
+            disk = base.resource("disk")
+            for load, newest in zip((leader, follower), self._disk(base, end), strict=True):
+                np.maximum(load[:, disk], newest, out=load[:, disk])
+        return leader, follower
+
+    def _broker_cpu(self, base: Snapshot, first: int, end: int) -> Floats:
+        """(B,) float: mean over the windows; nan of brokers that have none."""
+        known = (f.col("metric") == CPU) & (f.col("kind") < _NO_VALID)
+        found = (
+            self.broker_windows(first, end)
+            .where(known)
+            .repartition("broker")
+            .sortWithinPartitions("broker", "start_ms")
+            .groupBy("broker")
+            .agg(f.avg("value").alias("cpu"))
+            .toArrow()
+        )
+        cpu = np.full(base.n_brokers, np.nan)
+        row = Directory(base).brokers(found["broker"].to_numpy())
+        cpu[row[row >= 0]] = found["cpu"].to_numpy()[row >= 0]
+        return cpu
+
+    def _disk(self, base: Snapshot, end: int) -> tuple[Floats, Floats]:
+        """(P,), (P,) float: newest bytes of the leader, and of a follower on average."""
+        found = windowed.newest_sizes(self._sizes, end_ms=end).toArrow()
+        directory = Directory(base)
+        row = partition_rows(base, found["topic"].to_pylist(), found["partition"].to_numpy())
+        replica = directory.replicas(row, directory.brokers(found["broker"].to_numpy()))
+        size = np.full(base.n_replicas, np.nan)
+        size[replica[replica >= 0]] = found["size"].to_numpy()[replica >= 0]
+        return disk_by_role(base, size)
+
+
+def _require(name: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        raise HistoryError(
+            f"history snapshot, {name}: {value!r} found, one of {', '.join(known)} expected"
+        )

@@ -1,0 +1,167 @@
+"""Windows of rates and sizes into loads of leaders and followers, window by window."""
+
+from __future__ import annotations
+
+import numpy as np
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
+
+from cluster_model.history.cpu import CpuModel, with_placement
+from cluster_model.history.schema import CLUSTER
+from cluster_model.snapshot import DEFAULT_RESOURCES, Snapshot
+
+_PARTITION = (CLUSTER, "topic", "partition")
+_VALID = ("valid_from_ms", "valid_to_ms")
+
+
+def window_loads(
+    windows: DataFrame,
+    sizes: DataFrame,
+    placements: DataFrame,
+    cpu: CpuModel,
+    metadata: Snapshot,
+    window_ms: int,
+) -> DataFrame:
+    """The loads of one cluster in each window in which a rate is known.
+
+    With r replicas at the end of the window: the leader's ``network_in`` is bytes_in, its
+    ``network_out`` bytes_out + bytes_in·(r − 1); a follower's ``network_in`` is bytes_in, its
+    ``network_out`` 0. ``cpu`` is what the brokers that held them then are known to pay for
+    that. ``disk`` is the newest size told until the end of the window, and before the first
+    one that; of followers, their mean. Other resources are those of the metadata. What is
+    not known is 0.
+
+    Parameters
+    ----------
+    windows, sizes, placements
+        The tables of these names of :mod:`cluster_model.history.schema`.
+    cpu
+        What a byte costs.
+    metadata
+        Names of the R resources, and loads in those that are not measured.
+    window_ms
+        Length of a window.
+
+    Returns
+    -------
+    DataFrame
+        start_ms, topic, partition, leader and follower (array of R).
+    """
+    placed = with_placement(_with_sizes(windows, sizes), _priced(placements, cpu), window_ms)
+    bytes_in, zero = f.col("bytes_in"), f.lit(0.0)
+    out = f.col("bytes_out") + bytes_in * (f.size("replicas") - 1)
+    rows = (
+        placed.withColumn("leader_size", _leader_size())
+        .withColumn("follower_size", _follower_size())
+        .withColumn("network_out", out)
+    )
+    loads = {
+        "leader": {
+            "cpu": f.col("leader_in_cost") * bytes_in
+            + f.col("leader_out_cost") * f.col("network_out"),
+            "network_in": bytes_in,
+            "network_out": f.col("network_out"),
+            "disk": f.col("leader_size"),
+        },
+        "follower": {
+            "cpu": f.col("follower_in_cost") * bytes_in,
+            "network_in": bytes_in,
+            "network_out": zero,
+            "disk": f.col("follower_size"),
+        },
+    }
+    others = [name for name in metadata.resources if name not in DEFAULT_RESOURCES]
+    if others:
+        table = f.broadcast(_other_loads(rows, metadata, others))
+        rows = rows.join(table, [*_PARTITION[1:]], "left")
+        for role, of in loads.items():
+            for i, name in enumerate(others):
+                of[name] = f.coalesce(f.col(f"other_{role}")[i], zero)
+    arrays = [
+        f.array(*(of[name] for name in metadata.resources)).alias(role)
+        for role, of in loads.items()
+    ]
+    return rows.select("start_ms", "topic", "partition", *arrays)
+
+
+def _with_sizes(windows: DataFrame, sizes: DataFrame) -> DataFrame:
+    """Windows with a map of the newest sizes told of the partition, by broker."""
+    told = sizes.groupBy(*_PARTITION, "start_ms").agg(
+        f.map_from_entries(f.collect_list(f.struct("broker", "size"))).alias("told")
+    )
+    along = Window.partitionBy(*_PARTITION).orderBy("start_ms")
+    until = along.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    after = along.rowsBetween(Window.currentRow, Window.unboundedFollowing)
+    newest = f.coalesce(
+        f.last("told", ignorenulls=True).over(until), f.first("told", ignorenulls=True).over(after)
+    )
+    return windows.join(told, [*_PARTITION, "start_ms"], "left").withColumn("sizes", newest)
+
+
+def _leader_size() -> Column:
+    """Of the leader's replica; where that is not known, the mean of those that are."""
+    known = f.filter(
+        f.transform("replicas", lambda b: f.col("sizes")[b]), lambda size: size.isNotNull()
+    )
+    own = f.col("sizes")[f.col("leader")]
+    return f.coalesce(own, _mean(known), f.lit(0.0))
+
+
+def _follower_size() -> Column:
+    """Mean over followers, of which one that is not known is as the leader."""
+    leads = f.col("leader")
+    follows = f.filter("replicas", lambda b: b != leads)
+    size = f.col("leader_size")
+    return f.coalesce(
+        _mean(f.transform(follows, lambda b: f.coalesce(f.col("sizes")[b], size))), size
+    )
+
+
+def _priced(placements: DataFrame, cpu: CpuModel) -> DataFrame:
+    """Placements with what their leader pays for a byte in and out, and a follower for one in."""
+    kept = placements.select(*_PARTITION, *_VALID, "replicas", "leader")
+    follows = f.filter("replicas", lambda b: b != f.col("leader"))
+    # Where nobody leads, or follows, whoever will pays what the others do.
+    leads = f.when(f.col("leader") >= 0, f.array("leader")).otherwise(f.col("replicas"))
+    follow = f.when(f.size(follows) > 0, follows).otherwise(f.col("replicas"))
+    return kept.select(
+        *kept.columns,
+        _price(cpu, 0, leads).alias("leader_in_cost"),
+        _price(cpu, 1, leads).alias("leader_out_cost"),
+        _price(cpu, 2, follow).alias("follower_in_cost"),
+    )
+
+
+def _price(cpu: CpuModel, i: int, brokers: Column) -> Column:
+    otherwise = f.lit(cpu.most.coefficients[i])
+    ids = [id_ for c in cpu.classes if c is not cpu.most for id_ in c.brokers]
+    if not ids:
+        return otherwise
+    price = cpu.coefficients(np.array(ids, np.int64))[:, i]
+    of = f.map_from_arrays(f.lit(np.array(ids, np.int64)), f.lit(price))
+    return _mean(f.transform(brokers, lambda b: f.coalesce(of[b], otherwise)))
+
+
+def _mean(values: Column) -> Column:
+    """Of an array; null of an empty one."""
+    total = f.aggregate(values, f.lit(0.0), lambda sum_, value: sum_ + value)
+    return f.when(f.size(values) > 0, total / f.size(values))
+
+
+def _other_loads(rows: DataFrame, metadata: Snapshot, others: list[str]) -> DataFrame:
+    """Loads that nobody measures, of each partition of the metadata."""
+    column = [metadata.resource(name) for name in others]
+    told = [
+        (metadata.topics[topic], number, leader, follower)
+        for topic, number, leader, follower in zip(
+            metadata.partition_topic.tolist(),
+            metadata.partition_number.tolist(),
+            metadata.leader_load[:, column].tolist(),
+            metadata.follower_load[:, column].tolist(),
+            strict=True,
+        )
+    ]
+    return rows.sparkSession.createDataFrame(
+        told,
+        "topic string, partition long, other_leader array<double>, other_follower array<double>",
+    )

@@ -1,0 +1,445 @@
+"""What a cluster was, and when: its metadata as a log of changes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as t
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from cluster_model.directory import Directory
+from cluster_model.files import load_snapshot, save_snapshot, write_atomically
+from cluster_model.history.errors import HistoryError
+from cluster_model.history.schema import BROKERS, DEFAULT_CLUSTER, PLACEMENTS, TOPICS
+from cluster_model.snapshot import Bools, Floats, Ints, Snapshot
+
+# What the first entry says holds for all time before it too, what the last says for all
+# time after it.
+ALWAYS_MS, NEVER_MS = -(2**63), 2**63 - 1
+
+_NOTHING: Any = np.empty(0)
+
+
+class Entry(NamedTuple):
+    """What changed at a moment.
+
+    Parameters
+    ----------
+    at_ms
+        From when on it holds, ms since 1970.
+    snapshot
+        Brokers and topics as they are from then on, and of the partitions those that changed.
+    removed
+        Topic and number of partitions that are no more.
+    """
+
+    at_ms: int
+    snapshot: Snapshot
+    removed: tuple[tuple[str, int], ...] = ()
+
+
+class _Rows(NamedTuple):
+    """What entries say of partitions, by topic and number, and of each in the order of time.
+
+    Parameters
+    ----------
+    topic, number, entry : (n,) int
+        The partition, and which entry says it.
+    row : (n,) int
+        Row of the partition in the entry's snapshot; -1 where it was removed.
+    again : (n - 1,) bool
+        Whether the next is of the same partition.
+    """
+
+    topic: Ints
+    number: Ints
+    entry: Ints
+    row: Ints
+    again: Bools
+
+
+class MetadataLog:
+    """Brokers, their racks and capacities, and placement, over time, of one cluster.
+
+    What the first entry says holds for the time before it too. Loads are no part of what
+    is compared: those of a partition are of when its placement last changed; communication
+    between partitions is only that of a snapshot that is the only one.
+
+    Parameters
+    ----------
+    path
+        Directory that keeps the log, on this machine's file system, made by the first
+        :meth:`append`; None keeps it in memory.
+    cluster
+        Name of the cluster.
+
+    Raises
+    ------
+    HistoryError, SnapshotError
+        For a path that is no directory, or a file in it that is no entry.
+
+    Examples
+    --------
+    >>> from cluster_model import synthetic_snapshot
+    >>> cluster = synthetic_snapshot(brokers=3, partitions=6, racks=3)
+    >>> log = MetadataLog.of(cluster)
+    >>> log.at(0) == cluster, log.append(1_700_000_000_000, cluster), log.times_ms
+    (True, False, (0,))
+    """
+
+    def __init__(self, path: str | Path | None = None, *, cluster: str = DEFAULT_CLUSTER) -> None:
+        self.cluster = cluster
+        self._path = None if path is None else Path(path)
+        self._entries = [] if self._path is None else list(_read(self._path))
+        self._newest = self._folded(len(self._entries)) if self._entries else None
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, *, cluster: str = DEFAULT_CLUSTER) -> MetadataLog:
+        """A log that says the same of all time."""
+        log = cls(cluster=cluster)
+        log.append(0, snapshot)
+        return log
+
+    @property
+    def times_ms(self) -> tuple[int, ...]:
+        """When something changed, ms since 1970, ascending."""
+        return tuple(entry.at_ms for entry in self._entries)
+
+    def append(self, at_ms: int, snapshot: Snapshot) -> bool:
+        """Log what is not as it was; says whether anything was.
+
+        Parameters
+        ----------
+        at_ms
+            When the cluster was seen like this; later than all that is logged.
+        snapshot
+            The whole cluster.
+
+        Raises
+        ------
+        HistoryError
+            For an earlier time, or where the log cannot be written.
+        """
+        old = self._newest
+        entry = Entry(at_ms, snapshot) if old is None else _difference(at_ms, old, snapshot)
+        if entry is None:
+            return False
+        if old is not None and at_ms <= self.times_ms[-1]:
+            raise HistoryError(
+                f"metadata log: a change at {at_ms} found, one after the last "
+                f"({self.times_ms[-1]}) expected"
+            )
+        if self._path is not None:
+            _write(self._path, entry)
+        self._entries.append(entry)
+        self._newest = self._folded(len(self._entries))
+        return True
+
+    def at(self, ms: int) -> Snapshot:
+        """The cluster as it was at that time, ms since 1970.
+
+        Raises
+        ------
+        HistoryError
+            If nothing is logged.
+        """
+        count = max(1, int(np.searchsorted(self.times_ms, ms, "right")))
+        if self._newest is None:
+            raise self._nothing()
+        return self._newest if count == len(self._entries) else self._folded(count)
+
+    def placements(self, spark: SparkSession) -> DataFrame:
+        """Where the replicas of each partition were, and when: the table PLACEMENTS."""
+        rows, since = self._rows(len(self._entries)), self._since()
+        until = np.full(len(rows.row), NEVER_MS)
+        until[:-1][rows.again] = since[rows.entry[1:][rows.again]]
+        tables = []
+        for e, entry in enumerate(self._entries):
+            here = np.flatnonzero((rows.entry == e) & (rows.row >= 0))
+            s = _part(entry.snapshot, rows.row[here])
+            holds = s.broker_ids[s.replica_broker]
+            lead = np.where(s.leader >= 0, s.replica_offset[:-1] + s.leader, -1)
+            lists = partial(pa.ListArray.from_arrays, pa.array(s.replica_offset, pa.int32()))
+            disks = lists(pa.array(_paths(s), pa.string())) if s.n_disks else [None] * len(here)
+            columns = (
+                [self.cluster] * len(here),
+                np.array(s.topics, np.object_)[s.partition_topic],
+                s.partition_number,
+                np.full(len(here), since[e]),
+                until[here],
+                lists(pa.array(holds)),
+                np.append(holds, -1)[lead],
+                disks,
+            )
+            tables.append(_table(columns, PLACEMENTS))
+        return spark.createDataFrame(pa.concat_tables(tables), schema=PLACEMENTS)
+
+    def brokers(self, spark: SparkSession) -> DataFrame:
+        """What each broker was, and when: the table BROKERS."""
+        return self._changes(spark, BROKERS, _brokers)
+
+    def topics(self, spark: SparkSession) -> DataFrame:
+        """Which topics there were, and when: the table TOPICS."""
+        return self._changes(spark, TOPICS, lambda s: {(name,): () for name in s.topics})
+
+    def _changes(
+        self,
+        spark: SparkSession,
+        schema: t.StructType,
+        told: Callable[[Snapshot], dict[tuple[Any, ...], tuple[Any, ...]]],
+    ) -> DataFrame:
+        """A table of (cluster, key, from when, to when, what) of what each entry tells."""
+        found: list[tuple[Any, ...]] = []
+        since: dict[tuple[Any, ...], tuple[int, tuple[Any, ...]]] = {}
+        for now, entry in zip(self._since().tolist(), self._entries, strict=True):
+            present = told(entry.snapshot)
+            for key in [k for k, (_, was) in since.items() if present.get(k) != was]:
+                began, was = since.pop(key)
+                found.append((self.cluster, *key, began, now, *was))
+            for key, what in present.items():
+                since.setdefault(key, (now, what))
+        found += [(self.cluster, *k, began, NEVER_MS, *was) for k, (began, was) in since.items()]
+        return spark.createDataFrame(_table(tuple(zip(*found, strict=True)), schema), schema=schema)
+
+    def _since(self) -> Ints:
+        """From when on each entry holds, ms since 1970."""
+        if not self._entries:
+            raise self._nothing()
+        return np.array([ALWAYS_MS, *self.times_ms[1:]])
+
+    def _nothing(self) -> HistoryError:
+        where = "" if self._path is None else f" {self._path}"
+        return HistoryError(f"metadata log{where}: nothing logged found, an entry expected")
+
+    def _rows(self, count: int) -> _Rows:
+        """What the first `count` entries say of partitions."""
+        entries = self._entries[:count]
+        names = sorted({name for e in entries for name in (*e.snapshot.topics, *dict(e.removed))})
+        index = {name: i for i, name in enumerate(names)}
+        columns = []
+        for i, (_, s, removed) in enumerate(entries):
+            topic = np.array([index[name] for name in s.topics], np.int64)[s.partition_topic]
+            gone = np.array([index[name] for name, _ in removed], np.int64)
+            number = np.array([n for _, n in removed], np.int64)
+            row = np.concatenate([np.arange(s.n_partitions), np.full(len(gone), -1)])
+            columns.append(
+                (
+                    np.concatenate([topic, gone]),
+                    np.concatenate([s.partition_number, number]),
+                    np.full(len(row), i),
+                    row,
+                )
+            )
+        topic, number, entry, row = (np.concatenate(c) for c in zip(*columns, strict=True))
+        order = np.lexsort((entry, number, topic))
+        topic, number = topic[order], number[order]
+        again = (topic[1:] == topic[:-1]) & (number[1:] == number[:-1])
+        return _Rows(topic, number, entry[order], row[order], again)
+
+    def _folded(self, count: int) -> Snapshot:
+        """The cluster as the first `count` entries have it."""
+        if count == 1:
+            return self._entries[0].snapshot
+        rows = self._rows(count)
+        there = (rows.row >= 0) & ~np.append(rows.again, False)
+        parts = [
+            _part(entry.snapshot, rows.row[there & (rows.entry == e)])
+            for e, entry in enumerate(self._entries[:count])
+        ]
+        return _joined(parts)
+
+
+def load_metadata(path: str | Path, *, cluster: str = DEFAULT_CLUSTER) -> MetadataLog:
+    """The log that is kept in a directory, or one of a snapshot's file, valid for ever.
+
+    Raises
+    ------
+    HistoryError, SnapshotError
+        For a path that is not there, or is neither.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        return MetadataLog.of(load_snapshot(path), cluster=cluster)
+    log = MetadataLog(path, cluster=cluster)
+    if not log.times_ms:
+        raise HistoryError(f"metadata log {path}: nothing logged found, an entry expected")
+    return log
+
+
+def _read(path: Path) -> Iterator[Entry]:
+    """The entries kept in a directory; none where there is no directory."""
+    if path.exists() and not path.is_dir():
+        raise HistoryError(f"metadata log {path}: a file found, a directory expected")
+    found = [file for file in path.glob("*.npz") if not file.name.startswith(".")]
+    for file in found:
+        if not file.stem.lstrip("-").isdecimal():
+            raise HistoryError(f"metadata log: {file} found, names like 1700000000000.npz expected")
+    for file in sorted(found, key=lambda f: int(f.stem)):
+        removed = file.with_suffix(".removed.json")
+        try:
+            gone = json.loads(removed.read_text()) if removed.exists() else []
+            pairs = tuple((str(topic), int(number)) for topic, number in gone)
+        except (OSError, ValueError, TypeError) as error:
+            raise HistoryError(f"metadata log, {removed}: {error}") from None
+        yield Entry(int(file.stem), load_snapshot(file), pairs)
+
+
+def _write(path: Path, entry: Entry) -> None:
+    file = path / f"{entry.at_ms}.npz"
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if entry.removed:
+            # Before the other file, which is what makes it an entry.
+            text = json.dumps(entry.removed).encode()
+            write_atomically(file.with_suffix(".removed.json"), lambda f: f.write(text))
+        save_snapshot(entry.snapshot, file)
+    except OSError as error:
+        reason = error.strerror or error
+        raise HistoryError(f"metadata log {path}: cannot be written: {reason}") from None
+
+
+def _difference(at_ms: int, old: Snapshot, new: Snapshot) -> Entry | None:
+    """What is otherwise in the new one; None if nothing is."""
+    directory = Directory(old)
+    topic = directory.topics(new.topics, [False] * len(new.topics))
+    row = directory.partitions(topic[new.partition_topic], new.partition_number)
+    gone = np.setdiff1d(np.arange(old.n_partitions), row)
+    # Loads of other resources would be of another width.
+    changed = (
+        _moved(old, new, row)
+        if old.resources == new.resources
+        else np.ones(new.n_partitions, np.bool_)
+    )
+    part, none = _part(new, np.flatnonzero(changed)), np.empty(0, np.int64)
+    if not (len(gone) or changed.any()) and _part(old, none) == part:
+        return None
+    names = [old.topics[i] for i in old.partition_topic[gone].tolist()]
+    numbers = old.partition_number[gone].tolist()
+    return Entry(at_ms, part, tuple(zip(names, numbers, strict=True)))
+
+
+def _moved(old: Snapshot, new: Snapshot, row: Ints) -> Bools:
+    """(P,) bool: which partitions of the new are not at that row of the old, or not placed so."""
+    at = np.maximum(row, 0)
+    moved: Bools = (row < 0) | (np.append(old.leader, -1)[at] != new.leader)
+    moved |= np.append(old.replication_factor, 0)[at] != new.replication_factor
+    alike = np.flatnonzero(~moved)
+    count = new.replication_factor[alike]
+    of = np.repeat(alike, count)
+    now, was = (
+        _ranges(new.replica_offset[alike], count),
+        _ranges(old.replica_offset[at[alike]], count),
+    )
+    other = new.broker_ids[new.replica_broker[now]] != old.broker_ids[old.replica_broker[was]]
+    other |= _paths(new)[now] != _paths(old)[was]
+    moved[of[other]] = True
+    return moved
+
+
+def _paths(s: Snapshot) -> npt.NDArray[np.object_]:
+    """(N,) str: the log directory of each replica, None where not known."""
+    disk = s.replica_disk if s.n_disks else np.full(s.n_replicas, -1)
+    return np.array([*s.disk_path, None], np.object_)[disk]
+
+
+def _part(s: Snapshot, row: Ints) -> Snapshot:
+    """Some of the partitions, without communication; brokers and topics stay."""
+    count = s.replication_factor[row]
+    replica = _ranges(s.replica_offset[row], count)
+    return replace(
+        s,
+        partition_topic=s.partition_topic[row],
+        partition_number=s.partition_number[row],
+        leader_load=s.leader_load[row],
+        follower_load=s.follower_load[row],
+        replica_offset=np.concatenate([[0], np.cumsum(count)]),
+        replica_broker=s.replica_broker[replica],
+        leader=s.leader[row],
+        replica_disk=s.replica_disk[replica] if s.n_disks else s.replica_disk,
+        state_size=s.state_size[row] if len(s.state_size) else s.state_size,
+        lag=s.lag[row] if len(s.lag) else s.lag,
+        traffic_from=_NOTHING,
+        traffic_to=_NOTHING,
+        traffic_rate=_NOTHING,
+    )
+
+
+def _joined(parts: Sequence[Snapshot]) -> Snapshot:
+    """Different partitions of one cluster together; brokers and topics are those of the last."""
+    last, parts = parts[-1], [s for s in parts if s.n_partitions]
+    if not parts:
+        return last
+    index = {name: i for i, name in enumerate(last.topics)}
+    place = {
+        (broker, path): d
+        for d, (broker, path) in enumerate(
+            zip(last.broker_ids[last.disk_broker].tolist(), last.disk_path, strict=True)
+        )
+    }
+
+    def all_(column: Callable[[Snapshot], Ints | Floats]) -> Any:
+        return np.concatenate([column(s) for s in parts])
+
+    def optional(column: Callable[[Snapshot], Floats]) -> Any:
+        known = all(len(column(s)) == s.n_partitions for s in parts)
+        return all_(column)[order] if known else _NOTHING
+
+    def disks(s: Snapshot) -> Ints:
+        brokers = s.broker_ids[s.replica_broker].tolist()
+        found = [place.get(at, -1) for at in zip(brokers, _paths(s).tolist(), strict=True)]
+        return np.array(found, np.int64)
+
+    topic = all_(lambda s: np.array([index.get(n, -1) for n in s.topics])[s.partition_topic])
+    number = all_(lambda s: s.partition_number)
+    order = np.lexsort((number, topic))
+    count = all_(lambda s: s.replication_factor)
+    replica = _ranges((np.cumsum(count) - count)[order], count[order])
+    return replace(
+        last,
+        partition_topic=topic[order],
+        partition_number=number[order],
+        leader_load=all_(lambda s: s.leader_load)[order],
+        follower_load=all_(lambda s: s.follower_load)[order],
+        replica_offset=np.concatenate([[0], np.cumsum(count[order])]),
+        replica_broker=all_(lambda s: last.broker_index(s.broker_ids[s.replica_broker].tolist()))[
+            replica
+        ],
+        leader=all_(lambda s: s.leader)[order],
+        replica_disk=all_(disks)[replica] if last.n_disks else last.replica_disk,
+        state_size=optional(lambda s: s.state_size),
+        lag=optional(lambda s: s.lag),
+    )
+
+
+def _ranges(start: Ints, count: Ints) -> Ints:
+    """count[0] numbers from start[0] on, count[1] from start[1] on, and so forth."""
+    before = np.cumsum(count) - count
+    return np.arange(int(count.sum())) - np.repeat(before - start, count)
+
+
+def _brokers(s: Snapshot) -> dict[tuple[Any, ...], tuple[Any, ...]]:
+    """Rack, state and capacity of each broker."""
+    rack = [s.racks[i] for i in s.broker_rack.tolist()]
+    capacity = [tuple(zip(s.resources, row, strict=True)) for row in s.capacity.tolist()]
+    told = zip(rack, s.broker_state.tolist(), capacity, strict=True)
+    return {(broker,): what for broker, what in zip(s.broker_ids.tolist(), told, strict=True)}
+
+
+def _table(columns: Sequence[Any], schema: t.StructType) -> pa.Table:
+    kinds = to_arrow_schema(schema)
+    arrays = [
+        column if isinstance(column, pa.Array) else pa.array(column, kind.type)
+        for column, kind in zip(columns, kinds, strict=True)
+    ]
+    return pa.Table.from_arrays(
+        [a.cast(k.type) for a, k in zip(arrays, kinds, strict=True)], schema=kinds
+    )

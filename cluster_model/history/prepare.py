@@ -1,0 +1,152 @@
+"""Records judged and summed over windows once, and kept: months in a thousandth of the room."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as t
+
+from cluster_model.history.cells import broker_cells, cells, sizes
+from cluster_model.history.clean import Metadata, judge
+from cluster_model.history.errors import HistoryError
+from cluster_model.history.schema import (
+    BROKER_CELLS,
+    CELLS,
+    CLUSTER,
+    DAY,
+    QUARANTINE,
+    SIZES,
+    TRAFFIC,
+)
+from cluster_model.history.store import Store
+from cluster_model.history.traffic import traffic_cells
+
+DAY_MS = 86_400_000
+# Days are dates from here to the year 9999; a time that is no date counts as the nearest.
+_LAST_DAY = 2_932_896
+_SETTINGS = "settings"
+_TABLES = {
+    "cells": CELLS,
+    "broker_cells": BROKER_CELLS,
+    "sizes": SIZES,
+    "traffic": TRAFFIC,
+    "quarantine": QUARANTINE,
+}
+
+
+class Prepared(NamedTuple):
+    """The tables that records come to: what :class:`cluster_model.history.history.History` reads.
+
+    Parameters
+    ----------
+    cells, broker_cells, sizes, traffic, quarantine
+        The tables CELLS, BROKER_CELLS, SIZES, TRAFFIC and QUARANTINE, with `day`, the UTC
+        date of the window's start (of the arrival, in quarantine).
+    window_ms
+        Length of a window.
+    windows
+        Records so many windows late were too late.
+    """
+
+    cells: DataFrame
+    broker_cells: DataFrame
+    sizes: DataFrame
+    traffic: DataFrame
+    quarantine: DataFrame
+    window_ms: int
+    windows: int
+
+
+def prepare(
+    records: DataFrame,
+    metadata: Metadata,
+    path: str | Path,
+    *,
+    window_ms: int = 300_000,
+    windows: int = 5,
+) -> dict[str, dict[str, int]]:
+    """Judge records, sum them over windows, and keep what comes out as Parquet.
+
+    What was prepared there before is replaced. Until all is written, nothing can be read.
+
+    Parameters
+    ----------
+    records, metadata, window_ms, windows
+        As in :func:`cluster_model.history.clean.judge`.
+    path
+        Directory to write, on any file system that Spark knows.
+
+    Returns
+    -------
+    dict
+        By cluster, how many records had each outcome.
+
+    Raises
+    ------
+    HistoryError
+        For a number below 1, or a directory that holds something else.
+    """
+    spark = records.sparkSession
+    store = Store(spark, str(path))
+    held = {name for name in store.names() if not name.startswith(".")}
+    if strangers := sorted(held - {*_TABLES, _SETTINGS}):
+        raise HistoryError(
+            f"prepared history {path}: {strangers[0]!r} found in the directory, an empty one or "
+            "one with a prepared history expected"
+        )
+    judged = judge(records, metadata, window_ms=window_ms, windows=windows).persist()
+    store.delete(_SETTINGS)
+    started = F.col("start_ms")
+    try:
+        _write(cells(judged.partitions), store.at("cells"), started)
+        _write(broker_cells(judged.brokers), store.at("broker_cells"), started)
+        _write(sizes(judged.partitions), store.at("sizes"), started)
+        _write(traffic_cells(records, judged.partitions), store.at("traffic"), started)
+        _write(judged.quarantine, store.at("quarantine"), F.col("arrived_ms"))
+        counted = judged.outcomes.groupBy(CLUSTER, "reason").count().collect()
+    finally:
+        judged.unpersist()
+    settings = spark.createDataFrame([(window_ms, windows)], "window_ms long, windows long")
+    settings.coalesce(1).write.mode("overwrite").json(store.at(_SETTINGS))
+    counts: dict[str, dict[str, int]] = {}
+    for cluster, outcome, count in sorted(counted):
+        counts.setdefault(cluster, {})[outcome] = count
+    return counts
+
+
+def read_prepared(spark: SparkSession, path: str | Path) -> Prepared:
+    """What :func:`prepare` wrote.
+
+    Raises
+    ------
+    HistoryError
+        Where nothing was prepared, or not to the end.
+    """
+    store = Store(spark, str(path))
+    if not store.exists(f"{_SETTINGS}/_SUCCESS"):
+        raise HistoryError(
+            f"prepared history {path}: no {_SETTINGS!r} found in it, a directory that "
+            "'counterpoise history prepare' has written to the end expected"
+        )
+    ((window_ms, windows),) = spark.read.json(
+        store.at(_SETTINGS), "window_ms long, windows long"
+    ).collect()
+    tables = {
+        # The types of directories' names would else be guessed from the names.
+        name: spark.read.schema(t.StructType([*schema.fields, t.StructField(DAY, t.StringType())]))
+        .parquet(store.at(name))
+        .select(*schema.names, DAY)
+        for name, schema in _TABLES.items()
+    }
+    return Prepared(**tables, window_ms=window_ms, windows=windows)
+
+
+def _write(table: DataFrame, path: str, at_ms: Column) -> None:
+    days = F.greatest(F.lit(0), F.least(F.floor(at_ms / DAY_MS), F.lit(_LAST_DAY))).cast("int")
+    day = F.date_add(F.lit("1970-01-01").cast("date"), days).cast("string")
+    # One file of each day, several of a large one.
+    placed = table.withColumn(DAY, day).hint("rebalance", CLUSTER, DAY)
+    placed.write.mode("overwrite").partitionBy(CLUSTER, DAY).parquet(path)

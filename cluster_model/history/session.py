@@ -1,0 +1,214 @@
+"""Spark sessions that have what the history needs: the connector, our code, one Python."""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import zipfile
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pyspark
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException, PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from cluster_model.history.errors import HistoryError, MissingSparkError, sentence
+
+JAVA = 17
+CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+PACKAGES = ("balancer", "cluster_model", "goals", "metrics_reporter")
+
+# Seconds to hear the last of what a Java that ended said.
+_GOODBYE = 5.0
+_SETTINGS = Path(__file__).with_name("ivysettings.xml")
+_DEFAULTS = {
+    "spark.app.name": "counterpoise history",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+}
+# Nobody but this machine has a part in a session with a local master.
+_LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+
+def spark_session(
+    master: str | None = None, *, kafka: bool = False, config: Mapping[str, str] | None = None
+) -> SparkSession:
+    """The Spark session of this process, made with what the history needs if there is none.
+
+    Our own code is on its executors, whatever the master.
+
+    Parameters
+    ----------
+    master
+        For example ``"local[*]"``, which is what None means where Spark's own
+        configuration names none.
+    kafka
+        Whether topics are to be read. Spark then fetches its Kafka connector from Maven
+        Central, once; elsewhere where ``spark.jars.ivySettings`` or Spark's
+        ``DEFAULT_ARTIFACT_REPOSITORY`` say so. A session that is there already cannot be
+        given it.
+    config
+        Spark properties; they win over ours.
+
+    Raises
+    ------
+    HistoryError
+        Where there is no Java, or the connector cannot be had.
+
+    Examples
+    --------
+    ::
+
+        spark = spark_session("local[*]", kafka=True, config={"spark.driver.memory": "4g"})
+    """
+    if SparkContext._active_spark_context is None:
+        require_java()
+    options = {**_DEFAULTS, **(_connector(config or {}) if kafka else {}), **(config or {})}
+    if master is not None:
+        options["spark.master"] = master
+    if options.get("spark.master", "local").startswith("local"):
+        options = {**_LOCAL, **options}
+    if kafka:
+        asked = (config or {}).get("spark.jars.packages")
+        options["spark.jars.packages"] = ",".join(filter(None, (asked, CONNECTOR)))
+    # Executors run the Python that the driver runs, unless somebody says otherwise.
+    os.environ.setdefault("PYSPARK_PYTHON", options.get("spark.pyspark.python", sys.executable))
+    spark = _started(options, kafka)
+    ship_code(spark)
+    return spark
+
+
+def ship_code(spark: SparkSession) -> None:
+    """Give the executors of a session our packages as they are here; once is enough.
+
+    The same can be done from outside: ``spark-submit --py-files`` with a zip of
+    them, or ``--archives`` with an environment in which ``counterpoise`` is installed.
+    """
+    archive = _archive()
+    if any(Path(name).name == archive.name for name in spark.sparkContext.listFiles):
+        return
+    spark.sparkContext.addPyFile(str(archive))
+    # Here the packages are, and their files beside them.
+    sys.path[:] = [p for p in sys.path if Path(p).name != archive.name]
+
+
+def require_java() -> str:
+    """Path of the Java that Spark will start.
+
+    Raises
+    ------
+    MissingSparkError
+        Where there is none, or one that is too old.
+    """
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which(str(Path(home, "bin", "java"))) if home else shutil.which("java")
+    where = f"JAVA_HOME ({home})" if home else "the PATH"
+    if found is None:
+        raise MissingSparkError(f"Spark: no java found on {where}, Java {JAVA} or newer expected")
+    said = subprocess.run([found, "-version"], capture_output=True, text=True).stderr
+    version = re.search(r'version "(\d+)', said)
+    if version is None or int(version[1]) < JAVA:
+        told = version[1] if version else "no version"
+        raise MissingSparkError(f"Spark: Java {told} found at {found}, {JAVA} or newer expected")
+    return found
+
+
+def _started(options: Mapping[str, str], kafka: bool) -> SparkSession:
+    """The session; what Java says while it starts is only told where it does not."""
+    builder = SparkSession.builder
+    for name, value in options.items():
+        builder = builder.config(name, value)
+    if SparkContext._gateway is not None:
+        return _got(builder)
+    read, write = os.pipe()
+    said: list[str] = []
+    up = threading.Event()
+
+    def listen() -> None:
+        with open(read, errors="replace") as lines:
+            for line in lines:
+                if up.is_set():
+                    sys.stderr.write(line)
+                else:
+                    said.append(line)
+
+    listening = threading.Thread(target=listen, name="what Java says", daemon=True)
+    listening.start()
+    conf = SparkConf().setAll(list(options.items()))
+    launch: Any = launch_gateway
+    try:
+        gateway = launch(conf, {"stdout": write, "stderr": write})
+    except PySparkRuntimeError:
+        os.close(write)
+        listening.join(_GOODBYE)
+        raise HistoryError(_why("".join(said), kafka)) from None
+    os.close(write)
+    SparkContext._ensure_initialized(gateway=gateway)
+    try:
+        return _got(builder)
+    finally:
+        up.set()
+
+
+def _got(builder: SparkSession.Builder) -> SparkSession:
+    try:
+        return builder.getOrCreate()
+    except (PySparkException, Py4JJavaError) as error:
+        raise HistoryError(f"Spark did not start: {sentence(error)}") from None
+
+
+def _why(said: str, kafka: bool) -> str:
+    """Why Java ended before there was a session."""
+    if kafka and "unresolved dependency" in said.lower():
+        return (
+            f"Spark could not fetch its Kafka connector {CONNECTOR} from where it looks, Maven "
+            "Central unless spark.jars.ivySettings says otherwise, which takes a network the "
+            "first time"
+        )
+    told = [line.strip() for line in said.splitlines() if re.search("error|exception", line, re.I)]
+    return f"Spark did not start: {(told or said.splitlines()[-1:] or ['Java ended'])[0]}"
+
+
+def _connector(config: Mapping[str, str]) -> dict[str, str]:
+    """Where Spark fetches the connector, unless somebody says otherwise.
+
+    What other tools left in a local Maven repository is not looked at: it may be a
+    description without its jar, and then Spark gives up.
+    """
+    if "DEFAULT_ARTIFACT_REPOSITORY" in os.environ or "spark.jars.repositories" in config:
+        return {}
+    return {"spark.jars.ivySettings": str(_SETTINGS)}
+
+
+@cache
+def _archive() -> Path:
+    """A zip of our packages, named after what is in it."""
+    root = Path(__file__).parents[2]
+    content = {
+        str(path.relative_to(root)): path.read_bytes()
+        for package in PACKAGES
+        for path in sorted((root / package).rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    digest = hashlib.sha256(repr(sorted(content.items())).encode()).hexdigest()[:12]
+    directory = tempfile.mkdtemp(prefix="counterpoise-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    archive = Path(directory, f"counterpoise-{digest}.zip")
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, data in content.items():
+            file.writestr(name, data)
+    return archive

@@ -1,0 +1,100 @@
+"""How much partitions send to one another: what collocation needs to know."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from cluster_model.history.aligned import partition_rows
+from cluster_model.history.schema import CLUSTER
+from cluster_model.snapshot import Snapshot
+from metrics_reporter.records import BYTES_TO
+
+_ARRIVAL = (CLUSTER, "batch", "source_partition", "source_offset")
+_PAIR = (CLUSTER, "topic", "partition", "to_topic", "to_partition")
+
+
+def traffic_cells(records: DataFrame, judged: DataFrame) -> DataFrame:
+    """Samples of what partitions send to others, summed over windows.
+
+    They stand in the records of the partition's leader beside its rates, named by
+    :func:`metrics_reporter.records.bytes_to`, and count where those do.
+
+    Parameters
+    ----------
+    records
+        :data:`cluster_model.history.schema.RECORDS`.
+    judged
+        :attr:`cluster_model.history.clean.Judged.partitions` of them.
+
+    Returns
+    -------
+    DataFrame
+        cluster, topic, partition, to_topic, to_partition, start_ms, bytes_sum and
+        bytes_count.
+    """
+    told = records.where("other is not null").select(
+        *_ARRIVAL, f.explode("other").alias("metric", "rate")
+    )
+    name = f.substring("metric", len(BYTES_TO) + 1, 2**31 - 1)
+    place = f.length(name) - f.length(f.substring_index(name, "/", -1))
+    told = told.where(f.col("metric").startswith(BYTES_TO) & (f.col("rate") >= 0)).select(
+        *_ARRIVAL,
+        "rate",
+        f.substring(name, f.lit(1), place - 1).alias("to_topic"),
+        f.substring_index(name, "/", -1).try_cast("long").alias("to_partition"),
+    )
+    taken = judged.where(f.col("outcome") == "added").select(
+        *_ARRIVAL, "topic", "partition", "time_ms", "start_ms"
+    )
+    keys = (*_PAIR, "start_ms")
+    ordered = (
+        told.where("to_topic != '' and to_partition >= 0")
+        .join(taken, [*_ARRIVAL])
+        .repartition(*_PAIR)
+        # Sums of floats depend on their order: here it is always the same.
+        .sortWithinPartitions(*keys, "time_ms", *_ARRIVAL[1:])
+    )
+    return ordered.groupBy(*keys).agg(
+        f.sum("rate").alias("bytes_sum"), f.count("*").alias("bytes_count")
+    )
+
+
+def traffic_rates(cells: DataFrame, statistic: str) -> DataFrame:
+    """One rate of each pair, of the windows in which it is told.
+
+    Parameters
+    ----------
+    cells
+        As of :func:`traffic_cells`.
+    statistic
+        ``"p95"`` or ``"peak"`` of the windows' means; anything else is their mean.
+    """
+    mean = f.col("bytes_sum") / f.col("bytes_count")
+    over = {"p95": f.percentile("mean", 0.95), "peak": f.max("mean")}
+    ordered = (
+        cells.select(*_PAIR, "start_ms", mean.alias("mean"))
+        .repartition(*_PAIR)
+        .sortWithinPartitions(*_PAIR, "start_ms")
+    )
+    return ordered.groupBy(*_PAIR).agg(over.get(statistic, f.avg("mean")).alias("rate"))
+
+
+def with_traffic(snapshot: Snapshot, rates: DataFrame) -> Snapshot:
+    """The snapshot with these rates between its partitions; of others there is no word."""
+    table = rates.toArrow()
+    if not table.num_rows:
+        return snapshot
+    source, target = (
+        partition_rows(snapshot, table[topic].to_pylist(), table[partition].to_numpy())
+        for topic, partition in (("topic", "partition"), ("to_topic", "to_partition"))
+    )
+    rate = table["rate"].to_numpy()
+    known = np.flatnonzero((source >= 0) & (target >= 0) & (rate > 0))
+    order = known[np.lexsort((target[known], source[known]))]
+    return replace(
+        snapshot, traffic_from=source[order], traffic_to=target[order], traffic_rate=rate[order]
+    )

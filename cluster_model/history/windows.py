@@ -1,0 +1,345 @@
+"""Windows of any length of time: what the live model makes of the few it keeps.
+
+A window of partitions or brokers has the value and the kind of extrapolation that
+:class:`cluster_model.windows.Windows` gives it, with the mean as its strategy. Nothing is
+known outside of the range asked for: like the live model's, its first and last window
+have one neighbour each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from cluster_model.history.errors import HistoryError
+from cluster_model.history.schema import BROKER_WINDOWS, CLUSTER, LED, SIZES, WINDOWS
+from cluster_model.windows import Extrapolation
+from metrics_reporter import BYTES_IN, BYTES_OUT
+
+_RATES = (BYTES_IN, BYTES_OUT)
+_PARTITION = (CLUSTER, "topic", "partition")
+_NO_VALID = Extrapolation.NO_VALID_EXTRAPOLATION.value
+
+
+def windows(
+    cells: DataFrame,
+    *,
+    window_ms: int,
+    min_samples: int = 3,
+    first_ms: int | None = None,
+    end_ms: int | None = None,
+) -> DataFrame:
+    """The table WINDOWS of a range of time.
+
+    Parameters
+    ----------
+    cells
+        The table CELLS.
+    window_ms
+        Length of a window, that of the cells.
+    min_samples
+        Samples of a rate that make a window's value good without extrapolation.
+    first_ms, end_ms
+        The range: windows that start in it, the end excluded; all by default.
+
+    Raises
+    ------
+    HistoryError
+        For a range that is empty, or a number below 1.
+    """
+    rows = _in_range(cells, window_ms, min_samples, first_ms, end_ms)
+    found = _extrapolated(_over_brokers(rows), _PARTITION, _RATES, window_ms, min_samples)
+    return found.select(*WINDOWS.names)
+
+
+def broker_windows(
+    broker_cells: DataFrame,
+    *,
+    window_ms: int,
+    min_samples: int = 3,
+    first_ms: int | None = None,
+    end_ms: int | None = None,
+) -> DataFrame:
+    """The table BROKER_WINDOWS of a range of time.
+
+    Parameters and errors are those of :func:`windows`, with the table BROKER_CELLS.
+    """
+    rows = _in_range(broker_cells, window_ms, min_samples, first_ms, end_ms)
+    by = (CLUSTER, "broker", "metric")
+    found = _extrapolated(rows, by, ("value",), window_ms, min_samples)
+    return found.withColumnRenamed("value_kind", "kind").select(*BROKER_WINDOWS.names)
+
+
+def led(
+    cells: DataFrame,
+    *,
+    window_ms: int,
+    min_samples: int = 3,
+    first_ms: int | None = None,
+    end_ms: int | None = None,
+) -> DataFrame:
+    """The table LED: whose load the rates of :func:`windows` are.
+
+    A rate belongs to the brokers that measured it, to each in proportion to its part in
+    the sum of the samples; a window extrapolated from its neighbours belongs to those
+    that measured them.
+
+    Parameters and errors are those of :func:`windows`.
+    """
+    rows = _in_range(cells, window_ms, min_samples, first_ms, end_ms)
+    found = _extrapolated(_over_brokers(rows), _PARTITION, _RATES, window_ms, min_samples)
+    near = {name: F.col(f"{name}_kind") == Extrapolation.AVG_ADJACENT for name in _RATES}
+    own = F.col("start_ms")
+    beside = F.array(own - window_ms, own, own + window_ms)
+    made_of = found.withColumn(
+        "of_ms", F.explode(F.when(near[BYTES_IN] | near[BYTES_OUT], beside).otherwise(F.array(own)))
+    )
+    samples = rows.select(
+        *_PARTITION,
+        F.col("start_ms").alias("of_ms"),
+        "broker",
+        *(f"{name}_{what}" for name in _RATES for what in ("sum", "count")),
+    )
+    told = []
+    for name in _RATES:
+        counts = (F.col("of_ms") == own) | near[name]
+        # A broker's parts come from three windows at most, and are added in their order.
+        part = F.when(counts & (F.col(f"{name}_weight") > 0), F.col(f"{name}_sum"))
+        parts = F.array_sort(F.collect_list(F.struct("of_ms", F.coalesce(part, F.lit(0.0)))))
+        total = F.aggregate(parts, F.lit(0.0), lambda sum_, x: sum_ + x["col2"])
+        weight = F.max(f"{name}_weight")
+        told.append(F.when(weight > 0, total / weight).otherwise(0.0).alias(name))
+    return (
+        made_of.join(samples, [*_PARTITION, "of_ms"])
+        .groupBy(*_PARTITION, "broker", "start_ms")
+        .agg(*told)
+        .select(*LED.names)
+    )
+
+
+def newest_sizes(sizes: DataFrame, *, end_ms: int | None = None) -> DataFrame:
+    """The newest size that each broker told of each of its replicas, before a time.
+
+    Returns
+    -------
+    DataFrame
+        The table SIZES without `start_ms`.
+    """
+    if end_ms is not None:
+        sizes = sizes.where(F.col("start_ms") < end_ms)
+    found = sizes.groupBy(*_PARTITION, "broker").agg(
+        F.max_by("size", "time_ms").alias("size"), F.max("time_ms").alias("time_ms")
+    )
+    return found.select(*(name for name in SIZES.names if name != "start_ms"))
+
+
+def completeness(
+    windows: DataFrame, placements: DataFrame, *, window_ms: int, end_ms: int | None = None
+) -> DataFrame:
+    """How many partitions each window knows.
+
+    Parameters
+    ----------
+    windows
+        The table WINDOWS of a range.
+    placements
+        The table PLACEMENTS.
+    window_ms
+        Length of a window.
+    end_ms
+        Where the range ends; by default behind the last window in which anything is known.
+
+    Returns
+    -------
+    DataFrame
+        Of each cluster and `start_ms`, from the first window in which anything is known:
+        how many partitions there were when it started (`partitions`), how many have
+        both rates in it (`known`), and the share of those (`ratio`, 1 of none).
+    """
+    span = _span(windows, window_ms, end_ms)
+    each = span.select(
+        CLUSTER,
+        F.explode(
+            F.sequence("first_ms", F.col("end_ms") - window_ms, F.lit(window_ms).cast("long"))
+        ).alias("start_ms"),
+    )
+    there = (
+        placements.groupBy(CLUSTER, "valid_from_ms", "valid_to_ms")
+        .count()
+        .withColumnRenamed(CLUSTER, "p_cluster")
+    )
+    present = (
+        each.join(
+            F.broadcast(there),
+            (F.col(CLUSTER) == F.col("p_cluster"))
+            & (F.col("start_ms") >= F.col("valid_from_ms"))
+            & (F.col("start_ms") < F.col("valid_to_ms")),
+            "left",
+        )
+        .groupBy(CLUSTER, "start_ms")
+        .agg(F.coalesce(F.sum("count"), F.lit(0)).alias("partitions"))
+    )
+    known = windows.groupBy(CLUSTER, "start_ms").agg(
+        F.count(F.when(_worst_kind() < _NO_VALID, 1)).alias("known")
+    )
+    count = F.coalesce("known", F.lit(0))
+    return present.join(known, [CLUSTER, "start_ms"], "left").select(
+        CLUSTER,
+        "start_ms",
+        "partitions",
+        count.alias("known"),
+        F.when(F.col("partitions") > 0, count / F.col("partitions")).otherwise(1.0).alias("ratio"),
+    )
+
+
+def valid_partitions(
+    windows: DataFrame,
+    *,
+    window_ms: int,
+    end_ms: int | None = None,
+    max_extrapolations: int = 5,
+) -> DataFrame:
+    """Partitions with both rates in every window of a range, extrapolated in few enough.
+
+    Parameters
+    ----------
+    windows, window_ms, end_ms
+        As in :func:`completeness`.
+    max_extrapolations
+        Windows of a partition that may be extrapolated.
+
+    Returns
+    -------
+    DataFrame
+        Of each such partition `cluster`, `topic` and `partition`.
+    """
+    worst = _worst_kind()
+    counted = windows.groupBy(*_PARTITION).agg(
+        F.count(F.when(worst < _NO_VALID, 1)).alias("known"),
+        F.count(F.when(worst > Extrapolation.NONE.value, 1)).alias("extrapolated"),
+    )
+    span = F.broadcast(_span(windows, window_ms, end_ms))
+    length = (F.col("end_ms") - F.col("first_ms")) / window_ms
+    return (
+        counted.join(span, [CLUSTER])
+        .where((F.col("known") >= length) & (F.col("extrapolated") <= max_extrapolations))
+        .select(*_PARTITION)
+    )
+
+
+def _worst_kind() -> Column:
+    return F.greatest(*(F.col(f"{name}_kind") for name in _RATES))
+
+
+def _span(windows: DataFrame, window_ms: int, end_ms: int | None) -> DataFrame:
+    """From the first window of each cluster to the end of the range."""
+    last = F.max("start_ms") + window_ms
+    if end_ms is not None:
+        last = F.lit(-(-end_ms // window_ms) * window_ms)
+    return windows.groupBy(CLUSTER).agg(
+        F.min("start_ms").alias("first_ms"), last.cast("long").alias("end_ms")
+    )
+
+
+def _in_range(
+    rows: DataFrame,
+    window_ms: int,
+    min_samples: int,
+    first_ms: int | None,
+    end_ms: int | None,
+) -> DataFrame:
+    for name, number in (("window_ms", window_ms), ("min_samples", min_samples)):
+        if number < 1:
+            raise HistoryError(f"windows, {name}: {number} found, 1 or more expected")
+    if first_ms is not None and end_ms is not None and first_ms >= end_ms:
+        raise HistoryError(
+            f"windows: a range from {first_ms} to {end_ms} found, an end after the start expected"
+        )
+    if first_ms is not None:
+        rows = rows.where(F.col("start_ms") >= first_ms)
+    return rows if end_ms is None else rows.where(F.col("start_ms") < end_ms)
+
+
+def _over_brokers(cells: DataFrame) -> DataFrame:
+    """Samples of a window, whoever measured them; added in the order of the brokers."""
+    one = Window.partitionBy(*_PARTITION, "start_ms").orderBy("broker")
+    whole = one.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    names = [f"{name}_{what}" for name in _RATES for what in ("sum", "count")]
+    return (
+        cells.repartition(*_PARTITION)
+        .select(
+            *_PARTITION,
+            "start_ms",
+            *(F.sum(name).over(whole).alias(name) for name in names),
+            F.row_number().over(one).alias("row"),
+        )
+        .where(F.col("row") == 1)
+        .drop("row")
+    )
+
+
+def _extrapolated(
+    rows: DataFrame, by: Sequence[str], names: Sequence[str], window_ms: int, min_samples: int
+) -> DataFrame:
+    """Values, kinds and weights of windows, by the sums and counts of their samples.
+
+    A window without samples is told too where both its neighbours have enough.
+    """
+    along = Window.partitionBy(*by).orderBy("start_ms")
+    sums = F.struct("start_ms", *(f"{name}_{what}" for name in names for what in ("sum", "count")))
+    rows = rows.withColumns(
+        {"own": sums, "before": F.lag(sums).over(along), "after": F.lead(sums).over(along)}
+    )
+    own, before, after = (F.col(name) for name in ("own", "before", "after"))
+
+    def only(window: Column, shift: int) -> Column:
+        return F.when(window["start_ms"] == own["start_ms"] + shift * window_ms, window)
+
+    here = _window(own["start_ms"], own, only(before, -1), only(after, 1), names, min_samples)
+    beyond = only(after, 2)
+    gap = _window(own["start_ms"] + window_ms, None, own, beyond, names, min_samples)
+    both = F.array(here, F.when(beyond.isNotNull(), gap))
+    known = [F.col(f"{name}_kind") < _NO_VALID for name in names]
+    return rows.select(*by, F.inline(F.array_compact(both))).where(
+        known[0] if len(known) == 1 else known[0] | known[1]
+    )
+
+
+def _window(
+    start: Column,
+    own: Column | None,
+    before: Column,
+    after: Column,
+    names: Sequence[str],
+    min_samples: int,
+) -> Column:
+    fields = [start.alias("start_ms")]
+    for name in names:
+
+        def of(window: Column | None, what: str, none: float, name: str = name) -> Column:
+            found = None if window is None else window[f"{name}_{what}"]
+            return F.lit(none) if found is None else F.coalesce(found, F.lit(none))
+
+        count = of(own, "count", 0)
+        beside = (of(before, "count", 0) >= min_samples) & (of(after, "count", 0) >= min_samples)
+        kind = (
+            F.when(count >= min_samples, Extrapolation.NONE.value)
+            .when(count >= max(1, min_samples // 2), Extrapolation.AVG_AVAILABLE.value)
+            .when(beside, Extrapolation.AVG_ADJACENT.value)
+            .when(count > 0, Extrapolation.FORCED_INSUFFICIENT.value)
+            .otherwise(_NO_VALID)
+        )
+        near = kind == Extrapolation.AVG_ADJACENT.value
+        total, weight = (
+            of(own, what, none)
+            + F.when(near, of(before, what, none) + of(after, what, none)).otherwise(none)
+            for what, none in (("sum", 0.0), ("count", 0))
+        )
+        fields += [
+            F.when(weight > 0, total / weight).otherwise(0.0).alias(name),
+            kind.cast("byte").alias(f"{name}_kind"),
+            weight.cast("long").alias(f"{name}_weight"),
+        ]
+    return F.struct(*fields)

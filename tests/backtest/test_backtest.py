@@ -1,0 +1,185 @@
+"""A whole backtest on Spark: figures, table, picture; the same on whatever executors."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from backtest_cases import HOUR_MS, Handmade, Log, skewed
+from pyspark.sql import SparkSession
+
+from balancer import Balancer
+from balancer.backtest import (
+    BacktestError,
+    BacktestResult,
+    Configuration,
+    backtest,
+    judge_placements,
+)
+from balancer.controller import Settings
+from cluster_model import InputError
+
+HOURS = 36
+ROOT = Path(__file__).parents[2]
+
+
+def configurations() -> list[Configuration]:
+    return [
+        Configuration("default"),
+        Configuration(
+            "careful", Balancer("default"), Settings(max_moves=5), statistic="peak", span=6 * 3600.0
+        ),
+    ]
+
+
+def handmade(spark: SparkSession, tasks: int = 3) -> Handmade:
+    """Topics of their own rhythms, replicas moved by the history itself, an hour lost."""
+    s = skewed(topics=4, utilization=0.5)
+    later = Balancer("default").propose(s).final_snapshot()
+    log = Log({0: s, 20 * HOUR_MS: later})
+    return Handmade(spark, s, log, HOURS, tasks=tasks, missing=(7,))
+
+
+def replayed(spark: SparkSession, tasks: int = 3) -> BacktestResult:
+    return backtest(
+        handmade(spark, tasks), configurations(), first_ms=0, end_ms=HOURS * HOUR_MS, price=0.01
+    )
+
+
+@pytest.fixture(scope="module")
+def result(spark: SparkSession) -> BacktestResult:
+    return replayed(spark)
+
+
+def test_it_tells_what_each_configuration_would_have_done(result: BacktestResult) -> None:
+    was, default, careful = result.totals
+    assert result.configurations == ("history", "default", "careful")
+    assert was.hours == default.hours == HOURS - 1
+    assert (was.plans, was.bytes_moved) == (0, 0.0)
+    assert default.plans > 0
+    assert default.bytes_moved > careful.bytes_moved > 0
+    assert default.overloaded_hours < was.overloaded_hours
+    assert default.goals_violated < was.goals_violated
+    assert default.bytes_a_day == pytest.approx(default.bytes_moved * 24 / HOURS)
+    assert default.cost_a_day == pytest.approx(0.01 * default.bytes_a_day / 1e9)
+    assert sum(result.decisions("default").values()) >= HOURS
+
+
+def test_what_was_is_judged_by_where_replicas_were(result: BacktestResult) -> None:
+    verdicts = {w.start_ms // HOUR_MS: w.verdict for w in result.by_name[0]["history"]}
+    assert 7 not in verdicts
+    # The history's own rebalance.
+    assert verdicts[20].violated_hard < verdicts[19].violated_hard
+
+
+def test_days_add_up(result: BacktestResult) -> None:
+    for total in result.totals:
+        days = [t for _, t in result.days() if t.configuration == total.configuration]
+        assert len(days) == 2
+        assert sum(d.overloaded_hours for d in days) == pytest.approx(total.overloaded_hours)
+        assert sum(d.bytes_moved for d in days) == pytest.approx(total.bytes_moved)
+        assert max(d.worst for d in days) == total.worst
+
+
+def test_the_table_is_written_and_the_picture_drawn(result: BacktestResult, tmp_path: Path) -> None:
+    result.save(tmp_path / "found.json")
+    result.save(tmp_path / "found.csv")
+    told = json.loads((tmp_path / "found.json").read_text())
+    assert [c["configuration"] for c in told["configurations"]] == list(result.configurations)
+    assert {p["configuration"] for p in told["plans"]} == {"default", "careful"}
+    with (tmp_path / "found.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == len(result.windows) == 3 * (HOURS - 1)
+    for name in ("one.svg", "two.svg", "one.png"):
+        result.picture(tmp_path / name)
+    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
+    assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
+    drawn = (tmp_path / "one.svg").read_text()
+    assert "careful" in drawn
+    with pytest.raises(BacktestError, match="format 'docx' found"):
+        result.picture(tmp_path / "one.docx")
+
+
+def test_it_is_the_same_in_whatever_parts(spark: SparkSession, result: BacktestResult) -> None:
+    width = spark.conf.get("spark.sql.shuffle.partitions")
+    try:
+        spark.conf.set("spark.sql.shuffle.partitions", "7")
+        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "13")
+        other = replayed(spark, tasks=5)
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", str(width))
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    assert other.to_json() == result.to_json()
+    assert other.to_csv() == result.to_csv()
+
+
+def test_it_is_the_same_on_executors_of_their_own(result: BacktestResult, tmp_path: Path) -> None:
+    """Two executors that are processes elsewhere, and have our code only if it is shipped."""
+    words = [sys.executable, str(Path(__file__)), str(tmp_path / "found.json")]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(Path(__file__).parent)]),
+    }
+    done = subprocess.run(
+        words, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert (tmp_path / "found.json").read_text() == result.to_json()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"first_ms": 5, "end_ms": 6}, "at least one window of 3600 s expected"),
+        ({"first_ms": 99 * HOUR_MS, "end_ms": 100 * HOUR_MS}, "no loads found"),
+        ({"configurations": []}, "configurations none found"),
+        ({"configurations": [Configuration("a"), Configuration("a")]}, "each name once"),
+        ({"price": -1.0}, "price -1.0 found"),
+        ({"limit": 0.0}, "limit 0.0 found, a share above 0"),
+        ({"goals": {"goals": ["BrokerSetAwareness"]}}, "the snapshot has no broker sets"),
+    ],
+)
+def test_what_cannot_be_done_is_told_in_one_sentence(
+    spark: SparkSession, change: dict[str, object], said: str
+) -> None:
+    asked = {"first_ms": 0, "end_ms": HOURS * HOUR_MS, "configurations": configurations()[:1]}
+    with pytest.raises(InputError, match=said):
+        backtest(handmade(spark), **{**asked, **change})  # type: ignore[arg-type]
+
+
+def test_placements_are_judged_by_the_loads_that_were(
+    spark: SparkSession, result: BacktestResult
+) -> None:
+    history = handmade(spark)
+    start = history.snapshot
+    better = Balancer("default").propose(start).final_snapshot()
+    asked = {"first_ms": 0, "end_ms": 6 * HOUR_MS}
+    found = judge_placements(history, {"start": start, "better": better}, **asked)
+    was, same, after = found.totals
+    assert same._replace(configuration="history") == was
+    assert after.overloaded_hours < same.overloaded_hours
+    other = {"other": skewed(topics=5)}
+    with pytest.raises(BacktestError, match="partition topic-4-0 found"):
+        judge_placements(history, other, **asked)
+
+
+def elsewhere(path: str) -> None:
+    """The same backtest on a cluster of two executors."""
+    from cluster_model.history.session import spark_session
+
+    # What this process finds by its environment, the executors must not.
+    os.environ.pop("PYTHONPATH")
+    spark = spark_session(
+        "local-cluster[2,1,1024]",
+        config={"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "3"},
+    )
+    replayed(spark).save(path)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    elsewhere(sys.argv[1])

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import history as module
+from benchmarks.registry import BenchmarkError, Options, all_benchmarks
+
+QUIET = Options(tell=lambda sentence: None)
+
+
+def test_it_is_listed() -> None:
+    assert all_benchmarks()["history"].sizes == ("S", "M", "L")
+
+
+def test_an_unknown_subject_is_one_sentence() -> None:
+    with pytest.raises(BenchmarkError, match="no subject 'x'; there are snapshot,"):
+        list(module.history(["S"], Options(subjects=("x",), tell=lambda s: None)))
+
+
+def test_records_on_disk_become_a_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster: dict[str, Any] = {"brokers": 4, "partitions": 20, "racks": 2, "topics": 4,
+                               "replication_factor": 2}  # fmt: skip
+    monkeypatch.setattr(module, "_CLUSTER", cluster)
+    monkeypatch.setattr(module, "_VALUES", {"S": 3000.0})
+    rows = {metric: value for metric, value, _ in module.measure("S", 1, tmp_path)}
+    # A little of it is dirt.
+    assert rows["values"] == pytest.approx(3000, rel=0.2)
+    assert rows["values per second"] == pytest.approx(rows["values"] / rows["seconds"])
+    assert rows["peak memory"] > 1e8
+    assert rows["bytes on disk"] > 0
+
+
+def test_days_of_invented_loads_are_replayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        module, "_LIVES", {"S": (1, {"brokers": 6, "partitions": 60, "racks": 3, "topics": 3})}
+    )
+    rows = {metric: value for metric, value, _ in module.replay("S", 1, tmp_path)}
+    assert rows["windows judged"] == 3 * 24
+    assert rows["plans, default"] > 0
+    assert rows["goals violated, mean, default"] < rows["goals violated, mean, history"]
+
+
+def test_the_exponent_is_that_of_the_time_in_the_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {"S": (1e6, 2.0), "M": (1e7, 20.0)}
+    monkeypatch.setattr(
+        module,
+        "_apart",
+        lambda what, size, seed: [
+            ("values", told[size][0], "values"),
+            ("seconds", told[size][1], "seconds"),
+            ("processor seconds", 2 * told[size][1], "seconds"),
+        ],
+    )
+    options = Options(subjects=("snapshot",), tell=lambda s: None)
+    found = {(r.size, r.metric): r.value for r in module.history(["S", "M"], options)}
+    assert found["M", "exponent of seconds"] == pytest.approx(1.0)
+    assert found["M", "exponent of processor seconds"] == pytest.approx(1.0)
+    assert ("S", "exponent of seconds") not in found
+
+
+def test_work_is_that_of_all_processes_below() -> None:
+    before = module.processor_seconds()
+    code = "import time\nwhile time.process_time() < 0.3: pass"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert module.processor_seconds() - before >= 0.25
+
+
+def test_memory_is_that_of_all_processes_below() -> None:
+    with module.peak_memory() as memory:
+        held = bytearray(200_000_000)
+        held[::4096] = b"x" * len(held[::4096])
+        time.sleep(1.2)
+    assert memory[0] > 200_000_000

@@ -1,0 +1,163 @@
+"""Sessions have our code on their executors, and say in a sentence what is missing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cluster_model.history import session
+from cluster_model.history.errors import HistoryError, MissingSparkError
+from cluster_model.history.session import PACKAGES, require_java, ship_code, spark_session
+
+ROOT = Path(__file__).parents[2]
+
+
+def python(script: str, directory: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a script elsewhere, with our code to be found by the driver alone."""
+    return subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{script}"],
+        cwd=directory,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_there_is_one_session_and_its_code_is_sent_once(spark: SparkSession) -> None:
+    assert spark_session("local[2]") is spark
+    before = sys.path.copy()
+    ship_code(spark)
+    assert sys.path == before
+    sent = [name for name in spark.sparkContext.listFiles if "counterpoise-" in name]
+    assert len(sent) == 1
+    with zipfile.ZipFile(session._archive()) as archive:
+        names = archive.namelist()
+    assert {name.split("/")[0] for name in names} == set(PACKAGES)
+    assert "goals/py.typed" in names or any(n.startswith("goals/") for n in names)
+    assert "cluster_model/history/ivysettings.xml" in names
+    assert not any("__pycache__" in name for name in names)
+
+
+def test_executors_of_their_own_get_the_code(tmp_path: Path) -> None:
+    # An executor that is another process, started elsewhere.
+    script = """
+from cluster_model.history.decode import decode
+from cluster_model.history.schema import MESSAGES
+from cluster_model.history.session import spark_session
+from metrics_reporter import Record, encode
+
+spark = spark_session("local-cluster[1,1,512]", config={
+    "spark.ui.enabled": "false", "spark.executor.memory": "512m",
+})
+value = encode(Record(70, 1, {"cpu": 4.5}))
+rows = spark.createDataFrame([("c", 0, 80, 0, i, value) for i in range(4)], MESSAGES)
+print([r.cpu for r in decode(rows.repartition(4)).collect()])
+
+def told(batches):
+    import pyarrow
+    import balancer, goals
+    for batch in batches:
+        yield pyarrow.RecordBatch.from_pydict({"where": [balancer.__file__, goals.__file__]})
+
+where = spark.range(2).repartition(2).mapInArrow(told, "where string").distinct().collect()
+print(all("counterpoise-" in r["where"] for r in where))
+"""
+    done = python(script, tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.splitlines() == ["[4.5, 4.5, 4.5, 4.5]", "True"]
+
+
+def test_no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(MissingSparkError, match="no java found on the PATH, Java 17 or newer"):
+        require_java()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(MissingSparkError, match="no java found on JAVA_HOME"):
+        require_java()
+
+
+def test_a_java_that_is_too_old(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    old = tmp_path / "java"
+    old.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
+    old.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(MissingSparkError, match=r"Java 11 found at .*, 17 or newer expected"):
+        require_java()
+
+
+def test_no_pyspark(tmp_path: Path) -> None:
+    (tmp_path / "pyspark.py").write_text("raise ModuleNotFoundError(name='pyspark')")
+    script = """
+import sys
+sys.path.insert(0, "")
+from cluster_model import InputError
+try:
+    import cluster_model.history.session
+except InputError as error:
+    print(error)
+"""
+    done = python(script, tmp_path)
+    assert done.stdout.strip() == "pyspark is not installed: pip install 'counterpoise[spark]'"
+
+
+def test_nothing_else_needs_pyspark(tmp_path: Path) -> None:
+    script = """
+import sys
+import balancer, balancer.cli, cluster_model, goals, metrics_reporter
+print([name for name in sys.modules if name.split(".")[0] in ("pyspark", "pyarrow", "pandas")])
+"""
+    assert python(script, tmp_path).stdout.strip() == "[]"
+
+
+def test_a_connector_that_cannot_be_had(tmp_path: Path) -> None:
+    nowhere = (tmp_path / "empty").as_uri()
+    settings = tmp_path / "settings.xml"
+    settings.write_text(
+        '<ivysettings><settings defaultResolver="x"/><resolvers>'
+        f'<ibiblio name="x" m2compatible="true" root="{nowhere}"/></resolvers></ivysettings>'
+    )
+    script = f"""
+from cluster_model import InputError
+from cluster_model.history.session import spark_session
+try:
+    spark_session("local[1]", kafka=True, config={{
+        "spark.jars.ivySettings": {str(settings)!r}, "spark.jars.ivy": {str(tmp_path / "ivy")!r},
+    }})
+except InputError as error:
+    print(error)
+"""
+    done = python(script, tmp_path)
+    assert done.stdout.startswith("Spark could not fetch its Kafka connector org.apache.spark:")
+    assert done.stderr == ""
+
+
+def test_a_master_that_is_none(tmp_path: Path) -> None:
+    script = """
+from cluster_model import InputError
+from cluster_model.history.session import spark_session
+try:
+    spark_session("nonsense")
+except InputError as error:
+    print(error)
+"""
+    done = python(script, tmp_path)
+    assert done.stdout.startswith("Spark did not start: ")
+    assert "Master must" in done.stdout
+    assert done.stderr == ""
+
+
+def test_history_errors_are_input_errors() -> None:
+    from cluster_model import InputError
+
+    assert issubclass(HistoryError, InputError)
+    assert issubclass(MissingSparkError, ImportError)

@@ -1,0 +1,172 @@
+"""A driver killed with -9 in the middle of a batch: the archive has every message, once."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+from real_kafka import KafkaCluster
+
+from cluster_model.history.metadata import MetadataLog
+from cluster_model.kafka import admin_client
+from metrics_reporter import Record, encode
+
+ROOT = Path(__file__).parents[2]
+TOPIC, PARTITIONS = "to-archive", 3
+AT_ONCE = 400
+T = 1_700_000_000_000
+
+# Archives until batch `at`, in the middle of which (or after which) it dies, with its JVM.
+DYING = """
+import os, signal, sys, threading, time
+from pathlib import Path
+from cluster_model.history import archive
+from cluster_model.history.session import spark_session
+
+bootstrap, topic, path, moment, at, at_once = sys.argv[1:]
+spark = spark_session("local[2]", kafka=True, config={"spark.ui.enabled": "false"})
+jvm = spark.sparkContext._gateway.proc.pid
+write = archive.write_batch
+
+def die():
+    os.kill(jvm, signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def die_writing():
+    while not list(Path(path).rglob(".spark-staging-*/**/*.parquet")):
+        time.sleep(0.001)
+    die()
+
+def dying(rows, path, batch):
+    if batch == int(at) and moment == "writing":
+        threading.Thread(target=die_writing).start()
+    write(rows, path, batch)
+    if batch == int(at):
+        die()
+
+archive.write_batch = dying
+query = archive.archive_topic(
+    spark, bootstrap, topic, path, cluster="c", every=0, max_messages=int(at_once)
+)
+query.awaitTermination()
+"""
+
+# Prints what is in the archive, and in the topic.
+READING = """
+import json, sys
+from cluster_model.history.archive import compact, read_archive
+from cluster_model.history.read import read_topic
+from cluster_model.history.session import spark_session
+
+bootstrap, topic, path = sys.argv[1:]
+spark = spark_session("local[2]", kafka=True, config={"spark.ui.enabled": "false"})
+columns = ("source_partition", "source_offset", "time_ms", "broker", "bytes_in", "problem")
+
+def told(rows):
+    return sorted([list(r) for r in rows.select(*columns).collect()], key=lambda r: r[:2])
+
+archived = told(read_archive(spark, path))
+done = compact(spark, path)
+print(json.dumps({
+    "archived": archived,
+    "compacted": told(read_archive(spark, path)),
+    "days": done.days,
+    "topic": told(read_topic(spark, bootstrap, topic)),
+}))
+"""
+
+
+def run(script: str, *args: str) -> subprocess.CompletedProcess[str]:
+    return python("-c", script, *args)
+
+
+def python(*args: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    return subprocess.run(
+        [sys.executable, *args],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": path},
+        timeout=600,
+    )
+
+
+def produce(kafka: KafkaCluster, first: int, count: int) -> list[list[Any]]:
+    """Send records, and a few messages that are none; returns what the archive is to hold."""
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "acks": "all", "linger.ms": 20})
+    sent: list[list[Any]] = []
+
+    def delivered(number: int) -> Any:
+        def note(error: Any, message: Any) -> None:
+            assert error is None
+            place = [message.partition(), message.offset()]
+            if number % 50 == 0:
+                sent.append([*place, None, None, None, "malformed"])
+            else:
+                sent.append([*place, T + number, number % 5, float(number), None])
+
+        return note
+
+    for n in range(first, first + count):
+        record = Record(T + n, n % 5, {"bytes_in": float(n)}, "t", n % 7)
+        value = b"junk" if n % 50 == 0 else encode(record)
+        producer.produce(TOPIC, value, partition=n % PARTITIONS, on_delivery=delivered(n))
+    assert producer.flush(60) == 0
+    return sent
+
+
+def batches(path: Path, kind: str) -> list[str]:
+    """Numbers of batches that Spark planned (`offsets`), or knows to be done (`commits`)."""
+    at = path / "checkpoints" / "cluster=c" / TOPIC / kind
+    return sorted((p.name for p in at.iterdir() if p.name.isdecimal()), key=int)
+
+
+def test_a_killed_archive_loses_nothing_and_repeats_nothing(
+    kafka_cluster: KafkaCluster, tmp_path: Path
+) -> None:
+    with admin_client(kafka_cluster.bootstrap, timeout=30) as ask:
+        ask(
+            lambda admin: admin.create_topics(
+                {TOPIC: {"num_partitions": PARTITIONS, "replication_factor": 2}},
+                wait_for_metadata=True,
+            )
+        )
+    sent = produce(kafka_cluster, 0, 3000)
+    archive = tmp_path / "archive"
+    args = (kafka_cluster.bootstrap, TOPIC, str(archive))
+    for moment, at in (("writing", 1), ("written", 3)):
+        died = run(DYING, *args, moment, str(at), str(AT_ONCE))
+        assert died.returncode == -9, died.stderr[-2000:]
+        assert batches(archive, "offsets")[-1] == str(at)
+        assert batches(archive, "commits")[-1] == str(at - 1)
+        sent += produce(kafka_cluster, len(sent), 500)
+
+    capacity = tmp_path / "capacity.yaml"
+    capacity.write_text("default: {cpu: 200, network_in: 1e9, network_out: 1e9}")
+    # The command goes on where they died, and keeps the metadata beside.
+    done = python(
+        "-c", "from balancer.cli import main; main()", "history", "archive", str(archive),
+        "--cluster", "c", "--once", "--capacity", str(capacity),
+        "--bootstrap-server", kafka_cluster.bootstrap, "--metrics-topic", TOPIC,
+        "--metadata", str(tmp_path / "metadata"), "--timeout", "60",
+        "--master", "local[2]", "--conf", "spark.ui.enabled=false",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.rstrip().endswith(f"messages of {TOPIC} archived to {archive}")
+    assert TOPIC in MetadataLog(tmp_path / "metadata").at(0).topics
+
+    read = run(READING, *args)
+    assert read.returncode == 0, read.stderr[-2000:]
+    found = json.loads(read.stdout.splitlines()[-1])
+    expected = sorted(sent, key=lambda row: row[:2])
+    assert len(expected) == 4000
+    assert found["archived"] == expected
+    assert found["compacted"] == expected
+    assert found["topic"] == expected
+    assert found["days"] >= 1
