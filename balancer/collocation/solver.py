@@ -9,13 +9,21 @@ import numpy as np
 from balancer.collocation.bound import lower_bound
 from balancer.collocation.errors import CollocationError
 from balancer.collocation.flux import flux
+from balancer.collocation.milp import improve
 from balancer.collocation.problem import Allocation, Solution
 from balancer.collocation.search import search
 from cluster_model.snapshot import Ints
 
 _TINY = 1e-9
-# Share of the effort for the load distance; the rest makes both sides tight.
-_DISTANCE = 0.8
+# Shares of the effort: local search, neighbourhoods, local search again; the rest makes both
+# sides tight.
+_SEARCH, _NEIGHBOURS, _AGAIN = 0.4, 0.35, 0.1
+# Variables of a program that HiGHS improves, and of one that it may prove.
+_PROGRAM, _PROOF = 2_000, 1_200
+# Neighbourhoods looked at, without one that is better in between, and nodes of the search
+# tree in each.
+_TRIES = 4
+_TREE = 200
 
 
 def solve(
@@ -71,16 +79,54 @@ def solve(
         )
     bound = lower_bound(p)
     best = min((a for a in (start, flux(p)) if p.within_ceilings(a)), key=p.distance)
+    effort = _SEARCH
     found = search(
-        p, best, rounds=int(rounds * _DISTANCE), deadline=until(_DISTANCE), seed=seed, enough=bound
+        p, best, rounds=int(rounds * effort), deadline=until(effort), seed=seed, enough=bound
     )
-    best, left = found.node, rounds - found.rounds
-    best = search(p, best, rounds=left // 2, deadline=until(0.9), seed=seed, narrow="under").node
-    best = search(p, best, rounds=left // 2, deadline=until(1.0), seed=seed, narrow="over").node
+    left = rounds - found.rounds
+    effort += _NEIGHBOURS
+    best, bound = _neighbourhoods(p, found.node, bound, until(effort), seed)
+    effort += _AGAIN
+    found = search(p, best, rounds=left // 3, deadline=until(effort), seed=seed + 1, enough=bound)
+    best, left = found.node, left // 3
+    effort = (1 + effort) / 2
+    best = search(p, best, rounds=left, deadline=until(effort), seed=seed, narrow="under").node
+    best = search(p, best, rounds=left, deadline=until(1.0), seed=seed, narrow="over").node
     best = _drained(p, _unmoved(p, best))
     over, under = p.sides(best)
     migrated = best != p.node
     return Solution(best, over, under, bound, int(migrated.sum()), p.spent(best))
+
+
+def _neighbourhoods(
+    problem: Allocation, node: Ints, bound: float, deadline: float, seed: int
+) -> tuple[Ints, float]:
+    """Let HiGHS allocate anew what is on a few nodes, those farthest off and others by chance.
+
+    A problem that is small is given to it whole, so that the bound is as good as it gets.
+    """
+    p, rng = problem, np.random.default_rng(seed)
+    nodes, units = len(p.weight), len(p.load)
+    per_node = max(units / nodes, 1.0)
+    size = min(nodes, max(2, int((_PROGRAM / per_node) ** 0.5)))
+    failed = 0
+    whole = nodes * units <= _PROOF
+    while failed < _TRIES and time.monotonic() < deadline:
+        if p.distance(node) <= bound + _TINY and not whole:
+            break
+        off = np.abs(p.deviation(node))
+        chosen = np.ones(nodes, np.bool_)
+        if not whole:
+            chosen[:] = False
+            chosen[np.argsort(-off, kind="stable")[: size - failed]] = True
+            chosen[rng.choice(nodes, min(failed, nodes), replace=False)] = True
+        seconds = None if deadline == np.inf else deadline - time.monotonic()
+        improved = improve(p, node, chosen, nodes=_TREE, seconds=seconds)
+        failed = failed + 1 if (improved.node == node).all() else 0
+        node = improved.node
+        if whole:
+            return node, max(bound, improved.bound)
+    return node, bound
 
 
 def _unmoved(problem: Allocation, node: Ints) -> Ints:
