@@ -145,3 +145,31 @@ class Traffic:
             for end in (source, target)
         )
         return lost, gained
+
+
+def connected(n: int, one: Ints, two: Ints) -> Ints:
+    """(n,) the least member of the set that each of n things belongs to.
+
+    Parameters
+    ----------
+    n
+        How many things there are.
+    one, two : (E,) int
+        Pairs of things that are in the same set.
+
+    Examples
+    --------
+    >>> connected(5, np.array([3, 1]), np.array([4, 3])).tolist()
+    [0, 1, 2, 1, 1]
+    """
+    label: Ints = np.arange(n)
+    while True:
+        least = np.minimum(label[one], label[two])
+        new = label.copy()
+        # of the set itself too, not of the two alone: sets as long as chains take few rounds
+        for end in (label[one], label[two], one, two):
+            np.minimum.at(new, end, least)
+        new = new[new]
+        if np.array_equal(new, label):
+            return label
+        label = new

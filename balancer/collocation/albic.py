@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import networkx as nx
+import networkx as nx  # type: ignore[import-untyped]
 import numpy as np
 import pymetis
 
@@ -290,7 +290,7 @@ def _balanced_cut(
 def _whole(weights: Floats) -> list[int]:
     total = float(weights.sum())
     scale = _WHOLE / total if total > 0 else 0.0
-    return np.maximum(np.rint(weights * scale), 1).astype(np.int64).tolist()
+    return [max(int(w), 1) for w in np.rint(weights * scale).tolist()]
 
 
 def _brought_together(
@@ -308,7 +308,8 @@ def _brought_together(
     kept = np.flatnonzero(worth & (node[units.source] == node[units.target]))
     in_sets[units.source[kept]] = in_sets[units.target[kept]] = True
     load = p.deviation(node)
-    fixed, chosen = folded.fixed.copy(), []
+    fixed = folded.fixed.copy()
+    chosen: list[tuple[int, int]] = []
     # A random one among those of the greatest value; the next where that cannot be.
     order = np.lexsort((rng.random(len(apart)), -units.rate[apart]))
     for pair in apart[order].tolist():

@@ -128,9 +128,9 @@ def _solve(
     beyond = p.ceiling[places].T.ravel()
     held = np.zeros((len(p.weight), r))
     np.add.at(held, p.node, p.further)
-    lower = [np.ones(u), [-endless], np.full(m, -endless)]
+    lower = [np.ones(u), np.array([-endless]), np.full(m, -endless)]
     lower += [np.where(p.removed[places], -endless, mean), np.full(r * m, -endless)]
-    upper = [np.ones(u), [left], np.full(m, mean), np.full(m, endless)]
+    upper = [np.ones(u), np.array([left]), np.full(m, mean), np.full(m, endless)]
     upper += [np.maximum(beyond, held[places].T.ravel())]
     # d - d_u is the overload and d - d_l the underload, which others may have already.
     sides = (max(outside_over, 0.0), max(outside_under, 0.0))
@@ -179,8 +179,8 @@ def _solve(
     status, info = solver.getModelStatus(), solver.getInfo()
     result = node.copy()
     if info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
-        x = np.array(solver.getSolution().col_value)[:n] > 0.5
-        result[k[x]] = i[x]
+        taken = np.array(solver.getSolution().col_value)[:n] > 0.5
+        result[k[taken]] = i[taken]
     # The objective is at least w1 d - 2 w2 d, whatever both sides are.
     bound = max(least, float(info.mip_dual_bound) / _DISTANCE)
     whole = bool(chosen.all())

@@ -23,7 +23,9 @@ _PROGRAM, _PROOF = 2_000, 1_200
 # Neighbourhoods looked at, without one that is better in between, and nodes of the search
 # tree in each.
 _TRIES = 4
-_TREE = 200
+_TREE = 50
+# A distance so near to the bound is not worth more of HiGHS.
+_ENOUGH = 0.005
 
 
 def solve(
@@ -112,7 +114,7 @@ def _neighbourhoods(
     failed = 0
     whole = nodes * units <= _PROOF
     while failed < _TRIES and time.monotonic() < deadline:
-        if p.distance(node) <= bound + _TINY and not whole:
+        if p.distance(node) <= bound * (1 + _ENOUGH) + _TINY and not whole:
             break
         off = np.abs(p.deviation(node))
         chosen = np.ones(nodes, np.bool_)
