@@ -172,8 +172,8 @@ class Placement:
         Columns are ``load.R``, ``leader_load.R`` (of leaders only), ``potential_load.R``
         (as if every replica led) for a resource R, ``replica_count``, ``leader_count``, and
         ``traffic.F``, what leaders exchange with those that :meth:`traffic` of factor F
-        tells of. What of it is local, ``local_traffic.F`` of scope ``broker``, is not added
-        up from single replicas.
+        tells of. What of it is local, ``local_traffic.F`` of scope ``broker``, is no sum over
+        leaders (nan), and followers add nothing.
         """
         known = self._contributions.get(column)
         if known is not None:
@@ -183,6 +183,8 @@ class Placement:
         if name == "traffic":
             lead = self.traffic(float(resource)).total
             follow = np.zeros_like(lead)
+        elif column.startswith(LOCAL):
+            lead, follow = np.full(s.n_partitions, np.nan), np.zeros(s.n_partitions)
         elif resource:
             r = s.resource(resource)
             lead = np.ascontiguousarray(s.leader_load[:, r])

@@ -32,25 +32,23 @@ def communicating(snapshot: Snapshot, factor: float) -> tuple[Ints, Ints, Floats
     --------
     >>> from dataclasses import replace
     >>> from cluster_model import synthetic_snapshot
-    >>> some = synthetic_snapshot(brokers=3, partitions=8, topics=2, replication_factor=1)
+    >>> some = synthetic_snapshot(brokers=3, partitions=8, replication_factor=1, racks=1, topics=2)
     >>> talks = replace(some, traffic_from=[0, 0], traffic_to=[4, 5], traffic_rate=[9.0, 1.0])
     >>> [array.tolist() for array in communicating(talks, 1.5)]
     [[0], [4], [9.0]]
     """
     s, n = snapshot, max(snapshot.n_partitions, 1)
-    pair, at = np.unique(s.traffic_from * n + s.traffic_to, return_inverse=True)
-    rate: Floats = np.bincount(at, s.traffic_rate, len(pair)).astype(np.float64)
-    pair, rate = pair[rate > 0], rate[rate > 0]
+    sent = (s.traffic_from != s.traffic_to) & (s.traffic_rate > 0)
+    ends = s.traffic_from[sent] * n + s.traffic_to[sent]
+    pair, at = np.unique(ends, return_inverse=True)
+    rate: Floats = np.bincount(at, s.traffic_rate[sent], len(pair)).astype(np.float64)
     sender, receiver = pair // n, pair % n
-    topics = len(s.topics)
+    topics = max(len(s.topics), 1)
     streams = np.unique(s.partition_topic[sender] * topics + s.partition_topic[receiver])
     size = np.bincount(s.partition_topic, minlength=topics)
-    downstream = np.bincount(
-        streams // max(topics, 1), size[streams % max(topics, 1)], minlength=topics
-    )
-    sent = np.bincount(sender, rate, n)
-    mean = sent[sender] / downstream[s.partition_topic[sender]]
-    kept = (rate > factor * mean) & (sender != receiver)
+    downstream = np.bincount(streams // topics, size[streams % topics], minlength=topics)
+    mean = np.bincount(sender, rate, n)[sender] / downstream[s.partition_topic[sender]]
+    kept = rate > factor * mean
     return sender[kept], receiver[kept], rate[kept]
 
 
@@ -135,16 +133,16 @@ class Traffic:
         if row is not None:
             key, wanted = row * self._partitions + partition, row[move] * self._partitions + other
             order = np.argsort(key, kind="stable")
-            at = np.minimum(np.searchsorted(key[order], wanted), max(len(order) - 1, 0))
-            found = order[at]
+            place = np.searchsorted(key[order], wanted)
+            found = order[np.minimum(place, max(len(order) - 1, 0))]
             gone = (key[found] == wanted) & (found < move)
             there = np.where(gone, target[found], there)
-        n = len(partition)
-        lost, gained = (
-            2 * np.bincount(move, rate * ((there == end[move]) & (there >= 0)), n)
-            for end in (source, target)
-        )
-        return lost, gained
+
+        def at(end: Ints) -> Floats:
+            together = (there == end[move]) & (there >= 0)
+            return 2 * np.bincount(move, rate * together, len(partition)).astype(np.float64)
+
+        return at(source), at(target)
 
 
 def connected(n: int, one: Ints, two: Ints) -> Ints:

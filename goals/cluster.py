@@ -152,9 +152,8 @@ class Cluster:
 
         def fetch(name: str) -> Floats | Ints:
             found = self.fetch("broker", name, brokers)
-            if not is_sum(name) or is_traffic(name):
-                return found
-            return found + parcel * self.means((name,))[0]
+            loads = is_sum(name) and not is_traffic(name)
+            return found + parcel * self.means((name,))[0] if loads else found
 
         return State(fetch)
 

@@ -17,7 +17,10 @@ from goals.state import State
 
 
 class CollocationGoal(Goal):
-    """All communication that is worth keeping local is: 1, else the share of it that is.
+    """All communication of a broker that is worth keeping local is.
+
+    With `mean` what a broker has of it on average, local or not, and `remote` what of a
+    broker's own is not local, the score is ``mean / (mean + remote)``.
 
     A pair of partitions is worth having on one broker if the one sends the other more
     than `factor` times what it sends downstream on average (the scores of ALBIC, seed
@@ -35,20 +38,21 @@ class CollocationGoal(Goal):
     requires: ClassVar = ("traffic",)
 
     factor: float = Field(default=1.5, ge=0)
+    _mean: float = PrivateAttr(default=0.0)
     _least: float = PrivateAttr(default=0.0)
     _draining: Bools | None = PrivateAttr(default=None)
 
     def prepare(self, cluster: Cluster) -> None:
-        """What is too little to be more than what rounding left."""
-        self._least = TOLERANCE * float(cluster.placement.traffic(self.factor).total.sum())
+        """The mean, and what is too little to be more than what rounding left."""
+        total = float(cluster.placement.traffic(self.factor).total.sum())
+        self._mean, self._least = total / max(1, cluster.eligible.sum()), TOLERANCE * total
         self._draining = cluster.draining if cluster.draining.any() else None
 
     def score(self, state: State) -> Any:
-        """The share of each broker's communication that is local."""
-        all_of_it, local = state.traffic(self.factor), state.local_traffic(self.factor)
-        some = all_of_it > self._least
-        share = np.clip(local / np.where(some, all_of_it, 1.0), 0.0, 1.0)
-        score = np.where(some & (local < all_of_it * (1 - TOLERANCE)), share, 1.0)
+        """1 where nothing is apart, 1/2 where as much is as the mean."""
+        remote = state.traffic(self.factor) - state.local_traffic(self.factor)
+        apart = remote > self._least
+        score = np.where(apart, self._mean / (self._mean + np.where(apart, remote, 1.0)), 1.0)
         return score if self._draining is None else np.where(self._draining[state.broker], 1, score)
 
     def obstacles(self, cluster: Cluster) -> list[Obstacle]:

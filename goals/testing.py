@@ -184,13 +184,13 @@ def _talking(snapshot: Snapshot, seed: int) -> Snapshot:
     """The same with traffic: half of the partitions mostly with the next of a random row."""
     rng, n = np.random.default_rng(seed), snapshot.n_partitions
     row = rng.permutation(n)[: n // 2]
-    everybody = rng.integers(0, n, (2, 2 * n))
     apart = np.arange(1, len(row)) % 3 > 0
+    everybody = np.arange(n * n)
     return replace(
         snapshot,
-        traffic_from=np.concatenate([row[:-1][apart], everybody[0]]),
-        traffic_to=np.concatenate([row[1:][apart], everybody[1]]),
-        traffic_rate=np.concatenate([rng.uniform(50, 100, apart.sum()), np.full(2 * n, 1e-3)]),
+        traffic_from=np.concatenate([row[:-1][apart], everybody // n]),
+        traffic_to=np.concatenate([row[1:][apart], everybody % n]),
+        traffic_rate=np.concatenate([rng.uniform(50, 100, apart.sum()), np.ones(n * n)]),
     )
 
 

@@ -7,10 +7,9 @@ Section 4.3.2, Algorithm 2). What the seed calls a partition is a group here.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import networkx as nx  # type: ignore[import-untyped]
+import networkx as nx
 import numpy as np
 import pymetis
 
@@ -18,7 +17,7 @@ from balancer.collocation.bound import lower_bound
 from balancer.collocation.errors import CollocationError
 from balancer.collocation.problem import Allocation, Solution
 from balancer.collocation.solver import solve
-from balancer.collocation.units import Units, fold
+from balancer.collocation.units import Units, fold, totals
 from cluster_model.snapshot import Bools, Floats, Ints
 
 # Share of the time left that an attempt takes which may have to be made again.
@@ -102,7 +101,12 @@ def albic(
     """
     for name, value, ok, expected in (
         ("max_distance", max_distance, max_distance >= 0, "at least 0"),
-        ("max_group_load", max_group_load, max_group_load >= 0, "at least 0"),
+        (
+            "max_group_load",
+            max_group_load,
+            0 <= max_group_load < np.inf,
+            "a finite number of at least 0",
+        ),
         ("step", step, step > 0, "more than 0"),
         ("score_factor", score_factor, score_factor >= 0, "at least 0"),
         ("pairs", pairs, pairs >= 0, "at least 0"),
@@ -136,7 +140,9 @@ def albic(
                     found, node=node, bound=bound, migrations=int((node != problem.node).sum())
                 )
                 return Collocation(whole, group, chosen, limit, attempts)
-        limit -= step
+        # With the same groups it would fail again.
+        together = folded.load[np.bincount(group, minlength=len(folded.load)) > 1]
+        limit -= step * max(1, (limit - float(together.max(initial=0.0))) // step + 1)
     alone = solve(problem, rounds=rounds, seconds=left(), seed=seed)
     return Collocation(alone, np.arange(len(problem.load)), (), max(limit, 0.0), attempts + 1)
 
@@ -189,15 +195,16 @@ def groups(units: Units, worth: Bools, max_load: float, rng: np.random.Generator
     """
     p = units.problem
     label = _sets(units, worth)
+    sets = int(label.max(initial=-1)) + 1
     limits = _Limits(p, max_load)
-    pieces = limits.pieces(_totals(label, p.load), _totals(label, p.cost))
+    pieces = limits.pieces(totals(label, p.load, sets), totals(label, p.cost, sets))
     order = np.argsort(label, kind="stable")
-    first = np.searchsorted(label[order], np.arange(len(pieces) + 1))
+    first = np.searchsorted(label[order], np.arange(sets + 1))
     inside = np.flatnonzero(label[units.source] == label[units.target])
     inside = inside[pieces[label[units.source[inside]]] > 1]
     inside = inside[np.argsort(label[units.source[inside]], kind="stable")]
-    edge = np.searchsorted(label[units.source[inside]], np.arange(len(pieces) + 1))
-    fresh = len(pieces)
+    edge = np.searchsorted(label[units.source[inside]], np.arange(sets + 1))
+    fresh = sets
     for cut in np.flatnonzero(pieces > 1).tolist():
         members = order[first[cut] : first[cut + 1]]
         for part in limits.cut(units, members, inside[edge[cut] : edge[cut + 1]], rng):
@@ -267,11 +274,11 @@ def _balanced_cut(
     graph_from = np.concatenate([source, target])
     graph_to = np.concatenate([target, source])
     ends, which = np.unique(graph_from * size + graph_to, return_inverse=True)
-    between = _totals(which, np.concatenate([rate, rate]))
+    between = totals(which, np.concatenate([rate, rate]), len(ends))
+    first = np.searchsorted(ends // size, np.arange(size))
     _, found = pymetis.part_graph(
         parts,
-        xadj=np.searchsorted(ends // size, np.arange(size + 1)).tolist(),
-        adjncy=(ends % size).tolist(),
+        adjacency=[to.tolist() for to in np.split(ends % size, first[1:])],
         vweights=_whole(weight),
         eweights=_whole(between),
         options=pymetis.Options(seed=int(rng.integers(2**31 - 1))),
@@ -302,53 +309,58 @@ def _brought_together(
     rng: np.random.Generator,
 ) -> tuple[Allocation, tuple[tuple[int, int], ...]]:
     """Demand that the groups of the pairs that send most be on one node (step 3)."""
-    p, node = units.problem, units.problem.node
-    apart = np.flatnonzero(worth & (node[units.source] != node[units.target]))
+    p, node = folded, units.problem.node
+    apart = node[units.source] != node[units.target]
     in_sets = np.zeros(len(node), np.bool_)
-    kept = np.flatnonzero(worth & (node[units.source] == node[units.target]))
+    kept = np.flatnonzero(worth & ~apart)
     in_sets[units.source[kept]] = in_sets[units.target[kept]] = True
-    load = p.deviation(node)
-    fixed = folded.fixed.copy()
-    chosen: list[tuple[int, int]] = []
+    fixed, chosen = p.fixed.copy(), list[tuple[int, int]]()
+    at = np.where(fixed >= 0, fixed, p.node)
+    held, room = _carried(p, at), np.maximum(_carried(p, p.node), p.ceiling) + _TINY
+    load, left = p.deviation(at), p.budget - p.spent(at) + _TINY
+    least = float(p.cost.min(initial=np.inf))
     # A random one among those of the greatest value; the next where that cannot be.
-    order = np.lexsort((rng.random(len(apart)), -units.rate[apart]))
-    for pair in apart[order].tolist():
-        if len(chosen) == most:
+    rows = np.flatnonzero(worth & apart)
+    order = np.lexsort((rng.random(len(rows)), -units.rate[rows]))
+    for row in rows[order].tolist():
+        if len(chosen) == most or left < least:
             break
-        i, j = int(units.source[pair]), int(units.target[pair])
-        first, second = int(group[i]), int(group[j])
-        if fixed[first] >= 0 and fixed[first] == fixed[second]:
+        i, j = int(units.source[row]), int(units.target[row])
+        both = group[[i, j]]
+        if (fixed[both] >= 0).all():
             continue
-        for to in _choices(p, i, j, in_sets, load):
-            tried = fixed.copy()
-            tried[[first, second]] = to
-            if _possible(folded, fixed, tried):
-                fixed = tried
+        for to in _choices(p, at[both].tolist(), in_sets[[i, j]].tolist(), load):
+            come = both[at[both] != to]
+            cost, more = float(p.cost[come].sum()), p.further[come].sum(axis=0)
+            if (fixed[come] < 0).all() and cost <= left and (held[to] + more <= room[to]).all():
+                for unit in come.tolist():
+                    load[at[unit]] -= p.load[unit] * p.weight[at[unit]]
+                    load[to] += p.load[unit] * p.weight[to]
+                    held[at[unit]] -= p.further[unit]
+                held[to] += more
+                left -= cost
+                at[both] = fixed[both] = to
                 chosen.append((i, j))
                 break
-    return replace(folded, fixed=fixed), tuple(chosen)
+    return replace(p, fixed=fixed), tuple(chosen)
 
 
-def _choices(p: Allocation, i: int, j: int, in_sets: Bools, load: Floats) -> Iterator[int]:
-    """The nodes for a pair: that of the case in the seed, and others where that one goes."""
-    here, there = int(p.node[i]), int(p.node[j])
-    first = load[here] <= load[there] if in_sets[i] == in_sets[j] else bool(in_sets[i])
-    both = [here, there] if first else [there, here]
-    stay = [n for n in both if not p.removed[n]]
-    yield from stay or [int(np.argmin(np.where(p.removed, np.inf, load)))]
+def _choices(p: Allocation, at: list[int], in_sets: list[bool], load: Floats) -> list[int]:
+    """The nodes for a pair: that of the case in the seed, then the other.
+
+    Of those that are marked for removal none; if both are, the one that carries least.
+    """
+    alike = in_sets[0] == in_sets[1]
+    first = load[at[0]] <= load[at[1]] if alike else in_sets[0]
+    stay = [n for n in (at if first else at[::-1]) if not p.removed[n]]
+    return stay or [int(np.argmin(np.where(p.removed, np.inf, load)))]
 
 
-def _possible(folded: Allocation, fixed: Ints, tried: Ints) -> bool:
-    """Whether what was fixed stays so, within the budget and the ceilings."""
-    if ((fixed >= 0) & (fixed != tried)).any():
-        return False
-    node = np.where(tried >= 0, tried, folded.node)
-    return folded.spent(node) <= folded.budget + _TINY and folded.within_ceilings(node)
-
-
-def _totals(label: Ints, of: Floats) -> Floats:
-    total: Floats = np.bincount(label, of).astype(np.float64)
-    return total
+def _carried(p: Allocation, node: Ints) -> Floats:
+    """(N, R) float: what each node carries of the further resources."""
+    carried = np.zeros(p.ceiling.shape)
+    np.add.at(carried, node, p.further)
+    return carried
 
 
 def _numbered(label: Ints) -> Ints:

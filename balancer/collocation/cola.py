@@ -111,10 +111,10 @@ class _Graph:
         here = inside[self._other[edges]]
         kept = here >= 0
         owner = np.repeat(np.arange(len(units)), count)[kept]
+        first = np.searchsorted(owner, np.arange(1, len(units)))
         _, side = pymetis.part_graph(
             2,
-            xadj=np.searchsorted(owner, np.arange(len(units) + 1)).tolist(),
-            adjncy=here[kept].tolist(),
+            adjacency=[others.tolist() for others in np.split(here[kept], first)],
             vweights=_whole(load[units]).tolist(),
             eweights=_whole(self._rate[edges][kept]).tolist(),
             options=pymetis.Options(seed=seed),

@@ -66,15 +66,11 @@ class Units:
                 raise CollocationError(
                     f"units, {name}: {len(getattr(self, name))} rows found, {length} expected"
                 )
-        if (
-            len(source)
-            and not 0
-            <= min(source.min(), target.min())
-            <= (last := max(source.max(), target.max()))
-            < units
-        ):
+        ends = np.concatenate([source, target])
+        outside = ends[(ends < 0) | (ends >= units)]
+        if len(outside):
             raise CollocationError(
-                f"units, traffic: key group {last} found, one from 0 to {units - 1} expected"
+                f"units, traffic: key group {outside[0]} found, one from 0 to {units - 1} expected"
             )
 
     def local(self, node: Ints) -> float:
@@ -217,7 +213,13 @@ def pairs(source: Ints, target: Ints, rate: Floats) -> tuple[Ints, Ints, Floats]
     ends, rate = ends[:, order], rate[kept][order]
     new = np.ones(len(rate), np.bool_)
     new[1:] = (ends[:, 1:] != ends[:, :-1]).any(axis=0)
-    return ends[0, new], ends[1, new], _totals(np.cumsum(new) - 1, rate, int(new.sum()))
+    return ends[0, new], ends[1, new], totals(np.cumsum(new) - 1, rate, int(new.sum()))
+
+
+def totals(group: Ints, of: Floats, groups: int) -> Floats:
+    """(groups,) float: what the members of each group have together."""
+    total: Floats = np.bincount(group, of, groups).astype(np.float64)
+    return total
 
 
 def fold(problem: Allocation, group: Ints) -> Allocation:
@@ -259,17 +261,12 @@ def fold(problem: Allocation, group: Ints) -> Allocation:
             )
     return replace(
         p,
-        load=_totals(group, p.load, groups),
-        cost=_totals(group, p.cost, groups),
+        load=totals(group, p.load, groups),
+        cost=totals(group, p.cost, groups),
         node=node,
         fixed=fixed,
-        further=_columns([_totals(group, column, groups) for column in p.further.T], groups),
+        further=_columns([totals(group, column, groups) for column in p.further.T], groups),
     )
-
-
-def _totals(group: Ints, of: Floats, groups: int) -> Floats:
-    total: Floats = np.bincount(group, of, groups).astype(np.float64)
-    return total
 
 
 def _columns(columns: list[Floats], rows: int) -> Floats:

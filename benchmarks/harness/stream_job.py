@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from balancer.collocation.problem import Allocation
-from cluster_model import Snapshot
-from cluster_model.snapshot import Bools, Floats, Ints
+from balancer.collocation.units import Units
+from cluster_model.snapshot import Floats, Ints
 
 # Seconds between two adaptations (SPL), and that an average key group pauses to migrate:
 # what Section 5.2.2 of seed 001 reckons with.
@@ -39,18 +39,20 @@ class Pattern(StrEnum):
 
 
 class Operator(NamedTuple):
-    """A name, the number of key groups, and the work of a tuple against that of others."""
+    """A name, the number of key groups; work of a tuple, and input, against that of others."""
 
     name: str
     key_groups: int
     work: float = 1.0
+    enters: float = 1.0
 
 
 class Stream(NamedTuple):
     """Tuples from one operator to a later one.
 
     `rate` are tuples that go out for one that came in, `degree` how many key groups one
-    sends to in partial partitioning, `share` the share of the key groups that takes part.
+    sends to in partial partitioning, `part` the key groups of both that take part, as
+    shares of all.
     """
 
     source: int
@@ -58,7 +60,7 @@ class Stream(NamedTuple):
     pattern: Pattern
     rate: float = 1.0
     degree: int = 4
-    share: float = 1.0
+    part: tuple[float, float] = (0.0, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,8 +75,8 @@ class Job:
         Key groups that send and receive; the stream they belong to, in order.
     rate : (E,) float
         Tuples out for one in, of the whole stream.
-    enters : (U,) bool
-        Whether input comes from outside.
+    enters : (U,) float
+        What comes in from outside, against others; 0 for nothing.
     work : (U,) float
         Percent points of a node for a tuple a second.
     shipping : float
@@ -89,7 +91,7 @@ class Job:
     target: Ints
     stream: Ints
     rate: Floats
-    enters: Bools
+    enters: Floats
     work: Floats
     shipping: float
     state: Floats
@@ -97,7 +99,7 @@ class Job:
     def sent(self, popularity: Floats, volume: float) -> tuple[Floats, Floats]:
         """(U,) tuples a second that come in, and (E,) that flow along each pair."""
         flow = np.zeros(len(self.source))
-        came = np.where(self.enters, popularity, 0.0)
+        came = self.enters * popularity
         came *= volume / came.sum()
         # One sends to those it sends to by their popularity.
         group = self.stream * len(self.operator) + self.source
@@ -150,7 +152,8 @@ def make_job(
     target = np.concatenate([t for _, t in pairs])
     stream = np.repeat(np.arange(len(streams)), [len(s) for s, _ in pairs])
     operator = np.repeat(np.arange(len(operators)), sizes)
-    enters = ~np.isin(operator, [s.target for s in streams])
+    outside = ~np.isin(np.arange(len(operators)), [s.target for s in streams])
+    enters = np.where(outside, [o.enters for o in operators], 0.0)[operator]
     state = rng.lognormal(0.0, 0.5, len(operator))
     job = Job(
         names=tuple(o.name for o in operators),
@@ -177,18 +180,17 @@ def make_job(
 
 def _pairs(stream: Stream, sizes: Ints, first: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
     """Key groups that send, and that receive, of one stream."""
-    sends, takes = int(sizes[stream.source]), int(sizes[stream.target])
-    chosen = np.arange(sends)
+    sends, takes = (
+        np.arange(*np.rint(np.array(stream.part) * sizes[o]).astype(np.int64)) + first[o]
+        for o in (stream.source, stream.target)
+    )
     if stream.pattern is Pattern.FULL_PARTITIONING:
-        source, target = np.repeat(chosen, takes), np.tile(np.arange(takes), sends)
-    elif stream.pattern is Pattern.PARTIAL_PARTITIONING:
-        degree = min(stream.degree, takes)
-        source = np.repeat(chosen, degree)
-        target = np.concatenate([rng.choice(takes, degree, replace=False) for _ in chosen])
-    else:
-        source, target = chosen, chosen * takes // sends
-    part = source < round(sends * stream.share)
-    return source[part] + first[stream.source], target[part] + first[stream.target]
+        return np.repeat(sends, len(takes)), np.tile(takes, len(sends))
+    if stream.pattern is Pattern.PARTIAL_PARTITIONING:
+        degree = min(stream.degree, len(takes))
+        chosen = [rng.choice(takes, degree, replace=False) for _ in sends]
+        return np.repeat(sends, degree), np.concatenate(chosen)
+    return sends, takes[np.arange(len(sends)) * len(takes) // len(sends)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,32 +273,14 @@ class Statistics:
             budget=migrations,
         )
 
-    def snapshot(self) -> Snapshot:
-        """Nodes as brokers 0 to N - 1, operators as topics, key groups as partitions."""
-        units, nodes = len(self.load), self.nodes
-        kept = self.rate > 0
-        number = np.arange(units) - np.searchsorted(self.job.operator, self.job.operator)
-        return Snapshot(
-            resources=("cpu",),
-            broker_ids=np.arange(nodes),
-            racks=("rack",),
-            broker_rack=np.zeros(nodes, np.int64),
-            hosts=tuple(f"node-{i:05d}" for i in range(nodes)),
-            broker_host=np.arange(nodes),
-            broker_state=np.zeros(nodes, np.int64),
-            capacity=np.full((nodes, 1), 100.0),
-            topics=tuple(f"{i:02d}-{name}" for i, name in enumerate(self.job.names)),
-            partition_topic=self.job.operator,
-            partition_number=number,
-            leader_load=self.load[:, None],
-            follower_load=self.load[:, None],
-            replica_offset=np.arange(units + 1),
-            replica_broker=self.node,
-            leader=np.zeros(units, np.int64),
-            traffic_from=self.job.source[kept],
-            traffic_to=self.job.target[kept],
-            traffic_rate=self.rate[kept],
-            state_size=self.job.state,
+    def units(self, migrations: float) -> Units:
+        """The problem with what key groups send each other."""
+        return Units(
+            problem=self.allocation(migrations),
+            operator=self.job.operator,
+            source=self.job.source,
+            target=self.job.target,
+            rate=self.rate,
         )
 
 
@@ -304,23 +288,15 @@ class Period(NamedTuple):
     """What a period was like, right after its migrations (seed 001, Section 5, Metrics).
 
     `distance`: load distance, percent points. `collocation`: percent of the data rate that
-    stays on its node. `index`: average load, what migrating costs included, in percent of
+    stays on its node. `load_index`: average load, what migrating costs included, in percent of
     the first. `migrations`; `latency`: the sum of their pauses, in seconds.
     """
 
     distance: float
     collocation: float
-    index: float
+    load_index: float
     migrations: int
     latency: float
-
-
-def collocation(statistics: Statistics, node: Ints) -> float:
-    """Percent of the data rate that stays on its node with that allocation."""
-    s = statistics
-    local = node[s.job.source] == node[s.job.target]
-    total = float(s.rate.sum())
-    return 100.0 * float(s.rate[local].sum()) / total if total > 0 else 0.0
 
 
 def scattered(job: Job, nodes: int) -> Ints:
@@ -364,8 +340,8 @@ def live_through(
         busy = 2.0 * latency / PERIOD_SECONDS * 100.0
         yield Period(
             distance=then.allocation(0).distance(after),
-            collocation=collocation(then, after),
-            index=100.0 * float(then.load.sum() + busy) / float(first),
+            collocation=100.0 * then.units(0).local(after),
+            load_index=100.0 * float(then.load.sum() + busy) / float(first),
             migrations=int(moved.sum()),
             latency=latency,
         )
