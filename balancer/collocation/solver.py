@@ -24,8 +24,9 @@ _PROGRAM, _PROOF = 2_000, 1_200
 # tree in each.
 _TRIES = 4
 _TREE = 50
-# A distance so near to the bound is not worth more of HiGHS.
-_ENOUGH = 0.005
+# A distance so near to the bound is not worth more of HiGHS, nor one so far from it: there
+# the budget is no limit, and local search is better.
+_ENOUGH, _TIGHT = 0.005, 0.5
 
 
 def solve(
@@ -114,7 +115,9 @@ def _neighbourhoods(
     failed = 0
     whole = nodes * units <= _PROOF
     while failed < _TRIES and time.monotonic() < deadline:
-        if p.distance(node) <= bound * (1 + _ENOUGH) + _TINY and not whole:
+        reached = p.distance(node)
+        near = bound * (1 + _ENOUGH) + _TINY >= reached
+        if not whole and (near or bound < _TIGHT * reached):
             break
         off = np.abs(p.deviation(node))
         chosen = np.ones(nodes, np.bool_)

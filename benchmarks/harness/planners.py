@@ -59,6 +59,7 @@ def summary(periods: Sequence[Period]) -> Iterator[tuple[str, float, str]]:
     last = periods[-_LAST:]
     yield "load distance, mean", float(distance.mean()), "points"
     yield "load distance, greatest", float(distance.max()), "points"
+    yield "load distance at the end", at_the_end(last, "distance"), "points"
     yield "collocation at the end", at_the_end(last, "collocation"), "percent"
     yield "load index at the end", at_the_end(last, "load_index"), "percent"
     yield "migrations a period", float(np.mean([p.migrations for p in periods])), "migrations"
