@@ -43,7 +43,7 @@ $(VENV)/.demo: $(VENV)/bin/python pyproject.toml
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable '.[kafka,spark,dev]'
+	$(BIN)/python -m pip install --quiet --editable '.[kafka,spark,collocation,dev]'
 	@touch $@
 
 clean:

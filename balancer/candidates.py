@@ -13,7 +13,8 @@ import numpy as np
 from balancer.scoring import Scorer, Tier, Transition
 from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
 from cluster_model.snapshot import Bools, Floats, Ints
-from goals import Cluster
+from cluster_model.traffic import Traffic, connected
+from goals import Cluster, CollocationGoal
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,8 @@ PARCELS = (0.8, 0.6, 0.45, 0.35, 0.25, 0.18, 0.12, 0.08, 0.05, 0.03, 0.015, 0.00
 
 
 ENOUGH = 6
+# destinations that a whole group is tried with, and the most members of one that is
+SPREAD, MEMBERS = 6, 64
 
 
 class Candidates:
@@ -125,6 +128,8 @@ class Candidates:
         self.cluster: Cluster = scorer.cluster
         self.placement: Placement = scorer.placement
         self.receivers: Ints = np.flatnonzero(rules.receives)
+        factor = next((g.factor for g in scorer.goals if isinstance(g, CollocationGoal)), None)
+        self.traffic: Traffic | None = None if factor is None else self.placement.traffic(factor)
 
     def draw(self, tier: Tier, destinations: Ints, budget: int) -> Batch:
         """About `budget` candidate actions for the discontented cells of a tier's goals."""
@@ -158,12 +163,8 @@ class Candidates:
 
     def swaps(self, tier: Tier, budget: int) -> tuple[Batch, Batch]:
         """About `budget` swaps between discontented brokers and others."""
-        placement, index = self.placement, Index(self.placement)
-        unhappy: Bools = np.zeros(placement.snapshot.n_brokers, np.bool_)
-        for i in tier.goals:
-            if self.scorer.goals[i].scope == "broker":
-                unhappy |= self.scorer.scores[i] < 1
-        brokers = np.flatnonzero(unhappy & self.rules.receives)
+        index = Index(self.placement)
+        brokers = np.flatnonzero(self._unhappy(tier) & self.rules.receives)
         if not len(brokers) or len(self.receivers) < 2:
             return _nothing(), _nothing()
         share = max(budget // len(brokers), 64)
@@ -187,6 +188,69 @@ class Candidates:
         )
         legal = self.rules.legal(placement, batch) & self.rules.legal(placement, partner)
         return batch[legal], partner[legal]
+
+    def groups(self, tier: Tier, destinations: Ints, budget: int) -> tuple[Batch, Ints]:
+        """About `budget` moves of partitions that are together, and of those to be.
+
+        Returns their actions and, in ascending order, the number of the move that each
+        belongs to. What talks to one another on one broker moves as a whole, to where it
+        talks to besides, and from and to discontented brokers; and what talks to elsewhere
+        goes there alone.
+        """
+        traffic = self.traffic
+        unhappy = self._unhappy(tier)
+        if traffic is None or not unhappy.any():
+            return _nothing(), np.empty(0, np.int64)
+        where, n = self.placement.location, self.placement.snapshot.n_partitions
+        local = where[traffic.one] == where[traffic.two]
+        label = connected(n, traffic.one[local], traffic.two[local])
+        size = np.bincount(label, minlength=n)
+        moves = [self._to_join(unhappy, where, local, budget // 4)]
+        away = np.flatnonzero((size > 1) & (size <= MEMBERS))
+        for group, ends in (
+            (away[unhappy[where[away]]], destinations),
+            (away, self._taking(tier, np.flatnonzero(unhappy & self.rules.receives))),
+        ):
+            if len(ends):
+                group = np.repeat(self._some(group, budget // (4 * SPREAD)), SPREAD)
+                moves.append((group, self.rng.choice(ends, len(group))))
+        p, to = (np.concatenate(column) for column in zip(*moves, strict=True))
+        whole = size[label[p]] <= MEMBERS
+        batch, unit = self._whole(label, label[p[whole]], to[whole])
+        p, to = moves[0]
+        member = size[label[p]] > 1
+        single = self._leaders_to(p[member], to[member])
+        numbers = int(whole.sum()) + np.arange(len(single))
+        return Batch.concatenate([batch, single]), np.concatenate([unit, numbers])
+
+    def _to_join(self, unhappy: Bools, where: Ints, local: Bools, n: int) -> tuple[Ints, Ints]:
+        """Up to `n` partitions that talk to elsewhere, and where that is."""
+        assert self.traffic is not None
+        one, two = self.traffic.one[~local], self.traffic.two[~local]
+        ends, others = np.concatenate([one, two]), np.concatenate([two, one])
+        rows = self._some(np.flatnonzero(unhappy[where[ends]]), n)
+        return ends[rows], where[others[rows]]
+
+    def _whole(self, label: Ints, group: Ints, target: Ints) -> tuple[Batch, Ints]:
+        """Moves of all members of groups, each group to its target."""
+        members = np.argsort(label, kind="stable")
+        begin = np.searchsorted(label[members], group)
+        size = np.searchsorted(label[members], group, side="right") - begin
+        unit = np.repeat(np.arange(len(group)), size)
+        rank = np.arange(len(unit)) - np.repeat(np.cumsum(size) - size, size)
+        return self._leaders_to(members[begin[unit] + rank], target[unit]), unit
+
+    def _leaders_to(self, partition: Ints, target: Ints) -> Batch:
+        slot, disk = self.placement.leader[partition], pick_disk(self.placement, target)
+        return Batch.of(MOVE, partition, slot, target, disk)
+
+    def _unhappy(self, tier: Tier) -> Bools:
+        """(B,) brokers that are not content with a goal of the tier."""
+        unhappy: Bools = np.zeros(self.placement.snapshot.n_brokers, np.bool_)
+        for i in tier.goals:
+            if self.scorer.goals[i].scope == "broker":
+                unhappy |= self.scorer.scores[i] < 1
+        return unhappy
 
     def anything(self, n: int) -> Batch:
         """The legal ones of `n` moves and of `n` leadership transfers drawn at random."""
@@ -215,15 +279,14 @@ class Candidates:
         level = int(np.argmax(count >= enough)) if (count >= enough).any() else len(PARCELS)
         return self.receivers if level == len(PARCELS) else self.receivers[room[level]]
 
-    def _would_take(self, tier: Tier, brokers: Ints) -> Bools:
-        """Which brokers would be happier with a little more."""
+    def _taking(self, tier: Tier, brokers: Ints) -> Ints:
+        """Those of some brokers that would be happier with a little more."""
         state = self.cluster.shifted(PARCELS[-1], brokers)
         gain = np.zeros(len(brokers))
         weight = dict(zip(tier.goals, tier.weights, strict=True))
         for i, score in self.scorer.judge("broker", set(weight), state):
             gain += weight[i] * (score - self.scorer.scores[i][brokers])
-        wants: Bools = gain > 0
-        return wants
+        return brokers[gain > 0]
 
     def _some(self, rows: Ints, n: int) -> Ints:
         if len(rows) <= max(n, 1):
@@ -270,8 +333,7 @@ class Candidates:
         keep = max(share // (2 * width), 4)
         chosen = self._most_relief(tier, at, row, keep)
         found = [self._spread(chosen, destinations, width), self._leads(at)]
-        pulling = brokers[self.rules.receives[brokers]]
-        pulling = pulling[self._would_take(tier, pulling)]
+        pulling = self._taking(tier, brokers[self.rules.receives[brokers]])
         if len(pulling):
             pulled = self.rng.choice(index.at, len(pulling) * sample)
             target = np.repeat(pulling, sample)
@@ -390,10 +452,15 @@ def _nothing() -> Batch:
 def replica_bytes(placement: Placement) -> tuple[Floats, Floats]:
     """(P,), (P,) bytes of the leader and of a follower of each partition.
 
-    Without a resource called ``disk`` every replica counts as one byte.
+    Without a resource called ``disk`` those of its state; where that is not known either,
+    every replica counts as one byte.
     """
-    sized = "disk" in placement.snapshot.resources
-    return placement.contribution("load.disk" if sized else "replica_count")
+    s = placement.snapshot
+    if "disk" in s.resources:
+        return placement.contribution("load.disk")
+    if len(s.state_size):
+        return s.state_size, s.state_size
+    return placement.contribution("replica_count")
 
 
 def action_bytes(placement: Placement, batch: Batch) -> Floats:

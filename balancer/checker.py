@@ -91,7 +91,13 @@ def check_plan(snapshot: Snapshot, plan: PlanDocument) -> CheckReport:
     replay = _Replay(who, plan)
     replay.run()
     replay.promises()
-    mismatches = [*_summary(replay), *_columns(replay), *_goals(replay)]
+    replay.groups()
+    mismatches = [
+        *_summary(replay),
+        *_columns(replay),
+        *_goals(replay),
+        *_allocation(replay),
+    ]
     return CheckReport(tuple(replay.violations), tuple(mismatches))
 
 
@@ -242,6 +248,14 @@ def _contribution(s: Snapshot, column: str) -> tuple[Floats, Floats]:
     return lead, {"load": s.follower_load[:, r], "leader_load": none, "potential_load": lead}[name]
 
 
+def _sizes(s: Snapshot) -> tuple[Floats, Floats]:
+    """(P,) bytes of a replica while it leads, and while it follows."""
+    if "disk" in s.resources:
+        return _contribution(s, "load.disk")
+    size = s.state_size if len(s.state_size) else np.ones(s.n_partitions)
+    return size, size
+
+
 @dataclass
 class _Ceiling:
     """A limit that no step may break or break further, with what its cells hold at the moment."""
@@ -299,8 +313,7 @@ class _Replay:
         self.may_lead, self.eligible = who.may_lead.tolist(), who.eligible.tolist()
         self.excluded = who.excluded.tolist()
         self.usable_racks = len(np.unique(s.broker_rack[who.eligible]))
-        has_disk = "disk" in s.resources
-        size = _contribution(s, "load.disk") if has_disk else (np.ones(s.n_partitions),) * 2
+        size = _sizes(s)
         self.bytes = [(a, b) for a, b in zip(size[0].tolist(), size[1].tolist(), strict=True)]
         self.start = self.base = self.picture()
         self.ceilings = list(self._ceilings())
@@ -504,6 +517,8 @@ class _Replay:
             bound = not stuck and self.who.factor[p] == self.start.factor[p]
         else:
             bound = kind in ("remove_brokers", "fix_offline_replicas", "demote_brokers")
+            # an allocation balances while it empties brokers
+            bound &= kind != "remove_brokers" or self.plan.allocation is None
         if bound:
             self.fail("promise", f"{_name(a)}: {kind} moves no replica that is online", step)
         elif self.excluded[p] and kind != "change_replication_factor":
@@ -703,6 +718,18 @@ class _Replay:
             if self.may_lead[source] or others:
                 self.fail("wrong leader", f"{_name(a)}: broker {a.destination} may not lead", step)
 
+    def groups(self) -> None:
+        """What moves as one stands together and goes the same way."""
+        known: dict[int, tuple[int, Action]] = {}
+        for step, a in enumerate(self.plan.actions):
+            if a.group is None:
+                continue
+            last, first = known.get(a.group, (step - 1, a))
+            same = (a.kind, a.source, a.destination) == ("move", first.source, first.destination)
+            if last != step - 1 or not same:
+                self.fail("group", f"{_name(a)}: apart from the others of group {a.group}", step)
+            known[a.group] = step, first
+
     def promises(self) -> None:
         """What the operation says of the end."""
         plan, who, s = self.plan, self.who, self.snapshot
@@ -751,9 +778,13 @@ def _summary(replay: _Replay) -> Iterator[Finding]:
     }
     for kind, number in stated.items():
         yield from _differs(f"summary: actions of kind {kind}", number, kinds.count(kind))
+    groups = {a.group for a in plan.actions if a.group is not None}
+    yield from _differs("group_moves", s.group_moves, len(groups))
     yield from _differs("bytes_moved", s.bytes_moved, sum(a.bytes for a in plan.actions))
-    size = "load.disk" if "disk" in replay.snapshot.resources else "replica_count"
-    yield from _differs("bytes_total", s.bytes_total, float(replay.start.amounts(size).sum()))
+    lead, follow = _sizes(replay.snapshot)
+    start = replay.start
+    total = np.where(start.leads, lead[start.partition], follow[start.partition]).sum()
+    yield from _differs("bytes_total", s.bytes_total, float(total))
     if s.bytes_moved < s.bytes_bound * (1 - 1e-6) - 1e-6:
         yield Finding(
             "bytes_bound", f"bytes_bound: {s.bytes_bound:.9g}, more than {s.bytes_moved:.9g} moved"
@@ -764,6 +795,39 @@ def _summary(replay: _Replay) -> Iterator[Finding]:
         kept = sum(c for c, ok in zip(cost, met, strict=True) if ok)
         expected = 100 * kept / sum(cost) if cost else 100.0
         yield from _differs(f"balancedness_{when}", score, expected)
+
+
+def _allocation(replay: _Replay) -> Iterator[Finding]:
+    """Communication kept local, and the load distance of the resource that is balanced."""
+    stated, s, who = replay.plan.allocation, replay.snapshot, replay.who
+    if stated is None:
+        return
+    # what was on a dead disk alone is gone, and takes no part
+    alive = np.append(s.disk_alive, True)[s.replica_disk] if s.n_disks else np.ones(s.n_replicas)
+    there = (alive > 0) & ~who.dead[s.replica_broker]
+    talks = there[s.traffic_from] & there[s.traffic_to] & (s.traffic_from != s.traffic_to)
+    one, two, rate = s.traffic_from[talks], s.traffic_to[talks], s.traffic_rate[talks]
+    stays, distances = ~who.draining, []
+    for when, at in (("before", replay.start.leader), ("after", replay.now.leader)):
+        local = rate[at[one] == at[two]].sum() / rate.sum() if rate.sum() > 0 else 1.0
+        yield from _differs(f"local_{when}", getattr(stated, f"local_{when}"), float(local))
+        of_each = []
+        for r in np.flatnonzero((s.capacity[stays] > 0).all(0)).tolist():
+            capacity, mean = s.capacity[:, r], s.capacity[stays, r].mean()
+            carried = _sums(at[there], s.leader_load[there, r], s.n_brokers)
+            fair = carried.sum() / capacity[stays].sum()
+            # nothing is known of how much a broker without capacity can carry
+            off = 100 * (carried / np.where(capacity > 0, capacity, mean) - fair)
+            of_each.append(max(off.max(), -off[stays].min(), 0.0))
+        distances.append(of_each)
+    fits = [
+        _near(stated.distance_before, before) and _near(stated.distance_after, after)
+        for before, after in zip(*distances, strict=True)
+    ]
+    if not any(fits):
+        yield Finding("distance", "load distances before and after: those of no resource")
+    if not stated.distance_bound <= stated.distance_after:
+        yield Finding("distance_bound", f"distance_bound: {stated.distance_bound:.9g} not reached")
 
 
 def _columns(replay: _Replay) -> Iterator[Finding]:
@@ -1108,6 +1172,40 @@ def _disks(
     return content
 
 
+def _pairs(s: Snapshot, factor: float) -> tuple[Ints, Ints]:
+    """Who sends to whom more than so many times what it sends downstream on average."""
+    sent: dict[tuple[int, int], float] = {}
+    ends = zip(s.traffic_from.tolist(), s.traffic_to.tolist(), strict=True)
+    for pair, rate in zip(ends, s.traffic_rate.tolist(), strict=True):
+        if pair[0] != pair[1] and rate > 0:
+            sent[pair] = sent.get(pair, 0.0) + rate
+    topic, size = s.partition_topic.tolist(), np.bincount(s.partition_topic).tolist()
+    output: dict[int, float] = {}
+    downstream: dict[int, set[int]] = {}
+    for (one, two), rate in sent.items():
+        output[one] = output.get(one, 0.0) + rate
+        downstream.setdefault(topic[one], set()).add(topic[two])
+    width = {t: sum(size[d] for d in down) for t, down in downstream.items()}
+    kept = [
+        pair
+        for pair, rate in sent.items()
+        if rate > factor * output[pair[0]] / width[topic[pair[0]]]
+    ]
+    found = np.array(kept, np.int64).reshape(-1, 2)
+    return found[:, 0], found[:, 1]
+
+
+def _collocated(
+    goal: Mapping[str, Any], now: _Picture, base: _Picture, who: _Who, tolerance: float
+) -> Bools:
+    s = who.snapshot
+    one, two = _pairs(s, goal["factor"])
+    apart = now.leader[one] != now.leader[two]
+    ends = np.concatenate([now.leader[one[apart]], now.leader[two[apart]]])
+    content: Bools = (np.bincount(ends, minlength=s.n_brokers) == 0) | who.draining
+    return content
+
+
 _Judge = Callable[[Mapping[str, Any], _Picture, _Picture, _Who, float], Bools]
 _OF_SHARES: dict[str, _Judge] = {
     "UsageDistribution": _usage,
@@ -1130,4 +1228,5 @@ _JUDGES: dict[str, _Judge] = _OF_SHARES | {
     "OnlineReplicas": _online,
     "EligibleLeaders": _leaders,
     "PreferredLeader": _preferred,
+    "CollocationGoal": _collocated,
 }

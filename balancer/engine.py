@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from balancer.candidates import Rules, replica_bytes
 from balancer.guards import guards, implied
 from balancer.operation import Operation, ReplicationFactor, Scene, set_scene
 from balancer.optimizer import Search
-from balancer.ordering import Steps, align, order, steps_between
+from balancer.ordering import Steps, align, order, steps_between, together
 from balancer.plan import (
     ActionKind,
     ActionRows,
@@ -29,9 +30,11 @@ from balancer.plan import (
 )
 from balancer.reasons import unmet
 from balancer.scoring import Scorer, eases
+from balancer.strategy import Allocated, Limits, Milp, Strategy, allocate, strategy_of
 from cluster_model.placement import LEAD, MOVE, Batch, Placement
 from cluster_model.snapshot import BrokerState, Floats, Ints, Snapshot
-from goals import Cluster, Goal, GoalError, applicable, load_goals
+from cluster_model.traffic import connected
+from goals import Cluster, CollocationGoal, Goal, GoalError, applicable, load_goals
 from goals.duties import EligibleLeaders, OnlineReplicas
 
 Progress = Callable[[str, int, int, int], None]
@@ -71,6 +74,14 @@ class Balancer:
     seed
         Seed of the search's sampling: equal snapshot, goals, operation and seed give
         equal plans, byte for byte.
+    strategy
+        How a better placement is found: ``goals`` searches for what the goals ask;
+        ``milp`` balances the bottleneck resource of partitions with one replica by a
+        mixed-integer program, ``albic`` also brings together those that talk to one
+        another (or :class:`balancer.strategy.Milp`, :class:`~balancer.strategy.Albic`
+        with options). With those two, moves or bytes of the budget bound the program, the
+        goals judge what it found, hard ones veto steps, and ``remove_brokers`` may move
+        other replicas too.
 
     Examples
     --------
@@ -86,7 +97,9 @@ class Balancer:
         *,
         budget: Budget | None = None,
         seed: int = 0,
+        strategy: Strategy | Milp = "goals",
     ) -> None:
+        self.strategy = strategy_of(strategy)
         if isinstance(goals, str | Path | Mapping):
             self.goals, self._strict = load_goals(goals), not isinstance(goals, str)
         else:
@@ -133,6 +146,12 @@ class Balancer:
         cluster = scene.cluster
         prepared = [g.prepared(cluster) for g in [*goals, *guards(snapshot, goals)]]
         shown = prepared[: len(goals)]
+        if self.strategy is not None:
+            limits = Limits(self.budget.moves, self.budget.bytes, self.budget.seconds)
+            scene = _integrated(scene, operation)
+            allocated = allocate(self.strategy, scene, operation, limits, self.seed)
+            found = _Found(allocated.placement, allocated=allocated)
+            return self._plan(operation, scene, prepared, len(goals), found, progress)
         needed = [g for g in prepared[len(goals) :] if not implied(g, shown)]
         scorer = Scorer(cluster, [*_at_stake(shown, cluster), *needed])
         search = Search(
@@ -146,10 +165,8 @@ class Balancer:
         search.run()
         if operation.kind != "change_replication_factor":
             search.reduce(scene.start)
-        final = scorer.placement
-        walked = _without_removed(scene.start, final)
-        align(walked, final)
-        return self._plan(operation, scene, prepared, len(goals), walked, final, search, progress)
+        found = _Found(scorer.placement, search.actions, search.exhausted)
+        return self._plan(operation, scene, prepared, len(goals), found, progress)
 
     def _plan(
         self,
@@ -157,14 +174,14 @@ class Balancer:
         scene: Scene,
         goals: list[Goal],
         shown: int,
-        walked: Placement,
-        final: Placement,
-        search: Search,
+        found: _Found,
         progress: Progress | None,
     ) -> Plan:
-        start, rules = scene.start, scene.rules
+        start, rules, final = scene.start, scene.rules, found.placement
+        walked = _without_removed(start, final)
+        align(walked, final)
         if progress is not None:
-            progress("order", 0, 0, search.actions)
+            progress("order", 0, 0, found.actions)
         cluster = Cluster(
             walked, scene.cluster.eligible, scene.cluster.leader_eligible, rules.draining
         )
@@ -174,15 +191,25 @@ class Balancer:
         initial = Scorer(
             Cluster(start.copy(), cluster.eligible, cluster.leader_eligible, rules.draining), goals
         )
-        steps = order(scorer, steps_between(walked, final), rules)
+        wanted = steps_between(walked, final)
+        groups = found.groups(walked, goals)
+        steps = order(
+            scorer, wanted, rules, None if groups is None else together(walked, wanted, groups)
+        )
         rows = _rows(start, walked, added, steps, goals[:shown], rules)
         kept = _within(rows, self.budget)
-        exhausted, left_out = "seconds" if search.exhausted else None, steps.left_out
+        exhausted, left_out = "seconds" if found.exhausted else None, steps.left_out
         if kept < len(rows.kind):
             exhausted = "moves or bytes"
-        elif steps.left_out and not eases(initial, scorer, len({g.tier for g in goals[:shown]})):
+        elif steps.left_out and not (
+            eases(initial, scorer, len({g.tier for g in goals[:shown]}))
+            if found.allocated is None
+            else found.allocated.worth(scorer.placement)
+        ):
             # what had a safe order is not what would have helped
             kept, left_out = 0, left_out + len(steps.batch)
+        if found.allocated is not None and found.allocated.spent:
+            exhausted = "moves or bytes"
         if kept < len(rows.kind):
             rows, ended = _truncated(rows, kept, start, walked, steps)
             cluster = Cluster(ended, cluster.eligible, cluster.leader_eligible, rules.draining)
@@ -206,6 +233,7 @@ class Balancer:
             balancedness_after=balancedness(goals[:shown], scorer),
             left_out=left_out,
             exhausted=exhausted,
+            group_moves=int(rows.group.max(initial=-1)) + 1,
         )
         return Plan(
             snapshot=start.snapshot,
@@ -228,7 +256,39 @@ class Balancer:
             ),
             unmet=tuple(unmet(goals[:shown], scorer, rules, exhausted, left_out)),
             rows=rows,
+            allocation=None if found.allocated is None else found.allocated.result(ended),
         )
+
+
+def _integrated(scene: Scene, operation: Operation) -> Scene:
+    """The scene in which all may move while brokers are removed, not what is on those alone."""
+    if operation.kind != "remove_brokers":
+        return scene
+    rest = operation.model_copy(update={"kind": "rebalance", "brokers": ()})
+    free = set_scene(scene.start.snapshot, rest).rules
+    slots = scene.rules.slots | free.slots
+    return replace(scene, rules=replace(scene.rules, slots=slots, movable=free.movable))
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """Where a strategy wants to go."""
+
+    placement: Placement
+    actions: int = 0
+    exhausted: bool = False
+    allocated: Allocated | None = None
+
+    def groups(self, start: Placement, goals: list[Goal]) -> Ints | None:
+        """(P,) the set that each partition moves with; None where there are no sets."""
+        if self.allocated is not None:
+            return self.allocated.group
+        factor = next((g.factor for g in goals if isinstance(g, CollocationGoal)), None)
+        if factor is None:
+            return None
+        traffic, here, there = start.traffic(factor), start.location, self.placement.location
+        same = (here[traffic.one] == here[traffic.two]) & (there[traffic.one] == there[traffic.two])
+        return connected(len(here), traffic.one[same], traffic.two[same])
 
 
 def with_duties(goals: list[Goal]) -> list[Goal]:
@@ -330,6 +390,7 @@ def _rows(
         diff=np.concatenate([np.zeros((len(flat), len(goals))), steps.diff[:, : len(goals)]]),
         names=tuple(g.name for g in goals),
         demoted=~rules.leads & (s.broker_state != BrokerState.DEAD),
+        group=np.concatenate([none, steps.group]),
     )
 
 
@@ -341,7 +402,12 @@ def _within(rows: ActionRows, budget: Budget) -> int:
         fits &= np.cumsum(np.isin(kinds, ("move", "move_disk", "add"))) <= budget.moves
     if budget.bytes is not None:
         fits &= np.cumsum(rows.bytes) <= budget.bytes
-    return len(fits) if fits.all() else int(np.argmin(fits))
+    if fits.all():
+        return len(fits)
+    kept = int(np.argmin(fits))
+    # a group goes as a whole
+    cut = rows.group[kept]
+    return kept if cut < 0 else int(np.argmax(rows.group == cut))
 
 
 def _truncated(
@@ -382,6 +448,7 @@ def _truncated(
             rows.diff[cut],
             rows.names,
             rows.demoted,
+            rows.group[cut],
         ),
         ended,
     )

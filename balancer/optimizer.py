@@ -19,7 +19,7 @@ from balancer.candidates import (
 )
 from balancer.scoring import EPSILON, Scorer, Series, Tier, Transition
 from cluster_model.placement import LEAD, MOVE, Batch, Placement
-from cluster_model.snapshot import Floats, Ints
+from cluster_model.snapshot import Bools, Floats, Ints
 
 # candidates a round scores for one discontented broker, and in all
 PER_BROKER, AT_LEAST, AT_MOST = 96, 2_000, 160_000
@@ -141,6 +141,8 @@ class Search:
         while idle < give_up and missing[-1] > 0 and not self._spent():
             wider = WIDER[min(idle, len(WIDER) - 1)]
             self._round(number, tier, wider)
+            if self.candidates.traffic is not None:
+                self._group_round(number, tier, wider)
             if self._missing(tier) > SLOW * missing[-1]:
                 self._swap_round(number, tier, wider)
             self.rounds += 1
@@ -217,6 +219,48 @@ class Search:
             self.scorer.commit(batch)
             self.actions += len(batch)
         return len(batch)
+
+    def _group_round(self, number: int, tier: Tier, wider: int) -> int:
+        """Move what is together as a whole, and what is to be together to where that is."""
+        scorer, cluster = self.scorer, self.scorer.cluster
+        destinations = (
+            self.candidates.receptive(number) if wider < WIDER[-1] else self.candidates.receivers
+        )
+        batch, unit = self.candidates.groups(tier, destinations, wider * AT_LEAST)
+        legal = np.ones(int(unit.max(initial=-1)) + 1, np.bool_)
+        legal[unit[~self.candidates.rules.legal(scorer.placement, batch)]] = False
+        batch, unit = _chosen(batch, unit, legal)
+        if not len(unit):
+            return 0
+        transition = Transition(cluster, batch, unit=unit)
+        gain = scorer.gain(tier, transition)
+        gain = np.where(scorer.allowed(number, transition), gain, 0.0)
+        worth = gain / np.bincount(unit, action_cost(scorer.placement, batch))
+        # one after the other by worth, no partition twice
+        first = np.searchsorted(unit, np.arange(len(gain) + 1))
+        turns: list[Ints] = []
+        taken = np.zeros(scorer.placement.snapshot.n_partitions, np.bool_)
+        for row in np.argsort(-worth, kind="stable")[: int((gain > EPSILON).sum())].tolist():
+            members = np.arange(first[row], first[row + 1])
+            if not taken[batch.partition[members]].any():
+                taken[batch.partition[members]] = True
+                turns.append(members)
+        if not turns:
+            return 0
+        gain = gain[[unit[members[0]] for members in turns]]
+        unit = np.repeat(np.arange(len(turns)), [len(members) for members in turns])
+        batch = batch[np.concatenate(turns)]
+        while len(unit):
+            series = Series(cluster, batch, unit=unit)
+            keep = scorer.gain(tier, series) > np.maximum(EPSILON, KEEP * gain)
+            keep &= scorer.allowed(number, series)
+            if keep.all():
+                scorer.commit(batch)
+                self.actions += len(batch)
+                break
+            batch, unit = _chosen(batch, unit, keep)
+            gain = gain[keep]
+        return len(unit)
 
     def _swap_round(self, number: int, tier: Tier, wider: int) -> int:
         scorer = self.scorer
@@ -368,3 +412,9 @@ class Search:
         leads = Batch.of(LEAD, row[at], slot, before[at])
         batch = Batch.concatenate([moves, leads])
         return batch[self.rules.legal(placement, batch)]
+
+
+def _chosen(batch: Batch, unit: Ints, kept: Bools) -> tuple[Batch, Ints]:
+    """The actions of the groups that are kept, and their groups counted anew."""
+    rows = kept[unit]
+    return batch[rows], (np.cumsum(kept) - 1)[unit[rows]]

@@ -29,7 +29,11 @@ class Steps:
     leads : (A,) bool
         Whether the action moves the partition's leadership.
     diff : (A, G) float
-        Score difference each action makes, per goal, when its turn comes.
+        Score difference each action makes, per goal, when its turn comes; of a group, what
+        all of it makes.
+    group : (A,) int
+        Actions with the same number, from 0, are the move of a whole group, and next to
+        one another; -1 for those that are not.
     left_out : int
         Actions dropped because no order of steps would have been safe.
     """
@@ -40,6 +44,7 @@ class Steps:
     bytes: Floats
     leads: Bools
     diff: Floats
+    group: Ints
     left_out: int
 
 
@@ -114,14 +119,37 @@ def steps_between(start: Placement, final: Placement) -> Batch:
 ROUNDS, IN_VAIN, STUCK, TRIED = 100, 6, 256, 24
 
 
-def order(scorer: Scorer, batch: Batch, rules: Rules) -> Steps:
+def together(start: Placement, batch: Batch, label: Ints) -> Ints:
+    """(C,) the group of each action, -1 for none: who goes the same way as another of its set.
+
+    Parameters
+    ----------
+    start
+        Where the actions start.
+    batch
+        What is to be done.
+    label : (P,) int
+        The set that each partition belongs to.
+    """
+    p = batch.partition
+    moves = (batch.kind == MOVE) & (batch.slot == start.leader[p])
+    # who is led elsewhere in the end has more to do than to move
+    moves &= ~np.isin(p, p[batch.kind == LEAD])
+    n = start.snapshot.n_brokers
+    way = (label[p] * n + start.source(batch)) * n + batch.target
+    _, at, size = np.unique(np.where(moves, way, -1), return_inverse=True, return_counts=True)
+    return np.where(moves & (size[at] > 1), at, -1)
+
+
+def order(scorer: Scorer, batch: Batch, rules: Rules, group: Ints | None = None) -> Steps:
     """Put actions into an order in which no step breaks a hard goal or a capacity.
 
     The scorer's placement is where the steps start, and afterwards where they end.
     Where full brokers block each other, a replica makes a detour over a broker with
-    room. What cannot be done safely is left out.
+    room. What cannot be done safely is left out. The actions of a `group`, see
+    :func:`together`, are one; where that can't be, each is done by itself.
     """
-    way = _Way(scorer, rules, batch)
+    way = _Way(scorer, rules, batch, group)
     way.strictly()
     vain, least = 0, len(way.batch)
     for _ in range(ROUNDS):
@@ -136,8 +164,9 @@ def order(scorer: Scorer, batch: Batch, rules: Rules) -> Steps:
 class _Way:
     """Steps taken so far, and the actions still to be done."""
 
-    def __init__(self, scorer: Scorer, rules: Rules, batch: Batch) -> None:
+    def __init__(self, scorer: Scorer, rules: Rules, batch: Batch, group: Ints | None) -> None:
         self.scorer, self.rules, self.batch = scorer, rules, batch
+        self.group = np.full(len(batch), -1) if group is None else group
         self.placement = scorer.placement
         self.passes: list[Steps] = []
         self.away: Ints = np.empty(0, np.int64)
@@ -152,9 +181,11 @@ class _Way:
         while len(self.batch) and idle <= 2 * slots:
             ready = np.flatnonzero(~self._waiting(patient=idle <= slots))
             first = ready[first_of(self.batch.partition[ready])]
-            turn = self._one_by_one(first, self._harmless)
+            if idle > slots:
+                self.group[:] = -1
+            turn = self._one_by_one(first[self._whole(first)], self._harmless)
             if len(turn):
-                self._go(self.batch[turn])
+                self._go(self.batch[turn], self.group[turn])
             idle = 0 if len(turn) else idle + 1
             # let another action of each partition try
             tried = np.zeros(len(self.batch), np.bool_)
@@ -162,6 +193,15 @@ class _Way:
             late = tried.copy()
             late[turn] = False
             self.batch = Batch.concatenate([self.batch[~tried], self.batch[late]])
+            self.group = np.concatenate([self.group[~tried], self.group[late]])
+
+    def _whole(self, rows: Ints) -> Bools:
+        """(C,) whether all that is left of the group of each row is among the rows."""
+        group, last = self.group, int(self.group.max(initial=-1)) + 1
+        all_of_it = np.bincount(group + 1, minlength=last + 1)
+        here = np.bincount(group[rows] + 1, minlength=last + 1)
+        whole: Bools = (group[rows] < 0) | (here == all_of_it)[group[rows] + 1]
+        return whole
 
     def _harmless(self, transition: Transition) -> Bools:
         return self.scorer.harmless(transition, hard_only=True)
@@ -169,14 +209,26 @@ class _Way:
     def _one_by_one(self, rows: Ints, safe: Callable[[Transition], Bools]) -> Ints:
         """Rows that are safe one after the other, most urgent first."""
         cluster = self.scorer.cluster
-        rows = rows[safe(Transition(cluster, self.batch[rows]))]
-        rows = rows[_urgency(self.scorer, self.batch[rows])]
+        if (self.group[rows] >= 0).any():
+            # those of a group next to one another
+            alone = self.group.max() + 1 + np.arange(len(rows))
+            near = np.where(self.group[rows] < 0, alone, self.group[rows])
+            rows = rows[np.argsort(near, kind="stable")]
+        unit = self._unit(rows)
+        keep = safe(Transition(cluster, self.batch[rows], unit=unit))
+        rows = rows[keep if unit is None else keep[unit]]
+        rows = rows[_urgency(self.scorer, self.batch[rows], self._unit(rows))]
         while len(rows):
-            keep = safe(Series(cluster, self.batch[rows]))
+            unit = self._unit(rows)
+            keep = safe(Series(cluster, self.batch[rows], unit=unit))
             if keep.all():
                 break
-            rows = rows[keep]
+            rows = rows[keep if unit is None else keep[unit]]
         return rows
+
+    def _unit(self, rows: Ints) -> Ints | None:
+        """(C,) numbers of the groups in the order of their rows; None where all go alone."""
+        return _consecutive(self.group[rows])
 
     def _waiting(self, patient: bool) -> Bools:
         """(C,) whether an action has to come after another of its partition.
@@ -198,11 +250,15 @@ class _Way:
         waiting: Bools = coming | leading
         return waiting
 
-    def _go(self, now: Batch) -> None:
+    def _go(self, now: Batch, group: Ints | None = None) -> None:
         """Carry actions out and note what they did."""
         scorer, placement = self.scorer, self.placement
-        series = Series(scorer.cluster, now)
+        group = np.full(len(now), -1) if group is None else group
+        unit = _consecutive(group)
+        series = Series(scorer.cluster, now, unit=unit)
         diffs = [scorer.diff(i, series)[0] for i in range(len(scorer.goals))]
+        if unit is not None:
+            diffs = [diff[unit] for diff in diffs]
         elects, moves = now.kind == LEAD, now.kind == MOVE
         leading = now.slot == placement.leader[now.partition]
         self.passes.append(
@@ -213,6 +269,7 @@ class _Way:
                 bytes=action_bytes(placement, now),
                 leads=elects | (moves & leading),
                 diff=np.stack(diffs, 1) if diffs else np.zeros((len(now), 0)),
+                group=group,
                 left_out=0,
             )
         )
@@ -250,6 +307,9 @@ class _Way:
         if not len(way):
             return False
         self._go(way)
+        # a group of which one goes another way is one no more
+        lost = self.group[np.isin(batch.partition, way.partition)]
+        self.group[np.isin(self.group, lost)] = -1
         self.away = np.concatenate([self.away, way.partition * f + way.slot])
         return True
 
@@ -270,13 +330,41 @@ class _Way:
             bytes=np.concatenate([np.empty(0), *(x.bytes for x in p)]),
             leads=np.concatenate([np.empty(0, np.bool_), *(x.leads for x in p)]),
             diff=np.concatenate([np.empty((0, width)), *(x.diff for x in p)]),
+            group=_numbered(np.concatenate([none, *(x.group for x in p)])),
             left_out=len(self.batch),
         )
 
 
-def _urgency(scorer: Scorer, batch: Batch) -> Ints:
+def _consecutive(group: Ints) -> Ints | None:
+    """(C,) numbers from 0 of runs of the same group, and of those in none; None if all are."""
+    if not (group >= 0).any():
+        return None
+    new = np.ones(len(group), np.int64)
+    new[1:] = (group[1:] != group[:-1]) | (group[1:] < 0)
+    runs: Ints = np.cumsum(new) - 1
+    return runs
+
+
+def _numbered(group: Ints) -> Ints:
+    """(A,) numbers of the groups, from 0 in their order; those of one are none."""
+    runs, numbers = _consecutive(group), np.full(len(group), -1)
+    if runs is not None:
+        several = (group >= 0) & (np.bincount(runs)[runs] > 1)
+        numbers[several] = np.unique(runs[several], return_inverse=True)[1]
+    return numbers
+
+
+def _urgency(scorer: Scorer, batch: Batch, unit: Ints | None) -> Ints:
     """Order of a batch: what serves the first tier most per byte, then the next tier, …"""
-    transition = Transition(scorer.cluster, batch)
+    transition = Transition(scorer.cluster, batch, unit=unit)
     cost = action_cost(scorer.placement, batch)
+    if unit is not None:
+        cost = np.bincount(unit, cost).astype(np.float64)
     keys = [-np.round(scorer.gain(tier, transition) / cost, 12) for tier in scorer.tiers]
-    return np.lexsort([np.arange(len(batch)), *reversed(keys)])
+    urgent = np.lexsort([np.arange(len(cost)), *reversed(keys)])
+    if unit is None:
+        return urgent
+    rank = np.empty(len(urgent), np.int64)
+    rank[urgent] = np.arange(len(urgent))
+    ordered: Ints = np.argsort(rank[unit], kind="stable")
+    return ordered

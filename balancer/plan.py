@@ -34,7 +34,10 @@ class Action(_Record):
     """One step: brokers by id, disks by path, bytes copied.
 
     ``helped`` gives, for each goal the step serves, by how much it raises the lower of
-    the contentments it touches, in (0, 1]; ``hurt`` likewise what it costs.
+    the contentments it touches, in (0, 1]; ``hurt`` likewise what it costs. Moves with the
+    same ``group`` stand together, and are one: those of partitions that talk to one
+    another, from the same broker to the same other. What they help and hurt is told of the
+    whole.
     """
 
     kind: ActionKind
@@ -48,6 +51,7 @@ class Action(_Record):
     bytes: float = 0.0
     helped: dict[str, float] = {}
     hurt: dict[str, float] = {}
+    group: int | None = None
 
 
 class Spread(_Record):
@@ -99,12 +103,29 @@ class Unmet(_Record):
     racks_to_add: int = 0
 
 
+class AllocationResult(_Record):
+    """How far an allocation of key groups came (seed 001, Section 4.3).
+
+    ``distance`` is the load distance in percent points, before, after, and what no
+    allocation within the budget gets below; ``local`` the share of all communication that
+    stays on a broker.
+    """
+
+    strategy: Literal["milp", "albic"]
+    distance_before: float
+    distance_after: float
+    distance_bound: float
+    local_before: float
+    local_after: float
+
+
 class Summary(_Record):
     """What a plan does and how good it is.
 
     ``balancedness`` is 100 where every goal is met; each unmet goal costs its share,
     1.1 times that of the goal below it, hard ones 1.5 times that (Cruise Control's).
     ``bytes_bound`` is what any plan meeting the same goals must copy at least.
+    ``group_moves`` are moves of whole groups; what they move is among the replica moves.
     """
 
     replica_moves: int
@@ -119,6 +140,7 @@ class Summary(_Record):
     balancedness_after: float
     left_out: int
     exhausted: str | None = None
+    group_moves: int = 0
 
 
 class PlanDocument(_Record):
@@ -132,6 +154,7 @@ class PlanDocument(_Record):
     goal_results: tuple[GoalResult, ...]
     unmet: tuple[Unmet, ...]
     actions: tuple[Action, ...]
+    allocation: AllocationResult | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,6 +169,8 @@ class Plan:
         Where it ends; a replica that stays keeps its slot.
     summary, columns, goal_results, unmet
         See the classes.
+    allocation
+        What the strategies ``milp`` and ``albic`` achieved; None with goals alone.
     """
 
     snapshot: Snapshot
@@ -157,6 +182,7 @@ class Plan:
     goal_results: tuple[GoalResult, ...]
     unmet: tuple[Unmet, ...]
     rows: ActionRows
+    allocation: AllocationResult | None = None
 
     @cached_property
     def actions(self) -> tuple[Action, ...]:
@@ -188,6 +214,7 @@ class Plan:
             goal_results=self.goal_results,
             unmet=self.unmet,
             actions=self.actions,
+            allocation=self.allocation,
         )
 
     def to_json(self) -> str:
@@ -247,7 +274,7 @@ def preference_lists(plan: Plan) -> tuple[Ints, Ints]:
 
 @dataclass(frozen=True)
 class ActionRows:
-    """The actions of a plan as arrays of A rows; brokers and disks are indices, -1 none."""
+    """The actions of a plan as arrays of A rows; brokers, disks, groups are numbers, -1 none."""
 
     kind: tuple[ActionKind, ...]
     partition: Ints
@@ -260,6 +287,7 @@ class ActionRows:
     diff: Floats
     names: tuple[str, ...]
     demoted: Bools
+    group: Ints
 
     def actions(self, s: Snapshot) -> Iterator[Action]:
         """One record a row."""
@@ -275,6 +303,7 @@ class ActionRows:
             self.target_disk.tolist(),
             self.leads.tolist(),
             self.bytes.tolist(),
+            self.group.tolist(),
         )
         which, goal = np.nonzero(np.abs(self.diff) > 1e-9)
         effects: list[tuple[dict[str, float], dict[str, float]]] = [
@@ -283,7 +312,7 @@ class ActionRows:
         values = np.round(self.diff[which, goal], 9).tolist()
         for i, g, value in zip(which.tolist(), goal.tolist(), values, strict=True):
             effects[i][value < 0][self.names[g]] = abs(value)
-        for (kind, p, a, b, da, db, leads, size), (helped, hurt) in zip(
+        for (kind, p, a, b, da, db, leads, size, group), (helped, hurt) in zip(
             zip(*columns, strict=True), effects, strict=True
         ):
             yield Action.model_construct(
@@ -298,6 +327,7 @@ class ActionRows:
                 bytes=size,
                 helped=helped,
                 hurt=hurt,
+                group=group if group >= 0 else None,
             )
 
 

@@ -47,6 +47,12 @@ def run(
         int | None,
         typer.Option(min=1, help="How often a benchmark of rounds repeats itself."),
     ] = None,
+    pictures: Annotated[
+        Path | None,
+        typer.Option(
+            file_okay=False, help="Draw into this folder; by default that of --json, if given."
+        ),
+    ] = None,
 ) -> None:
     """Run one benchmark, print its table and keep its rows."""
     sizes = list(dict.fromkeys(size or ()))
@@ -59,6 +65,7 @@ def run(
         peer_python=peer_python,
         seed=seed,
         rounds=rounds,
+        pictures=pictures or (json and json.absolute().parent),
     )
     rows: list[Row] = []
     try:

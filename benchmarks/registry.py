@@ -55,6 +55,8 @@ class Options:
         Seed of invented inputs.
     rounds
         How often a benchmark of rounds repeats itself; None for what its size says.
+    pictures
+        A folder for what a benchmark draws; None for nothing.
     tell
         Told what is going on, in sentences.
     """
@@ -64,6 +66,7 @@ class Options:
     peer_python: Path | None = None
     seed: int = 0
     rounds: int | None = None
+    pictures: Path | None = None
     tell: Callable[[str], None] = _tell
 
 

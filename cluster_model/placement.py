@@ -15,9 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from cluster_model.snapshot import Bools, Floats, Ints, Snapshot
+from cluster_model.traffic import Traffic
 
 SumScope = Literal["broker", "host", "topic", "topic_rack", "disk"]
 MOVE, LEAD, MOVE_DISK = 0, 1, 2
+# the sum that depends on where other partitions are, before a factor of Placement.traffic
+LOCAL = "local_traffic."
 
 
 @dataclass(frozen=True)
@@ -101,11 +104,24 @@ class Placement:
         self._sums: dict[tuple[SumScope, str], Floats] = {}
         self._contributions: dict[str, tuple[Floats, Floats]] = {}
         self._stacked: dict[tuple[str, ...], Floats] = {}
+        self._traffic: dict[float, Traffic] = {}
 
     @property
     def brokers(self) -> Ints:
         """(P, F) int: view of the replica table, -1 where a slot is empty."""
         return self.replica_broker.reshape(-1, self.slots)
+
+    @property
+    def location(self) -> Ints:
+        """(P,) int: the broker that leads each partition, where it communicates."""
+        found: Ints = self.brokers[np.arange(len(self.leader)), self.leader]
+        return found
+
+    def traffic(self, factor: float) -> Traffic:
+        """What partitions exchange with those that they should be together with."""
+        if factor not in self._traffic:
+            self._traffic[factor] = Traffic(self.snapshot, factor)
+        return self._traffic[factor]
 
     def copy(self) -> Placement:
         """An independent placement in the same state."""
@@ -116,6 +132,7 @@ class Placement:
         other.leader = self.leader.copy()
         other._sums = {k: v.copy() for k, v in self._sums.items()}
         other._contributions, other._stacked = self._contributions, self._stacked
+        other._traffic = self._traffic
         return other
 
     def restore(self, other: Placement) -> None:
@@ -153,14 +170,22 @@ class Placement:
         """What one replica adds to a sum: (P,) while it leads, (P,) while it follows.
 
         Columns are ``load.R``, ``leader_load.R`` (of leaders only), ``potential_load.R``
-        (as if every replica led) for a resource R, ``replica_count`` and ``leader_count``.
+        (as if every replica led) for a resource R, ``replica_count``, ``leader_count``, and
+        ``traffic.F``, what leaders exchange with those that :meth:`traffic` of factor F
+        tells of. What of it is local, ``local_traffic.F`` of scope ``broker``, is no sum over
+        leaders (nan), and followers add nothing.
         """
         known = self._contributions.get(column)
         if known is not None:
             return known
         s = self.snapshot
         name, _, resource = column.partition(".")
-        if resource:
+        if name == "traffic":
+            lead = self.traffic(float(resource)).total
+            follow = np.zeros_like(lead)
+        elif column.startswith(LOCAL):
+            lead, follow = np.full(s.n_partitions, np.nan), np.zeros(s.n_partitions)
+        elif resource:
             r = s.resource(resource)
             lead = np.ascontiguousarray(s.leader_load[:, r])
             follow = {
@@ -183,6 +208,8 @@ class Placement:
 
     def recompute(self, scope: SumScope, column: str) -> Floats:
         """The same as :meth:`sums`, from scratch."""
+        if column.startswith(LOCAL):
+            return self._local(scope, column).local(self.location, self.cells(scope))
         at = np.flatnonzero(self.replica_broker >= 0)
         p = at // self.slots
         disk = self.replica_disk[at] if len(self.replica_disk) else at
@@ -241,6 +268,33 @@ class Placement:
             moved[elects] -= table[p[elects] + n]
         return np.ascontiguousarray(moved.T)
 
+    def _local(self, scope: SumScope, column: str) -> Traffic:
+        if scope != "broker":
+            raise ValueError(f"{column} is of scope 'broker', {scope!r} found")
+        return self.traffic(float(column.removeprefix(LOCAL)))
+
+    def local_changes(
+        self, batch: Batch, column: str, row: Ints | None = None
+    ) -> tuple[Floats, Floats]:
+        """(C,), (C,) local traffic that each action's source loses and its target gains.
+
+        Parameters
+        ----------
+        batch
+            Actions as they are to be carried out, their brokers those of now.
+        column
+            ``local_traffic.F``.
+        row : (C,) int
+            See :meth:`cluster_model.traffic.Traffic.changes`.
+        """
+        p = batch.partition
+        goes = (batch.kind == LEAD) | ((batch.kind == MOVE) & (batch.slot == self.leader[p]))
+        where = self.location
+        target = np.where(goes, batch.target, where[p])
+        source = self.source(batch)
+        lost, gained = self._local("broker", column).changes(where, p, source, target, row)
+        return np.where(goes, lost, 0.0), np.where(goes, gained, 0.0)
+
     def apply(self, batch: Batch) -> Batch:
         """Carry out actions on distinct partitions at once; returns the actions that undo them.
 
@@ -256,7 +310,12 @@ class Placement:
         target_disk = self.target_disk(batch)
         kept: dict[SumScope, list[str]] = {}
         for scope, column in self._sums:
-            kept.setdefault(scope, []).append(column)
+            if column.startswith(LOCAL):
+                lost, gained = self.local_changes(batch, column, np.zeros(len(batch), np.int64))
+                np.add.at(self._sums[scope, column], source, -lost)
+                np.add.at(self._sums[scope, column], batch.target, gained)
+            else:
+                kept.setdefault(scope, []).append(column)
         for scope, columns in kept.items():
             moved = self.deltas(batch, tuple(columns))
             for sign, broker, disk in ((-1, source, source_disk), (1, batch.target, target_disk)):

@@ -2,6 +2,7 @@
 
 from goals.capacity import HostCapacity, PotentialNetworkOut, ReplicaCapacity, ResourceCapacity
 from goals.cluster import Cluster
+from goals.collocation import CollocationGoal
 from goals.curves import at_least, at_most, band, distance
 from goals.disks import DiskCapacity, DiskUsageDistribution
 from goals.distribution import (
@@ -27,6 +28,7 @@ from goals.topics import MinTopicLeaders, TopicLeaderDistribution, TopicReplicaD
 __all__ = [
     "BrokerSetAwareness",
     "Cluster",
+    "CollocationGoal",
     "DiskCapacity",
     "DiskUsageDistribution",
     "EligibleLeaders",

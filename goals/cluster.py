@@ -13,11 +13,16 @@ from goals.state import State
 
 def is_sum(name: str) -> bool:
     """Whether a column of a state is a sum over replicas, which actions change."""
-    return name in ("replica_count", "leader_count") or name.partition(".")[0] in (
-        "load",
-        "leader_load",
-        "potential_load",
+    return (
+        name in ("replica_count", "leader_count")
+        or name.partition(".")[0] in ("load", "leader_load", "potential_load")
+        or is_traffic(name)
     )
+
+
+def is_traffic(name: str) -> bool:
+    """Whether a sum is of what partitions exchange, which is not load."""
+    return name.partition(".")[0] in ("traffic", "local_traffic")
 
 
 class Cluster:
@@ -147,7 +152,8 @@ class Cluster:
 
         def fetch(name: str) -> Floats | Ints:
             found = self.fetch("broker", name, brokers)
-            return found + parcel * self.means((name,))[0] if is_sum(name) else found
+            loads = is_sum(name) and not is_traffic(name)
+            return found + parcel * self.means((name,))[0] if loads else found
 
         return State(fetch)
 

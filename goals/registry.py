@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from cluster_model.snapshot import Snapshot
 from goals.capacity import HostCapacity, PotentialNetworkOut, ReplicaCapacity, ResourceCapacity
+from goals.collocation import CollocationGoal
 from goals.disks import DiskCapacity, DiskUsageDistribution
 from goals.distribution import (
     LeaderBytesInDistribution,
@@ -60,6 +61,7 @@ BUILT_IN: dict[str, type[Goal]] = {
         NetworkOutUsageDistribution,
         OnlineReplicas,
         EligibleLeaders,
+        CollocationGoal,
     )
 }
 _PROFILES = files("goals").joinpath("profiles")
@@ -157,6 +159,9 @@ def _lacks(goal: Goal, snapshot: Snapshot) -> str | None:
         if needed == "broker sets":
             if not snapshot.broker_sets:
                 return "broker sets"
+        elif needed == "traffic":
+            if not len(snapshot.traffic_rate):
+                return "traffic"
         elif needed not in snapshot.resources:
             return f"resource {needed!r}; it has {', '.join(snapshot.resources)}"
     return None

@@ -93,6 +93,17 @@ class State:
         """Load of the resource if every replica of the cell led its partition."""
         return self.column(f"potential_load.{resource}")  # type: ignore[no-any-return]
 
+    def traffic(self, factor: float) -> Floats:
+        """What the cell's leaders exchange with partitions that they should be together with.
+
+        Those of :func:`cluster_model.traffic.communicating`, which also tells of the factor.
+        """
+        return self.column(f"traffic.{float(factor)!r}")  # type: ignore[no-any-return]
+
+    def local_traffic(self, factor: float) -> Floats:
+        """As much of :meth:`traffic` as stays on the broker (scope ``broker``)."""
+        return self.column(f"local_traffic.{float(factor)!r}")  # type: ignore[no-any-return]
+
     def capacity(self, resource: str) -> Floats:
         """Capacity of the cell (broker, host or disk)."""
         return self.column(f"capacity.{resource}")  # type: ignore[no-any-return]

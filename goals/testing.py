@@ -123,7 +123,10 @@ def check_goal(
 
 
 def example_snapshots(seed: int = 0) -> list[Snapshot]:
-    """The kit's clusters: plain; with dead, new and demoted brokers; with disks; with sets."""
+    """The kit's clusters: plain; with dead, new and demoted brokers; with disks; with sets.
+
+    In the first two partitions talk to one another, by twos and threes and with everybody.
+    """
     size: dict[str, Any] = {"partitions": 60, "topics": 6, "largest_partition": 0.2}
     plain = synthetic_snapshot(
         brokers=6,
@@ -164,8 +167,8 @@ def example_snapshots(seed: int = 0) -> list[Snapshot]:
     )
     half = np.arange(8) // 4
     return [
-        plain,
-        replace(mixed, broker_state=state, leader=leader),
+        _talking(plain, seed),
+        _talking(replace(mixed, broker_state=state, leader=leader), seed),
         replace(disks, disk_alive=alive),
         replace(
             sets,
@@ -175,6 +178,20 @@ def example_snapshots(seed: int = 0) -> list[Snapshot]:
             broker_host=np.arange(8) // 2,
         ),
     ]
+
+
+def _talking(snapshot: Snapshot, seed: int) -> Snapshot:
+    """The same with traffic: half of the partitions mostly with the next of a random row."""
+    rng, n = np.random.default_rng(seed), snapshot.n_partitions
+    row = rng.permutation(n)[: n // 2]
+    apart = np.arange(1, len(row)) % 3 > 0
+    everybody = np.arange(n * n)
+    return replace(
+        snapshot,
+        traffic_from=np.concatenate([row[:-1][apart], everybody // n]),
+        traffic_to=np.concatenate([row[1:][apart], everybody % n]),
+        traffic_rate=np.concatenate([rng.uniform(50, 100, apart.sum()), np.ones(n * n)]),
+    )
 
 
 class _BrokenError(Exception):

@@ -101,6 +101,15 @@ def propose(
     max_seconds: Annotated[
         float | None, typer.Option(rich_help_panel=LIMITS, help="Longest time to search.")
     ] = None,
+    strategy: Annotated[
+        str,
+        typer.Option(
+            metavar="goals|milp|albic",
+            rich_help_panel=WHAT,
+            help="How to search: by goals alone; balance partitions with one replica by a "
+            "program; the same, while those that talk to one another come together.",
+        ),
+    ] = "goals",
     seed: Annotated[
         int, typer.Option(rich_help_panel=LIMITS, help="Equal seeds give equal plans.")
     ] = 0,
@@ -160,7 +169,12 @@ def propose(
         ),
         destinations=None if destinations is None else broker_ids("--destinations", destinations),
     )
-    balancer = Balancer(goals, budget=budget(max_moves, max_bytes, max_seconds), seed=seed)
+    balancer = Balancer(
+        goals,
+        budget=budget(max_moves, max_bytes, max_seconds),
+        seed=seed,
+        strategy=strategy,  # type: ignore[arg-type]  # it checks the name itself
+    )
     kafka = {
         "--capacity": capacity,
         "--command-config": command_config,

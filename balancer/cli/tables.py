@@ -39,6 +39,18 @@ def overview(plan: AnyPlan) -> Text:
     if s.bytes_moved:
         least = f"; no plan meeting these goals copies less than {amount(s.bytes_bound)}"
         lines.append(f"copies {amount(s.bytes_moved)}{share}" + (least if s.bytes_bound else ""))
+    if s.group_moves:
+        grouped = sum(a.group is not None for a in plan.actions)
+        lines.append(
+            f"{plural(grouped, 'replica')} that talk to one another move in "
+            f"{plural(s.group_moves, 'group')}"
+        )
+    if (a := plan.allocation) is not None:
+        lines.append(
+            f"{a.strategy}: load distance {a.distance_before:.2f} -> {a.distance_after:.2f} "
+            f"percent points, {a.distance_bound:.2f} at best; communication kept local "
+            f"{percent(a.local_before)} -> {percent(a.local_after)}"
+        )
     lines.append(f"balancedness {s.balancedness_before:.1f} -> {s.balancedness_after:.1f} of 100")
     if s.exhausted:
         lines.append(f"ended early: the limit on {s.exhausted} was reached")
@@ -125,7 +137,8 @@ def actions(numbered: Iterable[tuple[int, Action]], title: str, all_goals: bool 
         table.add_row(
             str(number),
             a.kind.replace("_", " ") + (" (leader)" if a.leader and a.kind != "leadership" else ""),
-            escape(f"{a.topic}-{a.partition}"),
+            escape(f"{a.topic}-{a.partition}")
+            + ("" if a.group is None else f" (group {a.group + 1})"),
             _where(a.source, a.source_disk),
             _where(a.destination, a.destination_disk),
             amount(a.bytes) if a.bytes else "-",

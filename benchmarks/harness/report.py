@@ -53,6 +53,8 @@ def _shown(row: Row) -> str:
         return "yes" if row.value else "no"
     if row.unit in ("seconds", "exponent"):
         return f"{row.value:.3g} {'s' if row.unit == 'seconds' else ''}".strip()
+    if row.unit in ("points", "percent"):
+        return f"{row.value:.2f}"
     if row.unit == "ratio":
         return f"{row.value:.4f}"
     return f"{row.value:,.0f}"

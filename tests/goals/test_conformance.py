@@ -5,6 +5,7 @@ import pytest
 
 from goals import (
     BrokerSetAwareness,
+    CollocationGoal,
     DiskCapacity,
     DiskUsageDistribution,
     EligibleLeaders,
@@ -57,6 +58,7 @@ GOALS = [
     NetworkOutUsageDistribution(baseline=1e9),
     OnlineReplicas(),
     EligibleLeaders(),
+    CollocationGoal(),
 ]
 
 

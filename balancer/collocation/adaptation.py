@@ -1,0 +1,265 @@
+"""The loop around the plans: retire what is empty, plan, scale, plan again, apply.
+
+Seed 001, Section 4.1, Algorithm 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from balancer.collocation.errors import CollocationError
+from balancer.collocation.problem import Allocation
+from balancer.collocation.solver import solve
+from balancer.collocation.units import Cost, Units, units_of
+from balancer.operation import Operation
+from cluster_model.snapshot import Floats, Ints, Snapshot
+
+_TINY = 1e-9
+
+Planner = Callable[[Units], Ints]
+"""From units to the node (U,) of each: ``lambda units: albic(units).solution.node``."""
+
+
+class Job(Protocol):
+    """What is adapted: a stream job that runs on brokers."""
+
+    def snapshot(self) -> Snapshot:
+        """What the last period measured, with all brokers there are."""
+
+    def start(self, brokers: int) -> None:
+        """Take so many new brokers into the job, and return when they are there."""
+
+    def apply(self, brokers: Ints) -> None:
+        """Migrate: (P,) int, the id of the broker of each partition of the last snapshot."""
+
+    def retire(self, brokers: Sequence[int]) -> None:
+        """Let go of brokers, by id, on which nothing is left."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How many nodes to start, and which to remove."""
+
+    start: int = 0
+    remove: tuple[int, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.start > 0 or len(self.remove) > 0
+
+
+class Scaling(Protocol):
+    """Decides on how many nodes a job shall run."""
+
+    def __call__(self, problem: Allocation, node: Ints) -> Scale:
+        """Look at a plan, the node (U,) of each unit; nodes to remove are named by index."""
+
+
+@dataclass(frozen=True)
+class Utilisation:
+    """Keep nodes utilised: more of them above a mark, fewer below one.
+
+    Nodes are started where the plan leaves one above `high`, and all together carry more
+    than `target`: where they do not, balance is what lacks, not nodes. Those that carry
+    least are removed where the mean is below `low`, and the others would stay below
+    `high` though as far from their mean as the plan is; never while others leave.
+
+    Parameters
+    ----------
+    low, target, high
+        Load in percent of a node of mean capacity.
+
+    Examples
+    --------
+    >>> busy = Allocation(load=np.full(4, 45.0), cost=np.ones(4), node=np.array([0, 0, 1, 1]),
+    ...     weight=np.ones(2), removed=np.zeros(2, np.bool_), budget=2)
+    >>> Utilisation()(busy, busy.node)
+    Scale(start=1, remove=())
+    """
+
+    low: float = 40.0
+    target: float = 60.0
+    high: float = 80.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.low <= self.target <= self.high:
+            raise CollocationError(
+                f"utilisation: low {self.low:g}, target {self.target:g} and high {self.high:g} "
+                "found, ascending values of more than 0 expected"
+            )
+
+    def __call__(self, problem: Allocation, node: Ints) -> Scale:
+        """Decide on a plan, the node (U,) of each unit."""
+        p, over = problem, problem.sides(node)[0]
+        stays = np.flatnonzero(~p.removed)
+        total, capacity = float(p.load.sum()), 1.0 / p.weight[stays]
+        if p.mean + over > self.high and p.mean > self.target:
+            wanted = total / self.target - float(capacity.sum())
+            return Scale(start=max(1, math.ceil(wanted - _TINY)))
+        if p.mean >= self.low or p.removed[node].any():
+            return Scale()
+        carried = p.deviation(node)[stays]
+        order = np.argsort(carried, kind="stable")
+        # The first k go where the others can carry all of the load.
+        left = capacity.sum() - np.cumsum(capacity[order])
+        mean = np.divide(total, left, out=np.full(len(left), np.inf), where=left > _TINY)
+        fits = (mean <= self.target + _TINY) & (mean + p.distance(node) <= self.high + _TINY)
+        remove = stays[order[: int(np.cumprod(fits).sum())]]
+        return Scale(remove=tuple(sorted(remove[: len(stays) - 1].tolist())))
+
+
+@dataclass(frozen=True, eq=False)
+class Period:
+    """What one period did.
+
+    Parameters
+    ----------
+    retired
+        Brokers, by id, that were empty and let go of.
+    scale
+        What was decided.
+    units, node
+        What was planned in the end, and the node (U,) of each.
+    """
+
+    retired: tuple[int, ...]
+    scale: Scale
+    units: Units
+    node: Ints
+
+    @property
+    def distance(self) -> float:
+        """Load distance of the plan, in percent points."""
+        return self.units.problem.distance(self.node)
+
+    @property
+    def migrations(self) -> int:
+        """Key groups that the plan migrated."""
+        return int((self.node != self.units.problem.node).sum())
+
+
+class Adaptation:
+    """Adapts a job, once a period.
+
+    Parameters
+    ----------
+    job
+        What is adapted.
+    plan
+        How key groups are allocated; by default by :func:`solve`.
+    scaling
+        Decides on the number of nodes; None keeps it.
+    budget, cost, alpha
+        maxMigrCost of a period, as of :func:`units_of`.
+    integrated
+        Whether nodes are balanced while some are removed. Else these are emptied first
+        (:func:`drain`), as an independent process.
+    removing
+        Brokers, by id, that are marked for removal.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        plan: Planner | None = None,
+        scaling: Scaling | None = Utilisation(),
+        *,
+        budget: float = np.inf,
+        cost: Cost | Floats = "count",
+        alpha: float = 1.0,
+        integrated: bool = True,
+        removing: Sequence[int] = (),
+    ) -> None:
+        self.job, self.scaling, self.integrated = job, scaling, integrated
+        self.plan: Planner = plan or _milp
+        self.budget, self.cost, self.alpha = budget, cost, alpha
+        self.removing = tuple(removing)
+
+    def period(self) -> Period:
+        """Do what Algorithm 1 does, once."""
+        retired = self._retire()
+        units, node = self._planned()
+        scale = Scale() if self.scaling is None else self.scaling(units.problem, node)
+        if scale:
+            self._scale(scale)
+            units, node = self._planned()
+        ids = self.job.snapshot().broker_ids
+        if (node != units.problem.node).any():
+            self.job.apply(ids[units.unfold(node)])
+        return Period(retired, scale, units, node)
+
+    def _retire(self) -> tuple[int, ...]:
+        snapshot = self.job.snapshot()
+        there = [b for b in self.removing if b in snapshot.broker_ids]
+        held = snapshot.broker_ids[np.unique(snapshot.replica_broker)]
+        empty = tuple(b for b in there if b not in held)
+        self.removing = tuple(b for b in there if b in held)
+        if empty:
+            self.job.retire(empty)
+        return empty
+
+    def _planned(self) -> tuple[Units, Ints]:
+        leaving = Operation(kind="remove_brokers", brokers=self.removing)
+        units = units_of(
+            self.job.snapshot(),
+            leaving if self.removing else None,
+            budget=self.budget,
+            cost=self.cost,
+            alpha=self.alpha,
+        )
+        p = units.problem
+        leaves = p.removed[p.node]
+        if not self.integrated and leaves.any():
+            return units, drain(p, p.node)
+        node = self.plan(units)
+        if leaves.any() and p.removed[node].sum() == leaves.sum():
+            # Load comes in pieces: the last may be too large to make any node that stays
+            # less far from the mean, and would be left for ever.
+            node = drain(p, node)
+        return units, node
+
+    def _scale(self, scale: Scale) -> None:
+        """Keep brokers that were to leave, before others are started."""
+        kept = min(scale.start, len(self.removing))
+        ids = self.job.snapshot().broker_ids
+        self.removing = (*self.removing[kept:], *ids[list(scale.remove)].tolist())
+        if scale.start > kept:
+            self.job.start(scale.start - kept)
+
+
+def drain(problem: Allocation, node: Ints) -> Ints:
+    """(U,) int: what nodes marked for removal carry goes to the others evenly, as far as it can.
+
+    The busiest units go first, each to the node that then carries least; nothing else
+    moves from where `node` (U,) has it.
+
+    Examples
+    --------
+    >>> two = Allocation(load=np.array([4.0, 2.0, 1.0]), cost=np.ones(3),
+    ...     node=np.array([0, 2, 2]), weight=np.ones(3),
+    ...     removed=np.array([False, False, True]), budget=1)
+    >>> drain(two, two.node).tolist()
+    [0, 1, 2]
+    """
+    p, node = problem, node.copy()
+    off, left = p.deviation(node), p.budget - p.spent(node)
+    stays = np.flatnonzero(~p.removed)
+    leaving = np.flatnonzero(p.removed[node] & (p.fixed < 0))
+    for unit in leaving[np.argsort(-p.load[leaving], kind="stable")].tolist():
+        if p.cost[unit] > left + _TINY:
+            continue
+        after = off[stays] + p.load[unit] * p.weight[stays]
+        for to in stays[np.argsort(after, kind="stable")].tolist():
+            if p.admits(node, unit, to):
+                off[to] += p.load[unit] * p.weight[to]
+                node[unit], left = to, left - p.cost[unit]
+                break
+    return node
+
+
+def _milp(units: Units) -> Ints:
+    return solve(units.problem).node

@@ -1,0 +1,372 @@
+"""ALBIC: balance under a budget, while key groups that talk to each other come together.
+
+Autonomic Load Balancing with Integrated Collocation (Madsen et al., ICDE 2017; seed 001,
+Section 4.3.2, Algorithm 2). What the seed calls a partition is a group here.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+import networkx as nx
+import numpy as np
+import pymetis
+
+from balancer.collocation.bound import lower_bound
+from balancer.collocation.errors import CollocationError
+from balancer.collocation.problem import Allocation, Solution
+from balancer.collocation.solver import solve
+from balancer.collocation.units import Units, fold, totals
+from cluster_model.snapshot import Bools, Floats, Ints
+
+# Share of the time left that an attempt takes which may have to be made again.
+_ATTEMPT = 0.6
+# METIS counts in whole numbers; the weights of a graph are scaled to add up to this.
+_WHOLE = 1e8
+_TINY = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Collocation:
+    """An allocation by ALBIC.
+
+    Parameters
+    ----------
+    solution
+        In key groups. Its bound is that of the problem without collocation.
+    group : (U,) int
+        The group that each key group migrated with.
+    pairs
+        The pairs of key groups that it brought together.
+    max_group_load
+        maxPL that it ended with.
+    attempts
+        How often the problem was solved.
+    """
+
+    solution: Solution
+    group: Ints
+    pairs: tuple[tuple[int, int], ...]
+    max_group_load: float
+    attempts: int
+
+
+def albic(
+    units: Units,
+    *,
+    max_distance: float = 10.0,
+    max_group_load: float = 25.0,
+    step: float = 5.0,
+    score_factor: float = 1.5,
+    pairs: int = 1,
+    rounds: int = 10_000,
+    seconds: float | None = None,
+    seed: int = 0,
+) -> Collocation:
+    """Balance, keep together what is, and bring one more pair together.
+
+    Parameters
+    ----------
+    units
+        Key groups, and what they send each other.
+    max_distance
+        maxLD: for the sake of collocation the load distance does not exceed this.
+    max_group_load
+        maxPL: greatest load of a group, in percent points; with 0, nothing is collocated.
+    step
+        stepPL: by how much that is lowered while the load distance is exceeded.
+    score_factor
+        sF: a pair is worth collocating that sends more than so many times what the first
+        sends to each key group downstream on average.
+    pairs
+        How many pairs to bring together at most. The seed's ALBIC: one.
+    rounds, seconds, seed
+        As of :func:`balancer.collocation.solver.solve`; the time is for all attempts.
+
+    Raises
+    ------
+    CollocationError
+        For options out of their range.
+
+    Examples
+    --------
+    >>> problem = Allocation(load=np.full(4, 10.0), cost=np.ones(4), node=np.array([0, 1, 0, 1]),
+    ...     weight=np.ones(2), removed=np.zeros(2, np.bool_), budget=2)
+    >>> talk = Units(problem=problem, operator=np.array([0, 0, 1, 1]), source=np.array([0, 1]),
+    ...     target=np.array([3, 2]), rate=np.array([5.0, 6.0]))
+    >>> found = albic(talk)
+    >>> found.pairs, found.solution.distance, talk.local(found.solution.node)
+    (((1, 2),), 0.0, 1.0)
+    """
+    for name, value, ok, expected in (
+        ("max_distance", max_distance, max_distance >= 0, "at least 0"),
+        (
+            "max_group_load",
+            max_group_load,
+            0 <= max_group_load < np.inf,
+            "a finite number of at least 0",
+        ),
+        ("step", step, step > 0, "more than 0"),
+        ("score_factor", score_factor, score_factor >= 0, "at least 0"),
+        ("pairs", pairs, pairs >= 0, "at least 0"),
+    ):
+        if not ok:
+            raise CollocationError(f"albic, {name}: {value} found, {expected} expected")
+    problem, rng = units.problem, np.random.default_rng(seed)
+    started, attempts = time.monotonic(), 0
+    bound = lower_bound(problem)
+    worth = scores(units, score_factor)
+    # Where no allocation is near enough, every attempt would fail but the last.
+    limit = max_group_load if bound <= max_distance + _TINY else 0.0
+
+    def left() -> float | None:
+        return None if seconds is None else max(seconds - (time.monotonic() - started), 0.0)
+
+    while limit > 0:
+        group = groups(units, worth, limit, rng)
+        folded = fold(problem, group)
+        folded, chosen = _brought_together(units, worth, group, folded, pairs, rng)
+        if not chosen and len(folded.load) == len(problem.load):
+            break
+        if lower_bound(folded) <= max_distance + _TINY:
+            attempts += 1
+            time_left = left()
+            share = None if time_left is None else _ATTEMPT * time_left
+            found = solve(folded, rounds=rounds, seconds=share, seed=seed)
+            if found.distance <= max_distance + _TINY:
+                node = found.node[group]
+                whole = replace(
+                    found, node=node, bound=bound, migrations=int((node != problem.node).sum())
+                )
+                return Collocation(whole, group, chosen, limit, attempts)
+        # With the same groups it would fail again.
+        together = folded.load[np.bincount(group, minlength=len(folded.load)) > 1]
+        limit -= step * max(1, (limit - float(together.max(initial=0.0))) // step + 1)
+    alone = solve(problem, rounds=rounds, seconds=left(), seed=seed)
+    return Collocation(alone, np.arange(len(problem.load)), (), max(limit, 0.0), attempts + 1)
+
+
+def scores(units: Units, factor: float = 1.5) -> Bools:
+    """(E,) bool: the pairs that are worth collocating (step 1).
+
+    Those that send more than `factor` times what the first sends on average to each key
+    group of the operators downstream; those are the operators that its own sends to.
+
+    Examples
+    --------
+    >>> problem = Allocation(load=np.ones(4), cost=np.ones(4), node=np.zeros(4, np.int64),
+    ...     weight=np.ones(1), removed=np.zeros(1, np.bool_), budget=0)
+    >>> units = Units(problem=problem, operator=np.array([0, 1, 1, 1]),
+    ...     source=np.zeros(2, np.int64), target=np.array([1, 2]), rate=np.array([3.0, 2.0]))
+    >>> scores(units).tolist()
+    [True, False]
+    """
+    u, operators = units, int(units.operator.max(initial=-1)) + 1
+    size = np.bincount(u.operator, minlength=operators)
+    streams = np.unique(u.operator[u.source] * operators + u.operator[u.target])
+    if not len(streams):
+        return np.zeros(0, np.bool_)
+    downstream = np.bincount(streams // operators, size[streams % operators], operators)
+    output = np.bincount(u.source, u.rate, len(u.operator))
+    average = output[u.source] / downstream[u.operator[u.source]]
+    above: Bools = u.rate > average * factor
+    return above
+
+
+def groups(units: Units, worth: Bools, max_load: float, rng: np.random.Generator) -> Ints:
+    """(U,) int: the group that each key group migrates with (step 2).
+
+    Pairs that are worth collocating, and are collocated, form sets; a set that exceeds
+    `max_load`, or costs more to migrate than the budget, is cut into groups that do not,
+    such that little is sent from one to the other. A key group that does so alone stays
+    alone. Groups are numbered in the order of their first key group.
+
+    Parameters
+    ----------
+    units
+        Key groups.
+    worth : (E,) bool
+        See :func:`scores`.
+    max_load
+        In percent points, more than 0.
+    rng
+        For what is random.
+    """
+    p = units.problem
+    label = _sets(units, worth)
+    sets = int(label.max(initial=-1)) + 1
+    limits = _Limits(p, max_load)
+    pieces = limits.pieces(totals(label, p.load, sets), totals(label, p.cost, sets))
+    order = np.argsort(label, kind="stable")
+    first = np.searchsorted(label[order], np.arange(sets + 1))
+    inside = np.flatnonzero(label[units.source] == label[units.target])
+    inside = inside[pieces[label[units.source[inside]]] > 1]
+    inside = inside[np.argsort(label[units.source[inside]], kind="stable")]
+    edge = np.searchsorted(label[units.source[inside]], np.arange(sets + 1))
+    fresh = sets
+    for cut in np.flatnonzero(pieces > 1).tolist():
+        members = order[first[cut] : first[cut + 1]]
+        for part in limits.cut(units, members, inside[edge[cut] : edge[cut + 1]], rng):
+            label[part] = fresh
+            fresh += 1
+    return _numbered(label)
+
+
+def _sets(units: Units, worth: Bools) -> Ints:
+    """(U,) int: sets as the union of all pairs that have one in common; from 0 without gaps."""
+    together = worth & (units.problem.node[units.source] == units.problem.node[units.target])
+    graph = nx.Graph()
+    graph.add_edges_from(
+        zip(units.source[together].tolist(), units.target[together].tolist(), strict=True)
+    )
+    label = np.arange(len(units.operator))
+    for members in nx.connected_components(graph):
+        label[list(members)] = min(members)
+    return _numbered(label)
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """What a group may carry, and cost to migrate."""
+
+    problem: Allocation
+    load: float
+
+    def pieces(self, load: Floats, cost: Floats) -> Ints:
+        """How many groups sets of that load and cost need at least, p1 or p2; 0 for none."""
+        most = max(self.problem.budget, _TINY)
+        wanted = np.ceil(np.maximum(load / self.load, cost / most) - _TINY)
+        pieces: Ints = np.minimum(wanted, 2**31).astype(np.int64)
+        return pieces
+
+    def cut(self, units: Units, members: Ints, edges: Ints, rng: np.random.Generator) -> list[Ints]:
+        """Cut members, with the pairs among them, until every part is within the limits."""
+        p = self.problem
+        load, cost = p.load[members], p.cost[members]
+        wanted = int(self.pieces(load.sum(), cost.sum()))
+        if wanted <= 1 or len(members) == 1:
+            return [members]
+        if wanted >= len(members):
+            return list(members[:, None])
+        of_load, of_cost = load.sum() / self.load, cost.sum() / max(p.budget, _TINY)
+        by_cost = of_cost > of_load or (of_cost == of_load and rng.random() < 0.5)
+        at = (
+            np.searchsorted(members, units.source[edges]),
+            np.searchsorted(members, units.target[edges]),
+        )
+        part = _balanced_cut(
+            cost if by_cost else load, at[0], at[1], units.rate[edges], wanted, rng
+        )
+        parts = []
+        for number in np.unique(part).tolist():
+            mine = part == number
+            own = edges[mine[at[0]] & mine[at[1]]]
+            parts += self.cut(units, members[mine], own, rng)
+        return parts
+
+
+def _balanced_cut(
+    weight: Floats, source: Ints, target: Ints, rate: Floats, parts: int, rng: np.random.Generator
+) -> Ints:
+    """(V,) int: the part of each vertex; there are at least two, by METIS if it finds them."""
+    size = len(weight)
+    graph_from = np.concatenate([source, target])
+    graph_to = np.concatenate([target, source])
+    ends, which = np.unique(graph_from * size + graph_to, return_inverse=True)
+    between = totals(which, np.concatenate([rate, rate]), len(ends))
+    first = np.searchsorted(ends // size, np.arange(size))
+    _, found = pymetis.part_graph(
+        parts,
+        adjacency=[to.tolist() for to in np.split(ends % size, first[1:])],
+        vweights=_whole(weight),
+        eweights=_whole(between),
+        options=pymetis.Options(seed=int(rng.integers(2**31 - 1))),
+    )
+    part = np.array(found, np.int64)
+    if len(part) and (part != part[0]).any():
+        return part
+    halves = np.zeros(size, np.int64)
+    held = [0.0, 0.0]
+    for vertex in np.argsort(-weight, kind="stable").tolist():
+        lighter = int(held[1] < held[0])
+        halves[vertex], held[lighter] = lighter, held[lighter] + weight[vertex] + _TINY
+    return halves
+
+
+def _whole(weights: Floats) -> list[int]:
+    total = float(weights.sum())
+    scale = _WHOLE / total if total > 0 else 0.0
+    return [max(int(w), 1) for w in np.rint(weights * scale).tolist()]
+
+
+def _brought_together(
+    units: Units,
+    worth: Bools,
+    group: Ints,
+    folded: Allocation,
+    most: int,
+    rng: np.random.Generator,
+) -> tuple[Allocation, tuple[tuple[int, int], ...]]:
+    """Demand that the groups of the pairs that send most be on one node (step 3)."""
+    p, node = folded, units.problem.node
+    apart = node[units.source] != node[units.target]
+    in_sets = np.zeros(len(node), np.bool_)
+    kept = np.flatnonzero(worth & ~apart)
+    in_sets[units.source[kept]] = in_sets[units.target[kept]] = True
+    fixed, chosen = p.fixed.copy(), list[tuple[int, int]]()
+    at = np.where(fixed >= 0, fixed, p.node)
+    held, room = _carried(p, at), np.maximum(_carried(p, p.node), p.ceiling) + _TINY
+    load, left = p.deviation(at), p.budget - p.spent(at) + _TINY
+    least = float(p.cost.min(initial=np.inf))
+    # A random one among those of the greatest value; the next where that cannot be.
+    rows = np.flatnonzero(worth & apart)
+    order = np.lexsort((rng.random(len(rows)), -units.rate[rows]))
+    for row in rows[order].tolist():
+        if len(chosen) == most or left < least:
+            break
+        i, j = int(units.source[row]), int(units.target[row])
+        both = group[[i, j]]
+        if (fixed[both] >= 0).all():
+            continue
+        for to in _choices(p, at[both].tolist(), in_sets[[i, j]].tolist(), load):
+            come = both[at[both] != to]
+            cost, more = float(p.cost[come].sum()), p.further[come].sum(axis=0)
+            if (fixed[come] < 0).all() and cost <= left and (held[to] + more <= room[to]).all():
+                for unit in come.tolist():
+                    load[at[unit]] -= p.load[unit] * p.weight[at[unit]]
+                    load[to] += p.load[unit] * p.weight[to]
+                    held[at[unit]] -= p.further[unit]
+                held[to] += more
+                left -= cost
+                at[both] = fixed[both] = to
+                chosen.append((i, j))
+                break
+    return replace(p, fixed=fixed), tuple(chosen)
+
+
+def _choices(p: Allocation, at: list[int], in_sets: list[bool], load: Floats) -> list[int]:
+    """The nodes for a pair: that of the case in the seed, then the other.
+
+    Of those that are marked for removal none; if both are, the one that carries least.
+    """
+    alike = in_sets[0] == in_sets[1]
+    first = load[at[0]] <= load[at[1]] if alike else in_sets[0]
+    stay = [n for n in (at if first else at[::-1]) if not p.removed[n]]
+    return stay or [int(np.argmin(np.where(p.removed, np.inf, load)))]
+
+
+def _carried(p: Allocation, node: Ints) -> Floats:
+    """(N, R) float: what each node carries of the further resources."""
+    carried = np.zeros(p.ceiling.shape)
+    np.add.at(carried, node, p.further)
+    return carried
+
+
+def _numbered(label: Ints) -> Ints:
+    """Labels from 0 without gaps, in the order in which they first occur."""
+    _, first, which = np.unique(label, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    numbered: Ints = rank[which]
+    return numbered

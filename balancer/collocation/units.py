@@ -1,0 +1,338 @@
+"""From a snapshot to units that are allocated, and from an allocation back to brokers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from balancer.collocation.errors import CollocationError
+from balancer.collocation.problem import Allocation
+from balancer.operation import Operation, set_scene
+from cluster_model.snapshot import Bools, Floats, Ints, Snapshot
+
+Cost = Literal["count", "state"]
+
+
+def _no_ints() -> Ints:
+    return np.empty(0, np.int64)
+
+
+def _no_floats() -> Floats:
+    return np.empty(0, np.float64)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Units:
+    """Key groups to be allocated, and what they send each other.
+
+    Parameters
+    ----------
+    problem
+        What is allocated: U key groups, N nodes.
+    operator : (U,) int
+        The operator that each key group belongs to.
+    source, target : (E,) int
+        Pairs of key groups, each once and in ascending order, none with itself.
+    rate : (E,) float
+        out: what the first of a pair sends to the second in a period; more than 0.
+    partition : (U,) int
+        The partition of a snapshot that each key group is; counted from 0 if empty.
+    broker : (P,) int
+        Where each partition of the snapshot is, also those that are no key group (what
+        was on a dead broker, say); the node of each key group if empty.
+    """
+
+    problem: Allocation
+    operator: Ints
+    source: Ints = field(default_factory=_no_ints)
+    target: Ints = field(default_factory=_no_ints)
+    rate: Floats = field(default_factory=_no_floats)
+    partition: Ints = field(default_factory=_no_ints)
+    broker: Ints = field(default_factory=_no_ints)
+
+    def __post_init__(self) -> None:
+        units = len(self.problem.load)
+        if not len(self.partition):
+            object.__setattr__(self, "partition", np.arange(units))
+        if not len(self.broker):
+            object.__setattr__(self, "broker", self.problem.node)
+        source, target, rate = pairs(self.source, self.target, self.rate)
+        for name, values in (("source", source), ("target", target), ("rate", rate)):
+            object.__setattr__(self, name, values)
+        for name, length in (("operator", units), ("partition", units), ("target", len(source))):
+            if len(getattr(self, name)) != length:
+                raise CollocationError(
+                    f"units, {name}: {len(getattr(self, name))} rows found, {length} expected"
+                )
+        ends = np.concatenate([source, target])
+        outside = ends[(ends < 0) | (ends >= units)]
+        if len(outside):
+            raise CollocationError(
+                f"units, traffic: key group {outside[0]} found, one from 0 to {units - 1} expected"
+            )
+
+    def local(self, node: Ints) -> float:
+        """Share of what is sent that stays on its node, 0 to 1; 1 where nothing is sent."""
+        total = float(self.rate.sum())
+        kept = float(self.rate[node[self.source] == node[self.target]].sum())
+        return kept / total if total > 0 else 1.0
+
+    def unfold(self, node: Ints) -> Ints:
+        """(P,) int: index of the broker of every partition, for an allocation (U,) of units."""
+        placed = self.broker.copy()
+        placed[self.partition] = node
+        return placed
+
+
+def units_of(
+    snapshot: Snapshot,
+    operation: Operation | None = None,
+    *,
+    budget: float = np.inf,
+    cost: Cost | Floats = "count",
+    alpha: float = 1.0,
+    resource: str | None = None,
+    ceiling: float = 1.0,
+    integrated: bool = True,
+) -> Units:
+    """State what a snapshot asks to be allocated (seed 001, Sections 3 and 4.3.1).
+
+    Partitions are key groups, topics operators, brokers nodes. Loads are in percent of
+    a node's capacity; nodes have weights where their capacities differ. Brokers that the
+    operation removes, and dead ones, are marked for removal. What was on a dead broker or
+    disk alone is gone, and is no key group.
+
+    Parameters
+    ----------
+    snapshot
+        A cluster whose partitions have one replica each.
+    operation
+        What is asked; by default a rebalance. Topics and partitions it excludes are
+        fixed, and brokers that it lets nothing go to keep what they have, or less.
+    budget
+        maxMigrCost: what all migrations may cost together, in the unit of `cost`.
+    cost
+        ``count``: every migration costs 1 (maxMigrations). ``state``: α times the size of
+        the state. (P,) float: the cost of each partition, by another model.
+    alpha
+        α: cost of one byte of state. In seconds, the time that a node of average load
+        needs to write out a byte; 1 makes the budget one of bytes.
+    resource
+        What is balanced; by default the bottleneck, of which most of what the remaining
+        brokers have is used in all.
+    ceiling
+        What a broker may carry of the other resources, as a share of its capacity.
+    integrated
+        Whether the other brokers are balanced while some are removed; else nothing moves
+        but what is on those.
+
+    Raises
+    ------
+    InputError
+        Naming the partition, broker or operation that does not fit.
+
+    Examples
+    --------
+    >>> from cluster_model import synthetic_snapshot
+    >>> snapshot = synthetic_snapshot(brokers=4, partitions=40, replication_factor=1, racks=2)
+    >>> units = units_of(snapshot, Operation(kind="remove_brokers", brokers=(4,)), budget=5)
+    >>> units.problem.removed.tolist(), len(units.operator)
+    ([False, False, False, True], 40)
+    """
+    s, op = snapshot, operation or Operation()
+    _one_replica_each(s)
+    if op.kind in ("demote_brokers", "change_replication_factor"):
+        raise CollocationError(
+            f"operation {op.kind}: key groups have one replica, which leads; an operation that "
+            "moves them expected"
+        )
+    rules = set_scene(s, op).rules
+    movable = rules.slots
+    if op.kind == "remove_brokers" and integrated:
+        rest = op.model_copy(update={"kind": "rebalance", "brokers": ()})
+        movable = movable | set_scene(s, rest).rules.slots
+    unit = np.flatnonzero(~rules.lost)
+    node, stays = s.replica_broker[unit], ~rules.draining
+    if not stays.any():
+        raise CollocationError(
+            f"units: none of the {s.n_brokers} brokers stays, at least one expected"
+        )
+    balanced = _bottleneck(s, unit, stays) if resource is None else s.resource(resource)
+    capacity = s.capacity[:, balanced]
+    without = np.flatnonzero(stays & (capacity <= 0))
+    if len(without):
+        raise CollocationError(
+            f"broker {s.broker_ids[without[0]]}, capacity of {s.resources[balanced]}: 0 found, "
+            "more expected of the resource that is balanced"
+        )
+    mean = float(capacity[stays].mean())
+    further, most = _limits(s, unit, balanced, stays, ceiling)
+    kept_out = _kept_out(node, rules.receives & rules.leads | rules.draining)
+    costs = _costs(s, cost, alpha)[unit]
+    at = np.full(s.n_partitions, -1)
+    at[unit] = np.arange(len(unit))
+    ends = at[s.traffic_from], at[s.traffic_to]
+    sent = (ends[0] >= 0) & (ends[1] >= 0)
+    problem = Allocation(
+        load=100 / mean * s.leader_load[unit, balanced],
+        cost=costs,
+        node=node,
+        # nothing is given to a node that is to be removed, whatever it can carry
+        weight=np.divide(mean, capacity, out=np.ones(s.n_brokers), where=capacity > 0),
+        removed=rules.draining,
+        budget=float(budget),
+        fixed=np.where(movable[unit] | rules.draining[node], -1, node),
+        further=np.hstack([further, kept_out[0]]),
+        ceiling=np.hstack([most, kept_out[1]]),
+    )
+    return Units(
+        problem=problem,
+        operator=s.partition_topic[unit],
+        source=ends[0][sent],
+        target=ends[1][sent],
+        rate=s.traffic_rate[sent],
+        partition=unit,
+        broker=s.replica_broker,
+    )
+
+
+def pairs(source: Ints, target: Ints, rate: Floats) -> tuple[Ints, Ints, Floats]:
+    """Each pair once, in ascending order, with all it sends; none with itself or nothing sent.
+
+    Examples
+    --------
+    >>> a, b, out = pairs(np.array([3, 1, 3, 2]), np.array([1, 3, 1, 2]), np.ones(4))
+    >>> a.tolist(), b.tolist(), out.tolist()
+    ([1, 3], [3, 1], [1.0, 2.0])
+    """
+    kept = (source != target) & (rate > 0)
+    ends = np.stack([source[kept], target[kept]])
+    order = np.lexsort(ends[::-1])
+    ends, rate = ends[:, order], rate[kept][order]
+    new = np.ones(len(rate), np.bool_)
+    new[1:] = (ends[:, 1:] != ends[:, :-1]).any(axis=0)
+    return ends[0, new], ends[1, new], totals(np.cumsum(new) - 1, rate, int(new.sum()))
+
+
+def totals(group: Ints, of: Floats, groups: int) -> Floats:
+    """(groups,) float: what the members of each group have together."""
+    total: Floats = np.bincount(group, of, groups).astype(np.float64)
+    return total
+
+
+def fold(problem: Allocation, group: Ints) -> Allocation:
+    """State the problem in which the units of a group migrate as one; ``node[group]`` unfolds.
+
+    Parameters
+    ----------
+    problem
+        U units.
+    group : (U,) int
+        The group of each, from 0 without gaps. Those of a group are on one node.
+
+    Raises
+    ------
+    CollocationError
+        Where a group is on two nodes, or has to be.
+
+    Examples
+    --------
+    >>> three = Allocation(load=np.array([4.0, 2.0, 2.0]), cost=np.ones(3),
+    ...     node=np.zeros(3, np.int64), weight=np.ones(2), removed=np.zeros(2, np.bool_), budget=2)
+    >>> two = fold(three, np.array([0, 1, 1]))
+    >>> two.load.tolist(), two.cost.tolist()
+    ([4.0, 4.0], [1.0, 2.0])
+    """
+    p, groups = problem, int(group.max(initial=-1)) + 1
+    node, fixed = np.zeros(groups, np.int64), np.full(groups, -1)
+    node[group] = p.node
+    fixed[group[p.fixed >= 0]] = p.fixed[p.fixed >= 0]
+    for name, of_unit, of_group in (
+        ("node", p.node, node[group]),
+        ("fixed", p.fixed, np.where(p.fixed >= 0, fixed[group], -1)),
+    ):
+        if (of_unit != of_group).any():
+            row = int(np.argmax(of_unit != of_group))
+            raise CollocationError(
+                f"allocation, {name}, row {row}: {of_unit[row]} found, {of_group[row]} expected, "
+                f"like the others of group {group[row]}"
+            )
+    return replace(
+        p,
+        load=totals(group, p.load, groups),
+        cost=totals(group, p.cost, groups),
+        node=node,
+        fixed=fixed,
+        further=_columns([totals(group, column, groups) for column in p.further.T], groups),
+    )
+
+
+def _columns(columns: list[Floats], rows: int) -> Floats:
+    return np.stack(columns, axis=1) if columns else np.zeros((rows, 0))
+
+
+def _one_replica_each(s: Snapshot) -> None:
+    several = np.flatnonzero(s.replication_factor > 1)
+    if len(several):
+        p = several[0]
+        raise CollocationError(
+            f"partition {s.topics[s.partition_topic[p]]}-{s.partition_number[p]}: "
+            f"{s.replication_factor[p]} replicas found, 1 expected of a key group"
+        )
+
+
+def _bottleneck(s: Snapshot, unit: Ints, stays: Bools) -> int:
+    """The resource with the greatest total usage."""
+    capacity = s.capacity[stays].sum(axis=0)
+    load = s.leader_load[unit].sum(axis=0)
+    usage = np.divide(load, capacity, out=np.full(len(load), -1.0), where=capacity > 0)
+    return int(np.argmax(usage))
+
+
+def _costs(s: Snapshot, cost: Cost | Floats, alpha: float) -> Floats:
+    if isinstance(cost, np.ndarray):
+        if cost.shape != (s.n_partitions,):
+            raise CollocationError(
+                f"units, cost: shape {cost.shape} found, {(s.n_partitions,)} expected"
+            )
+        return cost
+    if cost == "count":
+        return np.ones(s.n_partitions)
+    if len(s.state_size) != s.n_partitions:
+        raise CollocationError(
+            "units, cost: a budget of state, but the snapshot has no state_size; give it, or "
+            "count migrations"
+        )
+    return alpha * s.state_size
+
+
+def _limits(
+    s: Snapshot, unit: Ints, balanced: int, stays: Bools, share: float
+) -> tuple[Floats, Floats]:
+    """(U, R) and (N, R): the resources of which any broker may be given more than it can carry."""
+    others = np.flatnonzero(np.arange(len(s.resources)) != balanced)
+    load, most = s.leader_load[np.ix_(unit, others)], share * s.capacity[:, others]
+    binds = load.sum(axis=0) > most[stays].min(axis=0)
+    return load[:, binds], most[:, binds]
+
+
+def _kept_out(node: Ints, takes: Bools) -> tuple[Floats, Floats]:
+    """(U, K) and (N, K): resources such that a node that takes nothing may have its own alone.
+
+    Each such node has a number, all others together have 0. For each binary digit, a unit
+    carries 1 of one resource where the number of its node has that digit, and of another
+    where it does not; a node has room for units whose digits are its own.
+    """
+    closed = ~takes
+    number = np.where(closed, np.cumsum(closed), 0)
+    load, room = [], []
+    for digit in range(int(number.max(initial=0)).bit_length()):
+        has = (number >> digit & 1).astype(np.bool_)
+        for of_unit in (has, ~has):
+            limited = closed & ~of_unit
+            if limited.any():
+                load.append(of_unit[node].astype(np.float64))
+                room.append(np.where(limited, 0.0, np.inf))
+    return _columns(load, len(node)), _columns(room, len(takes))

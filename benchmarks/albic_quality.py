@@ -1,0 +1,95 @@
+"""MILP, Flux and PoTC over time on Real Job 1: Figures 6 and 7 of the ALBIC paper."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from balancer.collocation.potc import potc
+from benchmarks.harness.figures import Panel, chosen, draw, holds, stated
+from benchmarks.harness.jobs import wikipedia
+from benchmarks.harness.planners import by_flux, by_milp, over_time, summary
+from benchmarks.harness.stream_job import Conditions, Job, Period, fluctuating, live_through
+from benchmarks.registry import Options, Row, benchmark
+from cluster_model.snapshot import Floats
+
+_NAME = "albic-quality"
+_MILP, _FLUX, _POTC, _BOUND = "milp", "flux", "potc", "bound of milp"
+# Load of merging, against that of processing, and how unevenly it comes over key groups.
+_MERGE, _MERGE_SPREAD = 0.15, 0.5
+
+
+class Setting(NamedTuple):
+    """Nodes, key groups of an operator, migrations a period, periods."""
+
+    nodes: int
+    key_groups: int
+    migrations: int
+    periods: int
+
+
+SETTINGS = {"S": Setting(5, 20, 4, 4), "20x300": Setting(20, 100, 13, 60)}
+
+
+@benchmark(_NAME, sizes=tuple(SETTINGS))
+def albic_quality(sizes: Sequence[str], options: Options) -> Iterator[Row]:
+    """Load distance right after migrating, and migrations, as input rates fluctuate.
+
+    Real Job 1: three operators, fully partitioned. ``--rounds`` is the number of periods.
+    """
+    names = chosen(options, (_MILP, _FLUX, _POTC))
+    for size in sizes:
+        s = SETTINGS[size]
+        job = wikipedia(s.nodes, s.key_groups, seed=options.seed)
+        conditions = fluctuating(job, options.rounds or s.periods, seed=options.seed)
+        lives: dict[str, list[Period]] = {}
+        bounds: list[float] = []
+        for name in names:
+            options.tell(f"{_NAME} {size}: {name}")
+            if name == _POTC:
+                lives[name] = list(_two_choices(job, conditions, s.nodes, options.seed))
+            else:
+                milp = name == _MILP
+                planner = by_milp(s.migrations, bounds) if milp else by_flux(s.migrations)
+                lives[name] = list(live_through(job, conditions, s.nodes, planner))
+            # The first plan undoes what the first allocation is like.
+            for metric, value, unit in summary(lives[name][1:]):
+                if "collocation" not in metric and "index" not in metric:
+                    yield Row(_NAME, size, name, metric, value, unit)
+        greatest = {n: max(p.distance for p in life[1:]) for n, life in lives.items()}
+        metric = "load distance, greatest"
+        if _MILP in greatest:
+            yield Row(
+                _NAME, size, _BOUND, "load distance, mean", float(np.mean(bounds[1:])), "points"
+            )
+            yield Row(_NAME, size, _BOUND, metric, max(bounds[1:]), "points")
+            yield stated(_NAME, size, _MILP, metric, 1.0, "points")
+            yield from holds(_NAME, size, "milp stays below 1", greatest[_MILP] < 1.0)
+        if _FLUX in greatest:
+            yield stated(_NAME, size, _FLUX, metric, 7.0, "points")
+        if _MILP in greatest and _FLUX in greatest:
+            claim = "flux is above milp in every period"
+            pairs = zip(lives[_FLUX][1:], lives[_MILP][1:], strict=True)
+            yield from holds(_NAME, size, claim, all(f.distance >= m.distance for f, m in pairs))
+        panels = [
+            Panel(f"{size}: quality", "period", "load distance", over_time(lives, "distance")),
+            Panel(f"{size}: migrations", "period", "migrations", over_time(lives, "migrations")),
+        ]
+        draw(options, f"{_NAME}-{size}", panels)
+
+
+def _two_choices(job: Job, conditions: Conditions, nodes: int, seed: int) -> Iterator[Period]:
+    """The same job where every key group may go to two nodes, and is merged on a third.
+
+    What there is to merge varies over time and from key group to key group, as
+    Section 5.2.1 says; operators that have input from outside keep no state.
+    """
+    rng = np.random.default_rng(seed)
+    for popularity, volume in zip(conditions.popularity, conditions.volume, strict=True):
+        came, flow = job.sent(popularity, float(volume))
+        work: Floats = job.load(came, flow, np.arange(len(came)))
+        merging = _MERGE * work * rng.lognormal(0.0, _MERGE_SPREAD, len(work)) * (job.enters == 0)
+        loads = potc(work, merging, nodes, seed=seed)
+        yield Period(float(np.abs(loads - loads.mean()).max()), 0.0, 100.0, 0, 0.0)

@@ -1,0 +1,131 @@
+"""ALBIC on a thousand nodes: time of its steps, of a plan, and memory."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from balancer.collocation.albic import albic, groups, scores
+from balancer.collocation.problem import Allocation
+from balancer.collocation.units import Units
+from benchmarks.harness.processes import run_apart
+from benchmarks.registry import BenchmarkError, Options, Row, benchmark
+
+_NAME = "albic-size"
+_OPERATORS = 10
+_GROUP_LOAD = 25.0
+# What a favourite neighbour is sent, against the others.
+_FAVOURITE = 50.0
+# ALBIC brings one pair together; a large cluster is given several.
+_NODES_A_PAIR = 10
+# A little less than what is asked, for what comes around the search.
+_SECONDS = 40.0
+
+
+class Setting(NamedTuple):
+    """Nodes, key groups, and pairs that communicate."""
+
+    nodes: int
+    key_groups: int
+    pairs: int
+
+
+_SETTINGS = {
+    "S": Setting(10, 200, 2_000),
+    "100": Setting(100, 5_000, 50_000),
+    "1000": Setting(1_000, 50_000, 500_000),
+}
+
+
+@benchmark(_NAME, sizes=tuple(_SETTINGS))
+def albic_size(sizes: Sequence[str], options: Options) -> Iterator[Row]:
+    """Seconds of scores, sets and partitions, seconds of a plan, and the memory it takes."""
+    for size in sizes:
+        options.tell(f"{_NAME} {size}: {_SETTINGS[size]}")
+        with tempfile.TemporaryDirectory(prefix="albic-") as scratch:
+            path = Path(scratch) / "rows.json"
+            command: list[str | Path] = [
+                sys.executable,
+                "-m",
+                __name__,
+                size,
+                str(options.seed),
+                path,
+            ]
+            peak = run_apart(command, _NAME, cwd=Path(__file__).parents[1])
+            try:
+                rows = json.loads(path.read_text())
+            except (OSError, ValueError) as error:
+                raise BenchmarkError(f"{_NAME} {size}: nothing measured: {error}") from None
+        for metric, value, unit in rows:
+            yield Row(_NAME, size, "albic", metric, value, unit)
+        yield Row(_NAME, size, "albic", "peak memory", float(peak), "bytes")
+
+
+def crowd(setting: Setting, seed: int) -> Units:
+    """Key groups that each send most to one other, many of them already on its node."""
+    rng = np.random.default_rng(seed)
+    nodes, units, pairs = setting
+    operator = np.arange(units) * _OPERATORS // units
+    each = units // _OPERATORS
+    first = np.arange(units - each)
+    favourite = first + each
+    others = pairs - len(first)
+    source = rng.integers(units - each, size=others)
+    # Somebody of the next operator.
+    target = (operator[source] + 1) * each + rng.integers(each, size=others)
+    node = rng.permutation(np.arange(units) % nodes)
+    # A key group and its favourites all the way down are on one node, on every node as
+    # many; the others are wherever they are.
+    chain = np.arange(units) % each
+    together = chain // nodes % 2 == 0
+    node = np.where(together, chain % nodes, node)
+    load = rng.lognormal(0.0, 0.5, units)
+    problem = Allocation(
+        load=load * (50.0 * nodes / load.sum()),
+        cost=np.ones(units),
+        node=node,
+        weight=np.ones(nodes),
+        removed=np.zeros(nodes, np.bool_),
+        budget=units // 50,
+    )
+    return Units(
+        problem=problem,
+        operator=operator,
+        source=np.concatenate([first, source]),
+        target=np.concatenate([favourite, target]),
+        rate=np.concatenate([np.full(len(first), _FAVOURITE), rng.random(others)]),
+    )
+
+
+def measured(setting: Setting, seed: int) -> Iterator[tuple[str, float, str]]:
+    """Metric, value and unit of one run."""
+    units = crowd(setting, seed)
+    started = time.monotonic()
+    worth = scores(units)
+    partitions = groups(units, worth, _GROUP_LOAD, np.random.default_rng(seed))
+    yield "scores, sets and partitions", time.monotonic() - started, "seconds"
+    yield "partitions", float(partitions.max() + 1), "partitions"
+    started = time.monotonic()
+    found = albic(units, pairs=max(1, setting.nodes // _NODES_A_PAIR), seconds=_SECONDS, seed=seed)
+    yield "plan", time.monotonic() - started, "seconds"
+    yield "load distance before", units.problem.distance(units.problem.node), "points"
+    yield "load distance", found.solution.distance, "points"
+    yield "bound", found.solution.bound, "points"
+    yield "collocation before", 100.0 * units.local(units.problem.node), "percent"
+    yield "collocation", 100.0 * units.local(found.solution.node), "percent"
+    yield "pairs brought together", float(len(found.pairs)), "pairs"
+    yield "attempts", float(found.attempts), "attempts"
+    yield "migrations", float(found.solution.migrations), "migrations"
+
+
+if __name__ == "__main__":
+    size, seed, path = sys.argv[1:]
+    Path(path).write_text(json.dumps(list(measured(_SETTINGS[size], int(seed)))))

@@ -1,0 +1,171 @@
+"""Solver time against load distance: Figures 2 to 4 of the ALBIC paper."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from balancer.collocation.flux import flux
+from balancer.collocation.milp import plain
+from balancer.collocation.problem import Allocation
+from balancer.collocation.solver import solve
+from benchmarks.harness.figures import Panel, chosen, draw, holds
+from benchmarks.registry import Options, Row, benchmark
+
+_NAME = "albic-solver"
+_OURS, _FLUX, _PLAIN, _BOUND = "counterpoise", "flux", "highs plain", "bound"
+# Mean load of a node, and by how much key groups differ from each other.
+_LOAD, _SPREAD = 50.0, 0.05
+_CHANGED = 0.2
+# Budget of cost, where a key group costs what it carries.
+_TIGHT = 0.05
+# Time is the limit, not effort.
+_ENDLESS = 10**9
+
+
+class Setting(NamedTuple):
+    """Nodes, key groups, seeds, seconds of a plan, and those of the curve."""
+
+    nodes: int
+    key_groups: int
+    seeds: int = 10
+    seconds: float = 5.0
+    curve: tuple[float, ...] = (1.0, 2.0, 5.0)
+    varies: tuple[float, ...] = (20.0, 60.0)
+    migrations: tuple[int, ...] = (10, 20, 40)
+
+
+_SETTINGS = {
+    "S": Setting(6, 60, 2, 0.5, (0.2,), (20.0,), (6,)),
+    "20x400": Setting(20, 400),
+    "40x800": Setting(40, 800),
+    "60x1200": Setting(60, 1200),
+}
+_MIGRATIONS = 20
+
+
+def uneven(
+    nodes: int, key_groups: int, *, varies: float, migrations: float, seed: int
+) -> Allocation:
+    """Key groups on nodes as in Section 5.1.
+
+    As many on every node, alike but for 5 percent; then the load of a fifth of the nodes
+    is lowered or raised by half of `varies` percent points, each on a random half of
+    its key groups, or on all where these do not carry so much.
+    """
+    rng = np.random.default_rng(seed)
+    node = np.arange(key_groups) % nodes
+    load = _LOAD * nodes / key_groups * rng.uniform(1 - _SPREAD, 1 + _SPREAD, key_groups)
+    changed = rng.permutation(nodes)[: max(2, round(_CHANGED * nodes))]
+    for number, which in enumerate(changed.tolist()):
+        own = rng.permutation(np.flatnonzero(node == which))
+        some = own[: max(1, len(own) // 2)]
+        by = varies / 2 * (1 if number % 2 else -1)
+        if by + load[some].sum() < 0:
+            some = own
+        load[some] *= max(0.0, 1 + by / load[some].sum())
+    return Allocation(
+        load=load,
+        cost=np.ones(key_groups),
+        node=node,
+        weight=np.ones(nodes),
+        removed=np.zeros(nodes, np.bool_),
+        budget=migrations,
+    )
+
+
+@benchmark(_NAME, sizes=tuple(_SETTINGS))
+def albic_solver(sizes: Sequence[str], options: Options) -> Iterator[Row]:
+    """Load distance the solver reaches in seconds, beside Flux, HiGHS as it is, and the bound.
+
+    The bound is proven: no allocation within the budget is below it. ``--rounds`` is the
+    number of seeds.
+    """
+    names = chosen(options, (_OURS, _FLUX, _PLAIN))
+    for size in sizes:
+        setting = _SETTINGS[size]
+        migrations = _MIGRATIONS if _MIGRATIONS in setting.migrations else setting.migrations[-1]
+        seeds = range(options.seed, options.seed + (options.rounds or setting.seeds))
+        for varies in setting.varies:
+            case = f"varies {varies:g}, {migrations} migrations"
+            options.tell(f"{_NAME} {size}: {case}")
+            problems = [
+                uneven(*setting[:2], varies=varies, migrations=migrations, seed=s) for s in seeds
+            ]
+            yield from _compared(size, case, problems, names, setting.seconds)
+        options.tell(f"{_NAME} {size}: tight budget")
+        problems = [_tight(setting, seed) for seed in seeds]
+        yield from _compared(
+            size,
+            "budget of 5% of the load",
+            problems,
+            [n for n in names if n != _PLAIN],
+            setting.seconds,
+        )
+        yield from _curves(size, setting, names, options)
+
+
+def _tight(setting: Setting, seed: int) -> Allocation:
+    p = uneven(*setting[:2], varies=setting.varies[0], migrations=0, seed=seed)
+    return replace(p, cost=p.load, budget=_TIGHT * float(p.load.sum()))
+
+
+def _compared(
+    size: str, case: str, problems: Sequence[Allocation], names: Sequence[str], seconds: float
+) -> Iterator[Row]:
+    """Means over seeds, how many are above Flux, and what is proven."""
+    found = {name: [_distance(name, p, seconds) for p in problems] for name in names}
+    bounds = [max(b for _, b in runs) for runs in zip(*found.values(), strict=True)]
+    mean = {name: float(np.mean([d for d, _ in runs])) for name, runs in found.items()}
+    for name, value in mean.items():
+        yield Row(_NAME, size, name, f"load distance, {case}", value, "points")
+    yield Row(_NAME, size, _BOUND, f"load distance, {case}", float(np.mean(bounds)), "points")
+    if _OURS in found:
+        ours = [d for d, _ in found[_OURS]]
+        gaps = [1 - b / d if d > b else 0.0 for d, b in zip(ours, bounds, strict=True)]
+        yield Row(_NAME, size, _OURS, f"proven gap, {case}", float(np.mean(gaps)), "ratio")
+    if _OURS in found and _FLUX in found and mean[_FLUX] > 0:
+        share = mean[_OURS] / mean[_FLUX]
+        yield Row(_NAME, size, _OURS, f"share of Flux, {case}", share, "ratio")
+        least = float(np.mean(bounds)) / mean[_FLUX]
+        yield Row(_NAME, size, _BOUND, f"share of Flux, {case}", least, "ratio")
+        never = all(
+            a <= b + 1e-9 for (a, _), (b, _) in zip(found[_OURS], found[_FLUX], strict=True)
+        )
+        yield from holds(_NAME, size, f"not above Flux on any seed, {case}", never)
+
+
+def _distance(name: str, problem: Allocation, seconds: float) -> tuple[float, float]:
+    """Load distance, and a bound on it."""
+    if name == _FLUX:
+        return problem.distance(flux(problem)), 0.0
+    found = (
+        plain(problem, seconds=seconds)
+        if name == _PLAIN
+        else solve(problem, rounds=_ENDLESS, seconds=seconds)
+    )
+    return found.distance, found.bound
+
+
+def _curves(size: str, setting: Setting, names: Sequence[str], options: Options) -> Iterator[Row]:
+    """One seed, several seconds, varies and migrations: what the figures show."""
+    panels = []
+    for varies in setting.varies:
+        lines = {}
+        for migrations in setting.migrations:
+            options.tell(f"{_NAME} {size}: over time, varies {varies:g}, {migrations} migrations")
+            p = uneven(*setting[:2], varies=varies, migrations=migrations, seed=options.seed)
+            for name in names:
+                ys = [_distance(name, p, seconds)[0] for seconds in setting.curve]
+                lines[f"{name}, {migrations}"] = (setting.curve, ys)
+                for seconds, y in zip(setting.curve, ys, strict=True):
+                    metric = (
+                        f"load distance in {seconds:g} s, varies {varies:g}, "
+                        f"{migrations} migrations"
+                    )
+                    yield Row(_NAME, size, name, metric, y, "points")
+        panels.append(Panel(f"{size}, varies {varies:g}", "seconds", "load distance", lines))
+    draw(options, f"{_NAME}-{size}", panels)

@@ -1,0 +1,81 @@
+"""Who allocates the key groups of a simulated stream job, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
+
+import numpy as np
+
+from balancer.collocation.albic import albic
+from balancer.collocation.cola import cola
+from balancer.collocation.flux import flux
+from balancer.collocation.solver import solve
+from benchmarks.harness.stream_job import Period, Statistics
+from cluster_model.snapshot import Ints
+
+Planner = Callable[[Statistics], Ints]
+# Effort of a plan in a simulation of many; a whole one is albic-solver's business.
+_ROUNDS, _SECONDS = 1_500, 2.0
+# What is told of the end is the mean of so many of the last periods.
+_LAST = 5
+
+
+def by_milp(migrations: float, bounds: list[float] | None = None) -> Planner:
+    """The MILP alone; the bound of every plan is added to `bounds`."""
+
+    def plan(statistics: Statistics) -> Ints:
+        found = solve(statistics.allocation(migrations), rounds=_ROUNDS, seconds=_SECONDS)
+        if bounds is not None:
+            bounds.append(found.bound)
+        return found.node
+
+    return plan
+
+
+def by_flux(migrations: float) -> Planner:
+    """Flux."""
+    return lambda s: flux(s.allocation(migrations))
+
+
+def by_albic(migrations: float, *, pairs: int = 1) -> Planner:
+    """ALBIC with its defaults; every period has a seed of its own."""
+    seeds = count()
+    return lambda s: (
+        albic(
+            s.units(migrations), pairs=pairs, rounds=_ROUNDS, seconds=_SECONDS, seed=next(seeds)
+        ).solution.node
+    )
+
+
+def by_cola() -> Planner:
+    """COLA, from scratch every time, as even as ALBIC has to be."""
+    return lambda s: cola(s.allocation(np.inf), s.job.source, s.job.target, s.rate)
+
+
+def summary(periods: Sequence[Period]) -> Iterator[tuple[str, float, str]]:
+    """Metric, value and unit of what a life was like."""
+    distance = np.array([p.distance for p in periods])
+    last = periods[-_LAST:]
+    yield "load distance, mean", float(distance.mean()), "points"
+    yield "load distance, greatest", float(distance.max()), "points"
+    yield "load distance at the end", at_the_end(last, "distance"), "points"
+    yield "collocation at the end", at_the_end(last, "collocation"), "percent"
+    yield "load index at the end", at_the_end(last, "load_index"), "percent"
+    yield "migrations a period", float(np.mean([p.migrations for p in periods])), "migrations"
+    yield "latency a period", float(np.mean([p.latency for p in periods])), "seconds"
+
+
+def at_the_end(periods: Sequence[Period], field: str) -> float:
+    """Mean of a field over the last periods."""
+    return float(np.mean([getattr(p, field) for p in periods[-_LAST:]]))
+
+
+def over_time(
+    lives: Mapping[str, Sequence[Period]], field: str
+) -> dict[str, tuple[Sequence[float], Sequence[float]]]:
+    """Lines of a field, for a picture."""
+    return {
+        name: (range(len(periods)), [float(getattr(p, field)) for p in periods])
+        for name, periods in lives.items()
+    }

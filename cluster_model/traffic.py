@@ -1,0 +1,173 @@
+"""Which partitions talk to one another: the pairs worth having on one broker."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cluster_model.snapshot import Floats, Ints, Snapshot
+
+
+def communicating(snapshot: Snapshot, factor: float) -> tuple[Ints, Ints, Floats]:
+    """Pairs of partitions that gain by being together (seed 001, Section 4.3.2, step 1).
+
+    Those of which the sender sends to the receiver more than `factor` times what it sends
+    to a downstream partition on average. Downstream are all partitions of each topic that
+    any partition of the sender's topic sends to.
+
+    Parameters
+    ----------
+    snapshot
+        With traffic, or else there are no pairs.
+    factor
+        sF, at least 0: the greater, the fewer pairs.
+
+    Returns
+    -------
+    sender, receiver : (E,) int
+        Each pair once, in ascending order; no partition is paired with itself.
+    rate : (E,) float
+        What is sent, in the unit of the snapshot's traffic.
+
+    Examples
+    --------
+    >>> from dataclasses import replace
+    >>> from cluster_model import synthetic_snapshot
+    >>> some = synthetic_snapshot(brokers=3, partitions=8, replication_factor=1, racks=1, topics=2)
+    >>> talks = replace(some, traffic_from=[0, 0], traffic_to=[4, 5], traffic_rate=[9.0, 1.0])
+    >>> [array.tolist() for array in communicating(talks, 1.5)]
+    [[0], [4], [9.0]]
+    """
+    s, n = snapshot, max(snapshot.n_partitions, 1)
+    sent = (s.traffic_from != s.traffic_to) & (s.traffic_rate > 0)
+    ends = s.traffic_from[sent] * n + s.traffic_to[sent]
+    pair, at = np.unique(ends, return_inverse=True)
+    rate: Floats = np.bincount(at, s.traffic_rate[sent], len(pair)).astype(np.float64)
+    sender, receiver = pair // n, pair % n
+    topics = max(len(s.topics), 1)
+    streams = np.unique(s.partition_topic[sender] * topics + s.partition_topic[receiver])
+    size = np.bincount(s.partition_topic, minlength=topics)
+    downstream = np.bincount(streams // topics, size[streams % topics], minlength=topics)
+    mean = np.bincount(sender, rate, n)[sender] / downstream[s.partition_topic[sender]]
+    kept = rate > factor * mean
+    return sender[kept], receiver[kept], rate[kept]
+
+
+class Traffic:
+    """What partitions exchange with those they should be together with, both ways added up.
+
+    Parameters
+    ----------
+    snapshot
+        With traffic, or else nothing is exchanged.
+    factor
+        sF of :func:`communicating`.
+
+    Attributes
+    ----------
+    one, two : (E,) int
+        Each pair of partitions once.
+    rate : (E,) float
+        What they exchange.
+    total : (P,) float
+        What each partition exchanges with all others.
+    """
+
+    def __init__(self, snapshot: Snapshot, factor: float) -> None:
+        sender, receiver, rate = communicating(snapshot, factor)
+        n = self._partitions = snapshot.n_partitions
+        pair, at = np.unique(
+            np.minimum(sender, receiver) * n + np.maximum(sender, receiver), return_inverse=True
+        )
+        self.one: Ints = pair // max(n, 1)
+        self.two: Ints = pair % max(n, 1)
+        self.rate: Floats = np.bincount(at, rate, len(pair)).astype(np.float64)
+        ends = np.concatenate([self.one, self.two])
+        rates = np.concatenate([self.rate, self.rate])
+        self.total: Floats = np.bincount(ends, rates, n).astype(np.float64)
+        order = np.argsort(ends, kind="stable")
+        self._other: Ints = np.concatenate([self.two, self.one])[order]
+        self._rate: Floats = rates[order]
+        self._start: Ints = np.concatenate([[0], np.cumsum(np.bincount(ends, minlength=n))])
+
+    def local(self, where: Ints, brokers: int) -> Floats:
+        """(B,) what the partitions of each broker exchange there, told once for either end.
+
+        Parameters
+        ----------
+        where : (P,) int
+            The broker of each partition.
+        brokers
+            B, how many there are.
+        """
+        here = where[self.one]
+        together = (here == where[self.two]) & (here >= 0)
+        return 2 * np.bincount(here[together], self.rate[together], brokers).astype(np.float64)
+
+    def neighbours(self, partition: Ints) -> tuple[Ints, Ints, Floats]:
+        """All that some partitions exchange: the row of each, with whom, and how much."""
+        degree = self._start[partition + 1] - self._start[partition]
+        row = np.repeat(np.arange(len(partition)), degree)
+        rank = np.arange(len(row)) - np.repeat(np.cumsum(degree) - degree, degree)
+        at = self._start[partition][row] + rank
+        return row, self._other[at], self._rate[at]
+
+    def changes(
+        self, where: Ints, partition: Ints, source: Ints, target: Ints, row: Ints | None = None
+    ) -> tuple[Floats, Floats]:
+        """(M,), (M,) local traffic that the source of each move loses and its target gains.
+
+        In O(degree) per move.
+
+        Parameters
+        ----------
+        where : (P,) int
+            The broker of each partition to begin with.
+        partition, source, target : (M,) int
+            What goes from where to where.
+        row : (M,) int
+            Moves of a row are made one after the other, each partition once in a row; rows
+            know nothing of one another. None: each move alone.
+        """
+        move, other, rate = self.neighbours(partition)
+        there = where[other]
+        if row is not None:
+            key, wanted = row * self._partitions + partition, row[move] * self._partitions + other
+            order = np.argsort(key, kind="stable")
+            place = np.searchsorted(key[order], wanted)
+            found = order[np.minimum(place, max(len(order) - 1, 0))]
+            gone = (key[found] == wanted) & (found < move)
+            there = np.where(gone, target[found], there)
+
+        def at(end: Ints) -> Floats:
+            together = (there == end[move]) & (there >= 0)
+            return 2 * np.bincount(move, rate * together, len(partition)).astype(np.float64)
+
+        return at(source), at(target)
+
+
+def connected(n: int, one: Ints, two: Ints) -> Ints:
+    """(n,) the least member of the set that each of n things belongs to.
+
+    Parameters
+    ----------
+    n
+        How many things there are.
+    one, two : (E,) int
+        Pairs of things that are in the same set.
+
+    Examples
+    --------
+    >>> connected(5, np.array([3, 1]), np.array([4, 3])).tolist()
+    [0, 1, 2, 1, 1]
+    """
+    label: Ints = np.arange(n)
+    while True:
+        least = np.minimum(label[one], label[two])
+        new = label.copy()
+        # of the set itself too, not of the two alone: sets as long as chains take few rounds
+        for end in (label[one], label[two], one, two):
+            np.minimum.at(new, end, least)
+        new = new[new]
+        if np.array_equal(new, label):
+            return label
+        label = new

@@ -1,0 +1,80 @@
+"""Goals that keep together what talks to one another."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import Field, PrivateAttr
+
+from cluster_model.snapshot import Bools, Ints
+from cluster_model.traffic import connected
+from goals.cluster import Cluster
+from goals.curves import TOLERANCE
+from goals.goal import Goal, Obstacle
+from goals.obstacles import named
+from goals.state import State
+
+
+class CollocationGoal(Goal):
+    """All communication of a broker that is worth keeping local is.
+
+    With `mean` what a broker has of it on average, local or not, and `remote` what of a
+    broker's own is not local, the score is ``mean / (mean + remote)``.
+
+    A pair of partitions is worth having on one broker if the one sends the other more
+    than `factor` times what it sends downstream on average (the scores of ALBIC, seed
+    001, Section 4.3.2). Where everybody talks to everybody evenly there is no such pair,
+    and the goal is met. Replicas that only follow take no part. A broker that is to be
+    emptied is content.
+
+    Parameters
+    ----------
+    factor
+        sF, the score factor.
+    """
+
+    scope: ClassVar = "broker"
+    requires: ClassVar = ("traffic",)
+
+    factor: float = Field(default=1.5, ge=0)
+    _mean: float = PrivateAttr(default=0.0)
+    _least: float = PrivateAttr(default=0.0)
+    _draining: Bools | None = PrivateAttr(default=None)
+
+    def prepare(self, cluster: Cluster) -> None:
+        """The mean, and what is too little to be more than what rounding left."""
+        total = float(cluster.placement.traffic(self.factor).total.sum())
+        self._mean, self._least = total / max(1, cluster.eligible.sum()), TOLERANCE * total
+        self._draining = cluster.draining if cluster.draining.any() else None
+
+    def score(self, state: State) -> Any:
+        """1 where nothing is apart, 1/2 where as much is as the mean."""
+        remote = state.traffic(self.factor) - state.local_traffic(self.factor)
+        apart = remote > self._least
+        score = np.where(apart, self._mean / (self._mean + np.where(apart, remote, 1.0)), 1.0)
+        return score if self._draining is None else np.where(self._draining[state.broker], 1, score)
+
+    def obstacles(self, cluster: Cluster) -> list[Obstacle]:
+        """Partitions that belong together, and are more than any broker can carry."""
+        s, traffic = cluster.snapshot, cluster.placement.traffic(self.factor)
+        label = connected(s.n_partitions, traffic.one, traffic.two)
+        load = np.stack([np.bincount(label, x, s.n_partitions) for x in s.leader_load.T], 1)
+        room = np.where(s.capacity > 0, s.capacity, np.inf)[cluster.eligible]
+        most = room.max(axis=0, initial=0.0)
+        where = cluster.placement.location
+        apart = np.zeros(s.n_partitions, np.bool_)
+        apart[label[traffic.one[where[traffic.one] != where[traffic.two]]]] = True
+        found = []
+        for one in np.flatnonzero(apart & (load > most * (1 + TOLERANCE)).any(1)).tolist():
+            members: Ints = np.flatnonzero(label == one)
+            r = int(np.argmax(load[one] / most))
+            found.append(
+                Obstacle(
+                    reason=f"{named(cluster, members)} belong together, and have "
+                    f"{s.resources[r]} {load[one, r]:.6g}, more than the {most[r]:.6g} of any "
+                    "broker",
+                    cure="spread the keys over more partitions, or raise the goal's factor",
+                )
+            )
+        return found

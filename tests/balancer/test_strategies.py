@@ -1,0 +1,458 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from balancer import Balancer, Budget, Operation, load_plan
+from balancer.checker import check_plan
+from balancer.cli import app
+from balancer.exports import reassignment_json
+from balancer.scoring import Scorer, Series, Transition
+from balancer.strategy import Albic, Milp, StrategyError
+from cluster_model import Snapshot, synthetic_snapshot
+from cluster_model.errors import InputError
+from cluster_model.placement import LEAD, MOVE, Batch, Placement
+from goals import Cluster, CollocationGoal, Goal, ResourceCapacity, UsageDistribution, load_goals
+from goals.testing import example_snapshots
+
+STRATEGIES = ("goals", Milp(rounds=300), Albic(rounds=300))
+
+
+def stream(seed: int = 0, brokers: int = 6, operators: int = 3, keys: int = 12) -> Snapshot:
+    """A job whose key groups talk to the one of the same number, and a little to all others."""
+    rng = np.random.default_rng(seed)
+    s = synthetic_snapshot(
+        brokers=brokers,
+        partitions=operators * keys,
+        topics=operators,
+        replication_factor=1,
+        racks=2,
+        utilization=0.3,
+        load_sigma=0.3,
+        seed=seed,
+    )
+    ends = [
+        (one, two, 5.0 if s.partition_number[one] == s.partition_number[two] else 0.01)
+        for one in range(s.n_partitions)
+        for two in range(s.n_partitions)
+        if s.partition_topic[two] == s.partition_topic[one] + 1
+    ]
+    source, target, rate = np.array(ends).T
+    return replace(
+        s,
+        traffic_from=source.astype(int),
+        traffic_to=target.astype(int),
+        traffic_rate=rate * rng.uniform(1, 2, len(rate)),
+    )
+
+
+def together(s: Snapshot) -> Snapshot:
+    """The same with key groups of the same number on one of the first two brokers."""
+    return replace(s, replica_broker=s.partition_number % 2)
+
+
+def wanted(hard: bool = False) -> list[Goal]:
+    of = ("cpu", "network_in", "network_out", "disk")
+    return [
+        *(ResourceCapacity(resource=r, threshold=1.0, tier=0) for r in of),
+        CollocationGoal(hard=hard, tier=1),
+        UsageDistribution(resource="cpu", tier=2),
+    ]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
+@pytest.mark.parametrize(
+    "operation",
+    [None, Operation(kind="remove_brokers", brokers=(2,)), Operation(excluded_topics=("topic-0",))],
+    ids=lambda operation: "rebalance" if operation is None else operation.kind,
+)
+@pytest.mark.parametrize("moves", [None, 7])
+def test_every_strategy_makes_the_same_kind_of_plan(strategy, operation, moves):
+    s = stream()
+    plan = Balancer(wanted(), budget=Budget(moves=moves), strategy=strategy).propose(s, operation)
+    document = plan.document()
+    report = check_plan(s, document)
+    assert report.ok, [str(f) for f in (*report.violations, *report.mismatches)]
+    assert moves is None or document.summary.replica_moves <= moves
+    assert (document.allocation is None) == (strategy == "goals")
+    assert strategy == "goals" or document.allocation.strategy == strategy.name
+    assert [g.goal for g in document.goal_results][2:] == [g.name for g in wanted()]
+    assert all(a.helped or a.hurt for a in document.actions[:1])
+    if moves is not None:
+        assert document.summary.exhausted == "moves or bytes"
+        assert all("budget" in u.reason for u in document.unmet if not u.proven)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES[1:], ids=str)
+def test_the_load_distance_is_told_with_its_bound(strategy):
+    plan = Balancer(wanted(), budget=Budget(moves=4), strategy=strategy).propose(stream())
+    result = plan.allocation
+    assert result is not None
+    assert result.strategy == strategy.name
+    assert result.distance_bound <= result.distance_after < result.distance_before
+
+
+def test_albic_brings_together_what_milp_leaves_apart():
+    s = stream()
+    of = {
+        strategy.name: Balancer(wanted(), strategy=strategy).propose(s).allocation
+        for strategy in (Milp(rounds=300), Albic(rounds=300, pairs=12))
+    }
+    assert of["albic"].local_after > of["milp"].local_after
+
+
+def test_bytes_of_state_are_what_a_migration_costs():
+    s = stream()
+    size = np.random.default_rng(1).uniform(1, 9, s.n_partitions)
+    s = replace(
+        s,
+        resources=("cpu",),
+        capacity=s.capacity[:, :1],
+        leader_load=s.leader_load[:, :1],
+        follower_load=s.follower_load[:, :1],
+        state_size=size,
+    )
+    goals = [UsageDistribution(resource="cpu")]
+    for strategy in STRATEGIES:
+        plan = Balancer(goals, budget=Budget(bytes=25), strategy=strategy).propose(s)
+        moved = {(a.topic, a.partition) for a in plan.actions}
+        names = [
+            (s.topics[t], n) for t, n in zip(s.partition_topic, s.partition_number, strict=True)
+        ]
+        paid = sum(size[p] for p, name in enumerate(names) if name in moved)
+        assert plan.summary.bytes_moved == pytest.approx(paid)
+        assert 0 < paid <= 25
+        assert check_plan(s, plan.document()).ok
+
+
+def test_without_communication_albic_is_the_milp():
+    s = stream()
+    s = replace(s, traffic_from=[], traffic_to=[], traffic_rate=[])
+    goals = [UsageDistribution(resource="cpu")]
+    milp, albic = (
+        Balancer(goals, budget=Budget(moves=9), strategy=strategy).propose(s)
+        for strategy in STRATEGIES[1:]
+    )
+    assert milp.actions == albic.actions
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
+def test_equal_seeds_give_equal_plans(strategy):
+    s, op = stream(3), Operation(kind="remove_brokers", brokers=(1,))
+    first, second = (
+        Balancer(wanted(), seed=5, strategy=strategy).propose(s, op).to_json() for _ in range(2)
+    )
+    assert first == second
+
+
+def test_what_cannot_be_is_one_sentence():
+    s = stream()
+    with pytest.raises(StrategyError, match="'luck' found, one of goals, milp, albic expected"):
+        Balancer(strategy="luck")
+    both = Balancer(wanted(), budget=Budget(moves=1, bytes=1), strategy="milp")
+    with pytest.raises(StrategyError, match="moves or of bytes expected, both given"):
+        both.propose(s)
+    several = synthetic_snapshot(brokers=6, partitions=20, racks=3)
+    with pytest.raises(InputError, match="3 replicas found, 1 expected"):
+        Balancer(strategy="milp").propose(several)
+    with pytest.raises(InputError, match="operation demote_brokers"):
+        Balancer(wanted(), strategy="albic").propose(
+            s, Operation(kind="demote_brokers", brokers=(1,))
+        )
+
+
+def test_goals_alone_need_none_of_the_packages():
+    code = (
+        "import sys\n"
+        "for name in ('networkx', 'pymetis', 'highspy'): sys.modules[name] = None\n"
+        "from balancer import Balancer\n"
+        "from cluster_model import synthetic_snapshot\n"
+        "s = synthetic_snapshot(brokers=4, partitions=20, racks=2, replication_factor=1)\n"
+        "assert Balancer().propose(s)\n"
+        "try: Balancer(strategy='albic').propose(s)\n"
+        "except Exception as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("strategy albic: the package ")
+    assert "counterpoise[collocation]" in done.stdout
+
+
+# --- groups
+
+
+@pytest.mark.parametrize("hard", [False, True])
+def test_groups_move_as_a_whole(hard):
+    s = together(stream())
+    plan = Balancer(wanted(hard)).propose(s)
+    before_after = {g.goal: (g.contentment_before, g.contentment_after) for g in plan.goal_results}
+    assert before_after["CollocationGoal"] == (1, 1)
+    assert before_after["UsageDistribution[cpu]"][1] > before_after["UsageDistribution[cpu]"][0]
+    assert plan.summary.group_moves > 3
+    report = check_plan(s, plan.document())
+    assert report.ok, [str(f) for f in (*report.violations, *report.mismatches)]
+    groups: dict[int, list] = {}
+    for step, a in enumerate(plan.actions):
+        if a.group is not None:
+            groups.setdefault(a.group, []).append((step, a))
+    assert sorted(groups) == list(range(plan.summary.group_moves))
+    for members in groups.values():
+        steps = [step for step, _ in members]
+        assert len(members) > 1
+        assert steps == list(range(steps[0], steps[0] + len(steps)))
+        assert len({(a.source, a.destination) for _, a in members}) == 1
+        assert len({json.dumps([a.helped, a.hurt]) for _, a in members}) == 1
+        assert not any("CollocationGoal" in a.hurt for _, a in members)
+    moved = {
+        (p["topic"], p["partition"]) for p in json.loads(reassignment_json(plan))["partitions"]
+    }
+    assert moved == {(a.topic, a.partition) for a in plan.actions}
+
+
+def test_a_hard_goal_keeps_together_what_balance_alone_would_part():
+    s = together(stream())
+    alone = Balancer([UsageDistribution(resource="cpu")]).propose(s)
+    factor = CollocationGoal().factor
+    traffic = Placement(s).traffic(factor)
+    ends = alone.placement.location
+    assert (ends[traffic.one] != ends[traffic.two]).any()
+    kept = Balancer(wanted(hard=True)).propose(s).placement.location
+    assert (kept[traffic.one] == kept[traffic.two]).all()
+
+
+def test_what_is_apart_comes_together():
+    plan = Balancer(wanted()).propose(stream(4))
+    (collocation,) = (g for g in plan.goal_results if g.goal == "CollocationGoal")
+    assert not collocation.met_before
+    assert collocation.met_after
+
+
+@pytest.mark.parametrize("moves", range(1, 8))
+def test_a_budget_cuts_no_group_in_two(moves):
+    s = together(stream())
+    whole = Balancer(wanted()).propose(s)
+    cut = Balancer(wanted(), budget=Budget(moves=moves)).propose(s)
+    n = len(cut)
+    assert n <= moves
+    assert whole.rows.partition[:n].tolist() == cut.rows.partition.tolist()
+    assert n == 0 or whole.rows.group[n - 1] != whole.rows.group[n]
+    assert check_plan(s, cut.document()).ok
+
+
+def test_without_a_goal_for_it_nothing_is_grouped():
+    plan = Balancer([UsageDistribution(resource="cpu")]).propose(together(stream()))
+    assert plan.summary.group_moves == 0
+    assert all(a.group is None for a in plan.actions)
+
+
+def test_the_checker_finds_a_group_that_is_none():
+    s = together(stream())
+    document = Balancer(wanted()).propose(s).document()
+    last = next(i for i, a in enumerate(document.actions) if a.group == 1) - 1
+    swapped = [*document.actions]
+    swapped[last], swapped[last + 1] = swapped[last + 1], swapped[last]
+    found = check_plan(s, document.model_copy(update={"actions": tuple(swapped)}))
+    assert {f.kind for f in found.violations} == {"group"}
+    fewer = [a.model_copy(update={"group": None}) for a in document.actions]
+    found = check_plan(s, document.model_copy(update={"actions": tuple(fewer)}))
+    assert {f.kind for f in found.mismatches} == {"group_moves"}
+
+
+def test_the_checker_works_out_the_allocation():
+    s = stream()
+    document = Balancer(wanted(), strategy=STRATEGIES[1]).propose(s).document()
+    for name in ("distance_before", "distance_after", "local_before", "local_after"):
+        wrong = document.allocation.model_copy(
+            update={name: getattr(document.allocation, name) + 1}
+        )
+        report = check_plan(s, document.model_copy(update={"allocation": wrong}))
+        assert report.mismatches, name
+
+
+def test_plans_are_read_as_they_are_written(tmp_path):
+    for strategy in STRATEGIES:
+        plan = Balancer(wanted(), strategy=strategy).propose(together(stream()))
+        plan.save(tmp_path / "plan.json")
+        assert load_plan(tmp_path / "plan.json") == plan.document()
+
+
+def test_from_the_command_line(tmp_path):
+    s = stream()
+    s_file, goals, plan = (str(tmp_path / x) for x in ("s.npz", "goals.yaml", "plan.json"))
+    from cluster_model import save_snapshot
+
+    save_snapshot(s, s_file)
+    (tmp_path / "goals.yaml").write_text("goals: [CollocationGoal]\n")
+    run = CliRunner().invoke
+    words = ["propose", s_file, "--goals", goals, "-o", plan, "--strategy"]
+    done = run(app, [*words, "albic", "--max-moves", "9"])
+    assert done.exit_code == 1, done.output
+    assert "albic: load distance" in done.output
+    assert run(app, ["verify", s_file, plan]).exit_code == 0
+    done = run(app, [*words, "goals"])
+    assert done.exit_code == 0, done.output
+    assert run(app, ["explain", plan]).exit_code == 0
+    done = run(app, [*words, "luck"])
+    assert done.exit_code == 2
+    assert "one of goals, milp, albic expected" in done.output
+
+
+# --- what groups are scored by
+
+
+def random_units(placement: Placement, rng: np.random.Generator, series: bool) -> tuple:
+    """Moves of several leaders from one broker to another, in units; each partition once."""
+    s = placement.snapshot
+    rows, unit, taken = [], [], set()
+    for number in range(8):
+        source, target = rng.choice(s.n_brokers, 2, replace=False)
+        free = [
+            p
+            for p in np.flatnonzero(placement.location == source).tolist()
+            if target not in placement.brokers[p] and not (series and p in taken)
+        ]
+        chosen = rng.permutation(free)[: int(rng.integers(1, 5))].astype(int).tolist()
+        taken.update(chosen)
+        rows += [(p, placement.leader[p], target) for p in chosen]
+        unit += [number] * len(chosen)
+    _, unit = np.unique(unit, return_inverse=True)
+    p, slot, target = np.array(rows).T
+    disk = np.full(len(p), -1)
+    if s.n_disks:
+        disk = np.searchsorted(s.disk_broker, target)
+    return Batch.of(MOVE, p, slot, target, disk), unit
+
+
+def all_goals() -> list[Goal]:
+    names = [
+        "RackAwareness",
+        "TopicRackDistribution",
+        "ReplicaDistribution",
+        "TopicReplicaDistribution",
+        "MinTopicLeaders",
+        "DiskUsageDistribution",
+        "CollocationGoal",
+        "OnlineReplicas",
+    ]
+    of = [{"goal": g, "resource": "cpu"} for g in ("HostCapacity", "UsageDistribution")]
+    return load_goals({"goals": [*names, *of]})
+
+
+@settings(max_examples=16, deadline=None)
+@given(st.integers(0, 10**6))
+def test_groups_are_scored_as_what_they_come_to(seed):
+    rng = np.random.default_rng(seed)
+    snapshot = example_snapshots(seed % 5)[seed % 4]
+    if not len(snapshot.traffic_rate):
+        ends = rng.integers(0, snapshot.n_partitions, (2, 90))
+        snapshot = replace(
+            snapshot, traffic_from=ends[0], traffic_to=ends[1], traffic_rate=rng.uniform(1, 9, 90)
+        )
+    from goals import applicable
+
+    cluster = Cluster(Placement(snapshot))
+    goals = [g.prepared(cluster) for g in applicable(all_goals(), snapshot, strict=False)]
+    scorer = Scorer(cluster, goals)
+    for kind in (Transition, Series):
+        batch, unit = random_units(cluster.placement, rng, series=kind is Series)
+        transition = kind(cluster, batch, unit=unit)
+        found = [scorer.diff(i, transition) for i in range(len(goals))]
+        walked = Scorer(Cluster(cluster.placement.copy()), goals)
+        for row in range(len(transition)):
+            members = batch[unit == row]
+            before = [scores.copy() for scores in walked.scores]
+            mark = walked.mark()
+            walked.commit(members)
+            walked.placement.check()
+            for i, goal in enumerate(goals):
+                if kind is Series and goal.scope == "partition":
+                    continue
+                after = Scorer(walked.cluster, goals).scores[i]
+                np.testing.assert_allclose(walked.scores[i], after, atol=1e-9)
+                # a goal is asked about the cells that are touched, whether they change or not
+                cells = touched(goal, walked.placement, mark[0], members)
+                want = after[cells].min() - before[i][cells].min()
+                assert found[i][0][row] == pytest.approx(want, abs=1e-9), goal.name
+                assert found[i][1][row] == (after[cells] < before[i][cells] - 1e-12).any()
+            if kind is Transition:
+                walked.restore(mark)
+
+
+def touched(goal: Goal, now: Placement, then: Placement, batch: Batch) -> np.ndarray:
+    if goal.scope == "partition":
+        return batch.partition
+    ends = [(then.source(batch), then.source_disk(batch)), (batch.target, batch.disk)]
+    cells = np.concatenate([now.keys(goal.scope, batch.partition, b, d) for b, d in ends])
+    return np.unique(cells[cells >= 0])
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10**6))
+def test_swaps_know_of_what_is_exchanged(seed):
+    rng = np.random.default_rng(seed)
+    s = example_snapshots(seed % 7)[0]
+    cluster = Cluster(Placement(s))
+    goals = [CollocationGoal(factor=float(rng.choice([0.0, 1.5]))).prepared(cluster)]
+    scorer, placement = Scorer(cluster, goals), cluster.placement
+    pairs, taken = [], set()
+    for p, q in rng.integers(0, s.n_partitions, (200, 2)).tolist():
+        a, b = (placement.location[x] for x in (p, q))
+        if a != b and not {p, q} & taken:
+            if a in placement.brokers[q] or b in placement.brokers[p]:
+                continue
+            taken |= {p, q}
+            pairs.append((p, q))
+    one, two = np.array(pairs).T
+    where, slot = placement.location, placement.leader
+    batch = Batch.of(MOVE, one, slot[one], where[two])
+    partner = Batch.of(MOVE, two, slot[two], where[one])
+    for kind in (Transition, Series):
+        transition = kind(cluster, batch, partner)
+        diff, worse = scorer.diff(0, transition)
+        walked = Scorer(Cluster(placement.copy()), goals)
+        for row in range(len(batch)):
+            before, mark = walked.scores[0].copy(), walked.mark()
+            walked.commit(batch[row : row + 1], partner[row : row + 1])
+            walked.placement.check()
+            cells = [where[one[row]], where[two[row]]]
+            after = walked.scores[0]
+            want = after[cells].min() - before[cells].min()
+            assert diff[row] == pytest.approx(want, abs=1e-9)
+            assert worse[row] == (after[cells] < before[cells] - 1e-12).any()
+            if kind is Transition:
+                walked.restore(mark)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10**6))
+def test_local_traffic_is_kept_up_to_date_and_undone(seed):
+    rng = np.random.default_rng(seed)
+    s = example_snapshots(seed % 7)[0]
+    placement = Placement(s)
+    names = [f"{name}.{factor!r}" for name in ("traffic", "local_traffic") for factor in (0.0, 1.5)]
+    before = {name: placement.sums("broker", name).copy() for name in names}
+    undone = []
+    for _ in range(20):
+        rows = []
+        for p in rng.permutation(s.n_partitions)[:12].tolist():
+            slot = int(rng.integers(placement.slots))
+            if rng.random() < 0.4:
+                rows.append((LEAD, p, slot, placement.brokers[p, slot]))
+            else:
+                free = np.setdiff1d(np.arange(s.n_brokers), placement.brokers[p])
+                rows.append((MOVE, p, slot, rng.choice(free)))
+        kind, p, slot, target = np.array(rows).T
+        batch = Batch(kind.astype(np.int8), p, slot, target, np.full(len(p), -1))
+        undone.append(placement.apply(batch))
+        placement.check()
+    for batch in reversed(undone):
+        placement.apply(batch)
+    for name, value in before.items():
+        np.testing.assert_allclose(placement.sums("broker", name), value, atol=1e-6)

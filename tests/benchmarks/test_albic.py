@@ -1,0 +1,244 @@
+"""The simulated stream job, and the benchmarks of the ALBIC paper in short."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import (
+    albic_budget,
+    albic_collocation,
+    albic_jobs,
+    albic_quality,
+    albic_scale_in,
+    albic_size,
+    albic_solver,
+)
+from benchmarks.harness import planners
+from benchmarks.harness.jobs import airline, synthetic, wikipedia
+from benchmarks.harness.stream_job import (
+    PAUSE_SECONDS,
+    Job,
+    Operator,
+    Pattern,
+    Period,
+    Statistics,
+    Stream,
+    fluctuating,
+    live_through,
+    make_job,
+    scattered,
+)
+from benchmarks.registry import BenchmarkError, Options, Row, all_benchmarks
+from cluster_model.snapshot import Ints
+
+QUIET = Options(tell=lambda sentence: None)
+
+
+@pytest.fixture(autouse=True)
+def little_effort(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planners, "_SECONDS", 0.05)
+
+
+def two(pattern: Pattern, sends: int = 8, takes: int = 8, **options: int) -> Job:
+    """Two operators and one stream on four nodes."""
+    operators = [Operator("first", sends), Operator("second", takes)]
+    return make_job(operators, [Stream(0, 1, pattern, **options)], nodes=4)  # type: ignore[arg-type]
+
+
+def degrees(job: Job) -> tuple[set[int], set[int]]:
+    """To how many a key group sends, and from how many one takes."""
+    return (
+        set(np.unique(job.source, return_counts=True)[1].tolist()),
+        set(np.unique(job.target, return_counts=True)[1].tolist()),
+    )
+
+
+def test_the_four_patterns() -> None:
+    assert degrees(two(Pattern.ONE_TO_ONE)) == ({1}, {1})
+    assert degrees(two(Pattern.PARTIAL_MERGE, 8, 2)) == ({1}, {4})
+    assert degrees(two(Pattern.PARTIAL_PARTITIONING, 8, 40, degree=3))[0] == {3}
+    assert degrees(two(Pattern.FULL_PARTITIONING, 8, 5)) == ({5}, {8})
+
+
+@pytest.mark.parametrize("pattern", list(Pattern))
+def test_whatever_comes_in_is_sent_on(pattern: Pattern) -> None:
+    job = two(pattern)
+    popularity = np.random.default_rng(0).lognormal(0, 0.5, 16)
+    came, flow = job.sent(popularity, 2.0)
+    assert came[:8].sum() == pytest.approx(2.0)
+    assert came[8:].sum() == pytest.approx(2.0)
+    assert np.bincount(job.target, flow, 16) + (came * (job.enters > 0)) == pytest.approx(came)
+
+
+def test_load_depends_on_where_the_neighbours_are() -> None:
+    job = two(Pattern.ONE_TO_ONE)
+    came, flow = job.sent(np.ones(16), 1.0)
+    apart, together = scattered(job, 4), np.arange(16) % 8 % 4
+    assert job.load(came, flow, apart).sum() == pytest.approx(4 * 60.0)
+    assert job.load(came, flow, together).sum() == pytest.approx(4 * 30.0)
+    # What is shipped counts on both its ends.
+    assert (job.load(came, flow, apart) > job.load(came, flow, together)).all()
+
+
+def test_input_fluctuates_the_same_again() -> None:
+    job = two(Pattern.ONE_TO_ONE)
+    a, b, c = (fluctuating(job, 30, seed=seed) for seed in (1, 1, 2))
+    assert (a.popularity == b.popularity).all()
+    assert (a.volume == b.volume).all()
+    assert (a.popularity != c.popularity).any()
+    assert np.ptp(a.volume) > 0.1
+
+
+def test_a_life_counts_what_migrates_and_pauses() -> None:
+    job = two(Pattern.ONE_TO_ONE)
+    assert job.state.mean() == pytest.approx(PAUSE_SECONDS)
+    together = np.arange(16) % 8 % 4
+    moved = scattered(job, 4) != together
+
+    def bring_together(statistics: Statistics) -> Ints:
+        assert statistics.units(3).problem.budget == 3
+        return together
+
+    conditions = fluctuating(job, 2, spread=0.0, swing=0.0, bursts=False)
+    first, second = live_through(job, conditions, 4, bring_together)
+    assert first.migrations == moved.sum()
+    assert first.latency == pytest.approx(job.state[moved].sum())
+    assert (second.migrations, second.latency) == (0, 0.0)
+    assert first.collocation == second.collocation == 100.0
+    assert second.load_index == pytest.approx(50.0)
+    # Migrating is work, too.
+    assert first.load_index > second.load_index
+    assert second.distance == pytest.approx(0.0)
+
+
+def test_jobs_have_the_shape_of_the_paper() -> None:
+    assert len(wikipedia(20, 100).operator) == 300
+    assert len(airline(20, 100, job=2).operator) == 200
+    assert len(airline(20, 100, job=3).operator) == 300
+    scattered_job = airline(20, 100, job=4)
+    assert len(scattered_job.names) == 10
+
+
+def test_so_much_of_a_synthetic_job_can_be_collocated() -> None:
+    job = synthetic(5, 50, 5, obtainable=0.4)
+    _, flow = job.sent(np.ones(50), 1.0)
+    alone = np.bincount(job.source, minlength=50)[job.source] == 1
+    assert flow[alone].sum() / flow.sum() == pytest.approx(0.4)
+
+
+def values(rows: Iterator[Row]) -> dict[tuple[str, str], float]:
+    return {(row.subject, row.metric): row.value for row in rows}
+
+
+def test_all_are_listed() -> None:
+    names = [name for name in all_benchmarks() if name.startswith("albic-")]
+    assert len(names) == 7
+
+
+def test_solver_is_between_the_bound_and_flux(tmp_path: Path) -> None:
+    options = Options(tell=lambda s: None, rounds=1, pictures=tmp_path)
+    rows = values(albic_solver.albic_solver(["S"], options))
+    metric = "load distance, varies 20, 6 migrations"
+    assert rows["bound", metric] <= rows["counterpoise", metric] <= rows["flux", metric]
+    assert rows["here", "not above Flux on any seed, varies 20, 6 migrations"] == 1
+    assert 0 <= rows["counterpoise", "proven gap, budget of 5% of the load"] <= 1
+    assert (tmp_path / "albic-solver-S.svg").read_text().startswith("<?xml")
+
+
+def test_problems_are_as_uneven_as_asked() -> None:
+    p = albic_solver.uneven(20, 400, varies=60.0, migrations=20, seed=0)
+    off = np.bincount(p.node, p.load, 20) - 50
+    assert np.sum(np.abs(np.abs(off) - 30) < 2) == 4
+    assert np.sum(np.abs(off) < 2) == 16
+
+
+def test_an_unknown_subject_is_told() -> None:
+    with pytest.raises(BenchmarkError, match="cplex"):
+        list(albic_solver.albic_solver(["S"], Options(subjects=("cplex",))))
+
+
+def test_scale_in_ends_balanced_and_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = albic_scale_in.Setting(6, 1, 36, 3, 8, 0.05)
+    monkeypatch.setattr(albic_scale_in, "_SETTINGS", {"S": small})
+    rows = values(albic_scale_in.albic_scale_in(["S"], QUIET))
+    for name in ("integrated", "not integrated"):
+        assert rows[name, "periods until the removed are empty, 1 overloaded"] <= 8
+        assert rows[name, "load distance at the end, 1 overloaded"] < 10
+    assert ("paper", "sooner balanced, 5 overloaded") in rows
+
+
+def test_first_period_for_good() -> None:
+    assert albic_scale_in._first([False, True, False, True, True]) == 4
+    assert albic_scale_in._first([True]) == 1
+    assert np.isnan(albic_scale_in._first([True, False]))
+
+
+def test_quality_tells_all_three_and_the_paper(tmp_path: Path) -> None:
+    options = Options(tell=lambda s: None, rounds=2, pictures=tmp_path)
+    rows = values(albic_quality.albic_quality(["S"], options))
+    metric = "load distance, greatest"
+    assert rows["milp", metric] <= rows["flux", metric]
+    assert rows["milp", "migrations a period"] <= 4
+    assert rows["potc", "migrations a period"] == 0
+    assert (rows["milp (paper)", metric], rows["flux (paper)", metric]) == (1.0, 7.0)
+    assert (tmp_path / "albic-quality-S.svg").exists()
+
+
+def test_budget_bounds_latency() -> None:
+    options = Options(tell=lambda s: None, rounds=2)
+    rows = values(albic_budget.albic_budget(["S"], options))
+    assert rows["tight", "migrations a period"] <= 3
+    assert rows["tight", "latency a period"] < rows["unlimited", "latency a period"]
+    assert rows["paper", "latency a migration"] == 2.5
+
+
+def test_collocation_compares_both() -> None:
+    options = Options(tell=lambda s: None, rounds=1)
+    rows = values(albic_collocation.albic_collocation(["S"], options))
+    assert rows["albic", "migrations a period, 100% obtainable"] <= 6
+    for name in ("albic", "cola"):
+        low, high = (rows[name, f"collocation, {x}% obtainable"] for x in (0, 100))
+        assert 0 <= low < high <= 100
+
+
+def test_jobs_say_what_the_paper_states(tmp_path: Path) -> None:
+    options = Options(tell=lambda s: None, rounds=2, pictures=tmp_path)
+    found = list(albic_jobs.albic_jobs(["S"], options))
+    rows = {(row.size[-1], row.subject, row.metric): row.value for row in found}
+    assert rows["2", "albic", "migrations a period"] <= 4
+    assert rows["2", "cola", "collocation at the end"] > rows["3", "cola", "collocation at the end"]
+    assert rows["2", "albic (paper)", "load index at the end"] == 50
+    assert rows["4", "cola (paper)", "collocation at the end"] == 61
+    assert len(list(tmp_path.glob("*.svg"))) == 3
+
+
+def test_a_picture_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    options = Options(tell=lambda s: None, rounds=1, pictures=tmp_path / "file")
+    with pytest.raises(BenchmarkError, match=r"picture .*albic-collocation-S\.svg"):
+        list(albic_collocation.albic_collocation(["S"], options))
+
+
+def test_crowds_are_as_large_as_they_say() -> None:
+    units = albic_size.crowd(albic_size.Setting(10, 200, 2_000), seed=0)
+    assert len(units.problem.load) == 200
+    # A pair that is drawn twice is one.
+    assert 1_000 < len(units.source) <= 2_000
+    assert 0.3 < units.local(units.problem.node) < 0.7
+
+
+def test_size_is_measured_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = values(albic_size.albic_size(["S"], QUIET))
+    assert rows["albic", "peak memory"] > 1e6
+    assert rows["albic", "load distance"] <= rows["albic", "load distance before"]
+    assert rows["albic", "migrations"] <= 4
+
+
+def test_lines_of_pictures_are_lives_over_time() -> None:
+    lives: dict[str, Sequence[Period]] = {"a": [Period(1.0, 2.0, 3.0, 4, 5.0)] * 2}
+    assert planners.over_time(lives, "migrations") == {"a": (range(2), [4.0, 4.0])}
+    assert {m: v for m, v, _ in planners.summary(lives["a"])}["latency a period"] == 5.0
