@@ -46,7 +46,13 @@ def plain(problem: Allocation, *, seconds: float, threads: int = 2) -> Solution:
 
 
 def improve(
-    problem: Allocation, node: Ints, chosen: Bools, *, nodes: int, seconds: float | None = None
+    problem: Allocation,
+    node: Ints,
+    chosen: Bools,
+    *,
+    nodes: int,
+    seconds: float | None = None,
+    downhill: bool = False,
 ) -> Improved:
     """Solve the program for the units that are on some of the nodes, to stay on those nodes.
 
@@ -62,13 +68,25 @@ def improve(
         Branch-and-bound nodes at most: the same number gives the same answer.
     seconds
         A limit of time besides.
+    downhill
+        Look only at migrations from nodes above the mean to nodes below it, to begin with:
+        much smaller, but no bound.
 
     Returns
     -------
     Improved
         The allocation as it was where none is better.
     """
-    found = _solve(problem, node, chosen, seconds=seconds, nodes=nodes, threads=1, start=True)
+    found = _solve(
+        problem,
+        node,
+        chosen,
+        seconds=seconds,
+        nodes=nodes,
+        threads=1,
+        start=True,
+        downhill=downhill,
+    )
     before, after = problem.sides(node), problem.sides(found.node)
     if (max(after), sum(after)) < (max(before) - _TINY, np.inf):
         return found
@@ -85,6 +103,7 @@ def _solve(
     nodes: int | None,
     threads: int,
     start: bool,
+    downhill: bool = False,
 ) -> Improved:
     p = problem
     places = np.flatnonzero(chosen)
@@ -94,6 +113,10 @@ def _solve(
     # x[k, i] for every unit and place where it may be; d, d_u and d_l behind them.
     k, i = (a.ravel() for a in np.meshgrid(units, places, indexing="ij"))
     may = ((p.fixed[k] < 0) | (p.fixed[k] == i)) & (~p.removed[i] | (p.node[k] == i))
+    if downhill:
+        # Few other migrations than from too much to too little are any good.
+        at_first = p.deviation(p.node)
+        may &= ((at_first[p.node[k]] > 0) & (at_first[i] < 0)) | (p.node[k] == i) | (node[k] == i)
     k, i = k[may], i[may]
     n = len(k)
     off = p.deviation(node)[~chosen]
