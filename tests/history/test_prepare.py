@@ -16,7 +16,7 @@ from cluster_model.history.clean import Metadata
 from cluster_model.history.metadata import MetadataLog
 from cluster_model.history.prepare import prepare, read_prepared
 from tests.history.frames import records_frame
-from tests.history.test_windows import RECORDS, snapshot
+from tests.history.test_history_windows import RECORDS, snapshot
 
 NIGHT = 1_700_006_400_000
 
