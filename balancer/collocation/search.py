@@ -21,10 +21,14 @@ from cluster_model.snapshot import Floats, Ints
 # Exchanges with all other nodes are looked at where there are few, else with so many.
 _ALL_NODES = 80
 _PARTNERS = 32
-# How much narrower the next band is than what was reached.
-_NARROWER = 0.96
+# How much of the way from what was reached to what is enough the next band goes at most
+# and at least, and the rounds after which it goes half as far.
+_LEAPS = (0.3, 0.02)
+_PATIENCE = 300
 # Rounds for which a unit stays where it went: from the first to before the second.
 _STAYS = (1, 9)
+# How often a node is chosen to save budget, while that is exceeded.
+_SAVES = 0.5
 # By how much the price of the budget changes in a round.
 _PRICE = 1.2
 _MOST_PRICE = 1e6
@@ -104,31 +108,39 @@ class _Search:
         self.spent = p.spent(start)
 
     def run(self, rounds: int, deadline: float, enough: float, narrow: Narrow) -> Found:
-        p, price = self.p, 1.0
+        p, price, leap = self.p, 1.0, _LEAPS[0]
         best = self.node[: self.units].copy()
-        band = _next_band(p.sides(best), enough, narrow)
-        done = 0
+        band = _next_band(p.sides(best), enough, narrow, leap)
+        done = tried = 0
         while band is not None and done < rounds and time.monotonic() < deadline:
-            done += 1
+            done, tried = done + 1, tried + 1
+            if tried > _PATIENCE and leap > _LEAPS[1]:
+                leap, tried = max(leap / 2, _LEAPS[1]), 0
+                band = _next_band(p.sides(best), enough, narrow, leap) or band
             # A node that is to be removed cannot carry too little.
             high, low = band[0], np.where(p.removed, np.inf, band[1])
             wrong = np.maximum(self.off - high, 0.0) + np.maximum(-self.off - low, 0.0)
             exceeds = self.spent > p.budget + _TINY
             if not exceeds and not (wrong > _TINY).any():
-                best = self.node[: self.units].copy()
-                band = _next_band(p.sides(best), enough, narrow)
+                best, tried = self.node[: self.units].copy(), 0
+                leap = min(2 * leap, _LEAPS[0])
+                band = _next_band(p.sides(best), enough, narrow, leap)
                 continue
-            self._exchange(self._chosen(wrong), wrong, high, low, price, done)
+            self._exchange(self._chosen(wrong, exceeds), wrong, high, low, price, done)
             price = min(price * _PRICE, _MOST_PRICE) if exceeds else price / _PRICE
         return Found(best, done)
 
-    def _chosen(self, wrong: Floats) -> int:
-        """A node to improve, likelier the more it is out of the band."""
+    def _chosen(self, wrong: Floats, exceeds: bool) -> int:
+        """A node to improve, likelier the more it is out of the band.
+
+        Where the budget is exceeded, as often one that some unit has left or come to: there
+        it can be saved.
+        """
         total = wrong.sum()
-        if total > _TINY:
+        if total > _TINY and not (exceeds and self.rng.random() < _SAVES):
             return int(self.rng.choice(self.nodes, p=wrong / total))
-        away = np.flatnonzero(self.node != self.home)
-        return int(self.home[self.rng.choice(away)])
+        away = self.rng.choice(np.flatnonzero(self.node != self.home))
+        return int((self.home if self.rng.random() < 0.5 else self.node)[away])
 
     def _partners(self, chosen: int) -> Ints:
         """Nodes to exchange with: all, or those farthest on the other side and a few others."""
@@ -194,12 +206,12 @@ class _Search:
 
 
 def _next_band(
-    sides: tuple[float, float], enough: float, narrow: Narrow
+    sides: tuple[float, float], enough: float, narrow: Narrow, leap: float
 ) -> tuple[float, float] | None:
     """Limits of overload and underload to try next; None where it is enough."""
     over, under = sides
     reached = {"both": max(sides), "over": over, "under": under}[narrow]
     if reached <= enough + _TINY:
         return None
-    wanted = max(reached * _NARROWER, enough)
+    wanted = reached - leap * (reached - enough)
     return {"both": (wanted, wanted), "over": (wanted, under), "under": (over, wanted)}[narrow]

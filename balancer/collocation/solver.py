@@ -11,18 +11,19 @@ from balancer.collocation.errors import CollocationError
 from balancer.collocation.flux import flux
 from balancer.collocation.milp import improve
 from balancer.collocation.problem import Allocation, Solution
-from balancer.collocation.search import search
+from balancer.collocation.search import Narrow, search
 from cluster_model.snapshot import Ints
 
 _TINY = 1e-9
-# Shares of the effort: local search, neighbourhoods, local search again; the rest makes both
-# sides tight.
-_SEARCH, _NEIGHBOURS, _AGAIN = 0.4, 0.35, 0.1
-# Variables of a program that HiGHS improves, and of one that it may prove.
-_PROGRAM, _PROOF = 2_000, 1_200
-# Neighbourhoods looked at, without one that is better in between, and nodes of the search
-# tree in each.
-_TRIES = 4
+# Shares of the effort, each with all before it: several local searches, HiGHS, and
+# local search again, at last for the tightness of each side.
+_STARTED, _STARTS = 0.6, 5
+_NEIGHBOURS = 0.8
+_FINISH: tuple[tuple[float, Narrow], ...] = ((0.9, "both"), (0.95, "under"), (1.0, "over"))
+# Pairs of a unit and a node in a program that HiGHS improves, and in one that it may prove.
+_PROGRAM, _PROOF = 100_000, 1_200
+# Nodes of the first neighbourhood, and of the search tree in each.
+_FEW = 12
 _TREE = 50
 # A distance so near to the bound is not worth more of HiGHS, nor one so far from it: there
 # the budget is no limit, and local search is better.
@@ -82,19 +83,31 @@ def solve(
         )
     bound = lower_bound(p)
     best = min((a for a in (start, flux(p)) if p.within_ceilings(a)), key=p.distance)
-    effort = _SEARCH
-    found = search(
-        p, best, rounds=int(rounds * effort), deadline=until(effort), seed=seed, enough=bound
-    )
-    left = rounds - found.rounds
-    effort += _NEIGHBOURS
-    best, bound = _neighbourhoods(p, found.node, bound, until(effort), seed)
-    effort += _AGAIN
-    found = search(p, best, rounds=left // 3, deadline=until(effort), seed=seed + 1, enough=bound)
-    best, left = found.node, left // 3
-    effort = (1 + effort) / 2
-    best = search(p, best, rounds=left, deadline=until(effort), seed=seed, narrow="under").node
-    best = search(p, best, rounds=left, deadline=until(1.0), seed=seed, narrow="over").node
+    left, part, first = rounds, _STARTED / _STARTS, best
+    for turn in range(_STARTS):
+        # Where a search ends depends on chance.
+        found = search(
+            p,
+            first,
+            rounds=int(rounds * part),
+            deadline=until((turn + 1) * part),
+            seed=seed + turn,
+            enough=bound,
+        )
+        left -= found.rounds
+        best = min(best, found.node, key=p.distance)
+    best, bound = _neighbourhoods(p, best, bound, until(_NEIGHBOURS))
+    for share, narrow in _FINISH:
+        found = search(
+            p,
+            best,
+            rounds=left // len(_FINISH),
+            deadline=until(share),
+            seed=seed,
+            enough=bound if narrow == "both" else 0.0,
+            narrow=narrow,
+        )
+        best = found.node
     best = _drained(p, _unmoved(p, best))
     over, under = p.sides(best)
     migrated = best != p.node
@@ -102,35 +115,32 @@ def solve(
 
 
 def _neighbourhoods(
-    problem: Allocation, node: Ints, bound: float, deadline: float, seed: int
+    problem: Allocation, node: Ints, bound: float, deadline: float
 ) -> tuple[Ints, float]:
-    """Let HiGHS allocate anew what is on a few nodes, those farthest off and others by chance.
+    """Let HiGHS allocate anew what is on the nodes that are farthest off: few, then more.
 
     A problem that is small is given to it whole, so that the bound is as good as it gets.
     """
-    p, rng = problem, np.random.default_rng(seed)
+    p = problem
     nodes, units = len(p.weight), len(p.load)
-    per_node = max(units / nodes, 1.0)
-    size = min(nodes, max(2, int((_PROGRAM / per_node) ** 0.5)))
-    failed = 0
-    whole = nodes * units <= _PROOF
-    while failed < _TRIES and time.monotonic() < deadline:
+    seconds = None if deadline == np.inf else max(deadline - time.monotonic(), 0.0)
+    if nodes * units <= _PROOF:
+        whole = np.ones(nodes, np.bool_)
+        proven = improve(p, node, whole, nodes=_TREE, seconds=seconds)
+        return proven.node, max(bound, proven.bound)
+    size = _FEW
+    while size < 2 * nodes and time.monotonic() < deadline:
         reached = p.distance(node)
-        near = bound * (1 + _ENOUGH) + _TINY >= reached
-        if not whole and (near or bound < _TIGHT * reached):
+        if bound * (1 + _ENOUGH) + _TINY >= reached or bound < _TIGHT * reached:
             break
-        off = np.abs(p.deviation(node))
-        chosen = np.ones(nodes, np.bool_)
-        if not whole:
-            chosen[:] = False
-            chosen[np.argsort(-off, kind="stable")[: size - failed]] = True
-            chosen[rng.choice(nodes, min(failed, nodes), replace=False)] = True
+        chosen = np.zeros(nodes, np.bool_)
+        chosen[np.argsort(-np.abs(p.deviation(node)), kind="stable")[:size]] = True
+        if int(chosen[node].sum()) * int(chosen.sum()) > _PROGRAM:
+            break
         seconds = None if deadline == np.inf else deadline - time.monotonic()
-        improved = improve(p, node, chosen, nodes=_TREE, seconds=seconds)
-        failed = failed + 1 if (improved.node == node).all() else 0
-        node = improved.node
-        if whole:
-            return node, max(bound, improved.bound)
+        improved = improve(p, node, chosen, nodes=_TREE, seconds=seconds, downhill=True).node
+        size = size if p.distance(improved) < reached - _TINY else 2 * size
+        node = improved
     return node, bound
 
 
