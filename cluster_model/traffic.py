@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cluster_model.snapshot import Floats, Ints, Snapshot
+from cluster_model.snapshot import Bools, Floats, Ints, Snapshot
 
 
 def communicating(snapshot: Snapshot, factor: float) -> tuple[Ints, Ints, Floats]:
@@ -43,13 +43,34 @@ def communicating(snapshot: Snapshot, factor: float) -> tuple[Ints, Ints, Floats
     pair, at = np.unique(ends, return_inverse=True)
     rate: Floats = np.bincount(at, s.traffic_rate[sent], len(pair)).astype(np.float64)
     sender, receiver = pair // n, pair % n
-    topics = max(len(s.topics), 1)
-    streams = np.unique(s.partition_topic[sender] * topics + s.partition_topic[receiver])
-    size = np.bincount(s.partition_topic, minlength=topics)
-    downstream = np.bincount(streams // topics, size[streams % topics], minlength=topics)
-    mean = np.bincount(sender, rate, n)[sender] / downstream[s.partition_topic[sender]]
-    kept = rate > factor * mean
+    kept = above_average(s.partition_topic, sender, receiver, rate, factor)
     return sender[kept], receiver[kept], rate[kept]
+
+
+def above_average(
+    operator: Ints, sender: Ints, receiver: Ints, rate: Floats, factor: float
+) -> Bools:
+    """(E,) bool: which pairs have more than `factor` times what their sender sends on average.
+
+    Parameters
+    ----------
+    operator : (n,) int
+        The operator (topic) of each thing that sends and receives.
+    sender, receiver : (E,) int
+        Each pair once.
+    rate : (E,) float
+        What the first sends the second.
+    factor
+        sF. The average is over all things of each operator that any of the sender's
+        operator sends to.
+    """
+    operators = int(operator.max(initial=0)) + 1
+    streams = np.unique(operator[sender] * operators + operator[receiver])
+    size = np.bincount(operator, minlength=operators)
+    downstream = np.bincount(streams // operators, size[streams % operators], operators)
+    mean = np.bincount(sender, rate, len(operator))[sender] / downstream[operator[sender]]
+    above: Bools = rate > factor * mean
+    return above
 
 
 class Traffic:

@@ -19,6 +19,7 @@ from balancer.collocation.problem import Allocation, Solution
 from balancer.collocation.solver import solve
 from balancer.collocation.units import Units, fold, totals
 from cluster_model.snapshot import Bools, Floats, Ints
+from cluster_model.traffic import above_average
 
 # Share of the time left that an attempt takes which may have to be made again.
 _ATTEMPT = 0.6
@@ -162,16 +163,7 @@ def scores(units: Units, factor: float = 1.5) -> Bools:
     >>> scores(units).tolist()
     [True, False]
     """
-    u, operators = units, int(units.operator.max(initial=-1)) + 1
-    size = np.bincount(u.operator, minlength=operators)
-    streams = np.unique(u.operator[u.source] * operators + u.operator[u.target])
-    if not len(streams):
-        return np.zeros(0, np.bool_)
-    downstream = np.bincount(streams // operators, size[streams % operators], operators)
-    output = np.bincount(u.source, u.rate, len(u.operator))
-    average = output[u.source] / downstream[u.operator[u.source]]
-    above: Bools = u.rate > average * factor
-    return above
+    return above_average(units.operator, units.source, units.target, units.rate, factor)
 
 
 def groups(units: Units, worth: Bools, max_load: float, rng: np.random.Generator) -> Ints:
