@@ -100,7 +100,7 @@ def albic_solver(sizes: Sequence[str], options: Options) -> Iterator[Row]:
         problems = [_tight(setting, seed) for seed in seeds]
         yield from _compared(
             size,
-            "budget of 5% of the load",
+            f"varies {setting.varies[-1]:g}, budget of 5% of the load",
             problems,
             [n for n in names if n != _PLAIN],
             setting.seconds,
@@ -109,7 +109,7 @@ def albic_solver(sizes: Sequence[str], options: Options) -> Iterator[Row]:
 
 
 def _tight(setting: Setting, seed: int) -> Allocation:
-    p = uneven(*setting[:2], varies=setting.varies[0], migrations=0, seed=seed)
+    p = uneven(*setting[:2], varies=setting.varies[-1], migrations=0, seed=seed)
     return replace(p, cost=p.load, budget=_TIGHT * float(p.load.sum()))
 
 
