@@ -48,7 +48,9 @@ def run_apart(
                 check=False,
             )
         words = said.read_text(errors="replace").strip().splitlines()
-        last = words[-1] if words else "it said nothing"
+        # Where in its code a Java program failed says less than why.
+        told = [word for word in words if not word.lstrip().startswith(("at ", "... "))]
+        last = told[-1] if told else "it said nothing"
         if not report_path.exists():
             raise BenchmarkError(f"{subject} could not be started: {last}")
         report = json.loads(report_path.read_text())
