@@ -1,11 +1,13 @@
-"""What commands share that go on until they are told to end: logs and errors without secrets."""
+"""What commands share that go on until told to end: signals, logs and errors without secrets."""
 
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 from balancer.cli.terminal import CommandError
 from cluster_model import InputError
@@ -41,3 +43,18 @@ def logged(log: logging.Logger, hide: Callable[[str], str]) -> Iterator[None]:
         log.removeHandler(handler)
         log.setLevel(before[0])
         log.propagate = before[1]
+
+
+@contextmanager
+def ended_by_signals(heard: Callable[[int], None]) -> Iterator[None]:
+    """Call this with the number of each SIGTERM or Ctrl-C, in place of what they do else."""
+
+    def hear(number: int, frame: FrameType | None) -> None:
+        heard(number)
+
+    before = {s: signal.signal(s, hear) for s in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

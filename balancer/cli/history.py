@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from balancer.cli.daemon import redacted
+from balancer.cli.daemon import ended_by_signals, redacted
 from balancer.cli.history_backtest import backtest
 from balancer.cli.history_options import (
     Archive,
@@ -209,7 +206,8 @@ def _watched(query: StreamingQuery, look: Callable[[], None], refresh: float) ->
     """Wait until the query or somebody ends it; returns how many messages it archived."""
     looked = time.monotonic()
     messages: dict[int, int] = {}
-    with _asked() as asked:
+    asked: list[int] = []
+    with ended_by_signals(asked.append):
         over = False
         while not over:
             over = bool(query.awaitTermination(LOOK_SECONDS))
@@ -226,19 +224,3 @@ def _watched(query: StreamingQuery, look: Callable[[], None], refresh: float) ->
                 except ValueError as error:
                     say(f"metadata not logged: {error}")
     return sum(messages.values())
-
-
-@contextmanager
-def _asked() -> Iterator[list[int]]:
-    """What was asked with SIGTERM or Ctrl-C so far."""
-    asked: list[int] = []
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        asked.append(number)
-
-    before = {s: signal.signal(s, ask) for s in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

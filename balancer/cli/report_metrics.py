@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import logging
-import signal
 import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
 
-from balancer.cli.daemon import logged, redacted
+from balancer.cli.daemon import ended_by_signals, logged, redacted
 from balancer.cli.options import client_properties
 from balancer.cli.snapshot import CommandConfig, Timeout
 from balancer.cli.terminal import DONE, UNMET, CommandError, out, plural
@@ -202,7 +200,7 @@ def _serve(agent: Agent) -> None:
     """Report until a signal."""
     asked: list[int] = []
 
-    def ask(number: int, frame: FrameType | None) -> None:
+    def ask(number: int) -> None:
         if asked:
             # Asked twice, it does not wait for a Kafka that is away.
             raise SystemExit(128 + number)
@@ -217,14 +215,10 @@ def _serve(agent: Agent) -> None:
         except BaseException as error:
             failed.append(error)
 
-    before = {s: signal.signal(s, ask) for s in (signal.SIGTERM, signal.SIGINT)}
-    thread = threading.Thread(target=run, name="report metrics", daemon=True)
-    thread.start()
-    try:
+    with ended_by_signals(ask):
+        thread = threading.Thread(target=run, name="report metrics", daemon=True)
+        thread.start()
         while thread.is_alive():
             thread.join(_LOOK_SECONDS)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
     if failed:
         raise failed[0]

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json as json_format
 import logging
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
 
 from balancer import Balancer, Budget
-from balancer.cli.daemon import logged, redacted
+from balancer.cli.daemon import ended_by_signals, logged, redacted
 from balancer.cli.options import client_properties
 from balancer.cli.snapshot import KAFKA, CapacityFile, CommandConfig, MetricsTopic, Timeout
 from balancer.cli.terminal import DONE, UNMET, out, say
@@ -267,17 +265,16 @@ def _serve(controller: Controller, path: Path | None, execute: bool) -> None:
     """Run until a signal; meanwhile read settings that change."""
     asked: list[int] = []
 
-    def ask(number: int, frame: FrameType | None) -> None:
+    def ask(number: int) -> None:
         if asked:
             # Asked twice, it ends at once; the journal holds what is left to do.
             raise SystemExit(128 + number)
         asked.append(number)
 
-    before = {s: signal.signal(s, ask) for s in (signal.SIGTERM, signal.SIGINT)}
-    thread = threading.Thread(target=controller.run, name="controller", daemon=True)
-    thread.start()
-    changed = _changed(path)
-    try:
+    with ended_by_signals(ask):
+        thread = threading.Thread(target=controller.run, name="controller", daemon=True)
+        thread.start()
+        changed = _changed(path)
         while thread.is_alive():
             thread.join(_LOOK_SECONDS)
             if asked:
@@ -285,9 +282,6 @@ def _serve(controller: Controller, path: Path | None, execute: bool) -> None:
             elif _changed(path) != changed:
                 changed = _changed(path)
                 _configure(controller, path, execute)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _changed(path: Path | None) -> int | None:
