@@ -37,14 +37,29 @@ def communicating(snapshot: Snapshot, factor: float) -> tuple[Ints, Ints, Floats
     >>> [array.tolist() for array in communicating(talks, 1.5)]
     [[0], [4], [9.0]]
     """
-    s, n = snapshot, max(snapshot.n_partitions, 1)
-    sent = (s.traffic_from != s.traffic_to) & (s.traffic_rate > 0)
-    ends = s.traffic_from[sent] * n + s.traffic_to[sent]
-    pair, at = np.unique(ends, return_inverse=True)
-    rate: Floats = np.bincount(at, s.traffic_rate[sent], len(pair)).astype(np.float64)
-    sender, receiver = pair // n, pair % n
+    s = snapshot
+    sender, receiver, rate = distinct_pairs(s.traffic_from, s.traffic_to, s.traffic_rate)
     kept = above_average(s.partition_topic, sender, receiver, rate, factor)
     return sender[kept], receiver[kept], rate[kept]
+
+
+def distinct_pairs(source: Ints, target: Ints, rate: Floats) -> tuple[Ints, Ints, Floats]:
+    """Each pair once, in ascending order, with all it sends; none with itself or nothing sent.
+
+    Examples
+    --------
+    >>> a, b, out = distinct_pairs(np.array([3, 1, 3, 2]), np.array([1, 3, 1, 2]), np.ones(4))
+    >>> a.tolist(), b.tolist(), out.tolist()
+    ([1, 3], [3, 1], [1.0, 2.0])
+    """
+    kept = (source != target) & (rate > 0)
+    ends = np.stack([source[kept], target[kept]])
+    order = np.lexsort(ends[::-1])
+    ends, rate = ends[:, order], rate[kept][order]
+    new = np.ones(len(rate), np.bool_)
+    new[1:] = (ends[:, 1:] != ends[:, :-1]).any(axis=0)
+    total: Floats = np.bincount(np.cumsum(new) - 1, rate, int(new.sum())).astype(np.float64)
+    return ends[0, new], ends[1, new], total
 
 
 def above_average(

@@ -308,7 +308,7 @@ def _brought_together(
     in_sets[units.source[kept]] = in_sets[units.target[kept]] = True
     fixed, chosen = p.fixed.copy(), list[tuple[int, int]]()
     at = np.where(fixed >= 0, fixed, p.node)
-    held, room = _carried(p, at), np.maximum(_carried(p, p.node), p.ceiling) + _TINY
+    held, room = p.carried(at), np.maximum(p.carried(p.node), p.ceiling) + _TINY
     load, left = p.deviation(at), p.budget - p.spent(at) + _TINY
     least = float(p.cost.min(initial=np.inf))
     # A random one among those of the greatest value; the next where that cannot be.
@@ -346,13 +346,6 @@ def _choices(p: Allocation, at: list[int], in_sets: list[bool], load: Floats) ->
     first = load[at[0]] <= load[at[1]] if alike else in_sets[0]
     stay = [n for n in (at if first else at[::-1]) if not p.removed[n]]
     return stay or [int(np.argmin(np.where(p.removed, np.inf, load)))]
-
-
-def _carried(p: Allocation, node: Ints) -> Floats:
-    """(N, R) float: what each node carries of the further resources."""
-    carried = np.zeros(p.ceiling.shape)
-    np.add.at(carried, node, p.further)
-    return carried
 
 
 def _numbered(label: Ints) -> Ints:

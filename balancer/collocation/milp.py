@@ -149,8 +149,7 @@ def _solve(
         values.append(np.full(m, sign))
     mean, endless = p.mean, highspy.kHighsInf
     beyond = p.ceiling[places].T.ravel()
-    held = np.zeros((len(p.weight), r))
-    np.add.at(held, p.node, p.further)
+    held = p.carried(p.node)
     lower = [np.ones(u), np.array([-endless]), np.full(m, -endless)]
     lower += [np.where(p.removed[places], -endless, mean), np.full(r * m, -endless)]
     upper = [np.ones(u), np.array([left]), np.full(m, mean), np.full(m, endless)]

@@ -136,6 +136,12 @@ class Allocation:
         """Load distance: the greater of both sides (Section 4.3.1, Metric)."""
         return max(self.sides(node))
 
+    def carried(self, node: Ints) -> Floats:
+        """(N, R) float: what each node carries of the further resources."""
+        carried = np.zeros(self.ceiling.shape)
+        np.add.at(carried, node, self.further)
+        return carried
+
     def admits(self, node: Ints, unit: int, to: int) -> bool:
         """Whether a node has room for a unit in the further resources."""
         held = self.further[node == to].sum(axis=0)
@@ -144,11 +150,8 @@ class Allocation:
 
     def within_ceilings(self, node: Ints) -> bool:
         """Whether no node carries more than it may, but for what it carries to begin with."""
-        shape = self.ceiling.shape
-        before, after = np.zeros(shape), np.zeros(shape)
-        np.add.at(before, self.node, self.further)
-        np.add.at(after, node, self.further)
-        return bool((after <= np.maximum(before, self.ceiling) + 1e-9).all())
+        most = np.maximum(self.carried(self.node), self.ceiling)
+        return bool((self.carried(node) <= most + 1e-9).all())
 
     def spent(self, node: Ints) -> float:
         """What it costs to get to that allocation."""

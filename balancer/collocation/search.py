@@ -97,14 +97,7 @@ class _Search:
         self.until = np.zeros(units + nodes, np.int64)
         self.until[:units][p.fixed >= 0] = np.iinfo(np.int64).max
         self.off = p.deviation(start)
-        self.carried = (
-            np.stack(
-                [np.bincount(start, p.further[:, r], nodes) for r in range(p.further.shape[1])],
-                axis=1,
-            )
-            if p.further.shape[1]
-            else np.zeros((nodes, 0))
-        )
+        self.carried = p.carried(start)
         self.spent = p.spent(start)
 
     def run(self, rounds: int, deadline: float, enough: float, narrow: Narrow) -> Found:

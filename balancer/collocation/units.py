@@ -11,6 +11,7 @@ from balancer.collocation.errors import CollocationError
 from balancer.collocation.problem import Allocation
 from balancer.operation import Operation, set_scene
 from cluster_model.snapshot import Bools, Floats, Ints, Snapshot
+from cluster_model.traffic import distinct_pairs
 
 Cost = Literal["count", "state"]
 
@@ -58,7 +59,7 @@ class Units:
             object.__setattr__(self, "partition", np.arange(units))
         if not len(self.broker):
             object.__setattr__(self, "broker", self.problem.node)
-        source, target, rate = pairs(self.source, self.target, self.rate)
+        source, target, rate = distinct_pairs(self.source, self.target, self.rate)
         for name, values in (("source", source), ("target", target), ("rate", rate)):
             object.__setattr__(self, name, values)
         for name, length in (("operator", units), ("partition", units), ("target", len(source))):
@@ -196,24 +197,6 @@ def units_of(
         partition=unit,
         broker=s.replica_broker,
     )
-
-
-def pairs(source: Ints, target: Ints, rate: Floats) -> tuple[Ints, Ints, Floats]:
-    """Each pair once, in ascending order, with all it sends; none with itself or nothing sent.
-
-    Examples
-    --------
-    >>> a, b, out = pairs(np.array([3, 1, 3, 2]), np.array([1, 3, 1, 2]), np.ones(4))
-    >>> a.tolist(), b.tolist(), out.tolist()
-    ([1, 3], [3, 1], [1.0, 2.0])
-    """
-    kept = (source != target) & (rate > 0)
-    ends = np.stack([source[kept], target[kept]])
-    order = np.lexsort(ends[::-1])
-    ends, rate = ends[:, order], rate[kept][order]
-    new = np.ones(len(rate), np.bool_)
-    new[1:] = (ends[:, 1:] != ends[:, :-1]).any(axis=0)
-    return ends[0, new], ends[1, new], totals(np.cumsum(new) - 1, rate, int(new.sum()))
 
 
 def totals(group: Ints, of: Floats, groups: int) -> Floats:

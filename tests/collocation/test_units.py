@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from balancer import Operation
 from balancer.collocation.errors import CollocationError
 from balancer.collocation.solver import solve
-from balancer.collocation.units import Units, fold, pairs, units_of
+from balancer.collocation.units import Units, fold, units_of
 from cluster_model import InputError, Snapshot, synthetic_snapshot
 from cluster_model.snapshot import BrokerState
+from cluster_model.traffic import distinct_pairs
 
 CLUSTER = synthetic_snapshot(
     brokers=5, partitions=60, replication_factor=1, racks=2, heterogeneity=0.5
@@ -149,7 +150,7 @@ def test_groups_migrate_as_one() -> None:
 
 def test_pairs_of_nothing_are_none() -> None:
     none = np.empty(0, np.int64)
-    assert [len(x) for x in pairs(none, none, np.empty(0))] == [0, 0, 0]
+    assert [len(x) for x in distinct_pairs(none, none, np.empty(0))] == [0, 0, 0]
 
 
 def _state(**changes: object) -> Snapshot:
