@@ -13,7 +13,7 @@ from balancer.execution.journal import Journal, Recorded, throttles_left, thrott
 from balancer.execution.limits import Limits
 from balancer.execution.outcome import Outcome, Progress
 from balancer.execution.pace import Health, Pace, health
-from balancer.execution.presence import Presence
+from balancer.execution.presence import LOOKS, Presence
 from balancer.execution.stop import Stop
 from balancer.execution.strategy import choose, copying, ordered
 from balancer.execution.tasks import PHASES, Phase, Task, make_tasks
@@ -86,6 +86,8 @@ class Run:
         self._leaders: dict[Key, int | None] = {}
         # Since when others reassign a partition, and since when nothing may begin.
         self._others: dict[Key, float] = {}
+        # Looks in a row at which a task that waits seemed not to be possible any more.
+        self._doubts: dict[int, int] = {}
         self._idle: float | None = None
 
     def carry_out(self) -> Outcome:
@@ -246,6 +248,12 @@ class Run:
         found = look.view.partitions.get(task.key)
         before = None if task.after is None else self._book.states[task.after]
         verdict = may_start(task, before, found, look.replica(task), self._presence, look.now)
+        if verdict.state == "cancelled":
+            # Metadata may be older than the list of reassignments: what they say is believed
+            # once enough looks in a row confirm it.
+            self._doubts[task.id] = self._doubts.get(task.id, 0) + 1
+            return verdict if self._doubts[task.id] >= LOOKS else Verdict("pending")
+        self._doubts.pop(task.id, None)
         if verdict.state != "pending" or not verdict.note:
             self._others.pop(task.key, None)
             return verdict

@@ -140,15 +140,14 @@ def _log_dir(
 
 def _leadership(
     task: Task, standing: Standing, found: PartitionView, limits: Limits, now: float
-) -> Verdict:
+) -> Verdict | None:
     if found.moving:
         return Verdict("cancelled", f"another reassignment to {_list(found.settled)} replaced it")
     if found.replicas == task.target and task.leader in (None, found.leader):
         return Verdict("completed")
     if set(found.replicas) != set(task.target):
-        return Verdict(
-            "cancelled", f"its replicas were brought to {_list(found.replicas)} by another"
-        )
+        other = f"its replicas were brought to {_list(found.replicas)} by another"
+        return _again(standing, Verdict("cancelled", other))
     if standing.cancelling:
         return Verdict(standing.verdict, standing.note)
     if now - standing.since > limits.leadership_timeout:

@@ -202,6 +202,27 @@ def test_what_others_reassign_is_waited_for(tmp_path: Path) -> None:
     assert set(kafka.replicas[B]) == {4, 5}
 
 
+@pytest.mark.parametrize(
+    ("action", "end"), [(move("a", 1, 1, 4), {4, 5}), (lead("a", 1, 1, 5), {1, 5})]
+)
+def test_a_broker_that_is_behind_is_asked_again(
+    tmp_path: Path, action: Action, end: set[int]
+) -> None:
+    # The controller tells that others are done; replicas a broker tells, a little later.
+    lag = iter(range(2))
+
+    class Behind(FakeCluster):
+        def advance(self) -> None:
+            super().advance()
+            if B not in self.ongoing and self.replicas[B] in ((1, 5), (1, 5, 0)):
+                self.replicas[B] = (1, 5) if next(lag, None) is None else (1, 5, 0)
+
+    kafka = Behind(dict(START), ongoing={B: ((1, 5), 4)}, leaders={B: 1})
+    outcome = executor(kafka, tmp_path).execute(plan_of(action))
+    assert outcome.state == "done", outcome
+    assert set(kafka.replicas[B]) == end
+
+
 def test_another_who_takes_a_partition_over_keeps_it(tmp_path: Path) -> None:
     kafka = cluster(looks=5)
 
