@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from balancer.collocation.adaptation import drain
+from balancer.collocation.drain import drain
 from balancer.collocation.problem import Allocation
-from balancer.collocation.solver import solve
+from balancer.collocation.solver import GOOD, solve
 from benchmarks.albic_solver import uneven
 from benchmarks.harness.figures import Panel, chosen, draw, holds
 from benchmarks.registry import Options, Row, benchmark
@@ -18,8 +18,6 @@ from cluster_model.snapshot import Ints
 
 _NAME = "albic-scale-in"
 _SUBJECTS = ("integrated", "not integrated")
-# Good is what ALBIC takes for good: maxLD.
-_GOOD = 10.0
 _OVERLOAD = 100.0
 # Time is the limit, not effort.
 _ENDLESS = 10**9
@@ -57,7 +55,7 @@ def albic_scale_in(sizes: Sequence[str], options: Options) -> Iterator[Row]:
                 lived = list(_lived(problem, setting, name == _SUBJECTS[0]))
                 distances = [d for d, _ in lived]
                 lines[name] = (range(len(lived)), distances)
-                good[name] = _first([d <= _GOOD for d in distances])
+                good[name] = _first([d <= GOOD for d in distances])
                 empty[name] = _first([left == 0 for _, left in lived])
                 case = f"{overloaded} overloaded"
                 for metric, value, unit in (
@@ -101,11 +99,7 @@ def _planned(problem: Allocation, seconds: float, integrated: bool) -> Ints:
     p = problem
     if not integrated and p.removed[p.node].any():
         return drain(p, p.node)
-    node = solve(p, rounds=_ENDLESS, seconds=seconds).node
-    # What is left may be in pieces too large to make matters better: where they are good,
-    # it goes before the budget is spent on what is better by little.
-    stuck = 0 < p.removed[node].sum() == p.removed[p.node].sum()
-    return drain(p, p.node) if stuck and p.distance(p.node) <= _GOOD else node
+    return solve(p, rounds=_ENDLESS, seconds=seconds).node
 
 
 def _first(reached: Sequence[bool]) -> float:

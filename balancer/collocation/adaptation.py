@@ -12,6 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
+from balancer.collocation.drain import drain
 from balancer.collocation.errors import CollocationError
 from balancer.collocation.problem import Allocation
 from balancer.collocation.solver import solve
@@ -229,36 +230,6 @@ class Adaptation:
         self.removing = (*self.removing[kept:], *ids[list(scale.remove)].tolist())
         if scale.start > kept:
             self.job.start(scale.start - kept)
-
-
-def drain(problem: Allocation, node: Ints) -> Ints:
-    """(U,) int: what nodes marked for removal carry goes to the others evenly, as far as it can.
-
-    The busiest units go first, each to the node that then carries least; nothing else
-    moves from where `node` (U,) has it.
-
-    Examples
-    --------
-    >>> two = Allocation(load=np.array([4.0, 2.0, 1.0]), cost=np.ones(3),
-    ...     node=np.array([0, 2, 2]), weight=np.ones(3),
-    ...     removed=np.array([False, False, True]), budget=1)
-    >>> drain(two, two.node).tolist()
-    [0, 1, 2]
-    """
-    p, node = problem, node.copy()
-    off, left = p.deviation(node), p.budget - p.spent(node)
-    stays = np.flatnonzero(~p.removed)
-    leaving = np.flatnonzero(p.removed[node] & (p.fixed < 0))
-    for unit in leaving[np.argsort(-p.load[leaving], kind="stable")].tolist():
-        if p.cost[unit] > left + _TINY:
-            continue
-        after = off[stays] + p.load[unit] * p.weight[stays]
-        for to in stays[np.argsort(after, kind="stable")].tolist():
-            if p.admits(node, unit, to):
-                off[to] += p.load[unit] * p.weight[to]
-                node[unit], left = to, left - p.cost[unit]
-                break
-    return node
 
 
 def _milp(units: Units) -> Ints:

@@ -16,7 +16,7 @@ import pymetis
 from balancer.collocation.bound import lower_bound
 from balancer.collocation.errors import CollocationError
 from balancer.collocation.problem import Allocation, Solution
-from balancer.collocation.solver import solve
+from balancer.collocation.solver import GOOD, solve
 from balancer.collocation.units import Units, fold, totals
 from cluster_model.snapshot import Bools, Floats, Ints
 from cluster_model.traffic import above_average
@@ -56,7 +56,7 @@ class Collocation:
 def albic(
     units: Units,
     *,
-    max_distance: float = 10.0,
+    max_distance: float = GOOD,
     max_group_load: float = 25.0,
     step: float = 5.0,
     score_factor: float = 1.5,
@@ -134,7 +134,7 @@ def albic(
             attempts += 1
             time_left = left()
             share = None if time_left is None else _ATTEMPT * time_left
-            found = solve(folded, rounds=rounds, seconds=share, seed=seed)
+            found = solve(folded, good=max_distance, rounds=rounds, seconds=share, seed=seed)
             if found.distance <= max_distance + _TINY:
                 node = found.node[group]
                 whole = replace(
@@ -144,7 +144,7 @@ def albic(
         # With the same groups it would fail again.
         together = folded.load[np.bincount(group, minlength=len(folded.load)) > 1]
         limit -= step * max(1, (limit - float(together.max(initial=0.0))) // step + 1)
-    alone = solve(problem, rounds=rounds, seconds=left(), seed=seed)
+    alone = solve(problem, good=max_distance, rounds=rounds, seconds=left(), seed=seed)
     return Collocation(alone, np.arange(len(problem.load)), (), max(limit, 0.0), attempts + 1)
 
 

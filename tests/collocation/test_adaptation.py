@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from collocation_cases import ROUNDS, MemoryJob, allocation, streams
 
-from balancer.collocation.adaptation import Adaptation, Scale, Utilisation, drain
+from balancer.collocation.adaptation import Adaptation, Scale, Utilisation
 from balancer.collocation.albic import albic
+from balancer.collocation.drain import drain
 from balancer.collocation.errors import CollocationError
 from balancer.collocation.problem import Allocation
 from balancer.collocation.solver import solve
