@@ -3,11 +3,14 @@
 from balancer.engine import Balancer, Budget
 from balancer.operation import Operation, OperationError
 from balancer.plan import Action, Plan, PlanDocument, PlanError, load_plan
+from balancer.strategy import Albic, Milp
 
 __all__ = [
     "Action",
+    "Albic",
     "Balancer",
     "Budget",
+    "Milp",
     "Operation",
     "OperationError",
     "Plan",

@@ -802,30 +802,29 @@ def _allocation(replay: _Replay) -> Iterator[Finding]:
     stated, s, who = replay.plan.allocation, replay.snapshot, replay.who
     if stated is None:
         return
+    stays = ~who.draining
+    if stated.resource not in s.resources:
+        yield Finding("resource", f"allocation: {stated.resource!r} is none of {s.resources}")
+        return
+    r = s.resource(stated.resource)
+    capacity, mean = s.capacity[:, r], s.capacity[stays, r].mean()
+    if not mean > 0:
+        yield Finding("resource", f"allocation: nobody has any capacity of {stated.resource}")
+        return
     # what was on a dead disk alone is gone, and takes no part
     alive = np.append(s.disk_alive, True)[s.replica_disk] if s.n_disks else np.ones(s.n_replicas)
     there = (alive > 0) & ~who.dead[s.replica_broker]
     talks = there[s.traffic_from] & there[s.traffic_to] & (s.traffic_from != s.traffic_to)
     one, two, rate = s.traffic_from[talks], s.traffic_to[talks], s.traffic_rate[talks]
-    stays, distances = ~who.draining, []
     for when, at in (("before", replay.start.leader), ("after", replay.now.leader)):
         local = rate[at[one] == at[two]].sum() / rate.sum() if rate.sum() > 0 else 1.0
         yield from _differs(f"local_{when}", getattr(stated, f"local_{when}"), float(local))
-        of_each = []
-        for r in np.flatnonzero((s.capacity[stays] > 0).all(0)).tolist():
-            capacity, mean = s.capacity[:, r], s.capacity[stays, r].mean()
-            carried = _sums(at[there], s.leader_load[there, r], s.n_brokers)
-            fair = carried.sum() / capacity[stays].sum()
-            # nothing is known of how much a broker without capacity can carry
-            off = 100 * (carried / np.where(capacity > 0, capacity, mean) - fair)
-            of_each.append(max(off.max(), -off[stays].min(), 0.0))
-        distances.append(of_each)
-    fits = [
-        _near(stated.distance_before, before) and _near(stated.distance_after, after)
-        for before, after in zip(*distances, strict=True)
-    ]
-    if not any(fits):
-        yield Finding("distance", "load distances before and after: those of no resource")
+        carried = _sums(at[there], s.leader_load[there, r], s.n_brokers)
+        fair = carried.sum() / capacity[stays].sum()
+        # nothing is known of how much a broker without capacity can carry
+        off = 100 * (carried / np.where(capacity > 0, capacity, mean) - fair)
+        distance = max(float(off.max()), -float(off[stays].min()), 0.0)
+        yield from _differs(f"distance_{when}", getattr(stated, f"distance_{when}"), distance)
     if not stated.distance_bound <= stated.distance_after:
         yield Finding("distance_bound", f"distance_bound: {stated.distance_bound:.9g} not reached")
 

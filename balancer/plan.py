@@ -106,12 +106,13 @@ class Unmet(_Record):
 class AllocationResult(_Record):
     """How far an allocation of key groups came (seed 001, Section 4.3).
 
-    ``distance`` is the load distance in percent points, before, after, and what no
-    allocation within the budget gets below; ``local`` the share of all communication that
-    stays on a broker.
+    ``distance`` is the load distance in percent points of the `resource` that is balanced,
+    before, after, and what no allocation within the budget gets below; ``local`` the share
+    of all communication that stays on a broker.
     """
 
     strategy: Literal["milp", "albic"]
+    resource: str
     distance_before: float
     distance_after: float
     distance_bound: float

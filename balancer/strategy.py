@@ -37,12 +37,16 @@ class Milp(BaseModel):
         What is balanced; by default the bottleneck.
     rounds
         Effort, see :func:`balancer.collocation.solver.solve`.
+    max_distance
+        maxLD: a load distance, in percent points, that is good enough while brokers are
+        emptied, and (ALBIC) that is kept for all collocation.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     resource: str | None = None
     rounds: int = Field(default=10_000, ge=0)
+    max_distance: float = Field(default=10.0, ge=0)
 
     @property
     def name(self) -> str:
@@ -55,14 +59,13 @@ class Albic(Milp):
 
     Parameters
     ----------
-    resource, rounds
+    resource, rounds, max_distance
         As for the MILP.
-    max_distance, max_group_load, step, score_factor, pairs
-        maxLD, maxPL, stepPL and sF, and how many pairs to bring together, see
+    max_group_load, step, score_factor, pairs
+        maxPL, stepPL and sF, and how many pairs to bring together, see
         :func:`balancer.collocation.albic.albic`.
     """
 
-    max_distance: float = Field(default=10.0, ge=0)
     max_group_load: float = Field(default=25.0, ge=0)
     step: float = Field(default=5.0, gt=0)
     score_factor: float = Field(default=1.5, ge=0)
@@ -129,6 +132,7 @@ class Allocated:
         p, after = self.units.problem, self._node(ended)
         return AllocationResult(
             strategy="albic" if isinstance(self.strategy, Albic) else "milp",
+            resource=self.units.resource,
             distance_before=p.distance(p.node),
             distance_after=p.distance(after),
             # what is off by rounding alone proves nothing
@@ -195,7 +199,9 @@ def allocate(
         found = albic(units, **options, rounds=rounds, seconds=seconds, seed=seed)
         solution, group = found.solution, found.group
     else:
-        solution = solve(problem, rounds=rounds, seconds=seconds, seed=seed)
+        solution = solve(
+            problem, good=strategy.max_distance, rounds=rounds, seconds=seconds, seed=seed
+        )
         group = np.arange(len(problem.load))
     placement = start.copy()
     placement._sums.clear()

@@ -8,9 +8,9 @@ import numpy as np
 
 from benchmarks.albic_quality import SETTINGS
 from benchmarks.harness.figures import PAPER, Panel, chosen, draw, holds
-from benchmarks.harness.jobs import wikipedia
+from benchmarks.harness.jobs import edits, wikipedia
 from benchmarks.harness.planners import by_milp, over_time, summary
-from benchmarks.harness.stream_job import Period, fluctuating, live_through
+from benchmarks.harness.stream_job import Period, live_through
 from benchmarks.registry import Options, Row, benchmark
 
 _NAME = "albic-budget"
@@ -31,7 +31,7 @@ def albic_budget(sizes: Sequence[str], options: Options) -> Iterator[Row]:
     for size in sizes:
         s = SETTINGS[size]
         job = wikipedia(s.nodes, s.key_groups, seed=options.seed)
-        conditions = fluctuating(job, options.rounds or s.periods, seed=options.seed)
+        conditions = edits(job, options.rounds or s.periods, seed=options.seed)
         lives: dict[str, list[Period]] = {}
         for name in names:
             allowed = np.round(s.migrations * _SHARES[name])

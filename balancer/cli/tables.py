@@ -47,9 +47,9 @@ def overview(plan: AnyPlan) -> Text:
         )
     if (a := plan.allocation) is not None:
         lines.append(
-            f"{a.strategy}: load distance {a.distance_before:.2f} -> {a.distance_after:.2f} "
-            f"percent points, {a.distance_bound:.2f} at best; communication kept local "
-            f"{percent(a.local_before)} -> {percent(a.local_after)}"
+            f"{a.strategy}: load distance of {a.resource} {a.distance_before:.2f} -> "
+            f"{a.distance_after:.2f} percent points, {a.distance_bound:.2f} at best; "
+            f"communication kept local {percent(a.local_before)} -> {percent(a.local_after)}"
         )
     lines.append(f"balancedness {s.balancedness_before:.1f} -> {s.balancedness_after:.1f} of 100")
     if s.exhausted:

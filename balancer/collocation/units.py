@@ -43,6 +43,8 @@ class Units:
     broker : (P,) int
         Where each partition of the snapshot is, also those that are no key group (what
         was on a dead broker, say); the node of each key group if empty.
+    resource
+        What the load is one of; empty where there is no snapshot.
     """
 
     problem: Allocation
@@ -52,6 +54,7 @@ class Units:
     rate: Floats = field(default_factory=_no_floats)
     partition: Ints = field(default_factory=_no_ints)
     broker: Ints = field(default_factory=_no_ints)
+    resource: str = ""
 
     def __post_init__(self) -> None:
         units = len(self.problem.load)
@@ -196,6 +199,7 @@ def units_of(
         rate=s.traffic_rate[sent],
         partition=unit,
         broker=s.replica_broker,
+        resource=s.resources[balanced],
     )
 
 

@@ -64,12 +64,27 @@ def tiles(plan: Plan) -> str:
         note = f"{share:.3g} % of all data"
         found.append(("Data copied", quantity(s.bytes_moved), note))
     for label, value in (
+        ("Groups moved as one", s.group_moves),
         ("Disk moves", s.disk_moves),
         ("Replicas added", s.replicas_added),
         ("Replicas removed", s.replicas_removed),
     ):
         if value:
             found.append((label, f"{value:,}", ""))
+    if (a := plan.allocation) is not None:
+        found += [
+            (
+                "Load distance",
+                f"{a.distance_after:.3g}",
+                f"points of {escape(a.resource)}; {a.distance_before:.3g} before, "
+                f"{a.distance_bound:.3g} at best",
+            ),
+            (
+                "Kept local",
+                f"{100 * a.local_after:.0f} %",
+                f"of what is sent; {100 * a.local_before:.0f} % before",
+            ),
+        ]
     return "".join(
         f"<div><dt>{label}</dt><dd><b>{value}</b> <span>{note}</span></dd></div>"
         for label, value, note in found

@@ -7,7 +7,15 @@ half of a job's load where nothing is local, as Real Job 2's load index of 50 % 
 
 from __future__ import annotations
 
-from benchmarks.harness.stream_job import Job, Operator, Pattern, Stream, make_job
+from benchmarks.harness.stream_job import (
+    Conditions,
+    Job,
+    Operator,
+    Pattern,
+    Stream,
+    fluctuating,
+    make_job,
+)
 
 _ONE, _FULL = Pattern.ONE_TO_ONE, Pattern.FULL_PARTITIONING
 _SOME, _MERGE = Pattern.PARTIAL_PARTITIONING, Pattern.PARTIAL_MERGE
@@ -21,6 +29,11 @@ def wikipedia(nodes: int, key_groups: int, *, seed: int = 0) -> Job:
     operators = [Operator(n, key_groups) for n in ("geo-hash", "top-k", "global-top-k")]
     streams = [Stream(0, 1, _FULL), Stream(1, 2, _FULL, rate=0.5)]
     return make_job(operators, streams, nodes=nodes, shipped=0.2, seed=seed)
+
+
+def edits(job: Job, periods: int, *, seed: int = 0) -> Conditions:
+    """Input of Real Job 1: places are even, as Section 5.2 says, and articles are not."""
+    return fluctuating(job, periods, even=0, seed=seed)
 
 
 def airline(nodes: int, key_groups: int, *, job: int, seed: int = 0) -> Job:

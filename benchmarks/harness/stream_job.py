@@ -208,6 +208,7 @@ def fluctuating(
     spread: float = 0.15,
     swing: float = 0.15,
     bursts: bool = True,
+    even: int | None = None,
     seed: int = 0,
 ) -> Conditions:
     """Input rates as they are on a day: a swing, keys that come and go, and sudden bursts.
@@ -222,6 +223,8 @@ def fluctuating(
         By what share the volume rises and falls.
     bursts
         Whether single key groups get twice to four times as popular for a while.
+    even
+        An operator, by its number, whose key groups are always equally popular.
     """
     rng = np.random.default_rng(seed)
     units = len(job.operator)
@@ -233,6 +236,7 @@ def fluctuating(
     if bursts:
         for t, unit in np.argwhere(rng.random((periods, units)) < _BURSTS).tolist():
             log[t : t + _BURST_PERIODS, unit] += np.log(rng.uniform(2.0, 4.0))
+    log[:, job.operator == even] = 0.0
     turns = np.arange(periods) / 48.0 * 2.0 * np.pi
     volume = 1.0 + swing * np.sin(turns) + rng.normal(0.0, swing / 10, periods)
     return Conditions(np.exp(log), volume)

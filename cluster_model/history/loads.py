@@ -91,9 +91,10 @@ def _with_sizes(windows: DataFrame, sizes: DataFrame) -> DataFrame:
     )
     along = Window.partitionBy(*_PARTITION).orderBy("start_ms")
     until = along.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    after = along.rowsBetween(Window.currentRow, Window.unboundedFollowing)
+    # Not from the current row on: Spark reads all that follows again for each row.
+    ever = along.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     newest = f.coalesce(
-        f.last("told", ignorenulls=True).over(until), f.first("told", ignorenulls=True).over(after)
+        f.last("told", ignorenulls=True).over(until), f.first("told", ignorenulls=True).over(ever)
     )
     return windows.join(told, [*_PARTITION, "start_ms"], "left").withColumn("sizes", newest)
 

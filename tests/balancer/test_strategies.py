@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from balancer import Balancer, Budget, Operation, load_plan
+from balancer import Albic, Balancer, Budget, Milp, Operation, load_plan
 from balancer.checker import check_plan
 from balancer.cli import app
 from balancer.exports import reassignment_json
+from balancer.report import html_report
 from balancer.scoring import Scorer, Series, Transition
-from balancer.strategy import Albic, Milp, StrategyError
+from balancer.strategy import StrategyError
 from cluster_model import Snapshot, synthetic_snapshot
 from cluster_model.errors import InputError
 from cluster_model.placement import LEAD, MOVE, Batch, Placement
@@ -274,6 +275,25 @@ def test_the_checker_works_out_the_allocation():
         )
         report = check_plan(s, document.model_copy(update={"allocation": wrong}))
         assert report.mismatches, name
+    wrong = document.allocation.model_copy(update={"resource": "luck"})
+    report = check_plan(s, document.model_copy(update={"allocation": wrong}))
+    assert {f.kind for f in report.mismatches} == {"resource"}
+    wrong = document.allocation.model_copy(update={"resource": "disk"})
+    assert document.allocation.resource != "disk"
+    report = check_plan(s, document.model_copy(update={"allocation": wrong}))
+    assert {f.kind for f in report.mismatches} == {"distance_before", "distance_after"}
+
+
+def test_the_report_tells_load_distance_and_what_is_kept_local():
+    plan = Balancer(wanted(), strategy=STRATEGIES[2]).propose(stream())
+    a = plan.allocation
+    page = html_report(plan)
+    assert f"points of {a.resource}; {a.distance_before:.3g} before" in page
+    assert f"<dt>Kept local</dt><dd><b>{100 * a.local_after:.0f} %</b>" in page
+    grouped = Balancer(wanted()).propose(together(stream()))
+    assert f"<dt>Groups moved as one</dt><dd><b>{grouped.summary.group_moves}</b>" in html_report(
+        grouped
+    )
 
 
 def test_plans_are_read_as_they_are_written(tmp_path):
@@ -294,7 +314,7 @@ def test_from_the_command_line(tmp_path):
     words = ["propose", s_file, "--goals", goals, "-o", plan, "--strategy"]
     done = run(app, [*words, "albic", "--max-moves", "9"])
     assert done.exit_code == 1, done.output
-    assert "albic: load distance" in done.output
+    assert "albic: load distance of network_in 30" in done.output
     assert run(app, ["verify", s_file, plan]).exit_code == 0
     done = run(app, [*words, "goals"])
     assert done.exit_code == 0, done.output
