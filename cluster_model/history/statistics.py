@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
@@ -49,19 +51,19 @@ def load_statistics(
     flat = ordered(flattened(loads, len(resources)))
     names = columns(len(resources))
     day = f.col("start_ms") / f.lit(DAY_MS)
-    shares = list(PERCENTILES.values())
     whole = flat.groupBy(*ENTITY).agg(
         f.count("*").alias("windows"),
         *(
             f.struct(
                 f.avg(name).alias("mean"),
-                f.percentile(name, shares).alias("percentiles"),
                 f.max(name).alias("peak"),
                 f.coalesce(f.regr_slope(name, day), f.lit(0.0)).alias("trend"),
             ).alias(name)
             for name in names
         ),
     )
+    shares = list(PERCENTILES.values())
+    whole = whole.join(percentiles(flat, ENTITY, names, shares, suffix="_percentiles"), [*ENTITY])
     if profile:
         hourly = flat.groupBy(*ENTITY, hour_of_week(f.col("start_ms")).alias("hour")).agg(
             *(f.avg(name).alias(name) for name in names)
@@ -98,13 +100,64 @@ def one_number(loads: DataFrame, resources: int, statistic: str) -> DataFrame:
         topic, partition, leader and follower (array of R).
     """
 
-    def of(name: str) -> Column:
-        if statistic in PERCENTILES:
-            return f.percentile(name, PERCENTILES[statistic])
-        return f.max(name) if statistic == "peak" else f.avg(name)
+    flat, names = ordered(flattened(loads, resources)), columns(resources)
+    if statistic in PERCENTILES:
+        found = percentiles(flat, ENTITY, names, [PERCENTILES[statistic]])
+        one = {name: f.col(name)[0] for name in names}
+    else:
+        of = f.max if statistic == "peak" else f.avg
+        found = flat.groupBy(*ENTITY).agg(*(of(name).alias(name) for name in names))
+        one = {name: f.col(name) for name in names}
+    arrays = [
+        f.array(*(one[f"{role}_{i}"] for i in range(resources))).alias(role) for role in ROLES
+    ]
+    return found.select(*ENTITY, *arrays)
 
-    arrays = [f.array(*(of(f"{role}_{i}") for i in range(resources))).alias(role) for role in ROLES]
-    return ordered(flattened(loads, resources)).groupBy(*ENTITY).agg(*arrays)
+
+def percentiles(
+    rows: DataFrame,
+    by: Sequence[str],
+    names: Sequence[str],
+    shares: Sequence[float],
+    *,
+    suffix: str = "",
+) -> DataFrame:
+    """Percentiles of columns in each group, interpolated linearly.
+
+    Spark's own function keeps every value of many groups on its heap at once; here it is
+    one group at a time.
+
+    Parameters
+    ----------
+    rows
+        Any table.
+    by, names
+        Columns of the group, and those of interest (double, not null).
+    shares
+        Of 1: 0.95 is the 95th percentile.
+    suffix
+        Added to the names of the columns.
+
+    Returns
+    -------
+    DataFrame
+        The columns of the group, and of each of the others an array like `shares`.
+    """
+    of, percents = rows.select(*by, *names), 100 * np.array(shares)
+    ends = pa.array([0, len(shares)], pa.int32())
+
+    def found(group: pa.Table) -> pa.Table:
+        values = {
+            name + suffix: pa.ListArray.from_arrays(
+                ends, pa.array(np.percentile(group[name].to_numpy(), percents))
+            )
+            for name in names
+        }
+        return pa.table({key: group[key].combine_chunks()[:1] for key in by} | values)
+
+    keys = [f"{field.name} {field.dataType.simpleString()}" for field in of.schema][: len(by)]
+    schema = ", ".join([*keys, *(f"{name}{suffix} array<double>" for name in names)])
+    return of.groupBy(*by).applyInArrow(found, schema)
 
 
 def flattened(loads: DataFrame, resources: int) -> DataFrame:
@@ -139,7 +192,7 @@ def _row(role: str, resource: str, i: int, profile: bool) -> Column:
         f.lit(role).alias("role"),
         f.lit(resource).alias("resource"),
         of["mean"].alias("mean"),
-        *(of["percentiles"][k].alias(p) for k, p in enumerate(PERCENTILES)),
+        *(f.col(f"{name}_percentiles")[k].alias(p) for k, p in enumerate(PERCENTILES)),
         of["peak"].alias("peak"),
         of["trend"].alias("trend"),
     ]

@@ -10,6 +10,7 @@ from pyspark.sql import functions as f
 
 from cluster_model.history.aligned import partition_rows
 from cluster_model.history.schema import CLUSTER
+from cluster_model.history.statistics import PERCENTILES, percentiles
 from cluster_model.snapshot import Snapshot
 from metrics_reporter.records import BYTES_TO
 
@@ -71,16 +72,19 @@ def traffic_rates(cells: DataFrame, statistic: str) -> DataFrame:
     cells
         As of :func:`traffic_cells`.
     statistic
-        ``"p95"`` or ``"peak"`` of the windows' means; anything else is their mean.
+        ``"peak"`` or a percentile of the windows' means; anything else is their mean.
     """
     mean = f.col("bytes_sum") / f.col("bytes_count")
-    over = {"p95": f.percentile("mean", 0.95), "peak": f.max("mean")}
     ordered = (
         cells.select(*_PAIR, "start_ms", mean.alias("mean"))
         .repartition(*_PAIR)
         .sortWithinPartitions(*_PAIR, "start_ms")
     )
-    return ordered.groupBy(*_PAIR).agg(over.get(statistic, f.avg("mean")).alias("rate"))
+    if statistic in PERCENTILES:
+        found = percentiles(ordered, _PAIR, ["mean"], [PERCENTILES[statistic]])
+        return found.select(*_PAIR, f.col("mean")[0].alias("rate"))
+    of = f.max if statistic == "peak" else f.avg
+    return ordered.groupBy(*_PAIR).agg(of("mean").alias("rate"))
 
 
 def with_traffic(snapshot: Snapshot, rates: DataFrame) -> Snapshot:
