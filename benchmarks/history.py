@@ -73,7 +73,8 @@ def history(sizes: Sequence[str], options: Options) -> Iterator[Row]:
 
     The second subject has topics that are flat and topics that peak at about the same time of
     the day. Both plans are made of the same week; the day after it judges them. The third
-    replays hours of invented loads against two configurations (20, 100 and 1,000 brokers).
+    replays hours of invented loads against two configurations (20, 100 and 1,000 brokers),
+    and draws with ``--pictures``.
     """
     for name in options.subjects:
         if name not in _SUBJECTS:
@@ -94,7 +95,7 @@ def history(sizes: Sequence[str], options: Options) -> Iterator[Row]:
         before = told
     for size in sizes if "backtest" in wanted else ():
         options.tell(f"history {size}: backtest")
-        for metric, value, unit in _apart("backtest", size, options.seed):
+        for metric, value, unit in _apart("backtest", size, options.seed, options.pictures):
             yield Row("history", size, "backtest", metric, value, unit)
     if "p95 against mean" in wanted:
         options.tell("history: p95 against mean")
@@ -102,12 +103,18 @@ def history(sizes: Sequence[str], options: Options) -> Iterator[Row]:
             yield Row("history", sizes[0], "p95 against mean", metric, value, unit)
 
 
-def _apart(what: str, size: str, seed: int) -> list[tuple[str, float, str]]:
-    """Measure in a process, and a Spark, of its own."""
+def _apart(
+    what: str, size: str, seed: int, pictures: Path | None = None
+) -> list[tuple[str, float, str]]:
+    """Measure in a process, and a Spark, of its own; keep the picture it draws, if asked for."""
     with tempfile.TemporaryDirectory(prefix="history-") as scratch:
         answer = Path(scratch) / "answer.json"
         command = [sys.executable, "-m", __name__, what, size, str(seed), scratch, answer]
         run_apart(command, f"history {size}", cwd=_ROOT)
+        drawn = answer.with_suffix(".svg")
+        if pictures is not None and drawn.exists():
+            pictures.mkdir(parents=True, exist_ok=True)
+            shutil.copy(drawn, pictures / f"history-{what}-{size}.svg")
         return [(m, v, u) for m, v, u in json.loads(answer.read_text())]
 
 
@@ -253,7 +260,9 @@ class InventedLoads:
         )
 
 
-def replay(size: str, seed: int, scratch: Path) -> list[tuple[str, float, str]]:
+def replay(
+    size: str, seed: int, scratch: Path, picture: Path | None = None
+) -> list[tuple[str, float, str]]:
     """Two configurations through days of invented loads."""
     from balancer import Balancer
     from balancer.backtest import Configuration, backtest
@@ -273,6 +282,8 @@ def replay(size: str, seed: int, scratch: Path) -> list[tuple[str, float, str]]:
             loads, tried, first_ms=START_MS, end_ms=START_MS + days * _DAY_MS, limit=_LIMIT
         )
     seconds, worked = time.perf_counter() - began, processor_seconds() - worked
+    if picture is not None:
+        found.picture(picture)
     rows = [
         ("windows judged", float(len(found.windows)), "windows"),
         ("seconds", seconds, "seconds"),
@@ -427,8 +438,10 @@ def main(what: str, size: str, seed: str, scratch: str, answer: str) -> None:
     folder.mkdir()
     if what == "peaks":
         rows = compare(int(seed), folder)
+    elif what == "backtest":
+        rows = replay(size, int(seed), folder, Path(answer).with_suffix(".svg"))
     else:
-        rows = (measure if what == "snapshot" else replay)(size, int(seed), folder)
+        rows = measure(size, int(seed), folder)
     Path(answer).write_text(json.dumps(rows))
     shutil.rmtree(folder, ignore_errors=True)
 

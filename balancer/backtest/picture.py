@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's colours, which most eyes tell apart; what was is grey.
 _COLOURS = ("#7f7f7f", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+_UNITS = (("PB", 1e15), ("TB", 1e12), ("GB", 1e9))
 # More points than this are no more to see.
 _POINTS = 500
 
@@ -55,9 +56,13 @@ def draw(result: BacktestResult, path: Path) -> None:
 
 
 def _panels(figure: Any, result: BacktestResult) -> None:
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
     axes = figure.subplots(2, 2, sharex=True)
     windows, rounds = result.by_name
     hours = result.window_ms / 3_600_000
+    most = max((sum(e.bytes_moved for e in rounds[name]) for name in rounds), default=0.0)
+    unit, of = next((u for u in _UNITS if most >= u[1]), _UNITS[-1])
     for name, colour in zip(result.configurations, _cycled(len(windows)), strict=True):
         style = {"color": colour, "label": name, "linewidth": 1.2}
         start = [w.start_ms for w in windows[name]]
@@ -69,7 +74,7 @@ def _panels(figure: Any, result: BacktestResult) -> None:
         moved = list(accumulate((e.bytes_moved for e in rounds[name]), initial=0.0))
         at = [result.first_ms, *(e.at_ms for e in rounds[name])]
         axes[1, 1].step(
-            _times([*at, result.end_ms]), [b / 1e9 for b in [*moved, moved[-1]]], where="post",
+            _times([*at, result.end_ms]), [b / of for b in [*moved, moved[-1]]], where="post",
             **style,
         )  # fmt: skip
     axes[0, 0].axhline(result.limit, color="#b00000", linewidth=0.8, linestyle="--")
@@ -79,7 +84,7 @@ def _panels(figure: Any, result: BacktestResult) -> None:
             "Most loaded broker, load / capacity (dashed: limit)",
             "Goals not met",
             "Overloaded broker-hours so far",
-            "GB copied so far",
+            f"{unit} copied so far",
         ),
         strict=True,
     ):
@@ -88,7 +93,9 @@ def _panels(figure: Any, result: BacktestResult) -> None:
         axis.spines[["top", "right"]].set_visible(False)
         axis.grid(alpha=0.25)
     for axis in axes[1]:
-        axis.tick_params(axis="x", rotation=30)
+        locator = AutoDateLocator(maxticks=8)
+        axis.xaxis.set_major_locator(locator)
+        axis.xaxis.set_major_formatter(ConciseDateFormatter(locator))
     labels, names = axes[0, 0].get_legend_handles_labels()
     figure.legend(
         labels, names, loc="outside upper center", ncols=min(len(names), 6), frameon=False

@@ -42,7 +42,9 @@ def test_days_of_invented_loads_are_replayed(
     monkeypatch.setattr(
         module, "_LIVES", {"S": (1, {"brokers": 6, "partitions": 60, "racks": 3, "topics": 3})}
     )
-    rows = {metric: value for metric, value, _ in module.replay("S", 1, tmp_path)}
+    picture = tmp_path / "lives.svg"
+    rows = {metric: value for metric, value, _ in module.replay("S", 1, tmp_path, picture)}
+    assert picture.read_text().startswith("<?xml")
     assert rows["windows judged"] == 3 * 24
     assert rows["plans, default"] > 0
     assert rows["goals violated, mean, default"] < rows["goals violated, mean, history"]
