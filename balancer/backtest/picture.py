@@ -56,8 +56,10 @@ def draw(result: BacktestResult, path: Path) -> None:
 
 
 def _panels(figure: Any, result: BacktestResult) -> None:
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+    import matplotlib.dates
 
+    # Without types, as all of it.
+    dates: Any = matplotlib.dates
     axes = figure.subplots(2, 2, sharex=True)
     windows, rounds = result.by_name
     hours = result.window_ms / 3_600_000
@@ -93,9 +95,9 @@ def _panels(figure: Any, result: BacktestResult) -> None:
         axis.spines[["top", "right"]].set_visible(False)
         axis.grid(alpha=0.25)
     for axis in axes[1]:
-        locator = AutoDateLocator(maxticks=8)
+        locator = dates.AutoDateLocator(maxticks=8)
         axis.xaxis.set_major_locator(locator)
-        axis.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+        axis.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
     labels, names = axes[0, 0].get_legend_handles_labels()
     figure.legend(
         labels, names, loc="outside upper center", ncols=min(len(names), 6), frameon=False

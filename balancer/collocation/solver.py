@@ -37,6 +37,7 @@ def solve(
     problem: Allocation,
     *,
     good: float = GOOD,
+    enough: float = 0.0,
     rounds: int = 10_000,
     seconds: float | None = None,
     seed: int = 0,
@@ -54,6 +55,8 @@ def solve(
     good
         In percent points: by default ALBIC's maxLD. With 0 the distance is always made as
         small as can be.
+    enough
+        In percent points: a load distance that is worth no migration to make it smaller.
     rounds
         Effort: exchanges that the local search tries. The same rounds and seed give the
         same solution.
@@ -101,7 +104,9 @@ def solve(
             "there, all within the ceilings expected"
         )
     bound = lower_bound(p)
-    best = min((a for a in (start, flux(p)) if p.within_ceilings(a)), key=p.distance)
+    goal = max(bound, enough)
+    starts = [a for a in (start, flux(p)) if p.within_ceilings(a)]
+    best = min(starts, key=lambda a: max(p.distance(a), goal))
     left, part, first = rounds, _STARTED / _STARTS, best
     for turn in range(_STARTS):
         # Where a search ends depends on chance.
@@ -111,24 +116,30 @@ def solve(
             rounds=int(rounds * part),
             deadline=until((turn + 1) * part),
             seed=seed + turn,
-            enough=bound,
+            enough=goal,
         )
         left -= found.rounds
         best = min(best, found.node, key=p.distance)
-    best, bound = _neighbourhoods(p, best, bound, until(_NEIGHBOURS))
+    if p.distance(best) > enough + _TINY:
+        best, bound = _neighbourhoods(p, best, bound, until(_NEIGHBOURS))
     for share, narrow in _FINISH:
+        if p.distance(best) <= enough + _TINY:
+            break
         found = search(
             p,
             best,
             rounds=left // len(_FINISH),
             deadline=until(share),
             seed=seed,
-            enough=bound if narrow == "both" else 0.0,
+            enough=goal if narrow == "both" else 0.0,
             narrow=narrow,
         )
         best = found.node
     distance = p.distance(best)
-    best = returned(p, best, distance, sum(p.sides(best)))
+    if distance > enough:
+        best = returned(p, best, distance, sum(p.sides(best)))
+    else:
+        best = returned(p, best, enough)
     best = emptied(p, best, max(distance, good))
     over, under = p.sides(best)
     migrated = best != p.node

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from balancer.collocation.albic import albic, groups, scores
 from balancer.collocation.drain import drain, emptied
 from balancer.collocation.flux import flux
+from balancer.collocation.nearer import Talk, brought_nearer
 from balancer.collocation.problem import Allocation
 from balancer.collocation.solver import GOOD, solve
 from balancer.collocation.units import Units
@@ -177,6 +179,31 @@ def test_lemma_2_holds_for_the_best_of_all_allocations() -> None:
     least = min(p.distance(node) for node in every)
     assert all(2 not in node for node in every if p.distance(node) == least)
     assert solve(p, rounds=ROUNDS).distance == least
+
+
+@given(jobs(), st.sampled_from([0.0, 1.5, GOOD]), st.integers(0, 100))
+@examples(60)
+def test_bringing_nearer_is_sound_and_keeps_more_local(
+    units: Units, limit: float, seed: int
+) -> None:
+    p = units.problem
+    before = solve(p, rounds=ROUNDS, seed=seed).node
+    talk = Talk.of(len(p.load), units.source, units.target, units.rate)
+    after = brought_nearer(p, talk, before, limit)
+    sound(p, after)
+    assert units.local(after) >= units.local(before) - 1e-12
+    assert p.distance(after) <= max(limit, p.distance(before)) + 1e-9
+
+
+def test_pairs_that_are_crossed_change_places() -> None:
+    # Alone, none of them may move.
+    crossed = allocation([5.0] * 4, [0, 0, 1, 1], 2, budget=2)
+    talk = Talk.of(4, np.array([0, 1]), np.array([2, 3]), np.array([1.0, 2.0]))
+    node = brought_nearer(crossed, talk, crossed.node, 1.0)
+    assert node[0] == node[2]
+    assert node[1] == node[3]
+    too_dear = replace(crossed, budget=1)
+    assert (brought_nearer(too_dear, talk, crossed.node, 1.0) == crossed.node).all()
 
 
 @given(problems(), st.sampled_from([0.0, 3.0, GOOD]), st.integers(0, 100))
