@@ -136,21 +136,25 @@ def albic(
     def allocated(p: Allocation, group: Ints, fine: float, seconds: float | None) -> Solution:
         """Balance; what need not go into balance brings those that talk nearer."""
 
-        def balanced(enough: float) -> Solution:
-            share = None if seconds is None else seconds / (2 if fine > 0 else 1)
+        until = np.inf if seconds is None else time.monotonic() + seconds
+
+        def balanced(enough: float, share: float) -> Solution:
+            time_left = None
+            if seconds is not None:
+                time_left = share * max(until - time.monotonic(), 0.0)
             return solve(
-                p, good=max_distance, enough=enough, rounds=rounds, seconds=share, seed=seed
+                p, good=max_distance, enough=enough, rounds=rounds, seconds=time_left, seed=seed
             )
 
         if not fine > 0:
-            return balanced(0.0)
+            return balanced(0.0, 1.0)
         talk = Talk.of(len(p.load), group[units.source], group[units.target], units.rate)
-        found = balanced(fine)
+        found = balanced(fine, 0.5)
         if found.distance > max_distance + _TINY:
             return found
-        node = brought_nearer(p, talk, found.node, fine)
+        node = brought_nearer(p, talk, found.node, fine, until)
         if (node == found.node).all():
-            return balanced(0.0)
+            return balanced(0.0, 1.0)
         over, under = p.sides(node)
         migrated = int((node != p.node).sum())
         return Solution(node, over, under, found.bound, migrated, p.spent(node))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import NamedTuple
 
 import numpy as np
@@ -11,9 +12,10 @@ from balancer.collocation.units import totals
 from cluster_model.snapshot import Bools, Floats, Ints
 
 _TINY = 1e-9
-# Passes over units that would gain; how many of these at least, and for each migration
-# there is; and the part of what is left of the budget that a pass spends.
-_PASSES, _LOOKS, _LOOKS_EACH, _PART = 60, 200, 4, 0.125
+# Passes over units that would gain; how many of these a pass looks at, four for each
+# migration there is, but at least and at most so many; and the part of what is left of the
+# budget that a pass spends.
+_PASSES, _LOOKS_EACH, _LOOKS, _PART = 40, 4, (200, 1_000), 0.125
 
 
 class Talk(NamedTuple):
@@ -52,7 +54,9 @@ class Talk(NamedTuple):
         return totals(of, counted, len(units))
 
 
-def brought_nearer(problem: Allocation, talk: Talk, node: Ints, limit: float) -> Ints:
+def brought_nearer(
+    problem: Allocation, talk: Talk, node: Ints, limit: float, deadline: float = np.inf
+) -> Ints:
     """(U,) int: an allocation that keeps more of what is sent on its node.
 
     Units move, or change places, those first that gain most for what they cost. No node gets
@@ -69,6 +73,8 @@ def brought_nearer(problem: Allocation, talk: Talk, node: Ints, limit: float) ->
         An allocation within the budget.
     limit
         In percent points.
+    deadline
+        By ``time.monotonic()``, when to stop at the latest.
 
     Examples
     --------
@@ -80,7 +86,7 @@ def brought_nearer(problem: Allocation, talk: Talk, node: Ints, limit: float) ->
     """
     search = _Nearer(problem, talk, node.copy(), max(limit, problem.distance(node)))
     for _ in range(_PASSES):
-        if search.left < search.least or not search.once():
+        if search.left < search.least or not search.once(deadline):
             break
     return search.node
 
@@ -100,14 +106,19 @@ class _Nearer:
     def __init__(self, problem: Allocation, talk: Talk, node: Ints, limit: float) -> None:
         p = self.p = problem
         self.talk, self.node, self.limit = talk, node, limit
-        self.off, self.left = p.deviation(node), p.budget - p.spent(node)
-        self.free = p.fixed < 0
+        self.off, self.free = p.deviation(node), p.fixed < 0
+        # Whatever the budget, no more than all of them can migrate.
+        self.left = min(p.budget - p.spent(node), float(p.cost[self.free].sum()))
         self.least = float(p.cost[self.free].min(initial=np.inf))
         self.low = np.where(p.removed, -np.inf, -limit)
 
-    def once(self) -> bool:
+    def once(self, deadline: float) -> bool:
         """Grant the best of what would gain now; whether anything was."""
-        wishes = [(self._best(unit, to), unit, to) for unit, to in self._wishes()]
+        wishes = []
+        for unit, to in self._wishes():
+            if time.monotonic() >= deadline:
+                break
+            wishes.append((self._best(unit, to), unit, to))
         keep, found = (1 - _PART) * self.left, False
         for best, unit, to in sorted(wishes, key=lambda w: -w[0].worth):
             if best.worth <= 0 or (found and self.left <= keep):
@@ -131,10 +142,8 @@ class _Nearer:
         own[unit[here]] = with_node[here]
         gain = with_node - own[unit]
         wanted = np.flatnonzero(~here & (gain > _TINY) & self.free[unit] & ~p.removed[to])
-        most = len(wanted)
-        if self.left < np.inf:
-            afforded = self.left / max(self.least, _TINY)
-            most = min(most, max(_LOOKS, int(min(_LOOKS_EACH * afforded, most))))
+        looks = _LOOKS_EACH * self.left / max(self.least, _TINY)
+        most = int(min(max(looks, _LOOKS[0]), _LOOKS[1]))
         wanted = wanted[np.argsort(-gain[wanted], kind="stable")][:most]
         return list(zip(unit[wanted].tolist(), to[wanted].tolist(), strict=True))
 
