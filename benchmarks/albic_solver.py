@@ -53,8 +53,8 @@ def uneven(
     """Key groups on nodes as in Section 5.1.
 
     As many on every node, alike but for 5 percent; then the load of a fifth of the nodes
-    is lowered or raised by half of `varies` percent points, each on a random half of
-    its key groups, or on all where these do not carry so much.
+    is lowered or raised by half of `varies` percent of the mean load, each on a random
+    half of its key groups, or on all where these do not carry so much.
     """
     rng = np.random.default_rng(seed)
     node = np.arange(key_groups) % nodes
@@ -63,7 +63,7 @@ def uneven(
     for number, which in enumerate(changed.tolist()):
         own = rng.permutation(np.flatnonzero(node == which))
         some = own[: max(1, len(own) // 2)]
-        by = varies / 2 * (1 if number % 2 else -1)
+        by = _LOAD * varies / 200 * (1 if number % 2 else -1)
         if by + load[some].sum() < 0:
             some = own
         load[some] *= max(0.0, 1 + by / load[some].sum())

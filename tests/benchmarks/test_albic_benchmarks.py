@@ -152,7 +152,7 @@ def test_solver_is_between_the_bound_and_flux(tmp_path: Path) -> None:
 def test_problems_are_as_uneven_as_asked() -> None:
     p = albic_solver.uneven(20, 400, varies=60.0, migrations=20, seed=0)
     off = np.bincount(p.node, p.load, 20) - 50
-    assert np.sum(np.abs(np.abs(off) - 30) < 2) == 4
+    assert np.sum(np.abs(np.abs(off) - 15) < 2) == 4
     assert np.sum(np.abs(off) < 2) == 16
 
 

@@ -26,7 +26,7 @@ from typer.testing import CliRunner
 from balancer.cli import app
 from balancer.controller import Election
 from cluster_model import BrokerState, Snapshot
-from cluster_model.kafka import admin_client, read_cluster
+from cluster_model.kafka import KafkaSourceError, admin_client, read_cluster
 from cluster_model.live import simulated_source
 from metrics_reporter import Reporter
 
@@ -88,7 +88,15 @@ class Running:
 
 def _until(met: Callable[[], Any], *logs: Path) -> None:
     deadline = time.monotonic() + PATIENCE
-    while not met():
+
+    def is_met() -> bool:
+        try:
+            return bool(met())
+        except KafkaSourceError:
+            # Who has just died may be asked still.
+            return False
+
+    while not is_met():
         told = "\n".join(log.read_text()[-3000:] for log in logs)
         assert time.monotonic() < deadline, told
         time.sleep(0.2)
