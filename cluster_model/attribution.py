@@ -81,6 +81,22 @@ def mean_by_group(group: Ints, value: Floats, chosen: Bools, groups: int) -> Flo
     return np.divide(total, count, out=mean, where=count > 0)
 
 
+def with_estimates(base: Snapshot, value: Floats) -> Floats:
+    """(P,) or (P, R) values of partitions; nan becomes the mean of the topic, or of all.
+
+    Unknown is not zero. Only where nothing is known at all, 0 is as good as any value.
+    """
+    if value.ndim > 1:
+        return np.column_stack([with_estimates(base, column) for column in value.T])
+    known = ~np.isnan(value)
+    if known.all():
+        return value
+    topic = mean_by_group(base.partition_topic, value, known, len(base.topics))
+    overall = float(value[known].mean()) if known.any() else 0.0
+    guess = np.where(np.isnan(topic), overall, topic)[base.partition_topic]
+    return np.where(known, value, guess)
+
+
 def _log(ratio: Floats) -> Floats:
     # Not -inf for 0: means and differences of prices must stay numbers.
     log: Floats = np.log(np.maximum(ratio, _TINY))

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, FailFast, Field, StrictBool
 
 from cluster_model.errors import SnapshotError
 from cluster_model.snapshot import BrokerState, Snapshot
+from metrics_reporter.documents import Number, Whole
+
+Item = TypeVar("Item")
+# Of many wrong items only the first is told, and none is kept.
+Items = Annotated[tuple[Item, ...], FailFast()]
 
 
 class _Record(BaseModel):
@@ -17,55 +22,64 @@ class _Record(BaseModel):
 
 
 class DiskRecord(_Record):
-    """One disk of a broker."""
+    """One disk of a broker; a cordoned one is given nothing new."""
 
     path: str
-    capacity: float = Field(ge=0, allow_inf_nan=False)
-    alive: bool = True
+    capacity: Number = Field(ge=0)
+    alive: StrictBool = True
+    cordoned: StrictBool = False
 
 
 class BrokerRecord(_Record):
     """One broker; a missing rack is the host's name, a missing host the broker's own."""
 
-    id: int = Field(ge=0)
-    capacity: dict[str, float]
+    id: Whole
+    capacity: dict[str, Number]
     rack: str | None = None
     host: str | None = None
     state: Literal["alive", "new", "dead", "demoted", "bad_disks"] = "alive"
     broker_set: str | None = None
-    disks: tuple[DiskRecord, ...] = ()
+    disks: Items[DiskRecord] = ()
 
 
 class PartitionRecord(_Record):
-    """One partition; replicas are broker ids in preference order, the leader a broker id."""
+    """One partition; replicas are broker ids in preference order, the leader a broker id.
+
+    Of one that Kafka is reassigning, both are as they will be; where that cannot finish,
+    the replicas are those from before, and there is no leader.
+    """
 
     topic: str
-    partition: int = Field(ge=0)
-    replicas: tuple[int, ...] = Field(min_length=1)
-    leader: int | None = None
-    leader_load: dict[str, float] = {}
-    follower_load: dict[str, float] = {}
+    partition: Whole
+    replicas: Items[Whole] = Field(min_length=1)
+    leader: Whole | None = None
+    leader_load: dict[str, Number] = {}
+    follower_load: dict[str, Number] = {}
     log_dirs: tuple[str | None, ...] | None = None
-    state_size: float | None = Field(default=None, ge=0)
-    lag: float | None = Field(default=None, ge=0)
+    state_size: Number | None = Field(default=None, ge=0)
+    lag: Number | None = Field(default=None, ge=0)
+    reassigning: StrictBool = False
 
 
 class TrafficRecord(_Record):
     """Communication between two partitions, each as (topic, number)."""
 
-    source: tuple[str, int]
-    target: tuple[str, int]
-    rate: float = Field(ge=0, allow_inf_nan=False)
+    source: tuple[str, Whole]
+    target: tuple[str, Whole]
+    rate: Number = Field(ge=0)
 
 
 class SnapshotDocument(_Record):
     """A whole cluster as records: the shape of a JSON snapshot."""
 
-    resources: tuple[str, ...] = Field(min_length=1)
-    brokers: tuple[BrokerRecord, ...] = Field(min_length=1)
-    partitions: tuple[PartitionRecord, ...] = ()
-    topics: tuple[str, ...] = ()
-    traffic: tuple[TrafficRecord, ...] = ()
+    resources: Items[str] = Field(min_length=1)
+    brokers: Items[BrokerRecord] = Field(min_length=1)
+    partitions: Items[PartitionRecord] = ()
+    topics: Items[str] = ()
+    traffic: Items[TrafficRecord] = ()
+    cluster_id: str | None = None
+    taken_ms: Whole | None = None
+    metadata_version: Whole | None = None
 
 
 def build_snapshot(document: SnapshotDocument) -> Snapshot:
@@ -159,6 +173,11 @@ def build_snapshot(document: SnapshotDocument) -> Snapshot:
         traffic_rate=np.array([t.rate for t in document.traffic], np.float64),
         state_size=_optional("state_size", [p.state_size for p in partitions]),
         lag=_optional("lag", [p.lag for p in partitions]),
+        reassigning=np.array([p.reassigning for p in partitions], np.bool_),
+        disk_cordoned=np.array([d.cordoned for _, d in disks.values()], np.bool_),
+        cluster_id=document.cluster_id,
+        taken_ms=document.taken_ms,
+        metadata_version=document.metadata_version,
     )
 
 
@@ -166,14 +185,18 @@ def to_document(snapshot: Snapshot) -> dict[str, Any]:
     """The records of a snapshot: what :func:`build_snapshot` turns back into equal arrays."""
     s = snapshot
     disks: list[list[dict[str, Any]]] = [[] for _ in range(s.n_brokers)]
-    for b, path, capacity, alive in zip(
-        s.disk_broker.tolist(),
-        s.disk_path,
-        s.disk_capacity.tolist(),
-        s.disk_alive.tolist(),
-        strict=True,
+    for k, (b, path, capacity, alive) in enumerate(
+        zip(
+            s.disk_broker.tolist(),
+            s.disk_path,
+            s.disk_capacity.tolist(),
+            s.disk_alive.tolist(),
+            strict=True,
+        )
     ):
-        disks[b].append({"path": path, "capacity": capacity, "alive": alive})
+        disk = {"path": path, "capacity": capacity, "alive": alive}
+        cordoned = len(s.disk_cordoned) and s.disk_cordoned[k]
+        disks[b].append(disk | ({"cordoned": True} if cordoned else {}))
     brokers = []
     for i, broker in enumerate(s.broker_ids.tolist()):
         record: dict[str, Any] = {
@@ -211,6 +234,8 @@ def to_document(snapshot: Snapshot) -> dict[str, Any]:
             record["state_size"] = float(s.state_size[p])
         if len(s.lag):
             record["lag"] = float(s.lag[p])
+        if len(s.reassigning) and s.reassigning[p]:
+            record["reassigning"] = True
         partitions.append(record)
     name = [(record["topic"], record["partition"]) for record in partitions]
     traffic = [
@@ -219,7 +244,13 @@ def to_document(snapshot: Snapshot) -> dict[str, Any]:
             s.traffic_from.tolist(), s.traffic_to.tolist(), s.traffic_rate.tolist(), strict=True
         )
     ]
+    identity = {
+        "cluster_id": s.cluster_id,
+        "taken_ms": s.taken_ms,
+        "metadata_version": s.metadata_version,
+    }
     return {
+        **{name: value for name, value in identity.items() if value is not None},
         "resources": list(s.resources),
         "brokers": brokers,
         "topics": list(s.topics),

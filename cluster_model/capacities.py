@@ -6,13 +6,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError, field_validator
 
 from cluster_model.errors import InputError
+from cluster_model.log_dirs import Sharing
 from cluster_model.snapshot import DEFAULT_RESOURCES
+from metrics_reporter.documents import (
+    DocumentError,
+    WholeKey,
+    first_problem,
+    read_document,
+    shown,
+)
 
-Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Amount = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
 
 
 class CapacityError(InputError):
@@ -28,6 +35,11 @@ class Capacities(BaseModel):
         Resource name to capacity, in the unit of the load (``disk`` in bytes).
     brokers
         Broker id to the resources in which that broker differs from the default.
+    log_dirs
+        Whether the log directories of a broker that are equally large share a file system
+        (``shared``) or have one each (``separate``): for all, or by broker id and
+        ``default``. Where it is not stated it is found out, see
+        :func:`cluster_model.log_dirs.file_systems`.
 
     Examples
     --------
@@ -39,11 +51,25 @@ class Capacities(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     default: dict[str, Amount] = {}
-    brokers: dict[Annotated[int, Field(ge=0)], dict[str, Amount]] = {}
+    brokers: dict[WholeKey, dict[str, Amount]] = {}
+    log_dirs: dict[Annotated[str, Field(pattern=r"^(default|\d+)$")], Sharing] = {}
+
+    @field_validator("log_dirs", mode="before")
+    @classmethod
+    def _by_broker(cls, given: Any) -> Any:
+        if isinstance(given, str):
+            return {"default": given}
+        if isinstance(given, Mapping):
+            return {str(key): value for key, value in given.items()}
+        return given
 
     def of(self, broker: int) -> dict[str, float]:
         """Resource to capacity of one broker."""
         return {**self.default, **self.brokers.get(broker, {})}
+
+    def sharing_of(self, broker: int) -> Sharing | None:
+        """Whether the log directories of one broker share file systems; None if not stated."""
+        return self.log_dirs.get(str(broker), self.log_dirs.get("default"))
 
     @property
     def resources(self) -> tuple[str, ...]:
@@ -62,12 +88,11 @@ def load_capacities(path: str | Path) -> Capacities:
     """
     where = f"capacity file {path}"
     try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        content = read_document(path)
     except OSError as error:
         raise CapacityError(f"{where}: {error.strerror or error}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        said = " ".join(str(error).split())
-        raise CapacityError(f"{where}: neither YAML nor JSON ({said})") from None
+    except DocumentError as error:
+        raise CapacityError(f"{where}: neither YAML nor JSON ({error})") from None
     if not isinstance(content, Mapping):
         raise CapacityError(
             f"{where}: {type(content).__name__} found, a mapping with default and brokers expected"
@@ -101,19 +126,25 @@ def as_capacities(capacity: Capacities | Mapping[str, Any] | str | Path | None) 
 
 def _capacities(content: Mapping[str, Any], where: str) -> Capacities:
     try:
-        return Capacities.model_validate(content)
+        found = Capacities.model_validate(content)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(str(step) for step in first["loc"] if step != "[key]")
         expected = {
-            "extra_forbidden": "default or brokers",
+            "extra_forbidden": "default, brokers or log_dirs",
+            "literal_error": "shared or separate",
+            "string_pattern_mismatch": "a broker id or default",
             "dict_type": "a mapping",
             "finite_number": "a finite number of at least 0",
             "greater_than_equal": "a finite number of at least 0",
             "float_type": "a finite number of at least 0",
             "float_parsing": "a finite number of at least 0",
             "int_parsing": "a broker id",
-        }.get(first["type"], first["msg"])
+            "less_than": "a broker id",
+            "value_error": "a broker id",
+        }
+        raise CapacityError(f"{where}: {first_problem(error, expected)}") from None
+    brokers = content.get("brokers") or {}
+    if len(found.brokers) < len(brokers):
         raise CapacityError(
-            f"{where}: {place}: {first['input']!r} found, {expected} expected"
-        ) from None
+            f"{where}: brokers: {shown(list(brokers))} found, each broker once expected"
+        )
+    return found

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cluster_model.snapshot import Bools, BrokerState, Floats, Ints, Snapshot
+from cluster_model.trust import Reference
 from cluster_model.windows import Extrapolation, LoadWindows
 
 
@@ -30,7 +31,11 @@ class State(NamedTuple):
     sizes : (N,) float
         Newest size of each replica; nan where never told.
     age_ms : (B,) float
-        How old the newest record of each broker is; inf where there never was one.
+        How old the newest valid record of each broker is; inf where there never was one.
+    reference
+        What was believed last.
+    moved_ms : (B,) int
+        When replicas or leaders last moved to or from each broker; -1 for never.
     """
 
     base: Snapshot
@@ -40,6 +45,8 @@ class State(NamedTuple):
     windows: int
     sizes: Floats
     age_ms: Floats
+    reference: Reference
+    moved_ms: Ints
 
     @property
     def cpu(self) -> LoadWindows:

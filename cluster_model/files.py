@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
+import math
 import os
+import stat
 import tempfile
 import zipfile
 from collections.abc import Callable
@@ -17,8 +21,20 @@ from pydantic import ValidationError
 from cluster_model.build import SnapshotDocument, build_snapshot, to_document
 from cluster_model.errors import SnapshotError
 from cluster_model.snapshot import Snapshot
+from metrics_reporter.documents import (
+    LIMITS,
+    DocumentError,
+    clipped,
+    first_problem,
+    read_document,
+    shown,
+    shown_name,
+)
 
 SCHEMA_VERSION = 1
+
+# Fields that files of earlier releases do not have, and that may be unknown.
+_LATER = {"reassigning", "disk_cordoned", "cluster_id", "taken_ms", "metadata_version"}
 
 
 def save_snapshot(snapshot: Snapshot, path: str | Path) -> None:
@@ -30,12 +46,17 @@ def save_snapshot(snapshot: Snapshot, path: str | Path) -> None:
         For any other suffix.
     """
     path = Path(path)
+    check_suffix(path)
     if path.suffix == ".json":
         document = {"schema_version": SCHEMA_VERSION, **to_document(snapshot)}
-        write_atomically(path, lambda f: f.write(json.dumps(document, indent=1).encode()))
-    elif path.suffix == ".npz":
+        write_atomically(
+            path, lambda f: f.write(json.dumps(document, indent=1, allow_nan=False).encode())
+        )
+    else:
         arrays: dict[str, Any] = {
-            f.name: np.asarray(getattr(snapshot, f.name)) for f in fields(snapshot)
+            f.name: np.asarray(value)
+            for f in fields(snapshot)
+            if (value := getattr(snapshot, f.name)) is not None
         }
         for name, array in arrays.items():
             if array.size == 0 and isinstance(getattr(snapshot, name), tuple):
@@ -43,7 +64,11 @@ def save_snapshot(snapshot: Snapshot, path: str | Path) -> None:
         write_atomically(
             path, lambda f: np.savez_compressed(f, schema_version=SCHEMA_VERSION, **arrays)
         )
-    else:
+
+
+def check_suffix(path: Path) -> None:
+    """Raises SnapshotError unless the suffix of a file is that of a snapshot."""
+    if path.suffix not in (".json", ".npz"):
         raise SnapshotError(f"snapshot file {path}: suffix .json or .npz expected")
 
 
@@ -65,30 +90,65 @@ def load_snapshot(path: str | Path) -> Snapshot:
     except OSError as error:
         raise SnapshotError(f"snapshot file {path}: {error.strerror or error}") from None
     except SnapshotError as error:
-        raise SnapshotError(f"snapshot file {path}: {error}") from None
+        raise SnapshotError(f"snapshot file {path}: {clipped(str(error))}") from None
     raise SnapshotError(f"snapshot file {path}: suffix .json or .npz expected")
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
     """Let `write` fill a temporary neighbour, then put it in the place of `path`.
 
-    The file is its owner's only: what a cluster looks like is not everybody's business.
+    A new file is its owner's only: what a cluster looks like is not everybody's business. One
+    that exists keeps its mode, and its owner where that is allowed. Of a symbolic link the
+    target is replaced, not the link; a device or a pipe is written to as it is. Where the disk
+    is full the old file stays, and nothing else.
+
+    Raises
+    ------
+    OSError
+        Where it cannot be written, as for a directory or in a directory that is missing.
     """
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        before = os.stat(path)
+    except FileNotFoundError:
+        before = None
+    if before is not None and not stat.S_ISREG(before.st_mode):
+        # Some writers go back to what they wrote, which a pipe does not let them.
+        whole = io.BytesIO()
+        write(whole)
+        with open(path, "wb") as f:
+            f.write(whole.getvalue())
+        return
+    path = Path(os.path.realpath(path))
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.")
     try:
         with os.fdopen(handle, "wb") as f:
+            if before is not None:
+                _keep(f.fileno(), before)
             write(f)
+            f.flush()
+            os.fsync(f.fileno())
         os.replace(name, path)
     except BaseException:
         os.unlink(name)
         raise
 
 
+def _keep(handle: int, before: os.stat_result) -> None:
+    """Give a file the owner (where that is allowed) and the mode of the one it replaces."""
+    mode = stat.S_IMODE(before.st_mode)
+    try:
+        os.fchown(handle, before.st_uid, before.st_gid)
+    except OSError:
+        # What was its owner's or group's must not become that of others.
+        mode &= ~(stat.S_ISUID | stat.S_ISGID)
+    os.fchmod(handle, mode)
+
+
 def _load_json(path: Path) -> Snapshot:
     try:
-        document = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise SnapshotError(f"not JSON: {error}") from None
+        document = read_document(path, format="json")
+    except DocumentError as error:
+        raise SnapshotError(str(error)) from None
     if not isinstance(document, dict):
         raise SnapshotError("a JSON object expected at the top")
     _check_version(document.pop("schema_version", None))
@@ -99,29 +159,89 @@ def _validated(document: dict[str, Any]) -> SnapshotDocument:
     try:
         return SnapshotDocument.model_validate(document)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        found = "" if first["type"] == "missing" else f" ({first['input']!r} found)"
-        raise SnapshotError(f"{place}: {first['msg']}{found}") from None
+        raise SnapshotError(first_problem(error)) from None
 
 
 def _load_npz(path: Path) -> Snapshot:
     try:
-        with np.load(path, allow_pickle=False) as data:
-            _check_version(data["schema_version"].item() if "schema_version" in data else None)
-            values = {f.name: data[f.name] for f in fields(Snapshot) if f.name in data}
-    except (zipfile.BadZipFile, ValueError, EOFError) as error:
-        if isinstance(error, SnapshotError):
+        values = _read_npz(path, ["schema_version", *(f.name for f in fields(Snapshot))])
+    except (OSError, SnapshotError) as error:
+        # zipfile raises an OSError without a number where an offset in the archive is wrong.
+        if isinstance(error, SnapshotError) or error.errno not in (None, errno.EINVAL):
             raise
         raise SnapshotError(f"not an npz archive: {error}") from None
-    needed = {f.name for f in fields(Snapshot)} - values.keys()
+    except MemoryError:
+        raise SnapshotError("more found than the memory of this machine holds") from None
+    # zipfile, zlib, struct and numpy raise more on a damaged archive than they document.
+    except Exception as error:
+        said = " ".join(str(error).split())
+        raise SnapshotError(f"not an npz archive: {shown_name(said or repr(error))}") from None
+    version = values.pop("schema_version", np.empty(0))
+    # Text comes as strings, all else as an array.
+    whole = isinstance(version, np.ndarray) and version.shape == () and version.dtype.kind in "iu"
+    _check_version(version.item() if whole else None)
+    needed = {f.name for f in fields(Snapshot)} - values.keys() - _LATER
     if needed:
         raise SnapshotError(f"field {min(needed)} is missing")
+    for f in fields(Snapshot):
+        if f.name in values and isinstance(values[f.name], list) != str(f.type).startswith("tuple"):
+            raise SnapshotError(f"field {f.name}: values of the wrong type found")
     return Snapshot(**values)
 
 
+def _read_npz(path: Path, names: list[str]) -> dict[str, Any]:
+    """Arrays of an archive by name; nothing is inflated before its size is known to fit."""
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+        once = {m.filename: m for m in members}
+        if len(once) < len(members):
+            raise SnapshotError("a field found twice, each once expected")
+        found = {name: once[f"{name}.npy"] for name in names if f"{name}.npy" in once}
+        total = sum(m.file_size for m in found.values())
+        if total > LIMITS.npz_bytes:
+            raise SnapshotError(
+                f"{total} bytes of arrays found, at most {LIMITS.npz_bytes} expected"
+            )
+        return {name: _read_array(archive, member) for name, member in found.items()}
+
+
+def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
+    """One array; numpy reads it only where its header agrees with the member's size."""
+    name = member.filename.removesuffix(".npy")
+    with archive.open(member) as file:
+        version = np.lib.format.read_magic(file)
+        if version not in ((1, 0), (2, 0)):
+            raise SnapshotError(f"field {name}: an array in a format of numpy's 1.0 expected")
+        read = np.lib.format.read_array_header_1_0
+        shape, fortran, dtype = (
+            np.lib.format.read_array_header_2_0 if version == (2, 0) else read
+        )(file)
+        size = math.prod(shape) * dtype.itemsize
+        left = member.file_size - file.tell()
+        if dtype.kind not in "biufU" or min(shape, default=0) < 0 or size != left:
+            raise SnapshotError(
+                f"field {name}: {left} bytes found for an array of type {shown_name(str(dtype))} "
+                f"and shape {shown(shape)}"
+            )
+        data = file.read(size)
+    if len(data) != size:
+        raise SnapshotError(f"field {name}: {len(data)} bytes found, {size} expected")
+    array = np.frombuffer(data, dtype) if size else np.empty(math.prod(shape), dtype)
+    array = array.reshape(shape, order="F" if fortran else "C")
+    # Characters that are none show when they become text.
+    return array if dtype.kind != "U" else _texts(name, array)
+
+
+def _texts(name: str, array: np.ndarray[Any, np.dtype[Any]]) -> str | list[str]:
+    if array.ndim == 0:
+        return str(array)
+    if array.ndim != 1:
+        raise SnapshotError(f"field {name}: {array.ndim} dimensions found, 1 expected")
+    return [str(text) for text in array.tolist()]
+
+
 def _check_version(version: object) -> None:
-    if version != SCHEMA_VERSION:
+    if type(version) is not int or version != SCHEMA_VERSION:
         raise SnapshotError(
-            f"schema_version {version!r} found, {SCHEMA_VERSION} expected by this release"
+            f"schema_version {shown(version)} found, {SCHEMA_VERSION} expected by this release"
         )

@@ -184,6 +184,8 @@ def follow_kafka(
     client: Mapping[str, Any] | None = None,
     consumer: Mapping[str, Any] | None = None,
     timeout: float = 10.0,
+    partial_view: bool = False,
+    notice: Callable[[str], None] | None = None,
     refresh: float = 60.0,
     retry: float = 5.0,
     **options: Any,
@@ -199,7 +201,7 @@ def follow_kafka(
         Addresses of brokers, ``host:port`` separated by commas.
     topic
         The metrics topic.
-    capacity, resources, timeout
+    capacity, resources, timeout, partial_view, notice
         As in :func:`cluster_model.kafka.read_cluster`.
     client
         Client properties for both the admin client and the consumer.
@@ -216,6 +218,8 @@ def follow_kafka(
             resources=resources,
             client_properties=client,
             timeout=timeout,
+            partial_view=partial_view,
+            notice=notice,
         )
 
     def records(since_ms: int) -> RecordReader:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,19 +18,22 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from cluster_model.build import (
     BrokerRecord,
-    DiskRecord,
     PartitionRecord,
     SnapshotDocument,
     build_snapshot,
 )
 from cluster_model.capacities import Capacities, CapacityError, as_capacities
 from cluster_model.errors import InputError
+from cluster_model.log_dirs import Room, room_of
 from cluster_model.snapshot import DEFAULT_RESOURCES, Snapshot
 
 T = TypeVar("T")
 Loads = Mapping[tuple[str, int], "PartitionLoad"]
 
 DISK = "disk"
+
+# Topics that every cluster has sooner or later, and that may be denied by name.
+_INTERNAL = {"__consumer_offsets", "__transaction_state"}
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _FILES = {"ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile"}
@@ -55,6 +60,10 @@ class KafkaSourceError(InputError):
     """A Kafka that cannot be read: says which, why, and what to do."""
 
 
+class KafkaDeniedError(KafkaSourceError):
+    """A Kafka that knows who asks, or does not, and says no: asking again does not help."""
+
+
 class PartitionLoad(NamedTuple):
     """Load of one replica of a partition per resource, while it leads and while it follows."""
 
@@ -70,13 +79,19 @@ def read_cluster(
     resources: Sequence[str] = DEFAULT_RESOURCES,
     client_properties: Mapping[str, Any] | None = None,
     timeout: float = 10.0,
+    partial_view: bool = False,
+    placement_only: bool = False,
+    notice: Callable[[str], None] | None = None,
 ) -> Snapshot:
     """Take a snapshot of a live Kafka.
 
     Topics include internal ones. A partition's ``disk`` load is its leader's size
     while it leads and its largest follower's while it follows (a follower that is
     still catching up will grow to that). A broker that holds replicas but does not
-    serve is ``dead``; one with an offline log directory has ``bad_disks``.
+    serve is ``dead``; one with an offline log directory has ``bad_disks``. A partition
+    that is being reassigned has the replicas and the leader that it will have, and is
+    marked as ``reassigning``; where that cannot finish, because there is no leader to copy
+    from, it has the replicas from before and no leader.
 
     Parameters
     ----------
@@ -85,9 +100,10 @@ def read_cluster(
     capacity
         What brokers can carry: ``{resource: value}`` for all of them, the
         ``{"default": ..., "brokers": ...}`` of a capacity file, such a file's path, or
-        :class:`Capacities`. Where ``disk`` is not stated, it is the bytes that the log
-        directories' file systems hold (Kafka 3.3 and newer); state it where two
-        log directories share a file system, whose bytes would count twice.
+        :class:`Capacities`. Where ``disk`` is not stated, it is the bytes of the broker's
+        replicas and those free in its log directories (Kafka 3.3 and newer). What is free
+        on a file system that several of them share counts once; ``log_dirs`` of
+        :class:`Capacities` states whether they do.
     loads
         Load of partitions, by (topic, number); wins over the disk load read from
         Kafka, and a resource that is in neither has load 0.
@@ -99,6 +115,14 @@ def read_cluster(
         librdkafka's names for the TLS and SASL settings are understood.
     timeout
         Longest wait for any one answer, in seconds.
+    partial_view
+        Whether topics that the client may not describe may be missing from the snapshot.
+    placement_only
+        Whether it is enough to know where replicas are, as for healing: then brokers whose log
+        directories cannot be read have none, and hidden topics may be missing. `capacity` has
+        to state the disk capacity.
+    notice
+        Called with a sentence on whatever the reader of the snapshot should know.
 
     Returns
     -------
@@ -107,22 +131,52 @@ def read_cluster(
     Raises
     ------
     KafkaSourceError
-        If the brokers do not answer, or refuse.
+        If the brokers do not answer, or refuse, or hide topics from the client.
     CapacityError
         If a broker has no usable capacity for one of the resources.
     SnapshotError
         If what was read contradicts itself, for example `loads` of an unknown resource.
     """
     capacities = as_capacities(capacity)
+    tell = notice or (lambda sentence: None)
+    taken = int(1000 * time.time())
     with admin_client(bootstrap_servers, client_properties, timeout=timeout) as ask:
-        brokers = ask(lambda admin: admin.describe_cluster())["brokers"]
+        cluster = ask(lambda admin: admin.describe_cluster())
+        # Metadata does not say what is being reassigned. Asked before and after, so that what
+        # begins or ends in between is not taken for a partition with more replicas.
+        try:
+            earlier = ask(lambda admin: admin.list_partition_reassignments())
+        except KafkaSourceError as error:
+            raise _without_rights(cluster) or error from None
         topics = ask(lambda admin: admin.describe_topics())
-        log_dirs: dict[int, list[dict[str, Any]]] = {}
-        for broker, held in _held_by(brokers, topics).items():
-            log_dirs[broker] = _log_dirs(ask, broker, held)
-    return build_snapshot(
-        as_document(brokers, topics, log_dirs, capacities, loads or {}, tuple(resources))
+        after = ask(lambda admin: admin.list_partition_reassignments())
+        serving = [b["broker_id"] for b in cluster["brokers"] if not b.get("is_fenced", False)]
+        if placement_only:
+            log_dirs = _log_dirs_that_answer(ask, serving, 2 * timeout, tell)
+        else:
+            log_dirs = {broker: _log_dirs(ask, broker) for broker in serving}
+        hidden = _hidden(ask, topics, log_dirs, {**earlier, **after})
+        version = ask(_metadata_version)
+    if hidden is not None:
+        if not (partial_view or placement_only):
+            raise KafkaSourceError(
+                f"{hidden}: give the client's user the right to do so (kafka-acls --add --topic "
+                "'*' --operation Describe), or ask for a partial view (--partial-view)"
+            )
+        left_out = "they are not healed" if placement_only else "the snapshot is without them"
+        tell(f"{hidden}: {left_out}")
+    document = as_document(
+        cluster["brokers"],
+        topics,
+        log_dirs,
+        capacities,
+        loads or {},
+        tuple(resources),
+        reassignments={**earlier, **after},
+        notice=None if placement_only else tell,
     )
+    identity = {"cluster_id": cluster["cluster_id"], "metadata_version": version}
+    return build_snapshot(document.model_copy(update={"taken_ms": taken, **identity}))
 
 
 Ask = Callable[[Callable[[Any], Any]], Any]
@@ -134,11 +188,15 @@ def admin_client(
     client_properties: Mapping[str, Any] | None = None,
     *,
     timeout: float = 10.0,
+    given_up: Callable[[], bool] = lambda: False,
+    before_send: Callable[[], None] | None = None,
 ) -> Iterator[Ask]:
     """Connect to a Kafka, and yield a function that calls its admin client.
 
     The function takes a function of the admin client and returns what that returns;
-    every call ends within `timeout` seconds.
+    every call ends within `timeout` seconds, and soon after `given_up` becomes true.
+    `before_send` is called right before bytes leave for a broker, in the client's thread; what
+    it raises closes the connection with nothing sent, and ends the call.
 
     Examples
     --------
@@ -151,11 +209,20 @@ def admin_client(
     ------
     KafkaSourceError
         In one sentence that names the bootstrap servers, for whatever goes wrong.
+    KafkaDeniedError
+        The same, where the user is not authenticated or not authorized.
     """
     try:
         from kafka import KafkaAdminClient
-        from kafka.errors import KafkaConfigurationError, KafkaError, KafkaTimeoutError
+        from kafka.errors import (
+            AuthorizationError,
+            KafkaConfigurationError,
+            KafkaError,
+            KafkaTimeoutError,
+            SaslAuthenticationFailedError,
+        )
         from kafka.net.compat import KafkaNetClient
+        from kafka.version import __version__ as client_version
     except ImportError:
         raise KafkaSourceError(
             "reading a live Kafka needs kafka-python 3 or newer: install counterpoise[kafka]"
@@ -170,9 +237,23 @@ def admin_client(
     )
     # A client whose constructor fails keeps its thread; only this remembers it.
     made: list[Any] = []
+    # Why connections failed. While it looks for a first broker, the client logs that and goes on.
+    failures: list[BaseException] = []
+    sends = _Sends(before_send)
 
     def remember(**config: Any) -> Any:
         made.append(KafkaNetClient(**config))
+        manager = made[-1]._manager
+        if before_send is not None:
+            sends.watch(manager)
+        connect = manager.get_connection
+
+        def connected(*args: Any, **options: Any) -> Any:
+            connection = connect(*args, **options)
+            connection.init_future.add_errback(failures.append)
+            return connection
+
+        manager.get_connection = connected
         return made[-1]
 
     milliseconds = max(1, int(timeout * 1000))
@@ -184,12 +265,33 @@ def admin_client(
         "bootstrap_servers": servers,
     }
 
+    def unknown_user() -> KafkaDeniedError:
+        return KafkaDeniedError(
+            f"{where} refused the user or the password (authentication failed): check the "
+            "security settings of the client properties"
+        )
+
+    def interrupted() -> None:
+        """End a wait that is no longer of use; the client goes on trying a wrong password."""
+        if given_up():
+            raise KafkaSourceError(f"{where} did not answer before it had to stop")
+        if any(isinstance(error, SaslAuthenticationFailedError) for error in failures):
+            raise unknown_user()
+
     def bounded(call: Callable[[], T]) -> T:
         try:
             # More than the client's own timeouts, so that those tell first what was wrong.
-            return _within(timeout + 1, call)
+            return _within(timeout + 1, call, interrupted)
         except (KafkaTimeoutError, TimeoutError):
             raise KafkaSourceError(silent) from None
+        except SaslAuthenticationFailedError:
+            raise unknown_user() from None
+        except AuthorizationError as error:
+            what = "a topic" if "Topic" in type(error).__name__ else "the cluster"
+            raise KafkaDeniedError(
+                f"{where} refused: the user of the client properties is not authorized for this "
+                f"on {what}"
+            ) from None
         except (KafkaError, OSError) as error:
             raise KafkaSourceError(
                 f"{where} refused or broke off: {_sentence(error)}; check its health and the "
@@ -204,6 +306,11 @@ def admin_client(
 
     try:
         admin = bounded(connect)
+        if before_send is not None and not sends.seen:
+            raise KafkaSourceError(
+                f"kafka-python {client_version} sends requests in a way that cannot be checked, so "
+                "nothing may be written with it: install kafka-python 3.0.12"
+            )
         yield lambda call: bounded(lambda: call(admin))
     finally:
         for client in made:
@@ -217,6 +324,9 @@ def as_document(
     capacities: Capacities,
     loads: Loads,
     resources: tuple[str, ...] = DEFAULT_RESOURCES,
+    *,
+    reassignments: Mapping[Any, Mapping[str, Any]] | None = None,
+    notice: Callable[[str], None] | None = None,
 ) -> SnapshotDocument:
     """The records of a snapshot, from what the brokers answered.
 
@@ -226,8 +336,10 @@ def as_document(
         As the admin client's ``describe_cluster()["brokers"]`` and ``describe_topics()``.
     log_dirs
         Broker id to its answer to DescribeLogDirs; a broker that is missing is dead.
-    capacities, loads, resources
+    capacities, loads, resources, notice
         As in :func:`read_cluster`.
+    reassignments
+        As the admin client's ``list_partition_reassignments()``.
 
     Raises
     ------
@@ -253,15 +365,37 @@ def as_document(
         for answer in reversed(answers)
         if answer["error_code"] != 0
     }
-    known = sorted(log_dirs.keys() | {b for _, p in held for b in p["replica_nodes"]})
+    own: dict[int, set[tuple[str, int]]] = {broker: set() for broker in log_dirs}
+    for topic, p in held:
+        for broker in p["replica_nodes"]:
+            own.setdefault(broker, set()).add((topic, p["partition_index"]))
+    rooms = {
+        broker: room_of(
+            answers, own[broker], capacities.sharing_of(broker), capacities.of(broker).get(DISK)
+        )
+        for broker, answers in log_dirs.items()
+    }
+    for sentence in _notices(rooms, capacities):
+        if notice is not None:
+            notice(sentence)
+    ongoing = reassignments or {}
     return SnapshotDocument(
         resources=resources,
         brokers=tuple(
-            _broker(i, described.get(i, {}), log_dirs.get(i), capacities.of(i), resources)
-            for i in known
+            _broker(i, described.get(i, {}), rooms.get(i), capacities.of(i), resources)
+            for i in sorted(own)
         ),
         partitions=tuple(
-            _partition(topic, p, sizes, offline, loads, resources) for topic, p in held
+            _partition(
+                topic,
+                p,
+                sizes,
+                offline,
+                loads,
+                resources,
+                ongoing.get((topic, p["partition_index"])),
+            )
+            for topic, p in held
         ),
     )
 
@@ -269,40 +403,27 @@ def as_document(
 def _broker(
     broker: int,
     described: Mapping[str, Any],
-    log_dirs: Sequence[Mapping[str, Any]] | None,
+    room: Room | None,
     stated: Mapping[str, float],
     resources: tuple[str, ...],
 ) -> BrokerRecord:
     capacity = dict(stated)
-    disks: tuple[DiskRecord, ...] = ()
     state: Literal["alive", "dead", "bad_disks"] = "alive"
-    if log_dirs is None:
+    if room is None:
         state = "dead"
         # Nothing is placed on a dead broker, so what it could carry may stay unknown.
         capacity = dict.fromkeys(resources, 0.0) | capacity
     else:
-        alive = [d["error_code"] == 0 for d in log_dirs]
-        if not all(alive):
+        if not all(disk.alive for disk in room.disks):
             state = "bad_disks"
-        total = [float(max(d.get("total_bytes", -1), -1)) for d in log_dirs]
-        if DISK not in capacity and all(b >= 0 for b, ok in zip(total, alive, strict=True) if ok):
-            capacity[DISK] = sum(b for b in total if b >= 0)
+        if room.capacity is not None:
+            capacity.setdefault(DISK, room.capacity)
         missing = [r for r in resources if r not in capacity]
         if missing:
             raise CapacityError(
                 f"capacity of broker {broker}: no value for resource {missing[0]!r}, "
                 f"give one under default or under brokers, {broker}"
             )
-        share = capacity.get(DISK, 0.0) / max(1, len(log_dirs))
-        disks = tuple(
-            # A directory that is offline tells no size, and holds nothing any more.
-            DiskRecord(
-                path=d["log_dir"],
-                capacity=b if b >= 0 else share if ok else 0.0,
-                alive=ok,
-            )
-            for d, b, ok in zip(log_dirs, total, alive, strict=True)
-        )
     return BrokerRecord(
         id=broker,
         # A capacity file may name more resources than this snapshot has.
@@ -310,8 +431,28 @@ def _broker(
         rack=described.get("rack"),
         host=described.get("host") or None,
         state=state,
-        disks=disks,
+        disks=() if room is None else room.disks,
     )
+
+
+def _notices(rooms: Mapping[int, Room], capacities: Capacities) -> Iterator[str]:
+    """What to know of the brokers' disks."""
+    guessed = [b for b, room in rooms.items() if room.shared and capacities.sharing_of(b) is None]
+    if guessed:
+        first = guessed[0]
+        yield (
+            f"log directories of {len(guessed)} of {len(rooms)} brokers, for example "
+            f"{' and '.join(rooms[first].shared)} of broker {first}, have the same size and free "
+            "bytes: they are taken to share a file system, which counts once (log_dirs: separate "
+            "in the capacity file if they do not, log_dirs: shared if they do)"
+        )
+    for broker, room in rooms.items():
+        stated = capacities.of(broker).get(DISK)
+        if stated is not None and room.capacity is not None and stated > room.capacity:
+            yield (
+                f"broker {broker}: a disk capacity of {stated:.4g} bytes is stated, but its "
+                f"replicas and what is free are {room.capacity:.4g}"
+            )
 
 
 def _partition(
@@ -321,16 +462,31 @@ def _partition(
     offline: Mapping[int, str],
     loads: Loads,
     resources: tuple[str, ...],
+    ongoing: Mapping[str, Any] | None,
 ) -> PartitionRecord:
-    number, replicas = p["partition_index"], p["replica_nodes"]
-    found = [sizes.get((broker, topic, number)) for broker in replicas]
+    number, now = p["partition_index"], p["replica_nodes"]
+    found = {b: f for b in now if (f := sizes.get((b, topic, number))) is not None}
     lost = p.get("offline_replicas", ())
-    size = {b: float(f[0]) for b, f in zip(replicas, found, strict=True) if f is not None}
-    leader = p["leader_id"] if p["leader_id"] in replicas else None
-    largest = max((s for b, s in size.items() if b != leader), default=size.get(leader, 0.0))
+    size = {b: float(f[0]) for b, f in found.items()}
+    leader = p["leader_id"] if p["leader_id"] in now else None
+    if ongoing is not None and leader in lost:
+        # Kafka copies from the leader alone, and metadata may still name the one before.
+        leader = None
+    # A copy that was only begun does not say how large it will be.
+    begun = () if ongoing is None else ongoing["adding_replicas"]
+    largest = max(
+        (s for b, s in size.items() if b != leader and b not in begun),
+        default=size.get(leader, max(size.values(), default=0.0)),
+    )
     led = size.get(leader, largest)
     read = PartitionLoad({DISK: led}, {DISK: largest}) if DISK in resources else PartitionLoad()
     given = loads.get((topic, number), PartitionLoad())
+    replicas = now
+    if ongoing is not None:
+        replicas = before(now, ongoing) if leader is None else settled(now, ongoing)
+    if leader is not None and leader not in replicas:
+        # Kafka elects the first one when the leader has to go.
+        leader = replicas[0]
     return PartitionRecord(
         topic=topic,
         partition=number,
@@ -339,37 +495,137 @@ def _partition(
         leader_load={**read.leader, **given.leader},
         follower_load={**read.follower, **given.follower},
         log_dirs=tuple(
-            (offline.get(broker) if broker in lost else None) if f is None else f[1]
-            for broker, f in zip(replicas, found, strict=True)
+            found[broker][1] if broker in found else offline.get(broker) if broker in lost else None
+            for broker in replicas
         ),
+        reassigning=ongoing is not None,
     )
 
 
-def _log_dirs(ask: Ask, broker: int, held: dict[str, list[int]]) -> list[dict[str, Any]]:
-    (answer,) = ask(lambda admin: admin.describe_log_dirs(held, [broker]))
+def settled(replicas: Sequence[int], ongoing: Mapping[str, Any]) -> list[int]:
+    """Replicas that a partition will have once its reassignment has ended.
+
+    Examples
+    --------
+    >>> settled([3, 1, 2], {"adding_replicas": [3], "removing_replicas": [2]})
+    [3, 1]
+
+    One that was cancelled since leaves what there was:
+
+    >>> settled([1, 2], {"adding_replicas": [3], "removing_replicas": [2]})
+    [1, 2]
+    """
+    adding, removing = ongoing["adding_replicas"], ongoing["removing_replicas"]
+    leaving = removing if set(adding) <= set(replicas) else adding
+    return [b for b in replicas if b not in leaving] or list(replicas)
+
+
+def before(replicas: Sequence[int], ongoing: Mapping[str, Any]) -> list[int]:
+    """Replicas that a partition had before its reassignment began.
+
+    Examples
+    --------
+    >>> before([3, 1, 2], {"adding_replicas": [3], "removing_replicas": [2]})
+    [1, 2]
+    """
+    return [b for b in replicas if b not in ongoing["adding_replicas"]] or list(replicas)
+
+
+def _without_rights(cluster: Mapping[str, Any]) -> KafkaSourceError | None:
+    """The error of a client that may not describe the cluster; None where it may."""
+    rights = cluster.get("authorized_operations")
+    if rights is None or "DESCRIBE" in rights:
+        return None
+    return KafkaSourceError(
+        f"the client's user lacks the right to Describe cluster {cluster['cluster_id']}: "
+        "reassignments and log directories cannot be read without it (kafka-acls --add "
+        "--cluster --operation Describe)"
+    )
+
+
+def _metadata_version(admin: Any) -> int | None:
+    """The cluster's ``metadata.version``; None before Kafka 3.3, or where it is not told."""
+    found = admin.describe_features().get("metadata.version", {}).get("finalized")
+    return None if found is None else int(found[1])
+
+
+def _hidden(
+    ask: Ask,
+    topics: Sequence[Mapping[str, Any]],
+    log_dirs: Mapping[int, Sequence[Mapping[str, Any]]],
+    reassignments: Mapping[Any, Any],
+) -> str | None:
+    """Whether there are, or may be, topics that the client may not describe; None for no.
+
+    Kafka leaves them out of all lists. Asked for by name it refuses, whether the topic
+    exists or not: so a name that nobody has tells whether any name may be described. What
+    brokers hold and metadata lacks may also be a leftover of a deleted topic, or younger
+    than the metadata; that is not refused.
+    """
+    from kafka.errors import TopicAuthorizationFailedError
+
+    known = {topic["name"] for topic in topics}
+    held = {
+        topic["name"]
+        for answers in log_dirs.values()
+        for answer in answers
+        for topic in answer["topics"]
+    }
+    nobodys = f"counterpoise-{uuid.uuid4().hex}"
+    suspects = sorted((held | {topic for topic, _ in reassignments} | _INTERNAL) - known)
+    answers = ask(lambda admin: admin.describe_topics([*suspects, nobodys]))
+    refused = TopicAuthorizationFailedError.errno
+    hidden = sorted({t["name"] for t in answers if t["error_code"] == refused} - {nobodys})
+    seen = [name for name in hidden if name not in _INTERNAL or name in held]
+    if seen:
+        return (
+            f"{len(seen)} {'topics' if len(seen) > 1 else 'topic'} in this cluster, for example "
+            f"{seen[0]}, cannot be described"
+        )
+    if any(t["name"] == nobodys and t["error_code"] == refused for t in answers):
+        return "not all topics can be described, so that there may be some that are not seen"
+    return f"topic {hidden[0]} cannot be described" if hidden else None
+
+
+def _log_dirs(ask: Ask, broker: int) -> list[dict[str, Any]]:
+    # Of all that it holds: what metadata does not name takes room too, or is hidden.
+    (answer,) = ask(lambda admin: admin.describe_log_dirs(None, [broker]))
     log_dirs: list[dict[str, Any]] = answer["log_dirs"]
     if not log_dirs:
         # A refusal looks like this: the client drops the answer's error code.
         raise KafkaSourceError(
             f"broker {broker} told no log directories: "
-            "give the client's user the right to DESCRIBE the cluster"
+            "give the client's user the right to Describe the cluster"
         )
     return log_dirs
 
 
-def _held_by(
-    brokers: Sequence[Mapping[str, Any]], topics: Sequence[Mapping[str, Any]]
-) -> dict[int, dict[str, list[int]]]:
-    """Broker id to the partitions it holds, of the brokers that serve."""
-    held: dict[int, dict[str, list[int]]] = {
-        b["broker_id"]: {} for b in brokers if not b.get("is_fenced", False)
-    }
-    for topic in topics:
-        for p in topic["partitions"]:
-            for broker in p["replica_nodes"]:
-                if broker in held:
-                    held[broker].setdefault(topic["name"], []).append(p["partition_index"])
-    return held
+def _log_dirs_that_answer(
+    ask: Ask, brokers: Sequence[int], patience: float, tell: Callable[[str], None]
+) -> dict[int, list[dict[str, Any]]]:
+    """Log directories of brokers, none of those that fail; after `patience` seconds none is asked.
+
+    Brokers that hang must not put off healing by one timeout each.
+    """
+    found: dict[int, list[dict[str, Any]]] = {}
+    deadline = time.monotonic() + patience
+    failed, why = [], ""
+    for broker in brokers:
+        found[broker] = []
+        try:
+            if time.monotonic() < deadline:
+                found[broker] = _log_dirs(ask, broker)
+                continue
+        except KafkaSourceError as error:
+            why = why or str(error)
+        failed.append(broker)
+    if failed:
+        names = ", ".join(map(str, failed))
+        why = why or f"reading those of the others took {patience:g} s"
+        tell(
+            f"the log directories of brokers {names} are not known, only where replicas are: {why}"
+        )
+    return found
 
 
 def _servers(bootstrap_servers: str | Sequence[str]) -> list[str]:
@@ -406,8 +662,43 @@ def _client_properties(given: Mapping[str, Any]) -> dict[str, Any]:
     return properties
 
 
-def _within(seconds: float, call: Callable[[], T]) -> T:
-    """Call in a thread of its own, since the client's own timeouts miss a silent TLS peer."""
+class _Sends:
+    """Calls `check` right before each send to a socket; kafka-python has no hook for that."""
+
+    def __init__(self, check: Callable[[], None] | None) -> None:
+        self._check = check
+        self.seen = False
+
+    def watch(self, manager: Any) -> None:
+        """Check what a connection manager's connections send from now on."""
+        build = getattr(manager, "_build_transport", None)
+        if build is None:
+            return
+
+        async def built(*args: Any, **options: Any) -> Any:
+            transport = await build(*args, **options)
+            if (send := getattr(transport, "_sock_send", None)) is not None:
+                transport._sock_send = lambda: self._checked(send)
+            return transport
+
+        manager._build_transport = built
+
+    def _checked(self, send: Callable[[], Any]) -> Any:
+        self.seen = True
+        try:
+            if self._check is not None:
+                self._check()
+        except Exception as error:
+            # As the client's own method reports a failed send: bytes sent, and the error.
+            return 0, error
+        return send()
+
+
+def _within(seconds: float, call: Callable[[], T], interrupted: Callable[[], None]) -> T:
+    """Call in a thread of its own, since the client's own timeouts miss a silent TLS peer.
+
+    `interrupted` is called again and again meanwhile, and may raise.
+    """
     done: list[T] = []
     failed: list[BaseException] = []
 
@@ -419,7 +710,11 @@ def _within(seconds: float, call: Callable[[], T]) -> T:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join(seconds)
+    deadline = time.monotonic() + seconds
+    while thread.is_alive() and time.monotonic() < deadline:
+        thread.join(0.1)
+        if thread.is_alive():
+            interrupted()
     if failed:
         raise failed[0]
     if not done:
@@ -434,4 +729,8 @@ def _above_debug(record: logging.LogRecord) -> bool:
 def _sentence(error: BaseException) -> str:
     # The client's errors print their class before what they say.
     said = str(error.args[0]) if error.args else type(error).__name__
+    if said.startswith("Request '"):
+        # The request and the answer as objects; what went wrong is the class.
+        said = str(getattr(error, "message", None) or type(error).__name__)
+        said = said.lower().replace("_", " ")
     return " ".join(said.split()).rstrip(".")

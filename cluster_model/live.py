@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from threading import Lock
 from typing import Any
@@ -12,13 +12,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cluster_model.attribution import attribute_cpu, mean_by_group
+from cluster_model.attribution import attribute_cpu, mean_by_group, with_estimates
 from cluster_model.build import SnapshotDocument, build_snapshot
 from cluster_model.completeness import Completeness, State, completeness_of
+from cluster_model.cross_checks import (
+    Evidence,
+    Verdict,
+    believe,
+    evidence,
+    judge,
+    leading_broker,
+    log_dir_sizes,
+)
 from cluster_model.directory import AMBIGUOUS, Directory
 from cluster_model.errors import InputError
 from cluster_model.newest import Newest, rows_of
 from cluster_model.snapshot import DEFAULT_RESOURCES, Bools, BrokerState, Floats, Ints, Snapshot
+from cluster_model.trust import Distrust, Reference, TrustParameters, partition_names
 from cluster_model.windows import LoadWindows, Outcome, Strategy, Windows
 from metrics_reporter import (
     BROKER_METRICS,
@@ -36,6 +46,8 @@ _BATCH = 50_000
 # Samples that the rates of topics are split into at once.
 _SPLITS = 1_000_000
 _RATES = (BYTES_IN, BYTES_OUT)
+_RATE_COLUMNS = [BROKER_METRICS.index(name) for name in _RATES]
+_NOT_HEARD = (Outcome.INVALID, Outcome.FUTURE, Outcome.UNKNOWN)
 # What a broker without a stated capacity has: cpu in percent.
 _WHOLE_CPU = 100.0
 
@@ -58,12 +70,16 @@ class Observation:
         Windows of ``bytes_in`` and ``bytes_out`` of the P partitions.
     broker_windows
         Windows of the :data:`metrics_reporter.BROKER_METRICS` of the B brokers.
+    distrust
+        Brokers whose reports are not believed, and partitions whose loads are not known;
+        nothing may be planned on their loads.
     """
 
     snapshot: Snapshot
     completeness: Completeness
     partition_windows: LoadWindows
     broker_windows: LoadWindows
+    distrust: Distrust = field(default_factory=Distrust)
 
 
 class ClusterModel:
@@ -87,7 +103,9 @@ class ClusterModel:
     max_extrapolations
         Windows of a partition or broker that may be extrapolated.
     stale_ms
-        A broker is stale if its newest record is older.
+        A broker is stale if its newest valid record is older.
+    trust
+        What reports may differ by before they are not believed, and which values are absurd.
     clock
         The present in ms since 1970; records more than a window ahead of it are refused.
 
@@ -116,6 +134,7 @@ class ClusterModel:
         broker_windows: int | None = None,
         max_extrapolations: int = 5,
         stale_ms: int = 300_000,
+        trust: TrustParameters | None = None,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         base = _arrays(metadata)
@@ -135,13 +154,27 @@ class ClusterModel:
         self._sizes = Newest(base.n_replicas)
         self._heard = np.full(base.n_brokers, -1, np.int64)
         self._lock = Lock()
-        self._base = base
-        self._directory = Directory(base)
+        self._trust = trust or TrustParameters()
+        self._limits = np.array(list(self._trust.limits.values()))
+        self._reference = Reference(base)
+        self._doubted: frozenset[int] = frozenset()
+        self._moved_ms = np.full(base.n_brokers, -1, np.int64)
+        self._base, self._directory = base, Directory(base)
 
     @property
     def metadata(self) -> Snapshot:
         """The metadata in use."""
         return self._base
+
+    @property
+    def trust(self) -> TrustParameters:
+        """What reports are judged by; may be replaced at any time, from any thread."""
+        return self._trust
+
+    @trust.setter
+    def trust(self, parameters: TrustParameters) -> None:
+        self._limits = np.array(list(parameters.limits.values()))
+        self._trust = parameters
 
     @property
     def window_ms(self) -> int:
@@ -154,7 +187,8 @@ class ClusterModel:
 
         ``added``; ``late``, older than the windows kept; ``future``, ahead of the clock;
         ``duplicate``, seen before; ``unknown``, of a broker, replica or metrics that the
-        model does not have; ``invalid``, with a negative or infinite value or time;
+        model does not have; ``invalid``, with a negative, infinite or absurdly large value
+        or a negative time; ``follower``, rates of a partition that another broker leads;
         ``split``, a topic's rates that were split over partitions; ``superseded``, the
         same where all partitions tell their own; ``ambiguous``, of a topic whose name
         another topic has too, once dots are underscores; ``surplus``, one of more samples
@@ -200,8 +234,10 @@ class ClusterModel:
                 if chosen.any():
                     outcome = add(batch, chosen, topic[chosen], broker[chosen], limit)
                     self._outcomes += np.bincount(outcome, minlength=len(Outcome))
-            told = (broker >= 0) & (batch.time_ms >= 0) & (batch.time_ms <= limit)
-            np.maximum.at(self._heard, broker[told], batch.time_ms[told])
+                    # What is not valid is no sign of life.
+                    heard = (broker[chosen] >= 0) & ~np.isin(outcome, _NOT_HEARD)
+                    at, time_ms = broker[chosen][heard], batch.time_ms[chosen][heard]
+                    np.maximum.at(self._heard, at, time_ms)
 
     def update(self, metadata: Snapshot | SnapshotDocument) -> None:
         """Take new metadata, and keep what is known of everything that is still there."""
@@ -212,13 +248,19 @@ class ClusterModel:
             partition = old.partitions(topic[base.partition_topic], base.partition_number)
             broker = old.brokers(base.broker_ids)
             replica = old.replicas(partition[base.replica_partition], broker[base.replica_broker])
-            if not _unchanged(partition, self._base.n_partitions):
-                self._rates = self._rates.reindexed(partition)
+            # What a broker that is not believed reported of a partition ends with its lead.
+            measured = np.where(self._outlived(base, partition), -1, partition)
+            if not _unchanged(measured, self._base.n_partitions):
+                self._rates = self._rates.reindexed(measured)
             if not _unchanged(broker, self._base.n_brokers):
                 self._brokers = self._brokers.reindexed(broker)
             if not _unchanged(replica, self._base.n_replicas):
                 self._sizes = self._sizes.reindexed(replica)
             self._heard = rows_of(self._heard, broker, -1)
+            self._reference = self._reference.reindexed(base, partition, replica, broker)
+            moved = self._moved(base, partition, replica)
+            self._moved_ms = rows_of(self._moved_ms, broker, -1)
+            self._moved_ms[np.isin(base.broker_ids, moved)] = self._clock()
             self._base, self._directory = base, Directory(base)
 
     def completeness(self) -> Completeness:
@@ -242,20 +284,25 @@ class ClusterModel:
         ``network_in`` is bytes_in, its ``network_out`` bytes_out + bytes_in·(r − 1); a
         follower's ``network_in`` is bytes_in, its ``network_out`` 0. ``disk`` is the
         newest size reported, and where followers report theirs, their mean. ``cpu`` is
-        that of the broker, attributed to its replicas by :func:`attribute_cpu`. What is
-        not known is 0.
+        that of the broker, attributed to its replicas by :func:`attribute_cpu`.
+
+        What is not known or not believed is never taken for 0: it has its last value that
+        was believed; else, for sizes, that of other replicas or of log directories; else
+        the mean of its topic, or of all partitions. :attr:`Observation.distrust` names it.
 
         Parameters
         ----------
         min_ratio
-            Share of partitions whose rates must be known.
+            Share of partitions whose rates must be known, of those that brokers lead which
+            report and are believed. With 0, it does not matter how many brokers do.
         strategy
             What to make of several windows: their mean, their largest, or the latest.
 
         Raises
         ------
         ModelError
-            If there is no complete window yet, or too few partitions are known.
+            If there is no complete window yet, too few partitions are known, or too many
+            brokers do not report or are not believed.
         """
         return self.observe(min_ratio, strategy=strategy).snapshot
 
@@ -271,18 +318,27 @@ class ClusterModel:
                 f"cluster model: no complete window of metrics found, at least 1 of "
                 f"{self._rates.window_ms / 1000:g} s expected (the newest window is not complete)"
             )
-        base = state.base
-        if done.ratio < min_ratio:
-            missing = int(np.argmin(done.partitions))
-            raise ModelError(
-                f"cluster model: metrics of {done.ratio:.1%} of partitions found, at least "
-                f"{min_ratio:.1%} expected; {(~done.partitions).sum()} are missing, for example "
-                f"{base.topics[base.partition_topic[missing]]}-{base.partition_number[missing]}"
-            )
-        bytes_in, bytes_out = np.nan_to_num(state.rates.over(strategy)).T
-        leader_disk, follower_disk = disk_by_role(base, state.sizes)
+        base, trust = state.base, self._trust
+        facts = evidence(
+            base, state.rates, state.brokers, state.sizes, state.reference, state.moved_ms, trust
+        )
+        verdict = judge(facts)
+        with self._lock:
+            if base is self._base:
+                believe(self._reference, facts, verdict)
+                self._doubted = frozenset(d.broker for d in verdict.doubts)
+        self._require_known(facts, verdict, done, min_ratio)
+        rates = state.rates.over(strategy)
+        known = ~np.isnan(rates)
+        rates[np.append(verdict.doubted, True)[facts.leader]] = np.nan
+        rates = np.where(np.isnan(rates), state.reference.rates, rates)
+        bytes_in, bytes_out = (with_estimates(base, rates[:, m]) for m in range(len(_RATES)))
+        hidden = verdict.doubted[base.replica_broker] | verdict.wrong_sizes
+        sizes = np.where(hidden | np.isnan(state.sizes), state.reference.sizes, state.sizes)
+        leader_disk, follower_disk = disk_by_role(base, sizes)
         network_out = bytes_out + bytes_in * (base.replication_factor - 1)
         cpu = state.cpu.over(strategy)[:, 0]
+        cpu = np.where(verdict.doubted | np.isnan(cpu), state.reference.cpu, cpu)
         leader_cpu, follower_cpu = attribute_cpu(base, bytes_in, network_out, cpu)
         none = np.zeros(base.n_partitions)
         leader = (leader_cpu, bytes_in, network_out, leader_disk)
@@ -293,7 +349,35 @@ class ClusterModel:
                 leader_load[:, base.resource(name)] = lead
                 follower_load[:, base.resource(name)] = follow
         measured = replace(base, leader_load=leader_load, follower_load=follower_load)
-        return Observation(measured, done, state.rates, state.brokers)
+        unknown = np.logical_not(known.all(axis=1))
+        unknown[base.replica_partition[verdict.wrong_sizes]] = True
+        distrust = Distrust(verdict.doubts, partition_names(base, np.flatnonzero(unknown)))
+        return Observation(measured, done, state.rates, state.brokers, distrust)
+
+    def _require_known(
+        self, facts: Evidence, verdict: Verdict, done: Completeness, min_ratio: float
+    ) -> None:
+        base = facts.base
+        if min_ratio <= 0:
+            return
+        living = base.broker_state != BrokerState.DEAD
+        doubted = int((verdict.doubted & living).sum())
+        if doubted > self._trust.max_share * living.sum():
+            raise ModelError(
+                f"cluster model: {doubted} of {living.sum()} brokers do not report, or not what "
+                f"can be believed, at most {self._trust.max_share:.0%} expected; for example: "
+                f"{verdict.doubts[0].sentence}"
+            )
+        asked = np.append(~verdict.doubted, False)[facts.leader]
+        known = done.partitions & asked
+        ratio = known.sum() / asked.sum() if asked.any() else 1.0
+        if ratio < min_ratio:
+            missing = int(np.flatnonzero(asked & ~known)[0])
+            raise ModelError(
+                f"cluster model: metrics of {ratio:.1%} of partitions found, at least "
+                f"{min_ratio:.1%} expected; {(asked & ~known).sum()} are missing, for example "
+                f"{base.topics[base.partition_topic[missing]]}-{base.partition_number[missing]}"
+            )
 
     def _state(self) -> State:
         """All that is known at one moment, so that the rest can be worked out at leisure."""
@@ -306,7 +390,39 @@ class ClusterModel:
                 self._rates.windows,
                 self._sizes.value.copy(),
                 self._age_ms(),
+                self._reference,
+                self._moved_ms.copy(),
             )
+
+    def _outlived(self, base: Snapshot, partition: Ints) -> Bools:
+        """(P,) bool: partitions of new metadata that a doubted broker does not lead any more."""
+        if not self._doubted:
+            return np.zeros(len(partition), np.bool_)
+        none = -1
+        before = np.append(self._base.broker_ids, none)[leading_broker(self._base)]
+        now = np.append(base.broker_ids, none)[leading_broker(base)]
+        led = np.append(before, none)[partition]
+        outlived: Bools = np.isin(led, list(self._doubted)) & (led != now)
+        return outlived
+
+    def _moved(self, base: Snapshot, partition: Ints, replica: Ints) -> Ints:
+        """Ids of brokers that gained or lost a replica or the lead of a partition."""
+        old = self._base
+        before = np.append(old.broker_ids, -1)[leading_broker(old)]
+        now = np.append(base.broker_ids, -1)[leading_broker(base)]
+        led = np.append(before, -1)[partition]
+        other = (partition >= 0) & (led != now)
+        gained = (replica < 0) & (partition >= 0)[base.replica_partition]
+        stays = np.isin(np.arange(old.n_partitions), partition)[old.replica_partition]
+        lost = stays & ~np.isin(np.arange(old.n_replicas), replica)
+        return np.concatenate(
+            [
+                led[other],
+                now[other],
+                base.broker_ids[base.replica_broker[gained]],
+                old.broker_ids[old.replica_broker[lost]],
+            ]
+        )
 
     def _age_ms(self) -> Floats:
         heard = np.where(self._heard >= 0, self._heard, -np.inf)
@@ -321,7 +437,7 @@ class ClusterModel:
     ) -> npt.NDArray[np.int8]:
         values = _dense(batch, chosen, (*BROKER_METRICS, CPU_RATIO))
         times = batch.time_ms[chosen]
-        outcome = _screen(times, broker, values, limit)
+        outcome = _screen(times, broker, values, limit, self._limits[:-1])
         base = self._base
         whole = base.capacity[:, base.resource(CPU)] if CPU in base.resources else _WHOLE_CPU
         measured = np.broadcast_to(whole, base.n_brokers)[broker] * values[:, -1]
@@ -337,9 +453,13 @@ class ClusterModel:
         replica = self._directory.replicas(row, broker)
         values = _dense(batch, chosen, (*_RATES, SIZE))
         times = batch.time_ms[chosen]
-        outcome = _screen(times, replica, values, limit, topic)
-        good = outcome == Outcome.ADDED
+        most = self._limits[[*_RATE_COLUMNS, -1]]
+        outcome = _screen(times, replica, values, limit, most, topic)
         rates, size = values[:, :-1], values[:, -1]
+        # What a follower takes in is not what producers send to the partition.
+        rates[~self._base.replica_is_leader[replica]] = np.nan
+        outcome[(outcome == Outcome.ADDED) & np.isnan(values).all(axis=1)] = Outcome.FOLLOWER
+        good = outcome == Outcome.ADDED
         sized = good & ~np.isnan(size)
         self._sizes.add(replica[sized], times[sized], size[sized])
         # A size is a level, not a sample: the newest counts, and telling it again does no harm.
@@ -356,7 +476,8 @@ class ClusterModel:
         first, count = np.zeros(len(topic), np.int64), np.zeros(len(topic), np.int64)
         first[rated], end = self._directory.led(topic[rated], broker[rated])
         count[rated] = end - first[rated]
-        outcome = _screen(times, np.where(count > 0, first, -1), values, limit, topic)
+        most = self._limits[_RATE_COLUMNS]
+        outcome = _screen(times, np.where(count > 0, first, -1), values, limit, most, topic)
         good = np.flatnonzero(outcome == Outcome.ADDED)
         share = values[good] / count[good, None]
         part = np.cumsum(count[good]) // _SPLITS
@@ -439,15 +560,23 @@ def _unchanged(row: Ints, n: int) -> bool:
 
 
 def disk_by_role(base: Snapshot, size: Floats) -> tuple[Floats, Floats]:
-    """(P,), (P,) float: bytes of the leader, and of a follower on average."""
+    """(P,), (P,) float: bytes of the leader, and of a follower on average.
+
+    Where no size of a partition is known, that of the metadata's log directories, or else an
+    estimate of :func:`with_estimates`.
+    """
     partition, leads = base.replica_partition, base.replica_is_leader
     known = ~np.isnan(size)
-    leader = mean_by_group(partition, size, known & leads, base.n_partitions)
     anyone = mean_by_group(partition, size, known, base.n_partitions)
-    leader = np.where(np.isnan(leader), np.nan_to_num(anyone), leader)
+    leader = mean_by_group(partition, size, known & leads, base.n_partitions)
+    leader = np.where(np.isnan(leader), anyone, leader)
     own = np.where(known, size, leader[partition])
     follower = mean_by_group(partition, own, ~leads, base.n_partitions)
-    return leader, np.where(np.isnan(follower), leader, follower)
+    follower = np.where(np.isnan(follower), leader, follower)
+    unknown = np.isnan(anyone)
+    for role, dirs in zip((leader, follower), log_dir_sizes(base).T, strict=True):
+        role[unknown] = dirs[unknown]
+    return with_estimates(base, leader), with_estimates(base, follower)
 
 
 def _dense(batch: RecordBatch, chosen: Bools, names: Sequence[str]) -> Floats:
@@ -461,7 +590,12 @@ def _dense(batch: RecordBatch, chosen: Bools, names: Sequence[str]) -> Floats:
 
 
 def _screen(
-    times: Ints, row: Ints, values: Floats, limit: int, topic: Ints | None = None
+    times: Ints,
+    row: Ints,
+    values: Floats,
+    limit: int,
+    most: Floats,
+    topic: Ints | None = None,
 ) -> npt.NDArray[np.int8]:
     """An outcome for each record that needs no windows to be known."""
     outcome = np.full(len(times), Outcome.ADDED, np.int8)
@@ -469,5 +603,5 @@ def _screen(
     outcome[(row < 0) | np.isnan(values).all(axis=1)] = Outcome.UNKNOWN
     if topic is not None:
         outcome[topic == AMBIGUOUS] = Outcome.AMBIGUOUS
-    outcome[(times < 0) | np.isinf(values).any(axis=1) | (values < 0).any(axis=1)] = Outcome.INVALID
+    outcome[(times < 0) | (values > most).any(axis=1) | (values < 0).any(axis=1)] = Outcome.INVALID
     return outcome

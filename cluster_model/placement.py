@@ -3,18 +3,23 @@
 Replicas live in a padded table: slot ``f`` of partition ``p`` is element
 ``p * F + f`` of the flat arrays, F being the largest number of replicas any
 partition may get; an empty slot holds broker -1. Sums are kept per *cell* of a
-scope (a broker, a topic on a broker, a disk, …) and updated in O(1) per action.
+scope (a broker, a topic on a broker, a disk, …) and updated in O(1) per action. Where a
+living broker or disk has capacity 0, the sums kept for a search are of loads rounded so that
+no sum is: a residue would be taken for a load there, which other limits tell apart by their
+tolerance. :meth:`Placement.contribution` and :meth:`Placement.recompute` never round, and
+nothing that is stated about a plan is rounded (:meth:`Placement.stated`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from cluster_model.snapshot import Bools, Floats, Ints, Snapshot
+from cluster_model.snapshot import Bools, BrokerState, Floats, Ints, Snapshot
 from cluster_model.traffic import Traffic
 
 SumScope = Literal["broker", "host", "topic", "topic_rack", "disk"]
@@ -103,6 +108,8 @@ class Placement:
         self.leader: Ints = np.maximum(s.leader, 0)
         self._sums: dict[tuple[SumScope, str], Floats] = {}
         self._contributions: dict[str, tuple[Floats, Floats]] = {}
+        self._rounds = _holds_nothing_somewhere(s)
+        self._summands: dict[str, tuple[Floats, Floats]] = {}
         self._stacked: dict[tuple[str, ...], Floats] = {}
         self._traffic: dict[float, Traffic] = {}
 
@@ -132,7 +139,16 @@ class Placement:
         other.leader = self.leader.copy()
         other._sums = {k: v.copy() for k, v in self._sums.items()}
         other._contributions, other._stacked = self._contributions, self._stacked
+        other._rounds, other._summands = self._rounds, self._summands
         other._traffic = self._traffic
+        return other
+
+    def stated(self) -> Placement:
+        """A copy whose sums are of the loads as they are; itself where they are that already."""
+        if not self._rounds:
+            return self
+        other = self.copy()
+        other._rounds, other._sums, other._summands, other._stacked = False, {}, {}, {}
         return other
 
     def restore(self, other: Placement) -> None:
@@ -199,22 +215,52 @@ class Placement:
         self._contributions[column] = lead, follow
         return lead, follow
 
+    def summand(self, column: str) -> tuple[Floats, Floats]:
+        """What the sums that are kept count of each replica: its contribution, or near it.
+
+        Where a living broker or disk has capacity 0 it is a whole multiple of a power of two
+        so large that no sum is rounded. That changes loads by less than one part in 10^15 of
+        the largest sum there can be, four times which still is exact; what is not 0 stays
+        more than 0.
+        """
+        if not self._rounds or "load." not in column:
+            return self.contribution(column)
+        known = self._summands.get(column)
+        if known is None:
+            lead, follow = self.contribution(column)
+            load = self.snapshot.resource(column.partition(".")[2])
+            s = self.snapshot
+            largest = np.maximum(s.leader_load[:, load], s.follower_load[:, load])
+            most = 4.0 * self.slots * float(largest.sum())
+            digit = float(np.ldexp(1.0, int(np.frexp(most)[1]) - 53))
+            if digit > 0.0:
+                lead, follow = (
+                    np.maximum(np.rint(x / digit), x > 0) * digit for x in (lead, follow)
+                )
+            known = self._summands[column] = lead, follow
+        return known
+
     def sums(self, scope: SumScope, column: str) -> Floats:
         """(cells,) float: a sum over the replicas of each cell; kept up to date from now on."""
         known = self._sums.get((scope, column))
         if known is None:
-            known = self._sums[scope, column] = self.recompute(scope, column)
+            known = self._sums[scope, column] = self._added_up(scope, column, self.summand)
         return known
 
     def recompute(self, scope: SumScope, column: str) -> Floats:
-        """The same as :meth:`sums`, from scratch."""
+        """(cells,) float: a sum over the replicas of each cell, from scratch and not rounded."""
+        return self._added_up(scope, column, self.contribution)
+
+    def _added_up(
+        self, scope: SumScope, column: str, adds: Callable[[str], tuple[Floats, Floats]]
+    ) -> Floats:
         if column.startswith(LOCAL):
             return self._local(scope, column).local(self.location, self.cells(scope))
         at = np.flatnonzero(self.replica_broker >= 0)
         p = at // self.slots
         disk = self.replica_disk[at] if len(self.replica_disk) else at
         key = self.keys(scope, p, self.replica_broker[at], disk)
-        lead, follow = self.contribution(column)
+        lead, follow = adds(column)
         value = np.where(at - p * self.slots == self.leader[p], lead[p], follow[p])
         placed = key >= 0
         return np.bincount(key[placed], value[placed], self.cells(scope)).astype(np.float64)
@@ -256,7 +302,7 @@ class Placement:
         """(k, C) float: :meth:`delta` of several columns at once."""
         table = self._stacked.get(columns)
         if table is None:
-            lead, follow = zip(*map(self.contribution, columns), strict=True)
+            lead, follow = zip(*map(self.summand, columns), strict=True)
             # one row of memory for each role of each partition: a batch reads it once
             table = np.stack([np.concatenate([a, b]) for a, b in zip(lead, follow, strict=True)], 1)
             self._stacked[columns] = table
@@ -331,3 +377,10 @@ class Placement:
         if len(self.replica_disk):
             self.replica_disk[at] = batch.disk[moves]
         return undo
+
+
+def _holds_nothing_somewhere(s: Snapshot) -> bool:
+    """Whether a broker or disk that is not dead has no capacity."""
+    lives = s.broker_state != BrokerState.DEAD
+    disks = s.disk_alive & lives[s.disk_broker]
+    return not ((s.capacity[lives] > 0).all() and (s.disk_capacity[disks] > 0).all())

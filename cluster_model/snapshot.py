@@ -7,6 +7,7 @@ partition are contiguous in preference order: those of partition ``p`` are rows
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
@@ -22,6 +23,12 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
+# What loads or capacities may add up to: squares and products of such sums are still numbers.
+LARGEST_SUM = 1e100
+# The least capacity there may be but none, and the least load: so are quotients of them.
+SMALLEST = 1e-50
+# Kafka's broker ids have 32 bits.
+LARGEST_ID = 2**31 - 1
 DEFAULT_RESOURCES = ("cpu", "network_in", "network_out", "disk")
 
 
@@ -43,6 +50,10 @@ def _no_floats() -> Floats:
     return np.empty(0, np.float64)
 
 
+def _no_bools() -> Bools:
+    return np.empty(0, np.bool_)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Snapshot:
     """A cluster at one moment; validated on entry, frozen afterwards.
@@ -58,17 +69,21 @@ class Snapshot:
     resources
         Names of the R load dimensions, for example ``("cpu", "disk")``.
     broker_ids : (B,) int
+        0 to 2147483647, as in Kafka.
     racks, broker_rack : names of the racks, and (B,) int index into them
     hosts, broker_host : names of the hosts, and (B,) int index into them
     broker_state : (B,) int
         Values of :class:`BrokerState`.
     capacity : (B, R) float
         In the unit of the resource (``cpu`` percent, network bytes/s, ``disk``
-        bytes, or whatever the source uses consistently for load).
+        bytes, or whatever the source uses consistently for load). 0 means none: nothing
+        with a load of the resource may be placed there. A resource whose capacity is
+        not known does not belong in a snapshot. A capacity between 0 and 1e-50 is refused.
     topics, partition_topic, partition_number
         Topic names, (P,) int index into them, (P,) int partition number.
     leader_load, follower_load : (P, R) float
-        Load of one replica of the partition while it leads, and while it follows.
+        Load of one replica of the partition while it leads, and while it follows. Loads,
+        rates and sizes below 1e-50 are kept as 0.
     replica_offset : (P + 1,) int
     replica_broker : (N,) int
         Index (not id) of the broker that holds the replica.
@@ -78,7 +93,8 @@ class Snapshot:
         Names of broker sets and (B,) int index into them (-1 in none); empty
         where the cluster is not divided.
     disk_broker, disk_path, disk_capacity, disk_alive
-        The D disks of a JBOD cluster: (D,) broker index, path, capacity, alive.
+        The D disks of a JBOD cluster: (D,) broker index, path, capacity, alive. A
+        capacity of 0 means that nothing may be placed there.
     replica_disk : (N,) int
         Index of the disk that holds the replica; -1 unknown. Empty without disks.
     traffic_from, traffic_to, traffic_rate
@@ -87,6 +103,17 @@ class Snapshot:
         Bytes of state that a move of the partition carries; empty if unknown.
     lag : (P,) float
         Consumer lag per partition; empty if unknown.
+    reassigning : (P,) bool
+        Partitions that Kafka is reassigning; their replicas are those that the
+        reassignment ends with, and no plan moves them. One without a leader has nothing to
+        copy from and cannot end: its replicas are those from before. Empty where none is.
+    disk_cordoned : (D,) bool
+        Disks that are given nothing new; what they hold may stay or leave. Empty where
+        none is.
+    cluster_id, taken_ms, metadata_version
+        Which cluster this is, when the snapshot was taken (ms since 1970), and the
+        cluster's ``metadata.version``; None where unknown, as in one written by hand.
+        Equality leaves `taken_ms` out: a cluster that did not change has equal snapshots.
 
     Raises
     ------
@@ -115,26 +142,30 @@ class Snapshot:
     disk_broker: Ints = field(default_factory=_no_ints)
     disk_path: tuple[str, ...] = ()
     disk_capacity: Floats = field(default_factory=_no_floats)
-    disk_alive: Bools = field(default_factory=lambda: np.empty(0, np.bool_))
+    disk_alive: Bools = field(default_factory=_no_bools)
     replica_disk: Ints = field(default_factory=_no_ints)
     traffic_from: Ints = field(default_factory=_no_ints)
     traffic_to: Ints = field(default_factory=_no_ints)
     traffic_rate: Floats = field(default_factory=_no_floats)
     state_size: Floats = field(default_factory=_no_floats)
     lag: Floats = field(default_factory=_no_floats)
+    reassigning: Bools = field(default_factory=_no_bools)
+    disk_cordoned: Bools = field(default_factory=_no_bools)
+    cluster_id: str | None = None
+    taken_ms: int | None = field(default=None, compare=False)
+    metadata_version: int | None = None
 
     def __post_init__(self) -> None:
         for f in fields(self):
-            kind = _KINDS[f.name]
             value = getattr(self, f.name)
+            if f.name in _SCALARS:
+                _set(self, f.name, _scalar(f.name, value))
+                continue
+            kind = _KINDS[f.name]
             if kind is str:
                 _set(self, f.name, tuple(str(v) for v in value))
-                continue
-            try:
-                array = np.array(value, dtype=kind, copy=True, order="C")
-            except (TypeError, ValueError, OverflowError) as error:
-                raise SnapshotError(f"snapshot field {f.name}: {error}") from None
-            _set(self, f.name, array)
+            else:
+                _set(self, f.name, _array(f.name, value, kind))
         _validate(self)
         _canonicalise(self)
 
@@ -176,6 +207,69 @@ class Snapshot:
         leads[(self.replica_offset[:-1] + self.leader)[has]] = True
         return leads
 
+    @property
+    def partition_settled(self) -> Bools:
+        """(P,) bool: partitions that Kafka is not reassigning, so that a plan may touch them."""
+        busy = self.reassigning if len(self.reassigning) else np.zeros(self.n_partitions, np.bool_)
+        return ~busy
+
+    @property
+    def leaderless(self) -> Bools:
+        """(P,) bool: partitions without a leader, so that nothing can be copied from them.
+
+        A snapshot that knows of no leader at all tells this of reassigned partitions only.
+        """
+        known = ~self.partition_settled | (self.leader >= 0).any()
+        found: Bools = (self.leader < 0) & known
+        return found
+
+    @property
+    def disk_open(self) -> Bools:
+        """(D,) bool: disks that something new may be placed on: alive and not cordoned."""
+        return self.disk_alive & ~self.disk_cordoned if len(self.disk_cordoned) else self.disk_alive
+
+    @property
+    def broker_open(self) -> Bools:
+        """(B,) bool: brokers that have no disks, or one that is not cordoned."""
+        if not len(self.disk_cordoned):
+            return np.ones(self.n_brokers, np.bool_)
+        disks = np.bincount(self.disk_broker, minlength=self.n_brokers)
+        # A dead disk says nothing of the others: whether its broker serves is another matter.
+        closed = np.bincount(self.disk_broker[~self.disk_open], minlength=self.n_brokers)
+        cordoned = np.bincount(self.disk_broker[self.disk_cordoned], minlength=self.n_brokers)
+        found: Bools = np.logical_or.reduce([disks == 0, cordoned == 0, closed < disks])
+        return found
+
+    def digest(self) -> str:
+        """A hash (SHA-256, hex) of all that a plan depends on.
+
+        Equal placements, loads and capacities have equal digests, also after a round trip
+        through a file. Cluster id, time and metadata version are left out: they say of
+        which cluster and when, not what it looks like.
+
+        Examples
+        --------
+        >>> from cluster_model import synthetic_snapshot
+        >>> one, same, other = (synthetic_snapshot(brokers=6, seed=n) for n in (0, 0, 1))
+        >>> one.digest() == same.digest() != other.digest()
+        True
+        """
+        found = hashlib.sha256()
+        for f in sorted(_KINDS):
+            value = getattr(self, f)
+            # What is empty adds nothing, so that fields of later releases change no digest.
+            if not len(value):
+                continue
+            if isinstance(value, tuple):
+                content = "\0".join(value).encode()
+            else:
+                # Adding 0 makes a negative zero a zero, which it equals.
+                array = value + 0.0 if value.dtype.kind == "f" else value
+                content = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+            found.update(f"{f} {len(value)} {len(content)}\n".encode())
+            found.update(content)
+        return found.hexdigest()
+
     def resource(self, name: str) -> int:
         """Column of a resource; raises SnapshotError for one the snapshot does not have."""
         try:
@@ -213,7 +307,9 @@ class Snapshot:
         if not isinstance(other, Snapshot):
             return NotImplemented
         return all(
-            np.array_equal(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)
+            np.array_equal(getattr(self, f.name), getattr(other, f.name))
+            for f in fields(self)
+            if f.compare
         )
 
     __hash__ = None  # type: ignore[assignment]  # arrays inside: equality by content, no hash
@@ -254,7 +350,66 @@ _KINDS: dict[str, Any] = {
     "traffic_rate": np.float64,
     "state_size": np.float64,
     "lag": np.float64,
+    "reassigning": np.bool_,
+    "disk_cordoned": np.bool_,
 }
+
+_SCALARS: dict[str, type[int] | type[str]] = {
+    "cluster_id": str,
+    "taken_ms": int,
+    "metadata_version": int,
+}
+
+
+def _scalar(name: str, value: Any) -> int | str | None:
+    """A value that may be missing; files give it as an array without a dimension."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.item() if value.ndim == 0 else value
+    if value is None:
+        return None
+    kind = _SCALARS[name]
+    if not isinstance(value, kind) or isinstance(value, bool) or value in ("",):
+        expected = "a name" if kind is str else "a whole number"
+        raise SnapshotError(f"snapshot field {name}: {value!r} found, {expected} expected")
+    if kind is str:
+        _storable(name, [str(value)])
+    elif not 0 <= int(value) < 2**63:
+        raise SnapshotError(
+            f"snapshot field {name}: {value!r} found, a whole number of at least 0 expected"
+        )
+    return value
+
+
+# What numpy calls the kinds of numbers that a field's type can hold without loss.
+_HELD = {np.int64: "iu", np.float64: "iuf", np.bool_: "b"}
+_TABLES = ("capacity", "leader_load", "follower_load")
+
+
+def _array(name: str, value: Any, kind: type[Any]) -> npt.NDArray[Any]:
+    """A copy of a field's values as an array of its type; no value is cut to fit."""
+    try:
+        given = np.asarray(value)
+        if given.size and given.dtype.kind not in _HELD[kind]:
+            raise SnapshotError(
+                f"snapshot field {name}: values of type {given.dtype} found, "
+                f"{kind.__name__} expected"
+            )
+        if given.dtype.kind == "u" and given.size and int(given.max()) >= 2**63:
+            raise SnapshotError(
+                f"snapshot field {name}: {given.max()} found, a number below 2**63 expected"
+            )
+        with np.errstate(over="ignore"):
+            array = np.array(given, dtype=kind, copy=True, order="C")
+    except (TypeError, ValueError, OverflowError) as error:
+        if isinstance(error, SnapshotError):
+            raise
+        raise SnapshotError(f"snapshot field {name}: {error}") from None
+    dimensions = 2 if name in _TABLES else 1
+    if array.ndim != dimensions:
+        raise SnapshotError(
+            f"snapshot field {name}: {array.ndim} dimensions found, {dimensions} expected"
+        )
+    return array
 
 
 def _some(ids: Ints) -> str:
@@ -289,6 +444,21 @@ def _load_like(s: Snapshot, name: str, shape: tuple[int, ...]) -> None:
     array = getattr(s, name)
     _shape(name, array, shape)
     _check(np.isfinite(array) & (array >= 0), name, array, "a finite number of at least 0")
+
+
+def _none_or_some(name: str, array: Floats) -> None:
+    ok = (array == 0) | (array >= SMALLEST)
+    _check(ok, name, array, f"0, or a capacity of at least {SMALLEST:g},")
+
+
+def _summable(name: str, array: Floats, times: Any = 1) -> None:
+    with np.errstate(over="ignore"):
+        total = float((array * times).sum(axis=0).max(initial=0.0))
+    if total > LARGEST_SUM:
+        raise SnapshotError(
+            f"snapshot field {name}: values that add up to {total:.3g} found, at most "
+            f"{LARGEST_SUM:.3g} expected"
+        )
 
 
 def _unique(name: str, values: Sequence[Any]) -> None:
@@ -331,6 +501,8 @@ def _validate(s: Snapshot) -> None:
     for name in ("resources", "racks", "hosts", "broker_sets", "topics", "disk_path"):
         _storable(name, getattr(s, name))
     _check(s.broker_ids >= 0, "broker_ids", s.broker_ids, "an id of at least 0")
+    possible = s.broker_ids <= LARGEST_ID
+    _check(possible, "broker_ids", s.broker_ids, f"an id of at most {LARGEST_ID}, as in Kafka,")
     _ascending("broker_ids", s.broker_ids)
     if list(s.topics) != sorted(s.topics):
         raise SnapshotError("snapshot field topics: names in ascending order expected")
@@ -338,6 +510,7 @@ def _validate(s: Snapshot) -> None:
     _within(s, "broker_host", b, 0, len(s.hosts), "hosts")
     _within(s, "broker_state", b, 0, len(BrokerState), "broker states")
     _load_like(s, "capacity", (b, r))
+    _none_or_some("capacity", s.capacity)
     if s.broker_sets or len(s.broker_set):
         _within(s, "broker_set", b, -1, len(s.broker_sets), "broker sets")
     _within(s, "partition_topic", p, 0, len(s.topics), "topics")
@@ -361,7 +534,8 @@ def _validate(s: Snapshot) -> None:
             f"found, 0 to {n} (the number of replicas) expected"
         )
     factor = s.replication_factor
-    _check(factor >= 1, "replica_offset", s.replica_offset[1:], "at least one replica a partition")
+    rising = s.replica_offset[1:] > s.replica_offset[:-1]
+    _check(rising, "replica_offset", s.replica_offset[1:], "at least one replica a partition")
     _within(s, "replica_broker", n, 0, b, "brokers")
     held = s.replica_partition * b + s.replica_broker
     order = np.argsort(held, kind="stable")
@@ -385,6 +559,7 @@ def _validate(s: Snapshot) -> None:
         _check(in_order, "disk_broker", s.disk_broker, "disks in the order of their brokers")
         _unique("disk_path", list(zip(s.disk_broker.tolist(), s.disk_path, strict=True)))
     _load_like(s, "disk_capacity", (d,))
+    _none_or_some("disk_capacity", s.disk_capacity)
     _shape("disk_alive", s.disk_alive, (d,))
     if d or len(s.replica_disk):
         _within(s, "replica_disk", n, -1, max(d, 0), "disks")
@@ -399,6 +574,13 @@ def _validate(s: Snapshot) -> None:
     for name in ("state_size", "lag"):
         if len(getattr(s, name)):
             _load_like(s, name, (p,))
+    for name, length in (("reassigning", p), ("disk_cordoned", d)):
+        if len(getattr(s, name)):
+            _shape(name, getattr(s, name), (length,))
+    for name in ("leader_load", "follower_load"):
+        _summable(name, getattr(s, name), factor[:, None])
+    for name in ("capacity", "disk_capacity", "traffic_rate", "state_size", "lag"):
+        _summable(name, getattr(s, name))
 
 
 def _canonicalise(s: Snapshot) -> None:
@@ -416,10 +598,17 @@ def _canonicalise(s: Snapshot) -> None:
         moved = np.array([*(place.get(name, -1) for name in given), -1], np.int64)[index]
         _set(s, names, tuple(used))
         _set(s, row, moved)
+    for name in ("leader_load", "follower_load", "traffic_rate", "state_size", "lag"):
+        array = getattr(s, name)
+        if ((array > 0) & (array < SMALLEST)).any():
+            _set(s, name, np.where(array < SMALLEST, 0.0, array))
     if not s.broker_sets:
         _set(s, "broker_set", _no_ints())
     if not s.n_disks:
         _set(s, "replica_disk", _no_ints())
+    for name in ("reassigning", "disk_cordoned"):
+        if not getattr(s, name).any():
+            _set(s, name, _no_bools())
 
 
 def _set(s: Snapshot, name: str, value: Any) -> None:

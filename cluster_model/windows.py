@@ -41,6 +41,7 @@ class Outcome(IntEnum):
     SUPERSEDED = 7
     AMBIGUOUS = 8
     SURPLUS = 9
+    FOLLOWER = 10
 
 
 class Extrapolation(IntEnum):

@@ -10,11 +10,12 @@ import base64
 import re
 import time
 from http.client import HTTPException
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.error import HTTPError
 from urllib.parse import SplitResult, unquote, urlsplit
-from urllib.request import Request, urlopen
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
+from metrics_reporter.documents import shown_name as quoted
 from metrics_reporter.errors import ReporterError
 
 # A page of a hundred thousand partitions has about so many bytes.
@@ -61,6 +62,13 @@ Sample(name='b', labels={}, value=1.5)], 1)
     return samples, malformed
 
 
+class _NoRedirect(HTTPRedirectHandler):
+    """A redirect could carry credentials to another host."""
+
+    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+        return None
+
+
 def scrape(url: str, timeout: float = 10.0) -> str:
     """What an endpoint serves.
 
@@ -74,7 +82,7 @@ def scrape(url: str, timeout: float = 10.0) -> str:
     Raises
     ------
     ReporterError
-        Where it cannot be reached, refuses or is too slow; the password is left out.
+        Where it cannot be reached, refuses, redirects or is too slow; the password is left out.
     """
     parts = checked_url(url)
     where = shown(url)
@@ -85,7 +93,7 @@ def scrape(url: str, timeout: float = 10.0) -> str:
     end = time.monotonic() + timeout
     page = bytearray()
     try:
-        with urlopen(request, timeout=timeout) as answer:
+        with build_opener(_NoRedirect).open(request, timeout=timeout) as answer:
             while chunk := answer.read(_CHUNK):
                 page += chunk
                 if time.monotonic() > end:
@@ -95,6 +103,14 @@ def scrape(url: str, timeout: float = 10.0) -> str:
                         f"{where}: more than {_MOST_BYTES} bytes found, a page of metrics expected"
                     )
     except HTTPError as error:
+        error.close()
+        if 300 <= error.code < 400:
+            to = urlsplit(error.headers.get("Location") or "")
+            target = f" to {to.scheme}://{_host(to)}" if to.netloc else ""
+            raise ReporterError(
+                f"{where}: a redirect{target} found, which is not followed; "
+                "the address of the metrics themselves expected"
+            ) from None
         raise ReporterError(f"{where}: HTTP status {error.code} found, 200 expected") from None
     except (OSError, HTTPException, ValueError) as error:
         if isinstance(error, ReporterError):
@@ -120,14 +136,25 @@ def checked_url(url: str) -> SplitResult:
         fine = False
     if not fine or any(c.isspace() for c in url):
         raise ReporterError(
-            f"endpoint: {shown(url)!r} found, an address like http://broker:7071/metrics expected"
+            f"endpoint: '{shown(url)}' found, an address like http://broker:7071/metrics expected"
         )
     return parts
 
 
 def shown(url: str) -> str:
-    """An address without the user and password that may be in it."""
-    return re.sub(r"//[^/?#]*@", "//", url)
+    """An address without the user and password, or the query, that may be in it.
+
+    Examples
+    --------
+    >>> shown("http://me:pa/ss@broker:7071/metrics?token=x"), shown("me:secret@broker")
+    ('http://broker:7071/metrics', 'broker')
+    """
+    head, slashes, rest = url.rpartition("://")
+    if re.match(r"[^/?#]*@", rest) or re.match(r"[^/?#:@]*:(?!\d*(?:[/?#]|$)).*@", rest):
+        # The second is a password with a slash in it, which ends the host too early.
+        cut = rest.find("@") if "@" in re.split("[/?#]", rest)[0] else rest.rfind("@")
+        rest = rest[cut + 1 :]
+    return quoted(f"{head}{slashes}{re.split('[?#]', rest)[0]}")
 
 
 def _host(parts: SplitResult) -> str:

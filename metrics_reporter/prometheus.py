@@ -21,9 +21,9 @@ from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError, field_validator
 
+from metrics_reporter.documents import DocumentError, WholeKey, first_problem, read_document
 from metrics_reporter.errors import ReporterError
 from metrics_reporter.exposition import Sample, checked_url, parse, scrape
 from metrics_reporter.records import (
@@ -93,7 +93,7 @@ class Rule(BaseModel):
     metric: Annotated[str, Field(min_length=1, max_length=255)]
     kind: Literal["counter", "gauge"] = "gauge"
     where: dict[str, str] = {}
-    scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    scale: Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)] = 1.0
 
     @field_validator("name", "where")
     @classmethod
@@ -128,7 +128,7 @@ class PrometheusOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    endpoints: dict[Annotated[int, Field(ge=0, lt=2**31)], str] = {}
+    endpoints: dict[Annotated[WholeKey, Field(lt=2**31)], str] = Field(default={}, repr=False)
     metrics: tuple[Rule, ...] = ()
     topic_label: str = "topic"
     partition_label: str = "partition"
@@ -144,12 +144,11 @@ def load_prometheus(path: str | Path) -> PrometheusOptions:
     """
     where = f"exporter file {path}"
     try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        content = read_document(path)
     except OSError as error:
         raise ReporterError(f"{where}: {error.strerror or error}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        said = " ".join(str(error).split())
-        raise ReporterError(f"{where}: neither YAML nor JSON ({said})") from None
+    except DocumentError as error:
+        raise ReporterError(f"{where}: neither YAML nor JSON ({error})") from None
     if not isinstance(content, Mapping):
         raise ReporterError(
             f"{where}: {type(content).__name__} found, a mapping with endpoints expected"
@@ -157,15 +156,15 @@ def load_prometheus(path: str | Path) -> PrometheusOptions:
     try:
         options = PrometheusOptions.model_validate(content)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(str(step) for step in first["loc"] if step != "[key]")
         expected = {
             "extra_forbidden": "a known name",
-            "missing": "a value",
+            "missing": "none found, a value",
             "int_parsing": "a broker id",
-        }.get(first["type"], first["msg"].removeprefix("Value error, "))
-        found = "none" if first["type"] == "missing" else repr(first["input"])
-        raise ReporterError(f"{where}: {place}: {found} found, {expected} expected") from None
+        }
+        said = first_problem(error, expected, hide=["endpoints"])
+        raise ReporterError(f"{where}: {said}") from None
+    if len(options.endpoints) < len(content.get("endpoints") or {}):
+        raise ReporterError(f"{where}: endpoints: a broker found twice, one endpoint each expected")
     for url in options.endpoints.values():
         checked_url(url)
     return options

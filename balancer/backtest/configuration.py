@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import yaml
-
 from balancer.backtest.errors import BacktestError
 from balancer.controller import Settings
 from balancer.controller.settings import as_settings, duration
 from balancer.engine import Balancer, Budget
+from metrics_reporter.documents import DocumentError, read_document, shown, shown_name
 
 Statistic = Literal["mean", "p95", "peak"]
 # The history as it was, without anybody's plans.
@@ -57,13 +56,15 @@ class Configuration:
     def __post_init__(self) -> None:
         if not self.name or self.name == RECORDED:
             raise BacktestError(
-                f"configuration: the name {self.name!r} found, one other than {RECORDED!r} "
+                f"configuration: the name {shown(self.name)} found, one other than {RECORDED!r} "
                 "(what was) expected"
             )
-        what = f"configuration {self.name}"
+        what = f"configuration {shown_name(self.name)}"
         if self.statistic not in get_args(Statistic):
             known = ", ".join(get_args(Statistic))
-            raise BacktestError(f"{what}: statistic {self.statistic!r} found, {known} expected")
+            raise BacktestError(
+                f"{what}: statistic {shown(self.statistic)} found, {known} expected"
+            )
         for name in ("span", "copy_rate"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
@@ -92,13 +93,13 @@ def load_configurations(path: str | Path) -> tuple[Configuration, ...]:
     """
     where = f"configurations file {path}"
     try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        content = read_document(path)
     except OSError as error:
         raise BacktestError(f"{where}: {error.strerror or error}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BacktestError(f"{where}: not YAML ({' '.join(str(error).split())})") from None
+    except DocumentError as error:
+        raise BacktestError(f"{where}: {error}") from None
     if not isinstance(content, Mapping) or not content:
-        raise BacktestError(f"{where}: {content!r} found, a mapping of names expected")
+        raise BacktestError(f"{where}: {shown(content)} found, a mapping of names expected")
     return tuple(
         _configuration(str(name), entry, f"{where}: {name}", Path(path).parent)
         for name, entry in content.items()
@@ -108,16 +109,18 @@ def load_configurations(path: str | Path) -> tuple[Configuration, ...]:
 def _configuration(name: str, entry: Any, where: str, folder: Path) -> Configuration:
     entry = {} if entry is None else entry
     if not isinstance(entry, Mapping):
-        raise BacktestError(f"{where}: {entry!r} found, a mapping expected")
+        raise BacktestError(f"{where}: {shown(entry)} found, a mapping expected")
     known = ("goals", "settings", "seed", "statistic", "span", "copy_rate")
     for key in entry:
         if key not in known:
-            raise BacktestError(f"{where}: {key!r} found, one of {', '.join(known)} expected")
+            raise BacktestError(f"{where}: {shown(key)} found, one of {', '.join(known)} expected")
     goals = entry.get("goals", "default")
-    if isinstance(goals, str) and (folder / goals).is_file():
+    if isinstance(goals, str) and _is_file(folder / goals):
         goals = folder / goals
     elif isinstance(goals, Sequence) and not isinstance(goals, str):
         goals = {"goals": goals}
+    elif not isinstance(goals, str | Mapping):
+        raise BacktestError(f"{where}: goals {shown(goals)} found, a profile or a list expected")
     numbers = {
         k: _number(entry[k], f"{where}: {k}") for k in ("span", "copy_rate", "seed") if k in entry
     }
@@ -131,10 +134,17 @@ def _configuration(name: str, entry: Any, where: str, folder: Path) -> Configura
     )
 
 
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        # What cannot be the name of a file.
+        return False
+
+
 def _number(value: Any, where: str) -> float:
     """A number, as YAML has it or not (1e9), or seconds of a duration."""
     found = duration(value)
-    try:
-        return float(found)
-    except (TypeError, ValueError):
-        raise BacktestError(f"{where} {value!r} found, a number expected") from None
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        raise BacktestError(f"{where} {shown(value)} found, a number expected")
+    return found

@@ -55,7 +55,8 @@ def judge(snapshot: Snapshot, goals: Sequence[Goal], limit: float, known: float 
     Parameters
     ----------
     snapshot
-        Placement and loads. A capacity of 0 is not known, and nobody's fault.
+        Placement and loads. What has no capacity for a load is overloaded by it, without
+        a share that could be told.
     goals
         What is asked of it; those that it lacks something for are left out, and what is dead
         or without a leader is not counted.
@@ -81,10 +82,10 @@ def judge(snapshot: Snapshot, goals: Sequence[Goal], limit: float, known: float 
         for g, scores in zip(prepared, scorer.scores, strict=True)
         if not isinstance(g, OnlineReplicas | EligibleLeaders) and (scores < 1).any()
     ]
-    counts = (snapshot.broker_state != BrokerState.DEAD)[:, None] & (snapshot.capacity > 0)
-    share = np.divide(
-        snapshot.broker_load(), snapshot.capacity, out=np.zeros(counts.shape), where=counts
-    )
+    lives = (snapshot.broker_state != BrokerState.DEAD)[:, None]
+    load, counts = snapshot.broker_load(), lives & (snapshot.capacity > 0)
+    share = np.divide(load, snapshot.capacity, out=np.zeros(counts.shape), where=counts)
+    nowhere = lives & (snapshot.capacity == 0) & (load > 0)
     broker, resource = np.unravel_index(int(np.argmax(share)), share.shape)
     even = evenness(cluster)
     return Verdict(
@@ -97,5 +98,5 @@ def judge(snapshot: Snapshot, goals: Sequence[Goal], limit: float, known: float 
         worst_broker=int(snapshot.broker_ids[broker]),
         worst_resource=snapshot.resources[resource],
         uneven=float(even["worst"]["ratio"]) if even else 0.0,
-        overloaded=int((share > limit).any(axis=1).sum()),
+        overloaded=int(((share > limit) | nowhere).any(axis=1).sum()),
     )

@@ -16,12 +16,16 @@ from balancer.controller import Controller, Decision, Settings
 from balancer.controller.feed import standard_error
 from balancer.controller.settings import GoalViolations, MissingReplicas
 from balancer.plan import Plan
+from cluster_model.attribution import with_estimates
 from cluster_model.errors import InputError
 from cluster_model.snapshot import BrokerState, Floats, Ints, Snapshot
+from cluster_model.trust import Distrust, partition_names
 
 # What is moved again within this time was moved for nothing.
 THRASH_SECONDS = 12 * 3600.0
 _P95 = 0.95
+# Where these are not known, or one of them, a partition's load is not.
+_RATES = ("network_in", "network_out")
 
 
 class Window(NamedTuple):
@@ -32,9 +36,9 @@ class Window(NamedTuple):
     start_ms
         ms since 1970.
     row : (n,) int
-        Rows of the partitions whose loads are known.
+        Rows of the partitions of which any load is known.
     leader, follower : (n, R) float
-        Loads of a replica that leads, and of one that follows.
+        Loads of a replica that leads, and of one that follows; nan where not known.
     """
 
     start_ms: int
@@ -136,6 +140,14 @@ class _Known:
     leader: Floats
     follower: Floats
 
+    def or_else(self, earlier: _Known) -> _Known:
+        """The same, with earlier loads where none are known."""
+        leader, follower = (
+            np.where(np.isnan(now), before, now)
+            for now, before in ((self.leader, earlier.leader), (self.follower, earlier.follower))
+        )
+        return _Known(self.start_ms, leader, follower)
+
 
 class _Replay:
     """A cluster that never was: its model, and what carries plans out in it."""
@@ -150,7 +162,9 @@ class _Replay:
         self._cast = 0
         self._now_ms = timeline.starts_ms[0]
         self._looked_ms = self._now_ms
+        self._last: _Known | None = None
         self._seen: Snapshot | None = None
+        self._distrust = Distrust()
         self._job: Callable[[], None] | None = None
         self._began_ms = self._takes_ms = 0
         self._stopped = False
@@ -174,7 +188,9 @@ class _Replay:
         tables = np.full(shape, np.nan), np.full(shape, np.nan)
         for table, loads in zip(tables, (window.leader, window.follower), strict=True):
             table[window.row] = loads
-        self._kept.append(_Known(window.start_ms, *tables))
+        known = _Known(window.start_ms, *tables)
+        self._kept.append(known)
+        self._last = known if self._last is None else known.or_else(self._last)
 
     def end_window(self, now_ms: int) -> list[Event]:
         """Let the time of a window's end come; returns what happened then."""
@@ -200,27 +216,39 @@ class _Replay:
     # --- the controller's model
 
     def snapshot(self, min_ratio: float = 0.95) -> Snapshot:
-        """The cluster on this configuration's placement, with the loads of the last windows."""
-        rows = self._timeline.rows(self._cast)
-        resources = len(self._timeline.casts[self._cast].resources)
+        """The cluster on this configuration's placement, with the loads of the last windows.
+
+        As in the live model, a load that they do not know is the last one known, or else the
+        mean of the topic or of all partitions, and nothing is planned on it.
+        """
+        rows, cast = self._timeline.rows(self._cast), self._timeline.casts[self._cast]
+        resources = len(cast.resources)
         leader, follower = (
             _over([getattr(w, role)[rows] for w in self._kept], self._configuration.statistic)
             if self._kept
             else np.full((len(rows), resources), np.nan)
             for role in ("leader", "follower")
         )
-        ratio = float((~np.isnan(leader).all(axis=1)).mean()) if len(rows) else 1.0
+        rates = np.isin(cast.resources, _RATES)
+        unknown = np.isnan(leader[:, rates] if rates.any() else leader).any(axis=1)
+        self._distrust = Distrust(unknown=partition_names(cast, np.flatnonzero(unknown)))
+        ratio = float((~unknown).mean()) if len(rows) else 1.0
         if ratio < min_ratio:
             raise InputError(
                 f"loads of {ratio:.1%} of partitions found, at least {min_ratio:.1%} expected"
             )
         tables = []
-        for found in (leader, follower):
+        for role, found in (("leader", leader), ("follower", follower)):
+            last = found if self._last is None else getattr(self._last, role)[rows]
             table = np.zeros((len(self._timeline.names), resources))
-            table[rows] = np.nan_to_num(found)
+            table[rows] = with_estimates(cast, np.where(np.isnan(found), last, found))
             tables.append(table)
         self._seen = self._standing.snapshot(self._cast, *tables)
         return self._seen
+
+    def placement(self) -> Snapshot:
+        """The cluster on this configuration's placement, however few loads are known."""
+        return self.snapshot(0.0)
 
     def staleness(self) -> None:
         """Records come when they come."""
@@ -239,10 +267,12 @@ class _Replay:
             return {}
         s, rows = self._seen, self._timeline.rows(self._cast)
         partition, leads = s.replica_partition, s.replica_is_leader[:, None]
+        expected = np.where(leads, s.leader_load[partition], s.follower_load[partition])
         samples = np.empty((len(self._kept), s.n_brokers, len(s.resources)))
         for w, known in enumerate(self._kept):
             loads = np.where(leads, known.leader[rows][partition], known.follower[rows][partition])
-            loads = np.nan_to_num(loads)
+            # What a window does not know is no noise.
+            loads = np.where(np.isnan(loads), expected, loads)
             for r in range(len(s.resources)):
                 samples[w, :, r] = np.bincount(s.replica_broker, loads[:, r], s.n_brokers)
         # Sizes are levels, without noise.
@@ -252,12 +282,16 @@ class _Replay:
             if name != "disk"
         }
 
+    def distrust(self) -> Distrust:
+        """History was cleaned before; some of it may be missing."""
+        return self._distrust
+
     def refresh(self) -> None:
         """The placement is always that of now."""
 
     # --- the controller's executor
 
-    def execute(self, plan: Plan) -> _Outcome:
+    def execute(self, plan: Plan, *, progress: Callable[[Any], None] | None = None) -> _Outcome:
         """Make the end of a plan the truth; one that was stopped leaves all as it was."""
         seconds = (self._now_ms - self._began_ms) / 1000
         if self._stopped:
@@ -281,8 +315,12 @@ class _Replay:
         self._moved_ms[moved[carried]] = self._now_ms
         return _Outcome("done", len(plan), 0, plan.summary.bytes_moved, seconds)
 
-    def recover(self) -> None:
+    def recover(self, *, progress: Callable[[Any], None] | None = None) -> None:
         """Nothing died."""
+
+    def left(self) -> tuple[str, ...]:
+        """Nothing is left under way here."""
+        return ()
 
     def stop(self) -> None:
         """What is under way is given up."""
@@ -362,6 +400,9 @@ def _in_looks(settings: Settings, look: float) -> Settings:
             "interval": look,
             "decisions": 1,
             "webhooks": (),
+            # Nothing depends on how fast this machine plans, and executions here are silent.
+            "max_seconds": None,
+            "silence_timeout": math.inf,
             "goal_violations": violations.model_copy(update={"rounds": rounds(violations.rounds)}),
             "missing_replicas": missing.model_copy(update={"rounds": rounds(missing.rounds)}),
         }

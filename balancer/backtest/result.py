@@ -176,7 +176,7 @@ class BacktestResult:
 
     def to_json(self) -> str:
         """:meth:`document` as text; equal histories and configurations give equal bytes."""
-        return json.dumps(self.document(), indent=1) + "\n"
+        return json.dumps(self.document(), indent=1, allow_nan=False) + "\n"
 
     def to_csv(self) -> str:
         """The windows: one row for each, of each configuration."""

@@ -26,8 +26,9 @@ from balancer.backtest.timeline import (
     names_of,
     table_of,
 )
+from cluster_model.attribution import with_estimates
 from cluster_model.snapshot import Floats, Snapshot
-from goals import Goal, applicable, load_goals
+from goals import Goal, applicable, load_goals, profile_of
 from goals.registry import Config
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ def backtest(
     for cluster in task.timeline.casts:
         for configuration in configurations:
             engine = configuration.engine()
-            applicable(engine.goals, cluster, strict=engine._strict)
+            applicable(engine.goals, cluster, strict=engine.strict)
     judges = _judges(goals, task)
     with _loads(history, task) as loads:
         rounds = _replayed(loads, configurations, task)
@@ -226,9 +227,12 @@ def _lasting(name: str, placement: Snapshot, task: _Task) -> list[Delta]:
 
 
 def _judges(goals: Config | Sequence[Goal], task: _Task) -> list[Goal]:
-    found = load_goals(goals) if isinstance(goals, str | Path | Mapping) else list(goals)
+    if isinstance(goals, str | Path | Mapping):
+        found, strict = load_goals(goals), profile_of(goals) is None
+    else:
+        found, strict = list(goals), True
     for cluster in task.timeline.casts:
-        applicable(found, cluster, strict=not isinstance(goals, str))
+        applicable(found, cluster, strict=strict)
     return found
 
 
@@ -365,13 +369,14 @@ class _Jury:
 
         timeline = self.task.timeline
         (loads,) = _windows(window.sort_by("row").combine_chunks().to_batches())
-        tables = []
-        for of_rows in (loads.leader, loads.follower):
-            table = np.zeros((len(timeline.names), of_rows.shape[1]))
-            table[loads.row] = np.nan_to_num(of_rows)
-            tables.append(table)
         cluster = timeline.at(loads.start_ms)
         rows = timeline.rows(cluster)
+        tables = []
+        for of_rows in (loads.leader, loads.follower):
+            table = np.full((len(timeline.names), of_rows.shape[1]), np.nan)
+            table[loads.row] = of_rows
+            table[rows] = with_estimates(timeline.casts[cluster], table[rows])
+            tables.append(table)
         known = float(np.isin(rows, loads.row).mean()) if len(rows) else 1.0
         verdicts = [
             judge(

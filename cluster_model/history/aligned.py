@@ -20,12 +20,12 @@ def partition_rows(snapshot: Snapshot, topic: Sequence[str], partition: Ints) ->
 def aligned_loads(
     snapshot: Snapshot, topic: Sequence[str], partition: Ints, leader: Floats, follower: Floats
 ) -> tuple[Floats, Floats]:
-    """(P, R), (P, R) float: loads of n partitions in the snapshot's order; 0 where not known."""
+    """(P, R), (P, R) float: loads of n partitions in the snapshot's order; nan where not known."""
     row = partition_rows(snapshot, topic, partition)
     shape = (snapshot.n_partitions, len(snapshot.resources))
-    leader_load, follower_load = np.zeros(shape), np.zeros(shape)
+    leader_load, follower_load = np.full(shape, np.nan), np.full(shape, np.nan)
     for load, of in ((leader_load, leader), (follower_load, follower)):
-        load[row[row >= 0]] = np.nan_to_num(of[row >= 0])
+        load[row[row >= 0]] = of[row >= 0]
     return leader_load, follower_load
 
 

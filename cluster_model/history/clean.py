@@ -3,12 +3,13 @@
 A record is judged by what had arrived before it, as :class:`cluster_model.live.ClusterModel`
 judges it; its outcome is the name of a :class:`cluster_model.windows.Outcome` in lower case.
 There is no ``surplus`` here, as a window takes any number of samples. Metadata are those of
-the record's time, where the live model has only those of its arrival.
+the record's time, where the live model has only those of its arrival: rates of a partition
+count if they come from the broker that led it then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from pyspark.storagelevel import StorageLevel
 from cluster_model.history.errors import HistoryError
 from cluster_model.history.metadata import NEVER_MS, MetadataLog
 from cluster_model.history.schema import CLUSTER, QUARANTINE
+from cluster_model.trust import TrustParameters
 from metrics_reporter import BROKER_METRICS, BYTES_IN, BYTES_OUT, CPU, CPU_RATIO, SIZE
 
 RATES = (BYTES_IN, BYTES_OUT)
@@ -157,12 +159,14 @@ def judge(records: DataFrame, metadata: Metadata, *, window_ms: int, windows: in
         records = records.where(F.col("problem").isNull())
     about_topic = F.col("topic").isNotNull()
     keep = (CLUSTER, *_ARRIVAL, "arrived_ms", *_SAID, "partition")
+    limits = TrustParameters().limits
     partitions = _screened_partitions(
-        records.where(about_topic).select(*keep, *map(_number, (*RATES, SIZE))), metadata
+        records.where(about_topic).select(*keep, *map(_number, (*RATES, SIZE))), metadata, limits
     )
     brokers = _screened_brokers(
         records.where(~about_topic).select(*keep, *map(_number, (*BROKER_METRICS, CPU_RATIO))),
         metadata,
+        limits,
     )
     start = F.col("time_ms") - F.col("time_ms") % window_ms
     partitions, brokers = (t.withColumn("start_ms", start) for t in (partitions, brokers))
@@ -174,6 +178,7 @@ def judge(records: DataFrame, metadata: Metadata, *, window_ms: int, windows: in
             F.coalesce(
                 _OUTCOME,
                 F.when(F.col("time_ms") > F.col("limit_ms"), "future"),
+                F.when(F.col("follower"), "follower"),
                 F.when(
                     F.col("rated") & (F.col("start_ms") < F.col("newest_ms") - windows * window_ms),
                     "late",
@@ -181,7 +186,7 @@ def judge(records: DataFrame, metadata: Metadata, *, window_ms: int, windows: in
                 F.when(~F.col("rated"), "added"),
             ),
         )
-        .drop("limit_ms", "newest_ms", "rated")
+        .drop("limit_ms", "newest_ms", "rated", "follower")
         for t in (partitions, brokers)
     )
     return Judged(_judged_partitions(partitions), _judged_brokers(brokers), problems, arrivals)
@@ -199,18 +204,23 @@ def _given(names: Iterable[str]) -> Column:
     return _any(F.col(name).isNotNull() for name in names)
 
 
-def _screen(known: Column, values: Column) -> Column:
+def _wrong(names: Iterable[str], limits: Mapping[str, float]) -> Column:
+    """Whether any of these columns has a value that cannot be; null is none."""
+    return _any(
+        F.coalesce((F.col(name) < 0) | (F.col(name) > limits[name]), F.lit(False)) for name in names
+    )
+
+
+def _screen(known: Column, wrong: Column, given: Column) -> Column:
     """An outcome for each record that needs nothing but metadata to be known.
 
     Parameters
     ----------
     known
         Whether the metadata have what the record is of.
-    values
-        An array of the values that are looked at; null where not given.
+    wrong, given
+        Whether any of the values that are looked at cannot be, and whether there is any.
     """
-    wrong = F.exists(values, lambda x: F.coalesce((x < 0) | (x == float("inf")), F.lit(False)))
-    given = F.exists(values, lambda x: x.isNotNull())
     return (
         F.when(wrong | (F.col("time_ms") < 0), "invalid")
         .when(F.coalesce(F.col("ambiguous"), F.lit(False)), "ambiguous")
@@ -230,7 +240,9 @@ def _then(things: str) -> Column:
     return F.filter(things, lambda x: (at >= x["valid_from_ms"]) & (at < x["valid_to_ms"]))
 
 
-def _screened_partitions(records: DataFrame, metadata: Metadata) -> DataFrame:
+def _screened_partitions(
+    records: DataFrame, metadata: Metadata, limits: Mapping[str, float]
+) -> DataFrame:
     """Records of partitions, and shares of those of topics, with outcomes as far as known."""
     of_topic = F.coalesce("partition", F.lit(-1)) == -1
     records = records.withColumn("phase", F.when(of_topic, _TOPICS).otherwise(_PARTITIONS))
@@ -262,6 +274,7 @@ def _screened_partitions(records: DataFrame, metadata: Metadata) -> DataFrame:
         "valid_from_ms",
         "valid_to_ms",
         "replicas",
+        F.col("leader").alias("p_leader"),
     ).alias("p")
     led = (
         metadata.placements.where(F.col("leader") >= 0)
@@ -289,8 +302,15 @@ def _screened_partitions(records: DataFrame, metadata: Metadata) -> DataFrame:
     own = F.col("phase") == _PARTITIONS
     shared = F.transform(_then("led"), lambda x: x["partition"])
     outcome = F.when(
-        own, _screen(F.array_contains("replicas", F.col("broker")), F.array(*RATES, SIZE))
-    ).otherwise(_screen(F.size("shared") > 0, F.array(*RATES)))
+        own,
+        _screen(
+            F.array_contains("replicas", F.col("broker")),
+            _wrong((*RATES, SIZE), limits),
+            _given((*RATES, SIZE)),
+        ),
+    ).otherwise(_screen(F.size("shared") > 0, _wrong(RATES, limits), _given(RATES)))
+    # What a follower takes in is not what producers send to the partition.
+    follows = own & ~F.coalesce(F.col("p_leader") == F.col("broker"), F.lit(False))
     of = F.when(own | F.col(_OUTCOME).isNotNull(), F.array("partition")).otherwise(F.col("shared"))
     return (
         joined.withColumn("shared", shared)
@@ -300,13 +320,16 @@ def _screened_partitions(records: DataFrame, metadata: Metadata) -> DataFrame:
             *(CLUSTER, *_ARRIVAL, "arrived_ms", "phase", "time_ms", "broker", "underscored"),
             *(F.coalesce("of", "topic").alias("topic"), *RATES, SIZE, _OUTCOME),
             F.size("of_partitions").alias("shares"),
-            _given(RATES).alias("rated"),
+            (_given(RATES) & ~follows).alias("rated"),
+            (_given(RATES) & follows & F.col(SIZE).isNull()).alias("follower"),
             F.explode("of_partitions").alias("partition"),
         )
     )
 
 
-def _screened_brokers(records: DataFrame, metadata: Metadata) -> DataFrame:
+def _screened_brokers(
+    records: DataFrame, metadata: Metadata, limits: Mapping[str, float]
+) -> DataFrame:
     """Each value of the records of brokers, with outcomes as far as known."""
     names = (*BROKER_METRICS, CPU_RATIO)
     there = metadata.brokers.select(
@@ -327,7 +350,7 @@ def _screened_brokers(records: DataFrame, metadata: Metadata) -> DataFrame:
     measured = F.filter("told", lambda x: x["metric"] != CPU_RATIO)
     samples = F.when(by_ratio, F.array_append(measured, cpu)).otherwise(measured)
     return (
-        records.select("*", values.alias("told"))
+        records.select("*", values.alias("told"), _wrong(names, limits).alias("wrong"))
         .drop(*names)
         .withColumn("told", told)
         .withColumns({"phase": F.lit(_BROKERS), "ambiguous": F.lit(False)})
@@ -338,10 +361,13 @@ def _screened_brokers(records: DataFrame, metadata: Metadata) -> DataFrame:
             & _valid("b"),
             "left",
         )
-        .withColumn(_OUTCOME, _screen(F.col("known").isNotNull(), F.transform("told", _value)))
-        .withColumn("rated", F.lit(True))
+        .withColumn(
+            _OUTCOME, _screen(F.col("known").isNotNull(), F.col("wrong"), F.size("told") > 0)
+        )
+        .withColumns({"rated": F.lit(True), "follower": F.lit(False)})
         .select(
-            *(CLUSTER, *_ARRIVAL, "arrived_ms", "phase", *_SAID, "partition", "rated", _OUTCOME),
+            *(CLUSTER, *_ARRIVAL, "arrived_ms", "phase", *_SAID, "partition"),
+            *("rated", "follower", _OUTCOME),
             F.inline_outer(F.when(F.col(_OUTCOME).isNull(), samples).otherwise(F.col("told"))),
         )
     )
@@ -441,10 +467,6 @@ def _judged_brokers(rows: DataFrame) -> DataFrame:
         )
         .drop("again")
     )
-
-
-def _value(named: Column) -> Column:
-    return named["value"]
 
 
 def _named(name: Column, value: Column) -> Column:

@@ -44,12 +44,13 @@ def decode(rows: DataFrame, format: Format | None = None) -> DataFrame:
     def decoded(batches: Iterable[Any]) -> Iterator[Any]:
         for whole in batches:
             for start in range(0, whole.num_rows, _AT_ONCE):
-                yield _decoded(whole.slice(start, _AT_ONCE), format, schema)
+                yield decode_rows(whole.slice(start, _AT_ONCE), format, schema)
 
     return rows.select(*MESSAGES.names).mapInArrow(decoded, DECODED)
 
 
-def _decoded(rows: pa.RecordBatch, format: Format | None, schema: pa.Schema) -> pa.RecordBatch:
+def decode_rows(rows: pa.RecordBatch, format: Format | None, schema: pa.Schema) -> pa.RecordBatch:
+    """Rows of the table MESSAGES as rows of DECODED, in the same order."""
     value = rows.column(rows.schema.get_field_index("value"))
     batch, state = messages.decode_messages(value.to_pylist(), format)
     at = np.flatnonzero(state == messages.DECODED)

@@ -62,7 +62,7 @@ class Forecast:
     topic, partition
         Names and numbers, n of each.
     leader, follower : (n, R) float
-        The largest hourly mean expected.
+        The largest hourly mean expected; nan where nothing is known.
     errors
         For each resource.
     """
@@ -87,7 +87,8 @@ def forecast_loads(
     Parameters
     ----------
     loads
-        start_ms, topic, partition, leader and follower (array of R), of one cluster.
+        start_ms, topic, partition, leader and follower (array of R), of one cluster; null
+        where not known.
     resources
         Names of the R resources.
     range_ms

@@ -12,7 +12,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from cluster_model.attribution import attribute_cpu
+from cluster_model.attribution import attribute_cpu, with_estimates
 from cluster_model.directory import Directory
 from cluster_model.history import windows as windowed
 from cluster_model.history.aligned import (
@@ -33,7 +33,7 @@ from cluster_model.history.schema import CLUSTER
 from cluster_model.history.statistics import DAY_MS, ENTITY, load_statistics, one_number, ordered
 from cluster_model.history.traffic import traffic_cells, traffic_rates, with_traffic
 from cluster_model.live import disk_by_role
-from cluster_model.snapshot import Floats, Snapshot
+from cluster_model.snapshot import DEFAULT_RESOURCES, Floats, Snapshot
 from cluster_model.windows import Extrapolation
 from metrics_reporter.records import BYTES_IN, BYTES_OUT, CPU
 
@@ -207,7 +207,8 @@ class History:
         -------
         DataFrame
             start_ms, topic, partition, leader and follower: array of R, in the order of the
-            metadata's resources. See :func:`cluster_model.history.loads.window_loads`.
+            metadata's resources; null where not known. See
+            :func:`cluster_model.history.loads.window_loads`.
         """
         first, end = self._within(first_ms, end_ms)
         return window_loads(
@@ -276,6 +277,10 @@ class History:
         hourly mean expected. Partitions of a broker that are high at different times count
         as if they were so together.
 
+        What is not known is never taken for 0. A window counts where it knows a load; where
+        none of the range does, a size is that of other replicas or of log directories, and
+        any other load is the mean of its topic, or of all partitions.
+
         Parameters
         ----------
         at_ms
@@ -312,7 +317,8 @@ class History:
             loads = self._mean_loads(base, first, end, means, cpu)
         elif statistic == "forecast":
             told = self.forecast(end, horizon_ms)
-            loads = aligned_loads(base, told.topic, told.partition, told.leader, told.follower)
+            found = aligned_loads(base, told.topic, told.partition, told.leader, told.follower)
+            loads = self._completed(base, end, found)
         else:
             loads = self._statistic_loads(base, first, end, statistic)
         measured = replace(base, leader_load=loads[0], follower_load=loads[1])
@@ -378,7 +384,7 @@ class History:
     def _mean_loads(
         self, base: Snapshot, first: int, end: int, means: Floats, cpu: CpuMethod
     ) -> tuple[Floats, Floats]:
-        bytes_in, bytes_out = np.nan_to_num(means).T
+        bytes_in, bytes_out = (with_estimates(base, of) for of in means.T)
         network_out = bytes_out + bytes_in * (base.replication_factor - 1)
         if cpu == "regression":
             leader_cpu, follower_cpu = self.cpu_model(end_ms=end).attribute(
@@ -398,14 +404,28 @@ class History:
     ) -> tuple[Floats, Floats]:
         table = one_number(self.loads(first, end), len(base.resources), statistic).toArrow()
         matrices = (matrix(table, role, len(base.resources)) for role in ("leader", "follower"))
-        leader, follower = aligned_loads(
+        found = aligned_loads(
             base, table["topic"].to_pylist(), table["partition"].to_numpy(), *matrices
         )
-        if "disk" in base.resources:
-            disk = base.resource("disk")
-            for load, newest in zip((leader, follower), self._disk(base, end), strict=True):
-                np.maximum(load[:, disk], newest, out=load[:, disk])
-        return leader, follower
+        return self._completed(base, end, found, no_less=True)
+
+    def _completed(
+        self, base: Snapshot, end: int, loads: tuple[Floats, Floats], *, no_less: bool = False
+    ) -> tuple[Floats, Floats]:
+        """Loads with what is not known (nan) filled in, and what is not measured as it was.
+
+        With `no_less`, of disk no less than the newest size.
+        """
+        measured = np.isin(base.resources, DEFAULT_RESOURCES)
+        complete = []
+        for load, size, kept in zip(
+            loads, self._disk(base, end), (base.leader_load, base.follower_load), strict=True
+        ):
+            if "disk" in base.resources:
+                disk = load[:, base.resource("disk")]
+                disk[:] = np.fmax(disk, size) if no_less else np.where(np.isnan(disk), size, disk)
+            complete.append(np.where(measured, with_estimates(base, load), kept))
+        return complete[0], complete[1]
 
     def _broker_cpu(self, base: Snapshot, first: int, end: int) -> Floats:
         """(B,) float: mean over the windows; nan of brokers that have none."""

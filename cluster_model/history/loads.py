@@ -9,9 +9,12 @@ from pyspark.sql import functions as f
 from cluster_model.history.cpu import CpuModel, with_placement
 from cluster_model.history.schema import CLUSTER
 from cluster_model.snapshot import DEFAULT_RESOURCES, Snapshot
+from cluster_model.windows import Extrapolation
+from metrics_reporter import BYTES_IN, BYTES_OUT
 
 _PARTITION = (CLUSTER, "topic", "partition")
 _VALID = ("valid_from_ms", "valid_to_ms")
+_NO_VALID = int(Extrapolation.NO_VALID_EXTRAPOLATION)
 
 
 def window_loads(
@@ -22,14 +25,13 @@ def window_loads(
     metadata: Snapshot,
     window_ms: int,
 ) -> DataFrame:
-    """The loads of one cluster in each window in which a rate is known.
+    """The loads of one cluster in each window in which a rate is known; null is not known.
 
     With r replicas at the end of the window: the leader's ``network_in`` is bytes_in, its
     ``network_out`` bytes_out + bytes_in·(r − 1); a follower's ``network_in`` is bytes_in, its
     ``network_out`` 0. ``cpu`` is what the brokers that held them then are known to pay for
     that. ``disk`` is the newest size told until the end of the window, and before the first
-    one that; of followers, their mean. Other resources are those of the metadata. What is
-    not known is 0.
+    one that; of followers, their mean. Other resources are those of the metadata.
 
     Parameters
     ----------
@@ -48,8 +50,12 @@ def window_loads(
         start_ms, topic, partition, leader and follower (array of R).
     """
     placed = with_placement(_with_sizes(windows, sizes), _priced(placements, cpu), window_ms)
-    bytes_in, zero = f.col("bytes_in"), f.lit(0.0)
-    out = f.col("bytes_out") + bytes_in * (f.size("replicas") - 1)
+    bytes_in, bytes_out = (
+        f.when(f.col(f"{name}_kind") < _NO_VALID, f.col(name)) for name in (BYTES_IN, BYTES_OUT)
+    )
+    # A follower sends nothing to clients, whatever it takes in.
+    zero = f.lit(0.0)
+    out = bytes_out + bytes_in * (f.size("replicas") - 1)
     rows = (
         placed.withColumn("leader_size", _leader_size())
         .withColumn("follower_size", _follower_size())
@@ -76,7 +82,7 @@ def window_loads(
         rows = rows.join(table, [*_PARTITION[1:]], "left")
         for role, of in loads.items():
             for i, name in enumerate(others):
-                of[name] = f.coalesce(f.col(f"other_{role}")[i], zero)
+                of[name] = f.col(f"other_{role}")[i]
     arrays = [
         f.array(*(of[name] for name in metadata.resources)).alias(role)
         for role, of in loads.items()
@@ -100,12 +106,12 @@ def _with_sizes(windows: DataFrame, sizes: DataFrame) -> DataFrame:
 
 
 def _leader_size() -> Column:
-    """Of the leader's replica; where that is not known, the mean of those that are."""
+    """Of the leader's replica; else the mean of those that are known; null of none."""
     known = f.filter(
         f.transform("replicas", lambda b: f.col("sizes")[b]), lambda size: size.isNotNull()
     )
     own = f.col("sizes")[f.col("leader")]
-    return f.coalesce(own, _mean(known), f.lit(0.0))
+    return f.coalesce(own, _mean(known))
 
 
 def _follower_size() -> Column:

@@ -21,6 +21,7 @@ from cluster_model.files import load_snapshot, save_snapshot, write_atomically
 from cluster_model.history.errors import HistoryError
 from cluster_model.history.schema import BROKERS, DEFAULT_CLUSTER, PLACEMENTS, TOPICS
 from cluster_model.snapshot import Bools, Floats, Ints, Snapshot
+from metrics_reporter.documents import read_document
 
 # What the first entry says holds for all time before it too, what the last says for all
 # time after it.
@@ -286,9 +287,9 @@ def _read(path: Path) -> Iterator[Entry]:
     for file in sorted(found, key=lambda f: int(f.stem)):
         removed = file.with_suffix(".removed.json")
         try:
-            gone = json.loads(removed.read_text()) if removed.exists() else []
+            gone = read_document(removed) if removed.exists() else []
             pairs = tuple((str(topic), int(number)) for topic, number in gone)
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError, OverflowError) as error:
             raise HistoryError(f"metadata log, {removed}: {error}") from None
         yield Entry(int(file.stem), load_snapshot(file), pairs)
 

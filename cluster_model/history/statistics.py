@@ -9,6 +9,8 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from cluster_model.snapshot import Floats
+
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 WEEK_HOURS = 168
@@ -33,7 +35,8 @@ def load_statistics(
     Parameters
     ----------
     loads
-        start_ms, topic, partition, leader and follower (array of R), of one cluster.
+        start_ms, topic, partition, leader and follower (array of R), of one cluster; null
+        where not known.
     resources
         Names of the R resources.
     profile
@@ -42,22 +45,24 @@ def load_statistics(
     Returns
     -------
     DataFrame
-        topic, partition, role (``leader`` or ``follower``), resource, windows (their
-        number), mean, p50, p90, p95, p99 (interpolated linearly between windows), peak,
-        trend (slope of the least-squares line, per day; 0 of a single window) and profile
-        (array of 168: the mean in each hour of the week from Monday 00:00 UTC, null in
-        hours without any window).
+        topic, partition, role (``leader`` or ``follower``), resource, windows (number of
+        those in which the load is known), mean, p50, p90, p95, p99 (interpolated linearly
+        between windows), peak, trend (slope of the least-squares line, per day; 0 of a single
+        window) and profile (array of 168: the mean in each hour of the week from Monday 00:00
+        UTC, null in hours without any window). All of them are null without any window.
     """
     flat = ordered(flattened(loads, len(resources)))
     names = columns(len(resources))
     day = f.col("start_ms") / f.lit(DAY_MS)
     whole = flat.groupBy(*ENTITY).agg(
-        f.count("*").alias("windows"),
         *(
             f.struct(
+                f.count(name).alias("windows"),
                 f.avg(name).alias("mean"),
                 f.max(name).alias("peak"),
-                f.coalesce(f.regr_slope(name, day), f.lit(0.0)).alias("trend"),
+                f.when(f.count(name) > 0, f.coalesce(f.regr_slope(name, day), f.lit(0.0))).alias(
+                    "trend"
+                ),
             ).alias(name)
             for name in names
         ),
@@ -79,7 +84,7 @@ def load_statistics(
     rows = [
         _row(role, resource, i, profile) for role in ROLES for i, resource in enumerate(resources)
     ]
-    return whole.select(*ENTITY, f.col("windows"), f.inline(f.array(*rows)))
+    return whole.select(*ENTITY, f.inline(f.array(*rows)))
 
 
 def one_number(loads: DataFrame, resources: int, statistic: str) -> DataFrame:
@@ -132,7 +137,7 @@ def percentiles(
     rows
         Any table.
     by, names
-        Columns of the group, and those of interest (double, not null).
+        Columns of the group, and those of interest (double); null is left out.
     shares
         Of 1: 0.95 is the 95th percentile.
     suffix
@@ -141,7 +146,8 @@ def percentiles(
     Returns
     -------
     DataFrame
-        The columns of the group, and of each of the others an array like `shares`.
+        The columns of the group, and of each of the others an array like `shares`, of
+        nulls where nothing is known.
     """
     of, percents = rows.select(*by, *names), 100 * np.array(shares)
     ends = pa.array([0, len(shares)], pa.int32())
@@ -149,7 +155,7 @@ def percentiles(
     def found(group: pa.Table) -> pa.Table:
         values = {
             name + suffix: pa.ListArray.from_arrays(
-                ends, pa.array(np.percentile(group[name].to_numpy(), percents))
+                ends, pa.array(_percentiles(group[name].to_numpy(), percents), from_pandas=True)
             )
             for name in names
         }
@@ -185,12 +191,22 @@ def ordered(rows: DataFrame) -> DataFrame:
     return rows.repartition(*ENTITY).sortWithinPartitions(*ENTITY, "start_ms")
 
 
+def _percentiles(values: Floats, percents: Floats) -> Floats:
+    """Percentiles of the values that are known; nan of none."""
+    known = values[~np.isnan(values)]
+    if not len(known):
+        return np.full(len(percents), np.nan)
+    found: Floats = np.percentile(known, percents)
+    return found
+
+
 def _row(role: str, resource: str, i: int, profile: bool) -> Column:
     name = f"{role}_{i}"
     of = f.col(name)
     fields = [
         f.lit(role).alias("role"),
         f.lit(resource).alias("resource"),
+        of["windows"].alias("windows"),
         of["mean"].alias("mean"),
         *(f.col(f"{name}_percentiles")[k].alias(p) for k, p in enumerate(PERCENTILES)),
         of["peak"].alias("peak"),

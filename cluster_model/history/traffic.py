@@ -12,7 +12,8 @@ from cluster_model.history.aligned import partition_rows
 from cluster_model.history.schema import CLUSTER
 from cluster_model.history.statistics import PERCENTILES, percentiles
 from cluster_model.snapshot import Snapshot
-from metrics_reporter.records import BYTES_TO
+from cluster_model.trust import TrustParameters
+from metrics_reporter.records import BYTES_IN, BYTES_OUT, BYTES_TO
 
 _ARRIVAL = (CLUSTER, "batch", "source_partition", "source_offset")
 _PAIR = (CLUSTER, "topic", "partition", "to_topic", "to_partition")
@@ -42,13 +43,16 @@ def traffic_cells(records: DataFrame, judged: DataFrame) -> DataFrame:
     )
     name = f.substring("metric", len(BYTES_TO) + 1, 2**31 - 1)
     place = f.length(name) - f.length(f.substring_index(name, "/", -1))
-    told = told.where(f.col("metric").startswith(BYTES_TO) & (f.col("rate") >= 0)).select(
+    most = TrustParameters().max_rate
+    valid = (f.col("rate") >= 0) & (f.col("rate") <= most)
+    told = told.where(f.col("metric").startswith(BYTES_TO) & valid).select(
         *_ARRIVAL,
         "rate",
         f.substring(name, f.lit(1), place - 1).alias("to_topic"),
         f.substring_index(name, "/", -1).try_cast("long").alias("to_partition"),
     )
-    taken = judged.where(f.col("outcome") == "added").select(
+    rated = f.col(BYTES_IN).isNotNull() | f.col(BYTES_OUT).isNotNull()
+    taken = judged.where((f.col("outcome") == "added") & rated).select(
         *_ARRIVAL, "topic", "partition", "time_ms", "start_ms"
     )
     keys = (*_PAIR, "start_ms")

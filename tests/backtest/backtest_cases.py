@@ -72,20 +72,24 @@ class Handmade:
     tasks: int = 3
     window_ms: int = HOUR_MS
     missing: tuple[int, ...] = ()
+    # Rows of partitions of which nothing is known.
+    unknown: tuple[int, ...] = ()
     amplitude: float = 0.6
     asked: list[tuple[int, int]] = field(default_factory=list)
 
     def loads(self, first_ms: int, end_ms: int) -> DataFrame:
         self.asked.append((first_ms, end_ms))
-        topics, numbers = zip(*names_of(self.snapshot), strict=True)
+        known = np.setdiff1d(np.arange(self.snapshot.n_partitions), self.unknown)
+        names = names_of(self.snapshot)
+        topics, numbers = zip(*(names[row] for row in known), strict=True)
         tables = [
             pa.table(
                 {
                     "start_ms": np.full(len(topics), w.start_ms),
                     "topic": list(topics),
                     "partition": list(numbers),
-                    "leader": list(w.leader),
-                    "follower": list(w.follower),
+                    "leader": list(w.leader[known]),
+                    "follower": list(w.follower[known]),
                 }
             )
             for w in windows(

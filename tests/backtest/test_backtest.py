@@ -7,8 +7,10 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from backtest_cases import HOUR_MS, Handmade, Log, skewed
 from pyspark.sql import SparkSession
@@ -165,6 +167,27 @@ def test_placements_are_judged_by_the_loads_that_were(
     other = {"other": skewed(topics=5)}
     with pytest.raises(BacktestError, match="partition topic-4-0 found"):
         judge_placements(history, other, **asked)
+
+
+def test_what_is_not_known_is_as_the_rest_of_its_topic(spark: SparkSession) -> None:
+    s = skewed(topics=4, utilization=0.5)
+    leader, follower = s.leader_load.copy(), s.follower_load.copy()
+    for topic in range(len(s.topics)):
+        of = s.partition_topic == topic
+        leader[of], follower[of] = leader[of].mean(axis=0), follower[of].mean(axis=0)
+    s = replace(s, leader_load=leader, follower_load=follower)
+    first, count = np.unique(s.partition_topic, return_index=True, return_counts=True)[1:]
+    silent = tuple(first[count > 1].tolist())
+    asked = {"first_ms": 0, "end_ms": 6 * HOUR_MS}
+    whole, part = (
+        judge_placements(Handmade(spark, s, Log({0: s}), 6, unknown=unknown), {}, **asked)
+        for unknown in ((), silent)
+    )
+    assert len(silent) > 1
+    for of_all, of_some in zip(whole.windows, part.windows, strict=True):
+        assert of_some.verdict.known == pytest.approx(1 - len(silent) / s.n_partitions)
+        found = of_some.verdict._replace(known=1.0)
+        assert tuple(found) == pytest.approx(tuple(of_all.verdict))
 
 
 def elsewhere(path: str) -> None:

@@ -26,7 +26,7 @@ GOALS = load_goals(
 def test_the_figures_are_those_worked_out_by_hand() -> None:
     # Broker 1 leads both partitions: 90 of 100 in; broker 2 follows one of them: 30 of 100.
     brokers = [
-        {"id": i, "rack": f"r{i}", "capacity": {"network_in": 100.0, "disk": 0.0}} for i in (1, 2)
+        {"id": i, "rack": f"r{i}", "capacity": {"network_in": 100.0, "disk": 100.0}} for i in (1, 2)
     ]
     partitions = [
         {"topic": "t", "partition": 0, "replicas": [1, 2], "leader": 1,
@@ -45,6 +45,9 @@ def test_the_figures_are_those_worked_out_by_hand() -> None:
     assert (found.violated, found.violated_hard) == (2, 1)
     assert found.uneven == pytest.approx(90 / 60)
     assert found.known == 0.5
+    # Where nothing may be placed, anything is too much.
+    nowhere = judge(replace(snapshot, capacity=snapshot.capacity * [1.0, 0.0]), GOALS, 0.9)
+    assert (nowhere.worst, nowhere.overloaded) == (0.9, 2)
 
 
 def test_the_dead_are_not_overloaded_and_not_counted() -> None:
@@ -93,8 +96,8 @@ plain:
         ("a: {settings: {max_moves: 0}}", "a, settings: max_moves: 0 found"),
         ("a: {statistic: median}", "statistic 'median' found, mean, p95, peak expected"),
         ("a: {span: never}", "span 'never' found, a number expected"),
-        ("a: {span: 0}", "span 0.0 found, a number above 0 expected"),
-        ("a: {copy_rate: -1}", "copy_rate -1.0 found"),
+        ("a: {span: 0}", "span 0 found, a number above 0 expected"),
+        ("a: {copy_rate: -1}", "copy_rate -1 found"),
         ("history: {}", "the name 'history' found"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from balancer import Balancer, Budget
 from balancer.backtest.configuration import Configuration
 from balancer.backtest.judge import judge
-from balancer.backtest.replay import Event, replay_one
+from balancer.backtest.replay import Event, Window, replay_one
 from balancer.backtest.timeline import Course, Delta, Standing, Timeline, table_of
 from balancer.controller import Settings
 from cluster_model import BrokerState, Snapshot
@@ -85,6 +86,51 @@ def test_a_balanced_cluster_with_constant_load_is_left_alone() -> None:
     events = lived(even, 24, amplitude=0.0)
     assert kinds(events) <= {"balanced", "trivial"}
     assert len(events) == 24
+
+
+def test_partitions_that_fall_silent_keep_their_last_loads() -> None:
+    even = Balancer("default").propose(skewed()).final_snapshot()
+    # The busiest of all partitions, as many as may be unknown.
+    silent = np.argsort(even.leader_load[:, even.resource("network_in")])[-3:]
+
+    def told() -> Iterator[Window]:
+        for window in windows(even, 24, amplitude=0.0):
+            kept = np.flatnonzero(~np.isin(window.row, silent) | (window.start_ms < 3 * HOUR_MS))
+            yield Window(
+                window.start_ms, window.row[kept], window.leader[kept], window.follower[kept]
+            )
+
+    events = list(
+        replay_one(
+            Configuration("tried"), timeline_of((0, even)), told(),
+            first_ms=0, end_ms=24 * HOUR_MS, window_ms=HOUR_MS,
+        )
+    )  # fmt: skip
+    assert kinds(events) <= {"balanced", "trivial"}
+    assert len(events) == 24
+
+
+@pytest.mark.parametrize("resource", ["network_in", "network_out"])
+def test_nothing_is_planned_on_loads_that_are_not_known(resource: str) -> None:
+    s = skewed()
+    unknown = np.array([3, 30])
+
+    def told() -> Iterator[Window]:
+        for window in windows(s, 24):
+            leader, follower = window.leader.copy(), window.follower.copy()
+            leader[unknown, s.resource(resource)] = np.nan
+            yield Window(window.start_ms, window.row, leader, follower)
+
+    timeline = timeline_of((0, s))
+    events = list(
+        replay_one(
+            Configuration("tried"), timeline, told(),
+            first_ms=0, end_ms=24 * HOUR_MS, window_ms=HOUR_MS,
+        )
+    )  # fmt: skip
+    changed = np.concatenate([e.delta.row for e in events if e.delta is not None])
+    assert len(changed) > 0
+    assert not np.isin(unknown, changed).any()
 
 
 def test_what_is_not_worth_its_bytes_is_not_done() -> None:

@@ -183,6 +183,7 @@ def test_records_that_do_not_fit_are_counted() -> None:
         "superseded": 0,
         "ambiguous": 0,
         "surplus": 0,
+        "follower": 0,
     }
 
 
@@ -211,9 +212,15 @@ def test_completeness_says_what_is_missing() -> None:
     assert done.topic_ratio == 0.5
     assert done.extrapolations["NONE"] == 4
     assert done.extrapolations["NO_VALID_EXTRAPOLATION"] == 2
-    with pytest.raises(InputError, match=r"66.7% of partitions found.*1 are missing.*b-0"):
-        model.snapshot()
-    assert model.snapshot(min_ratio=0.5).leader_load[2].tolist() == [0.0, 0.0, 0.0, 0.0]
+    # The broker that leads b-0 does not report it; the others are enough.
+    seen = model.observe()
+    assert [(d.broker, d.check) for d in seen.distrust.doubts] == [
+        (int(seen.snapshot.broker_ids[seen.snapshot.replica_broker[-1]]), "missing")
+    ]
+    assert seen.distrust.unknown == {"b-0"}
+    # Unknown is not zero: it counts as the mean of the partitions that are known.
+    known = seen.snapshot.leader_load[:2, IN]
+    assert seen.snapshot.leader_load[2, IN] == known.mean()
 
 
 def test_new_metadata_keeps_what_is_known() -> None:
@@ -232,8 +239,8 @@ def test_new_metadata_keeps_what_is_known() -> None:
     assert model.completeness().partitions.tolist() == [True, True, False]
     assert model.completeness().brokers.tolist() == [False, True, True]
     got = model.snapshot(min_ratio=0.5)
-    assert got.leader_load[:, IN].tolist() == [10.0, 20.0, 0.0]
-    assert got.leader_load[:, DISK].tolist() == [60.0, 200.0, 0.0]
+    assert got.leader_load[:, IN].tolist() == [10.0, 20.0, 15.0]
+    assert got.leader_load[:, DISK].tolist() == [60.0, 200.0, 130.0]
     model.add_all([Record(500, 1, {"bytes_in": 8.0, "bytes_out": 8.0}, "aa", 0)])
     assert model.snapshot().leader_load[2, IN] == 8.0
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from cluster_model import (
     BrokerState,
@@ -77,6 +78,11 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
         disk = s.replica_disk.copy()
         disk[rng.random(len(disk)) < 0.3] = -1
         changes |= {"replica_disk": disk, "disk_alive": rng.random(s.n_disks) < 0.8}
+        changes["disk_cordoned"] = rng.random(s.n_disks) < 0.3
+    if draw(st.booleans()):
+        changes["reassigning"] = rng.random(s.n_partitions) < 0.3
+    if draw(st.booleans()):
+        changes |= {"cluster_id": "a1-b2_c3", "taken_ms": 1_700_000_000_000, "metadata_version": 30}
     return replace(s, **changes)
 
 
@@ -105,6 +111,7 @@ def test_files_are_lossless(
     save_snapshot(snapshot, path)
     again = load_snapshot(path)
     assert again == snapshot
+    assert again.digest() == snapshot.digest()
     for f in fields(Snapshot):
         one, two = getattr(snapshot, f.name), getattr(again, f.name)
         if isinstance(one, np.ndarray):
@@ -243,6 +250,77 @@ def test_an_archive_without_a_field_names_it(tmp_path: Path) -> None:
     np.savez(path, **rest)
     with pytest.raises(SnapshotError, match="field leader_load is missing"):
         load_snapshot(path)
+
+
+# --- identity
+
+
+def test_files_of_earlier_releases_still_load(tmp_path: Path) -> None:
+    later = {"reassigning", "disk_cordoned", "cluster_id", "taken_ms", "metadata_version"}
+    path = tmp_path / "cluster.npz"
+    save_snapshot(small(), path)
+    with np.load(path) as data:
+        rest = {name: data[name] for name in data.files if name not in later}
+    np.savez(path, **rest)
+    old = load_snapshot(path)
+    assert old == small()
+    assert (old.cluster_id, old.taken_ms, old.metadata_version) == (None, None, None)
+    assert old.partition_settled.all()
+    assert old.disk_open.all()
+    assert old.broker_open.all()
+
+
+def test_the_digest_is_of_all_that_a_plan_depends_on() -> None:
+    s = synthetic_snapshot(
+        brokers=4, partitions=6, racks=2, replication_factor=2, disks_per_broker=2
+    )
+    load, capacity = s.leader_load.copy(), s.capacity.copy()
+    load[3, 1] += 1
+    capacity[1, 0] *= 2
+    changes: list[dict[str, Any]] = [
+        {"leader_load": load},
+        {"capacity": capacity},
+        {"leader": np.where(np.arange(6) == 2, 1 - s.leader, s.leader)},
+        {"broker_state": [0, 0, 0, 2]},
+        {"disk_alive": [True] * 7 + [False]},
+        {"disk_cordoned": [False] * 7 + [True]},
+        {"reassigning": [True] + [False] * 5},
+        {"topics": tuple(f"{t}x" for t in s.topics)},
+        {"lag": [0.0] * 6},
+        {"state_size": [0.0] * 6},
+    ]
+    digests = [replace(s, **change).digest() for change in changes]
+    assert len({s.digest(), *digests}) == len(changes) + 1
+    same = replace(s, cluster_id="x", taken_ms=5, metadata_version=30)
+    assert same.digest() == s.digest()
+    assert (
+        replace(s, leader_load=s.leader_load * -0.0).digest()
+        == replace(s, leader_load=s.leader_load * 0.0).digest()
+    )
+
+
+def test_equality_asks_of_which_cluster_and_not_when() -> None:
+    s = replace(small(), cluster_id="one", taken_ms=5)
+    assert s == replace(s, taken_ms=6)
+    assert s != replace(s, cluster_id="two")
+
+
+def test_a_broker_is_closed_where_every_disk_is_cordoned_or_dead() -> None:
+    cordoned = [True, True, True, False, True, False, False, False]
+    alive = [True, True, True, True, True, False, True, False]
+    s = replace(small(), disk_cordoned=cordoned, disk_alive=alive)
+    assert s.disk_open.tolist() == [False, False, False, True, False, False, True, False]
+    assert s.broker_open.tolist() == [False, True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("cluster_id", ""), ("cluster_id", 7), ("taken_ms", -1), ("taken_ms", "now"),
+     ("taken_ms", True), ("metadata_version", 2**63), ("taken_ms", np.arange(2))],
+)  # fmt: skip
+def test_a_wrong_identity_is_named(field: str, value: Any) -> None:
+    with pytest.raises(SnapshotError, match=f"snapshot field {field}: .* found, a .* expected"):
+        replace(small(), **{field: value})
 
 
 # --- documents that contradict themselves
@@ -490,3 +568,40 @@ def test_a_file_is_its_owners_only(tmp_path: Path) -> None:
     save_snapshot(synthetic_snapshot(brokers=3, partitions=3, racks=3), path)
     assert path.stat().st_mode & 0o777 == 0o600
     assert [p.name for p in tmp_path.iterdir()] == ["cluster.json"]
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("taken_ms",), True),
+        (("metadata_version",), -0.0),
+        (("partitions", 0, "reassigning"), 1),
+        (("partitions", 0, "reassigning"), "yes"),
+        (("brokers", 0, "disks", 0, "alive"), 1),
+        (("brokers", 0, "disks", 0, "cordoned"), "no"),
+    ],
+)
+def test_a_document_has_values_of_the_types_it_says(
+    tmp_path: Path, place: tuple[Any, ...], value: object
+) -> None:
+    path = tmp_path / "cluster.json"
+    save_snapshot(synthetic_snapshot(brokers=3, partitions=6, racks=3, disks_per_broker=2), path)
+    document = within = json.loads(path.read_text())
+    for step in place[:-1]:
+        within = within[step]
+    within[place[-1]] = value
+    path.write_text(json.dumps(document))
+    with pytest.raises(SnapshotError, match=rf"{place[-1]}: {value!r} found"):
+        load_snapshot(path)
+
+
+def test_of_many_wrong_entries_one_is_told_and_the_others_are_not_kept() -> None:
+    with pytest.raises(ValidationError) as error:
+        SnapshotDocument.model_validate(
+            {
+                "resources": ["disk"],
+                "brokers": [{"id": 0, "capacity": {"disk": 1}}],
+                "partitions": [0] * 10_000,
+            }
+        )
+    assert error.value.error_count() == 1

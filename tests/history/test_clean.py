@@ -51,7 +51,17 @@ BATCHES: list[tuple[int, list[tuple[Record, str]]]] = [
             (Record(T, 1, {"bytes_in": 8.0}, "a"), "split"),
             (Record(T, 1, {"bytes_in": 8.0}, "a"), "duplicate"),
             (Record(T, 1, {"bytes_in": 1.0, "bytes_out": 2.0}, "a", 0), "added"),
-            (Record(T, 2, {"bytes_in": 9.0, "bytes_out": 9.0}, "a", 0), "duplicate"),
+            (Record(T, 1, {"bytes_in": 9.0, "bytes_out": 9.0}, "a", 0), "duplicate"),
+            # What a follower takes in is not what producers send; its size counts.
+            (Record(T, 2, {"bytes_in": 9.0, "bytes_out": 9.0}, "a", 0), "follower"),
+            (Record(T, 2, {"bytes_in": 9.0, "size": 9.0}, "a", 0), "added"),
+            (Record(T, 2, {"bytes_in": -9.0, "size": 9.0}, "a", 0), "invalid"),
+            (Record(T + 2001, 2, {"bytes_in": 9.0}, "a", 0), "future"),
+            (Record(T, 1, {"bytes_in": 2e12, "size": 1.0}, "a", 1), "invalid"),
+            (Record(T, 1, {"bytes_in": 1.0, "size": 2e16}, "a", 1), "invalid"),
+            (Record(T, 1, {"bytes_in": 2e12}, "a"), "invalid"),
+            (Record(T, 2, {"cpu": 2e7}), "invalid"),
+            (Record(T, 2, {"cpu_ratio": 11.0}), "invalid"),
             (Record(T, 1, {"size": 5.0}, "a", 0), "added"),
             (Record(T, 1, {"cpu_ratio": 0.5}), "added"),
             (Record(T, 1, {"cpu": 3.0}), "duplicate"),
@@ -77,6 +87,8 @@ BATCHES: list[tuple[int, list[tuple[Record, str]]]] = [
             # A leader that led when the record was of, and one that did not.
             (Record(CHANGED - 1, 2, {"bytes_in": 8.0}, "a"), "unknown"),
             (Record(CHANGED, 2, {"bytes_in": 8.0}, "a"), "split"),
+            (Record(CHANGED - 1, 2, {"bytes_in": 8.0}, "a", 0), "follower"),
+            (Record(CHANGED, 1, {"bytes_in": 8.0}, "a", 0), "follower"),
             (Record(CHANGED - 1, 1, {"size": 8.0}, "c", 0), "unknown"),
             (Record(CHANGED, 1, {"size": 8.0}, "c", 0), "added"),
             (Record(CHANGED, 1, {"cpu_ratio": 0.5}), "added"),
@@ -137,6 +149,11 @@ def test_what_becomes_of_each_record(spark: SparkSession, log: MetadataLog) -> N
     assert told[0, 0, 3].metrics == {"bytes_in": 9.0, "bytes_out": 9.0}
     assert told[2, 0, 0].metrics == {"bytes_in": 8.0}
     assert (told[2, 0, 0].topic, told[2, 0, 0].partition, told[2, 0, 0].broker) == ("a", -1, 1)
+
+    # Of a follower's record that counts, only the size does.
+    kept = judged.partitions.where("batch = 0 and outcome = 'added' and broker = 2").collect()
+    assert [(r.bytes_in, r.size) for r in kept] == [(None, 9.0)]
+    assert told[0, 0, 4].metrics == {"bytes_in": 9.0, "bytes_out": 9.0}
 
     bad = {(r.batch, r.source_partition, r.source_offset) for r in judged.quarantine.collect()}
     good = {key for key, r in told.items() if r.reason in ("added", "split")}

@@ -168,6 +168,68 @@ def test_loads_and_what_is_made_of_them(told: Told) -> None:
         np.testing.assert_allclose([row.p50, row.peak], [np.median(x), x.max()])
 
 
+def test_what_is_not_known_is_never_zero(spark: SparkSession) -> None:
+    """Of a-1 neither bytes out nor the leader's size are told, and of a-2 nothing at all."""
+    capacity = {"cpu": 800.0, "network_in": 1e9, "network_out": 1e9, "disk": 1e12, "gpu": 1.0}
+    names = [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1)]
+    snapshot = build_snapshot(
+        SnapshotDocument(
+            resources=tuple(capacity),
+            brokers=tuple(BrokerRecord(id=i, capacity=capacity) for i in (1, 2)),
+            partitions=tuple(
+                PartitionRecord(
+                    topic=t, partition=n, replicas=(1, 2), leader=1, leader_load={"gpu": 0.5}
+                )
+                for t, n in names
+            ),
+        )
+    )
+    batches = []
+    for time_ms in range(1_000_000, 3_000_000, 100_000):
+        told = [
+            Record(time_ms, 1, {"bytes_in": 10.0, "bytes_out": 20.0, "size": 100.0}, "a", 0),
+            Record(time_ms, 1, {"bytes_in": 30.0}, "a", 1),
+            Record(time_ms, 1, {"bytes_in": 1.0, "bytes_out": 2.0, "size": 50.0}, "b", 0),
+            Record(time_ms, 1, {"bytes_in": 1.0, "bytes_out": 2.0, "size": 50.0}, "b", 1),
+            # What a follower takes in is not what producers send, and what is absurd is no news.
+            Record(time_ms, 2, {"bytes_in": 9e5, "bytes_out": 9e5, "size": 80.0}, "a", 0),
+            Record(time_ms, 2, {"bytes_in": 9e5, "size": 60.0}, "a", 1),
+            Record(time_ms, 2, {"bytes_in": 9e5}, "a", 2),
+            Record(time_ms, 1, {"bytes_in": 1e18, "bytes_out": 1e18}, "a", 2),
+            *(Record(time_ms, broker, {"cpu": 10.0}) for broker in (1, 2)),
+        ]
+        batches.append(("default", time_ms, [time_ms] * len(told), told))
+    records = records_frame(spark, batches).cache()
+    history = History.of_records(records, snapshot)
+    counted = {r.reason: r["count"] for r in _counts(history.quarantine(), "reason")}
+    assert counted == {"follower": 20, "invalid": 20}
+
+    rows = {(r.topic, r.partition): r for r in history.loads().collect()}
+    assert rows.keys() == {*names} - {("a", 2)}
+    assert rows["a", 1].leader[1:] == [30.0, None, 60.0, 0.5]
+    assert rows["a", 1].leader[0] is None
+
+    mean = history.snapshot(min_ratio=0.5)
+    live = replayed(records, snapshot).snapshot(0.0)
+    np.testing.assert_allclose(mean.leader_load, live.leader_load, rtol=1e-12)
+    np.testing.assert_allclose(mean.follower_load, live.follower_load, rtol=1e-12)
+    np.testing.assert_allclose(mean.leader_load[:3, IN], [10.0, 30.0, 20.0])
+    np.testing.assert_allclose(mean.leader_load[:3, OUT], [30.0, 50.0, 40.0])
+    others = [
+        history.snapshot(statistic=statistic, min_ratio=0.5)
+        for statistic in ("p95", "peak", "forecast")
+    ]
+    for found in (mean, *others):
+        np.testing.assert_allclose(found.leader_load[:3, IN], [10.0, 30.0, 20.0])
+        np.testing.assert_allclose(found.follower_load[:3, IN], [10.0, 30.0, 20.0])
+        np.testing.assert_allclose(found.leader_load[:3, DISK], [100.0, 60.0, 80.0])
+        np.testing.assert_allclose(found.follower_load[:3, DISK], [80.0, 60.0, 70.0])
+        assert found.leader_load[:, 4].tolist() == [0.5] * 5
+        assert (found.leader_load > 0).all()
+    for found in others:
+        np.testing.assert_allclose(found.leader_load[:3, OUT], [30.0, 30.0, 30.0])
+
+
 def test_questions_that_have_no_answer(told: Told) -> None:
     history = told.history
     first, end = history.range()

@@ -23,7 +23,7 @@ NIGHT = 1_700_006_400_000
 
 def test_what_is_prepared_can_be_read(spark: SparkSession, tmp_path: Path) -> None:
     lines = [{**r._asdict(), "time_ms": NIGHT - 2000 + r.time_ms, "cluster": "7"} for r in RECORDS]
-    lines += [lines[0], {**lines[0], "cluster": "another"}]
+    lines += [lines[2], {**lines[2], "cluster": "another"}]
     (tmp_path / "records.json").write_text("\n".join(map(json.dumps, [*lines, {"what": 1}])))
     save_snapshot(snapshot(2), tmp_path / "cluster.json")
     words = [
@@ -37,7 +37,8 @@ def test_what_is_prepared_can_be_read(spark: SparkSession, tmp_path: Path) -> No
     assert (found.window_ms, found.windows) == (1000, 5)
     days = {(r.cluster, r.day) for r in found.cells.select("cluster", "day").collect()}
     assert days == {("7", "2023-11-14"), ("7", "2023-11-15")}
-    assert found.cells.agg({"bytes_in_count": "sum"}).collect()[0][0] == 9
+    # By the only placement there is, two of the nine samples are a follower's.
+    assert found.cells.agg({"bytes_in_count": "sum"}).collect()[0][0] == 7
     assert found.broker_cells.count() == 2
     assert found.sizes.count() == 3
     assert found.traffic.count() == 0

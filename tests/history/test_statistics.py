@@ -29,8 +29,11 @@ def test_statistics_are_those_of_numpy(
         for key, of in loads.items()
         for i, x in enumerate(of)
     ]
-    table = spark.createDataFrame(rows[::-1], SCHEMA).repartition(3)
-    found = load_statistics(table, RESOURCES).collect()
+    # Of this one, half of the loads of one kind are not known, and none of the other.
+    half = [(MONDAY + i * HOUR_MS, "c", 0, [float(i) if i % 2 else None, None], [1.0, 2.0])
+            for i in range(10)]  # fmt: skip
+    table = spark.createDataFrame(rows[::-1] + half, SCHEMA).repartition(3)
+    found = load_statistics(table.where("topic != 'c'"), RESOURCES).collect()
     assert len(found) == len(loads) * 4
     for row in found:
         series = loads[row.topic, row.partition]
@@ -47,7 +50,18 @@ def test_statistics_are_those_of_numpy(
             if len(of_hour):
                 np.testing.assert_allclose(mean, of_hour.mean())
 
+    known = {r.resource: r for r in load_statistics(table.where("topic = 'c'"), RESOURCES).collect()
+             if r.role == "leader"}  # fmt: skip
+    cpu, disk = known["cpu"], known["disk"]
+    assert [cpu.windows, cpu["mean"], cpu.p50, cpu.peak] == [5, 5.0, 5.0, 9.0]
+    assert disk.windows == 0
+    assert [disk["mean"], disk.p95, disk.peak, disk.trend] == [None] * 4
+
     p95 = {(r.topic, r.partition): r for r in one_number(table, 2, "p95").collect()}
     for key, of in loads.items():
         got = [p95[key].leader, p95[key].follower]
         np.testing.assert_allclose(got, np.percentile(of, 95, axis=0))
+    np.testing.assert_allclose(p95["c", 0].leader[0], np.percentile([1, 3, 5, 7, 9], 95))
+    assert p95["c", 0].leader[1] is None
+    peak = {(r.topic, r.partition): r.leader for r in one_number(table, 2, "peak").collect()}
+    assert peak["c", 0] == [9.0, None]

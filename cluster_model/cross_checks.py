@@ -1,0 +1,675 @@
+"""Compares what each broker reports with what others measured, and with its own past."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from cluster_model.attribution import FOLLOWER_IN_WEIGHT, LEADER_IN_WEIGHT, LEADER_OUT_WEIGHT
+from cluster_model.snapshot import DEFAULT_RESOURCES, Bools, BrokerState, Floats, Ints, Snapshot
+from cluster_model.trust import Doubt, Reference, TrustParameters
+from cluster_model.windows import Extrapolation, LoadWindows
+
+_RATES = ("bytes_in", "bytes_out")
+_CPU, _BYTES_IN, _BYTES_OUT, _REPLICATION_IN = range(4)
+
+
+class Evidence(NamedTuple):
+    """What the checks compare.
+
+    Parameters
+    ----------
+    base
+        The metadata: B brokers, P partitions, N replicas.
+    rates
+        Windows of bytes_in and bytes_out of partitions.
+    brokers
+        Windows of brokers' metrics, as many.
+    sizes : (N,) float
+        Newest size of each replica; nan where not reported.
+    reference
+        What was believed last.
+    parameters
+        Tolerances.
+    leader : (P,) int
+        Index of the leading broker; B where nobody leads.
+    claimed : (B, W, 2) float
+        Sums of the rates of the partitions that a broker leads.
+    expected : (B, W, 2) float
+        The same by the reference, of partitions that both know.
+    compared : (B, W, 2) float
+        The sums of the rates of those partitions.
+    share_known : (B,) float
+        Share of the partitions it leads whose rates are known in all windows; 1 of none.
+    moved_ms : (B,) int
+        When replicas or leaders last moved to or from the broker; -1 for never.
+    """
+
+    base: Snapshot
+    rates: LoadWindows
+    brokers: LoadWindows
+    sizes: Floats
+    reference: Reference
+    parameters: TrustParameters
+    leader: Ints
+    claimed: Floats
+    expected: Floats
+    compared: Floats
+    share_known: Floats
+    moved_ms: Ints
+
+    def own(self, metric: int) -> Floats:
+        """(B, W) a metric that brokers report of themselves; nan where they do not.
+
+        Also nan in windows that began before replicas or leaders last moved to or from the
+        broker: sums over the partitions that it has now are no match for what it did then.
+        """
+        known = self.brokers.kind[:, :, metric] != Extrapolation.NO_VALID_EXTRAPOLATION
+        known &= self.brokers.start_ms > self.moved_ms[:, None]
+        return np.where(known, self.brokers.value[:, :, metric], np.nan)
+
+    def doubt(self, broker: int, check: str, sentence: str, proven: bool = True) -> Doubt:
+        """A doubt about the broker of an index."""
+        return Doubt(int(self.base.broker_ids[broker]), check, sentence, proven)
+
+
+@dataclass(frozen=True, eq=False)
+class Verdict:
+    """What is believed.
+
+    Parameters
+    ----------
+    doubts
+        The first reason for each broker that is not believed.
+    doubted : (B,) bool
+        Those brokers.
+    wrong_sizes : (N,) bool
+        Replicas whose sizes contradict all others'.
+    """
+
+    doubts: tuple[Doubt, ...]
+    doubted: Bools
+    wrong_sizes: Bools
+
+
+def evidence(
+    base: Snapshot,
+    rates: LoadWindows,
+    brokers: LoadWindows,
+    sizes: Floats,
+    reference: Reference,
+    moved_ms: Ints,
+    parameters: TrustParameters,
+) -> Evidence:
+    """Sum up what the checks compare; the windows are those that loads are made of."""
+    n, windows = base.n_brokers, len(rates.start_ms)
+    leader = leading_broker(base)
+    claimed, expected, compared = (np.zeros((n, windows, len(_RATES))) for _ in range(3))
+    unknown = np.zeros(base.n_partitions, np.bool_)
+    for m in range(len(_RATES)):
+        before = reference.rates[:, m]
+        has = ~np.isnan(before)
+        for w in range(windows):
+            value = rates.value[:, w, m]
+            known = rates.kind[:, w, m] != Extrapolation.NO_VALID_EXTRAPOLATION
+            unknown |= ~known
+            both = known & has
+            claimed[:, w, m] = _sums(leader, value * known, n)
+            if both.any():
+                expected[:, w, m] = _sums(leader, np.where(both, before, 0.0), n)
+                compared[:, w, m] = _sums(leader, value * both, n)
+    led = np.bincount(leader, minlength=n + 1)[:n]
+    share = 1 - _sums(leader, unknown.astype(np.float64), n) / np.maximum(led, 1)
+    return Evidence(
+        base, rates, _aligned(brokers, rates.start_ms), sizes, reference, parameters, leader,
+        claimed, expected, compared, share, moved_ms,
+    )  # fmt: skip
+
+
+def judge(facts: Evidence) -> Verdict:
+    """Which brokers are believed, by all checks."""
+    base, reference, p = facts.base, facts.reference, facts.parameters
+    wrong, lying = size_conflicts(facts)
+    jumped = jumps(facts)
+    windows = range(len(facts.rates.start_ms))
+    copied = np.stack([followers_fit(facts, jumped[:, 0], w) for w in windows], axis=1)
+    checks: list[Callable[[], Iterator[Doubt]]] = [
+        lambda: missing(facts),
+        lambda: iter(lying),
+        lambda: totals(facts),
+        lambda: followers(facts, copied),
+        lambda: growth(facts),
+        lambda: stuck(facts),
+        lambda: history(facts, jumped, copied),
+        lambda: cpu(facts),
+    ]
+    found: dict[int, Doubt] = {}
+    for check in checks:
+        for doubt in check():
+            earlier = found.get(doubt.broker)
+            if earlier is None or (doubt.proven and not earlier.proven):
+                found[doubt.broker] = doubt
+    for broker in p.believed:
+        found.pop(broker, None)
+    now = int(facts.rates.start_ms[-1]) if len(facts.rates.start_ms) else -1
+    doubted = np.isin(base.broker_ids, list(found))
+    for b in np.flatnonzero(doubted).tolist():
+        broker = int(base.broker_ids[b])
+        since = int(reference.since_ms[b])
+        if not found[broker].proven and 0 <= since <= now - p.accept_after * 1000:
+            del found[broker]
+    doubted = np.isin(base.broker_ids, list(found))
+    doubts = tuple(found[b] for b in sorted(found))
+    return Verdict(doubts, doubted, wrong)
+
+
+def believe(reference: Reference, facts: Evidence, verdict: Verdict) -> None:
+    """Keep the values of the brokers that are believed, and since when others are not.
+
+    The newest window is left out where there are others: what began in the middle of it
+    does not look like a jump yet.
+    """
+    windows = len(facts.rates.start_ms)
+    if not windows:
+        return
+    settled = max(windows - 1, 1)
+    now = int(facts.rates.start_ms[-1])
+    unsure = {d.broker for d in verdict.doubts if not d.proven}
+    began = np.isin(facts.base.broker_ids, list(unsure))
+    reference.since_ms = np.where(
+        began, np.where(reference.since_ms >= 0, reference.since_ms, now), -1
+    )
+    if now <= reference.time_ms:
+        return
+    reference.time_ms = now
+    trusted = np.append(~verdict.doubted, False)
+    kept = LoadWindows(
+        facts.rates.start_ms[:settled],
+        facts.rates.value[:, :settled],
+        facts.rates.kind[:, :settled],
+    )
+    mean = kept.mean
+    rows = trusted[facts.leader][:, None] & ~np.isnan(mean)
+    # New arrays: others may be reading the old ones.
+    reference.rates = np.where(rows, mean, reference.rates)
+    sized = trusted[facts.base.replica_broker] & ~np.isnan(facts.sizes) & ~verdict.wrong_sizes
+    reference.sizes = np.where(sized, facts.sizes, reference.sizes)
+    used = _mean(facts.own(_CPU)[:, :settled])
+    took = ~verdict.doubted & ~np.isnan(used)
+    reference.cpu = np.where(took, used, reference.cpu)
+    reference.weight = np.where(took, broker_weight(facts), reference.weight)
+
+
+def missing(facts: Evidence) -> Iterator[Doubt]:
+    """Brokers that serve, and whose partitions' rates are not known."""
+    led = np.bincount(facts.leader, minlength=facts.base.n_brokers + 1)
+    for b in np.flatnonzero(facts.share_known < facts.parameters.known_share).tolist():
+        known = round(float(facts.share_known[b]) * int(led[b]))
+        broker = int(facts.base.broker_ids[b])
+        yield facts.doubt(
+            b,
+            "missing",
+            f"broker {broker} leads {led[b]} partitions and its valid records give the rates of "
+            f"{known} of them",
+        )
+    silent = np.isnan(facts.own(_CPU)).all(axis=1) & (facts.moved_ms < 0)
+    living = facts.base.broker_state != BrokerState.DEAD
+    if 2 * (silent & living).sum() >= living.sum():
+        # Not every source measures cpu.
+        return
+    for b in np.flatnonzero(silent & living & (led[:-1] > 0)).tolist():
+        broker = int(facts.base.broker_ids[b])
+        yield facts.doubt(
+            b, "missing", f"broker {broker} has sent no valid cpu, and most other brokers have"
+        )
+
+
+def totals(facts: Evidence) -> Iterator[Doubt]:
+    """Brokers whose partitions' rates do not add up to their own totals."""
+    p = facts.parameters
+    for m, metric in enumerate((_BYTES_IN, _BYTES_OUT)):
+        measured = facts.own(metric)
+        claimed = np.where(np.isnan(measured), np.nan, facts.claimed[:, :, m])
+        claim, own = _mean(claimed), _mean(measured)
+        apart = differ(claim, own, p.contradiction, p.floor * _typical(claim, own))
+        apart &= (facts.share_known >= p.whole_share) | (claim > own)
+        for b in np.flatnonzero(apart).tolist():
+            broker = int(facts.base.broker_ids[b])
+            yield facts.doubt(
+                b,
+                "totals",
+                f"the partitions that broker {broker} leads take {_rate(claim[b])} of "
+                f"{_RATES[m]} by its report, and the broker as a whole {_rate(own[b])}",
+            )
+
+
+def followers(facts: Evidence, measured: Floats) -> Iterator[Doubt]:
+    """Leaders that claim more or less bytes_in than :func:`followers_fit` measured."""
+    p, claim = facts.parameters, facts.claimed[:, :, 0]
+    apart = differ(claim, measured, p.contradiction, p.floor * _typical(claim))
+    for b in np.flatnonzero(apart.any(axis=1)).tolist():
+        broker, w = int(facts.base.broker_ids[b]), int(np.flatnonzero(apart[b])[-1])
+        yield facts.doubt(
+            b,
+            "followers",
+            f"broker {broker} reports {_rate(claim[b, w])} of bytes_in for the partitions it "
+            f"leads, and their followers on other brokers copied {_rate(measured[b, w])}",
+        )
+
+
+def followers_fit(facts: Evidence, suspects: Bools, window: int) -> Floats:
+    """(B,) bytes_in of suspects in a window as their followers' brokers measured it; else nan.
+
+    Followers' totals mix what they copy of many leaders. Leaders that jumped are suspects
+    from the start; then, one by one, the leader is added that explains most of what
+    followers measured less than leaders claim, until nothing is left to explain. A
+    follower's total that no leader explains is left out. What the suspects really took in
+    is fitted by least squares. That followers copy *more* than leaders claim happens
+    whenever replicas are moved, and makes nobody a suspect.
+
+    A leader or follower is singled out only where it explains significantly more than the
+    noise that is left without it.
+    """
+    base, p, n = facts.base, facts.parameters, facts.base.n_brokers
+    received = facts.own(_REPLICATION_IN)[:, window]
+    follows = ~base.replica_is_leader
+    partition, at = base.replica_partition[follows], base.replica_broker[follows]
+    source = facts.leader[partition]
+    mean = facts.rates.value[:, window, 0]
+    before = np.nan_to_num(facts.reference.rates[:, 0])
+    claim = facts.claimed[:, window, 0]
+    measured = np.full(n, np.nan)
+    led = source < n
+    if not (~np.isnan(received)).any() or not led.any():
+        return measured
+    key = source[led] * n + at[led]
+
+    def copied(rate: Floats) -> Floats:
+        return np.bincount(key, rate[partition[led]], n * n).reshape(n, n).astype(np.float64)
+
+    # Row b: what the followers of broker b copy, by the broker that they are on.
+    flow = copied(mean)
+    shape = np.where(flow.sum(axis=1, keepdims=True) > 0, flow, copied(before))
+    by_leader = _sums(facts.leader, mean, n), _sums(facts.leader, before, n)
+    volume = np.where(flow.sum(axis=1) > 0, by_leader[0], by_leader[1])
+    rows = ~np.isnan(received) & (base.broker_state != BrokerState.DEAD)
+    chosen = suspects.copy()
+    scale = np.zeros(0)
+    # Where a quarter of the brokers would have to lie, followers measure something else.
+    for _ in range(max(2, n // 4) + 1):
+        columns = np.flatnonzero(chosen)
+        rest = received - flow[~chosen].sum(axis=0)
+        if len(columns):
+            used = shape[columns][:, rows].T
+            size = np.maximum(np.linalg.norm(used, axis=0), np.finfo(np.float64).tiny)
+            scale = np.linalg.lstsq(used / size, rest[rows], rcond=None)[0] / size
+            scale = np.maximum(scale, 0.0)
+        left = np.where(rows, rest - scale @ shape[columns], 0.0)
+        norm = (np.where(rows, flow, 0.0) ** 2).sum(axis=1)
+        excess = np.divide(flow @ left, norm, out=np.zeros(n), where=(norm > 0) & ~chosen)
+        explained = np.where(excess < 1 / p.contradiction - 1, excess**2 * norm, 0.0)
+        most, odd = int(explained.argmax()), int(np.abs(left).argmax())
+        best = max(float(explained[most]), float(left[odd] ** 2))
+        noise = max(float((left**2).sum()) - best, 0.0) / max(int(rows.sum()) - 1, 1)
+        if best <= p.significance**2 * noise or best <= (p.floor * claim.max()) ** 2 / n:
+            break
+        if explained[most] >= left[odd] ** 2:
+            chosen[most] = True
+        else:
+            rows[odd] = False
+    else:
+        return measured
+    columns = np.flatnonzero(chosen)
+    witnessed = np.where(rows, shape[columns], 0.0).sum(axis=1) > 0
+    measured[columns] = np.where(witnessed, scale * volume[columns], np.nan)
+    # A suspect's claim is for all partitions, also for those without followers.
+    alone = claim[columns] > 0
+    measured[columns[alone & ~witnessed]] = np.nan
+    return measured
+
+
+def size_conflicts(facts: Evidence) -> tuple[Bools, list[Doubt]]:
+    """Replicas whose size no other witness of the partition confirms, and brokers with many.
+
+    Witnesses are the other replicas' reports and the sizes of log directories in the
+    metadata. The broker with the largest share of conflicts is taken out first, so that
+    those who share partitions with it are not blamed for it.
+    """
+    base, p = facts.base, facts.parameters
+    wrong = np.zeros(base.n_replicas, np.bool_)
+    sizes = facts.sizes.copy()
+    known = ~np.isnan(sizes)
+    if not known.any():
+        return wrong, []
+    width = int(base.replication_factor.max(initial=0))
+    slot = np.arange(base.n_replicas) - base.replica_offset[base.replica_partition]
+    table = np.full((base.n_partitions, width + 2), np.nan)
+    table[base.replica_partition, slot] = sizes
+    table[:, width:] = witnessed_log_dirs(facts)
+    # Quick: most partitions are of one mind.
+    floor = p.floor * float(np.nanmedian(sizes))
+    high, low = np.fmax.reduce(table, axis=1), np.fmin.reduce(table, axis=1)
+    odd = np.flatnonzero(differ(high, low, p.contradiction, floor))
+    if not len(odd):
+        return wrong, []
+    at = np.full(base.n_partitions, -1)
+    at[odd] = np.arange(len(odd))
+    table = table[odd]
+    replica = np.flatnonzero((at[base.replica_partition] >= 0) & known)
+    row, column, broker = at[base.replica_partition[replica]], slot[replica], base.replica_broker[
+        replica
+    ]  # fmt: skip
+    counted = known & (high > floor)[base.replica_partition]
+    held = np.maximum(np.bincount(base.replica_broker[counted], minlength=base.n_brokers), 1)
+    liars: list[int] = []
+    doubts: list[Doubt] = []
+    while True:
+        mine = table[row, column]
+        others = table[row]
+        others[np.arange(len(row)), column] = np.nan
+        heard = ~np.isnan(others)
+        against = differ(
+            others, np.repeat(mine[:, None], width + 2, axis=1), p.contradiction, floor
+        )
+        conflict = heard.any(axis=1) & ~(heard & ~against).any(axis=1) & ~np.isnan(mine)
+        share = np.bincount(broker[conflict], minlength=base.n_brokers) / held
+        worst = int(share.argmax())
+        if share[worst] <= p.wrong_sizes:
+            wrong[replica[conflict]] = True
+            break
+        hit = conflict & (broker == worst)
+        other = np.nanmedian(others[hit], axis=1)
+        identity = int(base.broker_ids[worst])
+        doubts.append(
+            facts.doubt(
+                worst,
+                "sizes",
+                f"{int(hit.sum())} replicas on broker {identity} take {_size(mine[hit].sum())} by "
+                f"its report, and {_size(other.sum())} by other replicas and log directories",
+            )
+        )
+        liars.append(worst)
+        table[row[broker == worst], column[broker == worst]] = np.nan
+    wrong[np.isin(base.replica_broker, liars) & known] = True
+    return wrong, doubts
+
+
+def log_dir_sizes(base: Snapshot) -> Floats:
+    """(P, 2) sizes of leader and followers in the metadata; nan where it has none."""
+    disk = DEFAULT_RESOURCES[3]
+    if disk not in base.resources:
+        return np.full((base.n_partitions, 2), np.nan)
+    column = base.resource(disk)
+    found = np.stack([base.leader_load[:, column], base.follower_load[:, column]], axis=1)
+    return np.where(found > 0, found, np.nan)
+
+
+def witnessed_log_dirs(facts: Evidence) -> Floats:
+    """(P, 2) :func:`log_dir_sizes`, if they are of the same cluster and time as the reports.
+
+    They are if they agree with at least half of the reports; metadata that was made up or
+    is old is no witness.
+    """
+    base, factor = facts.base, facts.parameters.contradiction
+    found = log_dir_sizes(base)
+    role = np.where(base.replica_is_leader, 0, 1)
+    size = found[base.replica_partition, role]
+    known = ~np.isnan(size) & ~np.isnan(facts.sizes)
+    agree = known & ~differ(size, facts.sizes, factor, 0.0)
+    if 2 * agree.sum() < known.sum():
+        found = np.full_like(found, np.nan)
+    return found
+
+
+def growth(facts: Evidence) -> Iterator[Doubt]:
+    """Brokers whose replicas grew by more than was written to them, if nobody else knows."""
+    base, p, before = facts.base, facts.parameters, facts.reference
+    both = ~np.isnan(facts.sizes) & ~np.isnan(before.sizes)
+    if before.time_ms < 0 or not both.any():
+        return
+    log_dirs: Bools = np.logical_not(np.isnan(witnessed_log_dirs(facts)).all(axis=1))
+    reports = np.bincount(base.replica_partition[both], minlength=base.n_partitions)
+    both &= (reports == 1)[base.replica_partition] & ~log_dirs[base.replica_partition]
+    at = base.replica_broker[both]
+    grown = np.bincount(at, (facts.sizes - before.sizes)[both], base.n_brokers)
+    rate = np.nan_to_num(facts.rates.of(slice(0, 1)).over("max")[:, 0])[base.replica_partition]
+    # Two windows more: sizes are newer than windows, and the reference is older.
+    length = int(facts.rates.start_ms[-1] - before.time_ms) / 1000 + 2 * _length(facts.rates)
+    written = np.bincount(at, rate[both], base.n_brokers) * length
+    held = np.bincount(at, before.sizes[both], base.n_brokers)
+    allowed = p.growth * written + p.floor * held
+    for b in np.flatnonzero(grown > allowed).tolist():
+        broker = int(base.broker_ids[b])
+        yield facts.doubt(
+            b,
+            "growth",
+            f"replicas on broker {broker} grew by {_size(grown[b])}, and {_size(written[b])} "
+            "were written to them in that time",
+        )
+
+
+def stuck(facts: Evidence) -> Iterator[Doubt]:
+    """Brokers that report the same to the last digit while the others' loads vary."""
+    p, windows = facts.parameters, len(facts.rates.start_ms)
+    if windows < p.stuck_windows:
+        return
+    for name, value in (
+        *((_RATES[m], facts.claimed[:, :, m]) for m in range(len(_RATES))),
+        ("cpu", facts.own(_CPU)),
+    ):
+        high, low = value.max(axis=1), value.min(axis=1)
+        spread = np.divide(high - low, high, out=np.full(len(high), np.nan), where=high > 0)
+        moving = spread > 1e-6
+        same = spread <= 1e-12
+        if 2 * moving.sum() <= (~np.isnan(spread)).sum():
+            continue
+        for b in np.flatnonzero(same & (facts.share_known >= p.whole_share)).tolist():
+            broker = int(facts.base.broker_ids[b])
+            yield facts.doubt(
+                b,
+                "stuck",
+                f"broker {broker} reports {_amount(name, high[b])} of {name} in each of {windows} "
+                f"windows, and {int(moving.sum())} other brokers' vary",
+            )
+
+
+def jumps(facts: Evidence) -> Bools:
+    """(B, 2) bool: whether bytes_in or bytes_out of a broker left its history."""
+    found = np.zeros((facts.base.n_brokers, len(_RATES)), np.bool_)
+    for m in range(len(_RATES)):
+        now, before = _history(facts, m)
+        floor = facts.parameters.floor * _typical(before)
+        found[:, m] = differ(now, before, facts.parameters.jump, floor).any(axis=1)
+    return found
+
+
+def history(facts: Evidence, jumped: Bools, measured: Floats) -> Iterator[Doubt]:
+    """Brokers whose bytes left their history, and nobody else noticed.
+
+    A jump of bytes_in is confirmed if the followers copied as much; one of bytes_out if
+    bytes_in jumped alike and is confirmed, or if the broker's cpu grew as more bytes make
+    it grow.
+    """
+    p, n = facts.parameters, facts.base.n_brokers
+    if not jumped.any():
+        return
+    claim = facts.claimed[:, :, 0]
+    same = (~np.isnan(measured) & ~differ(claim, measured, p.contradiction, 0.0)).all(axis=1)
+    confirmed = np.zeros((n, len(_RATES)), np.bool_)
+    confirmed[:, 0] = same
+    busy = _busier(facts)
+    factors = []
+    for m in range(len(_RATES)):
+        now, before = _history(facts, m)
+        factors.append(_ratio(now[:, -1], before[:, -1]))
+    confirmed[:, 1] = busy | (same & ~differ(factors[1], factors[0], p.jump, 0.0))
+    for m in range(len(_RATES)):
+        now, before = _history(facts, m)
+        apart = differ(now, before, p.jump, p.floor * _typical(before))
+        for b in np.flatnonzero(jumped[:, m] & ~confirmed[:, m]).tolist():
+            w = int(np.flatnonzero(apart[b])[-1])
+            broker = int(facts.base.broker_ids[b])
+            yield facts.doubt(
+                b,
+                "history",
+                f"{_RATES[m]} of the partitions that broker {broker} leads jumped from "
+                f"{_rate(before[b, w])} to {_rate(now[b, w])}, and nothing else confirms it",
+                proven=False,
+            )
+
+
+def cpu(facts: Evidence) -> Iterator[Doubt]:
+    """Brokers whose cpu left its history or its peers', and whose bytes do not explain it."""
+    p, base = facts.parameters, facts.base
+    used = facts.own(_CPU)
+    weight, before, was = broker_weight(facts), facts.reference.cpu, facts.reference.weight
+    grown = _ratio(weight, was)
+    floor = p.floor * _typical(_mean(used))
+    with_history = ~np.isnan(before)
+    for w in range(used.shape[1]):
+        low = before * np.fmin(grown, 1.0) / p.jump
+        high = before * np.fmax(grown, 1.0) * p.jump
+        odd = with_history & ((used[:, w] > high + floor) | (used[:, w] < low - floor))
+        for b in np.flatnonzero(odd).tolist():
+            broker = int(base.broker_ids[b])
+            yield facts.doubt(
+                b,
+                "history",
+                f"cpu of broker {broker} jumped from {before[b]:.3g} to {used[b, w]:.3g}, and its "
+                "bytes do not explain it",
+                proven=False,
+            )
+    now = _mean(used)
+    price = np.divide(now, weight, out=np.full(len(now), np.nan), where=weight > 0)
+    # An idle broker has a price of its own.
+    price[weight < _typical(weight) / p.peers] = np.nan
+    if (~np.isnan(price)).sum() < 4:
+        return
+    usual = float(np.nanmedian(price))
+    middle = _typical(now)
+    with np.errstate(invalid="ignore"):
+        high = (price > p.peers * usual) & (now > p.peers * middle)
+        low = (price * p.peers < usual) & (now * p.peers < middle)
+    odd = ~with_history & (high | low)
+    for b in np.flatnonzero(odd).tolist():
+        broker = int(base.broker_ids[b])
+        yield facts.doubt(
+            b,
+            "peers",
+            f"broker {broker} uses {now[b]:.3g} of cpu, and the median broker would use "
+            f"{usual * weight[b]:.3g} for the same bytes",
+            proven=False,
+        )
+
+
+def broker_weight(facts: Evidence) -> Floats:
+    """(B,) what the bytes of a broker should cost in cpu, as :func:`attribute_cpu` weighs them."""
+    base = facts.base
+    rates = np.nan_to_num(facts.rates.mean)
+    bytes_in, bytes_out = rates.T
+    out = bytes_out + bytes_in * (base.replication_factor - 1)
+    lead = LEADER_IN_WEIGHT * bytes_in + LEADER_OUT_WEIGHT * out
+    follow = FOLLOWER_IN_WEIGHT * bytes_in
+    of = np.where(
+        base.replica_is_leader, lead[base.replica_partition], follow[base.replica_partition]
+    )
+    return np.bincount(base.replica_broker, of, base.n_brokers).astype(np.float64)
+
+
+def leading_broker(base: Snapshot) -> Ints:
+    """(P,) index of the broker that leads each partition; the number of brokers for none."""
+    leads = base.replica_is_leader
+    broker = np.full(base.n_partitions, base.n_brokers)
+    broker[base.replica_partition[leads]] = base.replica_broker[leads]
+    return broker
+
+
+def differ(one: Floats, other: Floats, factor: float, floor: float) -> Bools:
+    """Which pairs differ by more than a factor and by more than the floor; none with nan.
+
+    Examples
+    --------
+    >>> differ(np.array([1.0, 3.0, 0.0, np.nan]), np.array([1.0, 1.0, 5.0, 1.0]), 2.0, 0.1).tolist()
+    [False, True, True, False]
+    """
+    high, low = np.maximum(one, other), np.minimum(one, other)
+    with np.errstate(invalid="ignore"):
+        apart: Bools = (high > factor * low) & (high - low > floor)
+    return apart
+
+
+def _aligned(windows: LoadWindows, start_ms: Ints) -> LoadWindows:
+    """The windows that start at those times; without values where there are none."""
+    entities, _, metrics = windows.value.shape
+    value = np.zeros((entities, len(start_ms), metrics))
+    kind = np.full(value.shape, Extrapolation.NO_VALID_EXTRAPOLATION, np.int8)
+    _, to, source = np.intersect1d(start_ms, windows.start_ms, return_indices=True)
+    value[:, to], kind[:, to] = windows.value[:, source], windows.kind[:, source]
+    return LoadWindows(start_ms, value, kind)
+
+
+def _history(facts: Evidence, m: int) -> tuple[Floats, Floats]:
+    """(B, W), (B, W): sums of a rate now, and by the reference, moved as all brokers moved."""
+    now, before = facts.compared[:, :, m], facts.expected[:, :, m]
+    new = ~(before > 0).any(axis=1)
+    if new.any():
+        now, before = now.copy(), before.copy()
+        now[new] = facts.claimed[new, :, m]
+        before[new] = np.median(facts.claimed[new, :, m], axis=1, keepdims=True)
+    usable = (before > 0).all(axis=1)
+    if usable.sum() >= 4:
+        common = np.median(now[usable] / before[usable], axis=0)
+        before = before * np.where(common > 0, common, 1.0)
+    return now, before
+
+
+def _busier(facts: Evidence) -> Bools:
+    """(B,) bool: whether cpu grew by a good part of what the bytes should add."""
+    p, before, used = facts.parameters, facts.reference.cpu, facts.own(_CPU)[:, -1:]
+    grown = _ratio(broker_weight(facts), facts.reference.weight)
+    more = _ratio(_mean(used), before)
+    with np.errstate(invalid="ignore"):
+        busier: Bools = (grown > p.busier) & (more > 1 + (grown - 1) / 2)
+    return busier
+
+
+def _sums(leader: Ints, value: Floats, n: int) -> Floats:
+    return np.bincount(leader, value, n + 1)[:n].astype(np.float64)
+
+
+def _mean(value: Floats) -> Floats:
+    """(B,) mean over windows that are known; nan where none is."""
+    known = ~np.isnan(value)
+    return _ratio(np.where(known, value, 0.0).sum(axis=1), known.sum(axis=1).astype(np.float64))
+
+
+def _ratio(now: Floats, before: Floats) -> Floats:
+    ratio: Floats = np.full(len(now), np.nan)
+    return np.divide(now, before, out=ratio, where=before > 0)
+
+
+def _typical(*values: Floats) -> float:
+    """The median of what brokers carry, which a few liars do not shift."""
+    found = np.concatenate([v.ravel() for v in values])
+    found = found[~np.isnan(found) & (found > 0)]
+    return float(np.median(found)) if len(found) else 0.0
+
+
+def _length(rates: LoadWindows) -> float:
+    start = rates.start_ms
+    return float(start[1] - start[0]) / 1000 if len(start) > 1 else 0.0
+
+
+def _amount(name: str, value: float) -> str:
+    return f"{value:.3g}" if name == "cpu" else _rate(value)
+
+
+def _rate(value: float) -> str:
+    return f"{value / 1e6:.3g} MB/s"
+
+
+def _size(value: float) -> str:
+    return f"{value / 1e9:.3g} GB"

@@ -1,0 +1,190 @@
+"""Whose reports are believed: the tolerances, a doubt, and what was believed last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from cluster_model.newest import rows_of
+from cluster_model.snapshot import Ints, Snapshot
+from metrics_reporter import BROKER_METRICS, BYTES_IN, BYTES_OUT, CPU, CPU_RATIO, SIZE
+from metrics_reporter.records import REPLICATION_IN, REPLICATION_OUT
+
+
+@dataclass(frozen=True)
+class TrustParameters:
+    """What a report may differ by from what others measured, and what is absurd.
+
+    The smallest lie that must be found is a factor of 5, so every factor lies below that. They
+    leave room for what honest reporters show: with noise of 10 % a sample, moves and real
+    shifts under way, the poison benchmark and the tests raise no doubt about any of them.
+
+    Parameters
+    ----------
+    contradiction
+        Two measurements of the same thing contradict if they differ by more than this
+        factor: partition sums and the broker's own totals, leaders and their followers,
+        sizes of replicas and of log directories.
+    significance
+        Standard deviations of what followers measured that a leader must explain to be a
+        suspect without a history.
+    jump
+        A window is a jump if it differs by more than this factor from the broker's last
+        trusted windows, after the change that all brokers have in common.
+    busier
+        Cpu that grows with bytes confirms them where they should make it grow by more than
+        this factor; half of that growth is enough. The mean of five samples with noise of
+        10 % stays within 1.15.
+    peers
+        Cpu and cpu per byte may both differ by this factor from the median broker's.
+    floor
+        Differences of less than this share of the mean broker's load are no contradiction.
+    wrong_sizes
+        Share of a broker's replicas whose sizes may contradict all other witnesses.
+    growth
+        Replicas may grow this many times faster than their bytes_in explain.
+    stuck_windows
+        A broker whose rates are the same to the last digit in this many windows, while
+        most others' vary, repeats an old value.
+    accept_after
+        Seconds after which a jump that nobody contradicts, but nobody else confirms
+        either, is believed: with one replica, or for cpu, nobody else can know.
+    believed
+        Ids of brokers whose reports an operator has confirmed; they are not judged.
+    known_share, whole_share
+        Share of the partitions a broker leads whose rates must be known for it to count as
+        reporting, and for its sums to be compared with totals that are larger.
+    max_share
+        Where more than this share of the living brokers is not believed or does not
+        report, the metrics are at fault and not the brokers, and there are no loads at all.
+    max_rate, max_size, max_cpu, max_cpu_ratio, max_value
+        No hardware does more, and a larger value is invalid: a rate (bytes/s; 1e12 is ten
+        network cards of 800 Gbit/s), the size of a replica (bytes; 1e16 is 10 PB), cpu
+        (percent; 1e7 is 100,000 cores), cpu as a part of its capacity, and any other metric
+        of a broker. Capacities are no limit: they may be stated wrongly or be out of date.
+    """
+
+    contradiction: float = 2.0
+    significance: float = 4.0
+    jump: float = 3.0
+    busier: float = 1.3
+    peers: float = 4.0
+    floor: float = 0.05
+    wrong_sizes: float = 0.3
+    growth: float = 3.0
+    stuck_windows: int = 3
+    accept_after: float = 6 * 3600.0
+    believed: tuple[int, ...] = ()
+    known_share: float = 0.5
+    whole_share: float = 0.95
+    max_share: float = 0.5
+    max_rate: float = 1e12
+    max_size: float = 1e16
+    max_cpu: float = 1e7
+    max_cpu_ratio: float = 10.0
+    max_value: float = 1e15
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """By metric the largest valid value: broker metrics in their order, cpu_ratio, size."""
+        most = dict.fromkeys(BROKER_METRICS, self.max_value) | {CPU: self.max_cpu}
+        most |= dict.fromkeys((BYTES_IN, BYTES_OUT, REPLICATION_IN, REPLICATION_OUT), self.max_rate)
+        return most | {CPU_RATIO: self.max_cpu_ratio, SIZE: self.max_size}
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """Why a broker's report is not believed.
+
+    Parameters
+    ----------
+    broker
+        Its id.
+    check
+        ``totals``, ``followers``, ``sizes``, ``growth``, ``history``, ``peers``, ``stuck``
+        or ``missing``.
+    sentence
+        Both numbers, with their units.
+    proven
+        Whether another measurement contradicts. What is only unusual is believed once it
+        has lasted for :attr:`TrustParameters.accept_after`.
+    """
+
+    broker: int
+    check: str
+    sentence: str
+    proven: bool = True
+
+
+@dataclass(frozen=True)
+class Distrust:
+    """What loads must not be planned on.
+
+    Parameters
+    ----------
+    doubts
+        One for each broker that is not believed.
+    unknown
+        Names of further partitions whose loads are not known.
+    """
+
+    doubts: tuple[Doubt, ...] = ()
+    unknown: frozenset[str] = frozenset()
+
+    @property
+    def brokers(self) -> frozenset[int]:
+        """Ids of the brokers that are not believed."""
+        return frozenset(d.broker for d in self.doubts)
+
+
+def frozen_partitions(snapshot: Snapshot, brokers: Iterable[int]) -> frozenset[str]:
+    """Names of the partitions with a replica on any of the brokers (ids)."""
+    s = snapshot
+    here = np.isin(s.broker_ids, list(brokers))[s.replica_broker]
+    return partition_names(s, np.unique(s.replica_partition[here]))
+
+
+def partition_names(snapshot: Snapshot, rows: Ints) -> frozenset[str]:
+    """Names of partitions, ``topic-number``."""
+    s = snapshot
+    pairs = zip(s.partition_topic[rows].tolist(), s.partition_number[rows].tolist(), strict=True)
+    return frozenset(f"{s.topics[t]}-{n}" for t, n in pairs)
+
+
+class Reference:
+    """The last values that were believed.
+
+    Attributes
+    ----------
+    rates : (P, 2) float
+        bytes_in and bytes_out of partitions; nan where never believed.
+    sizes : (N,) float
+        Of replicas.
+    cpu, weight : (B,) float
+        Of brokers, and what of bytes it was measured with.
+    since_ms : (B,) int
+        Start of the window in which a doubt that is not proven began; -1 for none.
+    time_ms
+        Start of the newest window that was believed; -1 before the first.
+    """
+
+    def __init__(self, base: Snapshot) -> None:
+        self.rates = np.full((base.n_partitions, 2), np.nan)
+        self.sizes = np.full(base.n_replicas, np.nan)
+        self.cpu = np.full(base.n_brokers, np.nan)
+        self.weight = np.full(base.n_brokers, np.nan)
+        self.since_ms = np.full(base.n_brokers, -1, np.int64)
+        self.time_ms = -1
+
+    def reindexed(self, base: Snapshot, partition: Ints, replica: Ints, broker: Ints) -> Reference:
+        """The same of other metadata: row i is that of the given row here; nothing for -1."""
+        other = Reference(base)
+        other.rates = rows_of(self.rates, partition, np.nan)
+        other.sizes = rows_of(self.sizes, replica, np.nan)
+        other.cpu = rows_of(self.cpu, broker, np.nan)
+        other.weight = rows_of(self.weight, broker, np.nan)
+        other.since_ms = rows_of(self.since_ms, broker, -1)
+        other.time_ms = self.time_ms
+        return other

@@ -1,0 +1,419 @@
+"""Reads JSON, YAML and TOML text that anybody may have written, within limits.
+
+All readers of files share it: a document is refused in one sentence where it is too large,
+nested too deeply, says a key twice, or holds what JSON has no word for.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import reprlib
+import tomllib
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, Field, Strict, ValidationError
+
+
+@dataclass(frozen=True)
+class DocumentLimits:
+    """How large a document may be.
+
+    Parameters
+    ----------
+    json_bytes
+        Bytes of a JSON file; snapshots and plans of large clusters are large.
+    yaml_bytes, toml_bytes
+        Bytes of a YAML or TOML file, which people write and which are slow to read.
+    npz_bytes
+        Bytes of the arrays of a snapshot in an npz archive, once inflated.
+    depth
+        Mappings and lists inside one another.
+    nodes
+        Values of a YAML file, once each alias is replaced by what it stands for.
+    shown
+        Characters of a value that a message quotes.
+    """
+
+    json_bytes: int = 1 << 31
+    yaml_bytes: int = 1 << 22
+    toml_bytes: int = 1 << 20
+    npz_bytes: int = 1 << 31
+    depth: int = 64
+    nodes: int = 250_000
+    shown: int = 80
+
+
+LIMITS = DocumentLimits()
+
+
+class DocumentError(ValueError):
+    """Text that is not the document it should be: says what is wrong and at which place."""
+
+
+def _no_bool(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("a number expected")
+    return value
+
+
+def number_not_truth(model: type[BaseModel], field: str | None, value: Any) -> Any:
+    """For a validator of all fields: `true` is taken for no number.
+
+    Raises
+    ------
+    ValueError
+        For a boolean where the field takes none.
+    """
+    if isinstance(value, bool) and "bool" not in str(model.model_fields[field or ""].annotation):
+        raise ValueError("another kind of value expected")
+    return value
+
+
+# An id or a count: no text, no float and no boolean is taken for one.
+Whole = Annotated[int, Strict(), Field(ge=0, lt=2**63)]
+# A finite number; a boolean is none.
+Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
+# A key of a mapping that is a number: in JSON all keys are text.
+WholeKey = Annotated[int, BeforeValidator(_no_bool), Field(ge=0, lt=2**63)]
+
+
+def read_document(
+    path: str | Path, *, format: str | None = None, limits: DocumentLimits = LIMITS
+) -> Any:
+    """What a file holds; the suffix says whether it is JSON, TOML, or else YAML.
+
+    Raises
+    ------
+    OSError
+        For a file that cannot be read.
+    DocumentError
+        For one that is too large or not what it should be.
+    """
+    path = Path(path)
+    format = format or {".json": "json", ".toml": "toml"}.get(path.suffix.lower(), "yaml")
+    most = {"json": limits.json_bytes, "toml": limits.toml_bytes, "yaml": limits.yaml_bytes}[format]
+    with path.open("rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise DocumentError(f"more than {most} bytes found, a smaller file expected")
+    return {"json": parse_json, "toml": parse_toml, "yaml": parse_yaml}[format](data, limits)
+
+
+def parse_json(text: str | bytes, limits: DocumentLimits = LIMITS) -> Any:
+    """The value of a JSON text.
+
+    Raises
+    ------
+    DocumentError
+        Also for NaN, infinities, numbers beyond the range of a float, and a key said twice.
+
+    Examples
+    --------
+    >>> parse_json('{"a": [1, 2.5]}')
+    {'a': [1, 2.5]}
+    >>> parse_json('{"a": 1, "a": 2}')
+    Traceback (most recent call last):
+        ...
+    metrics_reporter.documents.DocumentError: not JSON: key 'a' found twice
+    """
+    try:
+        found = json.loads(
+            text if isinstance(text, str) else text.decode("utf-8-sig"),
+            object_pairs_hook=_once,
+            parse_float=_finite,
+            parse_constant=_finite,
+        )
+    except UnicodeDecodeError as error:
+        raise DocumentError(f"not JSON: no UTF-8 at byte {error.start}") from None
+    except RecursionError:
+        raise DocumentError(_too_deep(limits)) from None
+    except ValueError as error:
+        raise DocumentError(f"not JSON: {error}") from None
+    _check_depth(found, limits)
+    if (b"\\u" if isinstance(text, bytes) else "\\u") in text:  # type: ignore[operator]
+        try:
+            json.dumps(found, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise DocumentError("not JSON: half of a surrogate pair found in a text") from None
+    return found
+
+
+def parse_toml(text: str | bytes, limits: DocumentLimits = LIMITS) -> Any:
+    """The value of a TOML text.
+
+    Raises
+    ------
+    DocumentError
+        Also for dates, infinities and NaN.
+    """
+    try:
+        given = text if isinstance(text, str) else text.decode("utf-8-sig")
+        # The parser needs time and memory by the square of the dots in a key.
+        if any(line.count(".") > limits.depth for line in given.split("\n") if line[:1] != "#"):
+            raise DocumentError(_too_deep(limits))
+        found = tomllib.loads(given, parse_float=_finite)
+    except UnicodeDecodeError as error:
+        raise DocumentError(f"TOML expected (no UTF-8 at byte {error.start})") from None
+    except RecursionError:
+        raise DocumentError(_too_deep(limits)) from None
+    except DocumentError:
+        raise
+    except ValueError as error:
+        raise DocumentError(f"TOML expected ({_line(str(error))})") from None
+    _check_depth(found, limits)
+    return found
+
+
+def parse_yaml(text: str | bytes, limits: DocumentLimits = LIMITS) -> Any:
+    """The value of a YAML text; scalars mean what YAML 1.2 says (``1e9`` is a number).
+
+    Dates are text, and there are no tags beyond those of JSON's types. What is wrong is said
+    without quoting the text, which may hold a password.
+
+    Raises
+    ------
+    DocumentError
+        Also for aliases that stand for too much, or for what they are in.
+
+    Examples
+    --------
+    >>> parse_yaml("{cpu: 1e3, day: 2001-99-99, on: yes}")
+    {'cpu': 1000.0, 'day': '2001-99-99', 'on': 'yes'}
+    """
+    try:
+        given = text if isinstance(text, str) else text.decode("utf-8-sig")
+        _check_events(given, limits)
+        return yaml.load(given, _Loader)
+    except UnicodeDecodeError as error:
+        raise DocumentError(f"not YAML: no UTF-8 at byte {error.start}") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        at = "" if mark is None else f", line {mark.line + 1}, column {mark.column + 1}"
+        raise DocumentError(f"not YAML{at}") from None
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
+        if isinstance(error, DocumentError):
+            raise
+        raise DocumentError("not YAML") from None
+
+
+def first_problem(
+    error: ValidationError, expected: Mapping[str, str] | None = None, *, hide: Iterable[str] = ()
+) -> str:
+    """The first thing that is wrong with a document: the place, the value found, what instead.
+
+    Parameters
+    ----------
+    error
+        What pydantic found.
+    expected
+        Its type of error to what should be there, where its own words say too little.
+    hide
+        Fields whose value is not to be shown.
+    """
+    first = error.errors(include_url=False)[0]
+    place = ".".join(str(step) for step in first["loc"] if step != "[key]")
+    say = (expected or {}).get(first["type"])
+    if say is None:
+        say = _lower(first["msg"].removeprefix("Value error, ").removeprefix("Input should be "))
+    if first["type"] == "missing" or (
+        set(hide) & set(first["loc"]) and first["loc"][-1] != "[key]"
+    ):
+        found = ""
+    else:
+        found = f"{shown(first['input'])} found, "
+    ends = say.endswith(("expected", "found", "required"))
+    return f"{shown_name(place)}: {found}{say}{'' if ends else ' expected'}".removeprefix(": ")
+
+
+def shown(value: Any, limits: DocumentLimits = LIMITS) -> str:
+    """A value as a message quotes it: short, whatever it is, and without control characters.
+
+    Examples
+    --------
+    >>> len(shown("a" * 1000)), shown([1, "x"])
+    (80, "[1, 'x']")
+    """
+    short = reprlib.Repr()
+    short.maxstring = short.maxother = short.maxlong = limits.shown
+    short.maxlevel = 3
+    text = short.repr(value)
+    return text if len(text) <= limits.shown else f"{text[:50]}...{text[-26:]}"
+
+
+def clipped(sentence: str, limits: DocumentLimits = LIMITS) -> str:
+    """The sentence with words that are too long, such as absurd names, cut in the middle."""
+    words = rf"\S{{{limits.shown + 1},}}"
+    text = re.sub(words, lambda word: f"{word[0][:50]}...{word[0][-26:]}", sentence)
+    most = 10 * limits.shown
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
+def shown_name(name: str, limits: DocumentLimits = LIMITS) -> str:
+    """A name as a message shows it, without quotes where it needs none."""
+    if name.isprintable() and len(name) <= limits.shown:
+        return name
+    return shown(name, limits)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise ValueError(f"key {shown(key)} found twice")
+            seen.add(key)
+    return found
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not isfinite(value):
+        raise ValueError(f"number {shown_name(text)} found, a finite one expected")
+    return value
+
+
+def _too_deep(limits: DocumentLimits) -> str:
+    return f"values nested more than {limits.depth} deep found, fewer levels expected"
+
+
+def _check_depth(found: Any, limits: DocumentLimits) -> None:
+    level = [found]
+    for _ in range(limits.depth + 1):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, (dict, list))
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, (dict, list))
+        ]
+        if not level:
+            return
+    raise DocumentError(_too_deep(limits))
+
+
+def _check_events(text: str, limits: DocumentLimits) -> None:
+    """Depth and number of values before any is made; an alias counts as what it stands for."""
+    total = 0
+    opened: list[tuple[str | None, int]] = []
+    sizes: dict[str, int] = {}
+    for event in yaml.parse(text, _Loader):
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor not in sizes:
+                raise DocumentError("not YAML: an alias found of what is not known before it")
+            total += sizes[event.anchor]
+        elif isinstance(event, yaml.CollectionStartEvent):
+            opened.append((event.anchor, total))
+            total += 1
+            if len(opened) > limits.depth:
+                raise DocumentError(_too_deep(limits))
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = opened.pop()
+            if anchor is not None:
+                sizes[anchor] = total - before
+        elif isinstance(event, yaml.ScalarEvent):
+            total += 1
+            if event.anchor is not None:
+                sizes[event.anchor] = 1
+        if total > limits.nodes:
+            raise DocumentError(
+                f"more than {limits.nodes} values found (each alias counts as what it stands "
+                "for), fewer expected"
+            )
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _lower(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:]
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Of YAML the types that JSON has, as YAML 1.2 writes them; every key once."""
+
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
+    yaml_constructors: ClassVar[dict[str | None, Any]] = {}
+
+
+def _mapping(loader: Any, node: Any) -> dict[Hashable, Any]:
+    if not isinstance(node, yaml.MappingNode):
+        raise DocumentError(f"not YAML, line {node.start_mark.line + 1}: a mapping expected")
+    seen: set[Hashable] = set()
+    for key_node, _ in node.value:
+        line = f"not YAML, line {key_node.start_mark.line + 1}"
+        if not isinstance(key_node, yaml.ScalarNode):
+            raise DocumentError(f"{line}: a key that is no text or number found")
+        if key_node.tag == "tag:yaml.org,2002:merge":
+            continue
+        key = loader.construct_object(key_node)
+        if isinstance(key, bool) or not isinstance(key, str | int):
+            key = key_node.value
+            key_node.tag = "tag:yaml.org,2002:str"
+            loader.constructed_objects[key_node] = key
+        if key in seen:
+            raise DocumentError(f"{line}: key {shown(key)} found twice")
+        seen.add(key)
+    loader.flatten_mapping(node)
+    return {
+        loader.construct_object(key_node, deep=True): loader.construct_object(value, deep=True)
+        for key_node, value in node.value
+    }
+
+
+def _sequence(loader: Any, node: Any) -> list[Any]:
+    if not isinstance(node, yaml.SequenceNode):
+        raise DocumentError(f"not YAML, line {node.start_mark.line + 1}: a list expected")
+    return [loader.construct_object(item, deep=True) for item in node.value]
+
+
+def _scalar(make: Any, what: str) -> Any:
+    def construct(loader: Any, node: Any) -> Any:
+        line = f"not YAML, line {node.start_mark.line + 1}"
+        if not isinstance(node, yaml.ScalarNode):
+            raise DocumentError(f"{line}: {what} expected")
+        try:
+            return make(node.value)
+        except (ValueError, KeyError):
+            raise DocumentError(f"{line}: {what} expected") from None
+
+    return construct
+
+
+def _unknown(loader: Any, node: Any) -> Any:
+    raise DocumentError(
+        f"not YAML, line {node.start_mark.line + 1}: a tag found that is not one of JSON's types"
+    )
+
+
+def _whole(text: str) -> int:
+    return int(text, {"0x": 16, "0o": 8}.get(text[:2], 10))
+
+
+_TRUTH = {"true": True, "false": False}
+_DIGITS = list("-+0123456789")
+for _tag, _pattern, _starts, _make, _what in (
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""], lambda text: None, "null"),
+    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF"), lambda text: _TRUTH[text.lower()],
+     "true or false"),
+    ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", _DIGITS, _whole, "a whole number"),
+    ("float", r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", [*_DIGITS, "."],
+     _finite, "a finite number"),
+    ("float", r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)", list("-+."), _finite,
+     "a finite number"),
+):  # fmt: skip
+    _name = f"tag:yaml.org,2002:{_tag}"
+    _Loader.add_implicit_resolver(_name, re.compile(f"(?:{_pattern})\\Z"), _starts)
+    _Loader.add_constructor(_name, _scalar(_make, _what))
+_Loader.add_implicit_resolver("tag:yaml.org,2002:merge", re.compile("<<\\Z"), ["<"])
+_Loader.add_constructor("tag:yaml.org,2002:str", _scalar(str, "text"))
+_Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
+_Loader.add_constructor("tag:yaml.org,2002:seq", _sequence)
+_Loader.add_constructor(None, _unknown)

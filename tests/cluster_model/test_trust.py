@@ -1,0 +1,308 @@
+"""Which reports are believed: cross-checks, history, and what stands in for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks.harness.world import HOUR, Weather, World
+from benchmarks.poison import led_by, shifted
+from cluster_model import BrokerState, Snapshot, synthetic_snapshot
+from cluster_model.live import ClusterModel, Observation
+from cluster_model.snapshot import Floats
+from cluster_model.trust import TrustParameters, frozen_partitions
+from metrics_reporter import BYTES_IN, BYTES_OUT, CPU, SIZE, Record, RecordBatch
+from metrics_reporter.records import REPLICATION_IN
+
+NETWORK_IN, DISK = 1, 3
+LIAR = 4
+Change = Callable[[Floats], Floats]
+
+
+class Lying(World):
+    """A world in which broker 4 changes some of its values, all or of partitions only."""
+
+    lies: tuple[str, Change, bool] | None = None
+
+    def report(self) -> RecordBatch:
+        batch = super().report()
+        if self.lies is None:
+            return batch
+        metric, change, totals = self.lies
+        hit = (batch.metric == batch.metrics.index(metric)) & (batch.broker[batch.row] == LIAR)
+        if not totals:
+            hit &= batch.topic[batch.row] >= 0
+        value = batch.value.copy()
+        value[hit] = change(value[hit])
+        return replace(batch, value=value)
+
+
+def cluster(**options: int) -> Snapshot:
+    sizes = {"brokers": 8, "partitions": 160, "racks": 4, "topics": 4}
+    return synthetic_snapshot(**{**sizes, **options}, skew=1.0, utilization=0.2)  # type: ignore[arg-type]
+
+
+def lived(
+    metric: str, change: Change, *, totals: bool = True, honest: float = HOUR, **options: int
+) -> tuple[Lying, Observation]:
+    """An honest hour that the model saw, then half an hour of lies."""
+    world = Lying(cluster(**options), Weather(noise=0.1), seed=1)
+    if honest:
+        world.advance(honest)
+        world.model.observe()
+    world.lies = (metric, change, totals)
+    for _ in range(6):
+        world.advance(300.0)
+        seen = world.model.observe()
+    return world, seen
+
+
+def close_to_truth(seen: Observation, world: World, resource: int) -> None:
+    """The loads of all partitions together are not the liar's."""
+    got, true = seen.snapshot.broker_load()[:, resource], world.true().broker_load()[:, resource]
+    np.testing.assert_allclose(got.sum(), true.sum(), rtol=0.1)
+
+
+@pytest.mark.parametrize("factor", [0.0, 5.0, 20.0, 1000.0])
+def test_totals_contradict_partitions(factor: float) -> None:
+    world, seen = lived(BYTES_IN, lambda v: v * factor, totals=False, honest=0.0)
+    (doubt,) = seen.distrust.doubts
+    assert (doubt.broker, doubt.check, doubt.proven) == (LIAR, "totals", True)
+    assert "MB/s" in doubt.sentence
+    assert not world.moved
+
+
+@pytest.mark.parametrize("factor", [5.0, 20.0, 1000.0])
+def test_followers_contradict_a_leader_that_agrees_with_itself(factor: float) -> None:
+    # From the first window on: no history helps.
+    _, seen = lived(BYTES_IN, lambda v: v * factor, honest=0.0)
+    (doubt,) = seen.distrust.doubts
+    assert (doubt.broker, doubt.check, doubt.proven) == (LIAR, "followers", True)
+
+
+@pytest.mark.parametrize(
+    ("metric", "resource", "change"),
+    [
+        (BYTES_IN, NETWORK_IN, lambda v: v * 20),
+        (BYTES_IN, NETWORK_IN, lambda v: v * 0),
+        (BYTES_IN, NETWORK_IN, lambda v: v * np.nan),
+        (BYTES_IN, NETWORK_IN, lambda v: v * 0 + 1e18),
+        (BYTES_IN, NETWORK_IN, lambda v: -v - 1),
+        (SIZE, DISK, lambda v: v * 20),
+        (SIZE, DISK, lambda v: v * 0),
+        (BYTES_OUT, 2, lambda v: v * 20),
+        (CPU, 0, lambda v: v * 5),
+        (CPU, 0, lambda v: v * 0),
+    ],
+)
+def test_what_is_not_believed_has_its_last_value(
+    metric: str, resource: int, change: Change
+) -> None:
+    world, seen = lived(metric, change)
+    assert seen.distrust.brokers == {LIAR}
+    close_to_truth(seen, world, resource)
+
+
+def test_a_follower_that_lies_of_what_it_copied_is_no_witness_against_leaders() -> None:
+    for change in (lambda v: v * 20, lambda v: v * 0):
+        _, seen = lived(REPLICATION_IN, change, honest=0.0)
+        assert not seen.distrust.doubts
+
+
+def test_sizes_contradict_other_replicas_and_log_directories() -> None:
+    _, seen = lived(SIZE, lambda v: v * 5, honest=0.0)
+    (doubt,) = seen.distrust.doubts
+    assert (doubt.broker, doubt.check) == (LIAR, "sizes")
+    assert "GB" in doubt.sentence
+    # Without log directories, other replicas are enough.
+    base = cluster()
+    none = np.zeros_like(base.leader_load)
+    world = Lying(base, Weather())
+    world.model = ClusterModel(
+        replace(base, leader_load=none, follower_load=none),
+        windows=3,
+        min_samples=2,
+        clock=lambda: int(world.now * 1000),
+    )
+    world.lies = (SIZE, lambda v: v * 5, True)
+    world.advance(1200.0)
+    (doubt,) = world.model.observe().distrust.doubts
+    assert (doubt.broker, doubt.check) == (LIAR, "sizes")
+
+
+def test_a_real_shift_that_others_confirm_is_believed_at_once() -> None:
+    for grows in ((BYTES_IN,), (BYTES_IN, BYTES_OUT, SIZE), (SIZE,), (BYTES_OUT,)):
+        world = World(cluster(), Weather(noise=0.1), seed=1)
+        world.advance(HOUR)
+        world.model.observe()
+        world.snapshot = shifted(world.snapshot, grows, 5.0, [LIAR])
+        world.model.update(world.snapshot)
+        for _ in range(6):
+            world.advance(300.0)
+            seen = world.model.observe()
+        assert not seen.distrust.doubts, grows
+        mine = led_by(world.snapshot, [LIAR])
+        for resource in (NETWORK_IN, DISK):
+            got = seen.snapshot.leader_load[mine, resource].sum()
+            true = world.snapshot.leader_load[mine, resource].sum()
+            assert got == pytest.approx(true, rel=0.1)
+
+
+def test_with_one_replica_a_jump_is_believed_once_it_has_lasted() -> None:
+    world, seen = lived(BYTES_IN, lambda v: v * 5, replication_factor=1)
+    (doubt,) = seen.distrust.doubts
+    assert (doubt.broker, doubt.check, doubt.proven) == (LIAR, "history", False)
+    assert "nothing else confirms it" in doubt.sentence
+    while seen.distrust.doubts and world.now < world.model.oldest_ms / 1000 + 12 * HOUR:
+        world.advance(300.0)
+        seen = world.model.observe()
+        if world.now - 1_699_999_200.0 > 9 * HOUR:
+            break
+    assert not seen.distrust.doubts
+    assert world.now - 1_699_999_200.0 >= HOUR + TrustParameters().accept_after
+
+
+def test_an_operator_may_confirm_a_broker() -> None:
+    world = Lying(cluster(), Weather(), seed=1)
+    world.model = ClusterModel(
+        world.snapshot,
+        windows=3,
+        min_samples=2,
+        clock=lambda: int(world.now * 1000),
+        trust=TrustParameters(believed=(LIAR,)),
+    )
+    world.lies = (BYTES_IN, lambda v: v * 5, True)
+    world.advance(1200.0)
+    assert not world.model.observe().distrust.doubts
+
+
+def test_an_operator_may_confirm_a_broker_at_run_time() -> None:
+    world, seen = lived(BYTES_IN, lambda v: v * 5, replication_factor=1)
+    assert seen.distrust.brokers == {LIAR}
+    world.model.trust = TrustParameters(believed=(LIAR,))
+    assert not world.model.observe().distrust.doubts
+    # What was confirmed is what it is judged by after that.
+    world.advance(300.0)
+    assert not world.model.observe().distrust.doubts
+
+
+def test_the_time_until_a_jump_is_believed_may_change_at_run_time() -> None:
+    world, seen = lived(BYTES_IN, lambda v: v * 5, replication_factor=1)
+    assert seen.distrust.brokers == {LIAR}
+    world.model.trust = TrustParameters(accept_after=60.0)
+    assert not world.model.observe().distrust.doubts
+
+
+def test_a_reporter_that_repeats_itself_while_others_vary() -> None:
+    first: list[Floats] = []
+
+    def repeated(value: Floats) -> Floats:
+        first.append(value)
+        return first[0]
+
+    _, seen = lived(BYTES_OUT, repeated, honest=0.0)
+    assert [(d.broker, d.check) for d in seen.distrust.doubts] == [(LIAR, "stuck")]
+
+
+def test_only_valid_records_are_a_sign_of_life() -> None:
+    world = Lying(cluster(), Weather())
+    world.advance(600.0)
+    for metric in (BYTES_IN, BYTES_OUT, SIZE, CPU):
+        world.model.add_all(
+            Record(int(world.now * 1000) + 60_000 + i, LIAR, {metric: -1.0}) for i in range(112)
+        )
+    world.now += 900.0
+    world.model.add(Record(int(world.now * 1000), 5, {CPU: 1.0}))
+    age = world.model.staleness_ms()
+    assert age[LIAR] >= 900_000.0
+    assert age[5] == 0.0
+    assert world.model.counters["invalid"] == 3 * 112
+
+
+def test_values_whose_sums_overflow_are_invalid() -> None:
+    world = Lying(cluster(), Weather())
+    world.lies = (BYTES_IN, lambda v: np.full(len(v), 1.7e308), True)
+    world.advance(1200.0)
+    seen = world.model.observe()
+    assert np.isfinite(seen.snapshot.leader_load).all()
+    assert seen.distrust.brokers == {LIAR}
+    assert world.model.counters["invalid"] > 0
+
+
+def test_what_followers_take_in_is_not_the_partitions() -> None:
+    base = cluster()
+    world = World(base, Weather())
+    world.advance(1200.0)
+    before = world.model.snapshot()
+    follower = base.replica_broker[~base.replica_is_leader][0]
+    row = base.replica_partition[~base.replica_is_leader][0]
+    name, number = base.topics[base.partition_topic[row]], int(base.partition_number[row])
+    identity = int(base.broker_ids[follower])
+    for i in range(10):
+        time_ms = int(world.now * 1000) - 600_000 + i
+        world.model.add(Record(time_ms, identity, {BYTES_IN: 1e9}, name, number))
+    assert world.model.snapshot() == before
+    assert world.model.counters["follower"] == 10
+
+
+def test_a_broker_without_reports_leaves_the_others_known() -> None:
+    world = Lying(cluster(), Weather())
+    world.advance(HOUR)
+    world.model.observe()
+    silent = Lying(cluster(), Weather(noise=0.1))
+    silent.model = ClusterModel(
+        silent.snapshot, windows=3, min_samples=2, clock=lambda: int(silent.now * 1000)
+    )
+    for _ in range(25):
+        silent.now += 60.0
+        batch = silent.report()
+        value = np.where(batch.broker[batch.row] == LIAR, np.nan, batch.value)
+        silent.model.add_batch(replace(batch, value=value))
+    seen = silent.model.observe()
+    (doubt,) = seen.distrust.doubts
+    assert (doubt.broker, doubt.check) == (LIAR, "missing")
+    # Never heard: each of its partitions counts as the mean of its topic.
+    s = seen.snapshot
+    mine = led_by(s, [LIAR])
+    assert (s.leader_load[mine, NETWORK_IN] > 0).all()
+    assert (s.leader_load[mine, DISK] > 0).all()
+    assert len(frozen_partitions(s, [LIAR])) > mine.sum()
+
+
+def test_where_most_brokers_do_not_report_there_are_no_loads() -> None:
+    world = World(cluster(), Weather())
+    for _ in range(25):
+        world.now += 60.0
+        batch = world.report()
+        value = np.where(batch.broker[batch.row] > 3, np.nan, batch.value)
+        world.model.add_batch(replace(batch, value=value))
+    with pytest.raises(ValueError, match="5 of 8 brokers do not report"):
+        world.model.observe()
+    # To heal, placement is enough.
+    assert world.measured.snapshot(0.0).n_brokers == 8
+
+
+def test_without_any_records_there_is_a_placement_to_heal_by() -> None:
+    world = World(cluster(), Weather())
+    dead = np.where(world.snapshot.broker_ids == 2, BrokerState.DEAD, BrokerState.ALIVE)
+    world.model.update(replace(world.snapshot, broker_state=dead.astype(np.int64)))
+    assert world.measured.snapshot(0.0).broker_state.tolist().count(BrokerState.DEAD) == 1
+
+
+def test_moves_make_nobody_a_liar() -> None:
+    """Broker totals of windows before a move are no match for what is led after it."""
+    world = World(cluster(), Weather(noise=0.1))
+    world.advance(HOUR)
+    world.model.observe()
+    s = world.snapshot
+    # Broker 1 hands the lead of all its partitions with followers to the next replica.
+    mine = led_by(s, [1])
+    leader = np.where(mine, (s.leader + 1) % s.replication_factor, s.leader)
+    world.snapshot = replace(s, leader=leader)
+    world.model.update(world.snapshot)
+    for _ in range(8):
+        world.advance(300.0)
+        assert not world.model.observe().distrust.doubts
