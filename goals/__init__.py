@@ -21,7 +21,16 @@ from goals.racks import (
     RackAwareness,
     TopicRackDistribution,
 )
-from goals.registry import applicable, available, goals_for, load_goals, profiles
+from goals.registry import (
+    applicable,
+    available,
+    goals_for,
+    inapplicable,
+    load_goals,
+    profile_of,
+    profiles,
+    unmatched,
+)
 from goals.state import State
 from goals.topics import MinTopicLeaders, TopicLeaderDistribution, TopicReplicaDistribution
 
@@ -61,6 +70,9 @@ __all__ = [
     "band",
     "distance",
     "goals_for",
+    "inapplicable",
     "load_goals",
+    "profile_of",
     "profiles",
+    "unmatched",
 ]

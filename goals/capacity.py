@@ -8,10 +8,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from pydantic import Field, PrivateAttr
 
+from cluster_model.placement import SumScope
 from cluster_model.snapshot import Bools, Floats
 from goals.cluster import Cluster
 from goals.curves import at_most
-from goals.goal import Goal, Obstacle
+from goals.goal import LEAST, MOST, Goal, Obstacle
 from goals.obstacles import oversized, too_little_room
 from goals.state import State, at_cells
 
@@ -67,13 +68,18 @@ class Ceiling(Goal):
 
         return score
 
+    def added_limit(self, cluster: Cluster) -> float:
+        """Most that one more broker like the typical one may hold."""
+        return 0.0
+
     def obstacles(self, cluster: Cluster) -> list[Obstacle]:
         """Too little room in all cells together, and replicas larger than any cell."""
+        scope: SumScope = self.scope  # type: ignore[assignment]
         limit, staying = self.limits(cluster), self.staying(cluster)
-        load = cluster.placement.recompute(self.scope, self.column)  # type: ignore[arg-type]
+        receiving, added = self.receiving(cluster), self.added_limit(cluster)
         return [
-            *too_little_room(self.column, load, limit, self.receiving(cluster), staying),
-            *oversized(cluster, self.column, limit, staying),
+            *too_little_room(cluster, scope, self.column, limit, receiving, staying, added),
+            *oversized(cluster, scope, self.column, limit, staying),
         ]
 
 
@@ -92,7 +98,9 @@ class ResourceCapacity(Ceiling):
     hard: bool = True
     resource: str
     threshold: float = Field(
-        default_factory=lambda known: _THRESHOLDS.get(known.get("resource", ""), _THRESHOLD), gt=0
+        default_factory=lambda known: _THRESHOLDS.get(known.get("resource", ""), _THRESHOLD),
+        ge=LEAST,
+        le=MOST,
     )
 
     @property
@@ -103,6 +111,10 @@ class ResourceCapacity(Ceiling):
     def limits(self, cluster: Cluster) -> Floats:
         """(B,) the threshold's share of each capacity."""
         return cluster.capacity(self.resource) * self.threshold
+
+    def added_limit(self, cluster: Cluster) -> float:
+        """The threshold's share of the typical capacity."""
+        return self.threshold * float(cluster.typical[cluster.snapshot.resource(self.resource)])
 
 
 class HostCapacity(ResourceCapacity):
@@ -154,6 +166,10 @@ class ReplicaCapacity(Ceiling):
         """(B,) the limit."""
         return np.full(cluster.snapshot.n_brokers, float(self.limit))
 
+    def added_limit(self, cluster: Cluster) -> float:
+        """The limit."""
+        return float(self.limit)
+
 
 class PotentialNetworkOut(Ceiling):
     """Each broker could serve the readers of all its partitions if it led them all.
@@ -165,7 +181,7 @@ class PotentialNetworkOut(Ceiling):
     """
 
     requires: ClassVar[tuple[str, ...]] = ("network_out",)
-    threshold: float = Field(default=_THRESHOLD, gt=0)
+    threshold: float = Field(default=_THRESHOLD, ge=LEAST, le=MOST)
 
     @property
     def column(self) -> str:
@@ -175,6 +191,10 @@ class PotentialNetworkOut(Ceiling):
     def limits(self, cluster: Cluster) -> Floats:
         """(B,) the threshold's share of each capacity."""
         return cluster.capacity("network_out") * self.threshold
+
+    def added_limit(self, cluster: Cluster) -> float:
+        """The threshold's share of the typical capacity."""
+        return self.threshold * float(cluster.typical[cluster.snapshot.resource("network_out")])
 
 
 def _any_per_host(cluster: Cluster, brokers: Bools) -> Bools:

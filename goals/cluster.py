@@ -68,6 +68,23 @@ class Cluster:
         return capacity
 
     @cached_property
+    def typical(self) -> Floats:
+        """(R,) median capacities of the brokers that may receive replicas: a broker to add."""
+        capacity = self.snapshot.capacity
+        capacity = np.sort(capacity[self.eligible] if self.eligible.any() else capacity, axis=0)
+        middle: Floats = capacity[(len(capacity) - 1) // 2]
+        return middle
+
+    @cached_property
+    def typical_disks(self) -> Ints:
+        """Disks of the broker in the middle by the sum of its disks: those of a broker to add."""
+        s = self.snapshot
+        size = np.bincount(s.disk_broker, s.disk_capacity, s.n_brokers)
+        brokers = np.flatnonzero(self.eligible if self.eligible.any() else size >= 0)
+        brokers = brokers[np.argsort(size[brokers], kind="stable")]
+        return np.flatnonzero(s.disk_broker == brokers[(len(brokers) - 1) // 2])
+
+    @cached_property
     def replication_factor(self) -> Ints:
         """(P,) replicas of each partition in the placement."""
         count: Ints = np.count_nonzero(self.placement.brokers >= 0, axis=1)

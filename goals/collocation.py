@@ -11,7 +11,7 @@ from cluster_model.snapshot import Bools, Ints
 from cluster_model.traffic import connected
 from goals.cluster import Cluster
 from goals.curves import TOLERANCE
-from goals.goal import Goal, Obstacle
+from goals.goal import MOST, Goal, Obstacle
 from goals.obstacles import named
 from goals.state import State
 
@@ -37,7 +37,7 @@ class CollocationGoal(Goal):
     scope: ClassVar = "broker"
     requires: ClassVar = ("traffic",)
 
-    factor: float = Field(default=1.5, ge=0)
+    factor: float = Field(default=1.5, ge=0, le=MOST)
     _mean: float = PrivateAttr(default=0.0)
     _least: float = PrivateAttr(default=0.0)
     _draining: Bools | None = PrivateAttr(default=None)
@@ -56,19 +56,20 @@ class CollocationGoal(Goal):
         return score if self._draining is None else np.where(self._draining[state.broker], 1, score)
 
     def obstacles(self, cluster: Cluster) -> list[Obstacle]:
-        """Partitions that belong together, and are more than any broker can carry."""
+        """Partitions that belong together, and are more than any broker carries, or may."""
         s, traffic = cluster.snapshot, cluster.placement.traffic(self.factor)
         label = connected(s.n_partitions, traffic.one, traffic.two)
         load = np.stack([np.bincount(label, x, s.n_partitions) for x in s.leader_load.T], 1)
-        room = np.where(s.capacity > 0, s.capacity, np.inf)[cluster.eligible]
-        most = room.max(axis=0, initial=0.0)
+        # what is overfull already is not emptied for this
+        now = [cluster.placement.recompute("broker", f"load.{r}") for r in s.resources]
+        most = np.maximum(s.capacity, np.stack(now, 1)).max(axis=0)
         where = cluster.placement.location
         apart = np.zeros(s.n_partitions, np.bool_)
         apart[label[traffic.one[where[traffic.one] != where[traffic.two]]]] = True
         found = []
         for one in np.flatnonzero(apart & (load > most * (1 + TOLERANCE)).any(1)).tolist():
             members: Ints = np.flatnonzero(label == one)
-            r = int(np.argmax(load[one] / most))
+            r = int(np.argmax(load[one] / np.maximum(most, 1e-300)))
             found.append(
                 Obstacle(
                     reason=f"{named(cluster, members)} belong together, and have "

@@ -15,7 +15,7 @@ TOLERANCE = 1e-9
 def at_most(value: npt.ArrayLike, limit: npt.ArrayLike) -> Floats:
     """1 up to the limit, then limit / value: the further above, the less content.
 
-    Where the limit is 0, 1 / (1 + value).
+    Where the limit is 0, 1 / (1 + value), and less than 1 for however little.
 
     Examples
     --------
@@ -28,7 +28,8 @@ def at_most(value: npt.ArrayLike, limit: npt.ArrayLike) -> Floats:
     if not over.any():
         return np.ones(over.shape)
     excess = np.where(over, value, 1.0)
-    return np.where(over, np.where(limit > 0, limit / excess, 1 / (1 + excess)), 1.0)
+    none = np.minimum(1 / (1 + excess), 1 - TOLERANCE)
+    return np.where(over, np.where(limit > 0, limit / excess, none), 1.0)
 
 
 def at_least(value: npt.ArrayLike, limit: npt.ArrayLike) -> Floats:

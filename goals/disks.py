@@ -11,7 +11,7 @@ from cluster_model.snapshot import Bools, Floats
 from goals.capacity import Ceiling
 from goals.cluster import Cluster
 from goals.curves import TOLERANCE, distance
-from goals.goal import Goal
+from goals.goal import LEAST, MOST, Goal, Obstacle
 from goals.state import State
 
 
@@ -29,7 +29,7 @@ class DiskCapacity(Ceiling):
     scope: ClassVar = "disk"
     requires: ClassVar[tuple[str, ...]] = ("disk",)
     hard: bool = True
-    threshold: float = Field(default=0.8, gt=0)
+    threshold: float = Field(default=0.8, ge=LEAST, le=MOST)
 
     @property
     def column(self) -> str:
@@ -40,9 +40,18 @@ class DiskCapacity(Ceiling):
         """(D,) the threshold's share of each capacity."""
         return cluster.snapshot.disk_capacity * self.threshold
 
+    def added_limit(self, cluster: Cluster) -> float:
+        """The threshold's share of the disks of a typical broker."""
+        return self.threshold * float(cluster.snapshot.disk_capacity[cluster.typical_disks].sum())
+
+    def obstacles(self, cluster: Cluster) -> list[Obstacle]:
+        """As for every limit; none where a broker without disks may take anything."""
+        some = np.bincount(cluster.snapshot.disk_broker, minlength=cluster.snapshot.n_brokers)
+        return super().obstacles(cluster) if some[cluster.eligible].all() else []
+
     def receiving(self, cluster: Cluster) -> Bools:
-        """(D,) living disks of brokers that may be given replicas."""
-        return cluster.eligible[cluster.snapshot.disk_broker] & cluster.snapshot.disk_alive
+        """(D,) living disks of brokers that may be given replicas, without cordoned ones."""
+        return cluster.eligible[cluster.snapshot.disk_broker] & cluster.snapshot.disk_open
 
     def staying(self, cluster: Cluster) -> Bools:
         """(D,) living disks of brokers that may keep replicas."""
@@ -54,7 +63,7 @@ class DiskUsageDistribution(Goal):
 
     Each within (threshold - 1) * margin of the mean utilisation of its broker's living
     disks, as it is when the optimisation starts. Disks that are dead or on brokers to be
-    emptied are content.
+    emptied are content; cordoned ones too, and they are left out of the mean.
 
     Parameters
     ----------
@@ -64,7 +73,7 @@ class DiskUsageDistribution(Goal):
 
     scope: ClassVar = "disk"
     requires: ClassVar[tuple[str, ...]] = ("disk",)
-    threshold: float = Field(default=1.10, ge=1)
+    threshold: float = Field(default=1.10, ge=1, le=MOST)
     margin: float = Field(default=0.9, gt=0, le=1)
     _percent: Floats = PrivateAttr()
     _lower: Floats = PrivateAttr()
@@ -74,14 +83,15 @@ class DiskUsageDistribution(Goal):
         """Express the limits in percent of each disk's share."""
         s = cluster.snapshot
         load = cluster.placement.recompute("disk", "load.disk")
-        capacity = np.where(s.disk_alive, s.disk_capacity, 0.0)
+        capacity = np.where(s.disk_open, s.disk_capacity, 0.0)
+        load = np.where(s.disk_open | ~s.disk_alive, load, 0.0)
         full = np.bincount(s.disk_broker, load, s.n_brokers)
         size = np.bincount(s.disk_broker, capacity, s.n_brokers)
         mean = np.divide(full, size, out=np.zeros(s.n_brokers), where=size > 0)
         share = mean[s.disk_broker] * capacity
         self._percent = 100.0 / np.where(share > 0, share, 1.0)
         slack = 100.0 * ((self.threshold - 1) * self.margin + TOLERANCE)
-        content = ~s.disk_alive | cluster.draining[s.disk_broker]
+        content = ~s.disk_open | cluster.draining[s.disk_broker]
         centre = np.where(share > 0, 100.0, 0.0)
         self._lower = np.where(content, -np.inf, centre - slack)
         self._upper = np.where(content, np.inf, np.where(share > 0, centre + slack, 0.0))

@@ -11,7 +11,7 @@ from pydantic import Field, PrivateAttr
 from cluster_model.snapshot import Floats
 from goals.cluster import Cluster
 from goals.curves import TOLERANCE, distance
-from goals.goal import Goal, Obstacle
+from goals.goal import MOST, Goal, Obstacle
 from goals.obstacles import oversized
 from goals.state import State, at_cells
 
@@ -37,7 +37,7 @@ class Band(Goal):
         fewer bytes move.
     """
 
-    threshold: float = Field(default=1.10, ge=1)
+    threshold: float = Field(default=1.10, ge=1, le=MOST)
     margin: float = Field(default=0.9, gt=0, le=1)
     upper_only: bool = False
     _lower: Floats = PrivateAttr()
@@ -58,7 +58,9 @@ class Band(Goal):
         """(B,) least and most each broker should carry, in the unit of the column."""
         share = _share(cluster, self.column)
         least = 0.0 if self.upper_only else max(0.0, 1 - self.slack)
-        return share * least, share * (1 + self.slack)
+        # where nobody may receive a share it is infinite, and no part of it is least
+        lower = share * least if least > 0 else np.zeros_like(share)
+        return lower, share * (1 + self.slack)
 
     def prepare(self, cluster: Cluster) -> None:
         """Express the limits in percent of each broker's share."""
@@ -66,7 +68,8 @@ class Band(Goal):
         unit = np.where((share > 0) & (share < np.inf), share, 1.0)
         lower, upper = self.limits(cluster)
         self._percent = 100.0 / unit
-        tolerance = 100.0 * TOLERANCE
+        # where nothing may be there is nothing to round
+        tolerance = np.where(upper > 0, 100.0 * TOLERANCE, 0.0)
         self._lower = np.where(cluster.eligible, lower * self._percent - tolerance, -np.inf)
         self._upper = np.where(cluster.draining, np.inf, upper * self._percent + tolerance)
 
@@ -96,7 +99,7 @@ class Band(Goal):
 
     def obstacles(self, cluster: Cluster) -> list[Obstacle]:
         """Replicas that alone are more than any broker's upper limit."""
-        return oversized(cluster, self.column, self.limits(cluster)[1], ~cluster.draining)
+        return oversized(cluster, "broker", self.column, self.limits(cluster)[1], ~cluster.draining)
 
 
 def _share(cluster: Cluster, column: str) -> Floats:

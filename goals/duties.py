@@ -61,7 +61,7 @@ class OnlineReplicas(Goal):
                     f"{named(cluster, over)}: {cluster.replication_factor[over[0]]} replicas, "
                     f"and {plural(usable, 'broker')} that may receive replicas"
                 ),
-                cure=f"add {plural(more, 'broker')}, or lower the replication factor",
+                cure=f"add at least {plural(more, 'broker')}, or lower the replication factor",
                 brokers_to_add=more,
             )
         ]
@@ -70,26 +70,38 @@ class OnlineReplicas(Goal):
 class EligibleLeaders(Goal):
     """Every partition has a leader, on a broker that may lead.
 
-    The score is 0 without a leader, 0.5 with one on a broker that may not lead, else 1.
+    The score is 0 without a leader, 0.5 with one on a broker that may not lead, else 1. A
+    partition that starts without a leader stays at 0: no plan gives it one, Kafka does as soon
+    as a replica in sync is back.
     """
 
     scope: ClassVar = "partition"
     hard: bool = True
     _may_lead: Bools = PrivateAttr()
+    _leaderless: Bools | None = PrivateAttr(default=None)
 
     def prepare(self, cluster: Cluster) -> None:
-        """Note which brokers may lead."""
+        """Note which brokers may lead, and which partitions have no leader."""
         self._may_lead = _with_empty(cluster.leader_eligible, False)
+        # A placement stands in the first replica for a leader; the snapshot knows.
+        leaderless = cluster.snapshot.leaderless
+        self._leaderless = leaderless if leaderless.any() else None
 
     def score(self, state: State) -> Any:
         """0, 0.5 or 1, see the class."""
         brokers, leader = state.replica_broker, state.leader
         leads = np.arange(brokers.shape[-1]) == leader[..., None]
         well = count(leads & self._may_lead[brokers])
-        return 0.5 * (leader >= 0) + 0.5 * well
+        led = leader >= 0
+        if self._leaderless is not None:
+            led = led & ~self._leaderless[state.partition]
+        return np.where(led, 0.5 + 0.5 * well, 0.0)
 
     def obstacles(self, cluster: Cluster) -> list[Obstacle]:
-        """No broker that may lead, and partitions without a living replica."""
+        """No broker that may lead, and partitions that nobody can lead, or that have no leader.
+
+        What a dead disk holds may count as led: the score looks at brokers, not at disks.
+        """
         s, brokers = cluster.snapshot, cluster.placement.brokers
         if not cluster.leader_eligible.any():
             return [
@@ -103,12 +115,22 @@ class EligibleLeaders(Goal):
         if s.n_disks:
             disks = cluster.placement.replica_disk.reshape(brokers.shape)
             lives &= _with_empty(s.disk_alive, True)[disks]
-        lost = np.flatnonzero(~lives.any(1))
-        if not len(lost):
-            return []
+        may_lead = _with_empty(cluster.leader_eligible, False)[brokers]
+        lost = ~(lives | may_lead).any(1)
+        causes = (
+            (
+                lost,
+                "every replica is on a dead broker or a dead disk",
+                "bring one of them back: there is nothing left to copy from",
+            ),
+            (
+                s.leaderless & ~lost,
+                "no leader, because no replica in sync serves",
+                "bring back a broker or disk that holds a replica in sync",
+            ),
+        )
         return [
-            Obstacle(
-                reason=f"{named(cluster, lost)}: every replica is on a dead broker or a dead disk",
-                cure="bring one of them back: there is nothing left to copy from",
-            )
+            Obstacle(reason=f"{named(cluster, np.flatnonzero(found))}: {reason}", cure=cure)
+            for found, reason, cure in causes
+            if found.any()
         ]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from cluster_model.errors import InputError
 from goals.cluster import Cluster
 from goals.state import State
+
+# Factors within which products and quotients of loads and capacities are finite numbers.
+LEAST, MOST = 1e-9, 1e9
 
 Scope = Literal["broker", "host", "topic", "topic_rack", "disk", "partition"]
 
@@ -22,12 +25,38 @@ class GoalError(InputError):
 
 @dataclass(frozen=True)
 class Obstacle:
-    """Why a goal cannot be met by any placement, and what would make it possible."""
+    """Why a goal cannot be met by any placement, and what would make it possible.
+
+    With fewer than `brokers_to_add` typical brokers (in `broker_set`, where one is named) or
+    `racks_to_add` racks more it still cannot be met.
+    """
 
     reason: str
     cure: str
     brokers_to_add: int = 0
     racks_to_add: int = 0
+    broker_set: str = ""
+
+
+def _of_the_type(annotation: Any, value: Any) -> Any:
+    """A value that no text, number or truth had to be taken for something else to be.
+
+    Raises
+    ------
+    ValueError
+        Saying what is expected instead.
+    """
+    kinds = set(get_args(annotation)) or {annotation}
+    if kinds & {int, float} and str not in kinds:
+        if isinstance(value, str) or (isinstance(value, bool) and bool not in kinds):
+            raise ValueError("a number expected")
+        if isinstance(value, int | float) and float not in kinds and abs(value) >= 2**31:
+            raise ValueError("a whole number below 2**31 expected")
+    elif bool in kinds and isinstance(value, str | int | float) and not isinstance(value, bool):
+        raise ValueError("true or false expected")
+    elif isinstance(value, bool) and not kinds & {bool, Any}:
+        raise ValueError("another kind of value expected")
+    return value
 
 
 class Goal(BaseModel):
@@ -63,8 +92,13 @@ class Goal(BaseModel):
     scope: ClassVar[Scope] = "broker"
     requires: ClassVar[tuple[str, ...]] = ()
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_other_type(cls, value: Any, info: ValidationInfo) -> Any:
+        return _of_the_type(cls.model_fields[info.field_name or ""].annotation, value)
+
     hard: bool = False
-    weight: float = Field(default=1.0, gt=0)
+    weight: float = Field(default=1.0, gt=0, le=MOST)
     tier: int | None = Field(default=None, ge=0)
 
     @property
@@ -72,6 +106,10 @@ class Goal(BaseModel):
         """What the goal is called in plans: its class, and its resource if it has one."""
         resource = getattr(self, "resource", None)
         return type(self).__name__ + (f"[{resource}]" if resource else "")
+
+    def topic_patterns(self) -> dict[str, str]:
+        """Regular expressions that choose topics, by field; one that matches none is warned of."""
+        return {}
 
     def prepared(self, cluster: Cluster) -> Self:
         """A copy that has looked at the cluster; the original is never changed."""

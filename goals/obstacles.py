@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from cluster_model.placement import Placement, SumScope
 from cluster_model.snapshot import Bools, Floats, Ints
 from goals.cluster import Cluster
 from goals.curves import TOLERANCE
@@ -42,64 +43,127 @@ def described(column: str) -> str:
     return f"{words} ({resource})" if resource else words
 
 
+def quantities(column: str, *values: float) -> tuple[str, ...]:
+    """Amounts of a column as people read them, in one unit, with digits enough to differ.
+
+    Examples
+    --------
+    >>> quantities("load.disk", 8.19e13, 7.71e13)
+    ('81.9 TB', '77.1 TB')
+    >>> quantities("replica_count", 12.0, 10.0)
+    ('12', '10')
+    >>> quantities("load.network_in", 1.0002e9, 1e9)
+    ('1.0002 GB/s', '1 GB/s')
+    """
+    resource = column.partition(".")[2]
+    base = {"disk": "B", "network_in": "B/s", "network_out": "B/s"}.get(resource)
+    unit, scale = {"cpu": " %"}.get(resource, ""), 1.0
+    if base is not None:
+        step = min(max(int(math.log10(max(*values, 1.0)) // 3), 0), len(_PREFIXES) - 1)
+        unit, scale = f" {_PREFIXES[step]}{base}", 1000.0**step
+    shown: tuple[str, ...] = ()
+    for digits in range(3, 16):
+        shown = tuple(f"{float(f'{v / scale:.{digits}g}'):,.15g}{unit}" for v in values)
+        if len(set(shown)) == len(set(values)):
+            break
+    return shown
+
+
+_PREFIXES = ("", "k", "M", "G", "T", "P", "E")
+
+
 def too_little_room(
-    column: str, load: Floats, limit: Floats, receiving: Bools, staying: Bools
+    cluster: Cluster,
+    scope: SumScope,
+    column: str,
+    limit: Floats,
+    receiving: Bools,
+    staying: Bools,
+    added: float,
 ) -> list[Obstacle]:
     """An obstacle where all limits together are less than what must find room.
 
+    Cells that receive nothing may keep what they hold: up to their limit or, where there is
+    none because they are to be emptied, all of it.
+
     Parameters
     ----------
-    column
-        What is counted, see :meth:`cluster_model.placement.Placement.contribution`.
-    load, limit : (cells,) float
-        What each cell carries, and may carry.
-    receiving, staying : (cells,) bool
-        Cells that may be given something, and cells that may keep what they have.
+    cluster
+        The cluster at the start.
+    scope, column
+        What is counted where, see :class:`cluster_model.placement.Placement`.
+    limit, receiving, staying : (cells,)
+        What each cell may carry, whether it may be given something, and whether it has a
+        limit at all: what is to be emptied has none.
+    added
+        Limit of a broker like the typical one (:attr:`goals.cluster.Cluster.typical`).
     """
-    kept = np.minimum(load, limit)[staying & ~receiving].sum()
-    needed, room = float(load.sum() - kept), float(limit[receiving].sum())
+    placement = cluster.placement
+    key, p = _cells(placement, scope)
+    # leadership may come or go: nothing weighs more than in its heavier role
+    heaviest = np.maximum(*placement.contribution(column))[p]
+    most = np.bincount(key[key >= 0], heaviest[key >= 0], len(limit))
+    kept = np.minimum(most, np.where(staying, limit, np.inf))[~receiving].sum()
+    needed = float(placement.recompute(scope, column).sum() - kept)
+    room = float(limit[receiving].sum())
     missing = needed - room
-    if missing <= TOLERANCE * needed:
+    if missing <= TOLERANCE * (needed + room):
         return []
-    typical = limit[receiving] if receiving.any() else limit[limit > 0]
-    size = float(typical.mean()) if len(typical) else 0.0
-    brokers = math.ceil(missing / size * (1 - TOLERANCE)) if size > 0 else 0
-    more = plural(brokers, "broker") + " like those there are" if brokers else "brokers"
+    brokers = math.ceil(missing / added * (1 - TOLERANCE)) if added > 0 else 0
+    more = f"at least {plural(brokers, 'broker')}" if brokers else "brokers"
+    much, little = quantities(column, needed, room)
     return [
         Obstacle(
-            reason=f"{described(column)}: {needed:.6g} in all, room within limits for {room:.6g}",
+            reason=f"{described(column)}: {much} needed, {little} within limits",
             cure=f"add {more}, or raise the limit",
             brokers_to_add=brokers,
         )
     ]
 
 
-def oversized(cluster: Cluster, column: str, limit: Floats, staying: Bools) -> list[Obstacle]:
+def oversized(
+    cluster: Cluster, scope: SumScope, column: str, limit: Floats, staying: Bools
+) -> list[Obstacle]:
     """An obstacle where one replica alone is more than the largest limit.
+
+    Partitions with a replica that may be left where there is no limit are none.
 
     Parameters
     ----------
-    column
-        What is counted, see :meth:`cluster_model.placement.Placement.contribution`.
-    limit : (cells,) float
-    staying : (cells,) bool
-        Cells on which a replica may lie in the end.
+    cluster
+        The cluster at the start.
+    scope, column
+        What is counted where, see :class:`cluster_model.placement.Placement`.
+    limit, staying : (cells,)
+        What each cell may carry, and whether it has a limit at all.
     """
     if not staying.any():
         return []
+    key, p = _cells(cluster.placement, scope)
+    unlimited = np.zeros(cluster.snapshot.n_partitions, np.bool_)
+    unlimited[p[(key < 0) | ~staying[key]]] = True
     lead, follow = cluster.placement.contribution(column)
     size = np.maximum(lead, np.where(cluster.replication_factor > 1, follow, 0.0))
     largest = float(limit[staying].max())
-    over = np.flatnonzero(size > largest * (1 + TOLERANCE))
+    over = np.flatnonzero((size > largest * (1 + TOLERANCE)) & ~unlimited)
     if not len(over):
         return []
     over = over[np.argsort(-size[over], kind="stable")]
+    much, little = quantities(column, float(size[over[0]]), largest)
     return [
         Obstacle(
             reason=(
                 f"{named(cluster, over)}: {described(column)} of a single replica is "
-                f"{size[over[0]]:.6g}, more than the largest limit, {largest:.6g}"
+                f"{much}, more than the largest limit, {little}"
             ),
             cure="split the topic into more partitions, or use larger brokers",
         )
     ]
+
+
+def _cells(placement: Placement, scope: SumScope) -> tuple[Ints, Ints]:
+    """(N,) the cell of each replica, -1 where it counts in none, and (N,) its partition."""
+    at = np.flatnonzero(placement.replica_broker >= 0)
+    p = at // placement.slots
+    disk = placement.replica_disk[at] if len(placement.replica_disk) else np.full_like(at, -1)
+    return placement.keys(scope, p, placement.replica_broker[at], disk), p

@@ -17,19 +17,37 @@ from goals.patterns import matching, valid_pattern
 from goals.slots import count
 from goals.state import State
 
-Bytes = npt.NDArray[np.int8]
+Few = npt.NDArray[np.int8 | np.int64]
+# slots up to which comparing each with those before it is faster than sorting
+_FEW_SLOTS = 8
 
 
-def earlier_in_rack(racks: Ints) -> Bytes:
+def earlier_in_rack(racks: Ints) -> Few:
     """(…, F) how many replicas in slots before stand in the same rack; -1 in empty slots.
 
     Replicas with value k are the (k + 1)-th of their racks, so that counting values
     counts racks without a table of partitions by racks.
     """
+    if racks.shape[-1] > _FEW_SLOTS:
+        return _earlier_sorted(racks)
     seen = np.zeros(racks.shape, np.int8)
     for slot in range(1, racks.shape[-1]):
         for before in range(slot):
             seen[..., slot] += racks[..., slot] == racks[..., before]
+    seen[racks < 0] = -1
+    return seen
+
+
+def _earlier_sorted(racks: Ints) -> Few:
+    order = np.argsort(racks, axis=-1, kind="stable")
+    ranked = np.take_along_axis(racks, order, -1)
+    place = np.broadcast_to(np.arange(racks.shape[-1]), racks.shape)
+    first = np.concatenate(
+        [np.ones((*racks.shape[:-1], 1), np.bool_), ranked[..., 1:] != ranked[..., :-1]], -1
+    )
+    seen = np.empty(racks.shape, np.int64)
+    start = np.maximum.accumulate(np.where(first, place, 0), -1)
+    np.put_along_axis(seen, order, place - start, -1)
     seen[racks < 0] = -1
     return seen
 
@@ -46,6 +64,10 @@ class RackAwareness(Goal):
     def score(self, state: State) -> Any:
         """Distinct racks / replicas."""
         racks = state.replica_rack
+        if racks.shape[-1] > _FEW_SLOTS:
+            ranked = np.sort(racks, axis=-1)
+            again = (ranked[..., 1:] == ranked[..., :-1]) & (ranked[..., 1:] >= 0)
+            return 1.0 - count(again) / count(racks >= 0)
         first = count(earlier_in_rack(racks) == 0)
         return first / count(racks >= 0)
 
@@ -65,16 +87,19 @@ class RackAwareness(Goal):
                     f"{named(cluster, many)}: {cluster.replication_factor[many[0]]} replicas, "
                     f"and {plural(usable, 'rack')} with brokers that may receive replicas"
                 ),
-                cure=f"add brokers in {plural(racks, 'rack')} more, or replicate less",
+                cure=f"add brokers in at least {plural(racks, 'more rack')}, or replicate less",
                 racks_to_add=racks,
             )
         ]
 
 
 def _kept_racks(cluster: Cluster, partitions: Ints) -> Ints:
-    """(len(partitions),) racks that take no new replicas, but may keep one of the partition."""
+    """(len(partitions),) racks that take no new replicas, but may keep one of the partition.
+
+    Even a broker that is to be emptied may: whether it is, other goals judge.
+    """
     s, brokers = cluster.snapshot, cluster.placement.brokers[partitions]
-    closed = np.isin(s.broker_rack, cluster.eligible_racks, invert=True) & ~cluster.draining
+    closed = np.isin(s.broker_rack, cluster.eligible_racks, invert=True)
     racks = np.where((brokers >= 0) & closed[brokers], s.broker_rack[brokers], -1)
     kept: Ints = count(earlier_in_rack(racks) == 0)
     return kept
@@ -140,6 +165,11 @@ class BrokerSetAwareness(Goal):
     def _pattern(cls, pattern: str) -> str:
         return valid_pattern(pattern)
 
+    def topic_patterns(self) -> dict[str, str]:
+        """The topics of each set, and those that may lie anywhere."""
+        exempt = {"exempt": self.exempt} if self.exempt else {}
+        return {f"sets, {pattern!r}": pattern for pattern in self.sets} | exempt
+
     def prepare(self, cluster: Cluster) -> None:
         """Decide the set of each topic; raises GoalError for a set the cluster lacks."""
         s = cluster.snapshot
@@ -184,7 +214,7 @@ class BrokerSetAwareness(Goal):
             usable = int((inside & cluster.eligible).sum())
             ours = np.flatnonzero((wanted == index) & (cluster.replication_factor > usable))
             brokers = cluster.placement.brokers[ours]
-            kept = (inside & ~cluster.eligible & ~cluster.draining)[brokers] & (brokers >= 0)
+            kept = (inside & ~cluster.eligible)[brokers] & (brokers >= 0)
             lacking = cluster.replication_factor[ours] - usable - kept.sum(1)
             ours, lacking = ours[lacking > 0], lacking[lacking > 0]
             if len(ours):
@@ -196,8 +226,9 @@ class BrokerSetAwareness(Goal):
                             f"replicas belong in broker set {name}, which has "
                             f"{plural(usable, 'broker')} that may receive replicas"
                         ),
-                        cure=f"add {plural(more, 'broker')} to broker set {name}",
+                        cure=f"add at least {plural(more, 'broker')} to broker set {name}",
                         brokers_to_add=more,
+                        broker_set=name,
                     )
                 )
         return found

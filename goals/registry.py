@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import tomllib
 from collections.abc import Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from cluster_model.snapshot import Snapshot
@@ -27,6 +25,7 @@ from goals.duties import EligibleLeaders, OnlineReplicas
 from goals.goal import Goal, GoalError
 from goals.leadership import PreferredLeader
 from goals.network import NetworkInUsageDistribution, NetworkOutUsageDistribution
+from goals.patterns import matching
 from goals.racks import (
     BrokerSetAwareness,
     RackAwareDistribution,
@@ -34,6 +33,13 @@ from goals.racks import (
     TopicRackDistribution,
 )
 from goals.topics import MinTopicLeaders, TopicLeaderDistribution, TopicReplicaDistribution
+from metrics_reporter.documents import (
+    DocumentError,
+    parse_yaml,
+    read_document,
+    shown,
+    shown_name,
+)
 
 ENTRY_POINTS = "counterpoise.goals"
 BUILT_IN: dict[str, type[Goal]] = {
@@ -140,30 +146,58 @@ def applicable(goals: Sequence[Goal], snapshot: Snapshot, strict: bool) -> list[
     GoalError
         Naming the goal and what the snapshot lacks.
     """
-    fitting = []
-    for goal in goals:
-        lacks = _lacks(goal, snapshot)
-        if lacks is None:
-            fitting.append(goal)
-        elif strict:
-            raise GoalError(f"goal {goal.name}: the snapshot has no {lacks}")
-    return fitting
+    lacking = {goal.name: _lacks(goal, snapshot) for goal in goals}
+    if strict:
+        for name, lack in lacking.items():
+            if lack is not None:
+                raise GoalError(f"goal {name}{lack}")
+    return [goal for goal in goals if lacking[goal.name] is None]
+
+
+def inapplicable(goals: Sequence[Goal], snapshot: Snapshot) -> dict[str, str]:
+    """Goals that do not apply to a snapshot -> what it lacks, in one sentence."""
+    lacking = {goal.name: _lacks(goal, snapshot) for goal in goals}
+    return {name: f"goal {name}{lack}" for name, lack in lacking.items() if lack is not None}
+
+
+def unmatched(goals: Sequence[Goal], snapshot: Snapshot, strict: bool) -> list[str]:
+    """One sentence for each pattern of the goals that matches no topic of a snapshot.
+
+    Parameters
+    ----------
+    goals, snapshot
+        Which goals, and for what.
+    strict
+        Whether a goal that is given no pattern at all is told of too.
+    """
+    return [
+        f"goal {goal.name}, field {field}: {pattern!r} matches none of the snapshot's topics"
+        for goal in goals
+        for field, pattern in goal.topic_patterns().items()
+        if (pattern or strict) and not matching(pattern, snapshot.topics).any()
+    ]
 
 
 def _lacks(goal: Goal, snapshot: Snapshot) -> str | None:
-    """What a goal reads (its scope, `resource` and `requires`) that a snapshot does not have."""
-    if goal.scope == "disk" and not snapshot.n_disks:
-        return "disks"
+    """What a goal reads (its scope, `resource` and `requires`) that a snapshot does not have.
+
+    The rest of a sentence that begins with the goal's name; None where nothing is lacking.
+    """
+    resources = ", ".join(snapshot.resources)
     resource = getattr(goal, "resource", None)
-    for needed in (*getattr(goal, "requires", ()), *([resource] if resource else [])):
+    if resource is not None and resource not in snapshot.resources:
+        return f", field resource: {resource!r} found, one of {resources} expected"
+    if goal.scope == "disk" and not snapshot.n_disks:
+        return ": the snapshot has no disks"
+    for needed in goal.requires:
         if needed == "broker sets":
             if not snapshot.broker_sets:
-                return "broker sets"
+                return ": the snapshot has no broker sets"
         elif needed == "traffic":
             if not len(snapshot.traffic_rate):
-                return "traffic"
+                return ": the snapshot has no traffic between partitions"
         elif needed not in snapshot.resources:
-            return f"resource {needed!r}; it has {', '.join(snapshot.resources)}"
+            return f": the snapshot has no resource {needed!r}; it has {resources}"
     return None
 
 
@@ -189,15 +223,15 @@ def _entries(config: Config) -> list[Any]:
             others = ", ".join(sorted(map(str, set(config) - {"profile"})))
             raise GoalError(f"goals: profile and {others} found, either of them alone expected")
         if profile not in profiles():
-            raise GoalError(f"goals: profile {profile!r} found, {_or(profiles())} expected")
-        content: Mapping[str, Any] = yaml.safe_load(
+            raise GoalError(f"goals: profile {shown(profile)} found, {_or(profiles())} expected")
+        content: Mapping[str, Any] = parse_yaml(
             _PROFILES.joinpath(f"{profile}.yaml").read_text(encoding="utf-8")
         )
     else:
         content = config if isinstance(config, Mapping) else _read(Path(config))
     entries = content.get("goals")
     if set(content) != {"goals"} or not isinstance(entries, Sequence) or isinstance(entries, str):
-        found = ", ".join(sorted(map(str, content))) or "nothing"
+        found = shown_name(", ".join(sorted(map(str, content)))) or "nothing"
         raise GoalError(
             f"goals: {found} found, either a profile (one of {_or(profiles())}) or a list "
             "of goals expected"
@@ -209,18 +243,17 @@ def _entries(config: Config) -> list[Any]:
 
 def _read(path: Path) -> Mapping[str, Any]:
     try:
-        text = path.read_text(encoding="utf-8")
-        content = tomllib.loads(text) if path.suffix == ".toml" else yaml.safe_load(text)
+        content = read_document(path)
     except FileNotFoundError:
         raise GoalError(
-            f"goals: {str(path)!r} found, a file or a profile ({_or(profiles())}) expected"
+            f"goals: {shown(str(path))} found, a file or a profile ({_or(profiles())}) expected"
         ) from None
-    except OSError as error:
-        raise GoalError(f"goals file {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, yaml.YAMLError, UnicodeDecodeError) as error:
-        kind = "TOML" if path.suffix == ".toml" else "YAML"
-        reason = " ".join(str(error).split())
-        raise GoalError(f"goals file {path}: {kind} expected ({reason})") from None
+    except (OSError, ValueError) as error:
+        if not isinstance(error, DocumentError):
+            why = getattr(error, "strerror", None) or error
+            raise GoalError(f"goals file {shown_name(str(path))}: {why}") from None
+        kind = "" if path.suffix == ".toml" else "YAML expected: "
+        raise GoalError(f"goals file {path}: {kind}{error}") from None
     if not isinstance(content, Mapping):
         raise GoalError(f"goals file {path}: {type(content).__name__} found, a mapping expected")
     return content
@@ -230,7 +263,7 @@ def _goal(entry: Any, place: int) -> Goal:
     fields = {"goal": entry} if isinstance(entry, str) else entry
     if not isinstance(fields, Mapping) or not isinstance(fields.get("goal"), str):
         raise GoalError(
-            f"goals, entry {place}: {entry!r} found, a name or a mapping with `goal` expected"
+            f"goals, entry {place}: {shown(entry)} found, a name or a mapping with `goal` expected"
         )
     name = fields["goal"]
     try:
@@ -246,7 +279,7 @@ def _goal(entry: Any, place: int) -> Goal:
             raise GoalError(f"goal {name}{field}: not a field of it; it has {known}") from None
         reason = first["msg"].removeprefix("Value error, ")
         found = first["input"] if where else dict(fields)
-        raise GoalError(f"goal {name}{field}: {found!r} found; {_lower(reason)}") from None
+        raise GoalError(f"goal {name}{field}: {shown(found)} found; {_lower(reason)}") from None
 
 
 def _class(name: str, place: int) -> type[Goal]:
@@ -258,7 +291,7 @@ def _class(name: str, place: int) -> type[Goal]:
         if point.name == name:
             return _loaded(point)
     known = sorted({*BUILT_IN, *points.names})
-    raise GoalError(f"goals, entry {place}: goal {name!r} found, one of {_or(known)} expected")
+    raise GoalError(f"goals, entry {place}: goal {shown(name)} found, one of {_or(known)} expected")
 
 
 def _loaded(point: EntryPoint) -> type[Goal]:

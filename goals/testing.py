@@ -166,12 +166,16 @@ def example_snapshots(seed: int = 0) -> list[Snapshot]:
         brokers=8, racks=2, replication_factor=2, utilization=0.5, seed=seed + 1, **size
     )
     half = np.arange(8) // 4
+    # Where nothing but a demotion keeps leaders from being eligible, moves mend that.
+    demoted = sets.broker_state.copy()
+    demoted[-1] = BrokerState.DEMOTED
     return [
         _talking(plain, seed),
         _talking(replace(mixed, broker_state=state, leader=leader), seed),
         replace(disks, disk_alive=alive),
         replace(
             sets,
+            broker_state=demoted,
             broker_sets=("first", "second"),
             broker_set=half,
             hosts=("a", "b", "c", "d"),

@@ -83,7 +83,35 @@ def test_yaml_and_toml_say_the_same(tmp_path):
         ({"goals": ["RackAwareness", "Rack"]}, "entry 1: goal 'Rack' found, one of"),
         (
             {"goals": [{"goal": "ReplicaCapacity", "limit": "many"}]},
-            "goal ReplicaCapacity, field limit: 'many' found; input should be a valid integer",
+            "goal ReplicaCapacity, field limit: 'many' found; a number expected",
+        ),
+        ({"goals": [{"goal": "ReplicaCapacity", "limit": "3"}]}, "'3' found; a number expected"),
+        (
+            {"goals": [{"goal": "ReplicaCapacity", "limit": 10**400}]},
+            "field limit: 10000000000000000000",
+        ),
+        (
+            {"goals": [{"goal": "MinTopicLeaders", "minimum": 1e20}]},
+            "field minimum: 1e+20 found; a whole number below 2**31 expected",
+        ),
+        ({"goals": [{"goal": "ReplicaCapacity", "limit": True}]}, "True found; a number expected"),
+        ({"goals": [{"goal": "ReplicaCapacity", "tier": "1"}]}, "'1' found; a number expected"),
+        ({"goals": [{"goal": "ReplicaCapacity", "hard": "no"}]}, "true or false expected"),
+        ({"goals": [{"goal": "ReplicaCapacity", "hard": 1}]}, "1 found; true or false expected"),
+        *(
+            (
+                {"goals": [{"goal": "ResourceCapacity", "resource": "disk", "threshold": t}]},
+                f"goal ResourceCapacity, field threshold: {t!r} found; {expected}",
+            )
+            for t, expected in (
+                ("0_8", "a number expected"),
+                (5e-324, "input should be greater than or equal to 0.000000001"),
+                (1e300, "input should be less than or equal to 1000000000"),
+            )
+        ),
+        (
+            {"goals": [{"goal": "ReplicaCapacity", "weight": 10**400}]},
+            "goal ReplicaCapacity, field weight: 1000",
         ),
         (
             {"goals": [{"goal": "ReplicaCapacity", "weight": 0}]},
@@ -132,9 +160,10 @@ def test_a_profile_leaves_out_what_a_snapshot_lacks():
 
 def test_a_list_of_ones_own_may_not_ask_for_what_a_snapshot_lacks():
     one = snapshot([[0], [1]], brokers=2)
-    config = {"goals": [{"goal": "UsageDistribution", "resource": "gpu"}]}
-    with pytest.raises(GoalError, match=r"UsageDistribution\[gpu\]: the snapshot has no resource"):
-        goals_for(one, config)
+    for value in ("gpu", ""):
+        config = {"goals": [{"goal": "UsageDistribution", "resource": value}]}
+        with pytest.raises(GoalError, match=f"field resource: '{value}' found, one of disk expec"):
+            goals_for(one, config)
     with pytest.raises(GoalError, match="DiskCapacity: the snapshot has no disks"):
         goals_for(one, {"goals": ["DiskCapacity"]})
     with pytest.raises(GoalError, match="BrokerSetAwareness: the snapshot has no broker sets"):
