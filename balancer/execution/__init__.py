@@ -1,7 +1,8 @@
 """A plan carried out on a real cluster: tasks, limits, throttles, a journal that survives."""
 
-from balancer.execution.errors import ExecutionError
+from balancer.execution.errors import ExecutionError, VoteLostError
 from balancer.execution.executor import Executor, Preview
+from balancer.execution.fence import Vote
 from balancer.execution.latency import LocalTimes
 from balancer.execution.limits import Limits
 from balancer.execution.outcome import Outcome, Progress
@@ -16,4 +17,6 @@ __all__ = [
     "Preview",
     "Progress",
     "Task",
+    "Vote",
+    "VoteLostError",
 ]

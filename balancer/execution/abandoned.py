@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from balancer.execution.cluster import Cluster, Key, Resource
+from balancer.execution.errors import VoteLostError
 from balancer.execution.journal import Recorded
 from balancer.execution.tasks import Task
 from balancer.execution.throttle import (
@@ -22,12 +23,17 @@ from balancer.execution.wanted import Wanted
 _TOPICS = 1000
 
 
-def abandoned(cluster: Cluster, owner: str) -> Recorded | None:
+def abandoned(cluster: Cluster, owner: str, epoch: int | None = None) -> Recorded | None:
     """The execution that the marks of an owner tell of; None where there are none.
 
     Its tasks are the reassignments under way that copy what is throttled; what it had not
     yet begun is not known. Of rates, those that the marks tell are its own: they are taken
     off, since what a broker had before is not known either.
+
+    Raises
+    ------
+    VoteLostError
+        If a mark has a newer epoch than this one: its execution is another's to end.
     """
     view = cluster.view(None)
     lists: dict[tuple[Resource, str], tuple[str, Marked]] = {}
@@ -37,8 +43,15 @@ def abandoned(cluster: Cluster, owner: str) -> Recorded | None:
         for resource, values in cluster.configs(asked).items():
             for key, value in values.items():
                 found = marked(value, owner)
-                if value is not None and found is not None:
-                    lists[resource, key] = value, found
+                if value is None or found is None:
+                    continue
+                if epoch is not None and found.epoch is not None and found.epoch > epoch:
+                    raise VoteLostError(
+                        f"topic {resource.name} is throttled in epoch {found.epoch}, newer than "
+                        f"{epoch}, the one of this execution: another acts, so nothing was "
+                        f"touched; if none does, take {key} off the topic (kafka-configs)"
+                    )
+                lists[resource, key] = value, found
     if not lists:
         return None
     throttles = [
@@ -81,6 +94,7 @@ def abandoned(cluster: Cluster, owner: str) -> Recorded | None:
         dict.fromkeys(tasks, "in progress"),
         throttles=[*throttles, *_rates(cluster, [found for _, found in lists.values()])],
         adopted=True,
+        epoch=epoch,
     )
 
 

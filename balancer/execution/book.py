@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from balancer.execution import journal as records
 from balancer.execution.journal import Journal, Recorded
-from balancer.execution.outcome import Ended, Outcome, Progress
+from balancer.execution.outcome import Ended, Ending, Outcome, Progress, Waiting
 from balancer.execution.tasks import OPEN, Phase, State, Task
 from balancer.execution.verdicts import Standing, Verdict
 from balancer.execution.wanted import Reading
@@ -46,11 +46,14 @@ class Book:
         self._bytes = 0.0
         self.tasks, self.states = recorded.tasks, recorded.states
         self.problems = [*reading.problems, *reading.gone]
+        if reading.problems and not recorded.wanted:
+            self.problems.insert(0, "no step of the plan applies to this cluster as it is now")
         self.standing: dict[int, Standing] = {}
         for task, state in self.states.items():
             if state in ("in progress", "cancelling"):
                 self._stand(task)
-                self.standing[task].cancelling = state == "cancelling"
+                if state == "cancelling":
+                    self.standing[task].cancelling = self.standing[task].since
                 self.standing[task].note = recorded.notes.get(task, "")
 
     def open(self, phase: Phase | None = None) -> list[Task]:
@@ -74,6 +77,7 @@ class Book:
         self.tasks.update({t.id: t for t in tasks})
         self.states.update({t.id: "pending" for t in tasks})
         self._recorded.going_back = True
+        self._recorded.back = {t.id for t in tasks}
 
     def begin(self, tasks: Iterable[Task]) -> None:
         """Tasks that Kafka is about to be asked for."""
@@ -89,12 +93,18 @@ class Book:
         for task, verdict in tasks:
             self.states[task.id] = "cancelling"
             standing = self.standing[task.id]
-            standing.cancelling, standing.looks = True, 0
+            standing.looks = 0
+            if standing.cancelling is None:
+                standing.cancelling = time.monotonic()
             standing.verdict, standing.note = verdict.state, verdict.note
 
     def close(self, tasks: Judged) -> None:
-        """Tasks that are over."""
-        self._journal.append(*(records.changed(t.id, v.state, v.note) for t, v in tasks))
+        """Tasks that are over; those left to Kafka stay known."""
+        # State and leftover in one record: torn apart, the move and its throttle would be lost.
+        self._journal.append(
+            *(records.changed(t.id, v.state, v.note, left=v.left) for t, v in tasks)
+        )
+        self._recorded.left += [t for t, v in tasks if v.left]
         for task, verdict in tasks:
             self.states[task.id] = verdict.state
             standing = self.standing.pop(task.id, None)
@@ -105,8 +115,8 @@ class Book:
             if verdict.note and verdict.note != STOPPED:
                 self.problems.append(f"{task}: {verdict.note}")
 
-    def progress(self, phase: Phase) -> Progress:
-        """How far it is."""
+    def progress(self, phase: Phase, waiting: Waiting) -> Progress:
+        """How far it is, and what waits."""
         seconds = time.monotonic() - self._started
         moved = self._bytes + sum(s.seen for s in self.standing.values())
         given_up: tuple[State, ...] = ("cancelled", "dead")
@@ -115,25 +125,40 @@ class Book:
             phase=phase,
             total=len(self.tasks) + self._left_out,
             running=len(self.standing),
-            bytes_total=total,
+            # More than planned is copied where a partition grows, or a move is given up.
+            bytes_total=max(total, moved),
             bytes_moved=moved,
             seconds=seconds,
             seconds_left=max(0.0, total - moved) * seconds / moved if moved else None,
+            waiting=waiting.tasks,
+            waits_for=waiting.reason,
             **self._counts(),
         )
 
     def end(self) -> Ended:
         """How it ended, by its tasks."""
-        states = list(self.states.values())
-        if self._recorded.going_back:
-            return "failed" if "dead" in states else "rolled back"
-        if self._recorded.stop is not None:
+        recorded, states = self._recorded, set(self.states.values())
+        if recorded.going_back or recorded.stop == "rollback":
+            return "rolled back" if self._all_back() else "failed"
+        if recorded.stop is not None:
             return "stopped"
-        if self._recorded.adopted and "cancelled" in states and "dead" not in states:
-            return "stopped"
-        return "done" if not self._left_out and set(states) <= {"completed"} else "failed"
+        if not self._left_out and states <= {"completed"}:
+            return "done"
+        over = recorded.adopted and not self._left_out and "dead" not in states
+        return "stopped" if over and (recorded.given_up or recorded.reopened is None) else "failed"
 
-    def outcome(self, state: Ended, differences: Sequence[str] = ()) -> Outcome:
+    def _all_back(self) -> bool:
+        """Whether everything was moved back, also what ended after the way back was planned."""
+        recorded, states = self._recorded, self.states
+        late = (recorded.reopened or set()) - recorded.back
+        return (
+            recorded.going_back
+            and "dead" not in states.values()
+            and all(states[i] == "completed" for i in recorded.back)
+            and all(states[i] != "completed" for i in late)
+        )
+
+    def outcome(self, state: Ending, differences: Sequence[str] = ()) -> Outcome:
         """What is told at the end."""
         return Outcome(
             state=state,

@@ -8,12 +8,23 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from cluster_model.kafka import Ask, KafkaSourceError, admin_client
+from balancer.execution.errors import LateError
+from cluster_model.kafka import Ask, KafkaDeniedError, KafkaSourceError, admin_client
+from cluster_model.log_dirs import FileSystem, file_systems
 
 T = TypeVar("T")
 
 # Seconds before a request that failed is sent again.
 _PAUSE = 0.5
+
+# What the client's user must be allowed to do, as Kafka's ACLs name it.
+_DESCRIBE = "DESCRIBE on the cluster"
+_ALTER = "ALTER on the cluster"
+_READ_CONFIGS = {
+    "topic": "DESCRIBE_CONFIGS on the topics",
+    "broker": "DESCRIBE_CONFIGS on the cluster",
+}
+_SET_CONFIGS = {"topic": "ALTER_CONFIGS on topic {}", "broker": "ALTER_CONFIGS on the cluster"}
 
 
 class Key(NamedTuple):
@@ -139,6 +150,41 @@ class Cluster(Protocol):
     def min_isr(self, topics: Sequence[str]) -> dict[str, int]:
         """``min.insync.replicas`` of topics."""
 
+    def free(self, brokers: Sequence[int]) -> dict[int, list[FileSystem]]:
+        """File systems that replicas may be placed on; of brokers that do not tell, none."""
+
+
+class Guard(Protocol):
+    """Whether what is asked of a cluster may be asked; :class:`balancer.execution.fence.Fence`."""
+
+    def check(self) -> None:
+        """Raise where nothing may be written now."""
+
+    def confirm(self) -> None:
+        """Raise a LateError where the last check no longer holds; must return at once."""
+
+    def watch(self) -> None:
+        """Raise where it is known that nothing may be written any more."""
+
+
+class _Gate:
+    """What one client may send: once it has a write to send, nothing without the vote.
+
+    A client may hold a write back while it connects, and send it long after its caller has
+    given up. So the gate of a client that is closed lets nothing through.
+    """
+
+    def __init__(self, fence: Guard) -> None:
+        self._fence = fence
+        self.writing = self.closed = False
+
+    def check(self) -> None:
+        """Raise a LateError where nothing may be sent."""
+        if self.closed:
+            raise LateError("a request was not sent, because its client was closed")
+        if self.writing:
+            self._fence.confirm()
+
 
 class Kafka:
     """A real Kafka, through the admin client of kafka-python.
@@ -154,6 +200,11 @@ class Kafka:
         Seconds that one request may take.
     patience
         Seconds until a failure is told; the first connection has none.
+    given_up
+        Once this is true no answer is waited for any more.
+    fence
+        Asked before each request that changes something, also one that is sent again, and
+        once more right before its bytes leave; what it raises keeps it from being sent.
     """
 
     def __init__(
@@ -163,14 +214,20 @@ class Kafka:
         *,
         timeout: float = 10.0,
         patience: float = 60.0,
+        given_up: Callable[[], bool] = lambda: False,
+        fence: Guard | None = None,
     ) -> None:
         self._bootstrap, self._client = bootstrap, client
-        self._timeout, self._patience = timeout, patience
+        self._fence = fence
+        self._timeout, self._patience, self._given_up = timeout, patience, given_up
         self._stack = ExitStack()
+        self._gate: _Gate | None = None
         self._ask: Ask | None = self._connect()
 
     def close(self) -> None:
         """End the connection."""
+        if self._gate is not None:
+            self._gate.closed = True
         self._stack.close()
         self._ask = None
 
@@ -180,14 +237,18 @@ class Kafka:
 
     def view(self, topics: Sequence[str] | None) -> View:
         """What Kafka reports of these topics, of all for None."""
+        if self._fence is not None:
+            self._fence.watch()
         # The reassignments first: one that ends in between is then seen as complete,
         # not as undone.
-        moving = self._call(lambda admin: admin.list_partition_reassignments())
+        moving = self._call(lambda admin: admin.list_partition_reassignments(), _DESCRIBE)
         brokers = self._call(lambda admin: admin.describe_cluster())["brokers"]
         wanted = None if topics is None else list(topics)
         found = self._call(lambda admin: admin.describe_topics(wanted))
         partitions = {}
         for topic in found:
+            if _denied(topic.get("error_code")):
+                raise self._lacks(f"DESCRIBE on topic {topic['name']}")
             for p in topic["partitions"]:
                 key = Key(topic["name"], p["partition_index"])
                 ongoing = moving.get(tuple(key), {})
@@ -216,6 +277,9 @@ class Kafka:
             answer = self._once(_describe_log_dirs(topics, broker))
             if isinstance(answer, KafkaSourceError):
                 continue
+            if not answer[0]["log_dirs"]:
+                # A refusal looks like this: the client drops the answer's error code.
+                raise self._lacks(_DESCRIBE)
             now: dict[Key, tuple[str, float]] = {}
             future: dict[Key, tuple[str, float]] = {}
             for log_dir in answer[0]["log_dirs"]:
@@ -235,7 +299,12 @@ class Kafka:
         from kafka import TopicPartition
 
         request = {TopicPartition(*key): replicas for key, replicas in wanted.items()}
-        answer = self._call(lambda admin: admin.alter_partition_reassignments(request))
+        try:
+            answer = self._call(
+                lambda admin: admin.alter_partition_reassignments(request), _ALTER, write=True
+            )
+        except KafkaDeniedError as denied:
+            return dict.fromkeys(wanted, str(denied))
         return {Key(*tp): _words(error) for tp, error in answer.items() if _final(error)}
 
     def move_log_dirs(self, wanted: Mapping[tuple[Key, int], str]) -> Refusals:
@@ -245,13 +314,14 @@ class Kafka:
             by_broker.setdefault(broker, {})[*key, broker] = log_dir
         refused: dict[tuple[Key, int], str] = {}
         for broker, moves in by_broker.items():
-            answer = self._once(_alter_log_dirs(moves))
+            answer = self._once(_alter_log_dirs(moves), write=True)
             for topic, partition, _ in moves:
                 key = Key(topic, partition)
                 if isinstance(answer, KafkaSourceError):
                     refused[key, broker] = str(answer)
                 elif _final(error := answer.get((topic, partition, broker))):
-                    refused[key, broker] = _words(error)
+                    denied = _denied(error.errno)
+                    refused[key, broker] = str(self._lacks(_ALTER)) if denied else _words(error)
         return refused
 
     def elect(self, partitions: Sequence[Key]) -> Refusals:
@@ -263,7 +333,11 @@ class Kafka:
         wanted: dict[str, list[int]] = {}
         for key in partitions:
             wanted.setdefault(key.topic, []).append(key.partition)
-        answer = self._call(lambda a: a.elect_leaders(0, wanted, raise_errors=False))
+        answer = self._call(
+            lambda a: a.elect_leaders(0, wanted, raise_errors=False), _ALTER, write=True
+        )
+        if _denied(answer.error_code):
+            raise self._lacks(_ALTER)
         fine = (0, errors.ElectionNotNeededError.errno)
         if answer.error_code:
             return dict.fromkeys(partitions, _words(errors.for_code(answer.error_code)))
@@ -288,7 +362,8 @@ class Kafka:
                 return admin.describe_configs(asked, config_filter="all")
 
             one = resources[0].kind == "broker"
-            answer = self._once(ask) if one else self._call(ask)
+            right = _READ_CONFIGS[resources[0].kind]
+            answer = self._once(ask, right) if one else self._call(ask, right)
             if isinstance(answer, KafkaSourceError):
                 continue
             for r in resources:
@@ -324,11 +399,13 @@ class Kafka:
                 return admin.alter_configs(wanted, raise_on_unknown=False, incremental=True)
 
             one = resources[0].kind == "broker"
-            answer = self._once(ask) if one else self._call(ask)
+            answer = self._once(ask, write=True) if one else self._call(ask, write=True)
             for r in resources:
                 if isinstance(answer, KafkaSourceError):
                     refused[r] = str(answer)
                 elif (said := answer.get(r.kind, {}).get(r.name, "no answer")) != "OK":
+                    if "AuthorizationFailed" in said:
+                        raise self._lacks(_SET_CONFIGS[r.kind].format(r.name))
                     refused[r] = " ".join(said.split())
         return refused
 
@@ -344,27 +421,67 @@ class Kafka:
         found = answer.get("topic", {})
         return {t: int(found[t][name]["value"]) for t in topics if name in found.get(t, {})}
 
+    def free(self, brokers: Sequence[int]) -> dict[int, list[FileSystem]]:
+        """File systems that replicas may be placed on; of brokers that do not tell, none."""
+        found = {}
+        for broker in brokers:
+            answer = self._once(_describe_log_dirs({}, broker))
+            if isinstance(answer, KafkaSourceError):
+                continue
+            open_dirs = [d for d in answer[0]["log_dirs"] if not d.get("is_cordoned", False)]
+            if systems := file_systems(open_dirs):
+                found[broker] = systems
+        return found
+
     def _connect(self) -> Ask:
+        self._gate = None if self._fence is None else _Gate(self._fence)
         return self._stack.enter_context(
-            admin_client(self._bootstrap, self._client, timeout=self._timeout)
+            admin_client(
+                self._bootstrap,
+                self._client,
+                timeout=self._timeout,
+                given_up=self._given_up,
+                before_send=None if self._gate is None else self._gate.check,
+            )
         )
 
-    def _call(self, call: Callable[[Any], Any]) -> Any:
+    def _call(self, call: Callable[[Any], Any], right: str = "", *, write: bool = False) -> Any:
+        """What a call returns; the right is what it needs of the client's user."""
         deadline = time.monotonic() + self._patience
         while True:
-            answer = self._once(call)
+            answer = self._once(call, right, write=write)
             if not isinstance(answer, KafkaSourceError):
                 return answer
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline or self._given_up():
                 raise answer
             time.sleep(_PAUSE)
 
-    def _once(self, call: Callable[[Any], Any]) -> Any:
-        """What a call returns, or why it failed."""
+    def _once(self, call: Callable[[Any], Any], right: str = "", *, write: bool = False) -> Any:
+        """What a call returns, or why it failed; a refusal of the user is raised at once."""
+        deadline = time.monotonic() + self._patience
+        while True:
+            answer = self._attempt(call, right, write=write)
+            # Nothing was sent: with another proof it may be.
+            if not isinstance(answer, LateError):
+                return answer
+            if time.monotonic() > deadline or self._given_up():
+                return answer
+
+    def _attempt(self, call: Callable[[Any], Any], right: str, *, write: bool) -> Any:
         try:
             if self._ask is None:
                 self._ask = self._connect()
-            return self._ask(call)
+            if write and self._fence is not None:
+                self._fence.check()
+            if write and self._gate is not None:
+                self._gate.writing = True
+            answer = self._ask(call)
+            if self._gate is not None:
+                # Only now: a write whose wait was broken off may still be on its way out.
+                self._gate.writing = False
+            return answer
+        except KafkaDeniedError as error:
+            raise self._lacks(right) if right and self._ask is not None else error from None
         except (KafkaSourceError, RuntimeError) as error:
             # A RuntimeError is how the client tells that it finds no controller. It remembers
             # the broker that passes requests on to the controller, also when that is gone:
@@ -374,6 +491,11 @@ class Kafka:
             if isinstance(error, KafkaSourceError):
                 return error
             return KafkaSourceError(f"Kafka at {self._bootstrap}: {error}")
+
+    def _lacks(self, right: str) -> KafkaDeniedError:
+        return KafkaDeniedError(
+            f"Kafka at {self._bootstrap} refused: give the client's user the right to {right}"
+        )
 
 
 def _together(resources: Iterable[Resource]) -> list[list[Resource]]:
@@ -397,6 +519,13 @@ def _final(error: Any) -> bool:
     if error is None or not error.errno:
         return False
     return error is errors.UnknownTopicOrPartitionError or not error.retriable
+
+
+def _denied(code: int | None) -> bool:
+    """Whether an error code says that the user is not authorized."""
+    from kafka import errors
+
+    return bool(code) and issubclass(errors.for_code(code), errors.AuthorizationError)
 
 
 def _words(error: Any) -> str:

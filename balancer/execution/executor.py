@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,10 +15,12 @@ from balancer.execution import throttle
 from balancer.execution.abandoned import abandoned, superseded
 from balancer.execution.cluster import Cluster, Kafka
 from balancer.execution.errors import ExecutionError
-from balancer.execution.journal import Journal, Recorded, read_journal
+from balancer.execution.fence import Fence, Fenced, Vote
+from balancer.execution.identity import check_identity
+from balancer.execution.journal import Journal, Recorded, is_damaged, read_journal
 from balancer.execution.limits import Limits
 from balancer.execution.outcome import Outcome, Progress
-from balancer.execution.run import Run
+from balancer.execution.run import Run, goes_on, still_moving
 from balancer.execution.stop import Stop
 from balancer.execution.tasks import Task, make_tasks
 from balancer.execution.wanted import Reading, Wanted, demoted_brokers, read_plan
@@ -53,7 +57,12 @@ class Executor:
         Name under which throttles are marked in Kafka as this executor's. :meth:`recover`
         then also ends what another executor of that name left, whose journal is out of
         reach, as on another machine. Executors of one name must not act at the same time:
-        an election has to see to that.
+        `vote` has to see to that.
+    vote
+        Whether this executor may write to Kafka, such as a
+        :class:`balancer.controller.Election`. It is proven before each write; once it is
+        lost, an execution touches nothing more and leaves its journal open. Without one,
+        nothing keeps two executors of a cluster apart but a journal that they share.
     connect
         Gives the cluster in place of a Kafka at `bootstrap`.
 
@@ -76,23 +85,23 @@ class Executor:
         client: Mapping[str, Any] | None = None,
         slow: Callable[[], bool] | None = None,
         owner: str | None = None,
+        vote: Vote | None = None,
         connect: Callable[[], Cluster] | None = None,
     ) -> None:
         self._journal = Journal(Path(journal))
         self._limits = limits or Limits()
-        self._stop = Stop()
+        self._stop = Stop(self._limits.stop_timeout)
         self._slow = slow
         self._owner = owner
-        self._connect = connect or (
-            lambda: Kafka(
-                bootstrap, client, timeout=self._limits.timeout, patience=self._limits.patience
-            )
-        )
+        self._vote = vote
+        self._bootstrap, self._client = bootstrap, client
+        self._connect = connect
 
     def execute(
         self,
         plan: Plan | PlanDocument,
         *,
+        cluster_id: str | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> Outcome:
         """Carry a plan out; returns when it is done, stopped or has failed.
@@ -101,30 +110,42 @@ class Executor:
         ----------
         plan
             As proposed, or as loaded from its file.
+        cluster_id
+            The cluster to act on; needed where the plan names none.
         progress
             Told how far it is, after each look at the cluster.
 
         Raises
         ------
         ExecutionError
-            If the journal holds an execution that did not end, or cannot be written.
+            If the plan is for another cluster, names none and none is stated, or was
+            changed after it was made; if the journal holds an execution that did not end,
+            or cannot be written; or if the vote is not held.
         KafkaSourceError
             If the brokers do not answer at the start, or refuse.
         """
-        self._stop.clear()
+        self._stop.clear(self._limits.stop_timeout)
         with self._journal.locked():
-            old = read_journal(self._journal.path)
+            old, damage = self._recorded()
+            if damage:
+                raise ExecutionError(f"{damage}; recover it first (counterpoise execute --recover)")
             if old is not None and old.ended is None:
                 raise ExecutionError(
                     f"journal {self._journal.path} holds an execution that did not end: "
                     "recover it first (counterpoise execute --recover)"
                 )
-            with self._cluster() as cluster:
+            fence = self._fence()
+            with self._cluster(fence) as cluster:
+                # What is refused whoever acts need not wait for the vote.
+                self._identify(plan, cluster, cluster_id)
+                fence.begin()
                 reading = self._read(plan, cluster)
                 left: list[throttle.Setting] = []
-                if old is not None and old.throttles:
+                moving: list[Task] = []
+                if old is not None and not old.closed:
                     self._same(old, cluster)
-                    left, _ = throttle.remove(cluster, old.throttles)
+                    moving = still_moving(cluster, old.left)
+                    left, _ = throttle.remove(cluster, old.throttles, throttle.flows(moving))
                 tasks = self._tasks(reading.wanted)
                 recorded = Recorded(
                     cluster.identity(),
@@ -132,10 +153,19 @@ class Executor:
                     {t.id: t for t in tasks},
                     {t.id: "pending" for t in tasks},
                     throttles=left,
+                    omitted=reading.problems,
+                    left=moving,
+                    epoch=fence.epoch,
                 )
                 self._journal.begin(
                     recorded.cluster,
-                    [*records.planned(reading.wanted, tasks), *records.throttling(left)],
+                    [
+                        *records.planned(reading.wanted, tasks),
+                        {"record": "omitted", "problems": reading.problems},
+                        *records.throttling(left),
+                        records.moves_left(moving),
+                    ],
+                    epoch=fence.epoch,
                 )
                 return self._run(cluster, recorded, progress, reading)
 
@@ -159,30 +189,93 @@ class Executor:
         Raises
         ------
         ExecutionError
-            If the journal cannot be read, or is of another cluster.
+            If the journal cannot be read, or is of another cluster. One that is damaged, as
+            by a loss of power, is set aside where there is an owner: then Kafka tells.
         KafkaSourceError
             If the brokers do not answer, or refuse.
         """
-        self._stop.clear()
+        self._stop.clear(self._limits.stop_timeout)
         if self._owner is None and not self._journal.path.exists():
             return None
         with self._journal.locked():
-            recorded = read_journal(self._journal.path)
+            recorded, damage = self._recorded()
+            if damage and self._owner is None:
+                raise ExecutionError(
+                    f"{damage}; throttles that its execution set may still be in Kafka, and its "
+                    "moves under way"
+                )
             left_open = recorded is not None and not recorded.closed
             if self._owner is None and not left_open:
                 return None
-            with self._cluster() as cluster:
+            fence = self._fence()
+            with self._cluster(fence) as cluster:
+                fence.begin()
                 outcome = None
+                lost = self._lost(damage) if damage else None
                 if recorded is not None and left_open:
-                    outcome = self._resume(cluster, recorded, progress)
-                    if recorded.ended is None:
-                        # Kafka is out of reach, and the journal still needed.
+                    outcome = self._resume(cluster, fence, recorded, progress)
+                    if recorded.ended is None or outcome.state == "vote lost":
+                        # Kafka is out of reach, or another acts: the journal is still needed.
                         return outcome
                 if self._owner is None:
                     return outcome
-                left = [] if recorded is None else recorded.throttles
-                adopted = self._adopt(cluster, self._owner, left, progress)
-                return outcome if adopted is None else adopted.after(outcome)
+                adopted = self._adopt(cluster, fence, self._owner, recorded, progress)
+                outcome = outcome if adopted is None else adopted.after(outcome)
+                if lost is None:
+                    return outcome
+                # Nothing more can be known of it, and it must not read as done.
+                ended = outcome or Outcome("done", 0, 0, 0, 0.0, 0.0)
+                return replace(ended, state="failed", problems=(lost, *ended.problems))
+
+    def left(self) -> tuple[str, ...] | None:
+        """What the last execution left in Kafka, a sentence each; waits for nothing.
+
+        A move that cannot be cancelled goes on in Kafka and keeps its throttle. Moves that have
+        ended since are forgotten, and their throttles are removed.
+
+        Returns
+        -------
+        tuple of str or None
+            None where the execution has not ended: that takes :meth:`recover`.
+
+        Raises
+        ------
+        ExecutionError
+            If the journal cannot be read or written, is of another cluster, or the vote is not
+            held.
+        KafkaSourceError
+            If the brokers do not answer, or refuse.
+        """
+        self._stop.clear(self._limits.stop_timeout)
+        if not self._journal.path.exists():
+            return ()
+        with self._journal.locked():
+            recorded, damage = self._recorded()
+            if damage or (recorded is not None and recorded.ended is None):
+                return None
+            if recorded is None or recorded.closed:
+                return ()
+            fence = self._fence()
+            with self._cluster(fence) as cluster:
+                self._same(recorded, cluster)
+                fence.begin()
+                moving = still_moving(cluster, recorded.left)
+                self._journal.resume()
+                if moving != recorded.left:
+                    self._journal.append(records.moves_left(moving))
+                lasting = throttle.flows(moving)
+                kept, _ = throttle.remove(cluster, recorded.throttles, lasting)
+                if kept != recorded.throttles:
+                    self._journal.append(records.throttles_left(kept))
+        if kept and not moving:
+            names = sorted({f"{s.kind} {s.name}" for s in kept})
+            return (f"throttles are still set on {', '.join(names)}",)
+        return tuple(goes_on(task, throttled=bool(kept)) for task in moving)
+
+    @property
+    def vote(self) -> Vote | None:
+        """What is proven before each write."""
+        return self._vote
 
     def stop(self, *, rollback: bool = False) -> None:
         """Stop what is under way, from any thread; `execute` then returns.
@@ -192,15 +285,40 @@ class Executor:
         """
         self._stop.ask(rollback)
 
-    def preview(self, plan: Plan | PlanDocument) -> Preview:
+    def configure(self, limits: Limits) -> None:
+        """Take other limits, from the next execution on."""
+        self._limits = limits
+
+    def preview(self, plan: Plan | PlanDocument, *, cluster_id: str | None = None) -> Preview:
         """What :meth:`execute` would do now; changes nothing."""
-        with self._cluster() as cluster:
+        with self._cluster(Fence(None, 0.0, self._stop)) as cluster:
+            self._identify(plan, cluster, cluster_id)
             reading = self._read(plan, cluster)
         return Preview(self._tasks(reading.wanted), [*reading.problems, *reading.gone])
+
+    def _recorded(self) -> tuple[Recorded | None, str]:
+        """What the journal tells; where it is damaged, None and what is wrong with it."""
+        path = self._journal.path
+        try:
+            return read_journal(path), ""
+        except ExecutionError as error:
+            if not path.is_file() or not os.access(path, os.R_OK) or not is_damaged(path):
+                raise
+            return None, str(error)
+
+    def _lost(self, damage: str) -> str:
+        """Set a damaged journal aside; returns what is known of its execution all the same."""
+        aside = self._journal.set_aside()
+        return (
+            f"{damage}; it was set aside as {aside.name}, and what Kafka tells by the marks of its "
+            "throttles was brought to an end: moves that were not throttled, and "
+            f"{throttle.LOG_DIR_RATE}, carry no mark"
+        )
 
     def _resume(
         self,
         cluster: Cluster,
+        fence: Fence,
         recorded: Recorded,
         progress: Callable[[Progress], None] | None,
     ) -> Outcome:
@@ -208,21 +326,40 @@ class Executor:
         self._same(recorded, cluster)
         idle = time.time() - self._journal.path.stat().st_mtime
         self._journal.resume()
-        gone = superseded(cluster, recorded, self._owner)
-        if gone or (self._owner is not None and idle > self._limits.resume_within):
+        # Where nobody else has held the vote since, nobody else can have ended it.
+        alone = recorded.epoch is not None and recorded.epoch in (fence.epoch, fence.previous)
+        gone = set() if alone else superseded(cluster, recorded, self._owner)
+        limit = self._limits.resume_within
+        old = self._owner is not None and limit is not None and idle > limit
+        changes: list[dict[str, Any]] = []
+        told: list[str] = []
+        if recorded.ended is not None and recorded.left:
+            changes.append(records.reopened(recorded))
+        if gone or old or recorded.given_up:
+            waiting = sum(state == "pending" for state in recorded.states.values())
+            if waiting or (recorded.stop == "rollback" and not recorded.going_back):
+                why = "it is too old" if old else "another executor has taken over since"
+                told.append(f"the rest of the execution was given up: {why}")
             recorded.throttles = [s for s in recorded.throttles if s not in gone]
-            self._journal.append(*records.given_up(recorded))
-        return self._run(cluster, recorded, progress, Reading([], [], []))
+            changes += records.given_up(recorded)
+        # Last: in the epoch that its journal tells, an execution is taken as nobody else's.
+        if fence.epoch is not None:
+            recorded.epoch = fence.epoch
+            changes.append({"record": "resumed", "epoch": fence.epoch})
+        self._journal.append(*changes)
+        return self._run(cluster, recorded, progress, Reading([], recorded.omitted, told))
 
     def _adopt(
         self,
         cluster: Cluster,
+        fence: Fence,
         owner: str,
-        left: list[throttle.Setting],
+        old: Recorded | None,
         progress: Callable[[Progress], None] | None,
     ) -> Outcome | None:
-        """End what the marks of the owner tell of; `left` are throttles still to be removed."""
-        recorded = abandoned(cluster, owner)
+        """End what the marks of the owner tell of, beside what is left of an `old` execution."""
+        left = [] if old is None else old.throttles
+        recorded = abandoned(cluster, owner, fence.epoch)
         if recorded is None:
             return None
         topics = sorted({s.name for s in recorded.throttles if s.kind == "topic"})
@@ -231,6 +368,8 @@ class Executor:
         if not found:
             return None
         recorded.throttles = [*left, *found]
+        known_moves = {task.key for task in recorded.tasks.values()}
+        recorded.left = [t for t in (old.left if old else ()) if t.key not in known_moves]
         self._journal.begin(
             recorded.cluster,
             [
@@ -238,7 +377,9 @@ class Executor:
                 *records.planned(recorded.wanted, recorded.tasks.values()),
                 *(records.changed(i, state) for i, state in recorded.states.items()),
                 *records.throttling(recorded.throttles),
+                records.moves_left(recorded.left),
             ],
+            epoch=fence.epoch,
         )
         told = (
             f"throttles of an execution whose journal is out of reach were found on {len(topics)} "
@@ -268,6 +409,13 @@ class Executor:
             self._owner,
         ).carry_out()
 
+    def _identify(
+        self, plan: Plan | PlanDocument, cluster: Cluster, cluster_id: str | None
+    ) -> None:
+        """Refuse a plan of another cluster, or one that was changed after it was made."""
+        document = plan.document() if isinstance(plan, Plan) else plan
+        check_identity(document, cluster_id, cluster.identity())
+
     def _read(self, plan: Plan | PlanDocument, cluster: Cluster) -> Reading:
         """What the plan wants, with where replicas are on disk and how large they are."""
         document = plan.document() if isinstance(plan, Plan) else plan
@@ -293,11 +441,24 @@ class Executor:
                 f"brokers asked are of cluster {found}: name the journal of this cluster"
             )
 
+    def _fence(self) -> Fence:
+        return Fence(self._vote, self._limits.patience, self._stop)
+
     @contextmanager
-    def _cluster(self) -> Iterator[Cluster]:
-        cluster = self._connect()
+    def _cluster(self, fence: Fence) -> Iterator[Cluster]:
+        if self._connect is not None:
+            yield Fenced(self._connect(), fence)
+            return
+        limits = self._limits
+        kafka = Kafka(
+            self._bootstrap,
+            self._client,
+            timeout=limits.timeout,
+            patience=limits.patience,
+            given_up=lambda: self._stop.overdue,
+            fence=None if self._vote is None else fence,
+        )
         try:
-            yield cluster
+            yield kafka
         finally:
-            if isinstance(cluster, Kafka):
-                cluster.close()
+            kafka.close()

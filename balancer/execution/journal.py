@@ -7,24 +7,29 @@ partitions, brokers, directories and byte counts, never how to connect.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
-import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, StrictBool, ValidationError
 
 from balancer.execution.errors import ExecutionError
 from balancer.execution.outcome import Ended
 from balancer.execution.tasks import State, Task
 from balancer.execution.throttle import Setting
 from balancer.execution.wanted import Wanted
+from metrics_reporter.documents import Whole, parse_json
 
 VERSION = 1
+_WHAT = ("wanted", "task", "state", "throttle", "throttles", "left")
+_KINDS = frozenset(
+    ("begin", *_WHAT, "omitted", "stop", "back", "adopted", "reopened", "resumed", "end")
+)
 
 
 @dataclass
@@ -43,12 +48,25 @@ class Recorded:
         Configs that are ours to put back.
     stop
         ``stop`` or ``rollback`` once that was asked for.
-    going_back
-        Whether the tasks that lead back are planned.
+    going_back, back
+        Whether the tasks that lead back are planned, and their ids.
+    omitted
+        Why steps of the plan did not become tasks, a sentence for each partition.
+    left
+        Moves that Kafka goes on with though the execution (or one before it) has given them
+        up, since it refused to cancel them.
     adopted
         Whether it is only waited for what is under way, as where another process began it.
+    given_up
+        Whether nothing more is to be begun, since another process has taken over or the
+        execution is too old.
+    reopened
+        Ids of its moves that were left in Kafka when it ended, and are waited for; None where
+        it has not ended before.
     ended
         How it ended; None while it has not.
+    epoch
+        Under which vote it was last carried out; None where there was none.
     """
 
     cluster: str
@@ -57,15 +75,21 @@ class Recorded:
     states: dict[int, State] = field(default_factory=dict)
     notes: dict[int, str] = field(default_factory=dict)
     throttles: list[Setting] = field(default_factory=list)
+    omitted: list[str] = field(default_factory=list)
+    left: list[Task] = field(default_factory=list)
     stop: str | None = None
     going_back: bool = False
+    back: set[int] = field(default_factory=set)
     adopted: bool = False
+    given_up: bool = False
+    reopened: set[int] | None = None
     ended: Ended | None = None
+    epoch: int | None = None
 
     @property
     def closed(self) -> bool:
         """Whether nothing of it is left."""
-        return self.ended is not None and not self.throttles
+        return self.ended is not None and not self.throttles and not self.left
 
 
 class Journal:
@@ -79,7 +103,15 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._lock_path = path.with_name(f"{path.name}.lock")
         self._file: int | None = None
+        self._lock: int | None = None
+        self._locked = False
+
+    @property
+    def lost(self) -> bool:
+        """Whether the lock was taken and could not be kept."""
+        return self._locked and self._lock is None
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -90,51 +122,48 @@ class Journal:
         ExecutionError
             If another process has it, or its directory cannot be written.
         """
-        lock = self.path.with_name(f"{self.path.name}.lock")
+        self._take_lock()
+        self._locked = True
         try:
-            handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise ExecutionError(
-                f"journal {self.path} cannot be written: {error.strerror or error}"
-            ) from None
-        try:
-            try:
-                _lock(handle)
-            except BlockingIOError:
-                raise ExecutionError(
-                    f"journal {self.path}: another execution is under way with it; "
-                    "wait for its end, or name another journal"
-                ) from None
             yield
         finally:
+            self._locked = False
             self.close()
-            os.close(handle)
+            self._unlock()
 
-    def begin(self, cluster: str, records: Iterable[dict[str, Any]]) -> None:
+    def begin(
+        self, cluster: str, records: Iterable[dict[str, Any]], *, epoch: int | None = None
+    ) -> None:
         """Start over, with the file put in place in one step."""
         self.close()
+        self._keep_lock()
         head = {"record": "begin", "version": VERSION, "cluster": cluster}
+        if epoch is not None:
+            head["epoch"] = epoch
         text = "".join(_line(r) for r in (head, *records))
         folder = self.path.parent
+        # One name is enough, since the lock is held; what a kill left under it is replaced.
+        new = folder / f".{self.path.name}.new"
         try:
-            # mkstemp keeps a file to its owner, as this one is to be.
-            handle, name = tempfile.mkstemp(dir=folder, prefix=f".{self.path.name}.")
+            new.unlink(missing_ok=True)
+            handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(handle, "w") as f:
                 f.write(text)
                 f.flush()
                 os.fsync(f.fileno())
-            os.replace(name, self.path)
+            os.replace(new, self.path)
             parent = os.open(folder, os.O_RDONLY)
             os.fsync(parent)
             os.close(parent)
         except OSError as error:
-            raise ExecutionError(
-                f"journal {self.path} cannot be written: {error.strerror or error}"
-            ) from None
+            with suppress(OSError):
+                new.unlink(missing_ok=True)
+            raise self._unwritable(error) from None
         self._open()
 
     def resume(self) -> None:
         """Go on with what is there, after a last line that was torn is taken away."""
+        self._keep_lock()
         whole = self.path.read_bytes()
         keep = whole.rfind(b"\n") + 1
         if keep != len(whole):
@@ -152,21 +181,65 @@ class Journal:
         if not records:
             return
         assert self._file is not None
+        self._keep_lock()
         text = "".join(_line(r) for r in records).encode()
         try:
             while text:
                 text = text[os.write(self._file, text) :]
             os.fsync(self._file)
         except OSError as error:
-            raise ExecutionError(
-                f"journal {self.path} cannot be written: {error.strerror or error}"
-            ) from None
+            raise self._unwritable(error) from None
+
+    def set_aside(self) -> Path:
+        """Rename the file, so that another can take its place; returns its new path."""
+        self._keep_lock()
+        aside = (self.path.with_name(f"{self.path.name}.damaged-{n}") for n in itertools.count(1))
+        path = next(path for path in aside if not path.exists())
+        try:
+            os.rename(self.path, path)
+        except OSError as error:
+            raise self._unwritable(error) from None
+        return path
 
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+    def _keep_lock(self) -> None:
+        """Make sure that the lock that was taken still locks others out."""
+        if self._locked:
+            self._take_lock()
+
+    def _take_lock(self) -> None:
+        """Lock the file at the lock's path, unless it is the one that is locked already.
+
+        A lock file that was deleted locks nobody out. It is then made and locked again, which
+        fails if another process was faster.
+        """
+        try:
+            while self._lock is None or not _is_at(self._lock, self._lock_path):
+                self._unlock()
+                self._lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o600)
+                _lock(self._lock)
+        except BlockingIOError:
+            self._unlock()
+            raise ExecutionError(
+                f"journal {self.path}: another execution is under way with it; "
+                "wait for its end, or name another journal"
+            ) from None
+        except OSError as error:
+            self._unlock()
+            raise self._unwritable(error) from None
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _unwritable(self, error: OSError) -> ExecutionError:
+        return ExecutionError(f"journal {self.path} cannot be written: {error.strerror or error}")
 
     def _open(self) -> None:
         self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND)
@@ -190,7 +263,7 @@ def read_journal(path: Path) -> Recorded | None:
     recorded: Recorded | None = None
     for number, line in enumerate(lines, 1):
         try:
-            recorded = _fold(recorded, json.loads(line))
+            recorded = _fold(recorded, parse_json(line))
         except (ValueError, KeyError, TypeError, ValidationError):
             raise ExecutionError(
                 f"journal {path}, line {number}: a record of an execution (version {VERSION}) "
@@ -212,9 +285,10 @@ def planned(wanted: Iterable[Wanted], tasks: Iterable[Task]) -> list[dict[str, A
     ]
 
 
-def changed(task: int, state: State, note: str = "") -> dict[str, Any]:
-    """Record of a task's new state."""
-    return {"record": "state", "task": task, "state": state, **({"note": note} if note else {})}
+def changed(task: int, state: State, note: str = "", *, left: bool = False) -> dict[str, Any]:
+    """Record of a task's new state, and whether Kafka goes on with it all the same."""
+    record: dict[str, Any] = {"record": "state", "task": task, "state": state}
+    return record | ({"note": note} if note else {}) | ({"left": True} if left else {})
 
 
 def throttling(settings: Iterable[Setting]) -> list[dict[str, Any]]:
@@ -227,53 +301,191 @@ def throttles_left(settings: Iterable[Setting]) -> dict[str, Any]:
     return {"record": "throttles", "left": [s.model_dump(mode="json") for s in settings]}
 
 
+def moves_left(tasks: Iterable[Task]) -> dict[str, Any]:
+    """Record of the moves that Kafka goes on with though they were given up."""
+    return {"record": "left", "tasks": [t.model_dump(mode="json") for t in tasks]}
+
+
+def reopened(recorded: Recorded) -> dict[str, Any]:
+    """Record of an execution that has ended and has moves left; changes `recorded` so.
+
+    They are under way again: to be waited for, or to be cancelled where the execution was
+    stopped. What could not begin because of them may. All else stays as it ended.
+    """
+    start = max(recorded.tasks, default=-1) + 1
+    # Moves of an execution before this one have ids of their own.
+    tasks = [
+        t
+        if recorded.tasks.get(t.id) == t
+        else t.model_copy(update={"id": start + n, "after": None})
+        for n, t in enumerate(recorded.left)
+    ]
+    _reopen(recorded, tasks)
+    return {"record": "reopened", "tasks": [t.model_dump(mode="json") for t in tasks]}
+
+
+def _reopen(recorded: Recorded, tasks: list[Task]) -> None:
+    state: State = "in progress" if recorded.stop is None else "cancelling"
+    own = {t.id for t in tasks if t.id in recorded.tasks}
+    for task in recorded.tasks.values():
+        waited = task.after in own and recorded.states[task.id] == "cancelled"
+        if waited and recorded.stop is None:
+            recorded.states[task.id] = "pending"
+    for task in tasks:
+        recorded.tasks[task.id], recorded.states[task.id] = task, state
+    recorded.left, recorded.adopted, recorded.ended = [], True, None
+    recorded.reopened = own | (recorded.reopened or set())
+
+
 def given_up(recorded: Recorded) -> list[dict[str, Any]]:
     """Records of an execution of which nothing more is to be begun; changes `recorded` so."""
     pending = [i for i, state in recorded.states.items() if state == "pending"]
-    recorded.adopted = True
+    recorded.adopted = recorded.given_up = True
     recorded.states.update(dict.fromkeys(pending, "cancelled"))
     return [
-        {"record": "adopted"},
+        {"record": "adopted", "given_up": True},
         throttles_left(recorded.throttles),
         *(changed(i, "cancelled") for i in pending),
     ]
 
 
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class _Begin(_Record):
+    version: Whole
+    cluster: str
+    epoch: Whole | None = None
+
+
+class _Change(_Record):
+    task: Whole
+    state: State
+    note: str = ""
+    left: StrictBool = False
+
+
+class _Adopted(_Record):
+    given_up: StrictBool = False
+
+
+class _Omitted(_Record):
+    problems: list[str]
+
+
+class _Reopened(_Record):
+    tasks: list[Task] = []
+
+
+class _Left(_Record):
+    left: list[Setting]
+
+
+class _Moves(_Record):
+    tasks: list[Task]
+
+
+class _Resumed(_Record):
+    epoch: Whole
+
+
+class _Stop(_Record):
+    rollback: StrictBool
+
+
+class _End(_Record):
+    state: Ended
+
+
 def _fold(so_far: Recorded | None, record: dict[str, Any]) -> Recorded:
+    if not isinstance(record, dict):
+        raise ValueError("a mapping expected")
     kind = record.pop("record")
-    if kind == "begin":
-        if record["version"] != VERSION:
-            raise ValueError("version")
-        return Recorded(cluster=record["cluster"])
+    if (kind == "begin") != (so_far is None):
+        raise ValueError("one begin, before all else, expected")
     if so_far is None:
-        raise ValueError("begin expected")
+        head = _Begin.model_validate(record)
+        if head.version != VERSION:
+            raise ValueError("version")
+        return Recorded(cluster=head.cluster, epoch=head.epoch)
     if kind == "wanted":
         so_far.wanted.append(Wanted.model_validate(record))
     elif kind == "task":
         task = Task.model_validate(record)
+        if task.id in so_far.tasks:
+            raise ValueError("a task of this id is there already")
+        if task.after is not None and task.after not in so_far.tasks:
+            raise ValueError("no task of the id in after")
         so_far.tasks[task.id] = task
         so_far.states[task.id] = "pending"
     elif kind == "state":
-        so_far.states[record["task"]] = record["state"]
-        so_far.notes[record["task"]] = record.get("note", "")
+        change = _Change.model_validate(record)
+        if change.task not in so_far.tasks:
+            raise ValueError("no task of this id")
+        so_far.states[change.task] = change.state
+        so_far.notes[change.task] = change.note
+        if change.left:
+            so_far.left.append(so_far.tasks[change.task])
     elif kind == "throttle":
         setting = Setting.model_validate(record)
         same = (setting.resource, setting.key)
         so_far.throttles = [s for s in so_far.throttles if (s.resource, s.key) != same]
         so_far.throttles.append(setting)
     elif kind == "throttles":
-        so_far.throttles = [Setting.model_validate(s) for s in record["left"]]
+        so_far.throttles = _Left.model_validate(record).left
+    elif kind == "left":
+        so_far.left = _Moves.model_validate(record).tasks
+    elif kind == "reopened":
+        _reopen(so_far, _Reopened.model_validate(record).tasks)
     elif kind == "stop":
-        so_far.stop = "rollback" if record["rollback"] else so_far.stop or "stop"
+        asked = _Stop.model_validate(record)
+        so_far.stop = "rollback" if asked.rollback else so_far.stop or "stop"
     elif kind == "adopted":
         so_far.adopted = True
+        so_far.given_up = so_far.given_up or _Adopted.model_validate(record).given_up
+    elif kind == "omitted":
+        so_far.omitted = _Omitted.model_validate(record).problems
     elif kind == "back":
         so_far.going_back = True
+        so_far.back = {i for i, state in so_far.states.items() if state == "pending"}
+    elif kind == "resumed":
+        so_far.epoch = _Resumed.model_validate(record).epoch
     elif kind == "end":
-        so_far.ended = record["state"]
+        so_far.ended = _End.model_validate(record).state
     else:
         raise ValueError(kind)
     return so_far
+
+
+def is_damaged(path: Path) -> bool:
+    """Whether a file that cannot be read as a journal is one that lost a part of it.
+
+    So it is where some of its lines still are records, or nothing but zeros is left, as a power
+    loss does it. Any other file is none of ours, and neither is one of another version.
+    """
+    lines = path.read_bytes().splitlines()
+    if not any(line.strip(b"\0") for line in lines):
+        return True
+    found = [record for line in lines if (record := _record(line)) is not None]
+    versions = {r.get("version") for r in found if r["record"] == "begin"}
+    return bool(found) and versions <= {VERSION}
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line.strip(b"\0"))
+    except (ValueError, RecursionError):
+        return None
+    known = isinstance(record, dict) and str(record.get("record")) in _KINDS
+    return record if known else None
+
+
+def _is_at(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _lock(handle: int) -> None:

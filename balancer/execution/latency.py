@@ -83,6 +83,11 @@ class LocalTimes:
     clock
         The present in ms since 1970.
 
+    Attributes
+    ----------
+    limits
+        As above; others may be set at any time.
+
     Examples
     --------
     ::
@@ -97,12 +102,12 @@ class LocalTimes:
         limits: Limits,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        self._model, self._limits, self._clock = model, limits, clock
+        self._model, self.limits, self._clock = model, limits, clock
 
     def __call__(self) -> bool:
         """Whether enough brokers are over a limit; all that are measured are enough."""
         measured, over = self._counts()
-        return 0 < over >= min(self._limits.slow_brokers, measured)
+        return 0 < over >= min(self.limits.slow_brokers, measured)
 
     @property
     def brokers(self) -> int:
@@ -115,5 +120,5 @@ class LocalTimes:
             return 0, 0
         if self._clock() > windows.start_ms[-1] + (1 + _FRESH) * length:
             return 0, 0
-        measured, over = over_limits(windows, self._limits)
+        measured, over = over_limits(windows, self.limits)
         return int(measured.sum()), int(over.sum())

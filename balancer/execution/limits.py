@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError
 
 from balancer.execution.errors import ExecutionError
 
@@ -15,11 +15,13 @@ Strategy = Literal[
     "under_min_isr_first",
     "postpone_under_replicated",
 ]
-Count = Annotated[int, Field(ge=1)]
-Seconds = Annotated[float, Field(gt=0)]
-Milliseconds = Annotated[float, Field(gt=0)]
+# A month: whatever waits longer waits for ever.
+_LONGEST = 30 * 86_400.0
+Count = Annotated[int, Strict(), Field(ge=1, lt=2**31)]
+Seconds = Annotated[float, Strict(), Field(gt=0, le=_LONGEST)]
+Milliseconds = Annotated[float, Strict(), Field(gt=0)]
 # Kafka's advice for its own tool: below, replicas may never catch up.
-Rate = Annotated[float, Field(ge=1024)]
+Rate = Annotated[float, Strict(), Field(ge=1024, le=2**53)]
 
 
 class Limits(BaseModel):
@@ -69,24 +71,35 @@ class Limits(BaseModel):
         Seconds between two looks at the cluster.
     task_timeout
         Seconds without a byte of progress after which a task is given up.
+    task_deadline
+        Seconds that one task may take in all. A partition that is written to faster than
+        its throttle lets it be copied makes progress for ever and never catches up.
+    cancel_timeout
+        Seconds that Kafka may take to cancel a task; after that the task is left to Kafka.
     leadership_timeout
         Seconds after which an election that did not bring the leader is given up.
     broker_grace
-        Seconds a broker that is to receive a replica may be away.
+        Seconds that a broker may be away which is to receive a replica, and that a partition
+        that is to be copied may be without a leader.
     others
         Partitions that others are reassigning: ``wait`` until they are done (as long as
         `task_timeout`), or ``skip`` them.
     resume_within
         Seconds after its journal's last entry in which an execution that died is carried on
         by an executor with an owner, as a controller's; later, only what is under way is
-        waited for.
+        waited for. None carries on whatever its age.
+    plan_age
+        Seconds since a plan's snapshot was taken, after which ``counterpoise execute`` warns.
     patience
         Seconds that Kafka may be out of reach before the execution gives up.
     timeout
         Seconds that one request may take.
+    stop_timeout
+        Seconds in which an execution that is stopped (without a rollback) ends, whatever Kafka
+        answers; what is not in order by then is left to a recovery.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     concurrent_moves_per_broker: Count = 5
     concurrent_moves: Count = 100
@@ -106,12 +119,16 @@ class Limits(BaseModel):
     slow_interval: Seconds = 300.0
     progress_interval: Seconds = 2.0
     task_timeout: Seconds = 600.0
+    task_deadline: Seconds = 604_800.0
+    cancel_timeout: Seconds = 30.0
     leadership_timeout: Seconds = 180.0
-    broker_grace: Annotated[float, Field(ge=0)] = 30.0
+    broker_grace: Annotated[float, Strict(), Field(ge=0, le=_LONGEST)] = 30.0
     others: Literal["wait", "skip"] = "wait"
-    resume_within: Seconds = 3600.0
+    resume_within: Seconds | None = 3600.0
+    plan_age: Seconds = 86400.0
     patience: Seconds = 60.0
     timeout: Seconds = 10.0
+    stop_timeout: Seconds = 7.0
 
     @classmethod
     def of(cls, **values: Any) -> Limits:

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from balancer.execution.tasks import Phase
 
 Ended = Literal["done", "stopped", "rolled back", "failed"]
+Ending = Literal["done", "stopped", "rolled back", "failed", "vote lost"]
+
+
+class Waiting(NamedTuple):
+    """Tasks that could begin but for something that may pass, and what that is."""
+
+    tasks: int = 0
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -24,6 +32,9 @@ class Progress:
         Bytes to copy in all, and copied so far.
     seconds, seconds_left
         Since the start, and to the end at the mean speed so far; None while unknown.
+    waiting, waits_for
+        Tasks that could begin but for something that may pass, as a disk without room, and
+        what that is, of one of them.
     """
 
     phase: Phase
@@ -36,6 +47,8 @@ class Progress:
     bytes_moved: float
     seconds: float
     seconds_left: float | None
+    waiting: int = 0
+    waits_for: str = ""
 
 
 @dataclass(frozen=True)
@@ -46,7 +59,8 @@ class Outcome:
     ----------
     state
         ``done`` where every task was completed, ``failed`` where one was not,
-        ``stopped`` and ``rolled back`` where that was asked for.
+        ``stopped`` and ``rolled back`` where that was asked for, ``vote lost`` where another
+        may act by now: nothing was touched since, and the journal keeps the execution open.
     completed, failed, cancelled
         Tasks; also steps that were cancelled before they became tasks, since the
         cluster is not as the plan expects it.
@@ -60,7 +74,7 @@ class Outcome:
         What Kafka reports at the end, against the plan (or, rolled back, the start).
     """
 
-    state: Ended
+    state: Ending
     completed: int
     failed: int
     cancelled: int

@@ -13,7 +13,8 @@ from balancer.execution.limits import Limits
 @dataclass(frozen=True)
 class Health:
     """How the cluster fares: partitions under min ISR, those of them without an offline
-    replica, and partitions that lack a replica though they do not move."""
+    replica, and partitions that lack a replica though they do not move; all without those of
+    which every replica is offline."""
 
     under_min_isr: frozenset[Key]
     strained: frozenset[Key]
@@ -35,6 +36,9 @@ def health(view: View, min_isr: Mapping[str, int], ours: AbstractSet[Key]) -> He
     under, strained, lacking = set(), set(), set()
     for key, p in view.partitions.items():
         if len(p.isr) >= len(p.replicas):
+            continue
+        if p.leader is None and set(p.offline) >= set(p.before):
+            # All of it is lost, and no pace brings it back.
             continue
         if key not in ours and not p.moving:
             lacking.add(key)

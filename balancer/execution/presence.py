@@ -1,4 +1,4 @@
-"""What is not there: brokers that are away, topics that were deleted, and for how long."""
+"""What is missing, and for how long: brokers, topics that were deleted, leaders."""
 
 from __future__ import annotations
 
@@ -13,28 +13,33 @@ LOOKS = 3
 
 
 class Presence:
-    """Brokers and partitions that tasks need, and since when they are missing.
+    """Brokers, partitions and leaders that tasks need, and since when they are missing.
 
     Parameters
     ----------
     grace
-        Seconds a broker may be away before it counts as gone.
+        Seconds a broker may be away before it counts as gone; the same for a leader.
     """
 
     def __init__(self, grace: float) -> None:
         self._grace = grace
         self._away: dict[int, float] = {}
         self._absent: dict[Key, int] = {}
+        self._leaderless: dict[Key, float] = {}
 
     def look(self, view: View, tasks: Iterable[Task], now: float) -> None:
         """Take a look at the cluster into account; `now` in seconds of any clock."""
         needed: set[int] = set()
         absent: dict[Key, int] = {}
+        leaderless: dict[Key, float] = {}
         for task in tasks:
             needed |= needs(task)
-            if task.key not in view.partitions:
+            found = view.partitions.get(task.key)
+            if found is None:
                 absent[task.key] = self._absent.get(task.key, 0) + 1
-        self._absent = absent
+            elif found.leader is None:
+                leaderless[task.key] = self._leaderless.get(task.key, now)
+        self._absent, self._leaderless = absent, leaderless
         self._away = {b: self._away.get(b, now) for b in needed - view.brokers}
 
     def deleted(self, key: Key) -> bool:
@@ -49,6 +54,13 @@ class Presence:
         """Which of the brokers are away for too long, in words; empty if none."""
         gone = sorted(b for b in brokers if b in self._away and now - self._away[b] >= self._grace)
         return f"broker {', '.join(map(str, gone))} is gone" if gone else ""
+
+    def dead(self, key: Key, now: float) -> str:
+        """Why a partition cannot be copied, once it has had no leader for too long; else empty."""
+        since = self._leaderless.get(key)
+        if since is None or now - since < self._grace:
+            return ""
+        return "nobody leads it, since no replica in sync is on a broker that serves"
 
 
 def needs(task: Task) -> set[int]:

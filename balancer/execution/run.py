@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from balancer.execution import throttle
 from balancer.execution.book import STOPPED, Book, Judged
 from balancer.execution.cluster import Cluster, Held, Key, View
-from balancer.execution.journal import Journal, Recorded, throttles_left, throttling
+from balancer.execution.errors import VoteLostError
+from balancer.execution.journal import Journal, Recorded, moves_left, throttles_left, throttling
 from balancer.execution.limits import Limits
-from balancer.execution.outcome import Outcome, Progress
+from balancer.execution.outcome import Outcome, Progress, Waiting
 from balancer.execution.pace import Health, Pace, health
 from balancer.execution.presence import LOOKS, Presence
+from balancer.execution.room import Room
 from balancer.execution.stop import Stop
 from balancer.execution.strategy import choose, copying, ordered
 from balancer.execution.tasks import PHASES, Phase, Task, make_tasks
-from balancer.execution.verdicts import Verdict, judge, may_start, refused
+from balancer.execution.verdicts import Verdict, cancel_refused, judge, may_start, refused
 from balancer.execution.wanted import Reading, Wanted, back, differences
 from cluster_model.kafka import KafkaSourceError
 
@@ -82,10 +84,12 @@ class Run:
         self._book = Book(journal, recorded, reading)
         self._pace = Pace(limits)
         self._presence = Presence(limits.broker_grace)
+        self._room = Room(cluster.free, limits.task_timeout)
         self._min_isr: dict[str, int] = {}
         self._leaders: dict[Key, int | None] = {}
         # Since when others reassign a partition, and since when nothing may begin.
         self._others: dict[Key, float] = {}
+        self._waiting = Waiting()
         # Looks in a row at which a task that waits seemed not to be possible any more.
         self._doubts: dict[int, int] = {}
         self._idle: float | None = None
@@ -101,18 +105,20 @@ class Run:
                 f"{error}; what was begun goes on in Kafka: recover once it answers"
             )
             return self._book.outcome("failed")
+        except VoteLostError as error:
+            # Not even to clean up: what is in Kafka may be another's by now.
+            self._book.problems.append(str(error))
+            return self._book.outcome("vote lost")
         except BaseException:
             self._abandon()
             raise
 
     def _work_through(self) -> None:
-        if self._recorded.stop is not None:
-            self._stop.ask(self._recorded.stop == "rollback")
         if not self._recorded.going_back:
             self._throttle()
             for phase in PHASES:
                 self._work(phase)
-            if self._recorded.stop != "rollback":
+            if self._recorded.stop != "rollback" or self._recorded.given_up:
                 return
             self._turn_back()
         self._throttle()
@@ -123,6 +129,7 @@ class Run:
         """Plan the way back of all that was moved."""
         tasks, states = self._book.tasks, self._book.states
         done = {t.key for i, t in tasks.items() if states[i] == "completed"}
+        done -= {t.key for t in self._recorded.left}
         moved = [w for w in self._recorded.wanted if w.key in done]
         self._book.add(
             make_tasks(
@@ -137,13 +144,14 @@ class Run:
         wait = _SHORTEST_WAIT
         tasks = self._book.open(phase)
         while tasks:
+            self._keep_time()
             look = self._look(phase, tasks)
             self._settle(look)
             if self._stopping:
                 self._halt(look)
             else:
                 self._start(phase, look)
-            self._progress(self._book.progress(phase))
+            self._progress(self._book.progress(phase, self._waiting))
             before, tasks = len(tasks), self._book.open(phase)
             if not tasks:
                 return
@@ -151,15 +159,21 @@ class Run:
             # large cluster a look takes long, and must not be all that is done.
             ended, spent = len(tasks) < before, time.monotonic() - look.now
             wait = max(spent, _SHORTEST_WAIT if ended else 2 * wait)
-            wait = min(wait, self._limits.progress_interval)
-            if self._stop.asked:
-                time.sleep(wait)
-            else:
-                self._stop.wait(wait)
+            self._stop.wait(min(wait, self._limits.progress_interval))
+
+    def _keep_time(self) -> None:
+        """Leave the rest to a recovery where the execution has to end before it is over."""
+        if self._stop.soon and self._recorded.going_back:
+            raise KafkaSourceError("the way back was stopped")
+        if self._stop.overdue:
+            count = len(self._book.running())
+            within = f"{self._limits.stop_timeout:g} s"
+            raise KafkaSourceError(f"stopped, but {count} tasks were not cancelled within {within}")
 
     @property
     def _stopping(self) -> bool:
-        return self._stop.asked and not self._recorded.going_back
+        asked = self._stop.asked or self._recorded.stop is not None
+        return asked and not self._recorded.going_back
 
     def _look(self, phase: Phase, tasks: list[Task]) -> _Look:
         now, running = time.monotonic(), self._book.running()
@@ -231,6 +245,7 @@ class Run:
         self._book.close([(t, v) for t, v in verdicts if v.state not in ("in progress", "pending")])
         ready = [t for t, v in verdicts if v.state == "in progress"]
         if self._pace.held and phase != "leadership":
+            self._waiting = Waiting(len(ready), "partitions under min ISR")
             self._hold(ready, look.now)
             return
         self._idle = None
@@ -240,7 +255,12 @@ class Run:
             under_min_isr=look.health.under_min_isr,
             under_replicated=look.health.under_replicated,
         )
-        chosen = self._choose(phase, ready)
+        chosen, full = self._room.fitting(
+            self._choose(phase, self._room.last(ready)), self._book.running(), look.held, look.now
+        )
+        self._book.close(full)
+        self._room.keep(t.id for t in ready)
+        self._waiting = self._room.waiting
         self._book.begin(chosen)
         self._ask(chosen, look)
 
@@ -328,8 +348,22 @@ class Run:
         if not tasks:
             return
         self._book.cancel(tasks)
-        # What cannot be cancelled has ended by itself, as the next look shows.
-        self._cluster.reassign({t.key: None for t, _ in tasks if t.phase == "move"})
+        wanted: dict[Key, tuple[int, ...] | None] = {}
+        for task, _ in tasks:
+            found = look.view.partitions.get(task.key)
+            if found is None or task.phase == "log_dir":
+                continue
+            if found.moving and task.phase == "move":
+                wanted[task.key] = None
+            elif set(found.replicas) == set(task.origin) and found.replicas != task.origin:
+                wanted[task.key] = task.origin
+        said = self._cluster.reassign(wanted)
+        over = [
+            (t, cancel_refused(self._book.standing[t.id], said[t.key], moving=not wanted[t.key]))
+            for t, _ in tasks
+            if t.key in said
+        ]
+        self._book.close([(t, v) for t, v in over if v is not None])
         stay = {
             (t.key, t.broker): replica.log_dir
             for t, _ in tasks
@@ -340,10 +374,12 @@ class Run:
 
     def _halt(self, look: _Look) -> None:
         """Cancel what waits and what is under way."""
-        wish = "rollback" if self._stop.rollback else "stop"
+        rollback = self._stop.rollback or self._recorded.stop == "rollback"
+        wish = "rollback" if rollback else "stop"
         if self._recorded.stop != wish:
-            self._journal.append({"record": "stop", "rollback": self._stop.rollback})
+            self._journal.append({"record": "stop", "rollback": rollback})
             self._recorded.stop = wish
+        self._waiting = Waiting()
         stopped = Verdict("cancelled", STOPPED)
         states = self._book.states
         running = [t for t in self._book.running() if states[t.id] == "in progress"]
@@ -363,6 +399,7 @@ class Run:
             self._recorded.throttles,
             shared=bool(self._cluster.view(_topics(todo)).moving - ours),
             owner=self._owner,
+            epoch=self._recorded.epoch,
         )
         self._journal.append(*throttling(wanted))
         fresh = {(s.resource, s.key) for s in wanted}
@@ -373,19 +410,32 @@ class Run:
             self._book.problems += throttle.apply(self._cluster, self._recorded.throttles)
 
     def _unthrottle(self) -> None:
-        if not self._recorded.throttles:
-            return
-        left, problems = throttle.remove(self._cluster, self._recorded.throttles)
-        self._journal.append(throttles_left(left))
-        self._recorded.throttles = left
-        self._book.problems += problems
+        """Remove the throttles, but for those of moves that Kafka goes on with."""
+        if self._recorded.left:
+            left = still_moving(self._cluster, self._recorded.left)
+            self._journal.append(moves_left(left))
+            self._recorded.left = left
+        if self._recorded.throttles:
+            lasting = throttle.flows(self._recorded.left)
+            kept, problems = throttle.remove(self._cluster, self._recorded.throttles, lasting)
+            self._journal.append(throttles_left(kept))
+            self._recorded.throttles = kept
+            self._book.problems += problems
+        throttled = bool(self._recorded.throttles)
+        self._book.problems += [
+            f"{goes_on(task, throttled=throttled)}: recover then" for task in self._recorded.left
+        ]
 
     def _abandon(self) -> None:
         """Leave nothing running without its throttle, whatever went wrong."""
+        if self._journal.lost:
+            # Somebody else has the journal now, and acts by it.
+            return
         try:
             moves = [t for t in self._book.running() if t.phase == "move"]
             self._cluster.reassign({t.key: None for t in moves})
-            throttle.remove(self._cluster, self._recorded.throttles)
+            lasting = throttle.flows(still_moving(self._cluster, [*moves, *self._recorded.left]))
+            throttle.remove(self._cluster, self._recorded.throttles, lasting)
         except Exception:  # what went wrong first is what is told
             return
 
@@ -402,6 +452,25 @@ class Run:
             self._journal.append({"record": "end", "state": state})
             self._recorded.ended = state
         return self._book.outcome(state, found)
+
+
+def still_moving(cluster: Cluster, tasks: Sequence[Task]) -> list[Task]:
+    """Those of some moves that Kafka is still carrying out."""
+    found = cluster.view(_topics(tasks)).partitions if tasks else {}
+    return [
+        t
+        for t in tasks
+        if t.key in found and found[t.key].moving and set(found[t.key].settled) == set(t.target)
+    ]
+
+
+def goes_on(task: Task, *, throttled: bool) -> str:
+    """What is said of a move that was given up, and that Kafka goes on with."""
+    kept_too = ", and so does its throttle" if throttled else ""
+    return (
+        f"{task}: goes on in Kafka{kept_too}, until broker "
+        f"{' or '.join(map(str, task.origin))} serves again or the topic is deleted"
+    )
 
 
 def _topics(things: Iterable[Task | Wanted]) -> list[str]:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from balancer.execution.cluster import Key
 from balancer.execution.wanted import Wanted
+from metrics_reporter.documents import Number, Whole, WholeKey
 
 Phase = Literal["move", "log_dir", "leadership"]
 State = Literal["pending", "in progress", "cancelling", "completed", "cancelled", "dead"]
@@ -41,19 +42,19 @@ class Task(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    id: int
+    id: Whole
     phase: Phase
     topic: str
-    partition: int
-    origin: tuple[int, ...]
-    target: tuple[int, ...]
-    dirs: dict[int, str] = {}
-    broker: int | None = None
+    partition: Whole
+    origin: tuple[Whole, ...]
+    target: tuple[Whole, ...]
+    dirs: dict[WholeKey, str] = {}
+    broker: Whole | None = None
     origin_dir: str | None = None
     target_dir: str | None = None
-    leader: int | None = None
-    bytes: float = 0.0
-    after: int | None = None
+    leader: Whole | None = None
+    bytes: Number = 0.0
+    after: Whole | None = None
 
     @property
     def key(self) -> Key:

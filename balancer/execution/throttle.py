@@ -3,13 +3,15 @@
 Kafka keeps no note of who set a throttle. So an executor with an owner's name writes an entry
 more into a list of throttled replicas, a mark: what stands before it was found, what follows it
 is the execution's. The mark's partition is a number that only the name gives and no topic has,
-so it throttles nothing; its broker is the rate, in KiB/s.
+so it throttles nothing; its broker is the rate, in KiB/s. Where executors vote, a second entry
+with the same partition follows, whose broker is the epoch of the vote.
 """
 
 from __future__ import annotations
 
 import time
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -30,6 +32,8 @@ _KIB = 1024
 _MARKS = 2**30
 # Brokers pass a change on to each other within moments.
 _LOOKS, _PAUSE = 10, 0.2
+# Looks that must show a change before it counts, and times that one is asked which fails.
+_CLEAN, _TRIES = 2, 2
 
 
 class Setting(BaseModel):
@@ -111,6 +115,7 @@ def settings(
     *,
     shared: bool = False,
     owner: str | None = None,
+    epoch: int | None = None,
 ) -> list[Setting]:
     """What to set, beside what is found there now.
 
@@ -130,11 +135,13 @@ def settings(
     owner
         Whose mark to set, so that :func:`marked` knows the throttle again; the rate is then
         rounded down to KiB/s, as the mark tells it.
+    epoch
+        Of the vote under which it is set; None without one.
     """
     mark = None
     if rate is not None and owner is not None:
         rate = rate // _KIB * _KIB
-        mark = f"{_mark(owner)}:{int(rate // _KIB)}"
+        mark = _mark(owner, rate, epoch)
     wanted: dict[Resource, dict[str, str]] = {}
     if rate is not None:
         for topic, lists in throttled_replicas(flows).items():
@@ -172,38 +179,52 @@ def apply(cluster: Cluster, wanted: Iterable[Setting]) -> list[str]:
     ]
 
 
-def remove(cluster: Cluster, ours: Iterable[Setting]) -> tuple[list[Setting], list[str]]:
+def remove(
+    cluster: Cluster, ours: Iterable[Setting], lasting: Mapping[Key, Flow] | None = None
+) -> tuple[list[Setting], list[str]]:
     """Put back what was found.
 
     A value that somebody else changed meanwhile stays; in a list of throttled replicas
-    it keeps what is not ours.
+    it keeps what is not ours. What is configured for a topic that was deleted is gone.
+
+    Parameters
+    ----------
+    lasting
+        Moves that go on: they stay throttled.
 
     Returns
     -------
     left
-        Settings that are still there, since their broker does not answer or refuses.
+        Settings that are still there, for moves that go on, or since their broker does not
+        answer or refuses.
     problems
         Values of others that were left alone, and refusals, in sentences.
     """
-    left, problems = list(ours), dict[Setting, str]()
-    clean = 0
+    stays = {s: _lasting(s, lasting or {}) for s in ours}
+    todo = {s for s, kept in stays.items() if kept != s}
+    problems: dict[Setting, str] = {}
+    refused: dict[Resource, str] = {}
+    clean, failed = Counter[Resource](), Counter[Resource]()
     for look in range(_LOOKS):
-        if not left:
+        # One that does not answer now will not do so in a second, and costs a timeout.
+        open_ = [s for s in stays if s in todo and failed[s.resource] < _TRIES]
+        if not open_:
             break
         if look:
             time.sleep(_PAUSE)
         asked: dict[Resource, list[str]] = {}
-        for s in left:
+        for s in open_:
             asked.setdefault(s.resource, []).append(s.key)
         found = cluster.configs(asked)
         values: dict[Resource, dict[str, str | None]] = {}
-        changed = 0
-        for s in left:
+        changed: set[Resource] = set()
+        for s in open_:
             if s.resource not in found:
                 continue
             now = found[s.resource][s.key]
-            after = _without(s, now)
-            changed += now != after
+            after = _without(s, now, stays[s])
+            if now != after:
+                changed.add(s.resource)
             if now not in (s.ours, s.found) and now == after and s.key not in LISTS:
                 problems[s] = (
                     f"{s.key} of {s.kind} {s.name} was changed to {now} by another: left so"
@@ -211,13 +232,17 @@ def remove(cluster: Cluster, ours: Iterable[Setting]) -> tuple[list[Setting], li
                 continue
             # Also where it seems done: what was set just before may not be seen yet.
             values.setdefault(s.resource, {})[s.key] = after
-        refused = cluster.set_configs(values)
-        clean = 0 if changed else clean + 1
-        if clean > 1:
-            gone = {r for r in asked if r in found and r not in refused}
-            left = [s for s in left if s.resource not in gone]
-            return left, [*problems.values(), *_unreached(left, refused)]
-    return left, [*problems.values(), *_unreached(left, {})]
+        said = cluster.set_configs(values)
+        gone = {r for r, why in said.items() if _deleted(r, why)}
+        refused |= {r: why for r, why in said.items() if r not in gone}
+        failed.update(r for r in asked if r not in found or r in said)
+        clean.update(r for r in asked if r in found and r not in changed and r not in said)
+        for r in changed:
+            clean[r] = 0
+        todo = {s for s in todo if s.resource not in gone and clean[s.resource] < _CLEAN}
+    over = [s for s in stays if s in todo]
+    left = [kept for s, kept in stays.items() if s not in todo and kept is not None]
+    return [*over, *left], [*problems.values(), *_unreached(over, refused)]
 
 
 class Marked(NamedTuple):
@@ -231,11 +256,14 @@ class Marked(NamedTuple):
         Partition and broker of what the execution added.
     rate
         Bytes/s.
+    epoch
+        Of the vote under which it was set; None where there was none.
     """
 
     found: str | None
     replicas: frozenset[tuple[int, int]]
     rate: int
+    epoch: int | None = None
 
 
 def marked(value: str | None, owner: str) -> Marked | None:
@@ -243,31 +271,40 @@ def marked(value: str | None, owner: str) -> Marked | None:
 
     Examples
     --------
-    >>> cluster_setting = _with("7:9", "0:1,0:2", f"{_mark('me')}:50")
-    >>> marked(cluster_setting, "me").found, marked(cluster_setting, "me").rate
-    ('7:9', 51200)
+    >>> cluster_setting = _with("7:9", "0:1,0:2", _mark("me", 51200, 17))
+    >>> marked(cluster_setting, "me")
+    Marked(found='7:9', replicas=frozenset({(0, 1), (0, 2)}), rate=51200, epoch=17)
     >>> marked(cluster_setting, "you") is None
     True
     """
     entries = _entries(value)
-    at = _place(entries, _mark(owner))
-    if at is None:
+    at, end = _place(entries, _number(owner))
+    if at == end:
         return None
-    pairs = (entry.partition(":")[::2] for entry in entries[at + 1 :])
+    rate, *epoch = (int(entry.partition(":")[2]) for entry in entries[at:end])
+    pairs = (entry.partition(":")[::2] for entry in entries[end:])
     return Marked(
         ",".join(entries[:at]) or None,
         frozenset((int(partition), int(broker)) for partition, broker in pairs),
-        int(entries[at].partition(":")[2]) * _KIB,
+        rate * _KIB,
+        epoch[0] if epoch else None,
     )
 
 
-def _mark(owner: str) -> int:
-    return _MARKS + zlib.crc32(owner.encode()) % _MARKS
+def _number(owner: str) -> str:
+    return str(_MARKS + zlib.crc32(owner.encode()) % _MARKS)
 
 
-def _place(entries: list[str], mark: int | str) -> int | None:
-    """Where the mark stands, whatever its rate."""
-    return next((i for i, e in enumerate(entries) if e.startswith(f"{mark}:")), None)
+def _mark(owner: str, rate: float, epoch: int | None = None) -> str:
+    number = _number(owner)
+    mark = f"{number}:{int(rate // _KIB)}"
+    return mark if epoch is None else f"{mark},{number}:{epoch}"
+
+
+def _place(entries: list[str], number: str) -> tuple[int, int]:
+    """Where the mark with that number begins and ends, whatever its rate and epoch."""
+    found = [i for i, e in enumerate(entries) if e.startswith(f"{number}:")]
+    return (found[0], found[-1] + 1) if found else (len(entries), len(entries))
 
 
 def _unreached(left: Iterable[Setting], refused: Mapping[Resource, str]) -> list[str]:
@@ -290,17 +327,41 @@ def _with(found: str | None, value: str, mark: str | None = None) -> str:
         return found or ""
     if mark is None:
         return ",".join(sorted({*entries, *_entries(value)}))
-    at = _place(entries, mark.partition(":")[0])
-    before, ours = (entries, []) if at is None else (entries[:at], entries[at + 1 :])
+    at, end = _place(entries, mark.partition(":")[0])
+    before, ours = entries[:at], entries[end:]
     return ",".join([*before, mark, *sorted({*ours, *_entries(value)} - {*before})])
 
 
-def _without(s: Setting, now: str | None) -> str | None:
-    """What a config is to be when the execution is over."""
+def _without(s: Setting, now: str | None, stays: Setting | None) -> str | None:
+    """What a config is to be when the execution is over, but for what stays of it."""
     if now in (s.ours, s.found):
-        return s.found
+        return s.found if stays is None else stays.ours
     if s.key not in LISTS:
         return now
     mine = set(_entries(s.ours)) - set(_entries(s.found))
+    mine -= set() if stays is None else set(_entries(stays.ours))
     rest = [e for e in _entries(now) if e not in mine]
     return ",".join(rest) or None
+
+
+def _lasting(s: Setting, flows: Mapping[Key, Flow]) -> Setting | None:
+    """What of a setting is still needed while these moves go on."""
+    if s.key not in LISTS:
+        brokers = {str(b) for f in flows.values() for b in (*f.sources, *f.destinations)}
+        return s if s.kind == "broker" and s.name in brokers and s.key != LOG_DIR_RATE else None
+    at = LISTS.index(s.key)
+    needed = {f"{k.partition}:{b}" for k, f in flows.items() if k.topic == s.name for b in f[at]}
+    found = set(_entries(s.found))
+    added = [e for e in _entries(s.ours) if e not in found]
+    if not needed & set(added):
+        return None
+    # The mark stays with what it marks.
+    kept = {e for e in added if e in needed or int(e.partition(":")[0]) >= _MARKS}
+    entries = [e for e in _entries(s.ours) if e in found or e in kept]
+    return s.model_copy(update={"ours": ",".join(entries)})
+
+
+def _deleted(resource: Resource, why: str) -> bool:
+    """Whether a topic refuses because it is not there any more, in the words of any client."""
+    said = "".join(c for c in why.lower() if c.isalpha())
+    return resource.kind == "topic" and "unknowntopic" in said

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from balancer.execution.cluster import Held, Key, PartitionView, View
 from balancer.plan import Action, Plan, PlanDocument
+from metrics_reporter.documents import Number, Whole, WholeKey
 
 
 class Wanted(BaseModel):
@@ -33,16 +34,16 @@ class Wanted(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     topic: str
-    partition: int
-    origin: tuple[int, ...]
-    origin_leader: int | None = None
-    origin_dirs: dict[int, str] = {}
-    target: tuple[int, ...]
-    leader: int | None = None
-    dirs: dict[int, str] = {}
-    steps: tuple[tuple[int, tuple[int, ...]], ...] = ()
-    place: int = 0
-    size: float = 0.0
+    partition: Whole
+    origin: Annotated[tuple[Whole, ...], Field(min_length=1)]
+    origin_leader: Whole | None = None
+    origin_dirs: dict[WholeKey, str] = {}
+    target: Annotated[tuple[Whole, ...], Field(min_length=1)]
+    leader: Whole | None = None
+    dirs: dict[WholeKey, str] = {}
+    steps: tuple[tuple[Whole, tuple[Whole, ...]], ...] = ()
+    place: Whole = 0
+    size: Number = 0.0
 
     @property
     def key(self) -> Key:
@@ -69,8 +70,9 @@ def read_plan(plan: Plan | PlanDocument, view: View) -> Reading:
     """What a plan wants, partition by partition, in the plan's order.
 
     A partition's leader comes first in its preference order, replicas on demoted brokers
-    last. Partitions that are no longer where the plan expects them are told as problems,
-    those that are deleted as gone.
+    last. Partitions whose replicas are neither those the plan was made for nor those after one
+    of its steps are told as problems, those that are deleted as gone; where no partition of
+    the plan is left, all are problems.
 
     Parameters
     ----------
@@ -91,9 +93,14 @@ def read_plan(plan: Plan | PlanDocument, view: View) -> Reading:
             reading.gone.append(f"{key}: not there any more, so nothing is left to do with it")
             continue
         try:
-            reading.wanted.append(_wanted(key, found, actions, demoted))
+            made_for = document.replicas.get(str(key))
+            reading.wanted.append(_wanted(key, found, actions, made_for, demoted))
         except _Stale as stale:
             reading.problems.append(f"{key} left as it is: {stale}")
+    if not reading.wanted:
+        # Perhaps the plan is of another cluster: then nothing has been done that it asks for.
+        reading.problems.extend(reading.gone)
+        reading.gone.clear()
     for key, found in view.partitions.items():
         last = _ordered(found.settled, None, demoted)
         if key not in steps and demoted and last != found.settled and found.leader is not None:
@@ -184,41 +191,27 @@ def _wanted(
     key: Key,
     found: PartitionView,
     actions: Sequence[tuple[int, Action]],
+    made_for: Sequence[int] | None,
     demoted: frozenset[int],
 ) -> Wanted:
     replicas, leader = list(found.settled), found.leader
     led_by_plan = False
     dirs: dict[int, str] = {}
     steps: list[tuple[int, tuple[int, ...]]] = []
-    for place, a in actions:
+    done = _done(replicas, [a for _, a in actions], made_for)
+    for number, (place, a) in enumerate(actions):
         before = tuple(replicas)
         source, destination = a.source, a.destination
-        if a.kind == "move" and source is not None and destination is not None:
-            if source in replicas and destination not in replicas:
-                replicas[replicas.index(source)] = destination
-            elif source in replicas or destination not in replicas:
+        if number >= done:
+            if not _applies(a, replicas):
                 raise _Stale(
-                    f"step {place + 1} moves a replica from {source} to {destination}, "
-                    f"but its replicas are on {_list(before)}"
+                    f"step {place + 1} {_told(a)}, but its replicas are on {_list(before)}"
                 )
-            if leader == source or a.leader:
-                leader, led_by_plan = destination, True
-        elif a.kind == "add" and destination is not None and destination not in replicas:
-            replicas.append(destination)
-        elif a.kind == "remove" and source in replicas:
-            replicas.remove(source)
-        elif a.kind == "leadership":
-            if destination not in replicas:
-                raise _Stale(
-                    f"step {place + 1} lets {destination} lead, but its replicas are on "
-                    f"{_list(before)}"
-                )
+            replicas = _after(a, replicas)
+        # A step that is done says nothing of who led before it.
+        followed = leader == source and (number >= done or led_by_plan)
+        if a.kind == "leadership" or (a.kind == "move" and (a.leader or followed)):
             leader, led_by_plan = destination, True
-        elif a.kind == "move_disk" and destination not in replicas:
-            raise _Stale(
-                f"step {place + 1} moves a replica between disks of {destination}, but its "
-                f"replicas are on {_list(before)}"
-            )
         if a.destination_disk is not None and destination is not None:
             dirs[destination] = a.destination_disk
         if tuple(replicas) != before:
@@ -240,6 +233,83 @@ def _wanted(
         place=actions[0][0],
         size=max((a.bytes for _, a in actions), default=0.0),
     )
+
+
+def _done(found: Sequence[int], actions: Sequence[Action], made_for: Sequence[int] | None) -> int:
+    """How many of a partition's first steps are done already, as by a stopped execution.
+
+    Raises
+    ------
+    _Stale
+        If the replicas are neither those the plan was made for nor those after one of its steps.
+    """
+    changing = [n + 1 for n, a in enumerate(actions) if a.kind in ("move", "add", "remove")]
+    if made_for is None:
+        # Where the plan started is not stated: the steps done must lead back to a start from
+        # which all of them apply.
+        return next((n for n in reversed(changing) if _leads_here(actions, n, found)), 0)
+    after, replicas = {0: set(made_for)}, list(made_for)
+    for n, a in enumerate(actions):
+        if not _applies(a, replicas):
+            raise _Stale(f"the plan's steps do not fit its own replicas, {_list(made_for)}")
+        replicas = _after(a, replicas)
+        after[n + 1] = set(replicas)
+    for n in (*reversed(changing), 0):
+        if after[n] == set(found):
+            return n
+    raise _Stale(
+        f"the plan was made for replicas on {_list(made_for)}, but they are on {_list(found)}"
+    )
+
+
+def _leads_here(actions: Sequence[Action], done: int, found: Sequence[int]) -> bool:
+    """Whether the replicas can be those after some first steps, with the rest still to do."""
+    replicas = list(found)
+    for a in reversed(actions[:done]):
+        if a.kind not in ("move", "add", "remove"):
+            continue
+        if (a.destination is not None and a.destination not in replicas) or a.source in replicas:
+            return False
+        replicas = [b for b in replicas if b != a.destination]
+        replicas += [] if a.source is None else [a.source]
+    replicas = list(found)
+    for a in actions[done:]:
+        if not _applies(a, replicas):
+            return False
+        replicas = _after(a, replicas)
+    return True
+
+
+def _applies(a: Action, replicas: Sequence[int]) -> bool:
+    """Whether a step can be done where a partition has these replicas."""
+    if a.kind in ("leadership", "move_disk"):
+        return a.destination in replicas
+    gives = a.kind == "add" or a.source in replicas
+    return gives and (a.kind == "remove" or a.destination not in replicas)
+
+
+def _after(a: Action, replicas: Sequence[int]) -> list[int]:
+    """A partition's replicas after a step that applies."""
+    changed = list(replicas)
+    if a.kind == "move" and a.source is not None and a.destination is not None:
+        changed[changed.index(a.source)] = a.destination
+    elif a.kind == "add" and a.destination is not None:
+        changed.append(a.destination)
+    elif a.kind == "remove" and a.source is not None:
+        changed.remove(a.source)
+    return changed
+
+
+def _told(a: Action) -> str:
+    if a.kind == "move":
+        return f"moves a replica from {a.source} to {a.destination}"
+    if a.kind == "add":
+        return f"adds a replica on {a.destination}"
+    if a.kind == "remove":
+        return f"removes the replica on {a.source}"
+    if a.kind == "leadership":
+        return f"lets {a.destination} lead"
+    return f"moves a replica between disks of {a.destination}"
 
 
 def _ordered(

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from balancer import Action, PlanDocument
-from balancer.execution import Executor, Limits
+from balancer import Action, Identity, PlanDocument
+from balancer.execution import Executor, Limits, Vote
 from balancer.execution.cluster import Held, Key, PartitionView, Refusals, Resource, View
 from balancer.plan import Summary
+from cluster_model.log_dirs import FileSystem
 
 SIZE = 100.0
 
@@ -33,6 +34,7 @@ def lead(topic: str, partition: int, source: int, destination: int) -> Action:
 def plan_of(*actions: Action, **operation: Any) -> PlanDocument:
     nothing = {name: 0 for name in Summary.model_fields if name != "exhausted"}
     return PlanDocument(
+        identity=Identity(cluster_id="fake"),
         operation={"kind": "rebalance", **operation},
         goals=(),
         summary=Summary.model_validate(nothing),
@@ -65,7 +67,11 @@ class FakeCluster:
     values: dict[Resource, dict[str, str]] = field(default_factory=dict)
     out_of_sync: dict[Key, set[int]] = field(default_factory=dict)
     min_isr_of: dict[str, int] = field(default_factory=dict)
+    space: dict[int, list[FileSystem]] = field(default_factory=dict)
     refuses: dict[Key, str] = field(default_factory=dict)
+    deleted: set[str] = field(default_factory=set)
+    # Whether it takes cancels, and does not carry them out.
+    deaf: bool = False
     dies_after: int | None = None
     asked: list[tuple[Key, tuple[int, ...] | None]] = field(default_factory=list)
     most: int = 0
@@ -112,8 +118,16 @@ class FakeCluster:
             elif key in self.refuses:
                 refused[key] = self.refuses[key]
             elif replicas is None:
-                if self.ongoing.pop(key, None) is None:
+                if key not in self.ongoing:
                     refused[key] = "no reassignment in progress"
+                elif not self.brokers & set(self.replicas[key]):
+                    # It would leave no replica in sync.
+                    refused[key] = "invalid replication assignment"
+                elif not self.deaf:
+                    # The list made for the move, without what it adds.
+                    found = self._partition(key)
+                    self.replicas[key] = found.before
+                    del self.ongoing[key]
             elif set(replicas) == set(self.replicas[key]):
                 self.replicas[key] = tuple(replicas)
             else:
@@ -157,22 +171,35 @@ class FakeCluster:
 
     def set_configs(self, values: Mapping[Resource, Mapping[str, str | None]]) -> Refusals:
         self._alive()
+        refused = {}
         for r, wanted in values.items():
+            if r.kind == "topic" and r.name in self.deleted:
+                refused[r] = "[Error 3] UnknownTopicOrPartitionError: None"
+                continue
+            if r.kind == "broker" and int(r.name) not in self.brokers:
+                refused[r] = "no answer"
+                continue
             for key, value in wanted.items():
                 if value is None:
                     self.values.get(r, {}).pop(key, None)
                 else:
                     self.values.setdefault(r, {})[key] = value
-        return {}
+        return refused
 
     def min_isr(self, topics: Sequence[str]) -> dict[str, int]:
         self._alive()
         return {t: self.min_isr_of.get(t, 1) for t in topics}
 
+    def free(self, brokers: Sequence[int]) -> dict[int, list[FileSystem]]:
+        self._alive()
+        return {b: self.space[b] for b in brokers if b in self.space}
+
     def advance(self) -> None:
         """Copy a little."""
         for key, (target, left) in list(self.ongoing.items()):
             if set(target) - set(self.replicas[key]) - self.brokers:
+                continue
+            if not self.brokers & set(self.replicas[key]):
                 continue
             if left > 1:
                 self.ongoing[key] = (target, left - 1)
@@ -187,6 +214,14 @@ class FakeCluster:
                 del self.futures[place]
                 self.dirs[place] = log_dir
 
+    def delete(self, topic: str) -> None:
+        """Delete a topic, with its configs."""
+        for key in [k for k in self.replicas if k.topic == topic]:
+            del self.replicas[key], self.leaders[key]
+            self.ongoing.pop(key, None)
+        self.values.pop(Resource("topic", topic), None)
+        self.deleted.add(topic)
+
     def throttles(self) -> dict[Resource, dict[str, str]]:
         """What is configured anywhere."""
         return {r: v for r, v in self.values.items() if v}
@@ -196,13 +231,20 @@ class FakeCluster:
         if self.dies_after is not None and self.calls > self.dies_after:
             raise Killed
 
+    def _leader(self, key: Key) -> int | None:
+        """Who leads: another replica where the broker of the leader is away."""
+        led = self.leaders[key]
+        if led is not None and led not in self.brokers:
+            led = next((b for b in self.replicas[key] if b in self.brokers), None)
+        return led
+
     def _partition(self, key: Key) -> PartitionView:
         now = self.replicas[key]
         target = self.ongoing[key][0] if key in self.ongoing else now
         lost = self.out_of_sync.get(key, set()) | (set(now) - self.brokers)
         return PartitionView(
             replicas=(*target, *(b for b in now if b not in target)),
-            leader=self.leaders[key],
+            leader=self._leader(key),
             isr=tuple(b for b in now if b not in lost),
             offline=tuple(b for b in now if b not in self.brokers),
             adding=tuple(b for b in target if b not in now),
@@ -211,7 +253,12 @@ class FakeCluster:
 
 
 def executor(
-    cluster: FakeCluster, path: Path, *, owner: str | None = None, **limits: Any
+    cluster: FakeCluster,
+    path: Path,
+    *,
+    owner: str | None = None,
+    vote: Vote | None = None,
+    **limits: Any,
 ) -> Executor:
     """An executor that does not wait."""
     quick = {"progress_interval": 0.001, "broker_grace": 0.0} | limits
@@ -220,6 +267,7 @@ def executor(
         journal=path / "journal",
         limits=Limits(**quick),
         owner=owner,
+        vote=vote,
         connect=lambda: cluster,
     )
 
@@ -227,3 +275,18 @@ def executor(
 def alive(cluster: FakeCluster) -> FakeCluster:
     """The same cluster for the next process."""
     return replace(cluster, dies_after=None, calls=0)
+
+
+class WonElection:
+    """An election that is won at once, and by this one."""
+
+    acting, epoch, previous, holder = True, 7, None, None
+
+    def __init__(self, *args: Any, **options: Any) -> None: ...
+
+    def start(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def prove(self, within: float) -> int | None:
+        return self.epoch

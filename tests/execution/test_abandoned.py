@@ -11,7 +11,7 @@ from execution_cases import FakeCluster, Killed, alive, executor, lead, move, pl
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from balancer.execution import Executor
+from balancer.execution import Executor, Progress
 from balancer.execution.cluster import Key, Resource
 from balancer.execution.journal import read_journal
 from balancer.execution.throttle import (
@@ -260,3 +260,62 @@ def test_one_without_an_owner_marks_nothing(tmp_path: Path) -> None:
     world.machine("cli", owner=None, throttle=5000.0).execute(PLAN)
     assert seen
     assert not any(int(e.split(":")[0]) > 9 for value in seen for e in value.split(","))
+
+
+class Holder:
+    """The vote of one process; each has the next epoch."""
+
+    def __init__(self, epoch: int) -> None:
+        self.acting, self.epoch, self.previous = True, epoch, epoch - 1
+
+    def prove(self, within: float) -> int | None:
+        return self.epoch
+
+
+@pytest.mark.parametrize(
+    "successor", ["itself", "itself, after an epoch without a word", "another"]
+)
+@pytest.mark.parametrize("wish", ["go on", "roll back"])
+def test_an_outcome_is_true_whenever_it_died_and_whoever_went_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, successor: str, wish: str
+) -> None:
+    keep_from_cleaning(monkeypatch)
+    home = {k: set(r) for k, r in START.items()}
+    world = Machines(tmp_path / "whole")
+    world.path.mkdir()
+    world.machine("first").execute(PLAN)
+    target, ends = {k: set(r) for k, r in world.kafka.replicas.items()}, set()
+    for life in range(1, 70):
+        world = Machines(tmp_path / str(life), looks=3)
+        world.path.mkdir()
+        first = world.machine("first", vote=Holder(5), concurrent_moves=2)
+
+        def turn(progress: Progress, first: Executor = first) -> None:
+            if wish == "roll back" and progress.completed:
+                first.stop(rollback=True)
+
+        world.kafka.dies_after = life
+        try:
+            first.execute(PLAN, progress=turn)
+        except Killed:
+            pass
+        else:
+            break
+        world.kafka = alive(world.kafka)
+        if successor == "another":
+            world.machine("second", vote=Holder(6)).recover()
+        # One that got the vote and died before it wrote anything down has used an epoch up.
+        epoch = 6 if successor == "itself" else 7
+        outcome = world.machine("first", vote=Holder(epoch)).recover()
+        found = {k: set(r) for k, r in world.kafka.replicas.items()}
+        assert not world.kafka.ongoing
+        assert world.kafka.throttles() == {}
+        if outcome is None:
+            continue
+        ends.add(outcome.state)
+        assert outcome.state != "done" or found == target, life
+        assert outcome.state != "rolled back" or found == home, life
+        assert outcome.state in ("done", "rolled back") or outcome.problems, life
+    else:
+        pytest.fail("it never came to its end")
+    assert ends

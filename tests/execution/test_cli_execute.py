@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from execution_cases import FakeCluster, move, plan_of
+from execution_cases import FakeCluster, WonElection, move, plan_of
 from typer.testing import CliRunner, Result
 
 from balancer.cli import app
@@ -39,6 +43,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
         return Executor(*args, **options, connect=lambda: found)
 
     monkeypatch.setattr(execute_module(), "Executor", connected)
+    monkeypatch.setattr(execute_module(), "Election", WonElection)
     return found
 
 
@@ -76,6 +81,26 @@ def test_what_is_not_done_is_told_and_exits_with_1(
     assert "failed: 1 task completed, 1 failed" in result.stdout
 
 
+def test_who_does_not_get_the_vote_is_told_who_has_it(
+    cluster: FakeCluster, plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Theirs(WonElection):
+        epoch, holder = None, "counterpoise run, process 7 on db1"  # type: ignore[assignment]
+
+    monkeypatch.setattr(execute_module(), "Election", Theirs)
+    monkeypatch.setattr(execute_module(), "_JOIN_SECONDS", 0.0)
+    options = ["--bootstrap-server", "x:1", "--journal", tmp_path / "journal", "--session", "0.2"]
+    for what in ([plan, "--yes", "--throttle", "1MB/s"], ["--recover"]):
+        result = run(*what, *options, code=2)
+        first, last = result.stderr.splitlines()
+        assert first.startswith("Waiting for the vote of group counterpoise-controller")
+        assert last.startswith("counterpoise: counterpoise run, process 7 on db1 acts on this")
+        assert "`execute: false`" in last
+    assert cluster.asked == []
+    assert cluster.throttles() == {}
+    assert not (tmp_path / "journal").exists()
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -101,3 +126,119 @@ def test_bad_input_is_one_sentence(plan: Path, options: list[str], said: str) ->
     (line,) = result.stderr.splitlines()
     assert line.startswith("counterpoise: ")
     assert said in line
+
+
+def test_a_plan_none_of_whose_steps_apply_exits_with_1(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    path = tmp_path / "theirs.json"
+    path.write_text(plan_of(move("theirs", 0, 1, 2)).model_dump_json())
+    options = ["--bootstrap-server", "x:1", "--journal", tmp_path / "j"]
+    told = run(path, *options, code=0).stderr
+    assert "no step of the plan applies" in told
+    assert "--yes" not in told
+    options.append("--yes")
+    result = run(path, *options, code=1)
+    assert "no step of the plan applies" in result.stdout
+    assert "done" not in result.stdout
+    path.write_text(plan_of().model_dump_json())
+    assert "done: 0 tasks" in run(path, *options, code=0).stdout
+
+
+def test_many_differences_are_counted_and_a_few_are_shown(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    for n in range(300):
+        cluster.replicas[Key("b", n)], cluster.leaders[Key("b", n)] = (0, 1), 0
+        cluster.refuses[Key("b", n)] = "policy violation"
+    path = tmp_path / "plan.json"
+    path.write_text(plan_of(*(move("b", n, 1, 2) for n in range(300))).model_dump_json())
+    result = run(path, "--bootstrap-server", "x:1", "--journal", tmp_path / "j", "--yes", code=1)
+    lines = result.stdout.splitlines()
+    assert len(lines) < 30
+    assert sum(line.startswith("difference") for line in lines) == 11
+    assert any(line.startswith("difference") and "290 more, 300 in all" in line for line in lines)
+    assert any(line.startswith("problem") and "290 more, 300 in all" in line for line in lines)
+
+
+def test_in_a_log_progress_is_lines(cluster: FakeCluster, plan: Path, tmp_path: Path) -> None:
+    result = run(plan, "--bootstrap-server", "x:1", "--journal", tmp_path / "j", "--yes", code=0)
+    first, *rest = result.stderr.splitlines()
+    assert first.startswith("moving: 0 of 2 tasks, 2 running")
+    # Not one for each look at the cluster.
+    assert len(rest) <= 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stopped_by_a_signal_it_says_how_to_go_on(
+    cluster: FakeCluster, plan: Path, tmp_path: Path, number: int
+) -> None:
+    cluster.looks = 10_000
+    cluster.on_view = lambda c: os.kill(os.getpid(), number) if c.ongoing else None
+    options = ["--bootstrap-server", "x:1", "--journal", tmp_path / "j", "--yes"]
+    result = run(plan, *options, code=1)
+    assert "Stopping" in result.stderr
+    assert "stopped: " in result.stdout
+    assert "carry the same plan out again" in result.stderr
+    # That is true.
+    cluster.looks, cluster.on_view = 2, lambda c: None
+    assert "done: 2 tasks" in run(plan, *options, code=0).stdout
+
+
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+def test_a_way_back_ends_at_the_second_signal(
+    cluster: FakeCluster, plan: Path, tmp_path: Path, second: int
+) -> None:
+    sent: list[int] = []
+
+    def send(c: FakeCluster) -> None:
+        if any(2 in r for r in c.replicas.values()) and not sent:
+            sent.append(signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+            c.looks = 10_000
+        elif sent == [signal.SIGINT] and any(1 in target for target, _ in c.ongoing.values()):
+            sent.append(second)
+            os.kill(os.getpid(), second)
+
+    cluster.on_view = send
+    options = ["--bootstrap-server", "x:1", "--journal", tmp_path / "j"]
+    result = run(plan, *options, "--yes", "--rollback", "--moves", 1, code=1)
+    assert "moving back" in result.stderr
+    assert "the way back was stopped" in result.stdout
+    cluster.looks, cluster.on_view = 2, lambda c: None
+    cluster.ongoing = {k: (target, 1) for k, (target, _) in cluster.ongoing.items()}
+    run("--recover", *options, code=1)
+    assert set(cluster.replicas.values()) == {(0, 1)}
+
+
+def test_a_signal_ends_the_process_even_where_the_execution_hangs(
+    plan: Path, tmp_path: Path
+) -> None:
+    code = (
+        "import importlib, sys, time\n"
+        "command = importlib.import_module('balancer.cli.execute')\n"
+        "class Hanging(command.Executor):\n"
+        "    def execute(self, plan, **options):\n"
+        "        print('hangs', flush=True)\n"
+        "        time.sleep(600)\n"
+        "command.Executor = Hanging\n"
+        "from balancer.cli import main\n"
+        "main()\n"
+    )
+    options = ["execute", str(plan), "--bootstrap-server", "x:1", "--yes"]
+    options += ["--journal", str(tmp_path / "journal")]
+    with subprocess.Popen(
+        [sys.executable, "-c", code, *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "hangs\n"
+        process.send_signal(signal.SIGTERM)
+        try:
+            told, _ = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 1
+    assert "did not end in time" in told

@@ -261,7 +261,7 @@ def test_a_deleted_topic_counts_as_done(tmp_path: Path) -> None:
 
     def delete(c: FakeCluster) -> None:
         if other in c.ongoing:
-            del c.replicas[other], c.ongoing[other], c.leaders[other]
+            c.delete("other")
 
     kafka.on_view = delete
     outcome = executor(kafka, tmp_path, **THROTTLED).execute(
@@ -350,3 +350,43 @@ def test_no_secret_is_written_down(tmp_path: Path) -> None:
     running = executor(cluster(), tmp_path, **THROTTLED)
     running.execute(plan_of(*ACTIONS))
     assert "nowhere" not in (tmp_path / "journal").read_text()
+
+
+def test_a_stale_plan_does_not_lower_the_replication_factor(tmp_path: Path) -> None:
+    a = Key("a", 0)
+    remove = Action(kind="remove", topic="a", partition=0, source=3, destination=None)
+    plan = plan_of(remove, move("b", 0, 0, 1)).model_copy(update={"replicas": {"a-0": (1, 2, 3)}})
+    cluster = FakeCluster({a: (3, 4), Key("b", 0): (0,)})
+    outcome = executor(cluster, tmp_path).execute(plan)
+    assert cluster.replicas == {a: (3, 4), Key("b", 0): (1,)}
+    assert (outcome.state, outcome.completed, outcome.cancelled) == ("failed", 2, 1)
+    assert any("a-0" in p and "made for replicas on 1, 2, 3" in p for p in outcome.problems)
+
+
+def test_a_recovery_does_not_forget_the_steps_that_were_left_out(tmp_path: Path) -> None:
+    plan = plan_of(move("a", 0, 9, 4), move("a", 1, 1, 4))
+    cluster = FakeCluster(dict(START), dies_after=8)
+    with pytest.raises(Killed):
+        executor(cluster, tmp_path).execute(plan)
+    cluster = alive(cluster)
+    outcome = executor(cluster, tmp_path).recover()
+    assert outcome is not None
+    assert cluster.replicas[B] == (0, 4)
+    assert (outcome.state, outcome.cancelled) == ("failed", 1)
+    assert any("a-0 left as it is" in p for p in outcome.problems)
+
+
+def test_progress_never_tells_more_moved_than_there_is(tmp_path: Path) -> None:
+    told: list[Progress] = []
+    # Stopped moves have copied something that is no part of the plan any more.
+    cluster = FakeCluster(dict(START), looks=5)
+    running = executor(cluster, tmp_path)
+
+    def stop(progress: Progress) -> None:
+        told.append(progress)
+        if progress.bytes_moved:
+            running.stop()
+
+    running.execute(plan_of(*ACTIONS), progress=stop)
+    assert any(p.bytes_moved for p in told)
+    assert all(p.bytes_moved <= p.bytes_total for p in told)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 from execution_cases import FakeCluster, Killed, alive, executor, move, plan_of
@@ -101,3 +104,108 @@ def test_the_journal_of_another_cluster_is_refused(tmp_path: Path) -> None:
     other.identity = lambda: "other"  # type: ignore[method-assign]
     with pytest.raises(ExecutionError, match="cluster fake"):
         executor(other, tmp_path).recover()
+
+
+def damaged(text: bytes, how: str) -> bytes:
+    lines = text.splitlines(keepends=True)
+    if how == "zeros":
+        return b"\0" * len(text)
+    if how == "zeros in the middle":
+        return text[:300] + b"\0" * 200 + text[500:]
+    if how == "zeros at the end":
+        return text[:-80] + b"\0" * 79 + b"\n"
+    if how == "first line lost":
+        return b"".join(lines[1:])
+    assert how == "a line torn"
+    return b"".join([*lines[:2], lines[2][:40], *lines[3:]])
+
+
+@pytest.mark.parametrize(
+    "how",
+    ["zeros", "zeros in the middle", "zeros at the end", "first line lost", "a line torn"],
+)
+def test_a_damaged_journal_is_set_aside_and_the_marks_tell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr("balancer.execution.run.Run._abandon", lambda run: None)
+    cluster = FakeCluster({Key("a", 0): (0, 1)}, looks=5)
+
+    def kill(c: FakeCluster) -> None:
+        if c.ongoing:
+            raise Killed
+
+    cluster.on_view = kill
+    with pytest.raises(Killed):
+        executor(cluster, tmp_path, owner="me", throttle=51200.0).execute(
+            plan_of(move("a", 0, 1, 2))
+        )
+    cluster.on_view = lambda c: None
+    path = tmp_path / "journal"
+    lost = damaged(path.read_bytes(), how)
+    path.write_bytes(lost)
+    assert cluster.throttles()
+    with pytest.raises(ExecutionError):
+        executor(cluster, tmp_path, owner="me").execute(plan_of(move("a", 0, 1, 2)))
+    outcome = executor(cluster, tmp_path, owner="me").recover()
+    assert outcome is not None
+    assert outcome.state == "failed"
+    assert "journal.damaged-1" in outcome.problems[0]
+    assert (tmp_path / "journal.damaged-1").read_bytes() == lost
+    assert cluster.throttles() == {}
+    assert not cluster.ongoing
+    assert executor(cluster, tmp_path, owner="me").recover() is None
+
+
+def test_without_an_owner_a_damaged_journal_stays_and_throttles_are_told(path: Path) -> None:
+    path.write_bytes(damaged(path.read_bytes(), "first line lost"))
+    cluster = FakeCluster({Key("a", 0): (0, 1)})
+    with pytest.raises(ExecutionError, match="throttles that its execution set"):
+        executor(cluster, path.parent).recover()
+    assert path.exists()
+
+
+@pytest.mark.parametrize(
+    "text", ['{"kind":"plan","actions":[]}\n', '{"record":"begin","version":9}\n', "hello\n"]
+)
+def test_a_file_that_is_no_damaged_journal_is_not_touched(path: Path, text: str) -> None:
+    path.write_text(text)
+    with pytest.raises(ExecutionError):
+        executor(FakeCluster({}), path.parent, owner="me").recover()
+    assert path.read_text() == text
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    journal = Journal(tmp_path / "journal")
+    with pytest.raises(ExecutionError, match="No space left"):
+        journal.begin("id", planned([WANTED], [TASK]))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_that_vanishes_lets_nobody_else_in(path: Path) -> None:
+    lock = path.with_name("journal.lock")
+    first, second = Journal(path), Journal(path)
+    with first.locked():
+        first.resume()
+        lock.unlink()
+        # Nobody was there meanwhile: it locks again, and goes on.
+        first.append(changed(0, "completed"))
+        with pytest.raises(ExecutionError, match="under way"), second.locked():
+            pass
+        lock.unlink()
+        with second.locked():
+            written = path.read_bytes()
+            writes: list[Any] = [
+                lambda: first.append(changed(0, "dead")),
+                lambda: first.begin("id", []),
+                first.resume,
+                first.set_aside,
+            ]
+            for write in writes:
+                with pytest.raises(ExecutionError, match="under way"):
+                    write()
+            assert path.read_bytes() == written
+            assert first.lost

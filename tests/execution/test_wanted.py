@@ -10,7 +10,7 @@ from execution_cases import FakeCluster, executor, lead, move, plan_of
 from balancer import Action, Balancer, Operation, Plan, load_plan
 from balancer.execution.cluster import Key, PartitionView, View
 from balancer.execution.tasks import make_tasks
-from balancer.execution.wanted import back, differences, read_plan
+from balancer.execution.wanted import Reading, back, differences, read_plan
 from cluster_model import Snapshot, synthetic_snapshot
 
 
@@ -105,6 +105,94 @@ def test_a_plan_that_no_longer_fits_is_told(action: Action, why: str) -> None:
     (problem,) = reading.problems
     assert problem.startswith("a-0 left as it is: step 1 ")
     assert why in problem
+
+
+def add(broker: int) -> Action:
+    return Action(kind="add", topic="a", partition=0, source=None, destination=broker)
+
+
+def remove(broker: int) -> Action:
+    return Action(kind="remove", topic="a", partition=0, source=broker, destination=None)
+
+
+def read_at(found: tuple[int, ...], made_for: tuple[int, ...] | None, *actions: Action) -> Reading:
+    plan = plan_of(*actions)
+    if made_for is not None:
+        plan = plan.model_copy(update={"replicas": {"a-0": made_for}})
+    return read_plan(plan, View(frozenset(), {A: PartitionView(found, found[0])}))
+
+
+STALE: dict[str, tuple[tuple[int, ...], tuple[int, ...], Action]] = {
+    "would lose a replica too many": ((1, 2, 3), (3, 4), remove(3)),
+    "would gain a replica too many": ((1, 2), (4, 5, 6), add(3)),
+    "the other replica went elsewhere": ((1, 2), (1, 5), move("a", 0, 1, 4)),
+    "was given another replica": ((1, 2), (1, 2, 3), move("a", 0, 1, 4)),
+    "leads on other replicas": ((1, 2), (2, 3), lead("a", 0, 1, 2)),
+}
+
+
+@pytest.mark.parametrize("case", STALE)
+def test_a_partition_whose_replicas_changed_since_the_plan_is_left_out(case: str) -> None:
+    made_for, found, action = STALE[case]
+    reading = read_at(found, made_for, action)
+    assert reading.wanted == []
+    (problem,) = reading.problems
+    here, there = (", ".join(map(str, r)) for r in (made_for, found))
+    assert problem == (
+        f"a-0 left as it is: the plan was made for replicas on {here}, but they are on {there}"
+    )
+
+
+def test_another_order_of_the_same_replicas_is_no_reason_to_leave_a_partition_out() -> None:
+    reading = read_at((2, 1), (1, 2), move("a", 0, 1, 4))
+    assert [w.target for w in reading.wanted] == [(2, 4)]
+
+
+DETOUR = (move("a", 0, 2, 3), move("a", 0, 1, 4), move("a", 0, 3, 5), remove(5))
+
+
+@pytest.mark.parametrize("found", [(1, 2), (1, 3), (4, 3), (4, 5), (4,)])
+@pytest.mark.parametrize("made_for", [(1, 2), None])
+def test_a_plan_carried_out_again_goes_on_from_where_it_was_stopped(
+    made_for: tuple[int, ...] | None, found: tuple[int, ...]
+) -> None:
+    reading = read_at(found, made_for, *DETOUR)
+    assert not reading.problems
+    assert [w.target for w in reading.wanted] == [(4,)]
+
+
+def test_a_leader_moved_along_is_still_elected_when_the_move_was_done_before() -> None:
+    action = move("a", 0, 1, 4).model_copy(update={"leader": True})
+    for made_for in ((1, 2), None):
+        (wanted,) = read_at((2, 4), made_for, action).wanted
+        assert (wanted.target, wanted.leader) == ((4, 2), 4)
+
+
+@pytest.mark.parametrize(
+    ("found", "actions"),
+    [
+        ((1, 4), (add(3), add(4))),
+        ((1, 2), (remove(3), remove(2))),
+        ((2, 3), (remove(1), add(3), remove(3), add(1))),
+    ],
+)
+def test_a_plan_without_replicas_keeps_its_own_arithmetic(
+    found: tuple[int, ...], actions: tuple[Action, ...]
+) -> None:
+    reading = read_at(found, None, *actions)
+    change = sum({"add": 1, "remove": -1}[a.kind] for a in actions)
+    for w in reading.wanted:
+        assert len(w.target) - len(w.origin) in range(min(change, 0), max(change, 0) + 1)
+    assert reading.wanted or "left as it is: step" in reading.problems[0]
+
+
+def test_a_plan_states_the_replicas_of_every_partition_it_changes(plan: Plan) -> None:
+    view = view_of(plan.snapshot)
+    stated = plan.document().replicas
+    assert stated == {
+        str(key): view.partitions[key].replicas
+        for key in {Key(a.topic, a.partition) for a in plan.actions}
+    }
 
 
 def test_what_is_done_already_is_wanted_as_it_is() -> None:

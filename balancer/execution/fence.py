@@ -1,0 +1,172 @@
+"""Checks before every write to Kafka that this process still holds the vote."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from balancer.execution.cluster import Cluster, Held, Key, Refusals, Resource, View
+from balancer.execution.errors import LateError, VoteLostError
+from balancer.execution.stop import Stop
+from cluster_model.log_dirs import FileSystem
+
+# Seconds that one proof may take, and from a failed one to the next.
+_STEP, _PAUSE = 1.0, 0.2
+
+
+class Vote(Protocol):
+    """Who of several may write; :class:`balancer.controller.Election` is one.
+
+    An epoch numbers a time of holding the vote. It rises whenever another takes over, and
+    stays the same where a holder loses the vote and gets it back with nobody in between.
+    """
+
+    @property
+    def acting(self) -> bool:
+        """Whether the last proof still holds, counted from its sending; asks nobody."""
+
+    @property
+    def epoch(self) -> int | None:
+        """The latest epoch of this one; None where it has none, or another has taken over."""
+
+    @property
+    def previous(self) -> int | None:
+        """The epoch before that, whoever held it; None where there was none."""
+
+    def prove(self, within: float) -> int | None:
+        """The epoch, if the vote is held at this moment; None if that isn't proven in time."""
+
+
+class Fence:
+    """One execution's right to write, for as long as the epoch lasts in which it began.
+
+    Parameters
+    ----------
+    vote
+        None for an execution that nobody else can interfere with: then nothing is checked.
+    patience
+        Seconds to wait for a proof while nobody else is known to hold the vote, as when a
+        broker dies.
+    stop
+        Once a stop is asked for, no further proof is waited for.
+    """
+
+    def __init__(self, vote: Vote | None, patience: float, stop: Stop) -> None:
+        self._vote, self._patience, self._stop = vote, patience, stop
+        self._lost = ""
+        self.epoch: int | None = None
+
+    @property
+    def previous(self) -> int | None:
+        """The epoch before this execution's; None where it isn't known."""
+        return None if self._vote is None else self._vote.previous
+
+    def begin(self) -> None:
+        """Take the present epoch as this execution's.
+
+        Raises
+        ------
+        VoteLostError
+            If the vote is not held.
+        """
+        if self._vote is None:
+            return
+        deadline = time.monotonic() + self._patience
+        while self.epoch is None:
+            # In steps, so that a stop need not wait for the vote.
+            self.epoch = self._vote.prove(min(_STEP, self._patience))
+            if self.epoch is None and (self._stop.asked or time.monotonic() > deadline):
+                raise VoteLostError(
+                    "the vote is not held, so nothing was touched: another may act; try again"
+                )
+
+    def watch(self) -> None:
+        """Raise a VoteLostError if another has taken over; asks nobody."""
+        if self._vote is not None and (self._lost or self._vote.epoch != self.epoch):
+            self._lose("another has taken over")
+
+    def check(self) -> None:
+        """Prove the vote, now; a VoteLostError if that cannot be done."""
+        if self._vote is None:
+            return
+        deadline = time.monotonic() + self._patience
+        while True:
+            self.watch()
+            if self._vote.prove(min(_STEP, self._patience)) == self.epoch:
+                return
+            self.watch()
+            if self._stop.asked or time.monotonic() > deadline:
+                self._lose("it could not be proven that nobody else has taken over")
+            time.sleep(_PAUSE)
+
+    def confirm(self) -> None:
+        """Raise a LateError unless the last proof still holds; asks nobody."""
+        if self._vote is not None and not (self._vote.acting and self._vote.epoch == self.epoch):
+            raise LateError("a write was not sent, because its proof of the vote had run out")
+
+    def _lose(self, why: str) -> None:
+        # For good: what comes after this is in the hands of others.
+        self._lost = self._lost or why
+        raise VoteLostError(
+            f"the vote was lost, {self._lost}: nothing was touched since; who holds the vote "
+            "ends what is under way, or recover (counterpoise execute --recover) once it is free"
+        )
+
+
+class Fenced:
+    """A cluster whose every write is preceded by a check of the vote."""
+
+    def __init__(self, cluster: Cluster, fence: Fence) -> None:
+        self._cluster, self._fence = cluster, fence
+
+    def identity(self) -> str:
+        """See :class:`Cluster`."""
+        return self._cluster.identity()
+
+    def view(self, topics: Sequence[str] | None) -> View:
+        """See :class:`Cluster`; ends an execution that only waits where another took over."""
+        self._fence.watch()
+        return self._cluster.view(topics)
+
+    def held(self, replicas: Iterable[tuple[Key, int]]) -> dict[tuple[Key, int], Held]:
+        """See :class:`Cluster`."""
+        return self._cluster.held(replicas)
+
+    def reassign(self, wanted: Mapping[Key, Sequence[int] | None]) -> Refusals:
+        """See :class:`Cluster`."""
+        if wanted:
+            self._fence.check()
+        return self._cluster.reassign(wanted)
+
+    def move_log_dirs(self, wanted: Mapping[tuple[Key, int], str]) -> Refusals:
+        """See :class:`Cluster`."""
+        if wanted:
+            self._fence.check()
+        return self._cluster.move_log_dirs(wanted)
+
+    def elect(self, partitions: Sequence[Key]) -> Refusals:
+        """See :class:`Cluster`."""
+        if partitions:
+            self._fence.check()
+        return self._cluster.elect(partitions)
+
+    def configs(
+        self, keys: Mapping[Resource, Sequence[str]]
+    ) -> dict[Resource, dict[str, str | None]]:
+        """See :class:`Cluster`."""
+        return self._cluster.configs(keys)
+
+    def set_configs(self, values: Mapping[Resource, Mapping[str, str | None]]) -> Refusals:
+        """See :class:`Cluster`."""
+        if values:
+            self._fence.check()
+        return self._cluster.set_configs(values)
+
+    def min_isr(self, topics: Sequence[str]) -> dict[str, int]:
+        """See :class:`Cluster`."""
+        return self._cluster.min_isr(topics)
+
+    def free(self, brokers: Sequence[int]) -> dict[int, list[FileSystem]]:
+        """See :class:`Cluster`."""
+        return self._cluster.free(brokers)

@@ -1,0 +1,64 @@
+"""Whether a plan is for the cluster it is to be executed on, unchanged, and how old it is."""
+
+from __future__ import annotations
+
+from balancer.execution.errors import ExecutionError
+from balancer.plan import PlanDocument
+
+
+def check_identity(plan: PlanDocument, stated: str | None, found: str) -> None:
+    """Refuse a plan of another cluster, one of no cluster, and one that was changed.
+
+    Parameters
+    ----------
+    plan
+        As loaded from its file, or made by hand.
+    stated
+        Id of the cluster that the caller wants to act on; needed where the plan names none.
+    found
+        Id of the cluster that the brokers belong to.
+
+    Raises
+    ------
+    ExecutionError
+        In one sentence with the ids.
+    """
+    if plan.digest is not None and plan.digest != plan.content_digest:
+        raise ExecutionError(
+            f"the plan was changed after it was made: digest {plan.digest[:12]} stated, "
+            f"{plan.content_digest[:12]} found; propose again, or remove the digest from a plan "
+            "that you changed on purpose"
+        )
+    if stated is not None and stated != found:
+        raise ExecutionError(
+            f"cluster {stated} stated, but the brokers asked are of cluster {found}"
+        )
+    planned = plan.identity.cluster_id
+    if planned is None and stated is None:
+        raise ExecutionError(
+            "the plan names no cluster, as its snapshot was not read from Kafka: state the "
+            f"cluster that it is for (--cluster-id ID); the brokers asked are of cluster {found}"
+        )
+    if planned is not None and planned != found:
+        raise ExecutionError(
+            f"the plan is for cluster {planned}, but the brokers asked are of cluster {found}"
+        )
+
+
+def age_warning(plan: PlanDocument, now: float, limit: float) -> str | None:
+    """A sentence on a plan whose snapshot is older than `limit` seconds at `now`; else None.
+
+    Examples
+    --------
+    >>> from balancer.plan import Identity
+    >>> plan = PlanDocument.model_construct(identity=Identity(taken_ms=0))
+    >>> age_warning(plan, now=3 * 86400.0, limit=86400.0)
+    'the snapshot of the plan is 3.0 days old: the cluster may have changed since then'
+    """
+    taken = plan.identity.taken_ms
+    if taken is None or (age := now - taken / 1000) <= limit:
+        return None
+    return (
+        f"the snapshot of the plan is {age / 86400:.1f} days old: the cluster may have changed "
+        "since then"
+    )
