@@ -3,7 +3,7 @@
 import logging
 
 from balancer.controller.carrier import at_once, in_thread
-from balancer.controller.controller import Controller
+from balancer.controller.controller import Controller, ControllerError
 from balancer.controller.decision import Decision
 from balancer.controller.election import Election
 from balancer.controller.endpoint import Endpoint
@@ -12,12 +12,14 @@ from balancer.controller.finding import Finding, View
 from balancer.controller.notify import WebhookNotifier, log_notifier
 from balancer.controller.redact import Redactor
 from balancer.controller.settings import Settings, SettingsError, load_settings
+from balancer.controller.settings_file import SettingsFile
 
 # Whoever embeds it decides what becomes of its log.
 logging.getLogger("counterpoise").addHandler(logging.NullHandler())
 
 __all__ = [
     "Controller",
+    "ControllerError",
     "Decision",
     "Election",
     "Endpoint",
@@ -27,6 +29,7 @@ __all__ = [
     "Redactor",
     "Settings",
     "SettingsError",
+    "SettingsFile",
     "View",
     "WebhookNotifier",
     "at_once",

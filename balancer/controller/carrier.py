@@ -1,4 +1,4 @@
-"""One execution at a time, beside the rounds, stopped when it is not certain who acts."""
+"""Runs one execution at a time beside the rounds, and stops it where it may write no more."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ class Carrier:
     executor
         Whose.
     vote
-        Work is stopped as soon as this does not say that we act.
+        Work is stopped as soon as this does not say that we act, unless the executor's own
+        ``vote`` is this one. Such an executor proves the vote before each write: it waits
+        while the vote cannot be proven, goes on where nobody else has taken over, and ends
+        otherwise. Stopping it would only have its moves cancelled where it could go on.
     spawn
         :func:`in_thread` or :func:`at_once`.
     """
@@ -74,7 +77,8 @@ class Carrier:
 
     def _run(self, work: Work, do: Callable[[], Outcome | None], ended: Ended) -> None:
         over = threading.Event()
-        if not isinstance(self._vote, Alone):
+        fenced = getattr(self.executor, "vote", None) is self._vote
+        if not fenced and not isinstance(self._vote, Alone):
             threading.Thread(target=self._guard, args=(over,), daemon=True).start()
         outcome, failure = None, None
         try:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
+from balancer.candidates import replica_bytes
 from balancer.controller.balance import even_sentence
 from balancer.controller.carrier import Carrier, Job, Work, in_thread
 from balancer.controller.decision import (
@@ -17,19 +22,35 @@ from balancer.controller.decision import (
     outcome_sentence,
     plan_record,
     plan_sentence,
+    unmet_first,
 )
-from balancer.controller.finding import Finding, View, span
+from balancer.controller.finding import Finding, View, listed, plural, span
+from balancer.controller.leftovers import Leftovers
 from balancer.controller.metrics import Metrics
 from balancer.controller.news import News
 from balancer.controller.patience import Patience, stale_sentence
 from balancer.controller.redact import Redactor
-from balancer.controller.roles import Alone, Clock, Executor, Model, Notifier, Outcome, Vote
+from balancer.controller.roles import (
+    Alone,
+    Clock,
+    Executor,
+    Model,
+    Notifier,
+    Outcome,
+    Progress,
+    Vote,
+)
 from balancer.controller.settings import Settings
+from balancer.controller.underway import progress_record, progress_sentence
 from balancer.controller.watches import HEALING, Watches
-from balancer.controller.worth import gain, gain_record, not_worth
-from balancer.engine import Balancer
+from balancer.controller.worth import cluster_bytes, gain, gain_record, not_worth
+from balancer.engine import Balancer, Budget
+from balancer.operation import Operation
 from balancer.plan import Plan
 from cluster_model.errors import InputError
+from cluster_model.placement import Placement
+from cluster_model.snapshot import Snapshot
+from goals import OnlineReplicas, applicable, inapplicable
 
 # What is mended first: data at risk comes before load.
 _ORDER = (
@@ -42,6 +63,7 @@ _ORDER = (
 )
 # Where nothing is done, what says most about why.
 _TELLING: tuple[Kind, ...] = (
+    "error",
     "not_worth",
     "nothing_helps",
     "unfixable",
@@ -52,7 +74,20 @@ _TELLING: tuple[Kind, ...] = (
     "told",
 )
 _RECOVERY = "recovery"
-_STOP_SECONDS = 0.5
+_LEFT = "moves left in Kafka"
+# What moves data because of measured loads, which one bad reading can spoil.
+_CAPPED = ("goal_violations", "slow_brokers")
+# What restores copies of data: a goal that does not apply must not keep it from being done.
+_AT_RISK = (*HEALING, "missing_replicas")
+_STOP_SECONDS = 0.2
+
+
+class ControllerError(InputError):
+    """A controller that cannot go on."""
+
+
+class BlindError(InputError):
+    """Loads that cannot be judged."""
 
 
 @dataclass(frozen=True)
@@ -96,9 +131,12 @@ class Controller:
     Examples
     --------
     >>> from cluster_model import synthetic_snapshot
+    >>> from cluster_model.trust import Distrust
     >>> class Still:
     ...     def snapshot(self, min_ratio=0.95):
     ...         return synthetic_snapshot(brokers=6, partitions=60, racks=3)
+    ...     def placement(self):
+    ...         return self.snapshot()
     ...     def staleness(self):
     ...         return None
     ...     def signals(self):
@@ -107,6 +145,8 @@ class Controller:
     ...         return None
     ...     def noise(self):
     ...         return {}
+    ...     def distrust(self):
+    ...         return Distrust()
     ...     def refresh(self): ...
     >>> Controller(Still(), Balancer("default")).step().kind
     'proposed'
@@ -133,13 +173,23 @@ class Controller:
         self._vote = vote or Alone()
         self._clock = clock
         self._carrier = None if executor is None else Carrier(executor, self._vote, spawn)
-        self._watches = Watches(self.settings, balancer.goals)
+        self._watches = Watches(self.settings, balancer.goals, strict=balancer.strict)
         self._patience = Patience()
         self._news = News(self.settings.decisions, notifiers, redactor or Redactor())
         self._stopping = threading.Event()
         self._witness = witness
         self._recovered = False
+        self._leftovers = Leftovers()
         self._changed = False
+        self._resigned = False
+        self._wake = threading.Event()
+        # Of the execution under way: what it mends, whether the cap cut its plan, how far it
+        # is, when it last said so, when that was last logged, and when it was asked to end.
+        self._mending: tuple[Finding, ...] = ()
+        self._cut = False
+        self._progress: Progress | None = None
+        self._heard = self._logged = float("-inf")
+        self._asked: float | None = None
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
@@ -152,10 +202,20 @@ class Controller:
         return None if self._carrier is None else self._carrier.work
 
     def configure(self, settings: Settings) -> None:
-        """Take other settings; what detectors remember is kept."""
+        """Take other settings, from any thread; what detectors remember is kept.
+
+        The next round begins at once. Where `settings.execute` is no longer True, an
+        execution under way is stopped.
+        """
         self.settings = settings
-        self._watches.configure(settings)
         self._news.keep_last(settings.decisions)
+        if not settings.execute and self._carrier is not None:
+            self._carrier.stop()
+        self._wake.set()
+
+    def notify(self, notifiers: Iterable[Notifier], redactor: Redactor) -> None:
+        """Tell others from now on, and hide these secrets."""
+        self._news.tell(notifiers, redactor)
 
     def step(self) -> Decision:
         """One round; returns its decision (of an execution that is over already, its end).
@@ -164,42 +224,105 @@ class Controller:
         ------
         InputError
             Where goals or settings don't fit the cluster.
+        ControllerError
+            If an execution neither goes on nor ends, so that nothing else may begin.
         """
         now = self._clock()
         decision = self._round(now)
-        if decision is not None:
-            self._keep(decision)
+        latest = self.decisions[-1] if decision is None else self._keep(decision)
+        self._look_after_left(now)
         self.metrics.round(now, self._vote.acting)
-        return self.decisions[-1]
+        return latest
 
     def run(self) -> None:
-        """Make rounds until :meth:`stop`; a round that fails is told, and the next is tried."""
+        """Make rounds until :meth:`stop`; a round that fails is told, and the next is tried.
+
+        An execution under way is given `settings.stop_within` seconds to end. One that takes
+        longer is left as it is: its journal tells the next start what is left to do.
+
+        Raises
+        ------
+        ControllerError
+            If an execution neither goes on nor ends, so that nothing else may begin.
+        """
         while not self._stopping.is_set():
+            self._wake.clear()
             try:
                 self.step()
+            except ControllerError as error:
+                self._keep(Decision(self._clock(), "error", str(error)))
+                raise
             except Exception as error:
-                known = isinstance(error, InputError)
-                said = str(error) if known else f"{type(error).__name__}: {error}"
                 self._news.trace()
-                self._keep(Decision(self._clock(), "error", f"the round failed: {said}"))
-            self._stopping.wait(self.settings.interval)
-        while self._carrier is not None and not self._carrier.wait(_STOP_SECONDS):
-            # Again: an execution that was only just beginning may have missed it.
-            self._carrier.stop()
+                reason = f"the round failed: {_sentence(error)}"
+                self._keep(Decision(self._clock(), "error", reason))
+            if not self._stopping.is_set():
+                self._wake.wait(self.settings.interval)
+        self.finish()
 
     def stop(self) -> None:
         """End :meth:`run` after the round in hand, and an execution soon; from any thread."""
         self._stopping.set()
+        self._wake.set()
         if self._carrier is not None:
             self._carrier.stop()
 
+    def supervise(self) -> None:
+        """Look after the execution under way as each round does, between rounds.
+
+        Raises
+        ------
+        ControllerError
+            If it neither goes on nor ends.
+        """
+        work, now = self.work, self._clock()
+        if work is not None and (found := self._beside(work, (), now)).kind == "stopping":
+            self._keep(found)
+
+    def finish(self) -> bool:
+        """Stop, and wait for the execution under way for at most `settings.stop_within` seconds.
+
+        Returns
+        -------
+        bool
+            Whether it has ended. One that has not is left as it is: its journal tells the next
+            start what is left to do.
+        """
+        self.stop()
+        deadline = time.monotonic() + self.settings.stop_within
+        while self._carrier is not None and not self._carrier.wait(_STOP_SECONDS):
+            # Again: an execution that was only just beginning may have missed it.
+            self._carrier.stop()
+            work = self.work
+            if work is not None and time.monotonic() >= deadline:
+                self._keep(
+                    Decision(
+                        self._clock(),
+                        "error",
+                        f"{_named(work)} has not ended within "
+                        f"{span(self.settings.stop_within)} of being told to; it is left as it is, "
+                        "and its journal tells the next start what is left to do",
+                        work.cause,
+                    )
+                )
+                return False
+        return True
+
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the execution that is under way, if any; returns whether it has ended."""
+        """Wait for the execution that is under way, if any; returns whether it has ended.
+
+        Parameters
+        ----------
+        timeout
+            Seconds to wait at most. None waits for as long as the execution takes, which for
+            one that hangs is for ever: nothing stops it meanwhile. To wait with an end, wait
+            for a moment and call :meth:`supervise`, again and again.
+        """
         return self._carrier is None or self._carrier.wait(timeout)
 
     def state(self) -> dict[str, Any]:
         """Everything a person may want to see, as JSON takes it."""
-        work, watches = self.work, self._watches
+        work, progress, watches = self.work, self._progress, self._watches
         cooling = self._patience.cooling(self._clock(), self.settings.moved_cooldown)
         return self._news.hidden(
             {
@@ -207,12 +330,18 @@ class Controller:
                 "execute": self._executes,
                 "executing": None
                 if work is None
-                else {"cause": work.cause, "since": work.since, "plan": work.plan},
+                else {
+                    "cause": work.cause,
+                    "since": work.since,
+                    "plan": work.plan,
+                    "progress": None if progress is None else progress_record(progress),
+                },
                 "rounds": self.metrics.rounds,
                 "balancedness": watches.goals.balancedness,
                 "evenness": watches.goals.evenness,
                 "slow_scores": {str(b): n for b, n in watches.slow.scores.items()},
-                "demoted": sorted(watches.slow.demoted),
+                "demoted": sorted(watches.demoted),
+                "left_in_kafka": list(self._leftovers.known),
                 "partitions_cooling": len(cooling),
                 "decisions": [d.record() for d in reversed(self.decisions)],
             }
@@ -220,54 +349,147 @@ class Controller:
 
     @property
     def _executes(self) -> bool:
-        return self.settings.execute and self._carrier is not None
+        return bool(self.settings.execute) and self._carrier is not None
+
+    @property
+    def _paused(self) -> bool:
+        return self._carrier is not None and not self.settings.execute
+
+    def _take_part(self) -> None:
+        """Step down while paused, so that a person can act in the controller's place.
+
+        Only once no execution is under way: without the vote it could clean nothing up.
+        """
+        if self._paused and not self._resigned and self.work is None:
+            self._resigned = True
+            if (resign := getattr(self._vote, "resign", None)) is not None:
+                resign()
+        elif self._executes and self._resigned:
+            self._resigned = False
+            if (rejoin := getattr(self._vote, "rejoin", None)) is not None:
+                rejoin()
 
     def _round(self, now: float) -> Decision | None:
+        if self._watches.settings is not self.settings:
+            self._watches.configure(self.settings)
+        self._take_part()
         acting = self._vote.acting
         recover = acting and self._executes and not self._recovered and self.work is None
         self._recovered = acting and self._executes and (self._recovered or recover)
         if recover:
             assert self._carrier is not None
-            self._carrier.launch(Work(_RECOVERY, now), self._carrier.executor.recover, self._ended)
+            executor = self._carrier.executor
+            self._launch(Work(_RECOVERY, now), lambda: executor.recover(progress=self._progressed))
         try:
             view = self._look(now)
         except InputError as error:
+            if self.work is not None and (beside := self._beside(self.work, (), now)).kind != (
+                "executing"
+            ):
+                return beside
             return Decision(now, "waiting", f"there is no picture of the cluster: {error}")
         cooling = self._patience.cooling(now, self.settings.moved_cooldown)
         self._patience.saw(view.snapshot, now)
         findings = self._watches.find(view, cooling)
         self.metrics.saw(findings, self._watches.goals.balancedness)
-        self._news.found(findings, now, tell=acting)
-        if not acting:
+        # One that is paused has no vote, and proposes like one that was never given any.
+        judging = acting or self._paused
+        self._news.found(findings, now, tell=judging)
+        if self.work is not None:
+            beside = self._beside(self.work, findings, now)
+            if judging or beside.kind == "stopping":
+                return beside
+        if not judging:
             return Decision(
                 now, "standby", "another controller acts, or none for certain", findings=findings
             )
-        if self.work is not None:
-            return self._beside(self.work, findings, now)
-        return self._decide(view, findings)
+        return self._decide(view, findings, cooling)
+
+    def _look_after_left(self, now: float) -> None:
+        """Look at moves that ended executions left in Kafka, where that is due.
+
+        At the end of a round, so that it comes after whatever the round began.
+        """
+        if not (self._vote.acting and self._executes):
+            self._leftovers.forget()
+        elif (
+            self._recovered
+            and self.work is None
+            and not self._stopping.is_set()
+            and self._leftovers.due(now)
+        ):
+            assert self._carrier is not None
+            executor = self._carrier.executor
+
+            def look() -> None:
+                left = executor.left()
+                if left is None:
+                    # It has not ended: the next round recovers it.
+                    self._recovered = False
+                else:
+                    self._keep_left(left)
+
+            self._leftovers.looked(now, self.settings.interval, self.settings.left_interval)
+            self._launch(Work(_LEFT, now), look)
+
+    def _keep_left(self, left: Sequence[str]) -> None:
+        """Say what is left where that is new, and once nothing is."""
+        before = self._leftovers.known
+        fresh = self._leftovers.found(left)
+        if len(left) < len(before):
+            self._changed = True
+        if fresh:
+            more = f" (and {len(fresh) - 1} more)" if len(fresh) > 1 else ""
+            self._news.note(f"left in Kafka: {fresh[0]}{more}; this is looked at until it is over")
+        elif before and not left:
+            over = (
+                "what earlier executions left in Kafka is over, and nothing is throttled any more"
+            )
+            self._keep(Decision(self._clock(), "recovered", over, _RECOVERY))
 
     def _look(self, now: float) -> View:
-        if self._changed:
-            # What was moved must not be planned for once more.
-            self._model.refresh()
-            self._changed = False
         incomplete = None
         try:
-            snapshot = self._model.snapshot()
-        except InputError as error:
-            # Enough to heal by: where replicas are is known even where loads are not.
-            snapshot, incomplete = self._model.snapshot(0.0), str(error)
-        return View(
-            snapshot=snapshot,
-            now=now,
-            staleness=self._model.staleness(),
-            signals=self._model.signals(),
-            since=self._model.since(),
-            noise=self._model.noise(),
-            incomplete=incomplete,
-        )
+            if self._changed:
+                # What was moved must not be planned for once more.
+                self._model.refresh()
+                self._changed = False
+            snapshot = _summed(self._model.snapshot())
+        except Exception as error:
+            snapshot, incomplete = self._placement(error), _sentence(error)
+        try:
+            return View(
+                snapshot=snapshot,
+                now=now,
+                staleness=self._model.staleness(),
+                signals=self._model.signals(),
+                since=self._model.since(),
+                noise=self._model.noise(),
+                distrust=self._model.distrust(),
+                incomplete=incomplete,
+            )
+        except Exception as error:
+            self._news.trace()
+            return View(snapshot=snapshot, now=now, incomplete=incomplete or _sentence(error))
 
-    def _decide(self, view: View, findings: tuple[Finding, ...]) -> Decision | None:
+    def _placement(self, error: Exception) -> Snapshot:
+        """Enough to heal by: where replicas are is known even where loads are not."""
+        self._news.trace()
+        if not self._changed:
+            try:
+                return _summed(self._model.snapshot(0.0))
+            except Exception:
+                self._news.trace()
+        try:
+            placement = self._model.placement()
+        except Exception:
+            self._news.trace()
+            raise error from None
+        return placement if _is_summable(placement) else _without_loads(placement)
+
+    def _decide(
+        self, view: View, findings: tuple[Finding, ...], cooling: Iterable[str]
+    ) -> Decision | None:
         """A decision, or None where one was kept with the execution that it began."""
         notes: list[_Note] = []
         known = [f for f in findings if f.kind in _ORDER]
@@ -283,7 +505,7 @@ class Controller:
             if in_the_way is not None:
                 notes.append(_Note(in_the_way[0], finding, in_the_way[1]))
                 continue
-            tried = self._attempt(view, finding, findings)
+            tried = self._attempt(view, finding, findings, tuple(sorted(cooling)))
             if not isinstance(tried, _Note):
                 return tried
             notes.append(tried)
@@ -292,83 +514,300 @@ class Controller:
     def _nothing(self, view: View, findings: tuple[Finding, ...], notes: list[_Note]) -> Decision:
         """The decision to do nothing, with the reasons."""
         facts: dict[str, Any] = {"evenness": self._watches.goals.evenness}
+        lost = [f for f in findings if f.kind == "lost_partitions"]
+        aside = "".join(
+            f"; {plural(f.data['partitions'], 'partition')} set aside, since nothing is left to "
+            "copy from"
+            for f in lost
+        )
         if notes:
             notes = sorted(notes, key=lambda note: _TELLING.index(note.kind))
             first = notes[0]
             for note in notes:
                 facts |= note.facts
-            reason = "; ".join(dict.fromkeys(note.why for note in notes))
+            reason = "; ".join(dict.fromkeys(note.why for note in notes)) + aside
             kind, cause = first.kind, first.finding.kind
             return Decision(view.now, kind, reason, cause, findings, facts, first.plan)
-        if view.incomplete is not None:
-            return Decision(view.now, "waiting", view.incomplete, None, findings, facts)
+        troubles = [view.incomplete] if view.incomplete is not None else self._watches.troubles
+        if troubles:
+            return Decision(view.now, "waiting", "; ".join(troubles) + aside, None, findings, facts)
         stale = [f for f in findings if f.kind == "stale_metrics"]
         if stale:
-            reason = f"{stale_sentence(stale)}: nothing would be moved on stale data"
+            reason = (
+                f"{stale_sentence(stale)}; otherwise nothing to do, by the last loads known: "
+                f"{self._even}{aside}"
+            )
             return Decision(view.now, "stale", reason, "stale_metrics", findings, facts)
-        reason = f"nothing to do: {even_sentence(self._watches.goals.evenness)}"
-        return Decision(view.now, "balanced", reason, None, findings, facts)
+        return Decision(
+            view.now, "balanced", f"nothing to do: {self._even}{aside}", None, findings, facts
+        )
+
+    @property
+    def _even(self) -> str:
+        """How even the cluster is, or why that is not known."""
+        return (
+            even_sentence(self._watches.goals.evenness)
+            if self.settings.goal_violations.enabled
+            else "goals are not looked at, because goal_violations is switched off"
+        )
 
     def _attempt(
-        self, view: View, finding: Finding, findings: tuple[Finding, ...]
+        self,
+        view: View,
+        finding: Finding,
+        findings: tuple[Finding, ...],
+        cooling: tuple[str, ...],
     ) -> Decision | _Note | None:
         """Plan for a finding: a proposal, why nothing comes of it, or None if it was begun."""
         now, patience = view.now, self._patience
+        mended = _mended(finding, findings)
         started = time.perf_counter()
-        plan = self._balancer.propose(*self._watches.scene(view, finding, findings))
+        try:
+            snapshot, operation = self._watches.scene(view, finding, findings)
+            cap = self._cap(finding, snapshot)
+            operation = self._sparing(view, finding, snapshot, operation, cooling)
+            if finding.kind in HEALING:
+                plan, last_resort = self._healing(view, finding, findings, snapshot, operation)
+            else:
+                plan, last_resort = self._propose(view, finding, snapshot, operation, cap), ""
+            too_large = ""
+            if cap is not None and not len(plan) and self._is_cut(plan, cap):
+                # What is larger than a cycle may copy stays; the others must not wait for it.
+                names, too_large = self._too_large(snapshot, cap)
+                spared = tuple(sorted({*operation.frozen_partitions, *names}))
+                operation = operation.model_copy(update={"frozen_partitions": spared})
+                plan = self._propose(view, finding, snapshot, operation, cap) if names else plan
+        except Exception as error:
+            # What cannot be planned for must not keep the others from being mended.
+            self._news.trace()
+            kind: Kind = "nothing_helps" if isinstance(error, InputError) else "error"
+            came = f"no plan can be made: {_sentence(error)}"
+            patience.tried(mended, now, came, helped=False)
+            return _Note(kind, finding, f"{finding.sentence}; {came}")
+        cut = self._is_cut(plan, cap)
         seconds = time.perf_counter() - started
         self.metrics.planned(plan, seconds)
         figures = plan_record(plan, seconds)
+        facts: dict[str, Any] = {}
+        if cut:
+            facts["cap"] = {
+                "setting": "max_share_per_cycle",
+                "share": self.settings.max_share_per_cycle,
+                "bytes": cap,
+            }
         if not len(plan):
-            why = "; ".join(u.reason for u in plan.unmet[:2]) or "the plan is empty"
-            stay = len(finding.operation.excluded_partitions) if finding.operation else 0
+            why = "; ".join(u.reason for u in unmet_first(plan)[:2]) or "the plan is empty"
+            if cut:
+                why = (
+                    "the first step moves partitions together that are more than "
+                    f"{self._share}: raise max_share_per_cycle"
+                )
+            if too_large:
+                why = f"without {too_large}, {why}"
+            stay = len(operation.excluded_partitions)
             if stay:
                 why += f" ({stay} partitions stay, because they were moved not long ago)"
-            patience.tried(finding, now, f"nothing helped, {why}")
-            return _Note(
-                "nothing_helps", finding, f"{finding.sentence}; nothing helps: {why}", figures
-            )
-        facts: dict[str, Any] = {}
+            patience.tried(mended, now, f"nothing helped, {why}", helped=False)
+            why = f"{finding.sentence}; nothing helps: {why}"
+            return _Note("nothing_helps", finding, why, figures, facts)
         if finding.kind == "goal_violations":
             found = gain(plan)
-            facts = gain_record(found)
             poor = not_worth(found, self.settings.goal_violations)
+            if poor is not None and cut:
+                # The part within the cap may gain little; what counts is where it leads.
+                whole = self._propose(view, finding, snapshot, operation, None)
+                found = gain(whole)
+                poor = not_worth(found, self.settings.goal_violations)
+            facts |= gain_record(found)
             if poor is not None:
-                patience.tried(finding, now, f"a plan was not worth it, {poor}")
+                patience.tried(mended, now, f"a plan was not worth it, {poor}")
                 why = f"{finding.sentence}; a plan is not worth it: {poor}"
                 return _Note("not_worth", finding, why, figures, facts)
-        told = plan_sentence(plan)
+        told = plan_sentence(plan) + last_resort
+        if too_large:
+            told += f"; without {too_large}"
+        if cut:
+            told += f"; cut at {self._share} (max_share_per_cycle), the rest is for the next cycles"
+        if self._balancer.strict and (missing := inapplicable(self._balancer.goals, snapshot)):
+            facts["goals_left_out"] = missing
+            told += f"; goals that do not apply are left out: {listed([*missing.values()])}"
         reason = f"{finding.sentence}; {told}"
         decision = Decision(now, "proposed", reason, finding.kind, findings, facts, figures)
         if not self._executes:
-            patience.tried(finding, now, f"proposed {told}")
+            patience.tried(mended, now, f"proposed {told}")
             return decision
         # The search may have taken minutes.
+        if self._stopping.is_set():
+            return replace(decision, reason=f"{reason}; not begun, because the controller ends")
         if not self._vote.acting:
             return replace(decision, kind="standby", reason="another controller may act by now")
         # After an action of its own a goal isn't judged anew because another fell short too.
-        patience.tried(
-            finding, now, f"carried out {told}", anything=finding.kind == "goal_violations"
-        )
+        patience.tried(mended, now, f"begun: {told}", anything=finding.kind == "goal_violations")
+        self._mending, self._cut = mended, cut
         self._keep(replace(decision, kind="started"))
         self._carry_out(plan, finding.kind, now, figures)
         return None
 
+    def _propose(
+        self,
+        view: View,
+        finding: Finding,
+        snapshot: Snapshot,
+        operation: Operation,
+        cap: float | None,
+    ) -> Plan:
+        """A plan within the limits of the balancer, the settings and the cap."""
+        balancer = copy(self._balancer)
+        own, set_ = balancer.budget, self.settings
+        balancer.budget = Budget(
+            moves=_least(own.moves, set_.max_moves),
+            bytes=_least(own.bytes, set_.max_bytes, cap),
+            seconds=_least(own.seconds, set_.max_seconds),
+        )
+        if view.incomplete is not None or finding.kind in _AT_RISK:
+            balancer.goals = applicable(balancer.goals, snapshot, strict=False)
+        try:
+            return balancer.propose(snapshot, operation)
+        except Exception:
+            if finding.kind not in HEALING:
+                raise
+            self._news.trace()
+            return balancer.propose(_without_loads(snapshot), operation)
+
+    def _healing(
+        self,
+        view: View,
+        finding: Finding,
+        findings: tuple[Finding, ...],
+        snapshot: Snapshot,
+        operation: Operation,
+    ) -> tuple[Plan, str]:
+        """A plan that heals, onto drained brokers only if no other can receive; what to add."""
+        drained = sorted(self._watches.drained(view))
+        plan: Plan | None = None
+        try:
+            plan = self._propose(view, finding, snapshot, operation, None)
+        except Exception:
+            if not drained:
+                raise
+            self._news.trace()
+        if plan is not None and (not drained or _heals(plan)):
+            return plan, ""
+        scene = self._watches.scene(view, finding, findings, last_resort=drained)
+        other = self._propose(view, finding, *scene, None)
+        if plan is not None and not _heals(other):
+            return plan, ""
+        return other, (
+            f"; {listed(drained, 'broker')}, to be empty, may receive replicas, because no other "
+            "broker can"
+        )
+
+    def _sparing(
+        self,
+        view: View,
+        finding: Finding,
+        snapshot: Snapshot,
+        operation: Operation,
+        cooling: tuple[str, ...],
+    ) -> Operation:
+        """The operation, without partitions that were moved not long ago where that will do.
+
+        A broken hard goal outweighs that, but not where it can be mended by moving others, or
+        those alone that break it: the cycles of one plan would move again what the ones before
+        them have moved.
+        """
+        if finding.kind != "goal_violations" or operation.excluded_partitions or not cooling:
+            return operation
+        others = tuple(p for p in cooling if p not in self._watches.goals.broken)
+        spared = operation.model_copy(update={"excluded_partitions": others})
+        plan = self._propose(view, finding, snapshot, spared, None)
+        ripe = {*finding.data["ripe"]}
+        return operation if any(u.hard and u.goal in ripe for u in plan.unmet) else spared
+
+    def _cap(self, finding: Finding, snapshot: Snapshot) -> float | None:
+        """Bytes that a plan for the finding may copy in one cycle; None for no limit."""
+        share = self.settings.max_share_per_cycle
+        if finding.kind not in _CAPPED or share >= 1:
+            return None
+        return share * cluster_bytes(snapshot)
+
+    def _is_cut(self, plan: Plan, cap: float | None) -> bool:
+        """Whether it was the cap that ended the plan, and no other limit."""
+        if cap is None or plan.summary.exhausted != "moves or bytes":
+            return False
+        own, set_, s = self._balancer.budget, self.settings, plan.summary
+        moves = _least(own.moves, set_.max_moves)
+        moved = s.replica_moves + s.disk_moves + s.replicas_added
+        return _least(own.bytes, set_.max_bytes, cap) == cap and (moves is None or moved < moves)
+
+    def _too_large(self, snapshot: Snapshot, cap: float) -> tuple[list[str], str]:
+        """Partitions of which one copy is more than a cycle may move, and what to say of them."""
+        lead, follow = replica_bytes(Placement(snapshot))
+        copied = np.maximum(lead, follow)
+        rows = np.flatnonzero(copied > cap)
+        rows = rows[np.argsort(-copied[rows], kind="stable")]
+        named = zip(
+            snapshot.partition_topic[rows].tolist(),
+            snapshot.partition_number[rows].tolist(),
+            strict=True,
+        )
+        names = [f"{snapshot.topics[t]}-{n}" for t, n in named]
+        if not names:
+            return [], ""
+        share = float(copied[rows[0]]) / cluster_bytes(snapshot)
+        # Rounded up: it is to be enough.
+        enough = min(1.0, math.ceil(1000 * share) / 1000)
+        many = f"the {len(names)} partitions" if len(names) > 1 else "the partition"
+        return names, (
+            f"{many} {listed(names)}, of which one copy is more than one cycle may move "
+            f"({self._share}): raise max_share_per_cycle, to {enough:g} for {names[0]}, or "
+            "move such a partition yourself (counterpoise execute)"
+        )
+
+    @property
+    def _share(self) -> str:
+        return f"{100 * self.settings.max_share_per_cycle:.3g} % of the cluster's bytes"
+
     def _carry_out(self, plan: Plan, cause: str, now: float, figures: dict[str, Any]) -> None:
-        carrier = self._carrier
-        assert carrier is not None
+        assert self._carrier is not None
+        executor = self._carrier.executor
         partitions = dict.fromkeys(f"{a.topic}-{a.partition}" for a in plan.actions)
         work = Work(cause, now, figures, tuple(partitions))
-        carrier.launch(work, lambda: carrier.executor.execute(plan), self._ended)
+        self._launch(work, lambda: executor.execute(plan, progress=self._progressed))
+
+    def _launch(self, work: Work, do: Callable[[], Outcome | None]) -> None:
+        assert self._carrier is not None
+        self._progress, self._asked = None, None
+        self._heard = self._logged = work.since
+        self._carrier.launch(work, do, self._ended)
+
+    def _progressed(self, progress: Progress) -> None:
+        """Take how far the execution is; log it now and then."""
+        now, work = self._clock(), self.work
+        self._progress, self._heard = progress, now
+        self.metrics.progressed(progress)
+        if work is not None and now - self._logged >= self.settings.progress_interval:
+            self._logged = now
+            self._news.note(f"executing ({_spoken(work)}): {progress_sentence(progress)}")
 
     def _ended(self, work: Work, outcome: Outcome | None, failure: Exception | None) -> None:
         now = self._clock()
+        self._progress = None
+        self.metrics.progressed(None)
+        if work.cause == _LEFT:
+            if self._leftovers.failed(failure):
+                self._news.note(f"what is left in Kafka cannot be looked at: {failure}")
+            return
         self._changed = True
         recovery = work.cause == _RECOVERY
+        if failure is not None or outcome is not None:
+            self._leftovers.expect(now, self.settings.interval)
         if failure is not None or (outcome is not None and outcome.state == "failed"):
             # It may have left something, which would be in the way of the next. A recovery
             # that could not do better would not with the next round either.
             self._recovered = recovery and failure is None
+        if outcome is not None and outcome.state == "vote lost":
+            self._recovered = False
         if failure is not None:
             said = str(failure) or type(failure).__name__
             what = "cleaning up after an execution that died" if recovery else "the execution"
@@ -379,32 +818,143 @@ class Controller:
             return
         else:
             self.metrics.moved(outcome)
+            if (self._cut and outcome.state == "done") or (
+                self._paused and outcome.state == "stopped"
+            ):
+                # The rest is of the same finding, and goes on.
+                self._patience.forget(work.cause)
+            if outcome.state == "failed" and not outcome.completed:
+                self._patience.gave_up(self._mending)
             kind: Kind = "recovered" if recovery else "executed"
             figures = outcome_record(outcome)
             reason = f"{work.cause.replace('_', ' ')}: {outcome_sentence(outcome)}"
             decision = Decision(now, kind, reason, work.cause, (), {}, work.plan, figures)
+        self._mending, self._cut = (), False
         self._patience.moved(work.partitions, now)
         self._keep(decision)
 
     def _beside(self, work: Work, findings: tuple[Finding, ...], now: float) -> Decision:
-        """What is decided while an execution is under way: to stop it, where healing is due."""
-        carrier = self._carrier
-        assert carrier is not None
-        cause = work.cause.replace("_", " ")
-        said = f"an execution ({cause}) has been under way for {span(now - work.since)}"
-        urgent = [
-            f
-            for f in findings
-            if f.kind in HEALING and f.state == "ripe" and self._watches.settings_of(f.kind).act
-        ]
-        if urgent and not carrier.stopping and work.cause not in (*HEALING, _RECOVERY):
-            carrier.stop()
-            reason = f"{said}; it is stopped, because {urgent[0].sentence}"
-            return Decision(now, "stopping", reason, urgent[0].kind, findings)
+        """What is decided while an execution is under way: to stop it, where that is due."""
+        said = f"{_named(work)} has been under way for {span(now - work.since)}"
+        if self._progress is not None:
+            said += f": {progress_sentence(self._progress)}"
+        why = self._reason_to_stop(work, findings, now)
+        if why is not None and self._stop_work(now):
+            reason, cause = why
+            return Decision(
+                now, "stopping", f"{said}; it is stopped, because {reason}", cause, findings
+            )
+        self._end_hung(now)
         return Decision(now, "executing", said, work.cause, findings)
 
-    def _keep(self, decision: Decision) -> None:
+    def _reason_to_stop(
+        self, work: Work, findings: tuple[Finding, ...], now: float
+    ) -> tuple[str, str] | None:
+        """Why the execution is to end now, and for which detector; None where it may go on."""
+        if self._paused:
+            return "the settings pause executions", work.cause
+        silent = now - self._heard
+        if silent > self.settings.silence_timeout:
+            return f"it has reported no progress for {span(silent)}", work.cause
+        if work.cause in HEALING:
+            return None
+        if work.cause == _RECOVERY and now - work.since <= self.settings.recovery_timeout:
+            return None
+        for f in findings:
+            if f.kind in HEALING and f.state == "ripe" and self._watches.settings_of(f.kind).act:
+                return f.sentence, f.kind
+        return None
+
+    def _stop_work(self, now: float) -> bool:
+        """Ask the execution to end; returns whether this is the first time."""
+        assert self._carrier is not None
+        first = self._asked is None
+        # Again and again: one that was only just beginning may have missed the first.
+        self._carrier.stop()
+        if first:
+            self._asked = now
+        return first
+
+    def _end_hung(self, now: float) -> None:
+        """End the controller where an execution was asked to end, and does not.
+
+        It may still write to Kafka when it wakes, so nothing may begin beside it in this
+        process. One that ends lets a standby, or its own next start, recover.
+        """
+        work, asked = self.work, self._asked
+        if work is None or asked is None or now - asked <= self.settings.stop_timeout:
+            return
+        raise ControllerError(
+            f"{_named(work)} was asked to stop {span(now - asked)} ago and has not "
+            "ended; nothing else may begin beside it, so this controller ends: the next to act "
+            "recovers it"
+        )
+
+    def _keep(self, decision: Decision) -> Decision:
         self.metrics.decided(decision.kind)
         shown = self._news.decided(decision)
         if self._witness is not None:
             self._witness(shown)
+        return shown
+
+
+def _spoken(work: Work) -> str:
+    return work.cause.replace("_", " ")
+
+
+def _named(work: Work) -> str:
+    """The work as the subject of a sentence."""
+    if work.cause == _RECOVERY:
+        return "the recovery of an earlier execution"
+    return f"a look at {_LEFT}" if work.cause == _LEFT else f"an execution ({_spoken(work)})"
+
+
+def _sentence(error: Exception) -> str:
+    known = isinstance(error, InputError)
+    return str(error) if known else f"{type(error).__name__}: {error}"
+
+
+def _least(*limits: Any) -> Any:
+    """The lowest of the limits that are set; None where none is."""
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _mended(finding: Finding, findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The findings that a plan for this one mends: one heals all that is ripe."""
+    if finding.kind not in HEALING:
+        return (finding,)
+    return tuple(f for f in findings if f.kind == finding.kind and f.state == "ripe")
+
+
+def _heals(plan: Plan) -> bool:
+    """Whether fewer replicas are offline after a plan."""
+    return any(
+        r.goal == OnlineReplicas().name and r.contentment_after > r.contentment_before
+        for r in plan.goal_results
+    )
+
+
+def _is_summable(snapshot: Snapshot) -> bool:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(snapshot.broker_load().sum()))
+
+
+def _summed(snapshot: Snapshot) -> Snapshot:
+    """The snapshot, if its loads can be added up.
+
+    Raises
+    ------
+    BlindError
+        If their sum is more than a number can hold.
+    """
+    if not _is_summable(snapshot):
+        raise BlindError("the loads cannot be judged: their sum is more than a number can hold")
+    return snapshot
+
+
+def _without_loads(snapshot: Snapshot) -> Snapshot:
+    return replace(
+        snapshot,
+        leader_load=np.zeros_like(snapshot.leader_load),
+        follower_load=np.zeros_like(snapshot.follower_load),
+    )

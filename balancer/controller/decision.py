@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from balancer.controller.finding import Finding
 from balancer.controller.roles import Outcome
-from balancer.plan import Plan
+from balancer.plan import Plan, Unmet
+from goals.duties import EligibleLeaders, OnlineReplicas
 
 Kind = Literal[
     "balanced",
@@ -33,6 +34,8 @@ Kind = Literal[
 NEWS: frozenset[str] = frozenset(
     {"proposed", "started", "executed", "stopping", "recovered", "error"}
 )
+
+_DUTIES = (OnlineReplicas().name, EligibleLeaders().name)
 
 
 @dataclass(frozen=True)
@@ -97,8 +100,9 @@ def plan_record(plan: Plan, seconds: float) -> dict[str, Any]:
         for name, c in plan.columns.items()
     }
     # Names of partitions that stay can be many; how many there are says enough.
-    operation = {k: v for k, v in plan.operation.items() if k != "excluded_partitions"}
-    operation["partitions_excluded"] = len(plan.operation.get("excluded_partitions", ()))
+    many = {"partitions_excluded": "excluded_partitions", "partitions_frozen": "frozen_partitions"}
+    operation = {k: v for k, v in plan.operation.items() if k not in many.values()}
+    operation |= {count: len(plan.operation.get(names, ())) for count, names in many.items()}
     return {
         "operation": operation,
         "actions": len(plan),
@@ -107,6 +111,15 @@ def plan_record(plan: Plan, seconds: float) -> dict[str, Any]:
         "unmet": [u.goal for u in plan.unmet],
         "seconds": seconds,
     }
+
+
+def unmet_first(plan: Plan) -> list[Unmet]:
+    """What the plan leaves unmet, first of all what it was made for.
+
+    What is dead is healed by itself; another plan that leaves it alone need not repeat that.
+    """
+    heals = plan.operation["kind"] == "fix_offline_replicas"
+    return sorted(plan.unmet, key=lambda u: not heals and u.goal in _DUTIES)
 
 
 def plan_sentence(plan: Plan) -> str:
@@ -120,7 +133,8 @@ def plan_sentence(plan: Plan) -> str:
         (s.replicas_removed, "replicas removed"),
     )
     told = ", ".join(f"{n} {what}" for n, what in counts if n)
-    unmet = "" if plan.ok else f"; unmet after it: {plan.unmet[0].goal}, {plan.unmet[0].reason}"
+    left = unmet_first(plan)
+    unmet = "" if plan.ok or not left else f"; unmet after it: {left[0].goal}, {left[0].reason}"
     return (
         f"{told}, {s.bytes_moved:.3g} bytes, balancedness {s.balancedness_before:.0f} to "
         f"{s.balancedness_after:.0f}{unmet}"

@@ -18,15 +18,20 @@ from balancer.controller.finding import (
     replicas_on,
     span,
 )
+from balancer.controller.lost import healable
 from balancer.controller.settings import (
     DeadBrokers,
     DeadDisks,
+    DistrustedReporters,
     DrainedBrokers,
     MissingReplicas,
     StaleMetrics,
 )
 from balancer.operation import Operation
 from cluster_model.snapshot import Bools, BrokerState, Ints, Snapshot
+from goals.patterns import matching
+
+_BY_A_PERSON = "healing it is left to a person"
 
 
 class DeadBrokerWatch:
@@ -44,9 +49,13 @@ class DeadBrokerWatch:
         ids = s.broker_ids[dead].tolist()
         since = self._seen.update(ids, view.now)
         allowed = min(wanted.max_failed, int(wanted.max_share * s.n_brokers))
+        heals, _ = healable(s)
         findings = []
-        for broker, replicas in zip(ids, held[dead].tolist(), strict=True):
+        for broker, replicas, mendable in zip(
+            ids, held[dead].tolist(), heals[dead].tolist(), strict=True
+        ):
             gone = view.now - since[broker]
+            early = gone < wanted.heal_after
             holds = plural(replicas, "replica")
             said = f"broker {broker} has been dead for {span(gone)} and holds {holds}"
             if len(ids) > allowed:
@@ -57,10 +66,18 @@ class DeadBrokerWatch:
                         "healed without a person: is it the network, or the view from here?"
                     ),
                 )
-            elif gone < wanted.heal_after:
+            elif not mendable:
+                state, why = "notice", "none of them has another copy in sync to be healed from"
+                if early:
+                    state, why = "waiting", f"{why}; others wait {span(wanted.heal_after)} for it"
+            elif early:
                 state, why = "waiting", f"it is healed after {span(wanted.heal_after)}"
+                if not wanted.act:
+                    why = f"others wait {span(wanted.heal_after)} for it; {_BY_A_PERSON}"
             else:
                 state, why = "ripe", "its replicas are to be made anew elsewhere"
+                if not wanted.act:
+                    why = f"{_BY_A_PERSON}, and others are balanced without it"
             findings.append(
                 Finding(
                     kind="dead_brokers",
@@ -69,8 +86,17 @@ class DeadBrokerWatch:
                     state=state,  # type: ignore[arg-type]
                     since=since[broker],
                     operation=Operation(kind="fix_offline_replicas"),
-                    alert=gone >= wanted.alert_after or state != "waiting",
-                    data={"broker": broker, "replicas": replicas, "seconds": gone},
+                    alert=gone >= wanted.alert_after or state in ("ripe", "unfixable"),
+                    data={
+                        "broker": broker,
+                        "replicas": replicas,
+                        "healable": mendable,
+                        "seconds": gone,
+                    },
+                    # Where so many are dead, what is left is no cluster to balance.
+                    holds=early
+                    or (state == "ripe" and wanted.act)
+                    or len(ids) > int(wanted.max_share * s.n_brokers),
                 )
             )
         return findings
@@ -93,25 +119,40 @@ class DeadDiskWatch:
         lost = np.flatnonzero(~s.disk_alive & living(s)[s.disk_broker] & (held > 0))
         names = [(int(s.broker_ids[s.disk_broker[d]]), s.disk_path[d]) for d in lost.tolist()]
         since = self._seen.update(names, view.now)
+        _, heals = healable(s)
         findings = []
-        for (broker, path), replicas in zip(names, held[lost].tolist(), strict=True):
+        for (broker, path), replicas, mendable in zip(
+            names, held[lost].tolist(), heals[lost].tolist(), strict=True
+        ):
             gone = view.now - since[broker, path]
-            ripe = gone >= self.settings.heal_after
-            why = (
-                "they are to be made anew elsewhere"
-                if ripe
-                else f"they are made anew after {span(self.settings.heal_after)}"
-            )
+            early = gone < self.settings.heal_after
+            state = "waiting" if early else "ripe" if mendable else "notice"
+            why = {
+                "waiting": f"they are made anew after {span(self.settings.heal_after)}",
+                "ripe": "they are to be made anew elsewhere",
+                "notice": "none of them has another copy in sync to be healed from",
+            }[state]
+            if early and not self.settings.act:
+                why = f"others wait {span(self.settings.heal_after)} for it; {_BY_A_PERSON}"
+            elif state == "ripe" and not self.settings.act:
+                why = f"{_BY_A_PERSON}, and others are balanced without it"
             findings.append(
                 Finding(
                     kind="dead_disks",
                     subject=f"broker {broker}, {path}",
                     sentence=f"disk {path} of broker {broker} has been offline for {span(gone)} "
                     f"with {plural(replicas, 'replica')}; {why}",
-                    state="ripe" if ripe else "waiting",
+                    state=state,  # type: ignore[arg-type]
                     since=since[broker, path],
                     operation=Operation(kind="fix_offline_replicas"),
-                    data={"broker": broker, "disk": path, "replicas": replicas, "seconds": gone},
+                    data={
+                        "broker": broker,
+                        "disk": path,
+                        "replicas": replicas,
+                        "healable": mendable,
+                        "seconds": gone,
+                    },
+                    holds=early or (state == "ripe" and self.settings.act),
                 )
             )
         return findings
@@ -125,7 +166,7 @@ class StaleMetricsWatch:
         self._seen = FirstSeen()
 
     def look(self, view: View) -> list[Finding]:
-        """One finding for each stale broker; nothing mends them, and nothing is moved."""
+        """One finding for each stale broker; nothing mends them, and what they hold stays."""
         s = view.snapshot
         stale = stale_brokers(view, self.settings.max_age)
         since = self._seen.update(stale, view.now)
@@ -151,9 +192,43 @@ class StaleMetricsWatch:
         return findings
 
 
+class DistrustedReporterWatch:
+    """Brokers whose metrics are not believed, because something contradicts them."""
+
+    def __init__(self, settings: DistrustedReporters) -> None:
+        self.settings = settings
+        self._seen = FirstSeen()
+
+    def look(self, view: View) -> list[Finding]:
+        """One finding for each of them; what they hold stays."""
+        doubts = view.distrust.doubts
+        since = self._seen.update([d.broker for d in doubts], view.now)
+        held = dict(
+            zip(view.snapshot.broker_ids.tolist(), replicas_on(view.snapshot).tolist(), strict=True)
+        )
+        return [
+            Finding(
+                kind="distrusted_reporters",
+                subject=f"broker {d.broker}",
+                sentence=f"{d.sentence}; its metrics are not believed, and what it holds is not "
+                "rebalanced",
+                state="notice",
+                since=since[d.broker],
+                data={
+                    "broker": d.broker,
+                    "check": d.check,
+                    "proven": d.proven,
+                    "replicas": held.get(d.broker, 0),
+                },
+            )
+            for d in doubts
+        ]
+
+
 def stale_brokers(view: View, max_age: float) -> list[int]:
     """Ids of brokers that serve, and whose newest record is older, or that have none."""
-    if view.staleness is None:
+    if not view.staleness:
+        # Where nobody was heard yet, the feed is at fault and not the brokers.
         return []
     ids = view.snapshot.broker_ids[living(view.snapshot)].tolist()
     return [b for b in ids if view.staleness.get(b, np.inf) > max_age]
@@ -172,7 +247,7 @@ class MissingReplicasWatch:
         s = view.snapshot
         factor = s.replication_factor
         wanted = wanted_factor(s, self.settings.topics)
-        short = np.flatnonzero(factor < wanted[s.partition_topic])
+        short = np.flatnonzero((factor < wanted[s.partition_topic]) & s.partition_settled)
         topics = [s.topics[t] for t in np.unique(s.partition_topic[short]).tolist()]
         rounds = self._streak.update(topics)
         since = self._seen.update(topics, view.now)
@@ -219,9 +294,8 @@ def wanted_factor(snapshot: Snapshot, stated: dict[str, int]) -> Ints:
     wanted: Ints = np.where(agreed, usual, 0).astype(np.int64)
     # An added replica makes a partition larger than asked for, never smaller: only
     # topics that are short count, and shrinking them is not the controller's affair.
-    for t, topic in enumerate(s.topics):
-        stating = (n for pattern, n in stated.items() if re.fullmatch(pattern, topic))
-        wanted[t] = next(stating, wanted[t])
+    for pattern, number in reversed(stated.items()):
+        wanted[matching(pattern, s.topics)] = number
     return wanted
 
 

@@ -1,13 +1,15 @@
-"""Who of several controllers acts: the one that a Kafka consumer group gives a partition."""
+"""Who of several controllers and executions acts: who holds a partition of a consumer group."""
 
 from __future__ import annotations
 
 import logging
+import os
+import platform
 import threading
 import time
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 from cluster_model.errors import InputError
 from metrics_reporter.clients import PATIENCE, create, kafka, reason
@@ -18,6 +20,11 @@ log = logging.getLogger("counterpoise.election")
 # Of the session, how much the actor trusts; the rest is for clocks that run unalike.
 _TRUST = 0.8
 _BEATS = 6
+# The client starves calls from other threads while one thread polls, so all calls are made
+# by the thread that polls, and it looks this often, in seconds, for what others ask.
+_SLICE = 0.05
+_ASK_SECONDS = 1.0
+_CLOSE_SECONDS = 5.0
 
 
 class ElectionError(InputError):
@@ -32,21 +39,43 @@ def boot_clock() -> float:
     return time.monotonic()
 
 
+class _Commit(NamedTuple):
+    """A commit that was sent: when, in which tenure, with which epoch, and the proofs it gives."""
+
+    sent: float
+    tenure: int
+    epoch: int
+    proofs: int
+
+
 class Election:
     """Takes part in a consumer group; :attr:`acting` where it holds partition 0 of a topic.
 
-    Holding the partition is proven again and again by commits, which the group's
-    coordinator takes only from the current holder, and each of which starts the session
-    anew. Before a session counted from the *sending* of the last good commit is over,
-    the coordinator gives the partition to nobody else; acting ends earlier than that. So
-    two never act at once, even where one hangs, sleeps or is cut off.
+    Holding the partition is proven again and again by commits, which the group's coordinator
+    takes only from a member of the present generation, and each of which restarts the session.
+    Before a session counted from the *sending* of the last good commit is over, the coordinator
+    gives the partition to nobody else; acting ends earlier than that. A commit that fails ends
+    nothing before that. So two never act at once, even where one hangs, sleeps or is cut off.
+
+    No clock here advances while a virtual machine is paused. So what must not be done without
+    the vote, such as a write to Kafka, is preceded by :meth:`prove`, a commit of its own.
+
+    The offset that is committed is the **epoch**: who gains the partition commits a higher one.
+    Who loses the partition and gains it again with nobody in between keeps its epoch.
+
+    The partition itself is never read or written: it may be offline. The group's coordinator
+    is needed, so the election goes on as soon as ``__consumer_offsets`` has a leader again.
+
+    One that must not act for a while, such as a controller that is paused, leaves the group with
+    :meth:`resign`, so that others may act, and enters it again with :meth:`rejoin`. Call
+    :meth:`resign` only after its own execution has ended: from then on it can write nothing.
 
     Parameters
     ----------
     bootstrap
         Addresses of brokers, ``host:port`` separated by commas.
     group
-        Name of the consumer group; controllers of one cluster share it.
+        Name of the consumer group; controllers and executions of one cluster share it.
     topic
         Topic whose partition 0 decides; made with one partition where it is missing.
     session
@@ -56,12 +85,15 @@ class Election:
         Further properties of the librdkafka consumer.
     clock
         Seconds, steadily rising.
+    name
+        What takes part, as others read it in :attr:`holder`; by default the process.
 
     Examples
     --------
     ::
 
         with Election("localhost:9092") as election:
+            executor = Executor("localhost:9092", journal=path, vote=election)
             Controller(model, balancer, executor, settings, vote=election).run()
     """
 
@@ -74,12 +106,14 @@ class Election:
         session: float = 10.0,
         client: Mapping[str, Any] | None = None,
         clock: Callable[[], float] = boot_clock,
+        name: str = "counterpoise",
     ) -> None:
         if not 1 <= session <= 1800:
             raise ElectionError(f"election, session: {session:g} s found, 1 to 1800 s expected")
         self._session = session
         self._topic = topic
         self._clock = clock
+        self._name = f"{name}, process {os.getpid()} on {platform.node() or 'an unnamed host'}"
         self._where = f"election at {bootstrap}"
         self._admin_properties = {"bootstrap.servers": bootstrap, **(client or {})}
         self._properties = {
@@ -88,6 +122,7 @@ class Election:
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "auto.offset.reset": "latest",
+            "on_commit": self._committed,
             # A controller that joins must not take the partition from the one that acts.
             "partition.assignment.strategy": "cooperative-sticky",
             "session.timeout.ms": int(session * 1000),
@@ -96,15 +131,74 @@ class Election:
             "socket.timeout.ms": max(1000, int(session * 1000)),
             "log_level": 2,
         }
+        self._changed = threading.Condition()
         self._holds = False
+        # Counts every gain and loss of the partition.
+        self._tenure = 0
+        self._confirmed = False
+        self._epoch: int | None = None
+        self._previous: int | None = None
+        self._holder: str | None = None
         self._until = float("-inf")
+        self._sent: dict[int, _Commit] = {}
+        self._number = 0
+        self._asked = self._asking = self._proved = 0
+        self._next_beat = self._next_look = float("-inf")
+        self._wanted, self._leaving, self._joined = True, False, False
         self._closing = threading.Event()
+        self._ended = False
         self._thread = threading.Thread(target=self._run, name="election", daemon=True)
 
     @property
     def acting(self) -> bool:
         """Whether this one acts; False as soon as that is not certain."""
-        return self._holds and self._clock() < self._until
+        return self._confirmed and self._clock() < self._until
+
+    @property
+    def epoch(self) -> int | None:
+        """The latest epoch of this one; None where it has none, or another has taken over."""
+        return self._epoch
+
+    @property
+    def previous(self) -> int | None:
+        """The epoch before :attr:`epoch`, whoever held it; None where there was none."""
+        return self._previous
+
+    @property
+    def holder(self) -> str | None:
+        """Who last gained the vote, as far as this one knows."""
+        return self._holder
+
+    def prove(self, within: float) -> int | None:
+        """The epoch, if the coordinator confirms now that the vote is held.
+
+        Parameters
+        ----------
+        within
+            Seconds to wait for that; also for the vote, where it is not held yet.
+        """
+        deadline = time.monotonic() + within
+        with self._changed:
+            self._asked += 1
+            number = self._asked
+            while self._proved < number:
+                left = deadline - time.monotonic()
+                if left <= 0 or self._ended or not self._wanted:
+                    return None
+                self._changed.wait(left)
+            return self._epoch if self._confirmed else None
+
+    def resign(self) -> None:
+        """Leave the group until :meth:`rejoin`, so that another may act; from any thread."""
+        with self._changed:
+            self._wanted, self._leaving = False, True
+            self._lose()
+            self._epoch = None
+
+    def rejoin(self) -> None:
+        """Enter the group again; from any thread."""
+        with self._changed:
+            self._wanted = True
 
     def start(self) -> Election:
         """Join the group.
@@ -117,9 +211,6 @@ class Election:
         try:
             self._make_topic()
             self._consumer = create("Consumer", self._properties)
-            self._consumer.subscribe(
-                [self._topic], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._revoke
-            )
         except ReporterError as error:
             raise ElectionError(f"{self._where}: {error}") from None
         except kafka().KafkaException as error:
@@ -131,7 +222,7 @@ class Election:
         """Leave the group, so that another takes over at once."""
         self._closing.set()
         if self._thread.ident is not None:
-            self._thread.join(PATIENCE)
+            self._thread.join(_CLOSE_SECONDS)
 
     def __enter__(self) -> Election:
         return self.start()
@@ -164,45 +255,150 @@ class Election:
 
     def _run(self) -> None:
         module = kafka()
-        beat = self._session / _BEATS
         try:
             while not self._closing.is_set():
-                # Callbacks of the group run in here.
-                message = self._consumer.poll(beat)
+                self._join_or_leave()
+                # Callbacks of the group and of commits run in here.
+                message = self._consumer.poll(_SLICE)
                 if message is not None and message.error() is not None:
                     log.debug("%s: %s", self._where, message.error().str())
-                if self._holds:
-                    self._renew(module)
+                self._renew(module)
         except Exception as error:
             log.error("%s: %s", self._where, reason(error))
         finally:
-            self._holds = False
+            with self._changed:
+                self._ended = True
+                self._lose()
             self._consumer.close()
 
+    def _join_or_leave(self) -> None:
+        with self._changed:
+            leave, self._leaving = self._leaving and self._joined, False
+            join = self._wanted and (leave or not self._joined)
+            self._joined = self._wanted
+        if leave:
+            self._consumer.unsubscribe()
+        if join:
+            self._consumer.subscribe(
+                [self._topic], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._revoke
+            )
+
     def _renew(self, module: Any) -> None:
-        sent = self._clock()
-        was = self.acting
+        """Commit where it is time to, or where a proof is asked for."""
+        now = self._clock()
+        if not self._holds or not self._confirmed:
+            self._look(module, now)
+        elif self._asked > self._asking or now >= self._next_beat:
+            assert self._epoch is not None
+            self._commit(module, self._epoch)
+
+    def _look(self, module: Any, now: float) -> None:
+        """See whose the vote is; where it is ours now, say so with an epoch."""
+        if now < self._next_look or not self._wanted:
+            return
+        self._next_look = now + self._session / _BEATS
+        tenure, holds = self._tenure, self._holds
+        place = module.TopicPartition(self._topic, 0)
         try:
-            done = self._consumer.commit(
-                offsets=[module.TopicPartition(self._topic, 0, 0)], asynchronous=False
+            (found,) = self._consumer.committed([place], _ASK_SECONDS)
+        except module.KafkaException as error:
+            log.debug("%s: %s", self._where, reason(error))
+            return
+        if found.error is not None:
+            return
+        last = found.offset if found.offset >= 0 else None
+        with self._changed:
+            if last is not None:
+                self._holder = (found.metadata or "").partition(" ")[2] or None
+            if self._epoch is not None and last is not None and last > self._epoch:
+                # Another has had the vote since.
+                self._epoch = None
+                self._changed.notify_all()
+            if not holds or tenure != self._tenure:
+                return
+            epoch = self._epoch
+            if epoch is None:
+                self._previous = last
+                # Kafka forgets offsets of a group that was empty for days. The minute keeps
+                # epochs rising all the same.
+                epoch = max(1 + (last or 0), int(time.time() // 60))
+        self._commit(module, epoch)
+
+    def _commit(self, module: Any, epoch: int) -> None:
+        now = self._clock()
+        with self._changed:
+            self._number += 1
+            number = self._number
+            self._sent[number] = _Commit(now, self._tenure, epoch, self._asked)
+            self._asking = self._asked
+            self._next_beat = now + self._session / _BEATS
+        about = f"{number} {self._name}"
+        try:
+            self._consumer.commit(
+                offsets=[module.TopicPartition(self._topic, 0, epoch, about)], asynchronous=True
             )
         except module.KafkaException as error:
             log.debug("%s: %s", self._where, reason(error))
-        else:
-            if done and done[0].error is None:
-                self._until = sent + _TRUST * self._session
-        if self.acting != was:
-            log.info("this controller %s", "acts" if self.acting else "no longer acts")
+            self._refused(number)
+
+    def _committed(self, error: Any, partitions: list[Any]) -> None:
+        for place in partitions:
+            number = int((place.metadata or "0").partition(" ")[0])
+            if error is not None or place.error is not None:
+                log.debug("%s: %s", self._where, error or place.error)
+                self._refused(number)
+            else:
+                self._accepted(number)
+
+    def _accepted(self, number: int) -> None:
+        with self._changed:
+            commit = self._sent.pop(number, None)
+            # In another tenure it was accepted from a member that didn't hold the partition.
+            if commit is None or not self._holds or commit.tenure != self._tenure:
+                return
+            was = self.acting
+            self._epoch, self._confirmed, self._holder = commit.epoch, True, self._name
+            self._until = max(self._until, commit.sent + _TRUST * self._session)
+            self._proved = max(self._proved, commit.proofs)
+            self._changed.notify_all()
+        if not was and self.acting:
+            log.info("this one acts, in epoch %d", commit.epoch)
+
+    def _refused(self, number: int) -> None:
+        # The lease goes on to its end; who asked for a proof gets another try.
+        with self._changed:
+            if self._sent.pop(number, None) is not None:
+                self._asking = self._proved
+        self._closing.wait(_SLICE)
 
     def _assign(self, consumer: Any, partitions: list[Any]) -> None:
+        for place in partitions:
+            # Nothing is read: where to start from needs neither a leader nor an answer.
+            place.offset = 0
         consumer.incremental_assign(partitions)
-        if any(p.partition == 0 for p in partitions):
-            self._until = float("-inf")
-            self._holds = True
+        consumer.pause(partitions)
+        if any(p.partition == 0 for p in partitions) and self._wanted:
+            with self._changed:
+                self._lose()
+                self._holds = True
+                self._next_look = float("-inf")
 
     def _revoke(self, consumer: Any, partitions: list[Any]) -> None:
+        # First of all: only after this may the client enter another generation.
         if any(p.partition == 0 for p in partitions):
-            if self.acting:
-                log.info("this controller no longer acts")
-            self._holds = False
+            with self._changed:
+                self._lose()
         consumer.incremental_unassign(partitions)
+
+    def _lose(self) -> None:
+        """Hold the partition no more; the epoch stays until another is seen to have taken over."""
+        # Also where the lease has run out by now, as after a sleep.
+        if self._confirmed:
+            log.info("this one no longer acts")
+        self._holds = self._confirmed = False
+        self._tenure += 1
+        self._until = float("-inf")
+        self._sent.clear()
+        self._asking = self._proved
+        self._next_look = float("-inf")
+        self._changed.notify_all()

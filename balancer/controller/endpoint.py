@@ -3,16 +3,79 @@
 from __future__ import annotations
 
 import json
+import re
+import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from cluster_model.errors import InputError
+from metrics_reporter.documents import shown
+
+_ADDRESS = re.compile(r"(?:\[([0-9a-fA-F:.%\w]+)\]|([^\s:\[\]]*)):([0-9]{1,5})", re.ASCII)
 
 
 class EndpointError(InputError):
     """An address that cannot be listened on."""
+
+
+@dataclass(frozen=True)
+class EndpointLimits:
+    """What clients may take up.
+
+    Parameters
+    ----------
+    connections
+        Served at once; further ones are closed.
+    seconds
+        From the start of a connection until it is closed, whatever is still to be sent.
+    """
+
+    connections: int = 32
+    seconds: float = 10.0
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], handler: Any, limits: EndpointLimits) -> None:
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
+        self._limits = limits
+        self._free = threading.BoundedSemaphore(limits.connections)
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        # Who sends or takes a byte now and then would never run into a time-out of its own.
+        end = threading.Timer(self._limits.seconds, _cut, [request])
+        end.daemon = True
+        end.start()
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            end.cancel()
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Clients that go away are no news."""
+
+
+def _cut(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+def _joined(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class Endpoint:
@@ -26,6 +89,8 @@ class Endpoint:
         Makes the text of ``/metrics``.
     state
         Makes what ``/state`` shows as JSON.
+    limits
+        What clients may take up.
 
     Attributes
     ----------
@@ -39,15 +104,24 @@ class Endpoint:
     """
 
     def __init__(
-        self, host: str, port: int, metrics: Callable[[], str], state: Callable[[], Any]
+        self,
+        host: str,
+        port: int,
+        metrics: Callable[[], str],
+        state: Callable[[], Any],
+        limits: EndpointLimits | None = None,
     ) -> None:
+        bounds = limits or EndpointLimits()
         pages: dict[str, tuple[str, Callable[[], str]]] = {
             "/metrics": ("text/plain; version=0.0.4; charset=utf-8", metrics),
             "/state": ("application/json", lambda: json.dumps(state(), default=str) + "\n"),
         }
 
         class Handler(BaseHTTPRequestHandler):
-            timeout = 10
+            timeout = bounds.seconds
+
+            # A connection is for one page.
+            protocol_version = "HTTP/1.0"
 
             def do_GET(self) -> None:
                 page = pages.get(self.path.partition("?")[0])
@@ -69,12 +143,11 @@ class Endpoint:
                 """Scrapes every few seconds are no news."""
 
         try:
-            self._server = ThreadingHTTPServer((host, port), Handler)
-        except (OSError, OverflowError) as error:
+            self._server = _Server((host, port), Handler, bounds)
+        except (OSError, OverflowError, UnicodeError) as error:
             why = getattr(error, "strerror", None) or error
-            raise EndpointError(f"cannot listen on {host}:{port}: {why}") from None
-        self._server.daemon_threads = True
-        self.address = f"{host}:{self._server.server_address[1]}"
+            raise EndpointError(f"cannot listen on {_joined(host, port)}: {why}") from None
+        self.address = _joined(host, self._server.server_address[1])
         self._thread = threading.Thread(
             target=self._server.serve_forever, name="endpoint", daemon=True
         )
@@ -88,14 +161,16 @@ class Endpoint:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of ``HOST:PORT`` or ``:PORT`` (every address of the machine).
+    """Host and port of ``HOST:PORT``, or of ``:PORT``, which is for this machine alone.
 
     Examples
     --------
     >>> parse_address("127.0.0.1:9464"), parse_address(":9464"), parse_address("[::1]:80")
-    (('127.0.0.1', 9464), ('', 9464), ('::1', 80))
+    (('127.0.0.1', 9464), ('127.0.0.1', 9464), ('::1', 80))
     """
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535:
-        raise EndpointError(f"address to listen on: {text!r} found, HOST:PORT expected")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    found = _ADDRESS.fullmatch(text)
+    if found is None or int(found[3]) > 65535:
+        raise EndpointError(
+            f"address to listen on: {shown(text)} found, HOST:PORT expected (or :PORT, [::1]:PORT)"
+        )
+    return found[1] or found[2] or "127.0.0.1", int(found[3])

@@ -10,6 +10,7 @@ import numpy as np
 from cluster_model.errors import InputError
 from cluster_model.live import ClusterModel, Observation
 from cluster_model.snapshot import Floats, Snapshot
+from cluster_model.trust import Distrust
 from cluster_model.windows import Extrapolation
 from metrics_reporter import BROKER_METRICS
 
@@ -27,6 +28,9 @@ class MeasuredCluster:
         The live model.
     metadata
         Asks the cluster for its placement, now.
+    placement
+        Asks it for no more than where replicas are, which works where sizes and capacities
+        cannot be read; by default, the same.
     metadata_age
         Seconds since the placement in the model was read; None where it is never old.
     max_age
@@ -52,12 +56,14 @@ class MeasuredCluster:
         model: ClusterModel,
         metadata: Callable[[], Snapshot],
         *,
+        placement: Callable[[], Snapshot] | None = None,
         metadata_age: Callable[[], float] | None = None,
         max_age: float = 600.0,
         problems: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self._model = model
         self._metadata = metadata
+        self._placement = placement or metadata
         self._age = metadata_age
         self._max_age = max_age
         self._problems = problems
@@ -66,6 +72,9 @@ class MeasuredCluster:
 
     def snapshot(self, min_ratio: float = 0.95) -> Snapshot:
         """The cluster with the loads of the complete windows.
+
+        With a `min_ratio` of 0 the placement is enough: where loads cannot be had, they are
+        those of the metadata.
 
         Raises
         ------
@@ -78,7 +87,13 @@ class MeasuredCluster:
                 raise FeedError(
                     f"the placement is {age:.0f} s old, at most {self._max_age:.0f} s expected"
                 )
-            self._seen = self._model.observe(min_ratio)
+            try:
+                self._seen = self._model.observe(min_ratio)
+            except InputError:
+                self._seen = None
+                if min_ratio > 0:
+                    raise
+                return self._model.metadata
             if len(self._seen.completeness.start_ms) < 2 and min_ratio > 0:
                 raise FeedError(
                     "metrics: 1 complete window found, at least 2 expected, to tell load from noise"
@@ -88,14 +103,18 @@ class MeasuredCluster:
             raise FeedError(f"{error} ({trouble})" if trouble else str(error)) from None
         return self._seen.snapshot
 
+    def placement(self) -> Snapshot:
+        """The cluster as it tells now, without measured loads."""
+        return self._placement()
+
     def staleness(self) -> Mapping[int, float]:
-        """Seconds since the newest record of each broker, as of the last snapshot."""
-        if self._seen is None:
-            return {}
-        ages = self._seen.completeness.age_ms / 1000
-        ids = self._seen.snapshot.broker_ids
-        heard = np.isfinite(ages)
-        return dict(zip(ids[heard].tolist(), ages[heard].tolist(), strict=True))
+        """Seconds since the newest valid record of each broker that ever sent one."""
+        ages = self._model.staleness_ms().items()
+        return {broker: age / 1000 for broker, age in ages if math.isfinite(age)}
+
+    def distrust(self) -> Distrust:
+        """Whose reports are not believed, and which loads are not known."""
+        return Distrust() if self._seen is None else self._seen.distrust
 
     def signals(self) -> Mapping[str, Mapping[int, float]]:
         """Metrics of brokers in the newest complete window; nothing where that isn't new."""
@@ -141,14 +160,26 @@ class PlainCluster:
     ----------
     metadata
         Asks the cluster, whenever it is looked at.
+    placement
+        Asks it for no more than where replicas are, which works where sizes and capacities
+        cannot be read; by default, the same.
     """
 
-    def __init__(self, metadata: Callable[[], Snapshot]) -> None:
+    def __init__(
+        self,
+        metadata: Callable[[], Snapshot],
+        placement: Callable[[], Snapshot] | None = None,
+    ) -> None:
         self._metadata = metadata
+        self._placement = placement or metadata
 
     def snapshot(self, min_ratio: float = 0.95) -> Snapshot:
         """The cluster as it is now."""
         return self._metadata()
+
+    def placement(self) -> Snapshot:
+        """Where replicas are now."""
+        return self._placement()
 
     def staleness(self) -> None:
         """No records are expected."""
@@ -163,6 +194,10 @@ class PlainCluster:
     def noise(self) -> Mapping[str, float]:
         """Sizes and counts are what they are."""
         return {}
+
+    def distrust(self) -> Distrust:
+        """Nobody reports."""
+        return Distrust()
 
     def refresh(self) -> None:
         """Nothing: it is never old."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from balancer.operation import Operation
 from cluster_model.snapshot import Bools, BrokerState, Snapshot
+from cluster_model.trust import Distrust
 
 State = Literal["ripe", "waiting", "notice", "unfixable"]
 
@@ -32,6 +33,8 @@ class View:
         From when on the loads were measured, seconds since 1970; None for now.
     noise
         Standard error of brokers' loads by resource, in mean loads.
+    distrust
+        Whose reports are not believed, and which loads are not known.
     incomplete
         Why the loads can't be relied on; None where they can.
     """
@@ -42,6 +45,7 @@ class View:
     signals: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     since: float | None = None
     noise: Mapping[str, float] = field(default_factory=dict)
+    distrust: Distrust = field(default_factory=Distrust)
     incomplete: str | None = None
 
 
@@ -68,6 +72,8 @@ class Finding:
         Whether people should be told.
     data
         The figures of the sentence.
+    holds
+        Whether what looks at loads, or would be undone by healing, waits for this.
     """
 
     kind: str
@@ -78,6 +84,7 @@ class Finding:
     operation: Operation | None = None
     alert: bool = True
     data: Mapping[str, Any] = field(default_factory=dict)
+    holds: bool = False
 
     def record(self) -> dict[str, Any]:
         """The finding as JSON takes it."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from balancer.controller.finding import Finding
-from balancer.controller.roles import Outcome
+from balancer.controller.roles import Outcome, Progress
+from balancer.controller.underway import progress_record
 from balancer.plan import Plan
 
 _KINDS = (
@@ -19,7 +21,18 @@ _KINDS = (
     "slow_brokers",
     "stale_metrics",
     "goal_violations",
+    "lost_partitions",
 )
+
+# Of the execution under way; NaN where there is none, or it is not known.
+_PROGRESS = {
+    "tasks": "Tasks of the execution under way.",
+    "tasks_ended": "Those of them that have ended, well or not.",
+    "bytes": "Bytes that the execution under way copies.",
+    "bytes_moved": "Bytes of them copied so far.",
+    "bytes_per_second": "Mean rate of the execution under way.",
+    "seconds_left": "Seconds to its end at that rate.",
+}
 
 
 @dataclass
@@ -38,6 +51,8 @@ class Metrics:
     bytes_planned: float = 0.0
     bytes_moved: float = 0.0
     executions: Counter[str] = field(default_factory=Counter)
+    lost_partitions: int = 0
+    progress: Mapping[str, Any] = field(default_factory=dict)
 
     def round(self, now: float, acting: bool) -> None:
         """Take the end of a round."""
@@ -49,6 +64,9 @@ class Metrics:
         found = list(findings)
         self.findings = Counter(f.kind for f in found)
         self.violated_goals = sum(len(f.data.get("goals", ())) for f in found)
+        self.lost_partitions = sum(
+            f.data["partitions"] for f in found if f.kind == "lost_partitions"
+        )
         self.balancedness = balancedness
 
     def planned(self, plan: Plan, seconds: float) -> None:
@@ -61,6 +79,10 @@ class Metrics:
         """Take the end of an execution."""
         self.executions[outcome.state] += 1
         self.bytes_moved += outcome.bytes_moved
+
+    def progressed(self, progress: Progress | None) -> None:
+        """Take how far the execution under way is; None where there is none."""
+        self.progress = {} if progress is None else progress_record(progress)
 
     def decided(self, kind: str) -> None:
         """Take a decision."""
@@ -108,10 +130,17 @@ class Metrics:
         one("bytes_planned_total", "counter", "Bytes that plans would copy.", self.bytes_planned)
         one("bytes_moved_total", "counter", "Bytes that executions copied.", self.bytes_moved)
         add("executions_total", "counter", "Executions ended.", by("state", self.executions))
+        lost = self.lost_partitions
+        one("lost_partitions", "gauge", "Partitions with nothing left to copy from.", lost)
+        for name, about in _PROGRESS.items():
+            now = self.progress.get(name)
+            one(f"execution_{name}", "gauge", about, math.nan if now is None else now)
         for name, value in (more or {}).items():
             one(name, "gauge", f"{name.replace('_', ' ').capitalize()}.", value)
         return "\n".join(lines) + "\n"
 
 
 def _number(value: float) -> str:
-    return repr(float(value)) if isinstance(value, float) else str(int(value))
+    if isinstance(value, float):
+        return "NaN" if math.isnan(value) else repr(float(value))
+    return str(int(value))

@@ -38,6 +38,9 @@ class News:
         self._lock = threading.Lock()
         self._decisions: deque[Decision] = deque(maxlen=keep)
         self._alerts: dict[tuple[str, str], Finding] = {}
+        # Decisions that repeat take turns, as a cool-down and the try after it do.
+        self._logged: set[tuple[str, str | None]] = set()
+        self._subjects: frozenset[tuple[str, str]] = frozenset()
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
@@ -49,6 +52,10 @@ class News:
         """Keep as many decisions from now on."""
         with self._lock:
             self._decisions = deque(self._decisions, maxlen=keep)
+
+    def tell(self, notifiers: Iterable[Notifier], redactor: Redactor) -> None:
+        """Tell these from now on, and hide these secrets."""
+        self._notifiers, self._hide = tuple(notifiers), redactor
 
     def decided(self, decision: Decision) -> Decision:
         """Keep a decision; log it where it isn't the last one again; tell it if it is news.
@@ -64,32 +71,49 @@ class News:
         with self._lock:
             last = self._decisions[-1] if self._decisions else None
             self._decisions.append(decision)
-        again = last is not None and last.kind == decision.kind
-        said_again = again and last is not None and last.reason == decision.reason
-        news = decision.kind in NEWS and not said_again
-        level = logging.INFO if news or not again else logging.DEBUG
+            again = last is not None and last.kind == decision.kind
+            said_again = again and last is not None and last.reason == decision.reason
+            news = decision.kind in NEWS and not said_again
+            level = logging.INFO if self._is_new(decision, news) else logging.DEBUG
         log.log(level, "%s: %s", decision.kind, decision.reason)
         if news:
             self._tell({"event": decision.kind, "text": decision.reason, **record})
         return decision
 
+    def _is_new(self, decision: Decision, news: bool) -> bool:
+        """Whether it was not logged before, of the same findings and since the last news."""
+        subjects = frozenset((f.kind, f.subject) for f in decision.findings)
+        if news or subjects != self._subjects:
+            self._subjects = subjects
+            self._logged.clear()
+        quiet = (decision.kind, decision.cause)
+        fresh = news or (decision.kind not in NEWS and quiet not in self._logged)
+        self._logged.add(quiet)
+        return fresh
+
     def found(self, findings: Iterable[Finding], now: float, *, tell: bool) -> None:
         """Tell of findings that are new or have another state, and of those that are over.
 
-        Where another controller tells (`tell` is False), they are only remembered.
+        Where another controller tells (`tell` is False), nothing is told and nothing counts as
+        told: what still is there when this one comes to act may have arisen while nobody did.
         """
         there = {(f.kind, f.subject): f for f in findings if f.alert}
+        if not tell:
+            self._alerts = {key: f for key, f in self._alerts.items() if key in there}
+            return
         for key, finding in there.items():
             known = self._alerts.get(key)
-            if tell and (known is None or known.state != finding.state):
+            if known is None or _told_of(known) != _told_of(finding):
                 self._event("finding", finding.sentence, finding, now)
         for key in self._alerts.keys() - there.keys():
-            if not tell:
-                break
             finding = self._alerts[key]
             said = f"{finding.kind.replace('_', ' ')}: {finding.subject} is no longer among them"
             self._event("over", said, finding, now)
         self._alerts = there
+
+    def note(self, text: str) -> None:
+        """Log something that is no decision."""
+        log.info("%s", self._hide(text))
 
     def trace(self) -> None:
         """Log the exception being handled, for whoever debugs."""
@@ -114,3 +138,8 @@ class News:
             except Exception:
                 log.error("a notifier failed")
                 self.trace()
+
+
+def _told_of(finding: Finding) -> tuple[Any, ...]:
+    """What of a finding is told again when it changes."""
+    return finding.state, finding.data.get("changed")

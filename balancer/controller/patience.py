@@ -10,9 +10,8 @@ import numpy as np
 
 from balancer.controller.balance import even_sentence
 from balancer.controller.decision import Kind
-from balancer.controller.finding import Finding, View, span
+from balancer.controller.finding import Finding, View, living, span
 from balancer.controller.settings import Detector
-from balancer.controller.watches import HEALING
 from cluster_model.snapshot import Snapshot
 
 # Leaders of a few partitions change all the time; what they carry is less than noise.
@@ -31,21 +30,46 @@ class Patience:
         self._placement: Snapshot | None = None
         # Detector -> when it last tried, what for (None: anything), and what came of it.
         self._tried: dict[str, tuple[float, frozenset[str] | None, str]] = {}
+        # Kind and subject of what the last try could not mend.
+        self._hopeless: set[tuple[str, str]] = set()
 
-    def tried(self, finding: Finding, now: float, came: str, *, anything: bool = False) -> None:
-        """Remember a try for a finding.
+    def tried(
+        self,
+        findings: Sequence[Finding],
+        now: float,
+        came: str,
+        *,
+        anything: bool = False,
+        helped: bool = True,
+    ) -> None:
+        """Remember a try for findings of one detector.
 
         Parameters
         ----------
-        finding, now
+        findings, now
             For what, and when.
         came
             What came of it, for people.
         anything
             Whether the cool-down holds back whatever the detector finds, rather than the
             same again.
+        helped
+            Whether a plan could do anything; others do not wait for what none helps.
         """
-        self._tried[finding.kind] = (now, None if anything else _about(finding), came)
+        about = frozenset[str]().union(*map(_about, findings))
+        self._tried[findings[0].kind] = (now, None if anything else about, came)
+        if helped:
+            self._hopeless -= {(f.kind, f.subject) for f in findings}
+        else:
+            self.gave_up(findings)
+
+    def gave_up(self, findings: Iterable[Finding]) -> None:
+        """Remember what could not be mended: others do not wait for it."""
+        self._hopeless |= {(f.kind, f.subject) for f in findings}
+
+    def forget(self, kind: str) -> None:
+        """Let a detector go on at once with what it had to leave."""
+        self._tried.pop(kind, None)
 
     def moved(self, partitions: Iterable[str], now: float) -> None:
         """Remember what an execution touched."""
@@ -87,22 +111,30 @@ class Patience:
             return "told", said
         if not detector.act:
             return "told", f"{said}; this detector is set to tell only"
-        dead = [f for f in findings if f.kind in HEALING]
+        there = {(f.kind, f.subject) for f in findings}
+        self._hopeless &= there
+        dead = [f for f in findings if f.holds and (f.kind, f.subject) not in self._hopeless]
         if finding.kind in _AFTER_HEALING and dead:
             return "waiting", f"{said}; that waits, because {dead[0].sentence}"
         removes = finding.kind == "slow_brokers" and finding.operation.kind == "remove_brokers"
         if finding.kind == "goal_violations" or removes:
             stale = [f for f in findings if f.kind == "stale_metrics"]
-            if stale:
-                return "stale", f"{stale_sentence(stale)}: nothing is moved on stale data"
+            # What a few of them hold stays; the others can be balanced without them.
+            if stale and removes:
+                return "stale", f"{said}; it is not emptied now, because {stale_sentence(stale)}"
+            if 2 * len(stale) > (count := int(living(view.snapshot).sum())):
+                return "stale", (
+                    f"{said}; nothing is rebalanced, because the metrics of {len(stale)} of "
+                    f"{count} brokers are stale: {stale_sentence(stale)}"
+                )
             if view.incomplete is not None:
                 return "waiting", view.incomplete
         since = view.now if view.since is None else view.since
         early = max(self._changed_at - since, self._changed_at + settle - view.now)
         if finding.kind == "goal_violations" and early > 0:
             return "cooling", (
-                f"{said}; loads are judged again in {span(early)}, when no window reaches back to "
-                "before replicas or leaders last moved"
+                f"{said}; loads are judged again in {span(early)}, so that all of them are "
+                "measured after replicas or leaders last moved"
             )
         return self._cooldown(finding, detector, view.now)
 

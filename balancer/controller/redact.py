@@ -9,7 +9,19 @@ from urllib.parse import unquote, urlsplit
 
 _SECRET = re.compile(r"password|secret|token|jaas|credential|key\.pem|private|user\.info", re.I)
 _USER = re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^/\s@]*@", re.I)
+_KEY = re.compile(
+    r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.S
+)
 _HIDDEN = "***"
+# A line of a key that is shorter could be any word.
+_SHORTEST_LINE = 8
+
+
+def _lines(text: str) -> list[str]:
+    lines = re.split(r"\\n|[\r\n]+", text)
+    if len(lines) < 2:
+        return []
+    return [x.strip() for x in lines if len(x.strip()) >= _SHORTEST_LINE and x[:5] != "-----"]
 
 
 class Redactor:
@@ -38,6 +50,9 @@ class Redactor:
         for url in urls:
             parts = urlsplit(url)
             found |= {p for p in (parts.password, parts.path, parts.query) if p and p != "/"}
+        # A key spans lines, and messages quote it in any of these forms, or a line of it.
+        found |= {text.replace("\\n", "\n") for text in found}
+        found |= {line for text in found for line in _lines(text)}
         # The quoted form of a jaas line holds its password a second time.
         found |= {quoted for text in found for quoted in re.findall(r'"([^"]+)"', text)}
         found |= {unquote(text) for text in found}
@@ -48,6 +63,7 @@ class Redactor:
         """The text without secrets."""
         for secret in self._secrets:
             text = text.replace(secret, _HIDDEN)
+        text = _KEY.sub(_HIDDEN, text)
         return _USER.sub(rf"\1{_HIDDEN}@", text)
 
     def data(self, value: Any) -> Any:

@@ -6,11 +6,30 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
-import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Strict,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from cluster_model.errors import InputError
+from goals.patterns import valid_pattern
+from metrics_reporter.documents import (
+    DocumentError,
+    Whole,
+    first_problem,
+    number_not_truth,
+    read_document,
+    shown,
+    shown_name,
+)
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -35,11 +54,17 @@ def duration(value: Any) -> Any:
 
 Seconds = Annotated[float, BeforeValidator(duration), Field(ge=0, allow_inf_nan=False)]
 Interval = Annotated[float, BeforeValidator(duration), Field(gt=0, allow_inf_nan=False)]
+Floor = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        return number_not_truth(cls, info.field_name, value)
 
 
 class Detector(_Part):
@@ -151,7 +176,9 @@ class SlowBrokers(Detector):
         aren't the reason: nothing is done, people are told.
     """
 
-    signals: dict[str, Annotated[float, Field(ge=0)]] = {"log_flush_time_ms_p999": 1000.0}
+    signals: dict[str, Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]] = {
+        "log_flush_time_ms_p999": 1000.0
+    }
     history_factor: float = Field(default=3.0, ge=1)
     history_percentile: float = Field(default=90.0, ge=0, le=100)
     peer_factor: float = Field(default=3.0, ge=1)
@@ -177,6 +204,14 @@ class StaleMetrics(Detector):
     max_age: Interval = 900.0
 
 
+class DistrustedReporters(Detector):
+    """Whether brokers whose metrics contradict others' are told of.
+
+    Nothing is planned on their loads either way. The tolerances are those of
+    :class:`cluster_model.trust.TrustParameters`.
+    """
+
+
 class MissingReplicas(Detector):
     """When partitions have fewer replicas than their topic should.
 
@@ -192,7 +227,7 @@ class MissingReplicas(Detector):
 
     cooldown: Seconds = 600.0
     rounds: int = Field(default=10, ge=1)
-    topics: dict[str, Annotated[int, Field(ge=1)]] = {}
+    topics: dict[str, Annotated[int, Strict(), Field(ge=1)]] = {}
 
 
 class DrainedBrokers(Detector):
@@ -205,7 +240,7 @@ class DrainedBrokers(Detector):
     """
 
     cooldown: Seconds = 300.0
-    brokers: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    brokers: tuple[Whole, ...] = ()
 
 
 class Webhook(_Part):
@@ -225,6 +260,19 @@ class Webhook(_Part):
     attempts: int = Field(default=4, ge=1)
     backoff: Seconds = 1.0
 
+    @field_validator("url")
+    @classmethod
+    def _with_a_host(cls, url: str) -> str:
+        try:
+            parts = urlsplit(url)
+            usable = bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            usable = False
+        if not usable:
+            # Without the address itself, which may hold a secret.
+            raise ValueError("an address with a host, and a port of 1 to 65535 if any, expected")
+        return url
+
 
 class Model(_Part):
     """How the live model of a running cluster is kept.
@@ -237,12 +285,20 @@ class Model(_Part):
     refresh
         Seconds between two looks at the metadata; one that is ten times as old isn't
         acted on.
+    accept_after
+        Seconds after which a jump in a broker's metrics is believed that nobody else
+        confirms, and nobody contradicts.
+    believed
+        Ids of brokers whose metrics are believed whatever they are. This and `accept_after`
+        hold as soon as they are read.
     """
 
     window: Interval = 300.0
     windows: int = Field(default=5, ge=1)
     min_samples: int = Field(default=3, ge=1)
     refresh: Interval = 30.0
+    accept_after: Interval = 6 * 3600.0
+    believed: tuple[Annotated[int, Field(ge=0)], ...] = ()
 
 
 class Settings(_Part):
@@ -253,7 +309,9 @@ class Settings(_Part):
     Parameters
     ----------
     execute
-        Whether plans are carried out; False is a dry run.
+        True carries plans out, where an executor was given (``counterpoise run --execute``).
+        False pauses: plans are only proposed, and an execution under way is stopped. Not set,
+        it leaves the choice to ``--execute``; in a program it means False.
     interval
         Seconds from the end of a round to the start of the next.
     moved_cooldown
@@ -263,14 +321,41 @@ class Settings(_Part):
         Seconds that loads must have been measured since replicas or leaders last moved,
         besides that no window may reach back to before that.
     max_moves, max_bytes, max_seconds
-        Limits of each plan, and of the search for it.
+        Limits of each plan, and of the search for it. Limits of the balancer's own budget
+        hold as well; the lower one counts.
+    max_share_per_cycle
+        Largest share of the cluster's bytes that one plan may copy because of measured loads
+        (a rebalance, or emptying a slow broker). What is left follows in the next cycle,
+        without the detector's cooldown. Healing, draining and missing replicas are not
+        limited. 1 switches it off.
+    stop_timeout
+        Seconds that an execution may take to end after it was asked to, and
+    silence_timeout
+        seconds that an execution or a recovery may go on without reporting progress before it
+        is asked to. One that does not end then ends the controller with an error, so that
+        another one, or its next start, recovers.
+    recovery_timeout
+        Seconds that a recovery may take while healing waits for it; then it is stopped.
+    left_interval
+        Longest time between two looks at moves that ended executions left under way in Kafka,
+        as where a move's only replica is on a dead broker. The first look follows after
+        `interval`, each further one after twice as long. A move that has ended loses its
+        throttle then.
+    stop_within
+        Seconds that the controller waits for an execution when it is told to end itself.
+    progress_interval
+        Seconds between two lines in the log on the progress of an execution.
     excluded_topics
         Regular expressions of topics that stay where they are, but for healing.
     decisions
         How many decisions are kept.
-    model, execution
-        Of ``counterpoise run``, read once at its start: the live model, and the limits
-        of executions (:class:`balancer.execution.Limits`).
+    webhooks
+        Who is told of decisions and findings.
+    model
+        Of ``counterpoise run``, the live model; what of it needs a restart says so in the log.
+    execution
+        Of ``counterpoise run``, limits of executions (:class:`balancer.execution.Limits`);
+        a change holds from the next execution on.
 
     Examples
     --------
@@ -278,13 +363,20 @@ class Settings(_Part):
     2700.0
     """
 
-    execute: bool = False
+    execute: bool | None = None
     interval: Interval = 60.0
     moved_cooldown: Seconds = 6 * 3600.0
     settle: Seconds = 60.0
     max_moves: int | None = Field(default=None, ge=1)
     max_bytes: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     max_seconds: Interval | None = 120.0
+    max_share_per_cycle: Annotated[float, Field(gt=0, le=1)] = 0.1
+    stop_timeout: Interval = 300.0
+    silence_timeout: Interval = 600.0
+    recovery_timeout: Interval = 600.0
+    left_interval: Interval = 600.0
+    stop_within: Interval = 6.0
+    progress_interval: Interval = 60.0
     excluded_topics: tuple[str, ...] = ()
     decisions: int = Field(default=200, ge=1)
     goal_violations: GoalViolations = GoalViolations()
@@ -292,6 +384,7 @@ class Settings(_Part):
     dead_disks: DeadDisks = DeadDisks()
     slow_brokers: SlowBrokers = SlowBrokers()
     stale_metrics: StaleMetrics = StaleMetrics()
+    distrusted_reporters: DistrustedReporters = DistrustedReporters()
     missing_replicas: MissingReplicas = MissingReplicas()
     drained_brokers: DrainedBrokers = DrainedBrokers()
     webhooks: tuple[Webhook, ...] = ()
@@ -309,14 +402,11 @@ def load_settings(path: str | Path) -> Settings:
     """
     where = f"settings file {path}"
     try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        content = read_document(path)
     except OSError as error:
         raise SettingsError(f"{where}: {error.strerror or error}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        problem = getattr(error, "problem_mark", None)
-        at = "" if problem is None else f", line {problem.line + 1}"
-        # The parser quotes the line it stumbles over, which may hold a password.
-        raise SettingsError(f"{where}{at}: not YAML") from None
+    except DocumentError as error:
+        raise SettingsError(f"{where}: {error}") from None
     return as_settings({} if content is None else content, where)
 
 
@@ -336,13 +426,11 @@ def as_settings(content: Any, where: str = "settings") -> Settings:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(step) for step in first["loc"])
         if first["type"] == "extra_forbidden":
-            raise SettingsError(f"{where}: {place}: no such setting") from None
-        expected = first["msg"][:1].lower() + first["msg"][1:]
-        found = "" if "url" in first["loc"] else f"{first['input']!r} found, "
-        raise SettingsError(f"{where}: {place}: {found}{expected}") from None
+            raise SettingsError(f"{where}: {shown_name(place)}: no such setting") from None
+        raise SettingsError(f"{where}: {first_problem(error, hide=['url'])}") from None
     for pattern in (*settings.excluded_topics, *settings.missing_replicas.topics):
         try:
-            re.compile(pattern)
-        except re.error as error:
-            raise SettingsError(f"{where}: topic pattern {pattern!r}: {error}") from None
+            valid_pattern(pattern)
+        except ValueError as error:
+            raise SettingsError(f"{where}: topic pattern {shown(pattern)}: {error}") from None
     return settings

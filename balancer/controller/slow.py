@@ -90,7 +90,14 @@ class SlowBrokerWatch:
         for name, floor in wanted.signals.items():
             now = {b: v for b, v in view.signals.get(name, {}).items() if b in ids}
             for broker, value in now.items():
-                past = self._past.setdefault((name, broker), deque(maxlen=wanted.history))
+                past = self._past.get((name, broker), deque())
+                if past.maxlen != wanted.history:
+                    past = deque(past, maxlen=wanted.history)
+                self._past[name, broker] = past
+                # Most brokers are below the floor: percentiles of all others are not for free.
+                if not (value > floor and busy.get(broker, np.inf) >= wanted.min_bytes_in):
+                    past.append(value)
+                    continue
                 peers = [v for b, v in now.items() if b != broker]
                 own = (
                     float(np.percentile(past, wanted.history_percentile))
@@ -99,9 +106,7 @@ class SlowBrokerWatch:
                 )
                 beside = float(np.percentile(peers, wanted.peer_percentile)) if peers else np.inf
                 if (
-                    busy.get(broker, np.inf) >= wanted.min_bytes_in
-                    and value > floor
-                    and own is not None
+                    own is not None
                     and value > wanted.history_factor * own
                     and value > wanted.peer_factor * beside
                 ):

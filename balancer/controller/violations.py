@@ -9,12 +9,13 @@ import numpy as np
 
 from balancer.controller.balance import evenness
 from balancer.controller.finding import Finding, FirstSeen, Streak, View, listed
+from balancer.controller.lost import partition_names
 from balancer.controller.settings import GoalViolations
 from balancer.engine import balancedness, with_duties
 from balancer.operation import Operation, set_scene
 from balancer.scoring import Scorer
 from cluster_model.snapshot import Snapshot
-from goals import Goal, applicable
+from goals import Goal, applicable, inapplicable
 from goals.duties import EligibleLeaders, OnlineReplicas
 
 # What rounding leaves of equal windows.
@@ -29,7 +30,9 @@ class GoalWatch:
     settings
         See :class:`GoalViolations`.
     goals
-        As for the balancer; those that the snapshot lacks something for are left out.
+        As for the balancer.
+    strict
+        Whether a goal that the snapshot lacks something for is told of; else it is left out.
 
     Attributes
     ----------
@@ -37,12 +40,18 @@ class GoalWatch:
         Of the snapshot last looked at, see :class:`balancer.plan.Summary`.
     evenness : dict
         Likewise, see :func:`evenness`.
+    broken : frozenset of str
+        Names of the partitions that break a hard goal by themselves, such as rack awareness.
     """
 
-    def __init__(self, settings: GoalViolations, goals: Iterable[Goal]) -> None:
+    def __init__(
+        self, settings: GoalViolations, goals: Iterable[Goal], *, strict: bool = False
+    ) -> None:
         self.settings = settings
+        self._strict = strict
         self.balancedness = 100.0
         self.evenness: dict[str, Any] = {}
+        self.broken: frozenset[str] = frozenset()
         self._goals = list(goals)
         self._streak = Streak()
         self._seen = FirstSeen()
@@ -59,11 +68,18 @@ class GoalWatch:
         """
         operation = operation or Operation()
         wanted = self.settings
+        lacking = list(inapplicable(self._goals, view.snapshot).values()) if self._strict else []
+        if lacking:
+            since = self._seen.update(lacking, view.now)
+            self.evenness = {}
+            sentence = f"{lacking[0]}; nothing is rebalanced until that is mended"
+            return [Finding("goal_violations", "goals", sentence, "waiting", min(since.values()))]
         cluster = set_scene(view.snapshot, operation).cluster
         fitting = with_duties(applicable(self._goals, view.snapshot, strict=False))
         goals = [g.prepared(cluster) for g in fitting]
         scorer = Scorer(cluster, goals)
         self.balancedness, self.evenness = balancedness(goals, scorer), evenness(cluster)
+        self.broken = _broken(goals, scorer)
         short = shortfalls(goals, scorer)
         for v, goal in ((v, g) for v in short for g in goals if g.name == v["goal"]):
             v["noise"] = wanted.noise_factor * _noise(goal, view.noise)
@@ -135,6 +151,16 @@ def shortfalls(goals: Sequence[Goal], scorer: Scorer) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def _broken(goals: Sequence[Goal], scorer: Scorer) -> frozenset[str]:
+    s = scorer.placement.snapshot
+    broken = np.zeros(s.n_partitions, np.bool_)
+    for goal, scores in zip(goals, scorer.scores, strict=True):
+        duty = isinstance(goal, OnlineReplicas | EligibleLeaders)
+        if goal.hard and goal.scope == "partition" and not duty:
+            broken |= scores < 1
+    return frozenset(partition_names(s, broken))
 
 
 def _noise(goal: Goal, noise: Mapping[str, float]) -> float:

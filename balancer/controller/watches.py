@@ -2,26 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
 
 from balancer.controller.detect import (
     DeadBrokerWatch,
     DeadDiskWatch,
+    DistrustedReporterWatch,
     DrainedBrokerWatch,
     MissingReplicasWatch,
     StaleMetricsWatch,
     with_state,
 )
 from balancer.controller.finding import Finding, View, Watch
+from balancer.controller.lost import (
+    LostPartitionWatch,
+    lost_partitions,
+    offline_replicas,
+    partition_names,
+)
 from balancer.controller.settings import Detector, Settings
 from balancer.controller.slow import SlowBrokerWatch
 from balancer.controller.violations import GoalWatch
 from balancer.operation import Operation
+from cluster_model.errors import InputError
 from cluster_model.snapshot import BrokerState, Snapshot
+from cluster_model.trust import frozen_partitions
 from goals import Goal
 
 HEALING = ("dead_brokers", "dead_disks")
+_DETECTORS: dict[str, Callable[[Any], Watch]] = {
+    "dead_brokers": DeadBrokerWatch,
+    "dead_disks": DeadDiskWatch,
+    "missing_replicas": MissingReplicasWatch,
+    "drained_brokers": DrainedBrokerWatch,
+    "slow_brokers": SlowBrokerWatch,
+    "stale_metrics": StaleMetricsWatch,
+    "distrusted_reporters": DistrustedReporterWatch,
+}
+
+log = logging.getLogger("counterpoise.controller")
 
 
 class Watches:
@@ -29,64 +54,115 @@ class Watches:
 
     Attributes
     ----------
-    slow, goals
-        The two whose memory others read.
+    settings
+        In use.
+    goals
+        The watch of goals, whose memory others read.
+    troubles
+        Of the last look, what kept a detector from looking, a sentence each.
     """
 
-    def __init__(self, settings: Settings, goals: Sequence[Goal]) -> None:
-        self._settings = settings
-        self.slow = SlowBrokerWatch(settings.slow_brokers)
-        self.goals = GoalWatch(settings.goal_violations, goals)
+    def __init__(self, settings: Settings, goals: Sequence[Goal], *, strict: bool = False) -> None:
+        self.settings = settings
+        self.troubles: list[str] = []
+        self._goal_list, self._strict = list(goals), strict
+        self.goals = GoalWatch(settings.goal_violations, goals, strict=strict)
         self._simple: dict[str, Watch] = {
-            "dead_brokers": DeadBrokerWatch(settings.dead_brokers),
-            "dead_disks": DeadDiskWatch(settings.dead_disks),
-            "missing_replicas": MissingReplicasWatch(settings.missing_replicas),
-            "drained_brokers": DrainedBrokerWatch(settings.drained_brokers),
-            "slow_brokers": self.slow,
-            "stale_metrics": StaleMetricsWatch(settings.stale_metrics),
+            name: made(getattr(settings, name)) for name, made in _DETECTORS.items()
         }
+        self._lost = LostPartitionWatch(settings.dead_brokers)
 
     def configure(self, settings: Settings) -> None:
-        """Take other settings; what the detectors remember is kept."""
-        self._settings = settings
+        """Take other settings; detectors keep what they remember while they are enabled."""
+        self.settings = settings
+        self._lost.settings = settings.dead_brokers
         self.goals.settings = settings.goal_violations
+        if not settings.goal_violations.enabled:
+            self.goals = GoalWatch(settings.goal_violations, self._goal_list, strict=self._strict)
         for name, watch in self._simple.items():
             watch.settings = getattr(settings, name)
+            if not watch.settings.enabled:
+                # A grace does not run while nobody looks.
+                self._simple[name] = _DETECTORS[name](watch.settings)
+
+    @property
+    def slow(self) -> SlowBrokerWatch:
+        """The watch of slow brokers."""
+        watch = self._simple["slow_brokers"]
+        assert isinstance(watch, SlowBrokerWatch)
+        return watch
+
+    @property
+    def demoted(self) -> frozenset[int]:
+        """Ids of slow brokers that lead nothing and are given nothing."""
+        return self.slow.demoted if self.settings.slow_brokers.act else frozenset()
 
     def settings_of(self, kind: str) -> Detector:
         """The settings of a detector."""
-        detector: Detector = getattr(self._settings, kind)
+        detector: Detector = getattr(self.settings, kind)
         return detector
 
     def find(self, view: View, cooling: Iterable[str]) -> tuple[Finding, ...]:
         """What all detectors find; `cooling` names partitions that a rebalance leaves alone."""
         found: list[Finding] = []
+        self.troubles = []
         for name, watch in self._simple.items():
             if self.settings_of(name).enabled:
-                found += watch.look(view)
-        if self._settings.goal_violations.enabled and view.incomplete is None:
+                found += self._looked(name, partial(watch.look, view))
+        found += self._looked("lost_partitions", partial(self._lost.look, view))
+        # A broker that reports nothing at all is reported once.
+        stale = _reported_as(found, "stale_metrics")
+        found = [
+            f for f in found if f.kind != "distrusted_reporters" or f.data["broker"] not in stale
+        ]
+        if self.settings.goal_violations.enabled and view.incomplete is None:
             known = replace(view, snapshot=self.as_known(view.snapshot))
-            found += self.goals.look(known, self._rebalance(view, found, cooling))
+            operation = self._rebalance(view, found, cooling)
+            found += self._looked("goal_violations", partial(self.goals.look, known, operation))
         return tuple(found)
+
+    def _looked(self, name: str, look: Callable[[], list[Finding]]) -> list[Finding]:
+        """What a detector finds; one that fails must not keep the others from healing."""
+        try:
+            return look()
+        except Exception as error:
+            said = (
+                str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
+            )
+            self.troubles.append(f"{name} cannot be judged: {said}")
+            log.debug("%s", self.troubles[-1], exc_info=True)
+            return []
 
     def as_known(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot with brokers that were found slow as demoted ones."""
         alive = snapshot.broker_ids[snapshot.broker_state == BrokerState.ALIVE].tolist()
-        slow = self.slow.demoted & {*alive}
+        slow = self.demoted & {*alive}
         if not slow:
             return snapshot
         return replace(snapshot, broker_state=with_state(snapshot, slow, BrokerState.DEMOTED))
 
     def scene(
-        self, view: View, finding: Finding, findings: Iterable[Finding]
+        self,
+        view: View,
+        finding: Finding,
+        findings: Iterable[Finding],
+        *,
+        last_resort: Collection[int] = (),
     ) -> tuple[Snapshot, Operation]:
-        """The snapshot and the operation that a plan for the finding starts from."""
+        """The snapshot and the operation that a plan for the finding starts from.
+
+        `last_resort` names drained brokers that healing may give replicas to after all.
+        """
         snapshot, operation = self.as_known(view.snapshot), finding.operation
         assert operation is not None
         if finding.kind == "goal_violations":
             return snapshot, operation
-        barred = self._barred(view, findings)
-        if finding.kind in HEALING:
+        healing = finding.kind in HEALING
+        if not healing:
+            barred = self._barred(view, findings)
+        else:
+            # Replicas at risk go to any broker that serves, slow ones too; they need no loads.
+            barred = set(self.drained(view) - {*last_resort})
             # What is still in its grace may come back: its replicas stay, nothing comes.
             waiting = [f for f in findings if f.kind in HEALING and f.state != "ripe"]
             away = {f.data["broker"] for f in waiting if f.kind == "dead_brokers"}
@@ -94,9 +170,10 @@ class Watches:
             states = with_state(snapshot, away, BrokerState.DEMOTED)
             snapshot = _with_disks(replace(snapshot, broker_state=states), lost)
             barred |= away
-        excluded = self._settings.excluded_topics
+        excluded = self.settings.excluded_topics
         return snapshot, operation.model_copy(
             update={
+                "frozen_partitions": self._frozen(view.snapshot, operation.kind),
                 "excluded_brokers_for_replicas": tuple(sorted(barred - {*operation.brokers})),
                 "excluded_topics": ()
                 if operation.kind == "change_replication_factor"
@@ -107,19 +184,48 @@ class Watches:
     def _rebalance(
         self, view: View, findings: Iterable[Finding], cooling: Iterable[str]
     ) -> Operation:
-        drained = {*self._settings.drained_brokers.brokers} & {*view.snapshot.broker_ids.tolist()}
+        ids = view.snapshot.broker_ids.tolist()
+        # What others should carry must not change because a reporter fails: such a broker
+        # keeps its fair share, and is only given nothing.
+        silent = _reported_as(findings, "stale_metrics") | view.distrust.brokers
+        # Nothing is planned on loads that are not known, not even to mend a hard goal.
+        unknown = view.distrust.unknown | frozen_partitions(view.snapshot, silent)
+        frozen = unknown.union(self._frozen(view.snapshot, "rebalance"))
         return Operation(
-            excluded_topics=self._settings.excluded_topics,
+            excluded_topics=self.settings.excluded_topics,
             excluded_partitions=tuple(sorted(cooling)),
-            excluded_brokers_for_replicas=tuple(sorted(self._barred(view, findings))),
-            excluded_brokers_for_leadership=tuple(sorted(drained)),
+            frozen_partitions=tuple(sorted(frozen)),
+            excluded_brokers_for_replicas=tuple(sorted(self._barred(view, ()))),
+            destinations=tuple(b for b in ids if b not in silent) if silent else None,
+            excluded_brokers_for_leadership=tuple(sorted(self.drained(view))),
         )
 
     def _barred(self, view: View, findings: Iterable[Finding]) -> set[int]:
-        """Brokers that are given nothing: slow, stale, to be empty."""
-        barred = {*self.slow.demoted, *self._settings.drained_brokers.brokers}
-        barred |= {f.data["broker"] for f in findings if f.kind == "stale_metrics"}
-        return barred & {*view.snapshot.broker_ids.tolist()}
+        """Brokers that are given nothing: slow, stale, not believed, to be empty."""
+        barred = self.demoted | _reported_as(findings, "stale_metrics", "distrusted_reporters")
+        return {*self.drained(view)} | (barred & {*view.snapshot.broker_ids.tolist()})
+
+    def drained(self, view: View) -> frozenset[int]:
+        """Ids of brokers in the cluster that their operator wants empty."""
+        drained = self.settings.drained_brokers
+        named = frozenset(drained.brokers if drained.enabled else ())
+        return named & {*view.snapshot.broker_ids.tolist()}
+
+    def _frozen(self, snapshot: Snapshot, kind: str) -> tuple[str, ...]:
+        """Partitions that an operation of that kind leaves alone, whatever its goals.
+
+        What cannot be healed, for one. What can is healed by itself, after its grace and
+        within its limits, and not on the occasion of another move.
+        """
+        aside = lost_partitions(snapshot)
+        if kind in ("rebalance", "remove_brokers", "change_replication_factor"):
+            s, offline = snapshot, offline_replicas(snapshot)
+            aside = aside | (np.bincount(s.replica_partition, offline, s.n_partitions) > 0)
+        return partition_names(snapshot, aside)
+
+
+def _reported_as(findings: Iterable[Finding], *kinds: str) -> frozenset[int]:
+    return frozenset(f.data["broker"] for f in findings if f.kind in kinds)
 
 
 def _with_disks(snapshot: Snapshot, spared: list[tuple[int, str]]) -> Snapshot:

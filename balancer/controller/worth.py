@@ -4,8 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from balancer.candidates import replica_bytes
 from balancer.controller.settings import GoalViolations
 from balancer.plan import Plan
+from cluster_model.placement import Placement
+from cluster_model.snapshot import Snapshot
+
+
+def cluster_bytes(snapshot: Snapshot) -> float:
+    """Bytes of all replicas, in the unit that plans count bytes in.
+
+    Examples
+    --------
+    >>> from cluster_model import synthetic_snapshot
+    >>> cluster_bytes(synthetic_snapshot(brokers=3, partitions=9, racks=3)) > 0
+    True
+    """
+    s = snapshot
+    lead, follow = replica_bytes(Placement(s))
+    led = (s.leader >= 0).astype(np.int64)
+    return float((lead * led + follow * (s.replication_factor - led)).sum())
 
 
 def gain(plan: Plan) -> dict[str, float]:

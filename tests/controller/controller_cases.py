@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -11,7 +11,11 @@ import numpy as np
 from balancer import Balancer, Plan
 from balancer.controller import Controller, Settings, at_once
 from cluster_model import BrokerState, Snapshot, SnapshotError, synthetic_snapshot
+from cluster_model.trust import Distrust
 
+# Most cases are about one plan that mends all.
+UNBOUNDED = {"execute": True, "max_share_per_cycle": 1.0}
+Progressed = Callable[[Any], None] | None
 START = 1_700_000_000.0
 
 
@@ -19,7 +23,7 @@ START = 1_700_000_000.0
 class Ended:
     """An outcome."""
 
-    state: Literal["done", "stopped", "rolled back", "failed"] = "done"
+    state: Literal["done", "stopped", "rolled back", "failed", "vote lost"] = "done"
     completed: int = 1
     failed: int = 0
     cancelled: int = 0
@@ -39,10 +43,16 @@ class Still:
         self.known = 1.0
         self.measured_since: float | None = None
         self.uncertain: dict[str, float] = {}
+        self.distrusted = Distrust()
 
     def snapshot(self, min_ratio: float = 0.95) -> Snapshot:
         if self.known < min_ratio:
             raise SnapshotError(f"metrics of {self.known:.0%} of partitions found")
+        return self.cluster
+
+    def placement(self) -> Snapshot:
+        if self.known < 0:
+            raise SnapshotError("no placement found")
         return self.cluster
 
     def staleness(self) -> Mapping[int, float] | None:
@@ -56,6 +66,9 @@ class Still:
 
     def noise(self) -> Mapping[str, float]:
         return self.uncertain
+
+    def distrust(self) -> Distrust:
+        return self.distrusted
 
     def refresh(self) -> None: ...
 
@@ -83,18 +96,21 @@ class Applies:
         self.model = model
         self.plans: list[Plan] = []
         self.stops = 0
-        self.left: Ended | None = None
+        self.found: Ended | None = None
         self.recoveries = 0
 
-    def execute(self, plan: Plan) -> Ended:
+    def execute(self, plan: Plan, *, progress: Progressed = None) -> Ended:
         self.plans.append(plan)
         final = plan.final_snapshot()
         self.model.cluster = replace(final, broker_state=self.model.cluster.broker_state)
         return Ended(completed=len(plan), bytes_moved=plan.summary.bytes_moved)
 
-    def recover(self) -> Ended | None:
+    def recover(self, *, progress: Progressed = None) -> Ended | None:
         self.recoveries += 1
-        return self.left
+        return self.found
+
+    def left(self) -> tuple[str, ...]:
+        return ()
 
     def stop(self) -> None:
         self.stops += 1
@@ -119,7 +135,7 @@ class Stage:
             self.model,
             Balancer(goals),
             options.pop("executor", self.executor),
-            Settings.model_validate({"execute": True, **(settings or {})}),
+            Settings.model_validate({**UNBOUNDED, **(settings or {})}),
             notifiers=[lambda event: self.events.append(dict(event))],
             clock=lambda: self.now,
             spawn=options.pop("spawn", at_once),

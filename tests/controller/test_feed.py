@@ -7,7 +7,9 @@ from itertools import islice
 import pytest
 
 from balancer.controller import MeasuredCluster, PlainCluster
+from balancer.controller.detect import stale_brokers
 from balancer.controller.feed import FeedError
+from balancer.controller.finding import View
 from cluster_model import Snapshot, synthetic_snapshot
 from cluster_model.live import ClusterModel, simulated_source
 from metrics_reporter import Record
@@ -51,6 +53,16 @@ def test_one_window_is_not_enough_to_tell_load_from_noise() -> None:
     fed.minutes(5)
     assert fed.view.snapshot().n_brokers == 4
     assert fed.view.since() == START_MS / 1000
+
+
+def test_before_the_first_record_no_broker_is_called_stale() -> None:
+    fed = Fed()
+    snapshot = fed.view.snapshot(0.0)
+    view = View(snapshot, START_MS / 1000, fed.view.staleness())
+    assert stale_brokers(view, 900.0) == []
+    fed.model.add(Record(START_MS, 1, {LOG_FLUSH_P999: 1.0}))
+    view = View(snapshot, START_MS / 1000, fed.view.staleness())
+    assert stale_brokers(view, 900.0) == [2, 3, 4]
 
 
 def test_what_feeds_the_model_is_named_where_something_is_missing() -> None:

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import re
 import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from controller_cases import Still, even, skewed
 from typer.testing import CliRunner
 
+from balancer import Balancer
 from balancer.cli import app
-from balancer.cli.run import _limits
-from balancer.controller import Settings
+from balancer.cli.run import Ending, Source, _limits, _once, warn_of_goals
+from balancer.controller import Controller, ControllerError, Decision, Settings
 from balancer.execution import Limits
+from balancer.execution.errors import ExecutionError
+from cluster_model import Snapshot
+from cluster_model.follow import follow_kafka
 
 
 def _run(*arguments: str) -> tuple[int, str]:
@@ -33,6 +43,8 @@ def test_wrong_options_are_told_in_one_sentence(tmp_path: Path, nobody: str) -> 
     wrong.write_text("dead_brokers: {heal_after: never}\n")
     limits = tmp_path / "limits.yaml"
     limits.write_text("execution: {throttle: 3}\n")
+    hook = tmp_path / "hook.yaml"
+    hook.write_text("webhooks: [{url: 'http://[sesame'}]\n")
     for arguments, said in (
         (["--settings", str(wrong)], "dead_brokers.heal_after: 'never' found"),
         (["--settings", str(tmp_path / "none.yaml")], "No such file"),
@@ -40,6 +52,7 @@ def test_wrong_options_are_told_in_one_sentence(tmp_path: Path, nobody: str) -> 
         (["--listen", "9464"], "HOST:PORT expected"),
         (["--capacity", str(tmp_path / "none.yaml")], "none.yaml"),
         (["--execute", "--settings", str(limits)], "limit throttle: 3 found"),
+        (["--settings", str(hook)], "webhooks.0.url: an address with a host"),
         ([], "Kafka at"),
         (["--metrics-topic", "metrics"], "Kafka at"),
         (["--execute", "--journal", str(tmp_path / "journal")], "Kafka at"),
@@ -48,15 +61,19 @@ def test_wrong_options_are_told_in_one_sentence(tmp_path: Path, nobody: str) -> 
         assert code == 2, told
         assert said in told
         assert told.startswith("counterpoise: ")
+        assert "sesame" not in told
         assert "\n" not in told
 
 
 def test_what_a_window_tells_counts_once_unless_set_otherwise() -> None:
-    assert _limits(Settings()) == Limits()
+    assert _limits(Settings(), Settings()) == Limits()
     one = Settings.model_validate({"model": {"window": "1m"}})
-    assert _limits(one).slow_interval == 60
+    assert _limits(one, one).slow_interval == 60
+    # What holds is the window of the model in use.
+    assert _limits(one, Settings()).slow_interval == 300
     other = one.model_copy(update={"execution": {"slow_interval": 5, "produce_local_ms": None}})
-    assert (_limits(other).slow_interval, _limits(other).produce_local_ms) == (5, None)
+    found = _limits(other, other)
+    assert (found.slow_interval, found.produce_local_ms) == (5, None)
 
 
 def test_the_limits_of_the_guide_are_the_limits() -> None:
@@ -68,3 +85,177 @@ def test_the_limits_of_the_guide_are_the_limits() -> None:
         name: getattr(Limits(), name) for name in rows
     }
     assert Limits().resume_within == 3600
+
+
+_HANGS = """
+import logging, os, signal, sys, time
+from balancer.cli.daemon import ended_by_signals
+from balancer.cli.run import Ending
+logging.basicConfig()
+ending = Ending(lambda: 0.5)
+with ended_by_signals(ending.ask):
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert ending.asked.is_set()
+    {rest}
+"""
+
+
+@pytest.mark.parametrize(
+    ("rest", "code"),
+    [("time.sleep(600)", 1), ("ending.over.set(); time.sleep(1); sys.exit(0)", 0)],
+)
+def test_the_process_ends_in_time_whatever_hangs(rest: str, code: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _HANGS.format(rest=rest)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == code
+    assert ("with something still open" in done.stderr) == bool(code)
+
+
+class _Busy:
+    """A controller with an execution that ends, or not."""
+
+    def __init__(self, ends: bool) -> None:
+        self.finished = 0
+        self.supervised = 0
+        self._ends = ends
+        self.decisions = ["the last"]
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self._ends
+
+    def supervise(self) -> None:
+        self.supervised += 1
+
+    def finish(self) -> bool:
+        self.finished += 1
+        return False
+
+    def step(self) -> Decision:
+        return Decision(0.0, "started", "it began")
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_one_round_that_is_told_to_end_stops_what_it_began(ends: bool) -> None:
+    ending, controller = Ending(lambda: 60.0), _Busy(ends)
+    ending.asked.set()
+    assert _once(controller, 1.0, ending) == "the last"  # type: ignore[arg-type, comparison-overlap]
+    assert controller.finished == (not ends)
+
+
+def _controller(executor: object, **settings: object) -> Controller:
+    return Controller(
+        Still(skewed()),
+        Balancer("default"),
+        executor,  # type: ignore[arg-type]
+        Settings.model_validate({"execute": True, "interval": 0.05, **settings}),
+    )
+
+
+class _Hangs:
+    """An executor that recovers nothing after a while, and whose executions hang."""
+
+    def __init__(self, recovers: bool) -> None:
+        self.recovers = recovers
+        self.release = threading.Event()
+        self.recoveries = 0
+
+    def execute(self, plan: object, *, progress: object = None) -> None:
+        self.release.wait(60)
+        raise ExecutionError("released")
+
+    def recover(self, *, progress: object = None) -> None:
+        self.recoveries += 1
+        if self.recovers:
+            return
+        time.sleep(1)
+        raise ExecutionError("the journal is of another cluster")
+
+    def left(self) -> tuple[str, ...]:
+        return ()
+
+    def stop(self) -> None: ...
+
+
+def test_one_round_ends_where_the_recovery_fails() -> None:
+    executor = _Hangs(recovers=False)
+    found = _once(_controller(executor), 1.0, Ending(lambda: 60.0))
+    assert found.kind == "error"
+    assert "the journal is of another cluster" in found.reason
+    assert executor.recoveries == 1
+
+
+def test_one_round_ends_where_an_execution_hangs() -> None:
+    executor = _Hangs(recovers=True)
+    controller = _controller(executor, silence_timeout=0.2, stop_timeout=0.2)
+    try:
+        with pytest.raises(ControllerError, match="was asked to stop"):
+            _once(controller, 1.0, Ending(lambda: 60.0))
+    finally:
+        executor.release.set()
+        controller.wait(30)
+
+
+def test_one_round_ends_where_nothing_is_known() -> None:
+    controller = _controller(_Hangs(recovers=True))
+    controller._model.known = -1  # type: ignore[attr-defined]
+    found = _once(controller, 0.1, Ending(lambda: 60.0))
+    assert found.kind == "waiting"
+    assert "there is no picture of the cluster" in found.reason
+
+
+def test_what_is_to_be_known_of_disks_is_said_once_and_again_when_it_changes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sentences = ["log directories of 1 of 3 brokers have the same size"]
+
+    def read(*arguments: object, notice: Callable[[str], None], **options: object) -> Snapshot:
+        for sentence in sentences:
+            notice(sentence)
+        return even()
+
+    monkeypatch.setattr("cluster_model.kafka.read_cluster", read)
+    source = Source("localhost:1", None, {}, None, 1.0)
+    source.read()
+    source.read()
+    assert capsys.readouterr().err.count("warning: log directories of 1 of 3") == 1
+    logged: list[str] = []
+    source.notices.tell = logged.append
+    stated = "broker 1: a disk capacity of 4e+12 bytes is stated, but its replicas and what is free"
+    for free in ("3.25e+12", "3.251e+12", "3.252e+12"):
+        sentences[:] = [f"{stated} are {free}"]
+        source.read()
+    assert logged == [f"{stated} are 3.25e+12"]
+    sentences[:] = ["log directories of 2 of 3 brokers have the same size"]
+    source.read()
+    assert logged[1:] == sentences
+
+
+def test_the_follower_of_metrics_tells_of_disks_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(*arguments: object, notice: Callable[[str], None], **options: object) -> Snapshot:
+        notice("something")
+        return even()
+
+    monkeypatch.setattr("cluster_model.follow.read_cluster", read)
+    monkeypatch.setattr("cluster_model.follow.read_records", lambda *a, **o: None)
+    told: list[str] = []
+    with follow_kafka("localhost:1", "metrics", notice=told.append, retry=60.0):
+        assert told == ["something"]
+
+
+def test_goals_of_a_file_that_do_not_apply_are_named_at_the_start(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    goals = {"goals": [{"goal": "RackAwareness"}, {"goal": "UsageDistribution", "resource": "dsk"}]}
+    warn_of_goals(Balancer(goals), even())
+    told = capsys.readouterr().err
+    assert told.startswith("warning: goal UsageDistribution[dsk]")
+    assert "nothing is rebalanced until that is mended" in told
+    assert told.count("warning") == 1
+    # A profile leaves out what does not apply.
+    warn_of_goals(Balancer("default"), even())
+    assert not capsys.readouterr().err

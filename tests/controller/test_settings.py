@@ -46,6 +46,9 @@ def test_an_empty_file_is_all_defaults(tmp_path: Path) -> None:
         ("slow_brokers: {max_share: 2}", "slow_brokers.max_share: 2 found"),
         ("excluded_topics: ['(']", "topic pattern '('"),
         ("webhooks: [{url: 'ftp://me:secret@example.com'}]", "webhooks.0.url"),
+        ("webhooks: [{url: 'http://[secret'}]", "webhooks.0.url: an address with a host"),
+        ("webhooks: [{url: 'http://host:99999/secret'}]", "a port of 1 to 65535"),
+        ("webhooks: [{url: 'http://me@/secret'}]", "webhooks.0.url"),
         ("password: {secret", "not YAML"),
     ],
 )

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from controller_cases import Stage, even
+
+from cluster_model import Snapshot, synthetic_snapshot
 
 SIGNAL = "log_flush_time_ms_p999"
 USUAL = {"slow_brokers": {"min_history": 5, "max_share": 0.5, "cooldown": 0}}
@@ -111,3 +114,66 @@ def test_a_broker_that_stays_slow_is_emptied_where_that_is_wanted() -> None:
     _measured(stage, {3: 5000.0})
     stage.rounds(12)
     assert not np.isin(stage.model.cluster.replica_broker, [2]).any()
+
+
+def _three(brokers: int = 3) -> Snapshot:
+    return synthetic_snapshot(
+        brokers=brokers, partitions=12, racks=1, replication_factor=2, utilization=0.1
+    )
+
+
+@pytest.mark.parametrize("drained", [[], [2]])
+def test_a_slow_broker_receives_what_is_healed(drained: list[int]) -> None:
+    # Whatever broker 3 holds can go nowhere else than to the slow one, or to the drained one.
+    settings = {
+        "slow_brokers": {**USUAL["slow_brokers"], "max_share": 1.0},
+        "dead_brokers": {"heal_after": 0},
+        "goal_violations": {"enabled": False},
+        "drained_brokers": {"brokers": drained, "act": False},
+    }
+    stage = Stage(_three(3 + len(drained)), settings)
+    stage.model.measured = {SIGNAL: dict.fromkeys((1, 2, 3, 4), 500.0)}
+    stage.rounds(10)
+    stage.model.measured = {SIGNAL: {1: 5000.0, 2: 500.0, 3: 500.0, 4: 500.0}}
+    stage.rounds(10)
+    assert stage.controller.state()["demoted"] == [1]
+    s = stage.model.cluster
+    before = (s.replica_broker == 1).sum()
+    stage.model.with_states(dead=[3])
+    stage.rounds(3)
+    s = stage.model.cluster
+    assert not (s.replica_broker == 2).any()
+    # The slow broker is enough: the drained one is given nothing.
+    assert not drained or (s.replica_broker == 1).sum() <= before
+
+
+def test_a_drained_broker_receives_what_is_healed_only_if_no_other_can() -> None:
+    settings = {
+        "dead_brokers": {"heal_after": 0, "max_share": 0.9},
+        "goal_violations": {"enabled": False},
+        "drained_brokers": {"brokers": [2], "act": False},
+    }
+    stage = Stage(_three(), settings)
+    stage.model.with_states(dead=[3])
+    # First what broker 1 can take; what it holds already goes to the drained broker.
+    assert stage.rounds(1) == ["executed"]
+    assert (stage.model.cluster.replica_broker == 2).any()
+    assert "executed" in stage.rounds(6)
+    assert not (stage.model.cluster.replica_broker == 2).any()
+    sparing, last = stage.executor.plans
+    assert 2 not in {a.destination for a in sparing.actions if a.kind == "move"}
+    assert {a.destination for a in last.actions if a.kind == "move"} == {2}
+    told = [d.reason for d in stage.controller.decisions if d.kind == "started"]
+    said = "broker 2, to be empty, may receive replicas, because no other broker can"
+    assert [said in reason for reason in told] == [False, True]
+
+
+def test_a_drained_broker_is_the_last_one_that_can_receive() -> None:
+    settings = {
+        "dead_brokers": {"heal_after": 0, "max_share": 0.9},
+        "drained_brokers": {"brokers": [1, 2], "act": False},
+    }
+    stage = Stage(_three(), settings)
+    stage.model.with_states(dead=[3])
+    assert stage.rounds(1) == ["executed"]
+    assert not (stage.model.cluster.replica_broker == 2).any()

@@ -1,0 +1,113 @@
+"""The settings file of a running controller: read again when it changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from balancer.controller.settings import Settings, load_settings
+
+Stamp = tuple[int, int, int] | None
+
+
+class SettingsFile:
+    """Reads a settings file, at once and whenever it has changed.
+
+    Parameters
+    ----------
+    path
+        The file; None for the defaults.
+    execute
+        Whether ``--execute`` was given. Plans are carried out only where it was and the file
+        does not say ``execute: false``: the more careful of two wishes holds.
+
+    Attributes
+    ----------
+    settings : Settings
+        As last read, with `execute` decided.
+    note : str or None
+        Where file and option differ, which of them holds.
+
+    Raises
+    ------
+    SettingsError
+        If the file cannot be used.
+    """
+
+    def __init__(self, path: Path | None, execute: bool) -> None:
+        self._path, self._execute = path, execute
+        # Before the first look, or a change made meanwhile would never be seen.
+        self._read = self._seen = _stamp(path)
+        self.settings, self.note = decided(_loaded(path), execute)
+
+    def changed(self) -> bool:
+        """Whether the file has changed and was read again; to be asked again and again.
+
+        It is read once it has been the same for two looks in a row, so that a file half
+        written is not taken for its end.
+
+        Raises
+        ------
+        SettingsError
+            If it cannot be used, once for each change; the settings stay as they were.
+        """
+        now = _stamp(self._path)
+        rests, self._seen = now == self._seen, now
+        if now == self._read or not rests:
+            return False
+        self._read = now
+        self.settings, self.note = decided(_loaded(self._path), self._execute)
+        return True
+
+
+def decided(settings: Settings, execute: bool) -> tuple[Settings, str | None]:
+    """Settings with `execute` decided between the file and the option, and what to say of it.
+
+    Examples
+    --------
+    >>> decided(Settings(), True)[0].execute, decided(Settings(execute=True), False)[0].execute
+    (True, False)
+    >>> decided(Settings(execute=False), True)[1]
+    'execute: the settings file pauses executions; --execute does not override it'
+    """
+    note = None
+    if execute and settings.execute is False:
+        note = "execute: the settings file pauses executions; --execute does not override it"
+    elif settings.execute and not execute:
+        note = (
+            "execute: the settings file allows executions, but --execute was not given; plans are "
+            "only proposed"
+        )
+    acts = execute and settings.execute is not False
+    return settings.model_copy(update={"execute": acts}), note
+
+
+def differences(old: BaseModel, new: BaseModel, within: str = "") -> list[str]:
+    """Names of the settings that differ, without their values, which may be secrets.
+
+    Examples
+    --------
+    >>> differences(Settings(), Settings.model_validate({"dead_brokers": {"heal_after": "1h"}}))
+    ['dead_brokers.heal_after']
+    """
+    found: list[str] = []
+    for name in type(new).model_fields:
+        before, after = getattr(old, name), getattr(new, name)
+        if isinstance(before, BaseModel) and isinstance(after, BaseModel):
+            found += differences(before, after, f"{within}{name}.")
+        elif before != after:
+            found.append(within + name)
+    return found
+
+
+def _loaded(path: Path | None) -> Settings:
+    return Settings() if path is None else load_settings(path)
+
+
+def _stamp(path: Path | None) -> Stamp:
+    try:
+        found = None if path is None else path.stat()
+    except OSError:
+        return None
+    return None if found is None else (found.st_mtime_ns, found.st_size, found.st_ino)

@@ -1,0 +1,48 @@
+"""How far the execution under way is, in figures and in a sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from balancer.controller.finding import span
+from balancer.controller.roles import Progress
+from balancer.report.words import quantity
+
+
+def progress_record(progress: Progress) -> dict[str, Any]:
+    """Tasks, bytes, rate and remaining time, as JSON takes them."""
+    ended = progress.completed + progress.failed + progress.cancelled
+    return {
+        "tasks": progress.total,
+        "tasks_ended": ended,
+        "tasks_failed": progress.failed,
+        "tasks_running": progress.running,
+        "tasks_waiting": progress.waiting,
+        "waits_for": progress.waits_for,
+        "bytes": progress.bytes_total,
+        "bytes_moved": progress.bytes_moved,
+        "seconds": progress.seconds,
+        "bytes_per_second": _rate(progress),
+        "seconds_left": progress.seconds_left,
+    }
+
+
+def progress_sentence(progress: Progress) -> str:
+    """The same in a few words."""
+    figures = progress_record(progress)
+    told = (
+        f"{figures['tasks_ended']} of {progress.total} tasks, "
+        f"{quantity(progress.bytes_moved)} of {quantity(progress.bytes_total)}"
+    )
+    if progress.failed:
+        told += f", {progress.failed} failed"
+    if (rate := figures["bytes_per_second"]) is not None:
+        told += f", {quantity(rate)}/s"
+    if progress.waiting:
+        told += f", {progress.waiting} waiting for {progress.waits_for}"
+    left = progress.seconds_left
+    return told if left is None else f"{told}, about {span(left)} left"
+
+
+def _rate(progress: Progress) -> float | None:
+    return progress.bytes_moved / progress.seconds if progress.seconds > 0 else None

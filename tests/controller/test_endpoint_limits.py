@@ -1,0 +1,105 @@
+"""The endpoint under clients that are slow or many, addresses, and secrets in messages."""
+
+from __future__ import annotations
+
+import socket
+import urllib.request
+from contextlib import closing
+
+import pytest
+
+from balancer.controller import Endpoint, Redactor
+from balancer.controller.endpoint import EndpointError, EndpointLimits, parse_address
+
+
+def read(address: str) -> str:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=20) as answer:
+        return str(answer.read().decode())
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        (":9464", ("127.0.0.1", 9464)),
+        ("0.0.0.0:80", ("0.0.0.0", 80)),
+        ("[::1]:9464", ("::1", 9464)),
+        ("localhost:0", ("localhost", 0)),
+    ],
+)
+def test_addresses(text: str, address: tuple[str, int]) -> None:
+    assert parse_address(text) == address
+
+
+@pytest.mark.parametrize("text", ["", "9464", "::1", "::1:9464", "a:b", ":65536", "[::1]", ":²"])
+def test_what_is_no_address_is_told(text: str) -> None:
+    with pytest.raises(EndpointError, match="address to listen on: "):
+        parse_address(text)
+
+
+def test_ipv6_is_served() -> None:
+    try:
+        endpoint = Endpoint(*parse_address("[::1]:0"), lambda: "up 1\n", dict)
+    except EndpointError as error:
+        if "Address family" in str(error) or "Cannot assign" in str(error):
+            pytest.skip("this machine has no IPv6")
+        raise
+    try:
+        assert endpoint.address.startswith("[::1]:")
+        assert read(endpoint.address) == "up 1\n"
+    finally:
+        endpoint.close()
+
+
+def test_slow_clients_are_cut_off_and_hold_nobody_up() -> None:
+    limits = EndpointLimits(connections=4, seconds=0.5)
+    endpoint = Endpoint("127.0.0.1", 0, lambda: "up 1\n", dict, limits)
+    host, _, port = endpoint.address.rpartition(":")
+    try:
+        slow = [socket.create_connection((host, int(port)), timeout=20) for _ in range(3)]
+        for client in slow:
+            client.sendall(b"GET /metr")
+        assert read(endpoint.address) == "up 1\n"
+        for client in slow:
+            with closing(client):
+                assert client.recv(1) == b""
+        assert read(endpoint.address) == "up 1\n"
+    finally:
+        endpoint.close()
+
+
+def test_no_more_connections_than_allowed() -> None:
+    endpoint = Endpoint("127.0.0.1", 0, str, dict, EndpointLimits(connections=1, seconds=30))
+    host, _, port = endpoint.address.rpartition(":")
+    try:
+        with closing(socket.create_connection((host, int(port)), timeout=20)) as first:
+            first.sendall(b"GET /metr")
+            with closing(socket.create_connection((host, int(port)), timeout=20)) as second:
+                assert second.recv(1) == b""
+    finally:
+        endpoint.close()
+
+
+KEY = (
+    "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhk\niG9w0BAQEFAASCBKcw\n-----END PRIVATE KEY-----"
+)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        f"bad key {KEY}",
+        "bad key " + KEY.replace("\n", "\\n"),
+        "line 2: iG9w0BAQEFAASCBKcw",
+        "line 1: MIIEvQIBADANBgkqhk of it",
+    ],
+)
+@pytest.mark.parametrize("stated", [KEY, KEY.replace("\n", "\\n")])
+def test_no_line_of_a_private_key_is_shown(said: str, stated: str) -> None:
+    hidden = Redactor({"ssl.key.pem": stated})(said)
+    assert "MIIEvQ" not in hidden
+    assert "iG9w0" not in hidden
+    assert "***" in hidden
+
+
+def test_a_key_nobody_named_is_not_shown_either() -> None:
+    assert Redactor()(f"found {KEY} there") == "found *** there"

@@ -1,0 +1,642 @@
+"""Every setting that changes while the controller runs has its effect, without a restart."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from controller_cases import UNBOUNDED, Ended, Progressed, Stage, even, heavier, skewed
+
+from balancer.cli.run import Following, Webhooks
+from balancer.controller import (
+    ControllerError,
+    Redactor,
+    Settings,
+    SettingsError,
+    SettingsFile,
+    in_thread,
+)
+from balancer.controller.settings import Detector
+from balancer.controller.settings_file import differences
+from balancer.execution import Executor, Limits
+from cluster_model.live import ClusterModel
+from cluster_model.trust import TrustParameters
+
+PATIENCE = 30.0
+
+
+@dataclass(frozen=True)
+class Far:
+    """How far an execution is."""
+
+    total: int = 40
+    completed: int = 11
+    failed: int = 1
+    cancelled: int = 0
+    running: int = 5
+    bytes_total: float = 10e9
+    bytes_moved: float = 4e9
+    seconds: float = 80.0
+    seconds_left: float | None = 120.0
+    waiting: int = 0
+    waits_for: str = ""
+
+
+class Holds:
+    """An executor that ends when it is released, however often it is asked to stop."""
+
+    def __init__(self) -> None:
+        self.release = threading.Event()
+        self.stops = 0
+        self.progress: Progressed = None
+        self.begun = threading.Event()
+        self.recovers = False
+
+    def execute(self, plan: object, *, progress: Progressed = None) -> Ended:
+        self.progress = progress
+        self.begun.set()
+        assert self.release.wait(PATIENCE)
+        return Ended(state="stopped")
+
+    def recover(self, *, progress: Progressed = None) -> Ended | None:
+        return self.execute(None, progress=progress) if self.recovers else None
+
+    def left(self) -> tuple[str, ...]:
+        return ()
+
+    def stop(self) -> None:
+        self.stops += 1
+
+
+def _set(stage: Stage, **settings: Any) -> None:
+    stage.controller.configure(Settings.model_validate({**UNBOUNDED, **settings}))
+
+
+def _until(met: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not met():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def _under_way(**settings: Any) -> tuple[Stage, Holds]:
+    executor = Holds()
+    stage = Stage(skewed(), settings, executor=executor, spawn=in_thread)
+    stage.begin()
+    assert executor.begun.wait(PATIENCE)
+    return stage, executor
+
+
+def _execute() -> None:
+    stage = Stage(skewed())
+    _set(stage, execute=False)
+    assert stage.rounds(1) == ["proposed"]
+    _set(stage, execute=True, goal_violations={"cooldown": 0})
+    assert stage.rounds(1) == ["executed"]
+    stage, executor = _under_way()
+    _set(stage, execute=False)
+    assert executor.stops == 1
+    assert stage.controller.step().kind == "stopping"
+    assert "because the settings pause executions" in stage.reason
+    executor.release.set()
+    assert stage.controller.wait(PATIENCE)
+    assert stage.controller.step().kind != "executing"
+    assert stage.controller.work is None
+    # It goes on at once when it may again, without its cool-down.
+    executor.begun.clear()
+    executor.release.clear()
+    _set(stage)
+    stage.now += 61
+    stage.begin()
+    assert executor.begun.wait(PATIENCE)
+    executor.release.set()
+
+
+def _interval() -> None:
+    stage = Stage(even(), {"interval": 3600})
+    thread = threading.Thread(target=stage.controller.run)
+    thread.start()
+    try:
+        _until(lambda: stage.controller.metrics.rounds == 1)
+        _set(stage, interval=0.01)
+        _until(lambda: stage.controller.metrics.rounds > 5)
+    finally:
+        stage.controller.stop()
+        thread.join(PATIENCE)
+    assert not thread.is_alive()
+
+
+def _moved_cooldown() -> None:
+    stage = Stage(skewed())
+    stage.rounds(1)
+    assert stage.controller.state()["partitions_cooling"]
+    _set(stage, moved_cooldown=1)
+    assert not stage.controller.state()["partitions_cooling"]
+
+
+def _settle() -> None:
+    calm = {"goal_violations": {"cooldown": 0}}
+    stage = Stage(skewed(), {**calm, "settle": "10d"})
+    stage.rounds(1)
+    stage.model.cluster = heavier(stage.model.cluster, 1, 3.0)
+    assert stage.rounds(1) == ["cooling"]
+    _set(stage, settle=0, **calm)
+    assert stage.rounds(1) == ["executed"]
+
+
+def _max_moves() -> None:
+    stage = Stage(skewed())
+    _set(stage, max_moves=3)
+    stage.rounds(1)
+    assert stage.executor.plans[0].summary.replica_moves == 3
+
+
+def _max_bytes() -> None:
+    stage = Stage(skewed())
+    limit = skewed().leader_load[:, 3].max() * 3
+    _set(stage, max_bytes=limit)
+    stage.rounds(1)
+    assert 0 < stage.executor.plans[0].summary.bytes_moved <= limit
+
+
+def _max_seconds() -> None:
+    stage = Stage(skewed())
+    _set(stage, max_seconds=1e-9)
+    stage.rounds(1)
+    last = stage.controller.decisions[-1]
+    assert last.plan is not None
+    assert last.plan["exhausted"] == "seconds"
+
+
+def _max_share_per_cycle() -> None:
+    stage = Stage(skewed())
+    _set(stage, max_share_per_cycle=0.05)
+    stage.rounds(1)
+    summary = stage.executor.plans[0].summary
+    assert 0 < summary.bytes_moved <= 0.05 * summary.bytes_total
+
+
+def _stop_timeout() -> None:
+    stage, executor = _under_way()
+    _set(stage, execute=False)
+    assert stage.controller.step().kind == "stopping"
+    stage.now += 250
+    assert stage.controller.step().kind == "executing"
+    _set(stage, execute=False, stop_timeout=200)
+    with pytest.raises(ControllerError, match=r"asked to stop 4\.2 min ago and has not ended"):
+        stage.controller.step()
+    executor.release.set()
+
+
+def _silence_timeout() -> None:
+    stage, executor = _under_way()
+    stage.now += 500
+    assert stage.controller.step().kind == "executing"
+    assert executor.progress is not None
+    executor.progress(Far())
+    stage.now += 500
+    assert stage.controller.step().kind == "executing"
+    _set(stage, silence_timeout=400)
+    assert stage.controller.step().kind == "stopping"
+    assert "it has reported no progress for" in stage.reason
+    executor.release.set()
+
+
+def _recovery_timeout() -> None:
+    executor = Holds()
+    executor.recovers = True
+    settings = {"dead_brokers": {"heal_after": 0}}
+    stage = Stage(even(), settings, executor=executor, spawn=in_thread)
+    stage.controller.step()
+    assert executor.begun.wait(PATIENCE)
+    stage.model.with_states(dead=[3])
+    stage.now += 300
+    assert stage.controller.step().kind == "executing"
+    _set(stage, recovery_timeout=100, **settings)
+    assert stage.controller.step().kind == "stopping"
+    assert "broker 3 has been dead" in stage.reason
+    executor.release.set()
+
+
+def _stop_within() -> None:
+    stage, executor = _under_way(stop_within=3600)
+    _set(stage, stop_within=0.3)
+    assert not stage.controller.finish()
+    assert stage.controller.decisions[-1].kind == "error"
+    assert "it is left as it is" in stage.reason
+    executor.release.set()
+    assert stage.controller.finish()
+
+
+def _progress_interval() -> None:
+    stage, executor = _under_way()
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    log = logging.getLogger("counterpoise.controller")
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        assert executor.progress is not None
+        for seconds in (30, 20, 20, 30, 30):
+            stage.now += seconds
+            executor.progress(Far())
+        assert len(lines) == 2
+        _set(stage, progress_interval=10)
+        stage.now += 20
+        executor.progress(Far())
+        assert len(lines) == 3
+    finally:
+        log.removeHandler(handler)
+        executor.release.set()
+    said = "12 of 40 tasks, 4 GB of 10 GB, 1 failed, 50 MB/s, about 2 min left"
+    assert lines[0] == f"executing (goal violations): {said}"
+
+
+def _excluded_topics() -> None:
+    stage = Stage(skewed())
+    _set(stage, excluded_topics=[".*"])
+    assert stage.rounds(1) == ["nothing_helps"]
+
+
+def _decisions() -> None:
+    stage = Stage(even())
+    stage.rounds(5)
+    _set(stage, decisions=2)
+    assert len(stage.controller.decisions) == 2
+
+
+def _goal_violations() -> None:
+    stage = Stage(skewed())
+    _set(stage, goal_violations={"enabled": False})
+    assert stage.rounds(1) == ["balanced"]
+    assert "goal_violations is switched off" in stage.reason
+
+
+def _dead_brokers() -> None:
+    still = {"goal_violations": {"enabled": False}}
+    stage = Stage(even(), still)
+    stage.model.with_states(dead=[3])
+    assert stage.rounds(1) == ["waiting"]
+    _set(stage, dead_brokers={"enabled": False}, **still)
+    assert set(stage.rounds(40)) == {"balanced"}
+    _set(stage, **still)
+    # A grace does not run while nobody looks.
+    assert stage.rounds(1) == ["waiting"]
+    _set(stage, dead_brokers={"heal_after": "1s"}, **still)
+    assert stage.rounds(1) == ["executed"]
+
+
+def _dead_disks() -> None:
+    stage = Stage(even())
+    _set(stage, dead_disks={"heal_after": "7m"})
+    stage.rounds(1)
+    assert stage.controller._watches.settings_of("dead_disks").heal_after == 420  # type: ignore[attr-defined]
+
+
+def _slow_brokers() -> None:
+    stage = Stage(even(), {"slow_brokers": SLOW})
+    for _ in range(12):
+        _slow_round(stage, 10.0)
+    for _ in range(5):
+        _slow_round(stage, 9000.0)
+    assert stage.controller.state()["demoted"] == [4]
+    # Only telling moves no leaders, nor does it keep replicas away.
+    _set(stage, slow_brokers={**SLOW, "act": False})
+    stage.rounds(1)
+    assert stage.controller.state()["demoted"] == []
+    _set(stage, slow_brokers={**SLOW, "enabled": False})
+    stage.rounds(1)
+    assert stage.controller.state()["slow_scores"] == {}
+
+
+SLOW = {"demote_score": 3, "min_bytes_in": 0}
+
+
+def _slow_round(stage: Stage, flush: float) -> None:
+    others = dict.fromkeys(range(1, 7), 10.0)
+    stage.model.measured = {"log_flush_time_ms_p999": {**others, 4: flush}}
+    stage.rounds(1)
+
+
+def _stale_metrics() -> None:
+    stage = Stage(skewed())
+    stage.model.ages = dict.fromkeys(range(1, 7), 1000.0)
+    assert stage.rounds(1) == ["stale"]
+    _set(stage, stale_metrics={"max_age": 2000})
+    assert stage.rounds(1) == ["executed"]
+
+
+def _missing_replicas() -> None:
+    stage = Stage(even())
+    _set(stage, missing_replicas={"topics": {".*": 4}, "rounds": 1})
+    assert stage.rounds(1) == ["executed"]
+    assert (stage.model.cluster.replication_factor == 4).all()
+
+
+def _drained_brokers() -> None:
+    stage = Stage(even())
+    _set(stage, drained_brokers={"brokers": [2]})
+    assert stage.rounds(1) == ["executed"]
+    assert not (stage.model.cluster.replica_broker == 1).any()
+    _set(stage, drained_brokers={"brokers": [2], "enabled": False}, settle=0, moved_cooldown=0)
+    assert set(stage.rounds(2)) == {"executed", "balanced"}
+    assert (stage.model.cluster.replica_broker == 1).any()
+
+
+def _left_interval() -> None:
+    stage = Stage(even())
+    looks: list[float] = []
+
+    def left() -> tuple[str, ...]:
+        looks.append(stage.now)
+        return ("a move",)
+
+    stage.executor.left = left  # type: ignore[method-assign]
+    stage.executor.found = Ended(state="failed")
+    stage.rounds(40)
+    first = [b - a for a, b in itertools.pairwise(looks)]
+    assert max(first) == 600
+    _set(stage, left_interval=120)
+    stage.rounds(40)
+    assert looks[-1] - looks[-2] == 120
+
+
+def _in_following() -> None:
+    """Webhooks, model and execution: what `counterpoise run` takes over, tested below."""
+
+
+OBEYED: dict[str, Callable[[], None]] = {
+    "execute": _execute,
+    "interval": _interval,
+    "moved_cooldown": _moved_cooldown,
+    "settle": _settle,
+    "max_moves": _max_moves,
+    "max_bytes": _max_bytes,
+    "max_seconds": _max_seconds,
+    "max_share_per_cycle": _max_share_per_cycle,
+    "stop_timeout": _stop_timeout,
+    "silence_timeout": _silence_timeout,
+    "recovery_timeout": _recovery_timeout,
+    "stop_within": _stop_within,
+    "left_interval": _left_interval,
+    "progress_interval": _progress_interval,
+    "excluded_topics": _excluded_topics,
+    "decisions": _decisions,
+    "goal_violations": _goal_violations,
+    "dead_brokers": _dead_brokers,
+    "dead_disks": _dead_disks,
+    "slow_brokers": _slow_brokers,
+    "stale_metrics": _stale_metrics,
+    "missing_replicas": _missing_replicas,
+    "drained_brokers": _drained_brokers,
+}
+FOLLOWED = {"webhooks", "model", "execution"}
+
+
+DETECTORS = [n for n in Settings.model_fields if isinstance(getattr(Settings(), n), Detector)]
+
+
+def test_no_setting_is_left_out() -> None:
+    assert OBEYED.keys() | FOLLOWED | {*DETECTORS} == Settings.model_fields.keys()
+
+
+@pytest.mark.parametrize("name", OBEYED)
+def test_a_setting_that_changes_is_obeyed(name: str) -> None:
+    OBEYED[name]()
+
+
+@pytest.mark.parametrize(
+    ("said", "flag", "acts", "note"),
+    [
+        (None, False, False, None),
+        (None, True, True, None),
+        (True, True, True, None),
+        (True, False, False, "--execute was not given; plans are only proposed"),
+        (False, False, False, None),
+        (False, True, False, "pauses executions; --execute does not override it"),
+    ],
+)
+def test_the_more_careful_of_file_and_option_holds(
+    tmp_path: Path, said: bool | None, flag: bool, acts: bool, note: str | None
+) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text("" if said is None else f"execute: {str(said).lower()}\n")
+    file = SettingsFile(path, flag)
+    assert file.settings.execute is acts
+    assert (file.note is None) == (note is None)
+    assert (note or "") in (file.note or "")
+    page = (Path(__file__).parents[2] / "docs" / "controller.md").read_text()
+    row = {None: "nothing", True: "`execute: true`", False: "`execute: false`"}[said]
+    (line,) = (text for text in page.splitlines() if text.startswith(f"| {row} |"))
+    without, with_flag = (cell.strip() for cell in line.split("|")[2:4])
+    assert (with_flag if flag else without).startswith("acts" if acts else "proposes")
+
+
+def test_a_file_is_read_when_it_rests_and_what_is_wrong_is_told_once(tmp_path: Path) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text("max_moves: 5\n")
+    file = SettingsFile(path, True)
+    assert not file.changed()
+    # Written in two steps: what is there in between is not taken for the end.
+    path.write_text("")
+    assert not file.changed()
+    path.write_text("max_moves: 70\n")
+    assert not file.changed()
+    assert file.changed()
+    assert file.settings.max_moves == 70
+    path.write_text("max_moves: many\n")
+    assert not file.changed()
+    with pytest.raises(SettingsError, match="max_moves: 'many' found"):
+        file.changed()
+    assert not any(file.changed() for _ in range(5))
+    assert file.settings.max_moves == 70
+    path.unlink()
+    assert not file.changed()
+    with pytest.raises(SettingsError, match="No such file"):
+        file.changed()
+    assert not file.changed()
+
+
+def _following(tmp_path: Path, text: str) -> tuple[Following, Path]:
+    path = tmp_path / "settings.yaml"
+    path.write_text(text)
+    file = SettingsFile(path, True)
+    stage = Stage(even())
+    executor = Executor("localhost:1", journal=tmp_path / "journal")
+    webhooks = Webhooks({})
+    webhooks.take(file.settings.webhooks)
+    return Following(file, stage.controller, webhooks, executor, None), path
+
+
+def _write(following: Following, path: Path, text: str) -> None:
+    path.write_text(text)
+    following.look()
+    following.look()
+
+
+def test_limits_of_executions_and_webhooks_follow_the_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    following, path = _following(tmp_path, "max_moves: 3\n")
+    _write(
+        following,
+        path,
+        "max_moves: 4\nexecution: {throttle: 5.0e6}\n"
+        "webhooks: [{url: 'http://127.0.0.1:9/hooks/sesame'}]\n",
+    )
+    assert "settings: read again; changed: max_moves, webhooks, execution" in caplog.text
+    assert following.executor is not None
+    assert following.executor._limits == Limits(throttle=5e6)
+    assert following.controller.settings.max_moves == 4
+    assert "sesame" not in following.webhooks.hide("http://127.0.0.1:9/hooks/sesame")
+    _write(following, path, "execution: {throttle: 5.0e6}\n")
+    # What was a secret stays one.
+    assert "sesame" not in following.webhooks.hide("http://127.0.0.1:9/hooks/sesame")
+    following.webhooks.close()
+
+
+def test_what_cannot_be_used_leaves_everything_as_it_was(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    following, path = _following(tmp_path, "max_moves: 3\n")
+    _write(following, path, "max_moves: 4\nexecution: {throttle: 3}\n")
+    following.look()
+    assert caplog.text.count("limit throttle: 3 found") == 1
+    assert "the old ones hold" in caplog.text
+    assert following.file.settings.max_moves == 3
+    assert following.executor is not None
+    assert following.executor._limits == Limits()
+    # The same again once it is mended.
+    _write(following, path, "max_moves: 5\n")
+    assert following.controller.settings.max_moves == 5
+
+
+def test_an_address_that_is_none_leaves_everything_as_it_was(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    following, path = _following(tmp_path, "max_moves: 3\n")
+    _write(following, path, "max_moves: 4\nwebhooks: [{url: 'http://[sesame'}]\n")
+    assert "the old ones hold" in caplog.text
+    assert "sesame" not in caplog.text
+    assert following.controller.settings.max_moves is None
+    _write(following, path, "max_moves: 5\n")
+    assert following.controller.settings.max_moves == 5
+
+
+def test_what_needs_a_restart_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    following, path = _following(tmp_path, "")
+    _write(following, path, "model: {window: 1m}\n")
+    assert "settings: model.window: needs a restart; until then the old value holds" in caplog.text
+
+
+def test_a_broker_that_is_confirmed_needs_no_restart(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    following, path = _following(tmp_path, "")
+    following.live = ClusterModel(even())
+    _write(following, path, "model: {believed: [7], accept_after: 1h}\n")
+    assert following.live.trust == TrustParameters(believed=(7,), accept_after=3600.0)
+    assert "needs a restart" not in caplog.text
+    _write(following, path, "model: {believed: [7], refresh: 5}\n")
+    assert following.live.trust == TrustParameters(believed=(7,))
+    assert "settings: model.refresh: needs a restart" in caplog.text
+
+
+def test_a_pause_by_file_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    following, path = _following(tmp_path, "")
+    _write(following, path, "execute: false\n")
+    assert "the settings file pauses executions; --execute does not override it" in caplog.text
+    assert following.controller.settings.execute is False
+    _write(following, path, "")
+    assert following.controller.settings.execute is True
+
+
+def test_a_paused_controller_gives_up_its_vote_and_takes_it_again() -> None:
+    class Vote:
+        def __init__(self) -> None:
+            self.acting = True
+
+        def resign(self) -> None:
+            self.acting = False
+
+        def rejoin(self) -> None:
+            self.acting = True
+
+    vote = Vote()
+    stage = Stage(skewed(), vote=vote)
+    _set(stage, execute=False)
+    assert stage.rounds(1) == ["proposed"]
+    assert not vote.acting
+    _set(stage, goal_violations={"cooldown": 0})
+    assert stage.rounds(1) == ["executed"]
+    assert vote.acting
+
+
+def test_every_detector_takes_its_settings_at_once() -> None:
+    stage = Stage(even())
+    fresh = Settings.model_validate({n: {"cooldown": 7} for n in DETECTORS})
+    stage.controller.configure(fresh)
+    stage.rounds(1)
+    watches = stage.controller._watches
+    for name in DETECTORS:
+        watch = watches.goals if name == "goal_violations" else watches._simple[name]
+        assert watch.settings is getattr(fresh, name)
+    assert differences(Settings(), fresh) == [f"{n}.cooldown" for n in DETECTORS]
+
+
+def test_a_shorter_history_of_a_slow_broker_is_cut() -> None:
+    stage = Stage(even(), {"slow_brokers": {**SLOW, "history": 50}})
+    for _ in range(12):
+        _slow_round(stage, 10.0)
+    _set(stage, slow_brokers={**SLOW, "history": 3, "min_history": 10})
+    for _ in range(6):
+        _slow_round(stage, 9000.0)
+    # Three normal rounds are too few to judge by.
+    assert stage.controller.state()["slow_scores"] == {}
+
+
+def test_secrets_of_new_webhooks_are_hidden_in_decisions() -> None:
+    stage = Stage(even())
+    told: list[Any] = []
+    stage.controller.notify([told.append], Redactor({}, ["https://chat.example/broker"]))
+    stage.model.with_states(dead=[3])
+    stage.rounds(16)
+    assert told
+    assert not stage.events
+
+
+def test_an_execution_that_hangs_ends_the_controller_so_that_another_can_act() -> None:
+    stage, executor = _under_way(silence_timeout=60, stop_timeout=60, interval=0.01)
+    stage.now += 61
+    stage.controller.supervise()
+    assert stage.controller.decisions[-1].kind == "stopping"
+    assert executor.stops == 1
+    stage.now += 61
+    with pytest.raises(ControllerError, match="this controller ends"):
+        stage.controller.run()
+    assert stage.controller.decisions[-1].kind == "error"
+    executor.release.set()
+    assert stage.controller.wait(PATIENCE)
+
+
+def test_what_was_planned_while_the_controller_ends_is_not_begun() -> None:
+    stage = Stage(skewed())
+    propose = stage.controller._propose
+
+    def slow(*arguments: Any) -> Any:
+        stage.controller.stop()
+        return propose(*arguments)
+
+    stage.controller._propose = slow  # type: ignore[method-assign]
+    assert stage.rounds(1) == ["proposed"]
+    assert "not begun, because the controller ends" in stage.reason
+    assert not stage.executor.plans
