@@ -2,7 +2,7 @@
 
 from balancer.engine import Balancer, Budget
 from balancer.operation import Operation, OperationError
-from balancer.plan import Action, Plan, PlanDocument, PlanError, load_plan
+from balancer.plan import Action, Identity, Plan, PlanDocument, PlanError, load_plan
 from balancer.strategy import Albic, Milp
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "Albic",
     "Balancer",
     "Budget",
+    "Identity",
     "Milp",
     "Operation",
     "OperationError",

@@ -14,8 +14,8 @@ from cluster_model.snapshot import Bools, Floats, Ints
 
 # new replicas in a row that nobody can take, after which the rest is not tried
 HOPELESS = 200
-# new replicas whose homes are compared at once
-CHUNK = 4096
+# new replicas whose homes are compared at once, and the slots of all of them
+CHUNK, SLOTS = 4096, 1 << 22
 
 
 def admit(scorer: Scorer, wanted: Ints, final: Placement, receives: Ints) -> Ints:
@@ -105,8 +105,9 @@ def _misplaced(scorer: Scorer, batch: Batch, receives: Ints) -> Bools:
     homes = receives[first_of(kind[receives])]
     goals = [g for g in scorer.goals if g.hard and g.scope == "partition"]
     wrong = np.zeros(len(batch), np.bool_)
-    for begin in range(0, len(batch), CHUNK):
-        part = batch[begin : begin + CHUNK]
+    size = max(1, min(CHUNK, SLOTS // max(1, len(homes) * scorer.placement.slots)))
+    for begin in range(0, len(batch), size):
+        part = batch[begin : begin + size]
         ((_, here),) = Arrivals(scorer.cluster, part).partition_states()
         score = {g.name: np.asarray(g.score(here)) for g in goals}
         rows = np.flatnonzero(np.any([x < 1 for x in score.values()], axis=0))
@@ -129,7 +130,7 @@ class Arrivals(Transition):
 
     def signed_delta(self, scope: SumScope, columns: tuple[str, ...]) -> Floats:
         """(k, 1, C) what each replica adds to its cell: it follows."""
-        parts = [self.placement.contribution(column)[1] for column in columns]
+        parts = [self.placement.summand(column)[1] for column in columns]
         delta: Floats = np.stack(parts)[:, None, self.batch.partition]
         return delta
 
@@ -143,7 +144,7 @@ class Arrivals(Transition):
         for (scope, column), kept in placement._sums.items():
             key = self.cells(scope)[0]
             real = key >= 0
-            np.add.at(kept, key[real], placement.contribution(column)[1][b.partition[real]])
+            np.add.at(kept, key[real], placement.summand(column)[1][b.partition[real]])
 
 
 class _ArrivalSeries(Arrivals, Series):

@@ -8,6 +8,11 @@ from balancer.candidates import Rules, replica_bytes
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Bools, BrokerState, Floats, Ints
 from goals import Cluster, Goal, OnlineReplicas, RackAwareness
+from goals.capacity import Ceiling
+from goals.distribution import Band
+
+# a limit counts as kept where it is passed by no more than this share of it, twice over
+ROUNDING = 4e-9
 
 
 def imbalance_bound(cluster: Cluster, rules: Rules, column: str, ended: Placement) -> float:
@@ -106,7 +111,6 @@ def bytes_bound(start: Placement, goals: list[Goal], met: list[bool], cluster: C
     least_size: Floats = np.minimum(*replica_bytes(start))
     at = np.flatnonzero(start.replica_broker >= 0)
     broker, p = start.replica_broker[at], at // start.slots
-    leads = at % start.slots == start.leader[p]
     n = s.n_brokers
     out, into = np.zeros(n), np.zeros(n)
     all_bytes = np.bincount(broker, least_size[p], n)
@@ -114,27 +118,29 @@ def bytes_bound(start: Placement, goals: list[Goal], met: list[bool], cluster: C
     if any(isinstance(g, OnlineReplicas) and m for g, m in zip(goals, met, strict=True)):
         out[cluster.draining] = all_bytes[cluster.draining]
     for goal, done in zip(goals, met, strict=True):
-        limits = getattr(goal, "limits", None)
-        if not done or goal.scope != "broker" or limits is None:
+        if not done or goal.scope != "broker" or not isinstance(goal, Ceiling | Band):
             continue
-        column: str = goal.column  # type: ignore[attr-defined]
+        column = goal.column
         lead_part, follow_part = start.contribution(column)
         value = start.recompute("broker", column)
-        found = limits(cluster)
+        found = goal.limits(cluster)
         lower, upper = found if isinstance(found, tuple) else (np.zeros(n), found)
         # a limit that a goal does not hold a broker to, as where nobody may lead, binds nothing
         binds = np.asarray(goal.score(cluster.state("broker"))) < 1
         lower, upper = np.where(binds, lower, 0.0), np.where(binds, upper, np.inf)
-        free = np.maximum(lead_part - follow_part, 0)[p]
-        excess = value - upper - np.bincount(broker[leads], free[leads], n)
+        # every replica may end in the role that suits its broker
+        light, heavy = np.minimum(lead_part, follow_part)[p], np.maximum(lead_part, follow_part)[p]
+        slack = ROUNDING * (value + np.where(np.isinf(upper), 0.0, upper))
+        excess = np.bincount(broker, light, n) - upper - slack
         excess[cluster.draining] = 0
-        out = np.maximum(
-            out, _cheapest(broker, np.minimum(lead_part, follow_part)[p], least_size[p], excess)
-        )
-        gain = np.bincount(broker[~leads], free[~leads], n)
-        lack = np.where(cluster.eligible & living, lower - value - gain, 0)
-        rate = np.maximum(lead_part, follow_part) / np.maximum(least_size, 1e-300)
-        if (best := float(rate.max(initial=0.0))) > 0:
+        out = np.maximum(out, _cheapest(broker, light, least_size[p], excess))
+        held = np.bincount(broker, heavy, n)
+        lack = np.where(cluster.eligible & living, lower - held - slack, 0)
+        amount = np.maximum(lead_part, follow_part)
+        some = amount > 0
+        # what copies nothing brings any amount for nothing
+        if some.any() and (least_size[some] > 0).all():
+            best = float((amount[some] / least_size[some]).max())
             into = np.maximum(into, np.maximum(lack, 0) / best)
     least = max(float(out.sum()), float(into.sum()))
     racks = any(isinstance(g, RackAwareness) and m for g, m in zip(goals, met, strict=True))
@@ -143,15 +149,16 @@ def bytes_bound(start: Placement, goals: list[Goal], met: list[bool], cluster: C
 
 def _cheapest(broker: Ints, amount: Floats, size: Floats, excess: Floats) -> Floats:
     """(B,) least bytes of replicas whose amounts reach each broker's excess, fractionally."""
-    over = excess > 1e-9 * max(1.0, float(excess.max(initial=0.0)))
-    rows = np.flatnonzero(over[broker] & (amount > 0))
+    rows = np.flatnonzero((excess > 0)[broker] & (amount > 0))
     broker, amount, size = broker[rows], amount[rows], size[rows]
-    ranked = np.lexsort((-amount / np.maximum(size, 1e-300), broker))
+    # what copies nothing goes first
+    gain = np.divide(amount, size, out=np.full(len(rows), np.inf), where=size > 0)
+    ranked = np.lexsort((-gain, broker))
     broker, amount, size = broker[ranked], amount[ranked], size[ranked]
     ahead = np.cumsum(amount) - amount
     first = np.searchsorted(broker, broker)
     ahead -= ahead[first] if len(first) else 0.0
-    part = np.clip((excess[broker] - ahead) / np.maximum(amount, 1e-300), 0, 1)
+    part = np.clip((excess[broker] - ahead) / amount, 0, 1)
     return np.bincount(broker, part * size, len(excess)).astype(np.float64)
 
 

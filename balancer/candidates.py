@@ -56,7 +56,7 @@ class Rules:
             duty | np.where(lead, self.movable[p] | ~self.leads[source], self.slots[at])
         )
         ok &= ~lead | ((batch.slot != placement.leader[p]) & self.leads[own])
-        ok &= lead | np.append(placement.snapshot.disk_alive, True)[batch.disk]
+        ok &= lead | np.append(placement.snapshot.disk_open, True)[batch.disk]
         rows = np.flatnonzero(move & ok)
         inside = (placement.brokers[p[rows]] == batch.target[rows, None]).any(1)
         leading = batch.slot[rows] == placement.leader[p[rows]]
@@ -97,17 +97,18 @@ class Index:
 
 
 def pick_disk(placement: Placement, target: Ints) -> Ints:
-    """The emptiest living disk of each target broker; -1 where disks are not told apart."""
+    """The emptiest open disk of each target broker; -1 for none, or not told apart."""
     s = placement.snapshot
     if not s.n_disks:
         return np.full(len(target), -1, np.int64)
     column = f"load.{'disk' if 'disk' in s.resources else s.resources[0]}"
-    fill = placement.sums("disk", column) / np.maximum(s.disk_capacity, 1e-300)
-    order = np.lexsort((fill, ~s.disk_alive, s.disk_broker))
+    size, held = s.disk_capacity, placement.sums("disk", column)
+    fill = np.divide(held, size, out=np.full(s.n_disks, np.inf), where=size > 0)
+    order = np.lexsort((fill, ~s.disk_open, s.disk_broker))
     brokers, first = np.unique(s.disk_broker[order], return_index=True)
     best = np.full(s.n_brokers, -1, np.int64)
     best[brokers] = order[first]
-    best[brokers[~s.disk_alive[best[brokers]]]] = -1
+    best[brokers[~s.disk_open[best[brokers]]]] = -1
     return best[target]
 
 
@@ -382,7 +383,7 @@ class Candidates:
         target = np.minimum(target, s.n_disks - 1)
         broker = placement.replica_broker[source]
         own = placement.replica_disk[source]
-        keep = inside & (s.disk_broker[target] == broker) & (target != own) & s.disk_alive[target]
+        keep = inside & (s.disk_broker[target] == broker) & (target != own) & s.disk_open[target]
         keep &= unmet[target] | unmet[own]
         partition, slot = self._split(source[keep])
         return Batch.of(MOVE_DISK, partition, slot, broker[keep], target[keep])

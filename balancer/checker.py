@@ -1,28 +1,67 @@
-"""A second opinion on plans: every step replayed, every figure worked out afresh.
+"""A second opinion on plans: every step is replayed, every figure worked out independently.
 
 Nothing here is shared with what made the plan: it reads the snapshot and the plan's
-document, and has its own definition of every goal. Where nobody leads a partition, its
-first replica is the leader to be, as everywhere.
+document. :mod:`balancer.checker_goals` defines every goal, :mod:`balancer.checker_bounds`
+derives bounds, :mod:`balancer.checker_stated` reads what was asked for. Where nobody leads a
+partition, its first replica is the leader to be, as everywhere.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from balancer.plan import Action, PlanDocument, Spread
-from cluster_model.snapshot import Bools, BrokerState, Floats, Ints, Snapshot
+from balancer.checker_bounds import least_bytes, least_ratio
+from balancer.checker_goals import (
+    OF_SHARES,
+    TOLERANCE,
+    Picture,
+    Rows,
+    Who,
+    contribution,
+    judge_of,
+    least_leaders,
+    limits,
+    pairs,
+    sizes,
+    sums,
+    topic_sets,
+    values,
+)
+from balancer.checker_stated import (
+    StatedGoals,
+    cluster_of,
+    own_effects,
+    own_scores,
+    wrong_operation,
+)
+from balancer.checker_unmet import Left, remedy_faults, unmet_faults
+from balancer.plan import PLAN_SCHEMA_VERSION, Action, PlanDocument, Spread
+from cluster_model.snapshot import Bools, Floats, Ints, Snapshot
+from goals import Obstacle
 
-# Two ways to add up the same loads differ by about this much of the sum.
-TOLERANCE = 1e-9
 # A goal is judged a little strictly and a little laxly; what is stated must agree with either.
 _STRICT, _LAX = 0.25 * TOLERANCE, 4 * TOLERANCE
+# Hard goals whose limits are looked at step by step, in the plan's own words.
+_RULED = {
+    "ResourceCapacity",
+    "HostCapacity",
+    "ReplicaCapacity",
+    "PotentialNetworkOut",
+    "DiskCapacity",
+    "RackAwareness",
+    "RackAwareDistribution",
+    "BrokerSetAwareness",
+    "MinTopicLeaders",
+    "ReplicationFactor",
+}
+# Contentments are stated with nine digits after the point, and worked out on rounded sums.
+_EFFECT = 1e-7
 
 
 @dataclass(frozen=True)
@@ -48,6 +87,28 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class Unchecked:
+    """A part of a plan that is taken as it stands.
+
+    Parameters
+    ----------
+    field
+        Where it is in the plan's document, ``[]`` for any item: ``unmet[].cure``.
+    reason
+        Why it is not checked, or what of it is.
+    hard
+        Whether it is about a hard goal: then the plan is not sound.
+    """
+
+    field: str
+    reason: str
+    hard: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.reason}"
+
+
+@dataclass(frozen=True)
 class CheckReport:
     """What a check found.
 
@@ -57,15 +118,28 @@ class CheckReport:
         Steps that cannot or must not be done, and promises of the operation not kept.
     mismatches
         Figures that are not what they come out as from the snapshot and the steps.
+    unchecked
+        What nothing was worked out for.
     """
 
     violations: tuple[Finding, ...]
     mismatches: tuple[Finding, ...]
+    unchecked: tuple[Unchecked, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was found."""
-        return not self.violations and not self.mismatches
+        """Whether nothing was found, and every hard goal was checked."""
+        hard = any(u.hard for u in self.unchecked)
+        return not (self.violations or self.mismatches or hard)
+
+    def record(self) -> dict[str, Any]:
+        """The report as JSON takes it."""
+        return {
+            "ok": self.ok,
+            "violations": [asdict(f) for f in self.violations],
+            "mismatches": [asdict(f) for f in self.mismatches],
+            "unchecked": [asdict(u) for u in self.unchecked],
+        }
 
 
 def check_plan(snapshot: Snapshot, plan: PlanDocument) -> CheckReport:
@@ -87,173 +161,180 @@ def check_plan(snapshot: Snapshot, plan: PlanDocument) -> CheckReport:
     >>> check_plan(snapshot, Balancer("default").propose(snapshot).document()).ok
     True
     """
-    who = _Who(snapshot, plan.operation)
-    replay = _Replay(who, plan)
+    wrong = tuple(wrong_operation(snapshot, plan.operation))
+    if plan.schema_version != PLAN_SCHEMA_VERSION:
+        wrong += (f"schema_version {plan.schema_version}, {PLAN_SCHEMA_VERSION} expected",)
+    if wrong:
+        # who may hold and lead what is not known: nothing can be replayed
+        return CheckReport(tuple(Finding("operation", text) for text in wrong), ())
+    stated = StatedGoals.of(plan, snapshot)
+    replay = _Replay(Who(snapshot, plan.operation), plan, stated)
     replay.run()
     replay.promises()
     replay.groups()
+    replay.hard_goals()
     mismatches = [
+        *_identity(snapshot, plan),
+        *_replicas(snapshot, plan),
+        *(Finding(kind, text) for kind, text in stated.wrong),
         *_summary(replay),
         *_columns(replay),
         *_goals(replay),
+        *_reasons(replay),
+        *_unmet(replay),
         *_allocation(replay),
     ]
-    return CheckReport(tuple(replay.violations), tuple(mismatches))
+    return CheckReport(
+        tuple(replay.violations), tuple(mismatches), tuple(_unchecked(replay, stated))
+    )
 
 
-class _Who:
-    """Which brokers may hold, lead and receive what, by the operation's own words."""
+def _identity(snapshot: Snapshot, plan: PlanDocument) -> Iterator[Finding]:
+    """Whether this is the snapshot that the plan was made from; plans by hand do not say."""
+    stated, found = plan.identity, snapshot.digest()
+    if stated.cluster_id is not None and stated.cluster_id != snapshot.cluster_id:
+        yield Finding(
+            "other cluster",
+            f"the plan is for cluster {stated.cluster_id}, "
+            f"the snapshot is of {snapshot.cluster_id or 'no named cluster'}",
+        )
+    if stated.snapshot_digest is not None and stated.snapshot_digest != found:
+        yield Finding(
+            "other snapshot",
+            f"the plan was made from another snapshot: digest {stated.snapshot_digest[:12]} "
+            f"stated, {found[:12]} found",
+        )
+    if stated.metadata_version not in (None, snapshot.metadata_version):
+        yield Finding(
+            "other snapshot",
+            f"the plan is for metadata.version {stated.metadata_version}, "
+            f"the snapshot has {snapshot.metadata_version}",
+        )
+    if plan.digest is not None and plan.digest != plan.content_digest:
+        yield Finding(
+            "changed plan",
+            f"the plan was changed after it was made: digest {plan.digest[:12]} stated, "
+            f"{plan.content_digest[:12]} found",
+        )
 
-    def __init__(self, s: Snapshot, operation: Mapping[str, Any]) -> None:
-        self.snapshot, self.operation = s, operation
-        self.kind = str(operation.get("kind", "rebalance"))
-        self.mine = self._brokers("brokers")
-        disks = np.bincount(s.disk_broker, minlength=s.n_brokers)
-        broken = np.bincount(s.disk_broker, ~s.disk_alive, s.n_brokers)
-        # a broker all of whose disks are dead can hold nothing either
-        self.dead = (s.broker_state == BrokerState.DEAD) | ((disks > 0) & (broken == disks))
-        self.draining = self.dead | (self.mine & (self.kind == "remove_brokers"))
-        self.eligible = ~self.draining & ~self._brokers("excluded_brokers_for_replicas")
-        self.may_lead = ~self.draining & (s.broker_state != BrokerState.DEMOTED)
-        self.may_lead &= ~self._brokers("excluded_brokers_for_leadership")
-        self.may_lead &= ~(self.mine & (self.kind == "demote_brokers"))
-        self.receives = self.eligible.copy()
-        if operation.get("destinations") is not None:
-            self.receives &= self._brokers("destinations")
-        if self.kind == "add_brokers":
-            self.receives &= self.mine
-        self.excluded = np.zeros(s.n_partitions, np.bool_)
-        for pattern in operation.get("excluded_topics", ()):
-            self.excluded |= self.topics(pattern)[s.partition_topic]
-        fixed = frozenset(operation.get("excluded_partitions", ()))
-        if fixed:
-            numbered = zip(s.partition_topic.tolist(), s.partition_number.tolist(), strict=True)
-            self.excluded |= [f"{s.topics[t]}-{n}" in fixed for t, n in numbered]
-        self.factor = s.replication_factor.copy()
-        for pattern, wanted in operation.get("replication_factor", {}).items():
-            self.factor[self.topics(pattern)[s.partition_topic]] = wanted
-        self.group = s.broker_set + 1 if len(s.broker_set) else np.zeros(s.n_brokers, np.int64)
-        self.groups = int(self.group.max()) + 1
 
-    def _brokers(self, name: str) -> Bools:
-        return np.isin(self.snapshot.broker_ids, list(self.operation.get(name) or ()))
+def _replicas(snapshot: Snapshot, plan: PlanDocument) -> Iterator[Finding]:
+    """Whether the replicas stated are those of the partitions changed; old plans state none."""
+    s, changed = snapshot, {f"{a.topic}-{a.partition}" for a in plan.actions}
+    if not plan.replicas:
+        return
+    found = {}
+    for p, (topic, number) in enumerate(zip(s.partition_topic, s.partition_number, strict=True)):
+        if (name := f"{s.topics[topic]}-{number}") in changed:
+            rows = s.replica_broker[s.replica_offset[p] : s.replica_offset[p + 1]]
+            found[name] = tuple(s.broker_ids[rows].tolist())
+    for name in sorted(found.keys() | plan.replicas.keys()):
+        stated, expected = plan.replicas.get(name), found.get(name)
+        if stated != expected:
+            told = ("none" if r is None else str(list(r)) for r in (stated, expected))
+            yield Finding("replicas", f"{name}: {next(told)} stated, {next(told)} expected")
 
-    def topics(self, pattern: str) -> Bools:
-        """(T,) whether a pattern matches the whole name; an empty one matches none."""
-        matches = (bool(pattern) and re.fullmatch(pattern, t) for t in self.snapshot.topics)
-        return np.array([bool(m) for m in matches], np.bool_)
 
-    @cached_property
-    def size(self) -> Floats:
-        """(B,) the mean over resources of capacity / mean capacity, 0 where nothing may go."""
-        capacity = self.snapshot.capacity
-        known = capacity.mean(0) > 0
-        if not known.any():
-            return np.where(self.eligible, 1.0, 0.0)
-        relative = capacity[:, known] / capacity[:, known].mean(0)
-        return np.where(self.eligible, relative.mean(1), 0.0)
+class _Tally:
+    """A column of a scope as the steps change it, and every cell that a step touches.
 
-    @cached_property
-    def led_size(self) -> Floats:
-        """(B,) :attr:`size`, 0 where nobody may lead either."""
-        return np.where(self.may_lead, self.size, 0.0)
+    What goes on is told in units: a step, or all steps of a group. For each unit and each
+    cell that it touches there is a row: what the cell held before, and holds after.
+    """
 
-    def per_group(self, values: Floats | Bools) -> Floats:
-        """(B,) the sum over each broker's own broker set."""
-        return _sums(self.group, values, self.groups)[self.group]
+    def __init__(self, picture: Picture, scope: str, column: str) -> None:
+        s = picture.snapshot
+        self.scope = scope
+        self.value = values(picture, scope, column).tolist()
+        self._topic: list[int] = s.partition_topic.tolist()
+        self._brokers, self._racks = s.n_brokers, len(s.racks)
+        self._host: list[int] = s.broker_host.tolist()
+        self._rack: list[int] = s.broker_rack.tolist()
+        self.unit: list[int] = []
+        self.cell: list[int] = []
+        self.before: list[float] = []
+        self.after: list[float] = []
+        self._row: dict[int, int] = {}
+        self._partners: dict[int, list[tuple[int, float]]] | None = None
+        if column.startswith("remote."):
+            self._partners = {}
+            self._lead = self._follow = [0.0] * s.n_partitions
+            ends = pairs(s, float(column.removeprefix("remote.")))
+            for one, two, rate in zip(*(x.tolist() for x in ends), strict=True):
+                self._partners.setdefault(one, []).append((two, rate))
+                self._partners.setdefault(two, []).append((one, rate))
+        else:
+            self._lead, self._follow = (x.tolist() for x in contribution(s, column))
 
-    def shared(self, total: Floats, weight: Floats) -> Floats:
-        """(B,) a total of each set, but for what stays on barred brokers, shared out by weight."""
-        counted = self.per_group(np.where(self.eligible | self.draining, total, 0.0))
-        weights = self.per_group(weight)
-        return np.divide(counted, weights, out=np.zeros_like(total), where=weights > 0) * weight
+    def cell_of(self, p: int, broker: int, disk: int) -> int:
+        """Where a replica counts; -1 for nowhere."""
+        if self.scope == "broker":
+            return broker
+        if self.scope == "topic":
+            return self._topic[p] * self._brokers + broker
+        if self.scope == "host":
+            return self._host[broker]
+        if self.scope == "topic_rack":
+            return self._topic[p] * self._racks + self._rack[broker]
+        return disk
 
-    def weight(self, column: str) -> Floats:
-        """(B,) what a column is shared out by."""
-        resource = column.partition(".")[2]
-        takes = self.takes(column)
-        return np.where(takes, self.capacity(resource) if resource else self.size, 0.0)
+    def carry(self, unit: int | None, p: int, carried: _Carried, leader: list[int]) -> None:
+        """Take over what a step changes; rows are kept where it has a unit."""
+        amount = carried.lead * self._lead[p] + carried.follow * self._follow[p]
+        ends = [
+            -1 if end is None else self.cell_of(p, *end) for end in (carried.source, carried.target)
+        ]
+        if unit is not None:
+            self._touch(unit, [c for c in ends if c >= 0])
+        if self._partners is not None and carried.lead and carried.source and carried.target:
+            self._leave(p, carried.source[0], carried.target[0], leader)
+        elif ends[0] != ends[1]:
+            for cell, change in zip(ends, (-amount, amount), strict=True):
+                if cell >= 0:
+                    self.value[cell] += change
+        if unit is not None:
+            for cell in ends:
+                if cell >= 0:
+                    self.after[self._row[cell]] = self.value[cell]
 
-    def takes(self, column: str) -> Bools:
-        """(B,) who has a part in a column: where replicas, or leaders, may go."""
-        takes: Bools = self.eligible
-        return takes & self.may_lead if column.startswith("leader_") else takes
+    def _touch(self, unit: int, cells: list[int]) -> None:
+        if not self.unit or self.unit[-1] != unit:
+            self._row = {}
+        for cell in cells:
+            if cell not in self._row:
+                self._row[cell] = len(self.cell)
+                self.unit.append(unit)
+                self.cell.append(cell)
+                self.before.append(self.value[cell])
+                self.after.append(self.value[cell])
 
-    def capacity(self, resource: str) -> Floats:
-        """(B,) capacity of a resource."""
-        return self.snapshot.capacity[:, self.snapshot.resources.index(resource)]
+    def _leave(self, p: int, source: int, target: int, leader: list[int]) -> None:
+        """A leader goes from one broker to another, its partners stay."""
+        assert self._partners is not None
+        for partner, rate in self._partners.get(p, ()):
+            there = leader[partner]
+            for broker, by in ((source, -rate), (target, rate)):
+                if there != broker:
+                    self.value[broker] += by
+                    self.value[there] += by
 
 
 @dataclass(frozen=True)
-class _Picture:
-    """Which replica is where at one moment; N replicas in preference order of each partition."""
+class _Effects:
+    """What each unit does: to the lower contentment it touches, and whether a cell gets worse."""
 
-    snapshot: Snapshot
-    partition: Ints
-    broker: Ints
-    disk: Ints
-    leads: Bools
-    leader: Ints
-
-    @cached_property
-    def factor(self) -> Ints:
-        return np.bincount(self.partition, minlength=self.snapshot.n_partitions)
-
-    def amounts(self, column: str) -> Floats:
-        """(N,) what each replica adds to a column."""
-        lead, follow = _contribution(self.snapshot, column)
-        return np.where(self.leads, lead[self.partition], follow[self.partition])
-
-    def per_broker(self, column: str) -> Floats:
-        """(B,) a column added up."""
-        return _sums(self.broker, self.amounts(column), self.snapshot.n_brokers)
-
-    def per_topic(self, leaders: bool, of_broker: Ints, cells: int) -> Floats:
-        """(T, cells) replicas, or leaders, where brokers fall into cells."""
-        key = self.snapshot.partition_topic[self.partition] * cells + of_broker[self.broker]
-        key = key[self.leads] if leaders else key
-        count = np.bincount(key, minlength=len(self.snapshot.topics) * cells)
-        return count.reshape(-1, cells).astype(np.float64)
-
-    def per_disk(self) -> Floats:
-        """(D,) bytes on each disk."""
-        known = self.disk >= 0
-        return _sums(self.disk[known], self.amounts("load.disk")[known], self.snapshot.n_disks)
-
-    def count(self, replicas: Bools) -> Ints:
-        """(P,) how many replicas of each partition are marked."""
-        return np.bincount(self.partition[replicas], minlength=self.snapshot.n_partitions)
-
-    def rack_counts(self) -> tuple[Ints, Ints]:
-        """For every rack that holds a partition: the partition, and its replicas there."""
-        racks = max(len(self.snapshot.racks), 1)
-        key = self.partition * racks + self.snapshot.broker_rack[self.broker]
-        key, held = np.unique(key, return_counts=True)
-        return key // racks, held
+    diff: Floats
+    worse: Bools
 
 
-def _sums(cell: Ints, value: Floats | Bools, cells: int) -> Floats:
-    """(cells,) values added up by cell."""
-    return np.bincount(cell, value, cells).astype(np.float64)
+@dataclass(frozen=True)
+class _Carried:
+    """What a step moves: how many leaders and followers of its partition, from where to where."""
 
-
-def _contribution(s: Snapshot, column: str) -> tuple[Floats, Floats]:
-    """(P,) what a replica adds to a column while it leads, and while it follows."""
-    name, _, resource = column.partition(".")
-    ones, none = np.ones(s.n_partitions), np.zeros(s.n_partitions)
-    if not resource:
-        return ones, ones if name == "replica_count" else none
-    r = s.resources.index(resource)
-    lead = s.leader_load[:, r]
-    return lead, {"load": s.follower_load[:, r], "leader_load": none, "potential_load": lead}[name]
-
-
-def _sizes(s: Snapshot) -> tuple[Floats, Floats]:
-    """(P,) bytes of a replica while it leads, and while it follows."""
-    if "disk" in s.resources:
-        return _contribution(s, "load.disk")
-    size = s.state_size if len(s.state_size) else np.ones(s.n_partitions)
-    return size, size
+    source: tuple[int, int] | None
+    target: tuple[int, int] | None
+    lead: int
+    follow: int
 
 
 @dataclass
@@ -277,7 +358,7 @@ class _Ceiling:
 class _Replay:
     """The plan carried out on a copy, step by step, each in time independent of the cluster."""
 
-    def __init__(self, who: _Who, plan: PlanDocument) -> None:
+    def __init__(self, who: Who, plan: PlanDocument, stated: StatedGoals) -> None:
         s = self.snapshot = who.snapshot
         self.who, self.plan = who, plan
         self.violations: list[Finding] = []
@@ -302,7 +383,7 @@ class _Replay:
             for d, (b, path) in enumerate(zip(s.disk_broker.tolist(), s.disk_path, strict=True))
         }
         self.jbod = set(s.disk_broker.tolist())
-        self.disk_alive = s.disk_alive.tolist()
+        self.disk_alive, self.open_disk = s.disk_alive.tolist(), who.open_disk.tolist()
         self.racks = s.broker_rack.tolist()
         self.topic = s.partition_topic.tolist()
         self.draining, self.receives = who.draining.tolist(), who.receives.tolist()
@@ -313,19 +394,20 @@ class _Replay:
         self.may_lead, self.eligible = who.may_lead.tolist(), who.eligible.tolist()
         self.excluded = who.excluded.tolist()
         self.usable_racks = len(np.unique(s.broker_rack[who.eligible]))
-        size = _sizes(s)
+        size = sizes(s)
         self.bytes = [(a, b) for a, b in zip(size[0].tolist(), size[1].tolist(), strict=True)]
         self.start = self.base = self.picture()
+        self.stated, self.goals = stated, stated.known
         self.ceilings = list(self._ceilings())
-        hard = {g["goal"]: g for g in plan.goals if g.get("hard")}
+        hard = {g["goal"]: g for g in stated.known if g["hard"]}
         self.rack_aware = "RackAwareness" in hard
         self.rack_even = "RackAwareDistribution" in hard
         sets = hard.get("BrokerSetAwareness")
-        self.set_of_topic = None if sets is None else _topic_sets(sets, self.start, who).tolist()
+        self.set_of_topic = None if sets is None else topic_sets(sets, self.start, who).tolist()
         self.set_of_broker = s.broker_set.tolist()
         self.least = [0] * len(s.topics)
         if "MinTopicLeaders" in hard:
-            self.least = _least_leaders(hard["MinTopicLeaders"], who).tolist()
+            self.least = least_leaders(hard["MinTopicLeaders"], who).tolist()
         self.led: dict[tuple[int, int], int] = {}
         for p, b in enumerate(self.leader):
             key = (self.topic[p], b)
@@ -336,13 +418,110 @@ class _Replay:
             for p, b in enumerate(self.leader)
         ]
         self.now = self.start
+        # of each step: what it is a unit with, None for replicas added and removed
+        self.unit: int | None = None
+        self.units: list[int | None] = []
+        self.steps: list[
+            tuple[int, int, tuple[list[int], list[int], int], tuple[list[int], list[int], int]]
+        ] = []
+        self.tallies: dict[tuple[str, str], _Tally] = {}
+        for goal in stated.known:
+            judge = judge_of(goal, self.start, who)
+            if judge is not None and judge.scope != "partition":
+                key = judge.scope, judge.column
+                if key not in self.tallies:
+                    self.tallies[key] = _Tally(self.start, *key)
+
+    def no_shares(self, goal: Mapping[str, Any]) -> bool:
+        """Whether the fair shares that a goal goes by cannot be known from the plan alone."""
+        if self.by_own_code(goal) or goal["goal"] == "DiskUsageDistribution":
+            # where the search first put the replicas that it added
+            return self.base is not self.start
+        return goal["goal"] in OF_SHARES and self.cut
+
+    def effects(self, goal: Mapping[str, Any]) -> _Effects | None:
+        """What each unit does to a goal; None where that is not known."""
+        own = self.stated.objects.get(goal["name"]) if self.by_own_code(goal) else None
+        if own is not None and not self.violations:
+            began = cluster_of(self.start, self.who)
+            diff, fall = own_effects(own.prepared(began), began, len(self.units), self.steps)
+            return _Effects(diff, fall > _EFFECT)
+        judge = judge_of(goal, self.base, self.who)
+        if judge is None or self.no_shares(goal):
+            return None
+        lowest, worse = np.ones((2, len(self.units))), np.zeros(len(self.units))
+        if judge.scope == "partition":
+            unit, before = self.rows(0)
+            scores = [judge.of_rows(rows) for rows in (before, self.rows(1)[1])]
+        else:
+            tally = self.tallies[judge.scope, judge.column]
+            unit, cell = np.array(tally.unit, np.int64), np.array(tally.cell, np.int64)
+            scores = [judge.of_cells(cell, np.array(v)) for v in (tally.before, tally.after)]
+        for low, score in zip(lowest, scores, strict=True):
+            np.minimum.at(low, unit, score)
+        np.add.at(worse, unit, scores[1] < scores[0] - _EFFECT)
+        return _Effects(lowest[1] - lowest[0], worse > 0)
+
+    def scores(self, goal: Mapping[str, Any], picture: Picture) -> list[Floats]:
+        """(cells,) contentment judged strictly, as it is meant, and laxly; none where not known."""
+        if self.no_shares(goal):
+            return []
+        if self.by_own_code(goal):
+            own = self.stated.objects[goal["name"]].prepared(cluster_of(self.base, self.who))
+            return 3 * [own_scores(own, cluster_of(picture, self.who))]
+        judges = [judge_of(goal, self.base, self.who, t) for t in (_STRICT, TOLERANCE, _LAX)]
+        return [judge.everywhere(picture) for judge in judges if judge is not None]
+
+    def by_own_code(self, goal: Mapping[str, Any]) -> bool:
+        """Whether a goal has no definition here, and speaks for itself."""
+        return goal["name"] in self.stated.foreign
+
+    def hard_goals(self) -> None:
+        """No step leaves a cell of a hard goal less content."""
+        for goal in self.goals:
+            if not goal["hard"] or goal["goal"] in _RULED or (found := self.effects(goal)) is None:
+                continue
+            for step in np.flatnonzero(found.worse).tolist():
+                text = f"{_name(self.plan.actions[step])}: {goal['name']} is hard, and made worse"
+                self.fail("hard goal", text, step)
+
+    @cached_property
+    def lost(self) -> Bools:
+        """(P,) whether no living replica is left to copy from."""
+        alive = np.append(self.snapshot.disk_alive, True)[self.start.disk]
+        found: Bools = self.start.count(alive & ~self.who.dead[self.start.broker]) == 0
+        return found
+
+    def left(self, name: str) -> Left:
+        """What is left to be done for a goal."""
+        goal = next((g for g in self.goals if g["name"] == name), None)
+        if goal is None:
+            return Left(name, "", None, None)
+        own = self.stated.objects.get(name)
+        judge = judge_of(goal, self.base, self.who)
+        cells = None
+        if judge is not None and not self.no_shares(goal):
+            cells = np.flatnonzero(judge.everywhere(self.now) < 1)
+        scope = judge.scope if judge is not None else own.scope if own is not None else ""
+        proofs: Sequence[Obstacle] | None = () if own is None else None
+        if own is not None and not self.cut_short:
+            origin = cluster_of(self.base, self.who)
+            proofs = own.prepared(origin).obstacles(origin)
+        return Left(goal["goal"], scope, cells, proofs)
 
     @property
     def cut(self) -> bool:
-        """Whether a budget kept replicas away that shares are told with."""
-        return bool((self.base.factor != self.who.factor).any())
+        """Whether replicas were kept away that shares are told with."""
+        other = self.base.factor != self.who.factor
+        return bool((other & ~self.lost & ~self.who.untouched).any())
 
-    def picture(self) -> _Picture:
+    @property
+    def cut_short(self) -> bool:
+        """Whether replicas are missing that proofs are told with."""
+        summary = self.plan.summary
+        return self.cut and (summary.exhausted is not None or summary.left_out > 0)
+
+    def picture(self) -> Picture:
         """Where everything is at the moment."""
         s = self.snapshot
         factor = [len(row) for row in self.holders]
@@ -350,27 +529,28 @@ class _Replay:
         broker = np.array([b for row in self.holders for b in row], np.int64)
         disk = np.array([d for row in self.disks for d in row], np.int64)
         leader = np.array(self.leader, np.int64)
-        return _Picture(s, partition, broker, disk, broker == leader[partition], leader)
+        return Picture(s, partition, broker, disk, broker == leader[partition], leader)
 
     def _ceilings(self) -> Iterator[_Ceiling]:
         s, who = self.snapshot, self.who
-        raw = np.where((s.capacity > 0) & ~who.dead[:, None], s.capacity, np.inf)
+        # a broker to be emptied is given nothing but followers that were leaders there
+        raw = np.where(~who.draining[:, None], s.capacity, np.inf)
         for r, resource in enumerate(s.resources):
             column = f"load.{resource}"
             yield self._ceiling(f"capacity of {resource}", "broker", column, raw[:, r])
         if s.n_disks and "disk" in s.resources:
-            held = (s.disk_capacity > 0) & s.disk_alive & ~who.dead[s.disk_broker]
+            held = s.disk_alive & ~who.draining[s.disk_broker]
             fits = np.where(held, s.disk_capacity, np.inf)
             yield self._ceiling("capacity of the disk", "disk", "load.disk", fits)
-        for goal in self.plan.goals:
-            found = _limits(goal, who)
-            if found is not None and goal.get("hard"):
+        for goal in self.goals:
+            found = limits(goal, who)
+            if found is not None and goal["hard"]:
                 scope, column, limit = found
-                yield self._ceiling(str(goal.get("name")), scope, column, limit)
+                yield self._ceiling(goal["name"], scope, column, limit)
 
     def _ceiling(self, name: str, scope: str, column: str, limit: Floats) -> _Ceiling:
-        lead, follow = _contribution(self.snapshot, column)
-        value = _per_cell(self.start, scope, column)
+        lead, follow = contribution(self.snapshot, column)
+        value = values(self.start, scope, column)
         host = self.snapshot.broker_host.tolist()
         cell: dict[str, Callable[[int, int], int]] = {
             "broker": lambda broker, disk: broker,
@@ -400,42 +580,75 @@ class _Replay:
             "add": self._add,
             "remove": self._remove,
         }
+        group = None
         for step, action in enumerate(self.plan.actions):
+            if action.kind in ("add", "remove"):
+                self.unit = None
+            elif action.group is None or action.group != group or self.unit is None:
+                self.unit = step
+            group = action.group
+            self.units.append(self.unit)
             p = self.row.get((action.topic, action.partition))
             if p is None:
                 self.fail("unknown partition", f"no partition {_name(action)}", step)
                 continue
+            if self.who.reassigning[p]:
+                self.fail("reassigning", f"{_name(action)}: Kafka is reassigning it", step)
+            if self.who.frozen[p]:
+                self.fail("frozen", f"{_name(action)}: it is among frozen_partitions", step)
             ends = [b for b in (action.source, action.destination) if b is not None]
             unknown = [b for b in ends if b not in self.index]
             if unknown:
                 self.fail("unknown broker", f"{_name(action)}: no broker {unknown[0]}", step)
                 continue
+            before = self._row_of(p)
             do[action.kind](step, action, p)
+            if self.unit is not None:
+                self.steps.append((self.unit, p, before, self._row_of(p)))
         self.now = self.picture()
         self.base = self._factored()
 
-    def _factored(self) -> _Picture:
+    def _row_of(self, p: int) -> tuple[list[int], list[int], int]:
+        """A partition as it is now: brokers, disks and leader."""
+        return list(self.holders[p]), list(self.disks[p]), self.leader[p]
+
+    def rows(self, when: int) -> tuple[Ints, Rows]:
+        """The unit of each step and its partition before (0) or after (1) it."""
+        width = max((len(x[0]) for _, _, *both in self.steps for x in both), default=1)
+        tables = np.full((2, len(self.steps), width), -1, np.int64)
+        for i, (_, _, *both) in enumerate(self.steps):
+            for table, held in zip(tables, both[when][:2], strict=True):
+                table[i, : len(held)] = held
+        unit, p = (np.array([x[k] for x in self.steps], np.int64) for k in (0, 1))
+        leader = np.array([both[when][2] for _, _, *both in self.steps], np.int64)
+        return unit, Rows(p, tables[0], tables[1], leader)
+
+    def _factored(self) -> Picture:
         """The start with replicas added and removed, and nothing else done."""
         changes = [a for a in self.plan.actions if a.kind in ("add", "remove")]
         if not changes:
             return self.start
-        before = [list(row) for row in self.holders], list(self.leader)
-        spans = np.split(self.snapshot.replica_broker, self.snapshot.replica_offset[1:-1])
-        self.holders = [row.tolist() for row in spans]
-        first = np.maximum(self.snapshot.leader, 0).tolist()
+        s, ended = self.snapshot, (self.holders, self.disks, self.leader)
+        disks = s.replica_disk if s.n_disks else np.full(s.n_replicas, -1)
+        cuts = s.replica_offset[1:-1]
+        self.holders = [row.tolist() for row in np.split(s.replica_broker, cuts)]
+        self.disks = [row.tolist() for row in np.split(disks, cuts)]
+        first = np.maximum(s.leader, 0).tolist()
         self.leader = [row[at] for row, at in zip(self.holders, first, strict=True)]
         for a in changes:
             p = self.row.get((a.topic, a.partition))
-            if p is None:
+            end = a.destination if a.kind == "add" else a.source
+            broker = self.index.get(-1 if end is None else end)
+            if p is None or broker is None:
                 continue
-            if a.kind == "add" and a.destination in self.index:
-                self.holders[p].append(self.index[a.destination])
-            elif a.kind == "remove" and self.index.get(a.source or 0) in self.holders[p]:
-                self.holders[p].remove(self.index[a.source or 0])
-        disks, self.disks = self.disks, [[-1] * len(row) for row in self.holders]
+            if a.kind == "add":
+                self.holders[p].append(broker)
+                self.disks[p].append(self.disk_index.get((broker, a.destination_disk or ""), -1))
+            elif broker in self.holders[p]:
+                at = self.holders[p].index(broker)
+                del self.holders[p][at], self.disks[p][at]
         picture = self.picture()
-        self.holders, self.leader = before
-        self.disks = disks
+        self.holders, self.disks, self.leader = ended
         return picture
 
     def _source(self, step: int, a: Action, p: int) -> int | None:
@@ -473,7 +686,7 @@ class _Replay:
             why = (
                 "is dead or to be emptied"
                 if self.draining[broker]
-                else "is excluded"
+                else "is excluded or cordoned"
                 if not self.eligible[broker]
                 else "is not among the destinations"
             )
@@ -484,8 +697,9 @@ class _Replay:
         if broker not in self.jbod and a.destination_disk is None:
             return -1
         disk = self.disk_index.get((broker, a.destination_disk or ""), -1)
-        if disk < 0 or not self.disk_alive[disk]:
-            state = "no such disk" if disk < 0 else "a dead disk"
+        if disk < 0 or not self.open_disk[disk]:
+            closed = "a cordoned disk" if disk >= 0 and self.disk_alive[disk] else "a dead disk"
+            state = "no such disk" if disk < 0 else closed
             self.fail(
                 "wrong destination disk",
                 f"{_name(a)}: {state}, {a.destination_disk} of broker {a.destination}",
@@ -589,6 +803,7 @@ class _Replay:
                 self.fail("excluded topic", f"{_name(a)}: the topic is excluded", step)
         where = self.holders[p]
         own = self.disks[p][where.index(source)] if source in where else -1
+        self._on_disks(step, a, own)
         self._bytes(step, a, 0.0)
         ends = (source, own), (target, self.disks[p][where.index(target)])
         self._carry(step, a, p, *ends, 1, -1)
@@ -604,6 +819,8 @@ class _Replay:
             )
         if target is None:
             return
+        if a.source_disk is not None:
+            self.fail("wrong source disk", f"{_name(a)}: a new replica has no source", step)
         before = list(self.holders[p])
         self._bytes(step, a, self.bytes[p][1])
         self._carry(step, a, p, None, target, 0, 1)
@@ -618,6 +835,9 @@ class _Replay:
             return
         broker, disk = self.holders[p][at], self.disks[p][at]
         leads = self.leader[p] == broker
+        if a.destination is not None:
+            self.fail("wrong destination", f"{_name(a)}: nothing takes what is removed", step)
+        self._on_disks(step, a, disk)
         if leads:
             self.fail("leader removed", f"{_name(a)}: broker {a.source} still leads", step)
         before = list(self.holders[p])
@@ -625,6 +845,12 @@ class _Replay:
         self._carry(step, a, p, (broker, disk), None, 1 if leads else 0, 0 if leads else 1)
         del self.holders[p][at], self.disks[p][at]
         self._partition_rules(step, a, p, before)
+
+    def _on_disks(self, step: int, a: Action, disk: int) -> None:
+        """Leadership, and what is removed, comes from a disk and goes to none."""
+        path = self.snapshot.disk_path[disk] if disk >= 0 else None
+        if (a.source_disk, a.destination_disk) != (path, None):
+            self.fail("wrong source disk", f"{_name(a)}: disks {path} and none expected", step)
 
     def _changes_factor(self, step: int, a: Action, p: int, by: int) -> None:
         wanted, have = int(self.who.factor[p]), len(self.holders[p])
@@ -646,6 +872,9 @@ class _Replay:
         follow: int,
     ) -> None:
         """Change what cells hold, the destination first, and look whether limits bear it."""
+        carried = _Carried(source, target, lead, follow)
+        for tally in self.tallies.values():
+            tally.carry(self.unit, p, carried, self.leader)
         for c in self.ceilings:
             amount = lead * c.lead[p] + follow * c.follow[p]
             gives = c.cell(*source) if source is not None else -1
@@ -781,13 +1010,22 @@ def _summary(replay: _Replay) -> Iterator[Finding]:
     groups = {a.group for a in plan.actions if a.group is not None}
     yield from _differs("group_moves", s.group_moves, len(groups))
     yield from _differs("bytes_moved", s.bytes_moved, sum(a.bytes for a in plan.actions))
-    lead, follow = _sizes(replay.snapshot)
+    lead, follow = sizes(replay.snapshot)
     start = replay.start
     total = np.where(start.leads, lead[start.partition], follow[start.partition]).sum()
     yield from _differs("bytes_total", s.bytes_total, float(total))
     if s.bytes_moved < s.bytes_bound * (1 - 1e-6) - 1e-6:
         yield Finding(
             "bytes_bound", f"bytes_bound: {s.bytes_bound:.9g}, more than {s.bytes_moved:.9g} moved"
+        )
+    least = 0.0
+    if replay.who.kind != "change_replication_factor":
+        names = {g.goal for g in plan.goal_results if g.met_after}
+        reached = [g for g in replay.goals if g["name"] in names]
+        least = least_bytes(replay.who, replay.start, reached)
+    if s.bytes_bound < 0 or s.bytes_bound > least * (1 + 1e-6) + 1e-6:
+        yield Finding(
+            "bytes_bound", f"bytes_bound: {s.bytes_bound:.9g} stated, {least:.9g} can be derived"
         )
     cost = [1.1**k * (1.5 if g.hard else 1.0) for k, g in enumerate(reversed(plan.goal_results))]
     for when, score in (("before", s.balancedness_before), ("after", s.balancedness_after)):
@@ -819,7 +1057,7 @@ def _allocation(replay: _Replay) -> Iterator[Finding]:
     for when, at in (("before", replay.start.leader), ("after", replay.now.leader)):
         local = rate[at[one] == at[two]].sum() / rate.sum() if rate.sum() > 0 else 1.0
         yield from _differs(f"local_{when}", getattr(stated, f"local_{when}"), float(local))
-        carried = _sums(at[there], s.leader_load[there, r], s.n_brokers)
+        carried = sums(at[there], s.leader_load[there, r], s.n_brokers)
         fair = carried.sum() / capacity[stays].sum()
         # nothing is known of how much a broker without capacity can carry
         off = 100 * (carried / np.where(capacity > 0, capacity, mean) - fair)
@@ -852,6 +1090,17 @@ def _columns(replay: _Replay) -> Iterator[Finding]:
                     continue
                 stated = float(getattr(spread, figure))
                 yield from _differs(f"columns: {name} {figure} {when}", stated, found)
+        share = who.shared(replay.base.per_broker(columns[name]), weight)
+        # an allocation balances while it empties brokers
+        free = who.kind in ("rebalance", "add_brokers") or replay.plan.allocation is not None
+        ends = replay.base, replay.now
+        least = least_ratio(who, columns[name], share, *ends, free)
+        bound = result.worst_ratio_bound
+        if not replay.cut and not 0 <= bound <= least * (1 + 1e-6) + 1e-9:
+            yield Finding(
+                "worst_ratio_bound",
+                f"column {name}: worst_ratio_bound {bound:.9g} stated, {least:.9g} can be derived",
+            )
         if result.after.worst_ratio < result.worst_ratio_bound * (1 - 1e-6):
             yield Finding(
                 "worst_ratio_bound",
@@ -876,356 +1125,123 @@ def _spread(value: Floats, share: Floats) -> Iterator[tuple[str, float]]:
 
 
 def _goals(replay: _Replay) -> Iterator[Finding]:
-    plan, who = replay.plan, replay.who
+    """Each goal before and after: cells not content, and the mean contentment."""
+    plan = replay.plan
+    stated = [g.get("name") for g in plan.goals]
+    if [g.goal for g in plan.goal_results] != stated:
+        yield Finding("goal_results", f"goal_results: one for each of {stated} in order expected")
     results = {g.goal: g for g in plan.goal_results}
-    if set(results) != {g["name"] for g in plan.goals}:
-        yield Finding("goal_results", "goal_results: one for each of the plan's goals expected")
-    for goal in plan.goals:
+    for goal in replay.goals:
         result = results.get(goal["name"])
-        if result is None or (goal["goal"] in _OF_SHARES and replay.cut):
+        if result is None:
             continue
-        if goal["goal"] == "DiskUsageDistribution" and replay.base is not replay.start:
-            continue
+        for name in ("hard", "tier", "weight"):
+            if getattr(result, name) != goal[name]:
+                yield Finding(
+                    "goal_results",
+                    f"{result.goal}: {name} {getattr(result, name)}, {goal[name]} expected",
+                )
         for when, picture in (("before", replay.start), ("after", replay.now)):
-            strict, lax = (_content(goal, picture, replay.base, who, t) for t in (_STRICT, _LAX))
-            if strict is None or lax is None:
+            scores = replay.scores(goal, picture)
+            if not scores:
                 continue
-            most, fewest = int((~strict).sum()), int((~lax).sum())
+            most, fewest = int((scores[0] < 1).sum()), int((scores[2] < 1).sum())
             cells = getattr(result, f"unmet_cells_{when}")
             if not fewest <= cells <= most:
                 yield Finding(
                     f"goal {goal['goal']}",
                     f"{goal['name']}: {cells} cells unmet {when} stated, {most} found",
                 )
-            if getattr(result, f"met_{when}") != (cells == 0):
-                yield Finding("met", f"{goal['name']}: met_{when} is wrong, {cells} cells unmet")
+            mean = float(scores[1].mean()) if len(scores[1]) else 1.0
+            if abs(getattr(result, f"contentment_{when}") - mean) > _EFFECT:
+                yield Finding(
+                    "contentment",
+                    f"{goal['name']}: contentment_{when} "
+                    f"{getattr(result, f'contentment_{when}'):.9g} stated, {mean:.9g} found",
+                )
     for result in plan.goal_results:
         for when in ("before", "after"):
+            cells, met = getattr(result, f"unmet_cells_{when}"), getattr(result, f"met_{when}")
+            if met != (cells == 0):
+                yield Finding("met", f"{result.goal}: met_{when} is wrong, {cells} cells unmet")
             mean = getattr(result, f"contentment_{when}")
-            if not 0 <= mean <= 1 or (mean == 1) != getattr(result, f"met_{when}"):
+            if not 0 <= mean <= 1 or (met and mean != 1):
                 yield Finding("contentment", f"{result.goal}: contentment_{when} {mean} is wrong")
-    stated, found = (
-        {u.goal for u in plan.unmet},
-        {g.goal for g in plan.goal_results if not g.met_after},
-    )
-    if stated != found:
-        yield Finding("unmet", f"unmet: {sorted(stated)} stated, {sorted(found)} found")
+
+
+def _reasons(replay: _Replay) -> Iterator[Finding]:
+    """By how much each step raises or lowers the lower contentment of what it touches."""
+    plan = replay.plan
+    names = {g.goal for g in plan.goal_results}
     for step, a in enumerate(plan.actions):
         for name, value in (*a.helped.items(), *a.hurt.items()):
-            if name not in results or not 0 < value <= 1:
+            if name not in names or not 0 < value <= 1 or (name in a.helped and name in a.hurt):
                 yield Finding("reasons", f"{_name(a)}: reason {name} {value} is wrong", step)
+    for goal in replay.goals:
+        found = replay.effects(goal)
+        if found is None:
+            continue
+        name, diff = goal["name"], found.diff.tolist()
+        for step, (a, unit) in enumerate(zip(plan.actions, replay.units, strict=True)):
+            stated = a.helped.get(name, 0.0) - a.hurt.get(name, 0.0)
+            expected = 0.0 if unit is None else diff[unit]
+            if abs(stated - expected) > _EFFECT:
+                yield Finding(
+                    "reasons",
+                    f"{_name(a)}: {name} {stated:+.9f} stated, {expected:+.9f} found",
+                    step,
+                )
 
 
-# What every goal means: (cells,) whether each cell is content, from the picture to be
-# judged, the picture that shares are taken from, and the tolerance.
+def _unmet(replay: _Replay) -> Iterator[Finding]:
+    """What is said of goals that are not met, and of brokers that would help."""
+    plan, who = replay.plan, replay.who
+    for kind, text in unmet_faults(plan, who, replay.lost, replay.left):
+        yield Finding(kind, text)
+    for text in remedy_faults(plan, who):
+        yield Finding("remedy", text)
 
 
-def _content(
-    goal: Mapping[str, Any], now: _Picture, base: _Picture, who: _Who, tolerance: float
-) -> Bools | None:
-    """Contentment of each cell; None for goals that are not known here."""
-    limits = _limits(goal, who)
-    if limits is not None:
-        scope, column, limit = limits
-        content: Bools = _per_cell(now, scope, column) <= limit * (1 + tolerance)
-        return content
-    judge = _JUDGES.get(goal["goal"])
-    return None if judge is None else judge(goal, now, base, who, tolerance)
-
-
-def _per_cell(picture: _Picture, scope: str, column: str) -> Floats:
-    if scope == "disk":
-        return picture.per_disk()
-    value = picture.per_broker(column)
-    s = picture.snapshot
-    return value if scope == "broker" else _sums(s.broker_host, value, len(s.hosts))
-
-
-def _limits(goal: Mapping[str, Any], who: _Who) -> tuple[str, str, Floats] | None:
-    """Scope, column and (cells,) limits of a goal that is a ceiling; none on what is emptied."""
-    s, name = who.snapshot, goal["goal"]
-    stays = ~who.draining
-    if name == "ResourceCapacity":
-        limit = who.capacity(goal["resource"]) * goal["threshold"]
-        return "broker", f"load.{goal['resource']}", np.where(stays, limit, np.inf)
-    if name == "HostCapacity":
-        staying = np.bincount(s.broker_host, stays, len(s.hosts)) > 0
-        room = np.where(stays, who.capacity(goal["resource"]) * goal["threshold"], 0.0)
-        limit = np.bincount(s.broker_host, room, len(s.hosts))
-        return "host", f"load.{goal['resource']}", np.where(staying, limit, np.inf)
-    if name == "ReplicaCapacity":
-        return "broker", "replica_count", np.where(stays, float(goal["limit"]), np.inf)
-    if name == "PotentialNetworkOut":
-        limit = who.capacity("network_out") * goal["threshold"]
-        return "broker", "potential_load.network_out", np.where(stays, limit, np.inf)
-    if name == "DiskCapacity":
-        kept = s.disk_alive & stays[s.disk_broker]
-        return "disk", "load.disk", np.where(kept, s.disk_capacity * goal["threshold"], np.inf)
-    return None
-
-
-def _fair(base: _Picture, who: _Who, column: str) -> Floats:
-    """(B,) fair shares, for brokers that take nothing as if they did; infinite if none does."""
-    takes = who.takes(column)
-    share = who.shared(base.per_broker(column), who.weight(column))
-    resource = column.partition(".")[2]
-    size = who.capacity(resource) if resource else np.ones(len(share))
-    sizes = who.per_group(np.where(takes, size, 0.0))
-    shares = who.per_group(np.where(takes, share, 0.0))
-    rate = np.divide(shares, sizes, out=np.full(len(share), np.inf), where=sizes > 0)
-    none = np.isinf(rate)
-    return np.where(takes, share, np.where(none, np.inf, np.where(none, 0.0, rate) * size))
-
-
-def _usage(
-    goal: Mapping[str, Any], now: _Picture, base: _Picture, who: _Who, tolerance: float
-) -> Bools:
-    """Every goal that keeps a column of the brokers within limits about a fair share."""
-    name = goal["goal"]
-    column = {
-        "ReplicaDistribution": "replica_count",
-        "LeaderReplicaDistribution": "leader_count",
-        "LeaderBytesInDistribution": "leader_load.network_in",
-    }.get(name) or f"load.{goal['resource']}"
-    takes = who.takes(column)
-    share = _fair(base, who, column)
-    slack = (goal["threshold"] - 1) * goal["margin"]
-    least = 0.0 if goal.get("upper_only") else max(0.0, 1 - slack)
-    finite = np.where(np.isinf(share), 0.0, share)
-    lower, upper = finite * least, share * (1 + slack)
-    if column.endswith("_count"):
-        lower, upper = np.floor(lower * (1 + tolerance)), np.ceil(upper * (1 - tolerance))
-    if name == "LeaderBytesInDistribution":
-        lower = np.zeros_like(lower)
-        upper = np.maximum(upper, goal["low_utilization"] * who.capacity("network_in"))
-    elif name == "UsageDistribution":
-        capacity = who.capacity(goal["resource"])
-        low = goal["low_utilization"] * capacity
-        idle = share <= low
-        lower = np.where(idle, 0.0, lower)
-        upper = np.where(idle, np.maximum(upper, goal["margin"] * low), upper)
-    room = tolerance * np.where(finite > 0, finite, 1.0)
-    value = now.per_broker(column)
-    enough = (value >= lower - room) | ~takes
-    content: Bools = enough & ((value <= upper + room) | who.draining)
-    return content
-
-
-def _network(
-    goal: Mapping[str, Any], now: _Picture, base: _Picture, who: _Who, tolerance: float
-) -> Bools:
-    column = "load.network_in" if "NetworkIn" in goal["goal"] else "load.network_out"
-    load, first = now.per_broker(column), base.per_broker(column)
-    mean = first[who.eligible | who.draining].sum() / max(1, int(who.eligible.sum()))
-    far = np.abs(load - mean) > mean * (goal["deviation"] + tolerance)
-    idle = (mean < goal["detect_threshold"]) & (load < goal["detect_threshold"])
-    content: Bools = ~far | idle | who.draining | (~who.eligible & (load < mean))
-    return content
-
-
-def _topic_spread(
-    goal: Mapping[str, Any], now: _Picture, base: _Picture, who: _Who, tolerance: float
-) -> Bools:
-    s, leaders = who.snapshot, goal["goal"] == "TopicLeaderDistribution"
-    weight = who.led_size if leaders else who.size
-    takes = weight > 0
-    counts = base.per_topic(leaders, np.arange(s.n_brokers), s.n_brokers)
-    counts = np.where(who.eligible | who.draining, counts, 0.0)
-    totals = np.stack([who.per_group(row) for row in counts]) if len(counts) else counts
-    many = who.per_group(takes)
-    part = np.divide(weight, who.per_group(weight), out=np.zeros(len(weight)), where=takes)
-    share = totals * np.where(takes, part, 1 / np.maximum(many, 1))
-    floor, ceil = np.floor(share + tolerance), np.ceil(share - tolerance)
-    lower, upper = floor, ceil
-    if not leaders:
-        m = (goal["threshold"] - 1) * goal["margin"]
-        upper = np.ceil(share * (1 + m) - tolerance)
-        upper = np.minimum(np.maximum(upper, ceil + goal["min_gap"]), ceil + goal["max_gap"])
-        lower = np.floor(share * max(0.0, 1 - m) + tolerance)
-        lower = np.maximum(np.minimum(lower, floor - goal["min_gap"]), floor - goal["max_gap"])
-    held = now.per_topic(leaders, np.arange(s.n_brokers), s.n_brokers)
-    content: Bools = ((held >= lower) | ~takes) & (held <= upper) | who.draining | (many == 0)
-    return content
-
-
-def _topic_racks(
-    goal: Mapping[str, Any], now: _Picture, base: _Picture, who: _Who, tolerance: float
-) -> Bools:
-    s, racks = who.snapshot, len(who.snapshot.racks)
-    weight = np.bincount(s.broker_rack, who.size, racks)
-    total = base.per_topic(False, s.broker_rack, racks).sum(1)
-    share = np.outer(total, weight / max(float(weight.sum()), 1e-300))
-    held = now.per_topic(False, s.broker_rack, racks)
-    fits = (held <= np.ceil(share - tolerance)) & (held >= np.floor(share + tolerance))
-    content: Bools = fits | (weight <= 0)
-    return content
-
-
-def _least_leaders(goal: Mapping[str, Any], who: _Who) -> Ints:
-    """(T,) leaders that each broker that may lead is to have of each topic."""
-    s = who.snapshot
-    partitions = np.bincount(s.partition_topic, minlength=len(s.topics))
-    even = partitions // max(1, int((who.may_lead).sum()))
-    least = np.full(len(s.topics), goal["minimum"]) if goal["minimum"] else even
-    return np.where(who.topics(goal["topics"]), least, 0)
-
-
-def _min_leaders(
-    goal: Mapping[str, Any], now: _Picture, base: _Picture, who: _Who, tolerance: float
-) -> Bools:
-    n = who.snapshot.n_brokers
-    held = now.per_topic(True, np.arange(n), n)
-    content: Bools = (held >= _least_leaders(goal, who)[:, None]) | ~who.may_lead
-    return content
-
-
-def _racks(
-    goal: Mapping[str, Any], now: _Picture, base: _Picture, who: _Who, tolerance: float
-) -> Bools:
-    partition, _ = now.rack_counts()
-    content: Bools = np.bincount(partition, minlength=len(now.factor)) == now.factor
-    return content
-
-
-def _even_racks(
-    goal: Mapping[str, Any], now: _Picture, base: _Picture, who: _Who, tolerance: float
-) -> Bools:
-    usable = max(1, len(np.unique(who.snapshot.broker_rack[who.eligible])))
-    partition, held = now.rack_counts()
-    full, extra = now.factor // usable, now.factor % usable
-    fuller = np.bincount(partition[held > full[partition]], minlength=len(full))
-    crowded = np.bincount(partition[held > full[partition] + 1], minlength=len(full))
-    content: Bools = (crowded == 0) & (fuller <= extra)
-    return content
-
-
-def _topic_sets(goal: Mapping[str, Any], base: _Picture, who: _Who) -> Ints:
-    """(T,) broker set of each topic, -1 for any."""
-    s = who.snapshot
-    sets = len(s.broker_sets)
-    # brokers in no set count in a cell of their own, which is then cut off
-    own = np.where(s.broker_set < 0, sets, s.broker_set)
-    held = base.per_topic(False, own, sets + 1)[:, :sets]
-    wanted = np.where(held.any(1), held.argmax(1), -1)
-    for pattern, name in reversed(list(goal["sets"].items())):
-        wanted[who.topics(pattern)] = s.broker_sets.index(name)
-    wanted[who.topics(goal["exempt"])] = -1
-    return wanted
-
-
-def _broker_sets(
-    goal: Mapping[str, Any], now: _Picture, base: _Picture, who: _Who, tolerance: float
-) -> Bools:
-    s = who.snapshot
-    wanted = _topic_sets(goal, base, who)[s.partition_topic]
-    inside = now.count(s.broker_set[now.broker] == wanted[now.partition])
-    content: Bools = (wanted < 0) | (inside == now.factor)
-    return content
-
-
-def _online(
-    goal: Mapping[str, Any], now: _Picture, base: _Picture, who: _Who, tolerance: float
-) -> Bools:
-    leaving = who.draining[now.broker]
-    if who.snapshot.n_disks:
-        leaving |= (now.disk >= 0) & ~who.snapshot.disk_alive[now.disk]
-    content: Bools = now.count(leaving) == 0
-    return content
-
-
-def _leaders(
-    goal: Mapping[str, Any], now: _Picture, base: _Picture, who: _Who, tolerance: float
-) -> Bools:
-    content: Bools = now.count(now.leads & who.may_lead[now.broker]) > 0
-    return content
-
-
-def _factor(
-    goal: Mapping[str, Any], now: _Picture, base: _Picture, who: _Who, tolerance: float
-) -> Bools:
-    content: Bools = now.factor == who.factor
-    return content
-
-
-def _preferred(
-    goal: Mapping[str, Any], now: _Picture, base: _Picture, who: _Who, tolerance: float
-) -> Bools:
-    able = np.flatnonzero(who.may_lead[now.broker])
-    partition, first = np.unique(now.partition[able], return_index=True)
-    content = np.ones(len(now.factor), np.bool_)
-    content[partition] = now.leads[able[first]]
-    return content
-
-
-def _disks(
-    goal: Mapping[str, Any], now: _Picture, base: _Picture, who: _Who, tolerance: float
-) -> Bools:
-    s = who.snapshot
-    capacity = np.where(s.disk_alive, s.disk_capacity, 0.0)
-    held = np.bincount(s.disk_broker, base.per_disk(), s.n_brokers)[s.disk_broker]
-    size = np.bincount(s.disk_broker, capacity, s.n_brokers)[s.disk_broker]
-    share = np.divide(held * capacity, size, out=np.zeros(s.n_disks), where=size > 0)
-    slack = ((goal["threshold"] - 1) * goal["margin"] + tolerance) * share
-    near = np.abs(now.per_disk() - share) <= slack
-    content: Bools = near | ~s.disk_alive | who.draining[s.disk_broker]
-    return content
-
-
-def _pairs(s: Snapshot, factor: float) -> tuple[Ints, Ints]:
-    """Who sends to whom more than so many times what it sends downstream on average."""
-    sent: dict[tuple[int, int], float] = {}
-    ends = zip(s.traffic_from.tolist(), s.traffic_to.tolist(), strict=True)
-    for pair, rate in zip(ends, s.traffic_rate.tolist(), strict=True):
-        if pair[0] != pair[1] and rate > 0:
-            sent[pair] = sent.get(pair, 0.0) + rate
-    topic, size = s.partition_topic.tolist(), np.bincount(s.partition_topic).tolist()
-    output: dict[int, float] = {}
-    downstream: dict[int, set[int]] = {}
-    for (one, two), rate in sent.items():
-        output[one] = output.get(one, 0.0) + rate
-        downstream.setdefault(topic[one], set()).add(topic[two])
-    width = {t: sum(size[d] for d in down) for t, down in downstream.items()}
-    kept = [
-        pair
-        for pair, rate in sent.items()
-        if rate > factor * output[pair[0]] / width[topic[pair[0]]]
-    ]
-    found = np.array(kept, np.int64).reshape(-1, 2)
-    return found[:, 0], found[:, 1]
-
-
-def _collocated(
-    goal: Mapping[str, Any], now: _Picture, base: _Picture, who: _Who, tolerance: float
-) -> Bools:
-    s = who.snapshot
-    one, two = _pairs(s, goal["factor"])
-    apart = now.leader[one] != now.leader[two]
-    ends = np.concatenate([now.leader[one[apart]], now.leader[two[apart]]])
-    content: Bools = (np.bincount(ends, minlength=s.n_brokers) == 0) | who.draining
-    return content
-
-
-_Judge = Callable[[Mapping[str, Any], _Picture, _Picture, _Who, float], Bools]
-_OF_SHARES: dict[str, _Judge] = {
-    "UsageDistribution": _usage,
-    "ReplicaDistribution": _usage,
-    "LeaderReplicaDistribution": _usage,
-    "LeaderBytesInDistribution": _usage,
-    "NetworkInUsageDistribution": _network,
-    "NetworkOutUsageDistribution": _network,
-    "TopicReplicaDistribution": _topic_spread,
-    "TopicLeaderDistribution": _topic_spread,
-    "TopicRackDistribution": _topic_racks,
-    "DiskUsageDistribution": _disks,
-}
-_JUDGES: dict[str, _Judge] = _OF_SHARES | {
-    "MinTopicLeaders": _min_leaders,
-    "RackAwareness": _racks,
-    "RackAwareDistribution": _even_racks,
-    "BrokerSetAwareness": _broker_sets,
-    "ReplicationFactor": _factor,
-    "OnlineReplicas": _online,
-    "EligibleLeaders": _leaders,
-    "PreferredLeader": _preferred,
-    "CollocationGoal": _collocated,
-}
+def _unchecked(replay: _Replay, stated: StatedGoals) -> Iterator[Unchecked]:
+    """What is taken as it stands, and why."""
+    plan = replay.plan
+    yield Unchecked("operation", "what was asked for; the plan is checked against it")
+    yield Unchecked("goals", "what was asked for; the plan is checked against them")
+    yield Unchecked("goals_left_out", "goals missing here: the plan does not name its profile")
+    yield Unchecked("summary.left_out", "depends on what the search tried")
+    yield Unchecked("summary.exhausted", "the plan does not state its budget")
+    for name in ("summary.bytes_bound", "columns[].worst_ratio_bound"):
+        yield Unchecked(
+            name, "that no placement is below it is checked, not that it is the largest"
+        )
+    if plan.allocation is not None:
+        yield Unchecked("allocation.strategy", "how the placement was found")
+        yield Unchecked("allocation.distance_bound", "the solver's; only that it was not beaten")
+    if plan.unmet and replay.cut_short:
+        yield Unchecked("unmet", "proofs are of replicas that the plan does not state")
+    if any(not u.proven for u in plan.unmet):
+        yield Unchecked(
+            "unmet[].reason", "without a proof, who vetoes what: only that it is one of the reasons"
+        )
+    if plan.remedy is not None and plan.remedy.tried:
+        yield Unchecked("remedy.tried", "planning for the larger cluster is not repeated")
+    for name, value in (("digest", plan.digest), *plan.identity):
+        where = name if name == "digest" else f"identity.{name}"
+        if value is None and name != "taken_ms":
+            yield Unchecked(where, "the plan does not state it")
+    if plan.actions and not plan.replicas:
+        yield Unchecked("replicas", "the plan does not state them")
+    yield Unchecked("identity.taken_ms", "a later snapshot of an unchanged cluster is the same")
+    for goal in plan.goals:
+        name = str(goal.get("name"))
+        if name in stated.foreign:
+            hard = name in stated.hard
+            by = "by its own code alone" if name in stated.objects else "by nothing: not installed"
+            what = "is hard, and " if hard else ""
+            yield Unchecked(f"goals[{name}]", f"{name} {what}is checked {by}", hard)
+    for known in replay.goals:
+        if replay.no_shares(known):
+            reason = "its fair shares depend on replicas that the plan does not state"
+            yield Unchecked(f"goals[{known['name']}]", f"{known['name']}: {reason}", known["hard"])
+    if replay.cut:
+        yield Unchecked("columns[].after.worst_ratio", "fair shares as before: the plan was cut")

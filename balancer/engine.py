@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,17 +26,30 @@ from balancer.plan import (
     ColumnResult,
     GoalResult,
     Plan,
+    Remedy,
     Spread,
     Summary,
 )
 from balancer.reasons import unmet
+from balancer.remedies import RemedyLimits, find_remedy
 from balancer.scoring import Scorer, eases
 from balancer.strategy import Allocated, Limits, Milp, Strategy, allocate, strategy_of
 from cluster_model.placement import LEAD, MOVE, Batch, Placement
 from cluster_model.snapshot import BrokerState, Floats, Ints, Snapshot
 from cluster_model.traffic import connected
-from goals import Cluster, CollocationGoal, Goal, GoalError, applicable, load_goals
+from goals import (
+    Cluster,
+    CollocationGoal,
+    Goal,
+    GoalError,
+    applicable,
+    inapplicable,
+    load_goals,
+    profile_of,
+    unmatched,
+)
 from goals.duties import EligibleLeaders, OnlineReplicas
+from goals.patterns import matching
 
 Progress = Callable[[str, int, int, int], None]
 
@@ -82,6 +96,16 @@ class Balancer:
         with options). With those two, moves or bytes of the budget bound the program, the
         goals judge what it found, hard ones veto steps, and ``remove_brokers`` may move
         other replicas too.
+    remedies
+        How long remedies for unmet goals are tried on larger clusters, once
+        :attr:`Plan.remedy` is read or the plan is written; by default none is tried, and
+        the remedy says no more than certificates do.
+
+    Attributes
+    ----------
+    strict : bool
+        Whether a goal that does not apply to a snapshot is an error. A profile leaves it
+        out, and its plans say so.
 
     Examples
     --------
@@ -98,12 +122,14 @@ class Balancer:
         budget: Budget | None = None,
         seed: int = 0,
         strategy: Strategy | Milp = "goals",
+        remedies: RemedyLimits | None = None,
     ) -> None:
+        self.remedies = remedies
         self.strategy = strategy_of(strategy)
         if isinstance(goals, str | Path | Mapping):
-            self.goals, self._strict = load_goals(goals), not isinstance(goals, str)
+            self.goals, self.strict = load_goals(goals), profile_of(goals) is None
         else:
-            self.goals, self._strict = list(goals), True
+            self.goals, self.strict = list(goals), True
         wrong = [g for g in self.goals if not isinstance(g, Goal)]
         if wrong:
             raise GoalError(f"goals: {wrong[0]!r} found, objects of a Goal class expected")
@@ -140,7 +166,7 @@ class Balancer:
         operation = operation or Operation()
         started = time.monotonic()
         scene = set_scene(snapshot, operation)
-        goals = with_duties(applicable(self.goals, snapshot, strict=self._strict))
+        goals = with_duties(applicable(self.goals, snapshot, strict=self.strict))
         if operation.kind == "change_replication_factor":
             goals = [ReplicationFactor.of(scene.factor), *goals]
         cluster = scene.cluster
@@ -151,7 +177,8 @@ class Balancer:
             scene = _integrated(scene, operation)
             allocated = allocate(self.strategy, scene, operation, limits, self.seed)
             found = _Found(allocated.placement, allocated=allocated)
-            return self._plan(operation, scene, prepared, len(goals), found, progress)
+            plan = self._plan(operation, scene, prepared, len(goals), found, progress)
+            return replace(plan, trial=self._remedy)
         needed = [g for g in prepared[len(goals) :] if not implied(g, shown)]
         scorer = Scorer(cluster, [*_at_stake(shown, cluster), *needed])
         search = Search(
@@ -166,7 +193,29 @@ class Balancer:
         if operation.kind != "change_replication_factor":
             search.reduce(scene.start)
         found = _Found(scorer.placement, search.actions, search.exhausted)
-        return self._plan(operation, scene, prepared, len(goals), found, progress)
+        plan = self._plan(operation, scene, prepared, len(goals), found, progress)
+        return replace(plan, trial=self._remedy)
+
+    def _remedy(self, plan: Plan) -> Remedy | None:
+        """What would make the unmet goals of a plan possible: tried without limits of moves."""
+        attempt = self._attempt if self.strategy is None and self.remedies is not None else None
+        return find_remedy(plan, attempt, self.remedies or RemedyLimits(), self.budget.seconds)
+
+    def _attempt(self, snapshot: Snapshot, operation: Operation, hard_only: bool) -> Plan:
+        """A plan without a limit on moves, with all goals or the hard ones."""
+        other = copy(self)
+        other.budget = Budget(seconds=self.budget.seconds)
+        other.goals = [g for g in self.goals if g.hard or not hard_only]
+        return other.propose(snapshot, operation)
+
+    def _warnings(self, snapshot: Snapshot, operation: Operation) -> list[str]:
+        """What was asked for and matches nothing: likely a typing error."""
+        fitting = applicable(self.goals, snapshot, strict=False)
+        return unmatched(fitting, snapshot, self.strict) + [
+            f"excluded_topics: {pattern!r} matches none of the snapshot's topics"
+            for pattern in operation.excluded_topics
+            if not matching(pattern, snapshot.topics).any()
+        ]
 
     def _plan(
         self,
@@ -215,9 +264,10 @@ class Balancer:
             cluster = Cluster(ended, cluster.eligible, cluster.leader_eligible, rules.draining)
             scorer = Scorer(cluster, goals)
         ended = scorer.placement
+        initial, scorer = (_stated(each, goals) for each in (initial, scorer))
         met = [scorer.met(i) for i in range(shown)]
         kinds = np.array(rows.kind)
-        size, _ = replica_bytes(start)
+        origin = Cluster(walked, cluster.eligible, cluster.leader_eligible, rules.draining)
         summary = Summary(
             replica_moves=int((kinds == "move").sum()),
             leadership_moves=int((kinds == "leadership").sum()),
@@ -228,7 +278,7 @@ class Balancer:
             bytes_bound=bytes_bound(start, goals[:shown], met, initial.cluster)
             if operation.kind != "change_replication_factor"
             else 0.0,
-            bytes_total=float((size * (start.brokers >= 0).sum(1)).sum()),
+            bytes_total=_bytes_total(start),
             balancedness_before=balancedness(goals[:shown], initial),
             balancedness_after=balancedness(goals[:shown], scorer),
             left_out=left_out,
@@ -244,20 +294,25 @@ class Balancer:
                 {"goal": type(g).__name__, "name": g.name, **g.model_dump(mode="json")}
                 for g in goals[:shown]
             ),
+            goals_left_out=inapplicable(self.goals, start.snapshot),
+            warnings=tuple(self._warnings(start.snapshot, operation)),
             summary=summary,
-            columns=_columns(
-                initial.cluster,
-                Cluster(walked, cluster.eligible, cluster.leader_eligible, rules.draining),
-                ended,
-                rules,
-            ),
+            columns=_columns(initial.cluster, origin, ended, rules),
             goal_results=tuple(
                 _goal_result(g, i, initial, scorer) for i, g in enumerate(goals[:shown])
             ),
-            unmet=tuple(unmet(goals[:shown], scorer, rules, exhausted, left_out)),
+            unmet=tuple(unmet(goals[:shown], scorer, rules, exhausted, left_out, origin)),
             rows=rows,
             allocation=None if found.allocated is None else found.allocated.result(ended),
         )
+
+
+def _stated(scorer: Scorer, goals: list[Goal]) -> Scorer:
+    """The scorer, of sums that nothing is rounded in: a search may need them otherwise."""
+    c, placement = scorer.cluster, scorer.placement.stated()
+    if placement is scorer.placement:
+        return scorer
+    return Scorer(Cluster(placement, c.eligible, c.leader_eligible, c.draining), goals)
 
 
 def _integrated(scene: Scene, operation: Operation) -> Scene:
@@ -452,6 +507,13 @@ def _truncated(
         ),
         ended,
     )
+
+
+def _bytes_total(start: Placement) -> float:
+    """Bytes of all replicas: leaders at their size, followers at theirs."""
+    lead, follow = replica_bytes(start)
+    followers = np.count_nonzero(start.brokers >= 0, axis=1) - 1
+    return float((lead + follow * followers).sum())
 
 
 def balancedness(goals: list[Goal], scorer: Scorer) -> float:

@@ -4,36 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from cluster_model.snapshot import Floats, Snapshot
-from goals import Cluster, Goal
+from cluster_model.snapshot import Snapshot
+from goals import Goal
 from goals.capacity import ResourceCapacity
 from goals.disks import DiskCapacity
 
 
 class WholeBroker(ResourceCapacity):
-    """No broker carries more than its capacity of a resource; one of 0 is not known."""
+    """No broker carries more than its capacity of a resource: nothing where that is 0."""
 
     threshold: float = 1.0
-
-    def limits(self, cluster: Cluster) -> Floats:
-        """(B,) each capacity that is known."""
-        return _known(super().limits(cluster))
 
 
 class WholeDisk(DiskCapacity):
-    """No disk holds more than fits on it; a capacity of 0 is not known."""
+    """No disk holds more than fits on it: nothing where its capacity is 0."""
 
     threshold: float = 1.0
-
-    def limits(self, cluster: Cluster) -> Floats:
-        """(D,) each capacity that is known."""
-        return _known(super().limits(cluster))
-
-
-def _known(capacity: Floats) -> Floats:
-    return np.where(capacity > 0, capacity, np.inf)
 
 
 def guards(snapshot: Snapshot, goals: list[Goal]) -> list[Goal]:

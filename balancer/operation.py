@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -15,6 +14,7 @@ from cluster_model.errors import InputError
 from cluster_model.placement import MOVE, MOVE_DISK, Batch, Placement
 from cluster_model.snapshot import Bools, BrokerState, Ints, Snapshot
 from goals import Cluster, Goal, State
+from goals.patterns import PatternError, matching
 
 Kind = Literal[
     "rebalance",
@@ -51,6 +51,9 @@ class Operation(BaseModel):
     excluded_partitions
         The same for single partitions, by name (``orders-3``); names that the snapshot
         does not have are no error, since topics come and go.
+    frozen_partitions
+        Partitions, by name, that nothing touches, not even to leave a dead or removed
+        broker: because nothing can be copied from them, or because they are left to a person.
     excluded_brokers_for_replicas, excluded_brokers_for_leadership
         Brokers that are given no replicas, or no leadership; averages leave them out.
     destinations
@@ -69,6 +72,7 @@ class Operation(BaseModel):
     replication_factor: dict[str, int] = Field(default_factory=dict)
     excluded_topics: tuple[str, ...] = ()
     excluded_partitions: tuple[str, ...] = ()
+    frozen_partitions: tuple[str, ...] = ()
     excluded_brokers_for_replicas: tuple[int, ...] = ()
     excluded_brokers_for_leadership: tuple[int, ...] = ()
     destinations: tuple[int, ...] | None = None
@@ -112,6 +116,9 @@ class LivingRules(Rules):
     ----------
     lost : (P,) bool
         Partitions all of whose replicas are on dead brokers or dead disks.
+    frozen : (P,) bool
+        Partitions that are not touched: those of :class:`Operation`, and those that Kafka is
+        reassigning, as another request would replace the one under way.
     stranded : (P, F) int
         Brokers that hold a copy of the partition on a dead disk at the start, -1 for none:
         Kafka copies nothing between the disks of a broker when the source is dead, and
@@ -119,13 +126,14 @@ class LivingRules(Rules):
     """
 
     lost: Bools
+    frozen: Bools
     stranded: Ints
 
     def legal(self, placement: Placement, batch: Batch) -> Bools:
         """(C,) whether each action is possible at all: no goal is asked."""
-        legal = super().legal(placement, batch) & ~self.lost[batch.partition]
-        # leadership is handed over before its replica goes where nobody may lead
         p = batch.partition
+        legal = super().legal(placement, batch) & ~(self.lost[p] | self.frozen[p])
+        # leadership is handed over before its replica goes where nobody may lead
         moves = (batch.kind == MOVE) & (batch.slot == placement.leader[p])
         rows = np.flatnonzero(legal & moves & ~self.leads[batch.target])
         heirs = np.append(self.leads, False)[placement.brokers[p[rows]]].any(1)
@@ -186,7 +194,7 @@ def set_scene(snapshot: Snapshot, operation: Operation) -> Scene:
     if op.kind == "remove_brokers":
         draining = draining | mine
     barred = _mask(s, s.broker_index(op.excluded_brokers_for_replicas))
-    eligible = ~draining & ~barred
+    eligible = ~draining & ~barred & s.broker_open
     leads = ~draining & (s.broker_state != BrokerState.DEMOTED)
     leads &= ~_mask(s, s.broker_index(op.excluded_brokers_for_leadership))
     if op.kind == "demote_brokers":
@@ -198,13 +206,19 @@ def set_scene(snapshot: Snapshot, operation: Operation) -> Scene:
         gone = s.broker_ids[mine & draining]
         if len(gone):
             raise OperationError(f"operation add_brokers: broker {gone[0]} is dead")
+        closed = s.broker_ids[mine & ~s.broker_open]
+        if len(closed):
+            raise OperationError(
+                f"operation add_brokers: every log directory of broker {closed[0]} is cordoned"
+            )
         receives &= mine
     if op.kind == "demote_brokers":
         receives[:] = False
 
     factor = _wanted_factor(s, op)
     start = Placement(s, int(factor.max(initial=1)))
-    movable = _unmatched(s, op.excluded_topics) & ~_named(s, op.excluded_partitions)
+    frozen = _named(s, op.frozen_partitions) | ~s.partition_settled
+    movable = _unmatched(s, op.excluded_topics) & ~_named(s, op.excluded_partitions) & ~frozen
     slots = np.repeat(movable, start.slots)
     nothing = np.zeros_like(movable)
     where = start.replica_broker
@@ -215,17 +229,18 @@ def set_scene(snapshot: Snapshot, operation: Operation) -> Scene:
         if s.n_disks:
             slots |= (start.replica_disk >= 0) & ~s.disk_alive[start.replica_disk]
     elif op.kind == "change_replication_factor":
-        working, slots = _with_factor(start, factor, eligible & receives, lost)
+        working, slots = _with_factor(start, factor, eligible & receives, lost, frozen)
         cluster = Cluster(working, eligible, leads, draining)
-        rules = LivingRules(receives, leads, nothing, slots, draining, lost, stranded)
+        rules = LivingRules(receives, leads, nothing, slots, draining, lost, frozen, stranded)
         return Scene(start, cluster, rules, factor)
     if op.kind == "demote_brokers":
         slots = np.zeros_like(slots)
     if op.kind in ("remove_brokers", "fix_offline_replicas", "demote_brokers"):
         movable = nothing
+    movable, slots = movable & ~frozen, slots & np.repeat(~frozen, start.slots)
     working = start.copy()
     cluster = Cluster(working, eligible, leads, draining)
-    rules = LivingRules(receives, leads, movable, slots, draining, lost, stranded)
+    rules = LivingRules(receives, leads, movable, slots, draining, lost, frozen, stranded)
     return Scene(start, cluster, rules, factor)
 
 
@@ -272,10 +287,9 @@ def _mask(s: Snapshot, rows: Ints) -> Bools:
 
 def _matching(s: Snapshot, pattern: str) -> Bools:
     try:
-        expression = re.compile(pattern)
-    except re.error as error:
-        raise OperationError(f"topic pattern {pattern!r}: {error}") from None
-    hit = np.array([expression.fullmatch(t) is not None for t in s.topics], np.bool_)
+        hit = matching(pattern, s.topics)
+    except PatternError as error:
+        raise OperationError(str(error)) from None
     return hit[s.partition_topic] if len(s.topics) else np.zeros(0, np.bool_)
 
 
@@ -310,7 +324,7 @@ def _wanted_factor(s: Snapshot, op: Operation) -> Ints:
 
 
 def _with_factor(
-    start: Placement, factor: Ints, receives: Bools, lost: Bools
+    start: Placement, factor: Ints, receives: Bools, lost: Bools, frozen: Bools
 ) -> tuple[Placement, Bools]:
     """A placement with the wanted numbers of replicas, and (P * F,) which are new.
 
@@ -318,13 +332,13 @@ def _with_factor(
     preference order; the last living replica stays as long as the leader is dead. New
     replicas are put on the least used broker of a rack the partition does not have
     yet; the search then finds them a better home. What is lost is given none: there is
-    nothing to copy.
+    nothing to copy. What is frozen stays as it is.
     """
     s, placement = start.snapshot, start.copy()
     brokers = placement.brokers
     have = (brokers >= 0).sum(1)
     most = int(receives.sum())
-    unable = np.flatnonzero((factor > have) & (factor > most))
+    unable = np.flatnonzero((factor > have) & (factor > most) & ~frozen)
     if len(unable):
         p = unable[0]
         raise OperationError(
@@ -332,7 +346,7 @@ def _with_factor(
             f"but only {most} brokers may receive replicas"
         )
     lives = _lives(placement)
-    for p in np.flatnonzero(have > factor):
+    for p in np.flatnonzero((have > factor) & ~frozen):
         row = brokers[p]
         while (row >= 0).sum() > factor[p]:
             follow = (row >= 0) & (np.arange(len(row)) != placement.leader[p])
@@ -347,12 +361,13 @@ def _with_factor(
     used = np.bincount(brokers[brokers >= 0], minlength=s.n_brokers).astype(np.float64)
     used[~receives] = np.inf
     added = np.zeros(brokers.shape, np.bool_)
-    for p in np.flatnonzero((have < factor) & ~lost):
+    for p in np.flatnonzero((have < factor) & ~lost & ~frozen):
         row = brokers[p]
-        while (row >= 0).sum() < factor[p]:
-            held = row[row >= 0]
-            cost = used + 1e9 * np.isin(s.broker_rack, s.broker_rack[held])
-            cost[held] = np.inf
+        held = row[row >= 0]
+        racks = np.isin(s.broker_rack, s.broker_rack[held])
+        cost = used + 1e9 * racks
+        cost[held] = np.inf
+        for slot in np.flatnonzero(row < 0)[: factor[p] - len(held)].tolist():
             best = int(np.argmin(cost))
             if not np.isfinite(cost[best]):
                 raise OperationError(
@@ -360,9 +375,13 @@ def _with_factor(
                     f"{s.topics[s.partition_topic[p]]!r}, but no further broker may receive "
                     "replicas"
                 )
-            slot = int(np.flatnonzero(row < 0)[0])
             row[slot], added[p, slot] = best, True
             used[best] += 1
+            cost[best] = np.inf
+            if not racks[best]:
+                mates = s.broker_rack == s.broker_rack[best]
+                racks |= mates
+                cost[mates] += 1e9
     if len(placement.replica_disk):
         at = np.flatnonzero(added.ravel())
         placement.replica_disk[placement.replica_broker < 0] = -1

@@ -23,6 +23,8 @@ from cluster_model.snapshot import Bools, Floats, Ints
 
 # candidates a round scores for one discontented broker, and in all
 PER_BROKER, AT_LEAST, AT_MOST = 96, 2_000, 160_000
+# replicas of a partition up to which that many are scored; fewer where there are more
+SLOTS = 8
 # how much more a round looks at when the one before found nothing
 # a tier is left when this many rounds together bring less than this share of what is missing
 PATIENCE, STALL = 12, 0.02
@@ -85,6 +87,8 @@ class Search:
     def __post_init__(self) -> None:
         self.rng = np.random.default_rng(self.seed)
         self.candidates = Candidates(self.scorer, self.rules, self.rng)
+        # a candidate costs as much as its partition has replicas
+        self._width = max(1, self.scorer.placement.slots // SLOTS)
 
     def run(self) -> None:
         """Serve the tiers in their order, and again while that makes room for one another."""
@@ -167,7 +171,7 @@ class Search:
             self.candidates.receptive(number) if wider < WIDER[-1] else self.candidates.receivers
         )
         n = self.scorer.placement.snapshot.n_brokers
-        budget = wider * min(max(PER_BROKER * n, AT_LEAST), AT_MOST)
+        budget = wider * min(max(PER_BROKER * n, AT_LEAST), AT_MOST) // self._width
         batch = self.candidates.draw(tier, destinations, budget)
         if not len(batch):
             return 0
@@ -264,7 +268,7 @@ class Search:
 
     def _swap_round(self, number: int, tier: Tier, wider: int) -> int:
         scorer = self.scorer
-        batch, partner = self.candidates.swaps(tier, wider * AT_LEAST)
+        batch, partner = self.candidates.swaps(tier, wider * AT_LEAST // self._width)
         transition = Transition(scorer.cluster, batch, partner)
         real = scorer.gain(tier, transition)
         # what changes nothing now may make room for what will

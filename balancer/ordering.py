@@ -48,15 +48,24 @@ class Steps:
     left_out: int
 
 
+# pairs of slots that are compared at once
+PAIRED = 1 << 24
+
+
 def align(start: Placement, final: Placement) -> None:
     """Permute the slots of `final` so that a broker that keeps a replica keeps its slot.
 
     Replicas of one partition are alike: A to B and B to C become A to C. The leader's
     slot is paired with the new leader's broker where both change.
     """
-    rows = np.flatnonzero((start.brokers != final.brokers).any(1))
-    if not len(rows):
-        return
+    changed = np.flatnonzero((start.brokers != final.brokers).any(1))
+    size = max(1, PAIRED // start.slots**2)
+    for first in range(0, len(changed), size):
+        _align(start, final, changed[first : first + size])
+
+
+def _align(start: Placement, final: Placement, rows: Ints) -> None:
+    """The same for some partitions."""
     f = start.slots
     then, now = start.brokers[rows], final.brokers[rows]
     same = (then[:, :, None] == now[:, None, :]) & (then >= 0)[:, :, None]
@@ -79,10 +88,11 @@ def align(start: Placement, final: Placement) -> None:
         anything,
     ):
         for slot in range(f):
-            for new in range(f):
-                fits = (origin[:, slot] < 0) & ~taken[:, new] & wanted[:, slot, new]
-                origin[fits, slot] = new
-                taken[fits, new] = True
+            fits = ~taken & wanted[:, slot] & (origin[:, slot] < 0)[:, None]
+            found = np.flatnonzero(fits.any(1))
+            new = fits[found].argmax(1)
+            origin[found, slot] = new
+            taken[found, new] = True
     # what is left over on both sides is empty
     empty = np.argsort(now >= 0, axis=1, kind="stable")
     origin = np.where(origin < 0, empty[:, :1], origin)
@@ -317,7 +327,9 @@ class _Way:
         """(B,) the largest share of any capacity in use."""
         s, placement = self.placement.snapshot, self.placement
         load = np.stack([placement.sums("broker", f"load.{r}") for r in s.resources], 1)
-        share: Floats = (load / np.where(s.capacity > 0, s.capacity, np.inf)).max(1)
+        share: Floats = np.divide(
+            load, s.capacity, out=np.where(load > 0, np.inf, 0.0), where=s.capacity > 0
+        ).max(1)
         return share
 
     def steps(self) -> Steps:

@@ -2,24 +2,45 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    FailFast,
+    Field,
+    Strict,
+    ValidationError,
+    field_validator,
+)
 
 from cluster_model.errors import InputError
 from cluster_model.files import write_atomically
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Bools, Floats, Ints, Snapshot
+from metrics_reporter.documents import (
+    DocumentError,
+    Number,
+    Whole,
+    first_problem,
+    read_document,
+    shown,
+)
 
 PLAN_SCHEMA_VERSION = 1
 
 ActionKind = Literal["move", "leadership", "move_disk", "add", "remove"]
+
+
+# A number of things, as large as a float can be; whether it is true is for the check to say.
+Count = Annotated[int, Strict(), Field(gt=-(10**300), lt=10**300)]
 
 
 class PlanError(InputError):
@@ -42,16 +63,16 @@ class Action(_Record):
 
     kind: ActionKind
     topic: str
-    partition: int
-    source: int | None
-    destination: int | None
+    partition: Whole
+    source: Whole | None
+    destination: Whole | None
     source_disk: str | None = None
     destination_disk: str | None = None
     leader: bool = False
-    bytes: float = 0.0
-    helped: dict[str, float] = {}
-    hurt: dict[str, float] = {}
-    group: int | None = None
+    bytes: Annotated[Number, Field(ge=0)] = 0.0
+    helped: dict[str, Number] = {}
+    hurt: dict[str, Number] = {}
+    group: Whole | None = None
 
 
 class Spread(_Record):
@@ -77,12 +98,12 @@ class GoalResult(_Record):
 
     goal: str
     hard: bool
-    tier: int
+    tier: Count
     weight: float
     met_before: bool
     met_after: bool
-    unmet_cells_before: int
-    unmet_cells_after: int
+    unmet_cells_before: Count
+    unmet_cells_after: Count
     contentment_before: float
     contentment_after: float
 
@@ -99,8 +120,24 @@ class Unmet(_Record):
     proven: bool
     reason: str
     cure: str = ""
-    brokers_to_add: int = 0
-    racks_to_add: int = 0
+    brokers_to_add: Count = 0
+    racks_to_add: Count = 0
+    broker_set: str = ""
+
+
+class Remedy(_Record):
+    """Brokers whose addition makes unmet goals possible.
+
+    ``tried`` tells what has been tried (a plan for the cluster with these brokers meets the
+    goals, and every hard goal that this one meets) from what certificates say alone: with
+    fewer, the goals cannot be met.
+    """
+
+    goals: tuple[str, ...]
+    brokers: Count
+    racks: Count
+    tried: bool
+    text: str
 
 
 class AllocationResult(_Record):
@@ -129,33 +166,95 @@ class Summary(_Record):
     ``group_moves`` are moves of whole groups; what they move is among the replica moves.
     """
 
-    replica_moves: int
-    leadership_moves: int
-    disk_moves: int
-    replicas_added: int
-    replicas_removed: int
+    replica_moves: Count
+    leadership_moves: Count
+    disk_moves: Count
+    replicas_added: Count
+    replicas_removed: Count
     bytes_moved: float
     bytes_bound: float
     bytes_total: float
     balancedness_before: float
     balancedness_after: float
-    left_out: int
+    left_out: Count
     exhausted: str | None = None
-    group_moves: int = 0
+    group_moves: Count = 0
+
+
+class Identity(_Record):
+    """The cluster that a plan is for; None where its snapshot does not say.
+
+    Parameters
+    ----------
+    cluster_id
+        Id of the cluster; the execution refuses another one.
+    taken_ms
+        When the snapshot was taken, ms since 1970.
+    metadata_version
+        The cluster's ``metadata.version`` at that time.
+    snapshot_digest
+        :meth:`cluster_model.Snapshot.digest` of the snapshot.
+
+    Examples
+    --------
+    A plan that is not made from a snapshot of Kafka states its cluster itself:
+
+    >>> Identity(cluster_id="Y291bnRlcnBvaXNlLXRlcw").cluster_id
+    'Y291bnRlcnBvaXNlLXRlcw'
+    """
+
+    cluster_id: str | None = None
+    taken_ms: int | None = None
+    metadata_version: int | None = None
+    snapshot_digest: str | None = None
 
 
 class PlanDocument(_Record):
     """A plan as it is written: the shape of its JSON."""
 
     schema_version: int = PLAN_SCHEMA_VERSION
+    identity: Identity = Identity()
+    digest: str | None = None
     operation: dict[str, Any]
-    goals: tuple[dict[str, Any], ...]
+    goals: Annotated[tuple[dict[str, Any], ...], FailFast()]
+    goals_left_out: dict[str, str] = {}
+    warnings: Annotated[tuple[str, ...], FailFast()] = ()
     summary: Summary
     columns: dict[str, ColumnResult]
-    goal_results: tuple[GoalResult, ...]
-    unmet: tuple[Unmet, ...]
-    actions: tuple[Action, ...]
+    goal_results: Annotated[tuple[GoalResult, ...], FailFast()]
+    unmet: Annotated[tuple[Unmet, ...], FailFast()]
+    actions: Annotated[tuple[Action, ...], FailFast()]
+    replicas: dict[str, Annotated[tuple[Whole, ...], Field(min_length=1)]] = {}
     allocation: AllocationResult | None = None
+    remedy: Remedy | None = None
+
+    @property
+    def content_digest(self) -> str:
+        """A hash (SHA-256, hex) of all but `digest`, which equals it unless the plan was changed.
+
+        It shows that the plan to be executed is the one that was approved; it does not
+        show who made it.
+        """
+        # A plan from before `replicas` was stated keeps its digest.
+        unstated = set() if self.replicas else {"replicas"}
+        content = self.model_dump(mode="json", exclude={"digest"} | unstated)
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @field_validator("goals")
+    @classmethod
+    def _have_names(cls, goals: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+        for place, goal in enumerate(goals):
+            if not isinstance(goal.get("goal"), str) or not isinstance(goal.get("name"), str):
+                raise ValueError(f"entry {place}: goal and name, as text, expected")
+        return goals
+
+    @field_validator("operation")
+    @classmethod
+    def _names_its_kind(cls, operation: dict[str, Any]) -> dict[str, Any]:
+        if not isinstance(operation.get("kind"), str):
+            raise ValueError("a kind of operation, as text, expected")
+        return operation
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,8 +269,14 @@ class Plan:
         Where it ends; a replica that stays keeps its slot.
     summary, columns, goal_results, unmet
         See the classes.
+    goals_left_out
+        Goals of a profile that do not apply to the snapshot -> what it lacks.
+    warnings
+        What was asked for and matches nothing, one sentence each.
     allocation
         What the strategies ``milp`` and ``albic`` achieved; None with goals alone.
+    trial
+        Finds the remedy of a plan that leaves goals unmet.
     """
 
     snapshot: Snapshot
@@ -183,7 +288,15 @@ class Plan:
     goal_results: tuple[GoalResult, ...]
     unmet: tuple[Unmet, ...]
     rows: ActionRows
+    goals_left_out: dict[str, str]
+    warnings: tuple[str, ...]
     allocation: AllocationResult | None = None
+    trial: Callable[[Plan], Remedy | None] | None = None
+
+    @cached_property
+    def remedy(self) -> Remedy | None:
+        """What would make unmet goals possible, worked out when it is first asked for."""
+        return None if self.trial is None or not self.unmet else self.trial(self)
 
     @cached_property
     def actions(self) -> tuple[Action, ...]:
@@ -205,22 +318,45 @@ class Plan:
             f"{s.bytes_moved:.3g} bytes, {len(self.unmet)} goals unmet)"
         )
 
+    @cached_property
+    def identity(self) -> Identity:
+        """The cluster and the snapshot that the plan is for."""
+        s = self.snapshot
+        return Identity(
+            cluster_id=s.cluster_id,
+            taken_ms=s.taken_ms,
+            metadata_version=s.metadata_version,
+            snapshot_digest=s.digest(),
+        )
+
+    @property
+    def digest(self) -> str | None:
+        """A hash of the plan's content: equal for equal plans, and kept in its file."""
+        return self.document().digest
+
     def document(self) -> PlanDocument:
         """The plan as plain records."""
-        return PlanDocument(
+        found = PlanDocument(
+            identity=self.identity,
             operation=self.operation,
             goals=self.goals,
+            goals_left_out=self.goals_left_out,
+            warnings=self.warnings,
             summary=self.summary,
             columns=self.columns,
             goal_results=self.goal_results,
             unmet=self.unmet,
             actions=self.actions,
+            replicas=self.rows.replicas(self.snapshot),
             allocation=self.allocation,
+            remedy=self.remedy,
         )
+        return found.model_copy(update={"digest": found.content_digest})
 
     def to_json(self) -> str:
         """The plan's own JSON; equal inputs give equal bytes."""
-        return json.dumps(self.document().model_dump(mode="json"), indent=1) + "\n"
+        document = self.document().model_dump(mode="json")
+        return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
     def save(self, path: str | Path) -> None:
         """Write :meth:`to_json` to a file, atomically."""
@@ -251,15 +387,15 @@ def ranked_slots(plan: Plan) -> Ints:
     brokers come last.
     """
     final, start = plan.placement, Placement(plan.snapshot, plan.placement.slots)
-    slot = np.arange(final.slots)
+    slot, last = np.arange(final.slots), 2 * final.slots
     changed = (final.brokers != start.brokers).any(1) | (final.leader != start.leader)
-    key = np.where(final.brokers < 0, 300, 100) + slot
+    key = np.where(final.brokers < 0, last, 0) + slot
     demoted = plan.rows.demoted
     if demoted.any():
-        key = key + 100 * ((final.brokers >= 0) & demoted[final.brokers])
+        key = key + final.slots * ((final.brokers >= 0) & demoted[final.brokers])
         changed = changed | (demoted[final.brokers] & (final.brokers >= 0)).any(1)
-    key = np.where(slot == final.leader[:, None], 0, key)
-    key = np.where(changed[:, None], key, np.where(final.brokers < 0, 300, slot))
+    key = np.where(slot == final.leader[:, None], -1, key)
+    key = np.where(changed[:, None], key, np.where(final.brokers < 0, last, slot))
     return np.argsort(key, axis=1, kind="stable")
 
 
@@ -289,6 +425,16 @@ class ActionRows:
     names: tuple[str, ...]
     demoted: Bools
     group: Ints
+
+    def replicas(self, s: Snapshot) -> dict[str, tuple[int, ...]]:
+        """``topic-partition`` of every partition changed -> its replicas before the plan."""
+        at, brokers = s.replica_offset, s.broker_ids[s.replica_broker]
+        return {
+            f"{s.topics[s.partition_topic[p]]}-{s.partition_number[p]}": tuple(
+                brokers[at[p] : at[p + 1]].tolist()
+            )
+            for p in dict.fromkeys(self.partition.tolist())
+        }
 
     def actions(self, s: Snapshot) -> Iterator[Action]:
         """One record a row."""
@@ -341,22 +487,18 @@ def load_plan(path: str | Path) -> PlanDocument:
         Where the file is missing, not JSON or not a plan, in one sentence.
     """
     try:
-        text = Path(path).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise PlanError(f"plan file {path}: {reason}") from None
-    try:
-        raw = json.loads(text)
-    except ValueError as error:
-        raise PlanError(f"plan file {path}: not JSON: {error}") from None
-    if not isinstance(raw, dict) or raw.get("schema_version") != PLAN_SCHEMA_VERSION:
-        found = raw.get("schema_version") if isinstance(raw, dict) else None
+        raw = read_document(path, format="json")
+    except DocumentError as error:
+        raise PlanError(f"plan file {path}: {error}") from None
+    except (OSError, ValueError) as error:
+        raise PlanError(f"plan file {path}: {getattr(error, 'strerror', None) or error}") from None
+    version = raw.get("schema_version") if isinstance(raw, dict) else None
+    if type(version) is not int or version != PLAN_SCHEMA_VERSION:
         raise PlanError(
-            f"plan file {path}: schema_version {found!r} found, {PLAN_SCHEMA_VERSION} expected"
+            f"plan file {path}: schema_version {shown(version)} found, "
+            f"{PLAN_SCHEMA_VERSION} expected"
         )
     try:
         return PlanDocument.model_validate(raw)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise PlanError(f"plan file {path}: {place}: {first['msg']}") from None
+        raise PlanError(f"plan file {path}: {first_problem(error)}") from None

@@ -13,7 +13,7 @@ from balancer.plan import Unmet
 from balancer.scoring import EPSILON, Scorer, Transition
 from cluster_model.placement import LEAD, MOVE, Batch
 from cluster_model.snapshot import Bools, Ints
-from goals import Goal, OnlineReplicas
+from goals import Cluster, Goal, OnlineReplicas
 from goals.obstacles import named, plural
 
 # discontented replicas of a goal whose ways out are looked at, and ways in all
@@ -27,6 +27,7 @@ def unmet(
     rules: LivingRules,
     exhausted: str | None,
     left_out: int,
+    origin: Cluster,
 ) -> list[Unmet]:
     """What a plan does not reach, and why.
 
@@ -42,6 +43,9 @@ def unmet(
         The budget that was used up; None for none.
     left_out
         Actions that no safe order was found for.
+    origin
+        The cluster before anything is moved, as the goals were prepared: proofs do not
+        depend on where the plan ends.
     """
     found = []
     for i, goal in enumerate(goals):
@@ -56,8 +60,9 @@ def unmet(
                 cure=o.cure,
                 brokers_to_add=o.brokers_to_add,
                 racks_to_add=o.racks_to_add,
+                broker_set=o.broker_set,
             )
-            for o in goal.obstacles(scorer.cluster)
+            for o in goal.obstacles(origin)
         ] or [_unproven(i, goal, scorer, rules, exhausted, left_out)]
     return found
 
@@ -72,6 +77,8 @@ def _unproven(
     proven = False
     if exhausted is not None:
         reason, cure = f"the budget of {exhausted} was used up", "allow more, or plan again"
+    elif goal.scope == "partition" and rules.frozen[cells].all():
+        reason, cure = _left_alone(cells, scorer)
     elif isinstance(goal, ReplicationFactor):
         reason, cure, proven = _no_room(cells, goal.too_many(scorer.cluster), scorer, rules)
     elif isinstance(goal, OnlineReplicas) and rules.lost[cells].all():
@@ -94,11 +101,18 @@ _NOTHING_LEFT = (
 _NOTHING_FOUND = "no allowed action was found that helps"
 
 
+def _left_alone(partitions: Ints, scorer: Scorer) -> tuple[str, str]:
+    """Why frozen partitions stay as they are, and what to do."""
+    if scorer.cluster.snapshot.partition_settled[partitions].any():
+        return "the operation leaves them alone", ""
+    return "Kafka is reassigning all of them", "plan again when it is done"
+
+
 def _no_room(cells: Ints, many: Bools, scorer: Scorer, rules: LivingRules) -> tuple[str, str, bool]:
     """Why replicas were not added: who vetoes them, wherever they might go."""
-    cells = cells[~rules.lost[cells]]
+    frozen, cells = cells[rules.frozen[cells]], cells[~(rules.lost | rules.frozen)[cells]]
     if not len(cells):
-        return *_NOTHING_LEFT, True
+        return (*_left_alone(frozen, scorer), False) if len(frozen) else (*_NOTHING_LEFT, True)
     placement = scorer.placement
     cells = cells[(placement.brokers[cells] < 0).any(1) & ~many[cells]]
     if not len(cells):

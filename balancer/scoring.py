@@ -22,7 +22,7 @@ from goals import Cluster, Goal, State
 from goals.cluster import is_sum, is_traffic, partition_state
 from goals.goal import Scope
 
-# differences of scores below this are rounding, not judgement
+# differences of scores below this, or below this share of them, are rounding, not judgement
 EPSILON = 1e-12
 # actions scored at once where there are very many: what of them stays in a processor's cache
 CHUNK = 1 << 15
@@ -457,7 +457,8 @@ class Scorer:
                 before = bundle.scores[:, keys]
         if scope == "disk" or transition.unit is not None:
             before, after = np.where(keys < 0, 1.0, before), np.where(keys < 0, 1.0, after)
-        worse: Bools = np.any(after < before - EPSILON, axis=1)
+        # by share of the score: 10^9 times too full is no excuse for more
+        worse: Bools = np.any(after < before * (1 - EPSILON), axis=1)
         diff = after.min(1) - before.min(1)
         for row, i in enumerate(bundle.members):
             transition.diffs[i] = diff[row], worse[row]

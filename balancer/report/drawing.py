@@ -41,9 +41,10 @@ def chart(facts: Facts, column: Column, width: float = 540.0) -> str:
 
 
 def _top(column: Column, ratios: list[Floats]) -> float:
-    top = max(1.0, *(float(r.max(initial=0.0)) for r in ratios))
-    if column.upper is not None:
-        top = max(top, _median(column.upper))
+    top = max(1.0, *(float(r[np.isfinite(r)].max(initial=0.0)) for r in ratios))
+    # Where no broker may keep what it has, as when all are dead, no limit is finite.
+    if column.upper is not None and math.isfinite(upper := _median(column.upper)):
+        top = max(top, upper)
     top *= 1.12
     for line in (column.limit, column.capacity):
         if line is not None and top < (value := _median(line)) * 1.04 < 1.5 * top:

@@ -260,7 +260,8 @@ def goals(plan: Plan) -> str:
     reasons: dict[str, str] = {}
     for u in plan.unmet:
         kind = "No placement can meet it" if u.proven else "Not reached"
-        cure = f' <span class="cure">Cure: {escape(u.cure)}.</span>' if u.cure else ""
+        text = plan.remedy.text if plan.remedy and u.goal in plan.remedy.goals else u.cure
+        cure = f' <span class="cure">Cure: {escape(text)}.</span>' if text else ""
         reasons[u.goal] = (
             reasons.get(u.goal, "") + f"<p><b>{kind}:</b> {escape(u.reason)}.{cure}</p>"
         )

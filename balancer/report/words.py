@@ -105,7 +105,7 @@ def verdict(plan: Plan) -> str:
         names = sorted({u.goal for u in proven})
         kind = "hard" if proven[0].hard else "soft"
         which = f"{names[0]} ({kind})" if len(names) == 1 else f"{len(names)} of them"
-        text += f"; {which} cannot be met by any placement: {_cures(proven)}"
+        text += f"; {which} cannot be met by any placement: {_remedy(plan, proven)}"
     return text + "."
 
 
@@ -130,18 +130,8 @@ def _does(plan: Plan) -> str:
     return text[0].upper() + text[1:] + (f" (copies {size})" if size else "")
 
 
-def _cures(proven: list[Unmet]) -> str:
-    hard = [u for u in proven if u.hard]
-    every = _cure(proven)
-    if not hard or (first := _cure(hard)) == every:
-        return every
-    return f"{first} for the hard ones ({every.removeprefix('add ')} for all)"
-
-
-def _cure(proven: list[Unmet]) -> str:
-    brokers = max(u.brokers_to_add for u in proven)
-    racks = max(u.racks_to_add for u in proven)
-    if brokers or racks:
-        added = plural(brokers, "broker") if brokers else "brokers"
-        return f"add {added}" + (f" in {plural(racks, 'more rack')}" if racks else "")
+def _remedy(plan: Plan, proven: list[Unmet]) -> str:
+    """What helps: the remedy, else the cure of the first."""
+    if plan.remedy is not None:
+        return plan.remedy.text
     return next((u.cure for u in proven if u.cure), proven[0].reason)

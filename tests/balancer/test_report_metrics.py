@@ -64,14 +64,24 @@ def test_a_try_says_what_was_sent() -> None:
         assert {record.broker for record in read_records(bootstrap, "metrics")} == {7}
 
 
-def test_a_try_of_which_a_part_fails_exits_with_1() -> None:
+def test_a_try_of_which_a_part_fails_exits_with_1(tmp_path: Path) -> None:
     with mock_cluster() as bootstrap:
         Producer({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics("metrics", 10)
         words = ["--source", "host", "--broker", "7", "--interval", "0.3", "--once"]
-        words += ["--source", "prometheus", "--endpoint", "7=http://me:secret@127.0.0.1:1/"]
+        exporters = tmp_path / "exporters.yaml"
+        exporters.write_text("endpoints: {7: 'http://me:secret@127.0.0.1:1/'}")
+        words += ["--source", "prometheus", "--exporters", str(exporters)]
         code, said, told = run(*words, bootstrap=bootstrap)
         assert code == 1
         assert "sent to metrics" in said
         # Once, though it failed twice.
         assert told.count("broker 7 not measured: http://127.0.0.1:1/: ") == 1
         assert "secret" not in told
+
+
+def test_passwords_on_the_command_line_are_refused_and_not_shown() -> None:
+    words = ["--source", "prometheus", "--endpoint", "7=http://me:secret@127.0.0.1:1/"]
+    code, said, told = run(*words, bootstrap="localhost:1")
+    assert (code, said) == (2, "")
+    assert "--exporters" in told
+    assert "secret" not in told

@@ -1,0 +1,91 @@
+"""Goals that do not come with Counterpoise: what the check of a plan can say of them."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from balancer import Balancer, PlanDocument
+from balancer.checker import check_plan
+from balancer.cli import app
+from cluster_model import synthetic_snapshot
+from cluster_model.files import save_snapshot
+from goals import Goal, at_most
+
+SNAPSHOT = synthetic_snapshot(brokers=5, partitions=20, racks=3, replication_factor=2)
+
+
+class AlwaysContent(Goal):
+    """Is met whatever happens: worth nothing as a promise."""
+
+    def score(self, state: Any) -> Any:
+        return np.ones_like(state.replica_count)
+
+
+class FewLeaders(Goal):
+    limit: int = 4
+
+    def score(self, state: Any) -> Any:
+        return at_most(state.leader_count, self.limit)
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = EntryPoints(
+        EntryPoint(kind.__name__, f"{__name__}:{kind.__name__}", "counterpoise.goals")
+        for kind in (AlwaysContent, FewLeaders)
+    )
+    monkeypatch.setattr("goals.registry.entry_points", lambda group: points)
+
+
+def plan_with(goal: Goal) -> PlanDocument:
+    plan = Balancer([goal.model_copy(update={"tier": 0})]).propose(SNAPSHOT)
+    # without a digest, which would tell of any change
+    return plan.document().model_copy(update={"digest": None})
+
+
+@pytest.mark.parametrize("hard", [True, False])
+def test_a_goal_that_is_not_installed_is_unchecked(hard: bool) -> None:
+    report = check_plan(SNAPSHOT, plan_with(AlwaysContent(hard=hard)))
+    (unchecked,) = (u for u in report.unchecked if "AlwaysContent" in u.field)
+    assert unchecked.hard is hard
+    assert "not installed" in unchecked.reason
+    assert not report.violations + report.mismatches
+    assert report.ok is not hard
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_hard_goal_that_only_its_own_code_judges_is_not_taken_for_sound(tmp_path: Path) -> None:
+    save_snapshot(SNAPSHOT, tmp_path / "cluster.json")
+    plan = Balancer([AlwaysContent(hard=True, tier=0)]).propose(SNAPSHOT)
+    plan.save(tmp_path / "plan.json")
+    files = [str(tmp_path / "cluster.json"), str(tmp_path / "plan.json")]
+    shown = CliRunner().invoke(app, ["verify", *files])
+    assert shown.exit_code == 1
+    assert "AlwaysContent is hard, and is checked by its own code alone" in shown.stdout
+    record = json.loads(CliRunner().invoke(app, ["verify", "--json", *files]).stdout)
+    assert not record["ok"]
+    assert [u["hard"] for u in record["unchecked"] if "AlwaysContent" in u["field"]] == [True]
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("goal", [FewLeaders(), FewLeaders(limit=2, hard=True)])
+def test_its_own_code_confirms_a_plan_and_contradicts_a_changed_one(goal: Goal) -> None:
+    document = plan_with(goal)
+    report = check_plan(SNAPSHOT, document)
+    assert not report.violations + report.mismatches
+    result = document.goal_results[-1].model_copy(update={"contentment_before": 0.123})
+    changed = document.model_copy(update={"goal_results": (*document.goal_results[:-1], result)})
+    assert {f.kind for f in check_plan(SNAPSHOT, changed).mismatches} == {"contentment"}
+    step = next(i for i, a in enumerate(document.actions) if "FewLeaders" in a.helped)
+    action = document.actions[step]
+    other = action.model_copy(update={"helped": action.helped | {"FewLeaders": 0.999}})
+    actions = (*document.actions[:step], other, *document.actions[step + 1 :])
+    changed = document.model_copy(update={"actions": actions})
+    assert {f.kind for f in check_plan(SNAPSHOT, changed).mismatches} == {"reasons"}

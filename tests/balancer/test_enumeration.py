@@ -1,0 +1,163 @@
+"""What plans state, held against all placements of tiny clusters."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from balancer_cases import by_hand
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from balancer import Balancer, Operation, OperationError, Plan
+from balancer.bounds import bytes_bound
+from benchmarks.enumeration import (
+    Enumeration,
+    TooManyError,
+    false_statements,
+    tiny_cluster,
+    tiny_goals,
+    tiny_operation,
+)
+from cluster_model import BrokerState, Snapshot
+from cluster_model.placement import Placement
+from goals import (
+    BrokerSetAwareness,
+    Cluster,
+    DiskCapacity,
+    Goal,
+    RackAwareness,
+    ResourceCapacity,
+    UsageDistribution,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**31))
+def test_no_statement_of_a_plan_is_false(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    snapshot = tiny_cluster(rng)
+    operation = tiny_operation(rng, snapshot)
+    goals = tiny_goals(rng, snapshot)
+    try:
+        plan = Balancer(goals).propose(snapshot, operation)
+    except OperationError:
+        return
+    try:
+        assert list(false_statements(plan, operation)) == []
+    except TooManyError:
+        return
+
+
+def proposed(goals: list[Goal], snapshot: Snapshot, operation: Operation | None = None) -> Plan:
+    plan = Balancer(goals).propose(snapshot, operation)
+    if not snapshot.n_disks:
+        assert list(false_statements(plan, operation or Operation())) == []
+    return plan
+
+
+def proven(plan: Plan) -> set[str]:
+    return {u.goal for u in plan.unmet if u.proven}
+
+
+def test_all_placements_of_a_cluster_by_hand_are_counted() -> None:
+    snapshot = by_hand([(0, 1), (2,)], brokers=3)
+    # three pairs with either of them leading, times three brokers
+    assert Enumeration(snapshot, Operation()).count == 18
+    kept = Operation(excluded_partitions=("t-0",))
+    assert Enumeration(snapshot, kept).count == 3
+    demoted = Operation(kind="demote_brokers", brokers=(0,))
+    assert Enumeration(snapshot, demoted).count == 2
+    with pytest.raises(TooManyError):
+        Enumeration(snapshot, Operation(), most=17)
+
+
+def test_leadership_that_makes_a_follower_lighter_costs_no_bytes() -> None:
+    # broker 0 follows with 900 of 1000 bytes, and would lead with 100
+    start = by_hand([(1, 0)], brokers=2, load=[100.0])
+    start = replace(start, follower_load=np.array([[900.0]]))
+    goal = ResourceCapacity(resource="disk", threshold=0.9, hard=False)
+    uneven = replace(start, capacity=np.array([[200.0], [1000.0]]))
+    plan = proposed([goal], uneven)
+    assert plan.ok
+    assert plan.summary.bytes_moved == plan.summary.bytes_bound == 0
+    cluster = Cluster(Placement(uneven))
+    prepared = goal.prepared(cluster)
+    assert bytes_bound(Placement(uneven), [prepared], [True], cluster) == 0
+
+
+def test_what_may_be_left_on_a_dead_broker_needs_no_room() -> None:
+    # the lost partition's 900 are not what keeps broker 0 above its 800
+    snapshot = by_hand(
+        [(0,), (0,), (1,)], brokers=3, load=[500.0, 400.0, 900.0], states={1: "dead"}
+    )
+    goal = ResourceCapacity(resource="disk")
+    assert goal.obstacles(Cluster(Placement(snapshot))) == []
+    barred = Operation(excluded_brokers_for_replicas=(1,), excluded_topics=("t",))
+    assert "ResourceCapacity[disk]" not in proven(proposed([goal], snapshot, barred))
+
+
+def test_a_rack_of_a_dead_broker_still_tells_replicas_apart() -> None:
+    snapshot = by_hand([(0, 2), (0, 1)], brokers=3, racks=(0, 0, 1), states={2: "dead"})
+    plan = proposed([RackAwareness()], snapshot)
+    # t-1 lies twice in rack 0, and rack 1 is out of reach for it, not for t-0
+    (obstacle,) = RackAwareness().obstacles(Cluster(Placement(snapshot)))
+    assert obstacle.reason.startswith("t-1: 2 replicas")
+    assert proven(plan) == {"RackAwareness"}
+
+
+def test_a_broker_set_keeps_what_lies_on_its_dead_broker() -> None:
+    snapshot = by_hand([(0, 1)], brokers=3, states={1: "dead"}, sets={0: "a", 1: "a", 2: "b"})
+    assert BrokerSetAwareness().obstacles(Cluster(Placement(snapshot))) == []
+
+
+def test_leadership_makes_room_on_a_broker_that_takes_nothing() -> None:
+    # broker 0 takes no replicas, but may lead: then it carries 700 of the 1400
+    snapshot = by_hand([(1, 0), (1, 0)], brokers=2, load=[700.0, 700.0])
+    snapshot = replace(snapshot, follower_load=np.full((2, 1), 50.0))
+    operation = Operation(excluded_brokers_for_replicas=(0,))
+    plan = proposed([ResourceCapacity(resource="disk")], snapshot, operation)
+    assert plan.ok
+
+
+def test_limits_are_those_of_the_start_wherever_the_plan_ends() -> None:
+    snapshot = by_hand([(0, 1), (0, 2), (0, 1)], brokers=3, load=[9.0, 2.0, 1.0])
+    snapshot = replace(snapshot, follower_load=np.full((3, 1), 3.0))
+    proposed([UsageDistribution(resource="disk")], snapshot)
+
+
+def test_what_lies_on_a_dead_disk_is_not_too_large_for_a_living_one() -> None:
+    snapshot = by_hand(
+        [(0,), (1,)],
+        brokers=2,
+        load=[900.0, 10.0],
+        disks={"/a": 1000.0, "/b": 1000.0},
+        dead_disks={0: "/a"},
+        log_dirs=[("/a",), ("/a",)],
+    )
+    plan = proposed([DiskCapacity()], snapshot)
+    assert "DiskCapacity" not in proven(plan)
+
+
+@pytest.mark.parametrize("reassigning", [True, False])
+def test_a_partition_lost_with_its_disk_does_not_prove_that_another_has_no_leader(
+    reassigning: bool,
+) -> None:
+    # Broker 0 leads t-0 from a dead disk; t-1 is led by a demoted broker, and could be by 0.
+    snapshot = by_hand(
+        [(0,), (1, 0)],
+        brokers=2,
+        load=[10.0, 10.0],
+        disks={"/a": 500.0, "/b": 500.0},
+        dead_disks={0: "/a"},
+        log_dirs=[("/a",), ("/a", "/b")],
+    )
+    snapshot = replace(
+        snapshot,
+        broker_state=np.array([BrokerState.ALIVE, BrokerState.DEMOTED]),
+        reassigning=np.array([False, reassigning]),
+    )
+    plan = proposed([DiskCapacity()], snapshot)
+    assert ("EligibleLeaders" in [u.goal for u in plan.unmet]) == reassigning
+    assert "EligibleLeaders" not in proven(plan)

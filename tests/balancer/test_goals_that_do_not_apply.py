@@ -1,0 +1,102 @@
+"""No goal is dropped in silence: lists must apply, profiles say what they leave out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from balancer import Balancer, Operation, PlanDocument
+from balancer.cli import app
+from balancer.controller.finding import View
+from balancer.controller.settings import Settings
+from balancer.controller.violations import GoalWatch
+from cluster_model import synthetic_snapshot
+from cluster_model.files import save_snapshot
+from goals import GoalError, load_goals
+
+SNAPSHOT = synthetic_snapshot(brokers=4, partitions=20, racks=2, replication_factor=2)
+TYPING_ERROR: dict[str, Any] = {"goals": [{"goal": "UsageDistribution", "resource": "dsk"}]}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Path:
+    save_snapshot(SNAPSHOT, tmp_path / "cluster.json")
+    return tmp_path / "cluster.json"
+
+
+@pytest.mark.parametrize("as_text", [True, False])
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        (
+            "goals: [{goal: UsageDistribution, resource: dsk}]",
+            "goal UsageDistribution[dsk], field resource: 'dsk' found, one of cpu, network_in, "
+            "network_out, disk expected",
+        ),
+        ("goals: [DiskCapacity]", "goal DiskCapacity: the snapshot has no disks"),
+        ("goals: [BrokerSetAwareness]", "goal BrokerSetAwareness: the snapshot has no broker sets"),
+    ],
+)
+def test_a_goal_of_a_file_that_does_not_apply_is_an_error(
+    tmp_path: Path, config: str, said: str, as_text: bool
+) -> None:
+    path = tmp_path / "goals.yaml"
+    path.write_text(config)
+    with pytest.raises(GoalError) as error:
+        Balancer(str(path) if as_text else path).propose(SNAPSHOT)
+    assert str(error.value) == said
+
+
+def test_a_goal_of_a_mapping_or_a_list_that_does_not_apply_is_an_error() -> None:
+    for goals in (TYPING_ERROR, load_goals(TYPING_ERROR)):
+        with pytest.raises(GoalError, match="'dsk' found"):
+            Balancer(goals).propose(SNAPSHOT)
+
+
+def test_the_command_line_names_the_goal_and_exits_with_2(cluster: Path, tmp_path: Path) -> None:
+    path = tmp_path / "goals.yaml"
+    path.write_text("goals: [{goal: UsageDistribution, resource: dsk}]")
+    done = CliRunner().invoke(app, ["propose", str(cluster), "--goals", str(path)])
+    assert done.exit_code == 2
+    assert "'dsk' found, one of cpu, network_in, network_out, disk expected" in done.stderr
+
+
+def test_a_profile_says_what_it_leaves_out(cluster: Path, tmp_path: Path) -> None:
+    expected = {"BrokerSetAwareness": "goal BrokerSetAwareness: the snapshot has no broker sets"}
+    file = tmp_path / "goals.yaml"
+    file.write_text("profile: default")
+    for profile in ("default", {"profile": "default"}, file):
+        assert Balancer(profile).propose(SNAPSHOT).goals_left_out == expected
+    shown = CliRunner().invoke(app, ["propose", str(cluster)])
+    assert f"Left out: {expected['BrokerSetAwareness']}" in shown.stdout
+    printed = CliRunner().invoke(app, ["propose", str(cluster), "--json"])
+    assert json.loads(printed.stdout)["goals_left_out"] == expected
+
+
+def test_a_pattern_that_matches_no_topic_is_a_warning(cluster: Path) -> None:
+    goals = {"goals": [{"goal": "MinTopicLeaders", "topics": "ordrs"}]}
+    plan = Balancer(goals).propose(SNAPSHOT, Operation(excluded_topics=("paymnts", "topic-0")))
+    assert plan.warnings == (
+        "goal MinTopicLeaders, field topics: 'ordrs' matches none of the snapshot's topics",
+        "excluded_topics: 'paymnts' matches none of the snapshot's topics",
+    )
+    assert PlanDocument.model_validate_json(plan.to_json()).warnings == plan.warnings
+    shown = CliRunner().invoke(app, ["propose", str(cluster), "--exclude-topics", "paymnts"])
+    assert "Warning: excluded_topics: 'paymnts' matches none" in shown.stdout
+
+
+def test_patterns_that_match_warn_of_nothing() -> None:
+    goals = {"goals": [{"goal": "MinTopicLeaders", "topics": "topic-.*"}]}
+    assert Balancer(goals).propose(SNAPSHOT).warnings == ()
+    assert Balancer("cruise-control").propose(SNAPSHOT).warnings == ()
+
+
+def test_a_controller_tells_of_a_goal_that_does_not_apply() -> None:
+    watch = GoalWatch(Settings().goal_violations, load_goals(TYPING_ERROR), strict=True)
+    (finding,) = watch.look(View(SNAPSHOT, now=1000.0))
+    assert finding.state == "waiting"
+    assert "'dsk' found" in finding.sentence

@@ -1,0 +1,55 @@
+"""``counterpoise propose --metrics-topic``: what is not believed is said, and stays."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import cluster_model.kafka
+import metrics_reporter
+from balancer.cli.app import app
+from benchmarks.harness.world import Weather, World
+from cluster_model import synthetic_snapshot
+from cluster_model.trust import frozen_partitions
+from metrics_reporter import BYTES_IN
+
+LIAR = 4
+
+
+class _Reader:
+    def __init__(self, batches: list[Any]) -> None:
+        self._batches = batches
+
+    def batches(self) -> list[Any]:
+        return self._batches
+
+
+def test_a_broker_that_contradicts_is_warned_of_and_what_it_holds_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = synthetic_snapshot(brokers=8, partitions=240, racks=4, utilization=0.2)
+    world = World(cluster, Weather())
+    batches = []
+    for _ in range(22):
+        world.now += 60.0
+        batch = world.report()
+        hit = (batch.metric == batch.metrics.index(BYTES_IN)) & (batch.topic[batch.row] >= 0)
+        hit &= batch.broker[batch.row] == LIAR
+        batches.append(replace(batch, value=np.where(hit, batch.value * 20, batch.value)))
+    monkeypatch.setattr(cluster_model.kafka, "read_cluster", lambda *_, **__: cluster)
+    monkeypatch.setattr(metrics_reporter, "read_records", lambda *_, **__: _Reader(batches))
+    result = CliRunner().invoke(
+        app, ["propose", "--bootstrap-server", "x:1", "--metrics-topic", "metrics", "--json"]
+    )
+    assert result.exit_code in (0, 1), result.output
+    assert "warning: the partitions that broker 4 leads take" in result.stderr
+    assert "its metrics are not believed" in result.stderr
+    actions = json.loads(result.stdout)["actions"]
+    assert actions
+    frozen = frozen_partitions(cluster, [LIAR])
+    assert frozen.isdisjoint(f"{a['topic']}-{a['partition']}" for a in actions)
