@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
+from typing import Annotated
+
 import typer
 
 from balancer.cli.demo import demo
@@ -13,8 +16,15 @@ from balancer.cli.propose import propose
 from balancer.cli.report_metrics import report_metrics
 from balancer.cli.run import run
 from balancer.cli.snapshot import snapshot
-from balancer.cli.terminal import Commands
+from balancer.cli.terminal import Command, Commands
 from balancer.cli.verify import verify
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"counterpoise {version('counterpoise')}")
+        raise typer.Exit()
+
 
 app = typer.Typer(
     name="counterpoise",
@@ -27,13 +37,25 @@ app = typer.Typer(
     "New here? `counterpoise demo` shows all of it, without a cluster.\n\n"
     "Exit codes: 0 done, 1 goals unmet (or a check failed), 2 bad input.",
 )
-app.command()(demo)
-app.command()(propose)
-app.command()(explain)
-app.command()(verify)
-app.command()(execute)
-app.command()(run)
-app.command("report-metrics")(report_metrics)
+
+
+@app.callback()
+def options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
+    show_version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_version, help="Say which release.")
+    ] = False,
+) -> None:
+    """Options of all commands."""
+
+
+app.command(cls=Command)(demo)
+app.command(cls=Command)(propose)
+app.command(cls=Command)(explain)
+app.command(cls=Command)(verify)
+app.command(cls=Command)(execute)
+app.command(cls=Command)(run)
+app.command("report-metrics", cls=Command)(report_metrics)
 app.add_typer(goals)
 app.add_typer(history)
 app.add_typer(snapshot)

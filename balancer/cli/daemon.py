@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from balancer.cli.terminal import CommandError
+from balancer.cli.terminal import CommandError, printable
 from cluster_model import InputError
 from metrics_reporter.errors import ReporterError
 
@@ -29,7 +29,7 @@ def logged(log: logging.Logger, hide: Callable[[str], str]) -> Iterator[None]:
 
     class Hiding(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:
-            return hide(super().format(record))
+            return printable(hide(super().format(record)))
 
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Hiding("%(asctime)s %(levelname)s %(message)s"))

@@ -23,7 +23,7 @@ def demo(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Directory for everything the demo makes.")
     ] = Path("demo"),
-    seed: Annotated[int, typer.Option(help="Another seed, another cluster.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Another seed, another cluster.")] = 0,
 ) -> None:
     """Balance an invented cluster, the whole way: metrics topic, model, plan, report.
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import signal
-from collections.abc import Callable
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
+from contextlib import closing, contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import Annotated, Any, NoReturn
+from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, SpinnerColumn, TextColumn
 from rich.progress import Progress as Bar
@@ -19,10 +22,31 @@ from rich.progress import Progress as Bar
 from balancer import load_plan
 from balancer.cli.options import byte_count, client_properties
 from balancer.cli.snapshot import CommandConfig, Timeout
-from balancer.cli.terminal import DONE, UNMET, CommandError, amount, out, plural, say, working
-from balancer.execution import Executor, Limits, Outcome, Preview, Progress
+from balancer.cli.terminal import (
+    DONE,
+    LONGEST,
+    UNMET,
+    CommandError,
+    Console,
+    amount,
+    out,
+    plural,
+    say,
+    working,
+)
+from balancer.controller.election import Election
+from balancer.execution import ExecutionError, Executor, Limits, Outcome, Preview, Progress
+from balancer.execution.identity import age_warning
 
 PACE, SAFETY = "Pace", "Safety"
+# Seconds between two lines of progress where no terminal shows it.
+_LINE_SECONDS = 30.0
+# Differences and problems that are printed one by one.
+_SHOWN = 10
+# Seconds after its deadline that an execution may take to return, before the process ends.
+_GRACE = 1.5
+# Kafka waits 3 s for further members before the first of an empty group gets anything.
+_JOIN_SECONDS = 4.0
 PHASES = {"move": "moving", "log_dir": "moving between disks", "leadership": "electing leaders"}
 
 
@@ -44,6 +68,14 @@ def execute(
     journal: Annotated[
         Path, typer.Option(metavar="FILE", help="Where the execution is written down.")
     ] = Path("counterpoise-execution.journal"),
+    cluster_id: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID",
+            rich_help_panel=SAFETY,
+            help="The cluster that this is for; needed for a plan that names none.",
+        ),
+    ] = None,
     throttle: Annotated[
         str | None,
         typer.Option(
@@ -103,23 +135,47 @@ def execute(
     task_timeout: Annotated[
         float,
         typer.Option(
-            min=1, rich_help_panel=SAFETY, help="Seconds without progress until a task is given up."
+            min=1,
+            max=LONGEST,
+            rich_help_panel=SAFETY,
+            help="Seconds without progress until a task is given up.",
         ),
     ] = 600.0,
     broker_grace: Annotated[
         float,
         typer.Option(
-            min=0, rich_help_panel=SAFETY, help="Seconds a broker may be away that is to get data."
+            min=0,
+            max=LONGEST,
+            rich_help_panel=SAFETY,
+            help="Seconds a broker may be away that is to get data.",
         ),
     ] = 30.0,
+    group: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=SAFETY,
+            help="Of the controllers and executions of this group one acts at a time.",
+        ),
+    ] = "counterpoise-controller",
+    session: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            rich_help_panel=SAFETY,
+            help="After so long without a sign of life another may take over.",
+        ),
+    ] = 10.0,
     command_config: CommandConfig = None,
     timeout: Timeout = 10.0,
 ) -> None:
     """Carry a plan out: move replicas, then data between disks, then leadership.
 
-    Ctrl-C stops it, and cancels what is under way. If it dies, `--recover` brings it to its
-    end. Throttles are set before and taken off afterwards, whatever happens. Exits with 0
-    where all is done, with 1 where it is not.
+    Ctrl-C stops it, and cancels what is under way; the same plan can be carried on later. With
+    `--rollback` a second Ctrl-C, or SIGTERM, ends the way back too. If it dies or is ended,
+    `--recover` brings it to its end. Throttles are set before and taken off afterwards. Exits
+    with 0 where all is done, with 1 where it is not, and with 2 where another execution or a
+    controller acts on the cluster.
 
     Example: `counterpoise execute plan.json --bootstrap-server localhost:9092 --throttle 50MB/s
     --yes`
@@ -127,39 +183,120 @@ def execute(
     if recover == (plan is not None):
         given = "both" if recover else "neither"
         raise CommandError(f"a plan or --recover expected, {given} of them given")
+    properties = client_properties(command_config)
+    election = Election(
+        bootstrap_server,
+        group=group,
+        session=session,
+        client=properties,
+        name="counterpoise execute",
+    )
+    limits = Limits.of(
+        concurrent_moves_per_broker=moves_per_broker,
+        concurrent_moves=moves,
+        strategies=tuple(s.replace("-", "_") for s in strategy or ()),
+        one_replica_at_a_time=one_replica_at_a_time,
+        adaptive=adaptive,
+        throttle=_rate("--throttle", throttle),
+        log_dir_throttle=_rate("--log-dir-throttle", log_dir_throttle),
+        others=others,
+        task_timeout=task_timeout,
+        broker_grace=broker_grace,
+        timeout=timeout,
+        resume_within=None,
+    )
     executor = Executor(
         bootstrap_server,
         journal=journal,
-        limits=Limits.of(
-            concurrent_moves_per_broker=moves_per_broker,
-            concurrent_moves=moves,
-            strategies=tuple(s.replace("-", "_") for s in strategy or ()),
-            one_replica_at_a_time=one_replica_at_a_time,
-            adaptive=adaptive,
-            throttle=_rate("--throttle", throttle),
-            log_dir_throttle=_rate("--log-dir-throttle", log_dir_throttle),
-            others=others,
-            task_timeout=task_timeout,
-            broker_grace=broker_grace,
-            timeout=timeout,
-        ),
-        client=client_properties(command_config),
+        limits=limits,
+        client=properties,
+        owner=group,
+        vote=_Candidate(election, group, session),
     )
     if plan is None:
-        outcome = _watched(executor, lambda show: executor.recover(progress=show), rollback)
-        if outcome is None:
-            out().print(f"{journal}: nothing is left to recover", markup=False)
-            raise typer.Exit(DONE)
-        raise typer.Exit(_told(outcome))
+        with _LastResort(limits.stop_timeout + _GRACE) as last_resort, closing(election):
+            outcome = _watched(
+                executor, lambda show: executor.recover(progress=show), rollback, last_resort
+            )
+            # Leaving the election may take a while, and what came of it is known.
+            if outcome is None:
+                out().print(f"{journal}: nothing is left to recover", markup=False)
+            code = last_resort.code = DONE if outcome is None else _told(outcome)
+        raise typer.Exit(code)
     document = load_plan(plan)
+    if warning := age_warning(document, time.time(), limits.plan_age):
+        say(f"warning: {warning}")
     if not yes:
         with working("asking Kafka"):
-            preview = executor.preview(document)
+            preview = executor.preview(document, cluster_id=cluster_id)
         _show(preview, throttle)
         raise typer.Exit(DONE)
-    outcome = _watched(executor, lambda show: executor.execute(document, progress=show), rollback)
-    assert outcome is not None
-    raise typer.Exit(_told(outcome))
+
+    def work(show: Callable[[Progress], None]) -> Outcome:
+        return executor.execute(document, cluster_id=cluster_id, progress=show)
+
+    with _LastResort(limits.stop_timeout + _GRACE) as last_resort, closing(election):
+        outcome = _watched(executor, work, rollback, last_resort)
+        assert outcome is not None
+        code = last_resort.code = _told(outcome)
+    raise typer.Exit(code)
+
+
+class _Candidate:
+    """The vote of a group, which is sought once an execution is about to begin."""
+
+    def __init__(self, election: Election, group: str, session: float) -> None:
+        self._election, self._group = election, group
+        # A predecessor that was killed keeps the vote for a session; groups start with a delay.
+        self._seconds = session + _JOIN_SECONDS
+        self._deadline: float | None = None
+        self._told = self._held = False
+
+    @property
+    def acting(self) -> bool:
+        """See :class:`balancer.execution.Vote`."""
+        return self._election.acting
+
+    @property
+    def epoch(self) -> int | None:
+        """See :class:`balancer.execution.Vote`."""
+        return self._election.epoch
+
+    @property
+    def previous(self) -> int | None:
+        """See :class:`balancer.execution.Vote`."""
+        return self._election.previous
+
+    def prove(self, within: float) -> int | None:
+        """See :class:`balancer.execution.Vote`; who does not get it is told who has it."""
+        if self._deadline is None:
+            self._election.start()
+            self._deadline = time.monotonic() + self._seconds
+        epoch = self._election.prove(within)
+        self._held = self._held or epoch is not None
+        if not self._held:
+            self._wait(self._deadline)
+        return epoch
+
+    def _wait(self, deadline: float) -> None:
+        if time.monotonic() > deadline:
+            if self._election.holder is None:
+                raise ExecutionError(
+                    f"the vote of group {self._group} could not be had in {self._seconds:.0f} s, "
+                    "though nobody is known to hold it: see that the brokers are well, then try "
+                    "again"
+                )
+            raise ExecutionError(
+                f"{self._election.holder} acts on this cluster, or did last (group "
+                f"{self._group}): wait for its end, or pause a controller with `execute: false` "
+                "in its settings file, then try again"
+            )
+        if not self._told:
+            say(
+                f"Waiting for the vote of group {self._group}, which another may hold, "
+                f"for at most {self._seconds:.0f} s ..."
+            )
+        self._told = True
 
 
 def _rate(option: str, text: str | None) -> float | None:
@@ -178,16 +315,23 @@ def _show(preview: Preview, throttle: str | None) -> None:
     console.print(
         f"{plural(len(preview.tasks), 'task')}, {amount(copied)} to copy{limit}", markup=False
     )
-    say("Nothing was changed; with --yes it is done.")
+    if preview.tasks:
+        say("Nothing was changed; with --yes it is done.")
+    elif preview.problems:
+        say("Nothing was changed: no step of the plan applies to this cluster as it is now.")
+    else:
+        say("Nothing was changed: nothing is left to do.")
 
 
 def _watched(
     executor: Executor,
     work: Callable[[Callable[[Progress], None]], Outcome | None],
     rollback: bool,
+    last_resort: _LastResort,
 ) -> Outcome | None:
-    """Work in a thread of its own, so that Ctrl-C can stop it in good order."""
+    """Work in a thread of its own, so that a signal can stop it in good order."""
     console = Console(stderr=True)
+    lines = _Lines()
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
@@ -195,62 +339,161 @@ def _watched(
         TextColumn("{task.fields[left]}", markup=False),
     )
     with (
-        _interruptible(),
+        _signals() as signals,
         ThreadPoolExecutor(1) as pool,
         Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar,
     ):
         task = bar.add_task("asking Kafka", total=None, left="")
 
         def show(p: Progress) -> None:
+            if not console.is_terminal:
+                lines.show(p)
             over = p.completed + p.failed + p.cancelled
-            copied = f", {amount(p.bytes_moved)} of {amount(p.bytes_total)}" * bool(p.bytes_total)
             # Bytes tell how far it is while there are any to copy.
             done, total = (p.bytes_moved, p.bytes_total) if p.phase == "move" else (over, p.total)
-            bar.update(
-                task,
-                description=f"{PHASES[p.phase]}: {over} of {p.total} tasks, {p.running} running"
-                f"{copied}",
-                completed=done,
-                total=total,
-                left="" if p.seconds_left is None else f"{p.seconds_left:.0f} s left",
-            )
+            described, left = _progress(p)
+            bar.update(task, description=described, completed=done, total=total, left=left)
 
         future = pool.submit(work, show)
+        way_back = False
         while True:
             try:
                 return future.result(0.2)
             except NotYet:
                 if future.done():
                     raise
-            except KeyboardInterrupt:
-                executor.stop(rollback=rollback)
-                say("Stopping" + (" and moving back" if rollback else "") + " ...")
+            for number in signals():
+                # A way back may take hours: a second signal, or SIGTERM, does not wait for it.
+                first = not way_back and not last_resort.armed
+                way_back = rollback and first and number == signal.SIGINT
+                if not way_back:
+                    last_resort.arm()
+                say("Stopping" + (" and moving back" if way_back else "") + " ...")
+            if way_back or last_resort.armed:
+                # Again and again: an execution that is only just beginning may miss the first.
+                executor.stop(rollback=way_back)
 
 
-class _interruptible:
-    """Treat SIGTERM as Ctrl-C for as long as this lasts."""
+class _LastResort:
+    """Ends the process so many seconds after it is armed, if what it surrounds still runs.
 
-    def __enter__(self) -> None:
-        self._before: Any = signal.signal(signal.SIGTERM, self._interrupt)
+    Nothing is lost by that: the journal holds what a recovery needs.
+
+    Attributes
+    ----------
+    armed
+        Whether the time runs.
+    code
+        How the command ends, once that is known and printed.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._timer = threading.Timer(seconds, self._end)
+        self._timer.daemon = True
+        self.armed = False
+        self.code: int | None = None
+
+    def arm(self) -> None:
+        """Let the time run; once."""
+        if not self.armed:
+            self.armed = True
+            self._timer.start()
+
+    def __enter__(self) -> _LastResort:
+        return self
 
     def __exit__(self, *_: object) -> None:
-        signal.signal(signal.SIGTERM, self._before)
+        self._timer.cancel()
 
-    @staticmethod
-    def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-        raise KeyboardInterrupt
+    def _end(self) -> None:
+        if self.code is None:
+            say(
+                "The command did not end in time: recover what its journal still holds (--recover)."
+            )
+        sys.stdout.flush()
+        os._exit(UNMET if self.code is None else self.code)
+
+
+def _progress(p: Progress) -> tuple[str, str]:
+    """How far it is, and how long it still takes."""
+    over = p.completed + p.failed + p.cancelled
+    copied = f", {amount(p.bytes_moved)} of {amount(p.bytes_total)}" * bool(p.bytes_total)
+    waits = f", {p.waiting} waiting for {p.waits_for}" if p.waiting else ""
+    rate = f", {amount(p.bytes_moved / p.seconds, 'B/s')}" if p.bytes_moved and p.seconds else ""
+    return (
+        f"{PHASES[p.phase]}: {over} of {p.total} tasks, {p.running} running{copied}{rate}{waits}",
+        "" if p.seconds_left is None else f"{_span(p.seconds_left)} left",
+    )
+
+
+def _span(seconds: float) -> str:
+    """A length of time in the unit that fits.
+
+    Examples
+    --------
+    >>> _span(45.2), _span(600), _span(9000)
+    ('45 s', '10 min', '2.5 h')
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+class _Lines:
+    """Progress as lines for a log: one at the start of each phase, and now and then."""
+
+    def __init__(self) -> None:
+        self._phase: str | None = None
+        self._shown = 0.0
+
+    def show(self, p: Progress) -> None:
+        """Print a line if it is time for one."""
+        now = time.monotonic()
+        if p.phase == self._phase and now - self._shown < _LINE_SECONDS:
+            return
+        self._phase, self._shown = p.phase, now
+        say(", ".join(part for part in _progress(p) if part))
+
+
+@contextmanager
+def _signals() -> Iterator[Callable[[], list[int]]]:
+    """Collect Ctrl-C and SIGTERM; yields a function that gives those since its last call."""
+    received: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+
+    def latest() -> list[int]:
+        found = received[:]
+        del received[: len(found)]
+        return found
+
+    before = [signal.signal(n, lambda number, frame: received.append(number)) for n in numbers]
+    try:
+        yield latest
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
 
 
 def _told(outcome: Outcome) -> int:
     console = out()
-    for problem in outcome.problems:
-        console.print(f"[yellow]problem[/]     {escape(problem)}", soft_wrap=True)
-    for difference in outcome.differences:
-        console.print(f"[yellow]difference[/]  {escape(difference)}", soft_wrap=True)
+    _few("problem", outcome.problems)
+    _few("difference", outcome.differences)
     console.print(
         f"{outcome.state}: {plural(outcome.completed, 'task')} completed, {outcome.failed} failed, "
         f"{outcome.cancelled} cancelled; {amount(outcome.bytes_moved)} copied in "
         f"{outcome.seconds:.1f} s",
         markup=False,
     )
+    if outcome.state == "stopped":
+        say("To go on with it, carry the same plan out again.")
     return DONE if outcome.state == "done" and not outcome.differences else UNMET
+
+
+def _few(word: str, lines: Sequence[str]) -> None:
+    """Print the first lines, and how many more there are."""
+    console = out()
+    for line in lines[:_SHOWN]:
+        console.print(f"[yellow]{word:<10}[/]  {escape(line)}", soft_wrap=True)
+    if len(lines) > _SHOWN:
+        more = len(lines) - _SHOWN
+        console.print(f"[yellow]{word:<10}[/]  and {more:,} more, {len(lines):,} in all")

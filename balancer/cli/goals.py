@@ -9,20 +9,20 @@ import sys
 from typing import Annotated, Any
 
 import typer
-import yaml
 from pydantic import ValidationError
 from rich.markup import escape
 from rich.table import Table
 
-from balancer.cli.terminal import DONE, UNMET, CommandError, out, working
+from balancer.cli.terminal import DONE, UNMET, Command, CommandError, out, working
 from goals import Goal, GoalError, available, load_goals, profiles
+from metrics_reporter.documents import DocumentError, first_problem, parse_yaml, shown
 
 goals = typer.Typer(
     name="goals", no_args_is_help=True, help="The goals: what there is, what it means, is it sound."
 )
 
 
-@goals.command("list")
+@goals.command("list", cls=Command)
 def list_all() -> None:
     """List goals and the profiles made of them.
 
@@ -39,7 +39,7 @@ def list_all() -> None:
     console.print(f"\nProfiles: {', '.join(profiles())}. Look inside: counterpoise goals show NAME")
 
 
-@goals.command("show")
+@goals.command("show", cls=Command)
 def show(name: Annotated[str, typer.Argument(help="A goal or a profile.")]) -> None:
     """Show what a goal means and its fields, or which goals a profile has.
 
@@ -74,14 +74,14 @@ def show(name: Annotated[str, typer.Argument(help="A goal or a profile.")]) -> N
     console.print(table)
 
 
-@goals.command("check")
+@goals.command("check", cls=Command)
 def check(
     name: Annotated[str, typer.Argument(help="A goal's name, or module:Class of your own.")],
     field: Annotated[
         list[str] | None,
         typer.Option("--field", metavar="NAME=VALUE", help="A field of the goal; repeatable."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the clusters and actions to try.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the clusters and actions to try.")] = 0,
 ) -> None:
     """Try a goal on small clusters: does it keep what the optimiser relies on?
 
@@ -113,7 +113,10 @@ def _fields(given: list[str]) -> dict[str, Any]:
         name, equals, value = text.partition("=")
         if not equals:
             raise CommandError(f"--field: {text!r} found, NAME=VALUE like limit=10 expected")
-        fields[name] = yaml.safe_load(value)
+        try:
+            fields[name] = parse_yaml(value)
+        except DocumentError as error:
+            raise CommandError(f"--field: {shown(text)} found, {error}") from None
     return fields
 
 
@@ -125,9 +128,7 @@ def _goal(name: str, fields: dict[str, Any]) -> Goal:
     try:
         return kind.model_validate(fields)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise GoalError(f"goal {name}, field {where}: {first['msg'].lower()}") from None
+        raise GoalError(f"goal {name}, field {first_problem(error)}") from None
 
 
 def _own(name: str) -> type[Goal]:

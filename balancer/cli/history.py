@@ -24,7 +24,7 @@ from balancer.cli.history_prepare import prepare
 from balancer.cli.history_snapshot import snapshot
 from balancer.cli.options import byte_count, client_properties, java_properties
 from balancer.cli.snapshot import KAFKA, CapacityFile, CommandConfig, Timeout, from_kafka
-from balancer.cli.terminal import CommandError, out, plural, say
+from balancer.cli.terminal import LONGEST, Command, CommandError, out, plural, say
 from balancer.controller import Redactor
 from cluster_model import Snapshot
 
@@ -41,7 +41,7 @@ history = typer.Typer(
 )
 
 
-@history.command("archive")
+@history.command("archive", cls=Command)
 def archive(
     archive: Archive,
     bootstrap_server: Annotated[
@@ -68,13 +68,17 @@ def archive(
     refresh: Annotated[
         float,
         typer.Option(
-            min=1.0, metavar="SECONDS", rich_help_panel=KAFKA, help="Between looks at metadata."
+            min=1.0,
+            max=LONGEST,
+            metavar="SECONDS",
+            rich_help_panel=KAFKA,
+            help="Between looks at metadata.",
         ),
     ] = 60.0,
     command_config: CommandConfig = None,
     timeout: Timeout = 10.0,
     every: Annotated[
-        float, typer.Option(min=0.0, metavar="SECONDS", help="Between two batches.")
+        float, typer.Option(min=0.0, max=LONGEST, metavar="SECONDS", help="Between two batches.")
     ] = 60.0,
     once: Annotated[
         bool, typer.Option("--once", help="Archive what is there now, and end.")
@@ -132,7 +136,7 @@ def archive(
     out().print(f"{plural(told, 'message')} of {topic} archived to {archive}", markup=False)
 
 
-@history.command("compact")
+@history.command("compact", cls=Command)
 def compact(
     archive: Archive,
     cluster: Clusters = None,
@@ -160,7 +164,7 @@ def compact(
     )
 
 
-@history.command("expire")
+@history.command("expire", cls=Command)
 def expire(
     archive: Archive,
     keep_days: Annotated[int, typer.Option(min=1, help="Days to keep, today not counted.")],
@@ -182,9 +186,9 @@ def expire(
     out().print(f"{plural(len(gone), 'day')} removed", markup=False)
 
 
-history.command("backtest")(backtest)
-history.command("prepare")(prepare)
-history.command("snapshot")(snapshot)
+history.command("backtest", cls=Command)(backtest)
+history.command("prepare", cls=Command)(prepare)
+history.command("snapshot", cls=Command)(snapshot)
 
 
 def _metadata(path: Path | None, cluster: str, see: Callable[[], Snapshot]) -> Callable[[], None]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from balancer.cli.history_options import Cluster, Master, MetadataPath, Properties, start_spark
@@ -149,7 +150,7 @@ def table(result: BacktestResult) -> Table:
     )  # fmt: skip
     shown.add_column("")
     for tally in result.totals:
-        shown.add_column(tally.configuration, justify="right", overflow="fold")
+        shown.add_column(escape(tally.configuration), justify="right", overflow="fold")
     lines: tuple[tuple[str, Callable[[Tally], str]], ...] = (
         ("hours measured", lambda t: f"{t.hours:,.6g}"),
         ("goals not met, mean", lambda t: f"{t.goals_violated:.2f}"),
@@ -166,7 +167,7 @@ def table(result: BacktestResult) -> Table:
         ("copied a day", lambda t: amount(t.bytes_a_day)),
     )
     for name, cell in lines:
-        shown.add_row(name, *(cell(t) for t in result.totals))
+        shown.add_row(name, *(escape(cell(t)) for t in result.totals))
     if result.price:
         shown.add_row("cost a day", *(f"{t.cost_a_day:,.2f}" for t in result.totals))
     return shown

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from balancer.cli.history_options import Cluster, Master, MetadataPath, Properties, start_spark
@@ -75,5 +76,5 @@ def prepare(
     table = Table("outcome", "records", title=f"{plural(sum(counts.values()), 'record')}")
     table.columns[1].justify = "right"
     for outcome, count in sorted(counts.items(), key=lambda item: -item[1]):
-        table.add_row(outcome, f"{count:,}")
+        table.add_row(escape(outcome), f"{count:,}")
     out().print(table)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any, get_args
 
@@ -12,12 +13,17 @@ from pydantic import ValidationError
 from balancer import Budget, Operation
 from balancer.cli.terminal import CommandError
 from balancer.operation import Kind
+from metrics_reporter.documents import shown
 
 _UNITS = {
     "": 1.0,
     **{p: 1000.0**i for i, p in enumerate("kmgtp", 1)},
     **{f"{p}i": 1024.0**i for i, p in enumerate("kmgtp", 1)},
 }
+
+
+# Kafka's ids have 32 bits.
+_ID = re.compile(r"[0-9]{1,10}", re.ASCII)
 
 
 def broker_ids(option: str, text: str | None) -> tuple[int, ...]:
@@ -30,10 +36,10 @@ def broker_ids(option: str, text: str | None) -> tuple[int, ...]:
     """
     if text is None:
         return ()
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise CommandError(f"{option}: {text!r} found, broker ids like 4 or 4,5 expected") from None
+    parts = [part.strip() for part in text.split(",")]
+    if not all(_ID.fullmatch(part) for part in parts):
+        raise CommandError(f"{option}: {shown(text)} found, broker ids like 4 or 4,5 expected")
+    return tuple(int(part) for part in parts)
 
 
 def byte_count(option: str, text: str) -> float:
@@ -45,8 +51,10 @@ def byte_count(option: str, text: str) -> float:
     (1500000000.0, 2048.0)
     """
     found = re.fullmatch(r"\s*(\d+\.?\d*(?:e\d+)?)\s*([kmgtp]?i?)b?\s*", text.lower())
-    if found is None or found[2] not in _UNITS:
-        raise CommandError(f"{option}: {text!r} found, bytes like 500MB, 10GB or 2TiB expected")
+    if found is None or found[2] not in _UNITS or not isfinite(float(found[1]) * _UNITS["pi"]):
+        raise CommandError(
+            f"{option}: {shown(text)} found, bytes like 500MB, 10GB or 2TiB expected"
+        )
     return float(found[1]) * _UNITS[found[2]]
 
 
@@ -61,9 +69,9 @@ def factors(given: Sequence[str]) -> dict[str, int]:
     wanted = {}
     for text in given:
         pattern, equals, number = text.rpartition("=")
-        if not equals or not pattern or not number.strip().isdecimal():
+        if not equals or not pattern or not _ID.fullmatch(number.strip()):
             raise CommandError(
-                f"--replication-factor: {text!r} found, TOPIC=NUMBER like orders=3 expected"
+                f"--replication-factor: {shown(text)} found, TOPIC=NUMBER like orders=3 expected"
             )
         wanted[pattern] = int(number)
     return wanted
@@ -99,7 +107,7 @@ def operation(
         kind = kind.replace("-", "_")
         if kind not in get_args(Kind):
             known = ", ".join(get_args(Kind))
-            raise CommandError(f"--operation: {kind!r} found, one of {known} expected")
+            raise CommandError(f"--operation: {shown(kind)} found, one of {known} expected")
         asked = list(dict.fromkeys([kind, *asked]))
     if len(asked) > 1:
         raise CommandError(f"{' and '.join(asked)} asked for, one operation at a time expected")
@@ -127,10 +135,11 @@ def budget(moves: int | None, size: str | None, seconds: float | None) -> Budget
         first = error.errors()[0]
         expected = first["msg"].removeprefix("Input should be ")
         raise CommandError(
-            f"--max-{first['loc'][0]}: {first['input']} found, a number {expected} expected"
+            f"--max-{first['loc'][0]}: {shown(first['input'])} found, a number {expected} expected"
         ) from None
 
 
+_MOST_BYTES = 1 << 20
 _LINE = re.compile(r"((?:\\.|[^\\=:\s])+)\s*[=:\s]?\s*(.*)")
 
 
@@ -153,16 +162,27 @@ def java_properties(path: Path | None) -> dict[str, str]:
     if path is None:
         return {}
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise CommandError(f"client properties {path}: no UTF-8 at byte {error.start}") from None
+    except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise CommandError(f"client properties {path}: {reason}") from None
+    if len(data) > _MOST_BYTES:
+        raise CommandError(
+            f"client properties {path}: more than {_MOST_BYTES} bytes found, fewer expected"
+        )
     found: dict[str, str] = {}
     for number, line in enumerate(_joined(text), 1):
         match = _LINE.fullmatch(line)
-        if match is None or not match[2]:
+        # What is no property may be part of a secret, as a line of a private key is.
+        if match is None or not match[2] or "\0" in line:
+            raise CommandError(f"client properties {path}, entry {number}: name=value expected")
+        if match[1] in found:
             raise CommandError(
-                f"client properties {path}, entry {number}: {line!r} found, name=value expected"
+                f"client properties {path}, entry {number}: {shown(match[1])} found twice"
             )
         found[match[1]] = match[2].strip()
     return found
@@ -170,7 +190,9 @@ def java_properties(path: Path | None) -> dict[str, str]:
 
 def _joined(text: str) -> list[str]:
     """Lines that say something, those that end with a backslash joined to the next."""
-    lines = re.sub(r"\\\r?\n\s*", "", text).splitlines()
+    # Of backslashes at the end of a line the last joins, unless it is itself escaped.
+    whole = re.sub(r"(?<!\\)((?:\\\\)*)\\(?:(?:\r\n?|\n)\s*|\Z)", r"\1", text)
+    lines = re.split(r"\r\n?|\n", whole)
     return [x.strip() for x in lines if x.strip() and x.strip()[0] not in "#!"]
 
 

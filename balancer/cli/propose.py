@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from balancer import Balancer, Plan
@@ -15,12 +17,28 @@ from balancer.cli.snapshot import (
     CapacityFile,
     CommandConfig,
     MetricsTopic,
+    PartialView,
     Timeout,
-    from_kafka,
+    measured_from_kafka,
+    warn,
 )
-from balancer.cli.terminal import DONE, UNMET, CommandError, out, say, working, write
+from balancer.cli.terminal import (
+    DONE,
+    UNMET,
+    CommandError,
+    check_outputs,
+    out,
+    plural,
+    say,
+    working,
+    write,
+)
 from balancer.exports import leader_election_json, reassignment_json
-from cluster_model import Snapshot, load_snapshot
+from balancer.operation import Operation
+from balancer.remedies import RemedyLimits
+from cluster_model import BrokerState, Snapshot, load_snapshot
+from cluster_model.snapshot import Ints
+from cluster_model.trust import Distrust, frozen_partitions
 
 WHAT, LIMITS, RESULT = "What to do", "Limits", "Results"
 
@@ -33,6 +51,7 @@ def propose(
     capacity: CapacityFile = None,
     command_config: CommandConfig = None,
     metrics_topic: MetricsTopic = None,
+    partial_view: PartialView = False,
     timeout: Timeout = 10.0,
     goals: Annotated[
         str, typer.Option(metavar="PROFILE|FILE", help="See `counterpoise goals list`.")
@@ -111,7 +130,7 @@ def propose(
         ),
     ] = "goals",
     seed: Annotated[
-        int, typer.Option(rich_help_panel=LIMITS, help="Equal seeds give equal plans.")
+        int, typer.Option(min=0, rich_help_panel=LIMITS, help="Equal seeds give equal plans.")
     ] = 0,
     output: Annotated[
         Path | None,
@@ -151,6 +170,20 @@ def propose(
     Example: `counterpoise propose --bootstrap-server localhost:9092 --remove-brokers 3
     --max-bytes 500GB --reassignment-json moves.json --leader-election-json leaders.json`
     """
+    check_outputs(
+        {
+            "SNAPSHOT": snapshot,
+            "--goals": Path(goals),
+            "--capacity": capacity,
+            "--command-config": command_config,
+        },
+        {
+            "--output": output,
+            "--reassignment-json": reassignment_file,
+            "--leader-election-json": election_file,
+            "--report": report,
+        },
+    )
     asked = operation(
         kind,
         {
@@ -174,13 +207,18 @@ def propose(
         budget=budget(max_moves, max_bytes, max_seconds),
         seed=seed,
         strategy=strategy,  # type: ignore[arg-type]  # it checks the name itself
+        remedies=RemedyLimits(),
     )
     kafka = {
         "--capacity": capacity,
         "--command-config": command_config,
         "--metrics-topic": metrics_topic,
+        "--partial-view": partial_view or None,
     }
-    cluster = _cluster(snapshot, bootstrap_server, kafka, timeout)
+    cluster, distrust = _cluster(snapshot, bootstrap_server, kafka, timeout)
+    for sentence in concerns(cluster):
+        warn(sentence)
+    asked = _sparing(cluster, asked, distrust)
     with working("balancing") as progress:
         plan = balancer.propose(
             cluster,
@@ -200,7 +238,7 @@ def propose(
 
 def _cluster(
     path: Path | None, bootstrap: str | None, kafka: dict[str, Any], timeout: float
-) -> Snapshot:
+) -> tuple[Snapshot, Distrust]:
     if (path is None) == (bootstrap is None):
         given = "neither" if path is None else "both"
         raise CommandError(
@@ -213,16 +251,87 @@ def _cluster(
                     f"{option} goes with --bootstrap-server, but a snapshot file is given"
                 )
         with working("reading the snapshot"):
-            return load_snapshot(path)
+            return load_snapshot(path), Distrust()
     assert bootstrap is not None
     with working("reading the cluster"):
-        return from_kafka(
+        return measured_from_kafka(
             bootstrap,
             kafka["--capacity"],
             client_properties(kafka["--command-config"]),
             kafka["--metrics-topic"],
             timeout,
+            partial_view=bool(kafka["--partial-view"]),
         )
+
+
+def concerns(s: Snapshot) -> list[str]:
+    """What in a cluster makes a plan for it less than it could be, in sentences.
+
+    Examples
+    --------
+    >>> from cluster_model import synthetic_snapshot
+    >>> concerns(synthetic_snapshot(brokers=6, dead_brokers=1))
+    ['1 broker is down: 4']
+    """
+    found = []
+    down = s.broker_ids[s.broker_state == BrokerState.DEAD].tolist()
+    if down:
+        verb = "is" if len(down) == 1 else "are"
+        found.append(f"{plural(len(down), 'broker')} {verb} down: {_some(down)}")
+    lost = np.flatnonzero(~s.disk_alive & (s.broker_state != BrokerState.DEAD)[s.disk_broker])
+    if len(lost):
+        verb = "is" if len(lost) == 1 else "are"
+        paths = [f"{s.disk_path[d]} of broker {s.broker_ids[s.disk_broker[d]]}" for d in lost]
+        found.append(f"{plural(len(lost), 'disk')} {verb} offline: {_some(paths)}")
+    for stuck, why in (
+        (
+            s.leaderless & ~s.partition_settled,
+            "a reassignment that cannot finish, because there is no leader to copy from; the "
+            "replicas from before it are shown",
+        ),
+        (s.leaderless & s.partition_settled, "no leader, because no replica in sync serves"),
+    ):
+        if stuck.any():
+            names = _names(s, np.flatnonzero(stuck))
+            verb = "has" if len(names) == 1 else "have"
+            found.append(f"{plural(len(names), 'partition')} ({_some(names)}) {verb} {why}")
+    moving = np.flatnonzero(~s.partition_settled & ~s.leaderless)
+    if len(moving):
+        names = _names(s, moving)
+        one = len(names) == 1
+        found.append(
+            f"Kafka is reassigning {plural(len(names), 'partition')} ({_some(names)}): the plan "
+            f"takes {'it' if one else 'them'} as moved and leaves {'it' if one else 'them'} alone"
+        )
+    return found
+
+
+def _names(s: Snapshot, partitions: Ints) -> list[str]:
+    return [f"{s.topics[s.partition_topic[p]]}-{s.partition_number[p]}" for p in partitions]
+
+
+def _some(names: Sequence[Any], most: int = 5) -> str:
+    shown = ", ".join(str(name) for name in names[:most])
+    return shown + (f" and {len(names) - most:,} more" if len(names) > most else "")
+
+
+def _sparing(snapshot: Snapshot, asked: Operation, distrust: Distrust) -> Operation:
+    """The operation without what nothing must be planned on; healing needs no loads."""
+    if asked.kind not in ("rebalance", "add_brokers"):
+        return asked
+    frozen = distrust.unknown | frozen_partitions(snapshot, distrust.brokers)
+    ids = snapshot.broker_ids.tolist() if asked.destinations is None else asked.destinations
+    silent = distrust.brokers - {*asked.brokers}
+    if frozen:
+        say(f"warning: {len(frozen)} partitions stay, because their loads are not known")
+    return asked.model_copy(
+        update={
+            "excluded_partitions": tuple(sorted(frozen.union(asked.excluded_partitions))),
+            "destinations": tuple(b for b in ids if b not in silent)
+            if silent
+            else asked.destinations,
+        }
+    )
 
 
 def _write(

@@ -14,11 +14,12 @@ import typer
 from balancer.cli.daemon import ended_by_signals, logged, redacted
 from balancer.cli.options import client_properties
 from balancer.cli.snapshot import CommandConfig, Timeout
-from balancer.cli.terminal import DONE, UNMET, CommandError, out, plural
+from balancer.cli.terminal import DONE, LONGEST, UNMET, CommandError, out, plural
 from balancer.controller import Redactor
 from metrics_reporter import Source
 from metrics_reporter.admin import AdminSource
 from metrics_reporter.agent import Agent
+from metrics_reporter.exposition import shown
 from metrics_reporter.host import HostSource
 from metrics_reporter.prometheus import PrometheusOptions, PrometheusSource, load_prometheus
 
@@ -73,7 +74,13 @@ def report_metrics(
     ] = None,
     interval: Annotated[
         float,
-        typer.Option(min=0.1, metavar="SECONDS", rich_help_panel=SENDING, help="Between reports."),
+        typer.Option(
+            min=0.1,
+            max=LONGEST,
+            metavar="SECONDS",
+            rich_help_panel=SENDING,
+            help="Between reports.",
+        ),
     ] = 60.0,
     compression: Annotated[
         str, typer.Option(metavar="|".join(COMPRESSIONS), rich_help_panel=SENDING, help="Of them.")
@@ -187,11 +194,18 @@ def _endpoints(given: Sequence[str]) -> dict[int, str]:
     found: dict[int, str] = {}
     for text in given:
         broker, equals, url = text.partition("=")
-        if not equals or not broker.strip().isdecimal():
+        if not equals or not broker.strip().isdecimal() or len(broker) > 10:
             raise CommandError(
-                f"--endpoint: {text!r} found, BROKER=URL like 1=http://broker-1:7071/metrics "
-                "expected"
+                f"--endpoint: '{shown(text)}' found, BROKER=URL like "
+                "1=http://broker-1:7071/metrics expected"
             )
+        if "@" in url:
+            raise CommandError(
+                f"--endpoint: a user or password found for broker {broker.strip()}, which others "
+                "see in the list of processes; put the address into a file, see --exporters"
+            )
+        if int(broker) in found:
+            raise CommandError(f"--endpoint: broker {int(broker)} found twice, once expected")
         found[int(broker)] = url.strip()
     return found
 

@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import json as json_format
 import logging
+import os
+import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from balancer import Balancer, Budget
+from balancer import Balancer
 from balancer.cli.daemon import ended_by_signals, logged, redacted
 from balancer.cli.options import client_properties
-from balancer.cli.snapshot import KAFKA, CapacityFile, CommandConfig, MetricsTopic, Timeout
-from balancer.cli.terminal import DONE, UNMET, out, say
+from balancer.cli.snapshot import (
+    KAFKA,
+    CapacityFile,
+    CommandConfig,
+    MetricsTopic,
+    PartialView,
+    Timeout,
+    warn,
+)
+from balancer.cli.terminal import DONE, LONGEST, UNMET, out, say
 from balancer.controller import (
     Controller,
+    ControllerError,
     Decision,
     Election,
     Endpoint,
@@ -28,19 +39,33 @@ from balancer.controller import (
     PlainCluster,
     Redactor,
     Settings,
+    SettingsFile,
     WebhookNotifier,
-    load_settings,
 )
 from balancer.controller.endpoint import parse_address
-from balancer.controller.roles import Model, Vote
+from balancer.controller.roles import Model
+from balancer.controller.settings import Model as ModelSettings
+from balancer.controller.settings import Webhook
+from balancer.controller.settings_file import differences
 from balancer.execution import Executor, Limits, LocalTimes
 from cluster_model import InputError, Snapshot
 from cluster_model.capacities import as_capacities
+from cluster_model.live import ClusterModel
+from cluster_model.trust import TrustParameters
+from goals import inapplicable
 
 ACTING = "Acting"
 _LOOK_SECONDS = 0.2
 # How often `--once` asks a model that still reads its records, in seconds.
 _PATIENCE_STEP = 0.5
+# After a signal: what closing clients may take besides the time an execution has to end.
+_CLOSING_SECONDS = 3.5
+# What webhooks may take of that to deliver their last events.
+_WEBHOOK_SECONDS = 1.5
+# Bytes that a disk holds of which nothing better is known: healing must not depend on it.
+_PLENTY = 1e18
+# Settings of the model that hold as soon as they are read.
+_AT_ONCE = ("model.believed", "model.accept_after")
 # Decisions after which nothing is left to do.
 _WELL = ("balanced", "executed", "recovered", "trivial")
 
@@ -54,6 +79,7 @@ def run(
     capacity: CapacityFile = None,
     command_config: CommandConfig = None,
     metrics_topic: MetricsTopic = None,
+    partial_view: PartialView = False,
     timeout: Timeout = 10.0,
     goals: Annotated[
         str, typer.Option(metavar="PROFILE|FILE", help="See `counterpoise goals list`.")
@@ -70,7 +96,8 @@ def run(
         typer.Option(
             "--execute",
             rich_help_panel=ACTING,
-            help="Carry plans out; without it, they are only proposed.",
+            help="Carry plans out, unless the settings file says `execute: false`; "
+            "without it, they are only proposed.",
         ),
     ] = False,
     journal: Annotated[
@@ -90,12 +117,20 @@ def run(
     session: Annotated[
         float,
         typer.Option(
-            metavar="SECONDS", rich_help_panel=ACTING, help="After that, another takes over."
+            min=0.1,
+            max=LONGEST,
+            metavar="SECONDS",
+            rich_help_panel=ACTING,
+            help="After that, another takes over.",
         ),
     ] = 10.0,
     listen: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT", help="Serve /metrics (for Prometheus) and /state."),
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Serve /metrics (for Prometheus) and /state; :PORT is for this "
+            "machine alone, 0.0.0.0:PORT for all.",
+        ),
     ] = None,
     once: Annotated[
         bool,
@@ -113,57 +148,165 @@ def run(
     Example: `counterpoise run --bootstrap-server localhost:9092 --metrics-topic metrics
     --capacity capacity.yaml --listen :9464`
     """
-    wanted = _settings(settings, execute)
+    file = SettingsFile(settings, execute)
+    wanted = file.settings
     properties = client_properties(command_config)
-    hide = Redactor(properties, [w.url for w in wanted.webhooks])
+    webhooks = Webhooks(properties)
     address = None if listen is None else parse_address(listen)
-    budget = Budget(moves=wanted.max_moves, bytes=wanted.max_bytes, seconds=wanted.max_seconds)
-    balancer = Balancer(goals, budget=budget)
-    source = Source(bootstrap_server, capacity, properties, metrics_topic, timeout)
-    with redacted(hide), ExitStack() as stack:
-        limits = _limits(wanted)
-        model, slow, counters = stack.enter_context(_cluster(source, wanted, limits))
+    balancer = Balancer(goals)
+    source = Source(bootstrap_server, capacity, properties, metrics_topic, timeout, partial_view)
+    with redacted(webhooks.hide), ExitStack() as stack:
+        ending = Ending(lambda: file.settings.stop_within + _CLOSING_SECONDS)
+        stack.callback(ending.over.set)
+        stack.callback(webhooks.close)
+        limits = _limits(wanted, wanted)
+        watched = stack.enter_context(_cluster(source, wanted, limits, balancer))
         executor: Executor | None = None
-        if wanted.execute:
+        vote: Election | None = None
+        if execute:
+            vote = stack.enter_context(
+                Election(
+                    bootstrap_server,
+                    group=group,
+                    session=session,
+                    client=properties,
+                    name="counterpoise run",
+                )
+            )
             executor = Executor(
                 bootstrap_server,
                 journal=journal,
                 limits=limits,
                 client=properties,
-                slow=slow,
+                slow=watched.slow,
                 # Of a group one acts: what another one left is nobody else's.
                 owner=group,
+                vote=vote,
             )
-        vote: Vote | None = None
-        if executor is not None:
-            vote = stack.enter_context(
-                Election(bootstrap_server, group=group, session=session, client=properties)
-            )
-        webhooks = [WebhookNotifier(w) for w in wanted.webhooks]
-        for webhook in webhooks:
-            stack.callback(webhook.close)
         controller = Controller(
-            model,
+            watched.model,
             balancer,
             executor,
             wanted,
-            notifiers=webhooks,
+            notifiers=webhooks.take(wanted.webhooks),
             vote=vote,
-            redactor=hide,
+            redactor=webhooks.redactor,
             witness=_as_json if json and not once else None,
         )
         if address is not None:
             endpoint = Endpoint(
-                *address, lambda: controller.metrics.text(counters()), controller.state
+                *address, lambda: controller.metrics.text(watched.counters()), controller.state
             )
             stack.callback(endpoint.close)
             say(f"serving http://{endpoint.address}/metrics and /state")
+        if file.note is not None:
+            say(file.note)
+        stack.enter_context(ended_by_signals(ending.ask))
         if once:
-            decision = _once(controller, timeout)
+            decision = _once(controller, timeout, ending)
             (_as_json if json else _as_sentence)(decision)
             raise typer.Exit(DONE if decision.kind in _WELL else UNMET)
-        with logged(log, hide):
-            _serve(controller, settings, execute)
+        with logged(log, webhooks.hide):
+            source.notices.tell = log.warning
+            follow = Following(file, controller, webhooks, executor, watched.slow, watched.live)
+            if not _serve(controller, follow, ending):
+                raise typer.Exit(UNMET)
+
+
+class Webhooks:
+    """Who is told of decisions, as the settings have it, and the secrets of all of them."""
+
+    def __init__(self, properties: dict[str, str]) -> None:
+        self._properties = properties
+        self._urls: set[str] = set()
+        self._open: dict[Webhook, WebhookNotifier] = {}
+        self.redactor = Redactor(properties)
+
+    def hide(self, text: str) -> str:
+        """A text without secrets."""
+        return self.redactor(text)
+
+    def take(self, wanted: Sequence[Webhook]) -> list[WebhookNotifier]:
+        """Those that are wanted, opened where they are new; others end by themselves."""
+        # What was a secret stays one. What cannot be used leaves everything as it was.
+        urls = self._urls | {w.url for w in wanted}
+        redactor = Redactor(self._properties, urls)
+        opened = {w: self._open.get(w) or WebhookNotifier(w) for w in wanted}
+        for gone in self._open.keys() - opened.keys():
+            self._open[gone].close(0)
+        self._urls, self.redactor, self._open = urls, redactor, opened
+        return list(opened.values())
+
+    def close(self) -> None:
+        """Send what waits, as far as that takes no longer than all of them may together."""
+        deadline = time.monotonic() + _WEBHOOK_SECONDS
+        for webhook in self._open.values():
+            webhook.close(max(0.0, deadline - time.monotonic()))
+
+
+class Ending:
+    """The end on SIGTERM or Ctrl-C: asked for by the first, at once by the second.
+
+    Parameters
+    ----------
+    seconds
+        How long after the first signal the process ends, whatever hangs.
+
+    Attributes
+    ----------
+    asked, over
+        Set by the first signal, and to be set when everything has ended.
+    """
+
+    def __init__(self, seconds: Callable[[], float]) -> None:
+        self.asked = threading.Event()
+        self.over = threading.Event()
+        self._seconds = seconds
+
+    def ask(self, number: int) -> None:
+        """Take a signal."""
+        if self.asked.is_set():
+            # The journal holds what is left to do.
+            raise SystemExit(128 + number)
+        self.begin()
+
+    def begin(self) -> None:
+        """Let the time run in which the process is to end."""
+        self.asked.set()
+        threading.Thread(target=self._watch, name="ending", daemon=True).start()
+
+    def _watch(self) -> None:
+        seconds = self._seconds()
+        if not self.over.wait(seconds):
+            log.error(
+                "ended %g s after it was asked to, with something still open; what an execution "
+                "has left to do is in its journal",
+                seconds,
+            )
+            logging.shutdown()
+            os._exit(UNMET)
+
+
+class Notices:
+    """What is to be known of a cluster that is read again and again, each said once.
+
+    Attributes
+    ----------
+    tell
+        Who says it: the terminal, and later the log.
+    """
+
+    def __init__(self, tell: Callable[[str], None] = warn) -> None:
+        self.tell = tell
+        self._said: set[str] = set()
+
+    def __call__(self, sentence: str) -> None:
+        """Say it, unless it was said before with no more than other bytes in it."""
+        # Numbers of bytes drift from one reading to the next.
+        about = re.sub(r"\d[\d.]*e\+\d+", "", sentence)
+        if about not in self._said:
+            self._said.add(about)
+            self.tell(sentence)
 
 
 @dataclass(frozen=True)
@@ -175,9 +318,26 @@ class Source:
     properties: dict[str, str]
     topic: str | None
     timeout: float
+    partial_view: bool = False
+    notices: Notices = field(default_factory=Notices)
+
+    def placement(self) -> Snapshot:
+        """Where replicas are, whatever capacities are stated and disks tell."""
+        from cluster_model.kafka import read_cluster
+
+        return read_cluster(
+            self.bootstrap,
+            capacity={"default": {"disk": _PLENTY}},
+            resources=("disk",),
+            client_properties=self.properties,
+            timeout=self.timeout,
+            partial_view=self.partial_view,
+            placement_only=True,
+            notice=self.notices,
+        )
 
     def read(self) -> Snapshot:
-        """The cluster as it is."""
+        """The cluster as it is; what is to be known of its disks is said once."""
         from cluster_model.kafka import read_cluster
 
         stated = as_capacities(self.capacity)
@@ -187,28 +347,24 @@ class Source:
             resources=stated.resources,
             client_properties=self.properties,
             timeout=self.timeout,
+            partial_view=self.partial_view,
+            notice=self.notices,
         )
 
 
-def _settings(path: Path | None, execute: bool) -> Settings:
-    found = Settings() if path is None else load_settings(path)
-    return found.model_copy(update={"execute": True}) if execute else found
-
-
-def _limits(settings: Settings) -> Limits:
-    # What a window tells counts once.
-    return Limits.of(**{"slow_interval": settings.model.window, **settings.execution})
+def _limits(settings: Settings, started: Settings) -> Limits:
+    """Limits of executions; what a window of the model in use tells counts once."""
+    return Limits.of(**{"slow_interval": started.model.window, **settings.execution})
 
 
 @contextmanager
 def _cluster(
-    source: Source, settings: Settings, limits: Limits
-) -> Iterator[tuple[Model, LocalTimes | None, Callable[[], dict[str, float]]]]:
-    """What the controller looks at, who tells if brokers are slow, and counters of the feed."""
+    source: Source, settings: Settings, limits: Limits, balancer: Balancer
+) -> Iterator[Watched]:
+    """What the controller looks at; what cannot be reached, or applied, is told at once."""
     if source.topic is None:
-        # Ask once, so that what cannot be reached is told at the start.
-        source.read()
-        yield PlainCluster(source.read), None, dict
+        warn_of_goals(balancer, source.read())
+        yield Watched(PlainCluster(source.read, source.placement))
         return
     from cluster_model.follow import follow_kafka
 
@@ -220,15 +376,20 @@ def _cluster(
         resources=as_capacities(source.capacity).resources,
         client=source.properties,
         timeout=source.timeout,
+        partial_view=source.partial_view,
+        notice=source.notices,
         refresh=kept.refresh,
         window_ms=int(kept.window * 1000),
         windows=kept.windows,
         min_samples=kept.min_samples,
+        trust=_trust(kept),
     )
     with follower:
+        warn_of_goals(balancer, follower.model.metadata)
         model = MeasuredCluster(
             follower.model,
             source.read,
+            placement=source.placement,
             metadata_age=lambda: follower.metadata_age,
             max_age=10 * kept.refresh,
             problems=lambda: follower.problems,
@@ -241,62 +402,144 @@ def _cluster(
             over = {"brokers_over_local_time_limits": float(slow.brokers)}
             return {**{f"records_{k}": float(v) for k, v in records}, **over}
 
-        yield model, slow, counters
+        yield Watched(model, slow, counters, follower.model)
 
 
-def _once(controller: Controller, timeout: float) -> Decision:
+@dataclass(frozen=True)
+class Watched:
+    """What the controller looks at.
+
+    Parameters
+    ----------
+    model
+        The cluster.
+    slow
+        Who tells whether brokers are slow.
+    counters
+        Of what feeds the model.
+    live
+        Its live model, where metrics are read.
+    """
+
+    model: Model
+    slow: LocalTimes | None = None
+    counters: Callable[[], dict[str, float]] = dict
+    live: ClusterModel | None = None
+
+
+def warn_of_goals(balancer: Balancer, snapshot: Snapshot) -> None:
+    """Say which goals of a file do not apply to the cluster, and what that means."""
+    if balancer.strict:
+        for sentence in inapplicable(balancer.goals, snapshot).values():
+            warn(
+                f"{sentence}; nothing is rebalanced until that is mended, dead brokers and disks "
+                "are healed without this goal"
+            )
+
+
+def _trust(model: ModelSettings) -> TrustParameters:
+    return TrustParameters(accept_after=model.accept_after, believed=model.believed)
+
+
+def _once(controller: Controller, timeout: float, ending: Ending) -> Decision:
     """One round, as soon as the model knows anything, to its end."""
     deadline = time.monotonic() + 3 * timeout
     while True:
         decision = controller.step()
         early = decision.cause is None and decision.kind in ("waiting", "standby")
-        if decision.kind == "executing":
+        if decision.kind in ("started", "executing", "stopping"):
             # What an execution that died left behind comes first.
-            controller.wait()
-        elif decision.kind == "started":
-            controller.wait()
-            return controller.decisions[-1]
+            _await(controller, ending)
+            latest = controller.decisions[-1]
+            # A recovery that failed would fail again.
+            if decision.kind == "started" or latest.kind == "error":
+                return latest
         elif not early or time.monotonic() > deadline:
             return decision
-        time.sleep(_PATIENCE_STEP)
+        if ending.asked.wait(_PATIENCE_STEP):
+            return controller.decisions[-1]
 
 
-def _serve(controller: Controller, path: Path | None, execute: bool) -> None:
-    """Run until a signal; meanwhile read settings that change."""
-    asked: list[int] = []
+def _await(controller: Controller, ending: Ending) -> None:
+    """Wait for the execution under way; where asked to end, stop it, and not wait for ever.
 
-    def ask(number: int) -> None:
-        if asked:
-            # Asked twice, it ends at once; the journal holds what is left to do.
-            raise SystemExit(128 + number)
-        asked.append(number)
-
-    with ended_by_signals(ask):
-        thread = threading.Thread(target=controller.run, name="controller", daemon=True)
-        thread.start()
-        changed = _changed(path)
-        while thread.is_alive():
-            thread.join(_LOOK_SECONDS)
-            if asked:
-                controller.stop()
-            elif _changed(path) != changed:
-                changed = _changed(path)
-                _configure(controller, path, execute)
+    One that reports no progress is stopped, and one that does not end then is an error.
+    """
+    while not controller.wait(_LOOK_SECONDS):
+        controller.supervise()
+        if ending.asked.is_set():
+            controller.finish()
+            return
 
 
-def _changed(path: Path | None) -> int | None:
-    try:
-        return None if path is None else path.stat().st_mtime_ns
-    except OSError:
-        return None
+@dataclass
+class Following:
+    """Takes settings over to whatever they are for, whenever their file changes."""
+
+    file: SettingsFile
+    controller: Controller
+    webhooks: Webhooks
+    executor: Executor | None
+    slow: LocalTimes | None
+    live: ClusterModel | None = None
+
+    def __post_init__(self) -> None:
+        self._started = self.file.settings
+
+    def look(self) -> None:
+        """Take them over where the file has changed; where it cannot be used, the old hold."""
+        before = self.file.settings, self.file.note
+        try:
+            if not self.file.changed():
+                return
+            now = self.file.settings
+            limits = _limits(now, self._started)
+            notifiers = self.webhooks.take(now.webhooks)
+        # Whatever a file does to its reader, the controller goes on.
+        except Exception as error:
+            self.file.settings, self.file.note = before
+            said = str(error) if isinstance(error, InputError) else type(error).__name__
+            log.error("settings: %s; the old ones hold", said)
+            return
+        old = before[0]
+        if self.executor is not None:
+            self.executor.configure(limits)
+        if self.slow is not None:
+            self.slow.limits = limits
+        if self.live is not None:
+            self.live.trust = _trust(now.model)
+        self.controller.notify(notifiers, self.webhooks.redactor)
+        self.controller.configure(now)
+        changed = differences(old, now)
+        log.info("settings: read again; changed: %s", ", ".join(changed) or "nothing")
+        if self.file.note is not None:
+            log.warning("%s", self.file.note)
+        changed = differences(self._started.model, now.model, "model.")
+        if names := ", ".join(name for name in changed if name not in _AT_ONCE):
+            log.warning("settings: %s: needs a restart; until then the old value holds", names)
 
 
-def _configure(controller: Controller, path: Path | None, execute: bool) -> None:
-    try:
-        controller.configure(_settings(path, execute))
-        log.info("settings: read anew")
-    except InputError as error:
-        log.error("settings: %s; the old ones hold", error)
+def _serve(controller: Controller, follow: Following, ending: Ending) -> bool:
+    """Run until a signal, following the settings; returns whether it ended in good order."""
+    failed: list[ControllerError] = []
+
+    def rounds() -> None:
+        try:
+            controller.run()
+        except ControllerError as error:
+            failed.append(error)
+            ending.begin()
+
+    thread = threading.Thread(target=rounds, name="controller", daemon=True)
+    thread.start()
+    while thread.is_alive() and not ending.asked.is_set():
+        thread.join(_LOOK_SECONDS)
+        follow.look()
+    if ending.asked.is_set():
+        # The round in hand may take as long as a plan does; what it finds is not carried out.
+        controller.finish()
+        thread.join(_LOOK_SECONDS)
+    return ending.asked.is_set() and not failed and controller.work is None
 
 
 def _as_json(decision: Decision) -> None:

@@ -9,9 +9,11 @@ from typing import Annotated
 import typer
 
 from balancer.cli.options import client_properties
-from balancer.cli.terminal import out, working, writing
+from balancer.cli.terminal import LONGEST, Command, check_outputs, out, say, working, writing
 from cluster_model import Snapshot, save_snapshot, synthetic_snapshot
 from cluster_model.capacities import as_capacities
+from cluster_model.files import check_suffix
+from cluster_model.trust import Distrust
 
 KAFKA = "A running Kafka"
 
@@ -46,7 +48,17 @@ MetricsTopic = Annotated[
 ]
 Timeout = Annotated[
     float,
-    typer.Option(min=0.1, rich_help_panel=KAFKA, help="Seconds to wait for an answer."),
+    typer.Option(
+        min=0.1, max=LONGEST, rich_help_panel=KAFKA, help="Seconds to wait for an answer."
+    ),
+]
+PartialView = Annotated[
+    bool,
+    typer.Option(
+        "--partial-view",
+        rich_help_panel=KAFKA,
+        help="Leave out topics that the user may not describe; without it that is an error.",
+    ),
 ]
 Output = Annotated[Path, typer.Option("--output", "-o", help="File to write, .json or .npz.")]
 
@@ -55,27 +67,37 @@ snapshot = typer.Typer(
 )
 
 
-@snapshot.command("kafka")
+@snapshot.command("kafka", cls=Command)
 def kafka(
     output: Output,
     bootstrap_server: Annotated[str, typer.Option(metavar="HOST:PORT", help="Ask these brokers.")],
     capacity: CapacityFile = None,
     command_config: CommandConfig = None,
     metrics_topic: MetricsTopic = None,
+    partial_view: PartialView = False,
     timeout: Timeout = 10.0,
 ) -> None:
     """Write what a running Kafka looks like: brokers, racks, replicas, sizes.
 
     Example: `counterpoise snapshot kafka --bootstrap-server localhost:9092 -o cluster.json`
     """
+    check_suffix(output)
+    check_outputs(
+        {"--capacity": capacity, "--command-config": command_config}, {"--output": output}
+    )
     with working("reading the cluster"):
         found = from_kafka(
-            bootstrap_server, capacity, client_properties(command_config), metrics_topic, timeout
+            bootstrap_server,
+            capacity,
+            client_properties(command_config),
+            metrics_topic,
+            timeout,
+            partial_view=partial_view,
         )
     _save(found, output)
 
 
-@snapshot.command("synthetic")
+@snapshot.command("synthetic", cls=Command)
 def synthetic(
     output: Output,
     brokers: int = 20,
@@ -96,12 +118,13 @@ def synthetic(
     disks_per_broker: int = 0,
     dead_brokers: int = 0,
     new_brokers: int = 0,
-    seed: Annotated[int, typer.Option(help="Equal options give equal clusters.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Equal options give equal clusters.")] = 0,
 ) -> None:
     """Invent an unbalanced cluster, to try things on.
 
     Example: `counterpoise snapshot synthetic --brokers 50 --partitions 10000 -o cluster.npz`
     """
+    check_suffix(output)
     with working("inventing a cluster"):
         found = synthetic_snapshot(
             brokers=brokers,
@@ -127,12 +150,29 @@ def from_kafka(
     properties: Mapping[str, str],
     metrics_topic: str | None,
     timeout: float,
+    *,
+    partial_view: bool = False,
 ) -> Snapshot:
     """A snapshot of a running Kafka, with the resources whose capacity is known.
 
     Kafka tells the size of its disks; any other resource counts only where `capacity`
     states it, and carries load only where the metrics topic tells of it.
     """
+    return measured_from_kafka(
+        bootstrap, capacity, properties, metrics_topic, timeout, partial_view=partial_view
+    )[0]
+
+
+def measured_from_kafka(
+    bootstrap: str,
+    capacity: Path | None,
+    properties: Mapping[str, str],
+    metrics_topic: str | None,
+    timeout: float,
+    *,
+    partial_view: bool,
+) -> tuple[Snapshot, Distrust]:
+    """The same, and which of its loads nothing must be planned on; that is said, too."""
     from cluster_model.kafka import read_cluster
 
     stated = as_capacities(capacity)
@@ -142,9 +182,11 @@ def from_kafka(
         resources=stated.resources,
         client_properties=properties,
         timeout=timeout,
+        partial_view=partial_view,
+        notice=warn,
     )
     if metrics_topic is None:
-        return found
+        return found, Distrust()
     from cluster_model.live import ClusterModel
     from metrics_reporter import read_records
 
@@ -152,7 +194,15 @@ def from_kafka(
     reader = read_records(bootstrap, metrics_topic, timeout=timeout, client=properties)
     for batch in reader.batches():
         model.add_batch(batch)
-    return model.snapshot()
+    seen = model.observe()
+    for doubt in seen.distrust.doubts:
+        say(f"warning: {doubt.sentence}; its metrics are not believed")
+    return seen.snapshot, seen.distrust
+
+
+def warn(sentence: str) -> None:
+    """Tell what the reader of a result should know, on stderr."""
+    say(f"warning: {sentence}")
 
 
 def _save(found: Snapshot, path: Path) -> None:

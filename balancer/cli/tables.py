@@ -16,7 +16,9 @@ AnyPlan = Plan | PlanDocument
 
 
 def _table(title: str, *headers: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    table = Table(
+        title=escape(title), title_justify="left", title_style="bold", box=None, pad_edge=False
+    )
     for header in headers:
         name = header.removesuffix(">")
         table.add_column(name, justify="right" if name != header else "left", overflow="fold")
@@ -113,6 +115,8 @@ def goals(plan: AnyPlan) -> Table:
 def unmet(plan: AnyPlan) -> RenderableType:
     """What is not met: first what no placement can meet, then what the search did not reach."""
     parts: list[str] = []
+    remedy = plan.remedy
+    served = () if remedy is None else remedy.goals
     titles = {True: "Cannot be met by any placement", False: "Not reached"}
     for proven, title in titles.items():
         found = [u for u in plan.unmet if u.proven is proven]
@@ -120,14 +124,27 @@ def unmet(plan: AnyPlan) -> RenderableType:
             parts.append(f"[bold]{title}[/]")
         for u in found:
             name = f"[red]{escape(u.goal)} (hard)[/]" if u.hard else escape(u.goal)
-            cure = f"; {escape(u.cure)}" if u.cure else ""
+            cure = f"; {escape(u.cure)}" if u.cure and u.goal not in served else ""
             parts.append(f"  {name}: {escape(u.reason)}{cure}")
+    if remedy is not None:
+        how = "tried: a plan then meets" if remedy.tried else "not tried; fewer cannot meet"
+        goals = escape(", ".join(remedy.goals))
+        parts.append(f"[bold]Remedy[/]\n  {escape(remedy.text)} ({how} {goals})")
     return Text.from_markup("\n".join(parts) or "[green]All goals are met.[/]")
 
 
 def report(plan: AnyPlan) -> RenderableType:
     """All of the above."""
-    return Group(overview(plan), "", columns(plan), "", goals(plan), "", unmet(plan))
+    parts: list[RenderableType] = [overview(plan), "", columns(plan), "", goals(plan), ""]
+    parts.append(unmet(plan))
+    return Group(*parts, *remarks(plan))
+
+
+def remarks(plan: AnyPlan) -> list[RenderableType]:
+    """Goals that the profile left out, and what was asked for and matches nothing."""
+    lines = [f"Left out: {reason}" for reason in plan.goals_left_out.values()]
+    lines += [f"Warning: {warning}" for warning in plan.warnings]
+    return ["", Text("\n".join(lines))] if lines else []
 
 
 def actions(numbered: Iterable[tuple[int, Action]], title: str, all_goals: bool = False) -> Table:

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
+from rich.console import Console as RichConsole
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from typer.core import TyperGroup
+from rich.segment import Segment
+from typer.core import TyperCommand, TyperGroup
 
 from cluster_model import InputError
+from metrics_reporter.documents import shown
 from metrics_reporter.errors import ReporterError
 
-DONE, UNMET, BAD_INPUT = 0, 1, 2
+DONE, UNMET, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+# Most seconds that an option takes, a month: what waits longer waits for ever.
+LONGEST = 30 * 86_400.0
+# What a terminal obeys instead of showing it: control characters, and those that turn text round.
+_CONTROL = re.compile("[\0-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_LONGEST = 2000
+# Options that typer itself finds fault with, whatever it is built on.
+_UsageError: Any = typer.BadParameter.__mro__[1]
 
 
 class CommandError(InputError):
@@ -24,15 +38,104 @@ class CommandError(InputError):
 
 
 class Commands(TyperGroup):
-    """Commands that tell a person's mistake in one sentence on stderr, and exit with 2."""
+    """Commands that tell whatever goes wrong in one sentence on stderr, and exit with 2.
+
+    ``--debug`` shows where an error came from.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the options before the command's name."""
+        with _one_sentence(ctx):
+            return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was asked for."""
-        try:
+        with _one_sentence(ctx):
             return super().invoke(ctx)
-        except (InputError, ReporterError) as error:
-            typer.echo(f"counterpoise: {' '.join(str(error).split())}", err=True)
-            raise typer.Exit(BAD_INPUT) from None
+
+
+class Command(TyperCommand):
+    """A command whose numbers are numbers: none is infinite, NaN or beyond 64 bits."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run it."""
+        for name, value in ctx.params.items():
+            if isinstance(value, float) and not isfinite(value):
+                raise CommandError(f"{_option(name)}: {value} found, a finite number expected")
+            if isinstance(value, int) and abs(value) >= 2**63:
+                raise CommandError(
+                    f"{_option(name)}: {shown(value)} found, a number below 2**63 expected"
+                )
+        return super().invoke(ctx)
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+@contextmanager
+def _one_sentence(ctx: Any) -> Iterator[None]:
+    try:
+        yield
+    except (typer.Exit, typer.Abort):
+        raise
+    except KeyboardInterrupt:
+        typer.echo("counterpoise: interrupted", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    except BrokenPipeError:
+        # Who read the answer has gone; the interpreter must not find that out a second time.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(UNMET) from None
+    except Exception as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            raise
+        if ctx.params.get("debug"):
+            traceback.print_exc()
+        typer.echo(f"counterpoise: {_sentence(error, ctx)}", err=True)
+        raise typer.Exit(BAD_INPUT) from None
+
+
+def _usage(error: Any) -> str:
+    return str(error.format_message())
+
+
+def _sentence(error: Exception, ctx: Any) -> str:
+    if isinstance(error, InputError | ReporterError):
+        said = str(error)
+    elif isinstance(error, _UsageError):
+        said = _usage(error)
+    else:
+        name = ctx.invoked_subcommand or "this command"
+        what = {
+            MemoryError: "more was asked for than the memory of this machine holds",
+            RecursionError: "something is nested too deeply",
+        }.get(type(error), f"{type(error).__name__}: {error}")
+        said = f"{name} failed unexpectedly ({what}); counterpoise --debug {name} ... shows where"
+    said = printable(" ".join(said.split()))
+    return said if len(said) <= _LONGEST else f"{said[:_LONGEST]}..."
+
+
+def printable(text: str) -> str:
+    """The text without characters that a terminal obeys, such as ESC; lines stay lines.
+
+    Examples
+    --------
+    >>> printable("a\\x1b[31mb\\nc")
+    'a\ufffd[31mb\\nc'
+    """
+    return _CONTROL.sub("\ufffd", text)
+
+
+class Console(RichConsole):
+    """A console that passes on no control characters of what it prints."""
+
+    def render(self, renderable: Any, options: Any = None) -> Iterable[Segment]:
+        """What is shown, piece by piece."""
+        for piece in super().render(renderable, options):
+            if piece.control or not _CONTROL.search(piece.text):
+                yield piece
+            else:
+                yield Segment(printable(piece.text), piece.style)
 
 
 def out() -> Console:
@@ -88,6 +191,42 @@ def write(path: Path, text: str) -> None:
 
     with writing(path):
         write_atomically(path, lambda f: f.write(text.encode()))
+
+
+def check_outputs(inputs: Mapping[str, Path | None], outputs: Mapping[str, Path | None]) -> None:
+    """Before any work: no file is written that is read, or written twice.
+
+    Parameters
+    ----------
+    inputs, outputs
+        Option or argument -> the file given for it.
+
+    Raises
+    ------
+    CommandError
+        Naming both options and the file.
+    """
+    seen = {_identity(path): name for name, path in inputs.items() if path is not None}
+    for name, path in outputs.items():
+        if path is None:
+            continue
+        if str(path) == "-":
+            raise CommandError(f"{name}: - found, a file expected (/dev/stdout is one)")
+        # what is no file, such as a pipe, may be written to twice
+        if path.exists() and not path.is_file():
+            continue
+        other = seen.setdefault(_identity(path), name)
+        if other != name:
+            raise CommandError(f"{name}: {path} found, which {other} names too, another expected")
+
+
+def _identity(path: Path) -> object:
+    """Equal for the names of one file, links among them."""
+    try:
+        found = path.stat()
+    except (OSError, ValueError):
+        return os.path.realpath(path)
+    return found.st_dev, found.st_ino
 
 
 def amount(value: float, unit: str = "B") -> str:

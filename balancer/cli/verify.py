@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json as json_format
 from pathlib import Path
 from typing import Annotated
 
@@ -15,11 +16,14 @@ from cluster_model import load_snapshot
 def verify(
     snapshot: Annotated[Path, typer.Argument(help="The snapshot that the plan starts from.")],
     plan: Annotated[Path, typer.Argument(help="A plan, from `counterpoise propose -o`.")],
+    json: Annotated[
+        bool, typer.Option("--json", help="What was found, as JSON on stdout.")
+    ] = False,
 ) -> None:
-    """Walk through a plan step by step, and check everything it claims.
+    """Walk through a plan step by step, check what it claims, and list what is not checked.
 
     The check shares no code with the search. Exits with 0 where the plan is sound, with
-    1 where it is not.
+    1 where it is not, or where a hard goal could not be checked.
 
     Example: `counterpoise verify cluster.json plan.json`
     """
@@ -28,12 +32,24 @@ def verify(
     cluster, found = load_snapshot(snapshot), load_plan(plan)
     with working("checking"):
         report = check_plan(cluster, found)
+    if json:
+        typer.echo(json_format.dumps(report.record(), indent=1))
+        raise typer.Exit(DONE if report.ok else UNMET)
     console = out()
-    for word, findings in (("violated", report.violations), ("untrue", report.mismatches)):
+    for word, findings in (
+        ("violated ", report.violations),
+        ("untrue   ", report.mismatches),
+        ("unchecked", report.unchecked),
+    ):
         for finding in findings:
-            console.print(f"{word}  {finding}", markup=False)
+            console.print(f"{word}  {finding}", markup=False, soft_wrap=True)
     wrong = len(report.violations) + len(report.mismatches)
+    hard = sum(u.hard for u in report.unchecked)
     steps = plural(len(found.actions), "action")
-    verdict = f"{plural(wrong, 'fault')} in {steps}" if wrong else f"sound, {steps}"
+    verdict = f"sound, {steps}"
+    if wrong:
+        verdict = f"{plural(wrong, 'fault')} in {steps}"
+    elif hard:
+        verdict = f"no fault in {steps}, but {plural(hard, 'hard goal')} not checked"
     console.print(f"{plan}: {verdict}", markup=False)
     raise typer.Exit(DONE if report.ok else UNMET)
