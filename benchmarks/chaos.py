@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -10,10 +12,11 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from balancer import Action, PlanDocument
+from balancer import Action, Identity, PlanDocument
 from balancer.execution import ExecutionError
 from balancer.execution.cluster import Kafka, Key, PartitionView, Resource
 from balancer.execution.journal import Recorded, read_journal
@@ -35,15 +38,32 @@ from cluster_model.kafka import admin_client
 _ROUNDS = {"S": 5, "M": 25, "L": 100}
 _BROKERS = (0, 1, 2)
 _PARTITIONS = 4
-_REPLICAS = 2
-# Topics whose messages are acknowledged by the leader alone if it must be, or never.
-_TOPICS = {"available": 1, "durable": 2}
+# Replicas and min ISR. Messages are acknowledged by the leader alone if it must be, or never;
+# where there is one replica, they are out of reach while its broker is down.
+_TOPICS = {"available": (2, 1), "durable": (2, 2), "single": (1, 1)}
 _MEGABYTES = 2
 _THROTTLE = "2MB/s"
 _SETTLE_SECONDS = 120.0
+# Seconds in which any execution must end that is not killed.
+_END_SECONDS = 180.0
+# Short, so that an execution that was killed or sleeps is followed soon.
+_SESSION = 2
+_PROPERTIES = {
+    "group.min.session.timeout.ms": "500",
+    # How long a broker that was killed counts as alive. Until then it cannot come back, and
+    # what it led has no leader; by default both take most of a round.
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+}
+# Of the messages written meanwhile. They are never deleted, and every move copies them: more
+# of them would make each round longer than the one before.
+_MESSAGES_PER_SECOND, _MESSAGE_BYTES = 100.0, 20
 _COMMAND = (sys.executable, "-c", "from balancer.cli import main; main()", "execute")
 
 _FAULTS = (
+    "executions that did not end",
+    "writes after the vote was lost",
+    "executions that refused wrongly",
     "partitions lost",
     "partitions left under-replicated",
     "reassignments left",
@@ -59,8 +79,9 @@ def chaos(sizes: Sequence[str], options: Options) -> Iterator[Row]:
     """kill -9 of executions and brokers at random moments; what is left of it, round by round.
 
     Three real brokers, the first of them the controller too; a random plan a round, carried
-    out by ``counterpoise execute``, which is killed up to three times and recovered, while
-    brokers are killed and started again and messages are written with acks=all.
+    out by ``counterpoise execute``, which is killed or put to sleep past its lease up to three
+    times and recovered, while others are started from other directories, brokers are killed and
+    started again and messages are written with acks=all.
     """
     failures = []
     for size in sizes:
@@ -85,7 +106,11 @@ def _measure(
     try:
         with (
             tempfile.TemporaryDirectory(prefix="chaos-") as scratch,
-            kafka.KafkaCluster(brokers=len(_BROKERS), directory=Path(scratch)) as cluster,
+            kafka.KafkaCluster(
+                brokers=len(_BROKERS),
+                directory=Path(scratch),
+                properties=_PROPERTIES,
+            ) as cluster,
         ):
             _Chaos(cluster, Path(scratch), options, counts).run(rounds)
     except kafka.RealKafkaError as error:
@@ -94,6 +119,9 @@ def _measure(
         told = (
             "rounds",
             "executions killed",
+            "executions put to sleep",
+            "executions refused",
+            "executions that lost the vote",
             "brokers killed",
             "tasks completed",
             "tasks given up",
@@ -118,12 +146,18 @@ class _Chaos:
     def __init__(self, cluster: Any, scratch: Path, options: Options, counts: Counter[str]) -> None:
         self._cluster, self._scratch, self._counts = cluster, scratch, counts
         self._tell, self._seed = options.tell, options.seed
+        self._common: list[str] = []
         self._places = [Key(t, n) for t in _TOPICS for n in range(_PARTITIONS)]
 
     def run(self, rounds: int) -> None:
         """Make the topics, then round after round."""
         self._make_topics()
-        ledger = Ledger(self._cluster.bootstrap, self._places)
+        ledger = Ledger(
+            self._cluster.bootstrap,
+            self._places,
+            per_second=_MESSAGES_PER_SECOND,
+            size=_MESSAGE_BYTES,
+        )
         try:
             with ledger:
                 for number in range(rounds):
@@ -141,48 +175,136 @@ class _Chaos:
         trouble = threading.Thread(target=self._kill_brokers, args=(dice.random(), dice.random()))
         trouble.start()
         lives = dice.randint(1, 3)
+        self._common = ["--bootstrap-server", self._cluster.bootstrap, "--session", str(_SESSION)]
+        self._common += ["--throttle", _THROTTLE, "--broker-grace", dice.choice(["0.5", "60"])]
+        self._common += dice.choice([[], ["--one-replica-at-a-time"], ["--moves", "2"]])
+        where = f"round {number}, seed {self._seed}"
+        beside = _Beside(self._scratch / f"beside-{number}")
         said = ""
-        common = ["--bootstrap-server", self._cluster.bootstrap, "--journal", str(journal)]
-        common += ["--throttle", _THROTTLE, "--broker-grace", dice.choice(["0.5", "60"])]
-        common += dice.choice([[], ["--one-replica-at-a-time"], ["--moves", "2"]])
         for life in range(lives + 1):
-            ends = None if life == lives else 0.7 + dice.expovariate(0.4)
-            killed, said = self._execute(common, plan, journal, ends)
-            self._counts["executions killed"] += killed
+            process = self._start(plan, journal)
+            if life == 0 and dice.random() < 0.5:
+                beside.process = self._start(plan, beside.journal)
+            ends = 0.7 + dice.expovariate(0.4)
+            sleeps = dice.random() < 0.4
+            if life == lives:
+                said = self._end(process, where)
+            elif sleeps:
+                other = self._scratch / f"successor-{number}-{life}"
+                said = self._sleep(process, ends, other, beside, where)
+            else:
+                said = self._kill(process, ends)
+        acted = self._refused(beside, where)
+        executed = time.monotonic()
         trouble.join()
+        brought_back = time.monotonic()
         # With all brokers back: throttles of those that were away can be taken off.
-        while not self._closed(journal) and time.monotonic() - started < 2 * _SETTLE_SECONDS:
-            _, said = self._execute(common, plan, journal, None)
-        self._check(number, journal, said)
+        for path in (beside.journal, journal) if acted else (journal,):
+            # One that never got the vote has written nothing yet.
+            while not (path.exists() and self._closed(path)):
+                if time.monotonic() - started > 2 * _SETTLE_SECONDS:
+                    break
+                said = self._end(self._start(plan, path), where)
+        recovered = time.monotonic()
+        self._check(where, journal, said, judged=not acted)
+        checked = time.monotonic()
         self._fault("messages lost", ledger.lost(), f"round {number}")
         self._counts["rounds"] += 1
+        over = time.monotonic()
         self._tell(
-            f"chaos: round {number} took {time.monotonic() - started:.1f} s, "
-            f"{self._counts['executions killed']} executions and "
+            f"chaos: round {number} took {over - started:.1f} s: {executed - started:.1f} for "
+            f"{lives + 1} executions, {brought_back - executed:.1f} until all brokers were back, "
+            f"{recovered - brought_back:.1f} for recoveries after that, "
+            f"{checked - recovered:.1f} until all was in sync and checked, {over - checked:.1f} to "
+            f"read messages; {self._counts['executions killed']} executions and "
             f"{self._counts['brokers killed']} brokers killed so far"
         )
 
-    def _execute(
-        self, common: list[str], plan: Path, journal: Path, seconds: float | None
-    ) -> tuple[bool, str]:
-        """Begin or recover, and kill it after so long; whether it was killed, what it said."""
+    def _start(self, plan: Path, journal: Path) -> subprocess.Popen[str]:
+        """Begin, or recover what the journal holds."""
         what = ["--recover"] if journal.exists() else [str(plan), "--yes"]
-        process = subprocess.Popen(
-            [*_COMMAND, *common, *what],
+        return self._command("--journal", str(journal), *what)
+
+    def _command(self, *options: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*_COMMAND, *self._common, *options],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
+
+    def _end(self, process: subprocess.Popen[str], where: str) -> str:
+        """Wait for the end of an execution, which must come; what it said."""
         try:
-            said, _ = process.communicate(timeout=seconds or 4 * _SETTLE_SECONDS)
-            return False, said
+            said, _ = process.communicate(timeout=_END_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             said, _ = process.communicate()
-            if seconds is None:
-                self._fault("executions ended wrong", 1, f"it did not end: {said[-500:]}")
-            return True, said
+            self._fault("executions that did not end", 1, f"{where}: {said[-500:]}")
+        self._counts["executions that lost the vote"] += "the vote was lost" in said
+        return said
+
+    def _kill(self, process: subprocess.Popen[str], seconds: float) -> str:
+        """Kill an execution after so long, if it has not ended by then."""
+        try:
+            said, _ = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            said, _ = process.communicate()
+            self._counts["executions killed"] += 1
+        return said
+
+    def _sleep(
+        self,
+        process: subprocess.Popen[str],
+        seconds: float,
+        other: Path,
+        beside: _Beside,
+        where: str,
+    ) -> str:
+        """Stop an execution past its lease, let a successor end it, and wake it up."""
+        try:
+            return process.communicate(timeout=seconds)[0]
+        except subprocess.TimeoutExpired:
+            os.kill(process.pid, signal.SIGSTOP)
+        self._counts["executions put to sleep"] += 1
+        said = ""
+        for _ in range(3):
+            successor = self._command("--journal", str(other), "--recover")
+            said = self._end(successor, where)
+            if successor.returncode != 2:
+                break
+        else:
+            # What was put to sleep may have been waiting for the one beside it.
+            wrongly = beside.process is None or beside.process.poll() is not None
+            self._fault("executions that refused wrongly", wrongly, f"{where}: {said[-500:]}")
+        before = set(self._throttles()), self._moving()
+        os.kill(process.pid, signal.SIGCONT)
+        said = self._end(process, where)
+        after = set(self._throttles()), self._moving()
+        if beside.process is not None and beside.process.poll() is None:
+            # It may have been let in, and writes what it may.
+            return said
+        # Nobody else writes meanwhile. A broker that comes back shows what it had before.
+        written = [t for t in after[0] - before[0] if " of topic " in t]
+        written += [str(key) for key in after[1] - before[1]]
+        self._fault("writes after the vote was lost", len(written), f"{where}: {written}, {said}")
+        return said
+
+    def _refused(self, beside: _Beside, where: str) -> bool:
+        """Whether an execution that was begun beside another came to act, after that one."""
+        if beside.process is None:
+            return False
+        said = self._end(beside.process, where)
+        if beside.process.returncode == 2:
+            self._counts["executions refused"] += 1
+            if beside.journal.exists():
+                self._fault("journals inconsistent", 1, f"{where}: of one that refused, {said}")
+        return beside.journal.exists()
+
+    def _moving(self) -> set[Key]:
+        return {key for key, p in self._view().items() if p.moving}
 
     def _kill_brokers(self, first: float, second: float) -> None:
         """Kill up to two brokers one after the other, and start them again."""
@@ -212,6 +334,7 @@ class _Chaos:
                 actions.append(_action("leadership", key, now.leader, dice.choice(stay)))
         nothing = {name: 0 for name in Summary.model_fields if name != "exhausted"}
         return PlanDocument(
+            identity=Identity(cluster_id=real_kafka().CLUSTER_ID),
             operation={"kind": "rebalance"},
             goals=(),
             summary=Summary.model_validate(nothing),
@@ -221,15 +344,16 @@ class _Chaos:
             actions=tuple(actions),
         )
 
-    def _check(self, number: int, journal: Path, said: str) -> None:
-        """Count what is wrong after a round."""
-        where = f"round {number}, seed {self._seed}"
+    def _check(self, where: str, journal: Path, said: str, *, judged: bool) -> None:
+        """Count what is wrong after a round; `judged` by the journal, too."""
         deadline = time.monotonic() + _SETTLE_SECONDS
         view = self._view()
         while time.monotonic() < deadline and not all(_healthy(p) for p in view.values()):
             time.sleep(0.5)
             view = self._view()
-        lost = [k for k, p in view.items() if p.leader is None or len(p.before) != _REPLICAS]
+        lost = [
+            k for k, p in view.items() if p.leader is None or len(p.before) != _TOPICS[k.topic][0]
+        ]
         self._fault(
             "partitions lost", len(lost) + len(self._places) - len(view), f"{where}: {lost}"
         )
@@ -246,7 +370,7 @@ class _Chaos:
             self._fault("journals inconsistent", 1, f"{where}: {open_tasks} {said[-1500:]}")
         if recorded is None:
             return
-        wrong = _wrong(recorded, view)
+        wrong = _wrong(recorded, view) if judged else []
         self._fault("executions ended wrong", len(wrong), f"{where}: {wrong}; it said {said}")
         states = Counter(recorded.states.values())
         self._counts["tasks completed"] += states["completed"]
@@ -311,12 +435,12 @@ class _Chaos:
             wanted = {
                 name: {
                     "assignments": {
-                        n: [(n + i) % len(_BROKERS) for i in range(_REPLICAS)]
+                        n: [(n + i) % len(_BROKERS) for i in range(replicas)]
                         for n in range(_PARTITIONS)
                     },
                     "configs": {"min.insync.replicas": str(min_isr)},
                 }
-                for name, min_isr in _TOPICS.items()
+                for name, (replicas, min_isr) in _TOPICS.items()
             }
             ask(lambda admin: admin.create_topics(wanted, wait_for_metadata=True))
         producer = Producer({"bootstrap.servers": self._cluster.bootstrap, "acks": "all"})
@@ -324,6 +448,22 @@ class _Chaos:
             for _ in range(_MEGABYTES * 100):
                 producer.produce(key.topic, b"-1" + b" " * 9_998, partition=key.partition)
             producer.flush(60)
+
+
+@dataclass
+class _Beside:
+    """An execution that is begun beside another, from a directory of its own."""
+
+    directory: Path
+    process: subprocess.Popen[str] | None = None
+
+    def __post_init__(self) -> None:
+        self.directory.mkdir()
+
+    @property
+    def journal(self) -> Path:
+        """Where it is written down."""
+        return self.directory / "journal"
 
 
 def _action(kind: str, key: Key, source: int | None, destination: int) -> Action:

@@ -1,53 +1,296 @@
-"""Broken messages of all formats, decoded one by one and many at once, into a live model."""
+"""Broken documents for every reader of files, and broken messages of all wire formats."""
 
 from __future__ import annotations
 
+import os
+import shlex
+import signal
 import struct
 import time
-from collections.abc import Iterator, Sequence
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import FrameType
 from typing import get_args
 
 import numpy as np
 
+from benchmarks.harness.forked import Beat, Lost, forked, progress
+from benchmarks.harness.readers import Reader, all_readers, rows_of
 from benchmarks.registry import BenchmarkError, Options, Row, benchmark
-from cluster_model import synthetic_snapshot
+from cluster_model import InputError, synthetic_snapshot
 from cluster_model.live import ClusterModel
 from metrics_reporter import (
     Format,
     MalformedRecordError,
     Record,
+    ReporterError,
     decode_any,
     decode_batch,
     encode,
 )
 
-_MESSAGES = {"S": 20_000, "M": 100_000, "L": 1_000_000}
-_AT_ONCE = 10_000
+# Blocks of a thousand messages that are made and decoded together, and documents of each
+# reader: with twelve readers a million inputs at L.
+_BLOCK = 1_000
+_BLOCKS = {"S": 2, "M": 40, "L": 400}
+_DOCUMENTS = {"S": 100, "M": 5_000, "L": 50_000}
+# What one document, or one block of messages, may take, in seconds, before it counts as a hang.
+_LONGEST = 5.0
+# A process that is silent for so long is stuck where no alarm reaches it.
+_SILENCE = 4 * _LONGEST
+_SHOWN = 20
+_LONGEST_SENTENCE = 2_000
+# What one process reads: documents, or blocks of messages.
+_PART = {"documents": 500, "blocks": 10}
+# Temporary files that are kept in memory need not wait for a disk.
+_MEMORY = Path("/dev/shm")
+_WIRE, _ROWS = "messages", "archive rows"
 _TIME_MS = 1_700_000_000_000
 _FORMATS: tuple[Format | None, ...] = (None, *get_args(Format))
 # Bytes at which fields change their meaning.
 _EDGES = np.array([0, 1, 2, 3, 4, 62, 63, 127, 128, 255], np.uint8)
 
 
-@benchmark("fuzz", sizes=tuple(_MESSAGES))
+@benchmark("fuzz", sizes=tuple(_BLOCKS))
 def fuzz(sizes: Sequence[str], options: Options) -> Iterator[Row]:
-    """Mutated records of all formats: nothing crashes, every loss is counted.
+    """Mutated input for every reader: nothing crashes or hangs, every loss is counted.
 
     Each message is taken for each of the formats, and for what it looks like; decoding it
-    by itself and among others must say the same.
+    by itself, among others, and as rows of the archive must say the same. Each document is
+    taken, and is the same when it is written and read again, or refused in a sentence. One
+    document, or one message that all readers of messages are given, is one input.
+
+    A subject is the name of a reader of documents, or "messages"; with a number after a
+    colon ("plan:17"), that input alone, or that block of messages, and a traceback if it fails.
     """
+    readers = all_readers()
+    one = [name for name in options.subjects if name.rpartition(":")[2].isdecimal()]
+    for name in options.subjects:
+        subject = name.rpartition(":")[0] if name in one else name
+        if subject not in (_WIRE, *readers):
+            known = ", ".join((_WIRE, *readers))
+            raise BenchmarkError(f"no subject {name!r}; there are {known}")
     for size in sizes:
-        started, rng = time.monotonic(), np.random.default_rng(options.seed)
-        totals = {"given": 0, "decoded": 0, "malformed": 0, "skipped": 0, "taken by the model": 0}
-        for first in range(0, _MESSAGES[size], _AT_ONCE):
-            messages = mutants(rng, min(_AT_ONCE, _MESSAGES[size] - first))
-            for format in _FORMATS:
-                for what, n in zip(totals, checked(messages, format), strict=True):
-                    totals[what] += n
-            options.tell(f"fuzz {size}: {first + len(messages)} of {_MESSAGES[size]} messages")
-        for what, n in totals.items():
-            yield Row("fuzz", size, "counterpoise", what, float(n), "messages")
-        yield Row("fuzz", size, "counterpoise", "seconds", time.monotonic() - started, "seconds")
+        began = time.monotonic()
+        if one:
+            found = [_alone(readers, name, options) for name in one]
+        else:
+            found = list(_together(readers, size, options))
+        total = Tally()
+        for tally in found:
+            total.add(tally)
+        for (subject, what), n in total.counts.items():
+            unit = "documents" if subject in readers else "messages"
+            yield Row("fuzz", size, subject, what, float(n), unit)
+        yield Row("fuzz", size, "all", "given", float(total.inputs), "inputs")
+        yield Row("fuzz", size, "all", "failed", float(len(total.failures)), "inputs")
+        yield Row("fuzz", size, "all", "seconds", time.monotonic() - began, "seconds")
+        if total.failures:
+            more = len(total.failures) - _SHOWN
+            rest = [f"and {more} more"] if more > 0 else []
+            raise BenchmarkError("; ".join([*total.failures[:_SHOWN], *rest]))
+
+
+@dataclass
+class Tally:
+    """What became of inputs.
+
+    Parameters
+    ----------
+    inputs
+        Documents and messages that were given to readers.
+    counts
+        By reader and by what became of them.
+    failures
+        What went wrong, each with the command that repeats it.
+    """
+
+    inputs: int = 0
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+
+    def add(self, other: Tally) -> None:
+        """Count the inputs of another tally as well."""
+        self.inputs += other.inputs
+        self.counts.update(other.counts)
+        self.failures += other.failures
+
+
+@dataclass(frozen=True)
+class Part:
+    """Inputs that one process reads: documents of a reader, or blocks of messages."""
+
+    subject: str
+    first: int
+    last: int
+
+
+def _together(readers: dict[str, Reader], size: str, options: Options) -> Iterator[Tally]:
+    """All inputs of a size, in as many processes as there are cores."""
+    last = dict.fromkeys(readers, _DOCUMENTS[size])
+    last[_WIRE] = _BLOCKS[size]
+    parts = [
+        Part(name, first, min(first + step, last[name]))
+        for name in last
+        if not options.subjects or name in options.subjects
+        for step in (_PART["blocks" if name == _WIRE else "documents"],)
+        for first in range(0, last[name], step)
+    ]
+    inputs = sum(_inputs(part) for part in parts)
+
+    def work(part: Part, beat: Beat) -> Tally:
+        return _read(readers, part, options.seed, beat)
+
+    with progress(f"fuzz {size}", inputs, "inputs", options.tell) as advance:
+        while parts:
+            again: list[Part] = []
+            for part, tally in zip(parts, forked(work, parts, silence=_SILENCE), strict=True):
+                if isinstance(tally, Lost):
+                    at = max(tally.beat, part.first)
+                    line = _failure(part.subject, options.seed, at, tally.reason)
+                    lost = replace(part, first=at, last=at + 1)
+                    n = _inputs(lost)
+                    tally = Tally(n, Counter(), [line])
+                    tally.counts[part.subject, "given"] = n
+                    tally.counts[part.subject, "failed"] = n
+                    # The rest of the part is read by other processes.
+                    rest = (replace(part, last=at), replace(part, first=at + 1))
+                    again += [p for p in rest if p.first < p.last]
+                for line in tally.failures:
+                    options.tell(line)
+                advance(tally.inputs)
+                yield tally
+            parts = again
+
+
+def _alone(readers: dict[str, Reader], name: str, options: Options) -> Tally:
+    """One document or block of messages, with a traceback if it fails."""
+    subject, _, number = name.rpartition(":")
+    part = Part(subject, int(number), int(number) + 1)
+    return _read(readers, part, options.seed, lambda at: None, options.tell)
+
+
+def _inputs(part: Part) -> int:
+    return (part.last - part.first) * (_BLOCK if part.subject == _WIRE else 1)
+
+
+def _read(
+    readers: dict[str, Reader],
+    part: Part,
+    seed: int,
+    beat: Beat,
+    tell: Callable[[str], None] | None = None,
+) -> Tally:
+    if part.subject == _WIRE:
+        return read_messages(seed, part, beat, tell)
+    return read_mutants(readers[part.subject], seed, part, beat, tell)
+
+
+def read_mutants(
+    reader: Reader, seed: int, part: Part, beat: Beat, tell: Callable[[str], None] | None = None
+) -> Tally:
+    """Read documents; `tell` is given the traceback of each failure."""
+    tally = Tally()
+    tally.counts.update({(reader.name, what): 0 for what in _OUTCOMES})
+    memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None
+    with TemporaryDirectory(dir=memory) as folder:
+        for number in range(part.first, part.last):
+            beat(number)
+            tally.inputs += 1
+            tally.counts[reader.name, "given"] += 1
+            try:
+                skipped = replay(reader, seed, number, Path(folder))
+            except (InputError, ReporterError) as error:
+                said = str(error)
+                if said and len(said) < _LONGEST_SENTENCE and "Traceback" not in said:
+                    tally.counts[reader.name, "refused"] += 1
+                    continue
+                what = f"{len(said)} characters in a sentence"
+            except Exception as error:
+                what = f"{type(error).__name__}: {error}"[:200]
+                if tell is not None:
+                    tell(traceback.format_exc())
+            else:
+                tally.counts[reader.name, "taken"] += 1
+                tally.counts[reader.name, "parts skipped"] += skipped
+                continue
+            tally.counts[reader.name, "failed"] += 1
+            tally.failures.append(_failure(reader.name, seed, number, what))
+    return tally
+
+
+_OUTCOMES = ("given", "taken", "refused", "parts skipped", "failed")
+
+
+def read_messages(
+    seed: int, part: Part, beat: Beat, tell: Callable[[str], None] | None = None
+) -> Tally:
+    """Give blocks of messages to all that read messages; `tell` is given tracebacks."""
+    tally = Tally(inputs=_inputs(part))
+    what = ("given", "taken", "refused", "skipped")
+    # What it needs takes longer to import than a block to read.
+    rows_of([])
+    for block in range(part.first, part.last):
+        beat(block)
+        messages = mutants(np.random.default_rng([seed, block]), _BLOCK)
+        try:
+            with _deadline():
+                for format in _FORMATS:
+                    # The last is what a model took: as much as was decoded.
+                    found = zip(what, checked(messages, format)[:-1], strict=True)
+                    name = f"messages of {format or 'any format'}"
+                    tally.counts.update({(name, kind): number for kind, number in found})
+                taken, refused = rows_of(messages)
+                batch = decode_batch(messages)
+                if (taken, refused) != (len(batch), batch.malformed + batch.skipped):
+                    raise BenchmarkError(f"fuzz of rows: {taken} taken, {len(batch)} expected")
+                rows = {"given": len(messages), "taken": taken, "refused": refused}
+                tally.counts.update({(_ROWS, kind): number for kind, number in rows.items()})
+        except Exception as error:
+            tally.failures.append(_failure(_WIRE, seed, block, f"{type(error).__name__}: {error}"))
+            if tell is not None:
+                tell(traceback.format_exc())
+    return tally
+
+
+def _failure(subject: str, seed: int, number: int, what: str) -> str:
+    name = shlex.quote(f"{subject}:{number}")
+    command = f"python -m benchmarks run fuzz --seed {seed} --subject {name}"
+    return f"reader {subject!r}, seed {seed}, input {number}: {what} ({command})"
+
+
+def replay(reader: Reader, seed: int, number: int, folder: Path) -> int:
+    """Read one mutant; returns how many parts of it were skipped and counted."""
+    path = folder / f"input{reader.suffix}"
+    path.write_bytes(reader.mutant(seed, number))
+    with _deadline(), warnings.catch_warnings():
+        # What numpy warns of ends up on somebody's screen.
+        warnings.simplefilter("error", RuntimeWarning)
+        return reader.read(path)
+
+
+class HangError(Exception):
+    """A reader took too long."""
+
+
+@contextmanager
+def _deadline() -> Iterator[None]:
+    def ring(number: int, frame: FrameType | None) -> None:
+        raise HangError(f"not done in {_LONGEST:g} s")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, _LONGEST)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def mutants(rng: np.random.Generator, n: int) -> list[bytes]:

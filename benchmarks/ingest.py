@@ -22,6 +22,7 @@ from cluster_model import Snapshot, synthetic_snapshot
 from cluster_model.live import ClusterModel
 from metrics_reporter import BYTES_IN, BYTES_OUT, CPU, CPU_RATIO, SIZE, Format, decode_batch
 from metrics_reporter.foreign import AUTOMQ_METRICS, CRUISE_CONTROL_METRICS
+from metrics_reporter.records import REPLICATION_IN, REPLICATION_OUT
 from metrics_reporter.wire import MAGIC, METRIC_IDS, VERSION
 
 _CLUSTERS: dict[str, dict[str, Any]] = {
@@ -186,10 +187,11 @@ def _cruise_control(cluster: Snapshot) -> Report:
     key = cluster.partition_topic * (int(broker.max()) + 1) + broker[leads]
     pairs, pair = np.unique(key, return_inverse=True)
     topic, on = np.divmod(pairs, int(broker.max()) + 1)
+    totals = _broker_totals(cluster) | {CPU_RATIO: cpu}
     report: Report = []
     for id_, (scope, metric) in enumerate(CRUISE_CONTROL_METRICS):
         if scope == "broker":
-            value = cpu if metric == CPU_RATIO else np.ones(cluster.n_brokers)
+            value = totals.get(metric, np.ones(cluster.n_brokers))
             report += _cc_messages(cluster, 0, id_, cluster.broker_ids, None, value, names)
         elif scope == "topic":
             column = {BYTES_IN: 1, BYTES_OUT: 2}.get(metric)
@@ -201,6 +203,24 @@ def _cruise_control(cluster: Snapshot) -> Report:
             size = cluster.leader_load[partition, 3]
             report += _cc_messages(cluster, 2, id_, broker, partition, size, names)
     return report
+
+
+def _broker_totals(cluster: Snapshot) -> dict[str, Floats]:
+    """(B,) rates of whole brokers, as they follow from those of the partitions."""
+    leads = cluster.replica_is_leader
+    bytes_in = cluster.leader_load[:, 1][cluster.replica_partition]
+    copies = (cluster.replication_factor - 1)[cluster.replica_partition]
+
+    def summed(value: Floats) -> Floats:
+        total: Floats = np.bincount(cluster.replica_broker, value, cluster.n_brokers)
+        return total
+
+    return {
+        BYTES_IN: summed(bytes_in * leads),
+        BYTES_OUT: summed(cluster.leader_load[:, 2][cluster.replica_partition] * leads),
+        REPLICATION_IN: summed(bytes_in * ~leads),
+        REPLICATION_OUT: summed(bytes_in * copies * leads),
+    }
 
 
 def _cc_messages(

@@ -1,4 +1,4 @@
-"""Many small random clusters, an operation on each, checked by the independent checker."""
+"""Random clusters, an operation on each: checked by the checker, the tiniest by enumeration."""
 
 from __future__ import annotations
 
@@ -14,11 +14,20 @@ from rich.progress import track
 
 from balancer import Balancer, Budget, Operation, OperationError, Plan
 from balancer.checker import CheckReport, check_plan
+from benchmarks.enumeration import (
+    TooManyError,
+    false_statements,
+    tiny_cluster,
+    tiny_goals,
+    tiny_operation,
+)
 from benchmarks.registry import BenchmarkError, Options, Row, benchmark
 from cluster_model import Snapshot, synthetic_snapshot
 from cluster_model.snapshot import BrokerState
 
 _CLUSTERS = {"S": 200, "M": 1_000, "L": 10_000}
+# clusters so small that every placement is enumerated
+_TINY = {"S": 200, "M": 1_000, "L": 10_000}
 _PROFILES = ("default", "default", "cruise-control", "autobalancer")
 _KINDS = (
     "rebalance",
@@ -45,6 +54,9 @@ class Tally:
     kinds: Counter[str] = field(default_factory=Counter)
     violations: int = 0
     mismatches: int = 0
+    enumerated: int = 0
+    certified: int = 0
+    false: int = 0
 
 
 @benchmark("soak", sizes=tuple(_CLUSTERS))
@@ -53,6 +65,8 @@ def soak(sizes: Sequence[str], options: Options) -> Iterator[Row]:
 
     Two rows say in what share of the plans every goal left unmet, and every hard one, is
     proven out of reach; operations that may move little leave much unmet without a proof.
+    Of tiny clusters every placement is enumerated, and each bound, certificate and goal
+    that a plan calls met or unmet is held against the truth.
     Anything found is told with the arguments that make it again, and counts as a
     failure of the benchmark.
     """
@@ -63,6 +77,9 @@ def soak(sizes: Sequence[str], options: Options) -> Iterator[Row]:
         seeds = range(options.seed, options.seed + _CLUSTERS[size])
         for seed in track(seeds, f"soak {size}", console=console, disable=not console.is_terminal):
             _try(random_case(seed), tally, options)
+        tiny = range(options.seed, options.seed + _TINY[size])
+        for seed in track(tiny, f"tiny {size}", console=console, disable=not console.is_terminal):
+            _enumerate(seed, tally, options)
         measured: list[tuple[str, float, str]] = [
             ("clusters", len(seeds), "clusters"),
             ("plans", tally.plans, "plans"),
@@ -71,6 +88,10 @@ def soak(sizes: Sequence[str], options: Options) -> Iterator[Row]:
             ("mismatches", tally.mismatches, "findings"),
             ("unmet goals all proven", tally.content / max(tally.plans, 1), "ratio"),
             ("unmet hard goals all proven", tally.lawful / max(tally.plans, 1), "ratio"),
+            ("tiny clusters", len(tiny), "clusters"),
+            ("plans held against all placements", tally.enumerated, "plans"),
+            ("plans with a certificate", tally.certified, "plans"),
+            ("false statements", tally.false, "findings"),
             ("seconds", time.monotonic() - started, "seconds"),
         ]
         for metric, value, unit in measured:
@@ -200,6 +221,28 @@ def _try(case: Case, tally: Tally, options: Options) -> None:
         if not tally.kinds[finding.kind]:
             _tell(case, tally, options, f"{finding.kind}: {finding}")
         tally.kinds[finding.kind] += 1
+
+
+def _enumerate(seed: int, tally: Tally, options: Options) -> None:
+    """Hold what the plan of a tiny cluster states against all of its placements."""
+    rng = np.random.default_rng(seed)
+    snapshot = tiny_cluster(rng)
+    operation, goals = tiny_operation(rng, snapshot), tiny_goals(rng, snapshot)
+    try:
+        plan = Balancer(goals).propose(snapshot, operation)
+        found = list(false_statements(plan, operation))
+    except (OperationError, TooManyError):
+        return
+    except Exception as error:  # whatever it is, the next plan must be tried too
+        found = [f"{type(error).__name__}: {error}"]
+    else:
+        tally.enumerated += 1
+        tally.certified += any(u.proven for u in plan.unmet)
+    tally.false += len(found)
+    for what in found:
+        if len(tally.kinds) < _TOLD:
+            options.tell(f"tiny cluster, seed {seed}, {operation!r}: {what}")
+        tally.kinds[what.partition(" ")[0]] += 1
 
 
 def _tell(case: Case, tally: Tally, options: Options, what: str) -> None:

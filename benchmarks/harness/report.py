@@ -14,21 +14,31 @@ from rich.table import Table
 from benchmarks.registry import BenchmarkError, Row
 from cluster_model.files import write_atomically
 
+# More subjects than this are shown below each other.
+_MOST_COLUMNS = 8
 _BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def print_rows(rows: Sequence[Row], console: Console) -> None:
-    """One table for each benchmark and size: metrics down, subjects across."""
+    """One table for each benchmark and size: metrics down, subjects across.
+
+    Where subjects are many and metrics fewer, it is the other way round.
+    """
     for (name, size), group in groupby(rows, key=lambda row: (row.benchmark, row.size)):
         of_size = list(group)
         subjects = list(dict.fromkeys(row.subject for row in of_size))
         value = {(row.metric, row.subject): row for row in of_size}
-        table = Table("metric", *subjects, title=f"{name} {size}", title_justify="left")
+        metrics = list(dict.fromkeys(row.metric for row in of_size))
+        turned = len(subjects) > max(_MOST_COLUMNS, len(metrics))
+        down, across = (subjects, metrics) if turned else (metrics, subjects)
+        first = "subject" if turned else "metric"
+        table = Table(first, *across, title=f"{name} {size}", title_justify="left")
         for column in table.columns[1:]:
             column.justify = "right"
-        for metric in dict.fromkeys(row.metric for row in of_size):
-            cells = [value.get((metric, subject)) for subject in subjects]
-            table.add_row(metric, *(_shown(cell) if cell else "" for cell in cells))
+        table.columns[0].no_wrap = turned
+        for left in down:
+            cells = [value.get((top, left) if turned else (left, top)) for top in across]
+            table.add_row(left, *(_shown(cell) if cell else "" for cell in cells))
         console.print(table)
 
 

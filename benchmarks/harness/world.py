@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from cluster_model import Snapshot
 from cluster_model.live import ClusterModel
 from cluster_model.snapshot import DEFAULT_RESOURCES, Floats, Ints
 from metrics_reporter import BYTES_IN, BYTES_OUT, CPU, SIZE, RecordBatch
+from metrics_reporter.records import REPLICATION_IN, REPLICATION_OUT
 
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -24,7 +25,7 @@ INTERVAL = 60.0
 FLUSH = "log_flush_time_ms_p999"
 # Bytes/s that a broker gives to moves.
 _COPY_RATE = 200e6
-_METRICS = (BYTES_IN, BYTES_OUT, SIZE, CPU, FLUSH)
+_METRICS = (BYTES_IN, BYTES_OUT, SIZE, CPU, FLUSH, REPLICATION_IN, REPLICATION_OUT)
 
 
 @dataclass(frozen=True)
@@ -123,10 +124,10 @@ class World:
         end = self.now + seconds
         while self.now + INTERVAL <= end:
             self.now += INTERVAL
-            self.model.add_batch(self._report())
+            self.model.add_batch(self.report())
         self.now = end
 
-    def execute(self, plan: Plan, *, progress: Callable[[object], None] | None = None) -> Outcome:
+    def execute(self, plan: Plan, *, progress: Callable[[Any], None] | None = None) -> Outcome:
         """Take the time that the plan takes, then make its end the truth."""
         spread = _COPY_RATE * self.snapshot.n_brokers / 2
         seconds = max(INTERVAL, plan.summary.bytes_moved / spread)
@@ -143,8 +144,12 @@ class World:
         )
         return Outcome(len(plan), plan.summary.bytes_moved, seconds)
 
-    def recover(self, *, progress: Callable[[object], None] | None = None) -> None:
+    def recover(self, *, progress: Callable[[Any], None] | None = None) -> None:
         """Nothing dies here."""
+
+    def left(self) -> tuple[str, ...]:
+        """Nothing is left under way here."""
+        return ()
 
     def stop(self, *, rollback: bool = False) -> None:
         """Nothing needs to be stopped here."""
@@ -154,6 +159,8 @@ class World:
         rate, size = self._factors()
         factor = np.stack([rate, rate, rate, size], axis=1)
         s = self.snapshot
+        if np.all(factor == 1):
+            return s
         leader, follower = s.leader_load * factor, s.follower_load * factor
         return replace(s, leader_load=leader, follower_load=follower)
 
@@ -166,8 +173,8 @@ class World:
         grown = 1 + self._growth * elapsed / DAY
         return rate * grown, grown
 
-    def _report(self) -> RecordBatch:
-        """What all brokers say of one interval: of each replica, and of themselves."""
+    def report(self) -> RecordBatch:
+        """What all brokers report of one interval: of each replica, and of themselves."""
         s, weather = self.snapshot, self.weather
         true = self.true()
         partition, leads = s.replica_partition, s.replica_is_leader
@@ -188,11 +195,21 @@ class World:
         led = np.flatnonzero(leads)
         none = np.full(b, -1, np.int64)
         own = n + np.arange(b)
-        row = np.concatenate([led, led, np.arange(n), own, own])
-        metric = np.repeat(np.arange(5), [len(led), len(led), n, b, b])
-        value = np.concatenate(
-            [bytes_in[partition[led]], bytes_out[partition[led]], size, used, flush]
+        at, followed = s.replica_broker, bytes_in[partition]
+        totals = (
+            used,
+            flush,
+            np.bincount(at[led], bytes_in[partition[led]], b),
+            np.bincount(at[led], bytes_out[partition[led]], b),
+            np.bincount(at[~leads], followed[~leads], b),
+            np.bincount(at[led], (bytes_in * (s.replication_factor - 1))[partition[led]], b),
         )
+        row = np.concatenate([led, led, np.arange(n), np.tile(own, len(totals))])
+        # Columns of _METRICS: first what is reported of replicas, then of brokers.
+        metric = np.concatenate(
+            [np.repeat([0, 1, 2], [len(led), len(led), n]), np.repeat([3, 4, 0, 1, 5, 6], b)]
+        )
+        value = np.concatenate([bytes_in[partition[led]], bytes_out[partition[led]], size, *totals])
         order = np.argsort(row, kind="stable")
         return RecordBatch(
             time_ms=np.full(n + b, int(self.now * 1000), np.int64),

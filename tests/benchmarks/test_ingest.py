@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from benchmarks import fuzz as fuzz_module
 from benchmarks import ingest as module
 from benchmarks.registry import BenchmarkError, Options, all_benchmarks
+from metrics_reporter import decode_batch
 
 QUIET = Options(tell=lambda sentence: None)
 TINY: dict[str, Any] = {"brokers": 6, "partitions": 50, "racks": 3}
@@ -54,17 +56,8 @@ def test_an_unknown_subject_is_one_sentence() -> None:
         list(module.ingest(["S"], Options(subjects=("x",), tell=lambda s: None)))
 
 
-def test_fuzz_counts_every_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fuzz_module, "_MESSAGES", {"S": 300})
-    monkeypatch.setattr(fuzz_module, "_AT_ONCE", 200)
-    rows = {row.metric: row.value for row in fuzz_module.fuzz(["S"], QUIET)}
-    assert rows["given"] == 4 * 300
-    assert rows["decoded"] + rows["malformed"] + rows["skipped"] == rows["given"]
-    assert rows["taken by the model"] == rows["decoded"]
-
-
 def test_fuzz_tells_of_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = fuzz_module.decode_batch
-    monkeypatch.setattr(fuzz_module, "decode_batch", lambda m, f: whole(m[1:], f))
-    with pytest.raises(BenchmarkError, match=r"fuzz of None: \(\d+"):
-        list(fuzz_module.fuzz(["S"], QUIET))
+    monkeypatch.setattr(fuzz_module, "decode_batch", lambda m, f=None: decode_batch(m[1:], f))
+    options = replace(QUIET, subjects=("messages",))
+    with pytest.raises(BenchmarkError, match=r"input 0: .*fuzz of None: \(\d+.*messages:0\)"):
+        list(fuzz_module.fuzz(["S"], options))

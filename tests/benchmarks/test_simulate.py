@@ -16,9 +16,20 @@ def _skewed() -> Snapshot:
 
 def test_on_constant_load_it_moves_once_and_nothing_twice() -> None:
     world = World(_skewed(), Weather())
-    controller, _ = live_through(world, execute=True, seconds=3 * HOUR)
+    settings = {"max_share_per_cycle": 1.0}
+    controller, _ = live_through(world, execute=True, seconds=3 * HOUR, settings=settings)
     assert controller.metrics.bytes_moved > 0
     assert set(thrash(world.moved, 24 * HOUR).values()) == {0.0}
+
+
+def test_the_cycles_of_one_plan_do_not_move_what_the_ones_before_them_moved() -> None:
+    world = World(_skewed(), Weather())
+    controller, _ = live_through(world, execute=True, seconds=3 * HOUR)
+    cycles = [d.plan for d in controller.decisions if d.kind == "started"]
+    assert len(cycles) > 1
+    assert all(p is not None and p["bytes_moved"] <= 0.1 * p["bytes_total"] for p in cycles)
+    # What a cut left breaking a hard goal moves on; nothing else does.
+    assert max(thrash(world.moved, 24 * HOUR).values()) < 0.05
 
 
 @pytest.mark.parametrize("weather", [Weather(noise=0.3), Weather(quantum=0.1)])

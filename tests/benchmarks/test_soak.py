@@ -15,6 +15,7 @@ QUIET = Options(tell=lambda sentence: None)
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_CLUSTERS", {"S": 1})
+    monkeypatch.setattr(module, "_TINY", {"S": 2})
 
 
 def test_it_is_listed() -> None:
@@ -36,6 +37,8 @@ def test_rows_are_told_where_nothing_is_found(small: None, monkeypatch: pytest.M
     assert rows["plans"] + rows["refused operations"] == 1
     assert rows["violations"] == rows["mismatches"] == 0
     assert 0 <= rows["unmet goals all proven"] <= 1
+    assert rows["tiny clusters"] == rows["plans held against all placements"] == 2
+    assert rows["false statements"] == 0
 
 
 def test_findings_are_told_and_fail_the_run(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,3 +63,12 @@ def test_a_crash_is_a_finding(small: None, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(module.Case, "propose", fail)
     with pytest.raises(BenchmarkError, match="RuntimeError"):
         list(module.soak(["S"], QUIET))
+
+
+def test_a_false_statement_fails_the_run(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "check_plan", lambda *a: CheckReport((), ()))
+    monkeypatch.setattr(module, "false_statements", lambda *a: ["bytes_bound 3, but 2"])
+    told: list[str] = []
+    with pytest.raises(BenchmarkError, match="2 bytes_bound"):
+        list(module.soak(["S"], Options(tell=told.append)))
+    assert any("tiny cluster, seed 0" in sentence for sentence in told)

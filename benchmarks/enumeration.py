@@ -1,0 +1,378 @@
+"""Every placement of a tiny cluster, to hold what a plan states against the truth.
+
+Shares nothing with the search, the rules or the planning: it has its own reading of what
+an operation allows. Only the goals themselves, which define what met means, are asked.
+Clusters are without disks, and the operation does not change the replication factor.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from math import prod
+from typing import Any
+
+import numpy as np
+
+import goals as library
+from balancer import Operation, Plan
+from balancer.operation import Kind
+from cluster_model import Snapshot
+from cluster_model.placement import Placement
+from cluster_model.snapshot import Bools, BrokerState, Floats, Ints
+from goals import Cluster, Goal, State
+
+# two sums of the same loads differ by about this share of them
+_ROUNDING = 1e-9
+KINDS: tuple[Kind, ...] = (
+    "rebalance",
+    "rebalance",
+    "add_brokers",
+    "remove_brokers",
+    "demote_brokers",
+    "fix_offline_replicas",
+)
+
+
+class TooManyError(Exception):
+    """A cluster with more placements than are enumerated."""
+
+
+@dataclass(frozen=True)
+class _Options:
+    """The O ways to place one partition; slots as in the plan's replica table."""
+
+    brokers: Ints
+    """(O, F) broker of each slot."""
+    leader: Ints
+    """(O,) slot of the leader."""
+    copies: Ints
+    """(O,) replicas on brokers that held none before."""
+
+
+class Enumeration:
+    """All placements that an operation allows.
+
+    Parameters
+    ----------
+    snapshot
+        The cluster as it is.
+    operation
+        What is asked.
+    most
+        Placements that are enumerated at most.
+
+    Raises
+    ------
+    TooManyError
+        Where there are more.
+    """
+
+    def __init__(self, snapshot: Snapshot, operation: Operation, most: int = 40_000) -> None:
+        s = self.snapshot = snapshot
+        assert not s.n_disks
+        self.operation = operation
+        mine = np.isin(s.broker_ids, operation.brokers)
+        dead = s.broker_state == BrokerState.DEAD
+        removed = mine & (operation.kind == "remove_brokers")
+        self.dead, self.draining = dead, dead | removed
+        barred = np.isin(s.broker_ids, operation.excluded_brokers_for_replicas)
+        self.eligible = ~self.draining & ~barred
+        self.leads = ~self.draining & (s.broker_state != BrokerState.DEMOTED)
+        self.leads &= ~np.isin(s.broker_ids, operation.excluded_brokers_for_leadership)
+        self.leads &= ~(mine & (operation.kind == "demote_brokers"))
+        self.receives = self.eligible.copy()
+        if operation.destinations is not None:
+            self.receives &= np.isin(s.broker_ids, operation.destinations)
+        if operation.kind == "add_brokers":
+            self.receives &= mine
+        if operation.kind == "demote_brokers":
+            self.receives[:] = False
+        self.options = [self._options(p) for p in range(s.n_partitions)]
+        self.count = prod(len(o.leader) for o in self.options)
+        if self.count > most:
+            raise TooManyError(f"{self.count} placements found, at most {most} expected")
+
+    def _fixed(self, p: int) -> bool:
+        s, op = self.snapshot, self.operation
+        topic = s.topics[s.partition_topic[p]]
+        return (
+            any(re.fullmatch(pattern, topic) for pattern in op.excluded_topics)
+            or f"{topic}-{s.partition_number[p]}" in op.excluded_partitions
+            or op.kind in ("remove_brokers", "demote_brokers", "fix_offline_replicas")
+        )
+
+    def _options(self, p: int) -> _Options:
+        s = self.snapshot
+        held = s.replica_broker[s.replica_offset[p] : s.replica_offset[p + 1]].tolist()
+        first = max(int(s.leader[p]), 0)
+        if all(self.dead[b] for b in held):
+            return _Options(np.array([held]), np.array([first]), np.array([0]))
+        fixed = self._fixed(p)
+        free = [i for i, b in enumerate(held) if not fixed or self.draining[b]]
+        others = [b for b in np.flatnonzero(self.receives).tolist() if b not in held]
+        new_leader = not fixed or not self.leads[held[first]]
+        rows, leaders, copies = [], [], []
+        for number in range(min(len(free), len(others)) + 1):
+            for gone in combinations(free, number):
+                for come in combinations(others, number):
+                    row = list(held)
+                    for slot, broker in zip(gone, come, strict=True):
+                        row[slot] = broker
+                    able = {i for i, b in enumerate(row) if self.leads[b] and new_leader}
+                    if row[first] == held[first]:
+                        able.add(first)
+                    for slot in sorted(able):
+                        rows.append(row)
+                        leaders.append(slot)
+                        copies.append(number)
+        return _Options(np.array(rows), np.array(leaders), np.array(copies))
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        """The start as goals meet it."""
+        return Cluster(Placement(self.snapshot), self.eligible, self.leads, self.draining)
+
+    def _added_up(self, parts: list[Floats]) -> Floats:
+        """(M, …) sums over the partitions of (O, …) parts, for all M combinations."""
+        total = np.zeros((1, *parts[0].shape[1:])) if parts else np.zeros((1, 0))
+        for part in parts:
+            total = (total[:, None] + part[None]).reshape(-1, *part.shape[1:])
+        return total
+
+    def sums(self, column: str, cell: Ints | None = None, by_topic: bool = False) -> Floats:
+        """(M, cells) a column added up over brokers, or over what `cell` (B,) maps them to."""
+        s = self.snapshot
+        cell = np.arange(s.n_brokers) if cell is None else cell
+        width = int(cell.max()) + 1
+        topics = len(s.topics) if by_topic else 1
+        parts = []
+        for p, o in enumerate(self.options):
+            lead, follow = self._amounts(p, column)
+            leads = np.arange(o.brokers.shape[1]) == o.leader[:, None]
+            part = np.zeros((len(o.leader), topics * width))
+            at = cell[o.brokers] + (s.partition_topic[p] * width if by_topic else 0)
+            np.add.at(part, (np.arange(len(part))[:, None], at), np.where(leads, lead, follow))
+            parts.append(part)
+        return self._added_up(parts)
+
+    def _amounts(self, p: int, column: str) -> tuple[float, float]:
+        s = self.snapshot
+        name, _, resource = column.partition(".")
+        if not resource:
+            return 1.0, float(name == "replica_count")
+        r = s.resources.index(resource)
+        lead, follow = float(s.leader_load[p, r]), float(s.follower_load[p, r])
+        return lead, {"load": follow, "leader_load": 0.0, "potential_load": lead}[name]
+
+    @cached_property
+    def copied(self) -> Floats:
+        """(M,) least bytes that come to brokers that did not have them."""
+        s = self.snapshot
+        parts = []
+        for p, o in enumerate(self.options):
+            size = min(self._amounts(p, "load.disk")) if "disk" in s.resources else 1.0
+            parts.append(o.copies[:, None] * size)
+        return self._added_up(parts)[:, 0]
+
+    def met(self, goal: Goal) -> Bools:
+        """(M,) whether a goal, prepared on :attr:`cluster`, is met."""
+        s = self.snapshot
+        if goal.scope == "partition":
+            parts = [
+                1.0 - (np.asarray(goal.score(self._partition_state(p, o))) >= 1)[:, None]
+                for p, o in enumerate(self.options)
+            ]
+            return self._added_up(parts).sum(1) == 0
+        brokers = np.arange(s.n_brokers)
+        cell = {
+            "broker": brokers,
+            "host": s.broker_host,
+            "topic": brokers,
+            "topic_rack": s.broker_rack,
+        }[goal.scope]
+        by_topic, width = goal.scope.startswith("topic"), int(cell.max()) + 1
+        shape = (self.count, width * (len(s.topics) if by_topic else 1))
+        index = np.broadcast_to(np.arange(shape[1]), shape)
+
+        def fetch(name: str) -> Any:
+            if name.partition(".")[0] in _SUMS:
+                return self.sums(name, cell, by_topic)
+            if by_topic and name == "topic":
+                return index // width
+            if name == {"topic": "broker", "topic_rack": "rack"}.get(goal.scope, goal.scope):
+                return index % width
+            raise AttributeError(f"{goal.name} asks for {name}")
+
+        met: Bools = (np.asarray(goal.score(State(fetch))) >= 1).all(axis=1)
+        return met
+
+    def _partition_state(self, p: int, o: _Options) -> State:
+        s = self.snapshot
+        width = int(s.replication_factor.max())
+        empty = np.full((len(o.leader), width - o.brokers.shape[1]), -1)
+        brokers = np.concatenate([o.brokers, empty], 1)
+        return State.of(
+            partition=np.full(len(o.leader), p),
+            topic=np.full(len(o.leader), s.partition_topic[p]),
+            replica_broker=brokers,
+            replica_rack=np.where(brokers < 0, -1, s.broker_rack[brokers]),
+            replica_disk=np.full(brokers.shape, -1),
+            leader=o.leader,
+        )
+
+    def place(self, placement: Placement) -> int | None:
+        """Number of a placement among those enumerated; None where it is not."""
+        number = 0
+        for p, o in enumerate(self.options):
+            row = placement.brokers[p]
+            own = np.sort(o.brokers, 1)
+            same = (own == np.sort(row[row >= 0])).all(1)
+            same &= o.brokers[np.arange(len(own)), o.leader] == row[placement.leader[p]]
+            if not same.any():
+                return None
+            number = number * len(own) + int(same.argmax())
+        return number
+
+
+_SUMS = ("load", "leader_load", "potential_load", "replica_count", "leader_count")
+
+
+def false_statements(plan: Plan, operation: Operation, most: int = 40_000) -> Iterator[str]:
+    """What a plan states that no enumeration of all placements bears out.
+
+    Holds its end, its met and unmet goals, `proven`, the bound on bytes and those on the
+    worst ratios against all placements that the operation allows.
+
+    Raises
+    ------
+    TooManyError
+        Where there are too many placements.
+    """
+    every = Enumeration(plan.snapshot, operation, most)
+    end = every.place(plan.placement)
+    if end is None:
+        yield "the plan ends where the operation allows nobody to go"
+        return
+    summary, met = plan.summary, {}
+    for stated, told in zip(plan.goals, plan.goal_results, strict=True):
+        own = {k: v for k, v in stated.items() if k not in ("goal", "name")}
+        goal = getattr(library, str(stated["goal"]))(**own).prepared(every.cluster)
+        met[goal.name] = every.met(goal)
+        # slots of new replicas are ordered in one of several ways: not what decides here
+        ordered = goal.name == "PreferredLeader"
+        if bool(met[goal.name][end]) != told.met_after and not ordered:
+            yield f"{goal.name}: met_after {told.met_after} stated, {met[goal.name][end]} found"
+    for unmet in plan.unmet:
+        if unmet.proven and met[unmet.goal].any():
+            yield f"{unmet.goal}: proven out of reach, but it can be met: {unmet.reason}"
+    reached = [g.goal for g in plan.goal_results if g.met_after and g.goal != "PreferredLeader"]
+    alike = np.logical_and.reduce([met[name] for name in reached] or [np.ones(every.count, bool)])
+    least = float(every.copied[alike].min()) if alike.any() else np.inf
+    if summary.bytes_bound > least * (1 + _ROUNDING):
+        yield f"bytes_bound {summary.bytes_bound!r}, but {least!r} bytes are enough"
+    for name, column in plan.columns.items():
+        key = name if name.endswith("_count") else f"load.{name}"
+        share = every.cluster.fair_share(key)
+        usable = share > 0
+        if not usable.any():
+            continue
+        value = every.sums(key)
+        left = value[:, ~usable].sum(1)
+        no_more = left <= left[end] + _ROUNDING * value[end].sum()
+        ratio = (value[:, usable] / share[usable]).max(1)
+        best = float(ratio[no_more].min())
+        if column.worst_ratio_bound > best * (1 + _ROUNDING):
+            yield f"{name}: worst_ratio_bound {column.worst_ratio_bound!r}, but {best!r} can be had"
+
+
+_LOADS = (0.0, 1.0, 2.0, 3.0, 5.0, 0.3, 7.7)
+
+
+def tiny_cluster(rng: np.random.Generator) -> Snapshot:
+    """2 to 4 brokers with up to 4 partitions, as odd as clusters get."""
+    n, p = int(rng.integers(2, 5)), int(rng.integers(1, 5))
+    names = ("disk", "network_in", "network_out", "cpu")[: int(rng.integers(1, 5))]
+    state = rng.choice(4, n, p=(0.6, 0.1, 0.15, 0.15))
+    factor = rng.integers(1, min(3, n) + 1, p)
+    held = [rng.permutation(n)[:f] for f in factor]
+    lead = rng.choice(_LOADS, (p, len(names)))
+    follow = rng.choice(_LOADS, (p, len(names))) if rng.random() < 0.5 else lead
+    capacity = rng.choice((0.0, 4.0, 10.0, 10.0, 20.0, 40.0), (n, len(names)))
+    if rng.random() < 0.6:
+        capacity[:] = rng.choice((8.0, 15.0, 40.0))
+    racks, hosts = int(rng.integers(1, n + 1)), int(rng.integers(1, n + 1))
+    sets = int(rng.integers(0, 3)) if rng.random() < 0.3 else 0
+    topic = np.sort(rng.integers(0, min(p, 3), p))
+    return Snapshot(
+        resources=names,
+        broker_ids=np.arange(n) + 1,
+        racks=tuple(f"r{i}" for i in range(racks)),
+        broker_rack=rng.integers(0, racks, n),
+        hosts=tuple(f"h{i}" for i in range(n)),
+        broker_host=np.arange(n) if rng.random() < 0.7 else rng.integers(0, hosts, n),
+        broker_state=state,
+        capacity=capacity,
+        topics=tuple(f"t{i}" for i in range(3)),
+        partition_topic=topic,
+        partition_number=np.arange(p),
+        leader_load=lead,
+        follower_load=follow,
+        replica_offset=np.concatenate([[0], np.cumsum(factor)]),
+        replica_broker=np.concatenate(held),
+        leader=np.array([rng.integers(-1 if rng.random() < 0.1 else 0, f) for f in factor]),
+        broker_sets=tuple(f"s{i}" for i in range(sets)),
+        broker_set=rng.integers(-1, sets, n) if sets else np.empty(0, np.int64),
+    )
+
+
+def tiny_operation(rng: np.random.Generator, s: Snapshot) -> Operation:
+    """An operation on a tiny cluster, often with something excluded."""
+
+    def some() -> tuple[int, ...]:
+        count = int(rng.integers(1, s.n_brokers))
+        return tuple(sorted(rng.choice(s.broker_ids, count, replace=False).tolist()))
+
+    arguments: dict[str, Any] = {"kind": str(rng.choice(KINDS))}
+    if arguments["kind"] in ("add_brokers", "remove_brokers", "demote_brokers"):
+        arguments["brokers"] = some()
+    for name in ("excluded_brokers_for_replicas", "excluded_brokers_for_leadership"):
+        if rng.random() < 0.2:
+            arguments[name] = some()
+    if rng.random() < 0.15:
+        arguments["destinations"] = some()
+    if rng.random() < 0.3:
+        arguments["excluded_topics"] = (str(rng.choice(list(s.topics))),)
+    return Operation(**arguments)
+
+
+def tiny_goals(rng: np.random.Generator, s: Snapshot) -> list[Goal]:
+    """A profile, or goals of every kind with limits that are often out of reach."""
+    if rng.random() < 0.5:
+        return library.goals_for(s, str(rng.choice(["default", "cruise-control", "autobalancer"])))
+    resource = str(rng.choice(s.resources))
+    every: list[Goal] = [
+        library.RackAwareness(),
+        library.RackAwareDistribution(),
+        library.ReplicaCapacity(limit=int(rng.integers(1, 4))),
+        library.ResourceCapacity(resource=resource, hard=bool(rng.random() < 0.7)),
+        library.HostCapacity(resource=resource),
+        library.MinTopicLeaders(topics="t[01]", minimum=int(rng.integers(0, 3))),
+        library.UsageDistribution(resource=resource, threshold=float(rng.uniform(1, 2))),
+        library.ReplicaDistribution(),
+        library.LeaderReplicaDistribution(),
+        library.TopicReplicaDistribution(min_gap=0),
+        library.TopicLeaderDistribution(),
+        library.TopicRackDistribution(),
+    ]
+    if "network_out" in s.resources:
+        every.append(library.PotentialNetworkOut(hard=bool(rng.random() < 0.3)))
+    if "network_in" in s.resources:
+        every += [library.LeaderBytesInDistribution(), library.NetworkInUsageDistribution()]
+    if s.broker_sets:
+        every.append(library.BrokerSetAwareness())
+    chosen = [goal for goal in every if rng.random() < 0.4]
+    return chosen or every[:1]
