@@ -14,6 +14,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -245,6 +246,17 @@ class KafkaCluster:
             process.wait()
             self._launch(broker)
             self._await_started(broker)
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Hold every broker still for a while, as SIGSTOP does: connections stay, none answers."""
+        for process in self._processes.values():
+            process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for process in self._processes.values():
+                process.send_signal(signal.SIGCONT)
 
     def kill(self, broker: int) -> None:
         """End one broker at once, as ``kill -9`` does; also 0, and with it the controller."""

@@ -36,6 +36,7 @@ CAPACITY = {"default": {"disk": 1e12}}
 SETTINGS: dict[str, Any] = {
     "interval": 0.5,
     "settle": 0,
+    "max_share_per_cycle": 1.0,
     "moved_cooldown": 0,
     "goal_violations": {"cooldown": "1s", "rounds": 1, "min_gain_per_share": 0.0},
     "dead_brokers": {"heal_after": "3s", "alert_after": "1s", "cooldown": "1s"},

@@ -120,7 +120,10 @@ def test_a_plan_for_a_real_kafka_is_carried_out_by_its_tools(
         "--reassignment-json", moves, "--leader-election-json", leaders,
     )  # fmt: skip
     document = load_plan(plan)
-    assert check_plan(before, document).ok
+    found = check_plan(before, document)
+    assert not found.violations
+    # It was made from a look of its own, and the bytes that are free change all the time.
+    assert {m.kind for m in found.mismatches} <= {"other snapshot"}
     assert_balanced(document)
     assert "network" not in result.stdout
     wanted = expected(Operation(), before)

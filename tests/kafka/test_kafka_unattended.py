@@ -25,6 +25,7 @@ CAPACITY: dict[str, Any] = {"default": {"network_in": 1e9, "network_out": 1e9, "
 SETTINGS: dict[str, Any] = {
     "interval": 1.0,
     "settle": 0,
+    "max_share_per_cycle": 1.0,
     "goal_violations": {"cooldown": "1s", "rounds": 1, "min_gain_per_share": 0.0},
     "model": {"window": "5s", "windows": 2, "min_samples": 2, "refresh": 1.0},
     "execution": {"progress_interval": 0.2, "throttle": 50e6},

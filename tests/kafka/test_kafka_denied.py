@@ -1,0 +1,179 @@
+"""On a real Kafka with accounts: what a wrong password or a missing right reads like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka_plans import move, plan_of
+from real_kafka import KafkaCluster
+from typer.testing import CliRunner
+
+from balancer import PlanDocument
+from balancer.cli import app
+from balancer.execution import Executor, Limits, Outcome
+from balancer.execution.cluster import Kafka, Key, Resource
+from balancer.execution.throttle import FOLLOWER_REPLICAS, LEADER_REPLICAS
+from cluster_model.kafka import KafkaDeniedError, admin_client, read_cluster
+
+SASL = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN"}
+ADMIN = {**SASL, "sasl.username": "admin", "sasl.password": "secret"}
+ANN = {**SASL, "sasl.username": "ann", "sasl.password": "hers"}
+TOPIC = "guarded"
+
+
+@pytest.fixture(scope="module")
+def guarded(start_kafka: Callable[..., KafkaCluster]) -> Iterator[KafkaCluster]:
+    """Two brokers that ask who is there, and allow only what ACLs allow."""
+    jaas = (
+        "org.apache.kafka.common.security.plain.PlainLoginModule required "
+        'username="admin" password="secret" user_admin="secret" user_ann="hers";'
+    )
+    properties = {
+        "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "listener.name.plaintext.plain.sasl.jaas.config": jaas,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:admin;User:ANONYMOUS",
+    }
+    kafka = start_kafka(brokers=2, racks=[None, None], properties=properties)
+    with admin_client(kafka.bootstrap, ADMIN, timeout=30) as ask:
+        wanted = {TOPIC: {"assignments": {0: [0]}}}
+        ask(lambda admin: admin.create_topics(wanted, wait_for_metadata=True))
+    yield kafka
+    kafka.close()
+
+
+@pytest.fixture
+def allow(guarded: KafkaCluster) -> Iterator[Callable[[str, str], None]]:
+    """Allows ann an operation on the topic or the cluster, until the end of the test."""
+    from kafka.admin import (
+        ACL,
+        ACLFilter,
+        ACLOperation,
+        ACLPermissionType,
+        ResourcePattern,
+        ResourcePatternFilter,
+        ResourceType,
+    )
+
+    def create(operation: str, kind: str) -> None:
+        name = TOPIC if kind == "topic" else "kafka-cluster"
+        acl = ACL(
+            principal="User:ann",
+            host="*",
+            operation=ACLOperation[operation],
+            permission_type=ACLPermissionType.ALLOW,
+            resource_pattern=ResourcePattern(ResourceType[kind.upper()], name),
+        )
+        with admin_client(guarded.bootstrap, ADMIN, timeout=30) as ask:
+            ask(lambda admin: admin.create_acls([acl]))
+
+    yield create
+    everything = ACLFilter(
+        principal="User:ann",
+        host="*",
+        operation=ACLOperation.ANY,
+        permission_type=ACLPermissionType.ANY,
+        resource_pattern=ResourcePatternFilter(ResourceType.ANY, None, _any_pattern()),
+    )
+    with admin_client(guarded.bootstrap, ADMIN, timeout=30) as ask:
+        ask(lambda admin: admin.delete_acls([everything]))
+
+
+def _any_pattern() -> Any:
+    from kafka.admin import ACLResourcePatternType
+
+    return ACLResourcePatternType.ANY
+
+
+def plan() -> PlanDocument:
+    return plan_of(move(TOPIC, 0, 0, 1))
+
+
+def carried_out(guarded: KafkaCluster, path: Path, throttle: float | None = 1e6) -> Outcome:
+    # With such patience, a refusal that is asked for again would not end in time.
+    limits = Limits(patience=600.0, throttle=throttle, progress_interval=0.3)
+    return Executor(guarded.bootstrap, journal=path / "journal", limits=limits, client=ANN).execute(
+        plan()
+    )
+
+
+def test_a_wrong_password_is_told_at_once_as_what_it_is(
+    guarded: KafkaCluster, tmp_path: Path
+) -> None:
+    wrong = {**ADMIN, "sasl.password": "wrong"}
+    with pytest.raises(KafkaDeniedError, match="authentication failed"):
+        read_cluster(guarded.bootstrap, client_properties=wrong, timeout=600.0)
+    (tmp_path / "plan.json").write_text(plan().model_dump_json())
+    properties = tmp_path / "client.properties"
+    properties.write_text("".join(f"{k}={v}\n" for k, v in wrong.items()))
+    options = ["--bootstrap-server", guarded.bootstrap, "--command-config", str(properties)]
+    more = ["--timeout", "600", "--journal", str(tmp_path / "journal"), "--yes"]
+    result = CliRunner().invoke(app, ["execute", str(tmp_path / "plan.json"), *options, *more])
+    assert result.exit_code == 2, result.output
+    (line,) = result.stderr.splitlines()
+    assert "authentication failed" in line
+    assert "wrong" not in line
+
+
+@pytest.mark.parametrize(
+    ("rights", "missing"),
+    [
+        ([], "DESCRIBE on the cluster"),
+        ([("DESCRIBE", "cluster")], f"DESCRIBE on topic {TOPIC}"),
+    ],
+)
+def test_a_missing_right_to_look_is_named_at_once(
+    guarded: KafkaCluster,
+    allow: Callable[[str, str], None],
+    tmp_path: Path,
+    rights: Sequence[tuple[str, str]],
+    missing: str,
+) -> None:
+    for right in rights:
+        allow(*right)
+    with pytest.raises(KafkaDeniedError, match=missing) as refused:
+        carried_out(guarded, tmp_path)
+    assert "Request" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("rights", "throttle", "missing"),
+    [
+        ([], 1e6, "ALTER_CONFIGS on topic guarded"),
+        ([("ALTER_CONFIGS", "topic")], 1e6, "ALTER_CONFIGS on the cluster"),
+        ([("ALTER_CONFIGS", "topic"), ("ALTER_CONFIGS", "cluster")], 1e6, "ALTER on the cluster"),
+        ([], None, "ALTER on the cluster"),
+    ],
+)
+def test_a_missing_right_to_act_is_named_and_nothing_moves(
+    guarded: KafkaCluster,
+    allow: Callable[[str, str], None],
+    tmp_path: Path,
+    rights: Sequence[tuple[str, str]],
+    throttle: float | None,
+    missing: str,
+) -> None:
+    for right in [("DESCRIBE", "cluster"), ("DESCRIBE", "topic"), *rights]:
+        allow(*right)
+    outcome = carried_out(guarded, tmp_path, throttle)
+    assert outcome.state == "failed"
+    assert any(f"give the client's user the right to {missing}" in p for p in outcome.problems)
+    assert not any("Request" in p or "Response" in p for p in outcome.problems)
+    kafka = Kafka(guarded.bootstrap, ADMIN)
+    try:
+        assert kafka.view([TOPIC]).partitions[Key(TOPIC, 0)].replicas == (0,)
+        lists = [LEADER_REPLICAS, FOLLOWER_REPLICAS]
+        found = kafka.configs({Resource("topic", TOPIC): lists})
+        if missing == "ALTER on the cluster":
+            # It could take its throttle off again.
+            assert found == {Resource("topic", TOPIC): dict.fromkeys(lists)}
+        else:
+            kafka.set_configs({Resource("topic", TOPIC): dict.fromkeys(lists)})
+    finally:
+        kafka.close()

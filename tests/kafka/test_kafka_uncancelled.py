@@ -1,0 +1,302 @@
+"""On a real Kafka: moves that can neither go on nor be cancelled, and stops in the middle."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import kafka_plans
+import pytest
+from confluent_kafka import Producer
+from kafka_plans import move
+from real_kafka import KafkaCluster
+
+from balancer import PlanDocument
+from balancer.execution import Executor, Limits, Progress
+from balancer.execution.cluster import Kafka, Key, Resource
+from balancer.execution.throttle import (
+    FOLLOWER_RATE,
+    FOLLOWER_REPLICAS,
+    LEADER_RATE,
+    LEADER_REPLICAS,
+)
+from cluster_model.kafka import KafkaSourceError, admin_client
+
+SLOW = 300e3
+KILOBYTES = 6000
+COMMAND = [sys.executable, "-c", "from balancer.cli import main; main()", "execute"]
+
+
+def plan_of(*actions: tuple[str, int, int, int]) -> PlanDocument:
+    """Moves of (topic, partition, source, destination)."""
+    return kafka_plans.plan_of(*(move(*action) for action in actions))
+
+
+Topics = Callable[[Mapping[int, Sequence[int]]], str]
+
+
+@pytest.fixture
+def create(kafka_cluster: KafkaCluster) -> Iterator[Topics]:
+    """Makes topics with some megabytes in each partition; they are deleted afterwards."""
+    made: list[str] = []
+
+    def make(replicas: Mapping[int, Sequence[int]]) -> str:
+        name = f"dead-end-{uuid.uuid4().hex[:8]}"
+        with admin_client(kafka_cluster.bootstrap, timeout=30) as ask:
+            wanted = {name: {"assignments": {n: list(r) for n, r in replicas.items()}}}
+            ask(lambda admin: admin.create_topics(wanted, wait_for_metadata=True))
+        made.append(name)
+        producer = Producer({"bootstrap.servers": kafka_cluster.bootstrap, "acks": "all"})
+        for n in replicas:
+            for _ in range(KILOBYTES):
+                producer.produce(name, b"x" * 1024, partition=n)
+            producer.flush(60)
+        return name
+
+    yield make
+    for name in made:
+        with suppress(KafkaSourceError), admin_client(kafka_cluster.bootstrap, timeout=30) as ask:
+            ask(lambda admin, name=name: admin.delete_topics([name]))
+
+
+@pytest.fixture
+def kafka(kafka_cluster: KafkaCluster) -> Iterator[Kafka]:
+    """What executions see of the cluster."""
+    found = Kafka(kafka_cluster.bootstrap)
+    yield found
+    found.close()
+
+
+def executor(kafka_cluster: KafkaCluster, path: Path, **limits: Any) -> Executor:
+    quick = {"progress_interval": 0.3, "broker_grace": 1.0} | limits
+    return Executor(kafka_cluster.bootstrap, journal=path / "journal", limits=Limits.of(**quick))
+
+
+def throttles(kafka: Kafka, *topics: str) -> dict[Resource, dict[str, str]]:
+    """Whatever throttle is set on the topics and on the brokers that serve."""
+    asked: dict[Resource, Sequence[str]] = {
+        Resource("broker", str(b)): [LEADER_RATE, FOLLOWER_RATE] for b in range(3)
+    }
+    asked |= {Resource("topic", t): [LEADER_REPLICAS, FOLLOWER_REPLICAS] for t in topics}
+    found = {
+        r: {key: value for key, value in values.items() if value is not None}
+        for r, values in kafka.configs(asked).items()
+    }
+    return {r: values for r, values in found.items() if values}
+
+
+def eventually(true: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline, f"still not so: {what}"
+        time.sleep(0.2)
+
+
+def ends_within(process: subprocess.Popen[str], seconds: float) -> str:
+    """What it printed; fails where it does not end in time, as one that hangs never does."""
+    try:
+        told, _ = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        told, _ = process.communicate()
+        pytest.fail(f"still running after {seconds:g} s:\n{told}")
+    assert "Traceback" not in told, told
+    return told
+
+
+def shown(process: subprocess.Popen[str], start: str) -> None:
+    """Wait for a line of what it prints."""
+    assert process.stdout is not None
+    assert any(line.startswith(start) for line in process.stdout), f"no line {start!r}"
+
+
+def started(kafka_cluster: KafkaCluster, *options: object) -> subprocess.Popen[str]:
+    command = [*COMMAND, "--bootstrap-server", kafka_cluster.bootstrap, *map(str, options)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def test_a_move_whose_only_source_dies_ends_and_so_do_its_recoveries(
+    kafka_cluster: KafkaCluster, kafka: Kafka, create: Topics, tmp_path: Path
+) -> None:
+    single, other = create({0: [1]}), create({0: [0, 1], 1: [0, 1]})
+    killed = threading.Event()
+
+    def kill(progress: Progress) -> None:
+        if progress.running and progress.bytes_moved and not killed.is_set():
+            killed.set()
+            kafka_cluster.kill(1)
+
+    try:
+        outcome = executor(kafka_cluster, tmp_path, throttle=SLOW).execute(
+            plan_of((single, 0, 1, 2), (other, 0, 0, 2)), progress=kill
+        )
+        assert killed.is_set()
+        assert outcome.state == "failed"
+        told = [p for p in outcome.problems if p.startswith(f"{single}-0")]
+        assert any("nobody leads it" in p and "refuses to cancel it" in p for p in told), outcome
+        assert any("goes on in Kafka" in p and "broker 1" in p for p in told), outcome
+        found = throttles(kafka, single, other)
+        assert found[Resource("topic", single)] == {
+            LEADER_REPLICAS: "0:1", FOLLOWER_REPLICAS: "0:2"
+        }  # fmt: skip
+        assert Resource("topic", other) not in found
+        assert Resource("broker", "0") not in found
+        # A recovery looks, and ends; by signal too.
+        again = executor(kafka_cluster, tmp_path).recover()
+        assert again is not None
+        assert again.state == "failed"
+        with started(kafka_cluster, "--recover", "--journal", tmp_path / "journal") as process:
+            shown(process, "moving: ")
+            process.send_signal(signal.SIGTERM)
+            ends_within(process, 20)
+        assert process.returncode == 1
+        # What has nothing to do with it is carried out.
+        outcome = executor(kafka_cluster, tmp_path).execute(plan_of((other, 1, 0, 2)))
+        assert (outcome.state, outcome.failed) == ("done", 0)
+        assert throttles(kafka, single)[Resource("topic", single)]
+    finally:
+        kafka_cluster.restart(1)
+    final = executor(kafka_cluster, tmp_path).recover()
+    assert final is not None
+    assert final.state in ("done", "stopped"), final
+    assert not any(p.moving for p in kafka.view([single, other]).partitions.values())
+    assert throttles(kafka, single, other) == {}
+    assert executor(kafka_cluster, tmp_path).recover() is None
+
+
+def test_in_a_dead_end_a_signal_ends_the_command(
+    kafka_cluster: KafkaCluster, kafka: Kafka, create: Topics, tmp_path: Path
+) -> None:
+    single, plan, journal = create({0: [1]}), tmp_path / "plan.json", tmp_path / "journal"
+    plan.write_text(plan_of((single, 0, 1, 2)).model_dump_json())
+    options = (plan, "--journal", journal, "--yes", "--throttle", "300kB/s")
+    try:
+        with started(kafka_cluster, *options, "--broker-grace", 600) as process:
+            eventually(lambda: kafka.view([single]).partitions[Key(single, 0)].moving, "it moves")
+            kafka_cluster.kill(1)
+            eventually(
+                lambda: kafka.view([single]).partitions[Key(single, 0)].leader is None, "dead"
+            )
+            process.send_signal(signal.SIGTERM)
+            told = ends_within(process, 20)
+        assert process.returncode == 1
+        assert "goes on in Kafka" in told
+        assert "stopped: " in told
+        with admin_client(kafka_cluster.bootstrap, timeout=30) as ask:
+            ask(lambda admin: admin.delete_topics([single]))
+        eventually(lambda: not kafka.view([single]).partitions, "deleted")
+    finally:
+        kafka_cluster.restart(1)
+    executor(kafka_cluster, tmp_path).recover()
+    assert throttles(kafka, single) == {}
+    assert executor(kafka_cluster, tmp_path).recover() is None
+
+
+@pytest.mark.parametrize("rollback", [False, True])
+def test_what_is_stopped_keeps_its_preference_order_and_leader(
+    kafka_cluster: KafkaCluster, kafka: Kafka, create: Topics, tmp_path: Path, rollback: bool
+) -> None:
+    topic = create({0: [0, 1], 1: [1, 0], 2: [0, 1]})
+    running = executor(kafka_cluster, tmp_path, throttle=SLOW, concurrent_moves_per_broker=3)
+    stopped = threading.Event()
+
+    def stop(progress: Progress) -> None:
+        if progress.running == 3 and not stopped.is_set():
+            stopped.set()
+            running.stop(rollback=rollback)
+
+    # The leader moves, the follower moves, and the leader of the other order moves.
+    plan = plan_of((topic, 0, 0, 2), (topic, 1, 0, 2), (topic, 2, 1, 2))
+    outcome = running.execute(plan, progress=stop)
+    assert stopped.is_set()
+    assert outcome.state == ("rolled back" if rollback else "stopped"), outcome
+    found = kafka.view([topic]).partitions
+    assert [found[Key(topic, n)].replicas for n in range(3)] == [(0, 1), (1, 0), (0, 1)]
+    assert [found[Key(topic, n)].leader for n in range(3)] == [0, 1, 0]
+    assert throttles(kafka, topic) == {}
+    assert executor(kafka_cluster, tmp_path).recover() is None
+
+
+def test_a_topic_deleted_while_throttled_leaves_nothing_open(
+    kafka_cluster: KafkaCluster, kafka: Kafka, create: Topics, tmp_path: Path
+) -> None:
+    topic, other = create({0: [0, 1]}), create({0: [0, 1]})
+    deleted = threading.Event()
+    with admin_client(kafka_cluster.bootstrap, timeout=30) as ask:
+
+        def delete(progress: Progress) -> None:
+            if progress.running and not deleted.is_set():
+                deleted.set()
+                ask(lambda admin: admin.delete_topics([topic]))
+
+        outcome = executor(kafka_cluster, tmp_path, throttle=3e6).execute(
+            plan_of((topic, 0, 1, 2), (other, 0, 1, 2)), progress=delete
+        )
+    assert deleted.is_set()
+    assert outcome.state == "done", outcome
+    assert not any("throttle" in p for p in outcome.problems)
+    assert throttles(kafka, other) == {}
+    assert executor(kafka_cluster, tmp_path).recover() is None
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_signal_ends_a_command_that_kafka_does_not_answer(
+    kafka_cluster: KafkaCluster, tmp_path: Path, answers: bool
+) -> None:
+    plan = tmp_path / "plan.json"
+    plan.write_text(plan_of(("none", 0, 1, 2)).model_dump_json())
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        if answers:
+            # Connections are taken, and nothing ever comes back.
+            silent.listen()
+        where = f"127.0.0.1:{silent.getsockname()[1]}"
+        command = [*COMMAND, str(plan), "--bootstrap-server", where, "--yes", "--timeout", "120"]
+        command += ["--journal", str(tmp_path / "journal")]
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as process:
+            if answers:
+                # Its first question has come.
+                silent.settimeout(60)
+                connection, _ = silent.accept()
+            else:
+                time.sleep(8)
+            process.send_signal(signal.SIGTERM)
+            told = ends_within(process, 20)
+            if answers:
+                connection.close()
+    assert process.returncode == 2
+    assert "did not answer" in told
+
+
+def test_a_signal_ends_an_execution_whose_kafka_falls_silent(
+    kafka_cluster: KafkaCluster, kafka: Kafka, create: Topics, tmp_path: Path
+) -> None:
+    topic, plan, journal = create({0: [0, 1]}), tmp_path / "plan.json", tmp_path / "journal"
+    plan.write_text(plan_of((topic, 0, 1, 2)).model_dump_json())
+    options = (plan, "--journal", journal, "--yes", "--throttle", "300kB/s", "--timeout", 120)
+    with started(kafka_cluster, *options) as process:
+        eventually(lambda: kafka.view([topic]).partitions[Key(topic, 0)].moving, "it moves")
+        with kafka_cluster.frozen():
+            time.sleep(3)
+            process.send_signal(signal.SIGTERM)
+            told = ends_within(process, 20)
+    assert process.returncode == 1
+    assert "recover once it answers" in told
+    # It did not become known that it was to stop, or it did: either way a recovery ends it.
+    outcome = executor(kafka_cluster, tmp_path, throttle=50e6).recover()
+    assert outcome is not None
+    assert outcome.state in ("done", "stopped"), outcome
+    assert not any(p.moving for p in kafka.view([topic]).partitions.values())
+    assert throttles(kafka, topic) == {}
+    assert executor(kafka_cluster, tmp_path).recover() is None
