@@ -92,7 +92,7 @@ def load_capacities(path: str | Path) -> Capacities:
     except OSError as error:
         raise CapacityError(f"{where}: {error.strerror or error}") from None
     except DocumentError as error:
-        raise CapacityError(f"{where}: neither YAML nor JSON ({error})") from None
+        raise CapacityError(f"{where}: {error}") from None
     if not isinstance(content, Mapping):
         raise CapacityError(
             f"{where}: {type(content).__name__} found, a mapping with default and brokers expected"

@@ -274,9 +274,11 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _finite(text: str) -> float:
     value = float(text)
-    if not isfinite(value):
-        raise ValueError(f"number {shown_name(text)} found, a finite one expected")
-    return value
+    return value if isfinite(value) else _not_finite(text)
+
+
+def _not_finite(text: str) -> float:
+    raise DocumentError(f"number {shown_name(text)} found, a finite one expected")
 
 
 def _too_deep(limits: DocumentLimits) -> str:
@@ -306,7 +308,7 @@ def _check_events(text: str, limits: DocumentLimits) -> None:
     for event in yaml.parse(text, _Loader):
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in sizes:
-                raise DocumentError("not YAML: an alias found of what is not known before it")
+                raise DocumentError("an alias found of what is not known before it")
             total += sizes[event.anchor]
         elif isinstance(event, yaml.CollectionStartEvent):
             opened.append((event.anchor, total))
@@ -345,10 +347,10 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 
 def _mapping(loader: Any, node: Any) -> dict[Hashable, Any]:
     if not isinstance(node, yaml.MappingNode):
-        raise DocumentError(f"not YAML, line {node.start_mark.line + 1}: a mapping expected")
+        raise DocumentError(f"line {node.start_mark.line + 1}: a mapping expected")
     seen: set[Hashable] = set()
     for key_node, _ in node.value:
-        line = f"not YAML, line {key_node.start_mark.line + 1}"
+        line = f"line {key_node.start_mark.line + 1}"
         if not isinstance(key_node, yaml.ScalarNode):
             raise DocumentError(f"{line}: a key that is no text or number found")
         if key_node.tag == "tag:yaml.org,2002:merge":
@@ -370,17 +372,19 @@ def _mapping(loader: Any, node: Any) -> dict[Hashable, Any]:
 
 def _sequence(loader: Any, node: Any) -> list[Any]:
     if not isinstance(node, yaml.SequenceNode):
-        raise DocumentError(f"not YAML, line {node.start_mark.line + 1}: a list expected")
+        raise DocumentError(f"line {node.start_mark.line + 1}: a list expected")
     return [loader.construct_object(item, deep=True) for item in node.value]
 
 
 def _scalar(make: Any, what: str) -> Any:
     def construct(loader: Any, node: Any) -> Any:
-        line = f"not YAML, line {node.start_mark.line + 1}"
+        line = f"line {node.start_mark.line + 1}"
         if not isinstance(node, yaml.ScalarNode):
             raise DocumentError(f"{line}: {what} expected")
         try:
             return make(node.value)
+        except DocumentError as error:
+            raise DocumentError(f"{line}: {error}") from None
         except (ValueError, KeyError):
             raise DocumentError(f"{line}: {what} expected") from None
 
@@ -389,7 +393,7 @@ def _scalar(make: Any, what: str) -> Any:
 
 def _unknown(loader: Any, node: Any) -> Any:
     raise DocumentError(
-        f"not YAML, line {node.start_mark.line + 1}: a tag found that is not one of JSON's types"
+        f"line {node.start_mark.line + 1}: a tag found that is not one of JSON's types"
     )
 
 
@@ -406,7 +410,7 @@ for _tag, _pattern, _starts, _make, _what in (
     ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", _DIGITS, _whole, "a whole number"),
     ("float", r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", [*_DIGITS, "."],
      _finite, "a finite number"),
-    ("float", r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)", list("-+."), _finite,
+    ("float", r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)", list("-+."), _not_finite,
      "a finite number"),
 ):  # fmt: skip
     _name = f"tag:yaml.org,2002:{_tag}"

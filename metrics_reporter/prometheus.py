@@ -148,7 +148,7 @@ def load_prometheus(path: str | Path) -> PrometheusOptions:
     except OSError as error:
         raise ReporterError(f"{where}: {error.strerror or error}") from None
     except DocumentError as error:
-        raise ReporterError(f"{where}: neither YAML nor JSON ({error})") from None
+        raise ReporterError(f"{where}: {error}") from None
     if not isinstance(content, Mapping):
         raise ReporterError(
             f"{where}: {type(content).__name__} found, a mapping with endpoints expected"

@@ -60,7 +60,7 @@ def _on(cluster: KafkaCluster, broker: int, topic: str | None = None) -> int:
 
 
 def _balanced(cluster: KafkaCluster, *living: int) -> bool:
-    """Whether each of the brokers holds its share of their replicas, within the 15 % of the goal."""
+    """Whether each broker holds its share of their replicas, within the 15 % of the goal."""
     s = _look(cluster)
     held = s.broker_ids[s.replica_broker].tolist()
     counts = [held.count(broker) for broker in living]

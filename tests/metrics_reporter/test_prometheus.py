@@ -275,7 +275,7 @@ def test_a_file_states_endpoints_and_rules(tmp_path: Path) -> None:
         ("{metrics: [{name: a}]}", "metrics.0.metric: none found, a value expected"),
         ("{metrics: [{name: '(', metric: b}]}", "metrics.0.name: '(' found, a regular expression"),
         ("{matrics: []}", "matrics: [] found, a known name expected"),
-        ("{", "neither YAML nor JSON"),
+        ("{", "not YAML, line "),
     ],
 )
 def test_a_file_that_is_wrong_is_told_in_a_sentence(
