@@ -273,12 +273,11 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _finite(text: str) -> float:
-    value = float(text)
-    return value if isfinite(value) else _not_finite(text)
-
-
-def _not_finite(text: str) -> float:
-    raise DocumentError(f"number {shown_name(text)} found, a finite one expected")
+    # YAML writes infinities and NaN with a dot, which float() does not take.
+    value = float(text.replace(".", "", 1) if text[-1:].isalpha() else text)
+    if not isfinite(value):
+        raise DocumentError(f"number {shown_name(text)} found, a finite one expected")
+    return value
 
 
 def _too_deep(limits: DocumentLimits) -> str:
@@ -410,7 +409,7 @@ for _tag, _pattern, _starts, _make, _what in (
     ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", _DIGITS, _whole, "a whole number"),
     ("float", r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", [*_DIGITS, "."],
      _finite, "a finite number"),
-    ("float", r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)", list("-+."), _not_finite,
+    ("float", r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)", list("-+."), _finite,
      "a finite number"),
 ):  # fmt: skip
     _name = f"tag:yaml.org,2002:{_tag}"

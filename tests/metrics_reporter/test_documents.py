@@ -71,7 +71,7 @@ MERGES = "a0: &a0 {x: 1}\n" + "".join(
         (parse_yaml, "a: &a [*a]", "an alias found of what is not known before it"),
         (parse_yaml, "a: 1\nb: 2\na: 3\n", "line 3: key 'a' found twice"),
         (parse_yaml, "!!int x", "line 1: a whole number expected"),
-        (parse_yaml, "a: .inf", "line 1: a finite number expected"),
+        (parse_yaml, "a: .inf", "line 1: number .inf found, a finite one expected"),
         (parse_yaml, "!!python/object/apply:os.system [a]", "a tag found"),
         (parse_yaml, "password: hunter2: x", "not YAML, line 1"),
         (parse_toml, "a = " + "[" * 5000, "nested more than 64 deep"),
