@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from real_kafka import KafkaCluster, RealKafkaError
 
+from balancer.execution.cluster import Kafka
+
 
 @pytest.fixture(scope="session")
 def start_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., KafkaCluster]]:
@@ -37,3 +39,11 @@ def kafka_cluster(start_kafka: Callable[..., KafkaCluster]) -> KafkaCluster:
     Every test makes its own topics and leaves the brokers running.
     """
     return start_kafka(brokers=3)
+
+
+@pytest.fixture
+def kafka(kafka_cluster: KafkaCluster) -> Iterator[Kafka]:
+    """What executions see of the cluster."""
+    found = Kafka(kafka_cluster.bootstrap)
+    yield found
+    found.close()

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from confluent_kafka import Producer
+from kafka_cases import create_filled, create_topic
 from real_kafka import KafkaCluster
 from typer.testing import CliRunner
 
@@ -108,14 +108,8 @@ def cluster(start_kafka: Callable[..., KafkaCluster]) -> Iterator[KafkaCluster]:
     """Four brokers on four racks, the last of them empty."""
     found = start_kafka(brokers=4, racks=[f"rack-{x}" for x in "abcd"], heap="192m")
     name = f"busy-{uuid.uuid4().hex[:8]}"
-    with admin_client(found.bootstrap, timeout=30) as ask:
-        wanted = {name: {"assignments": {n: [n % 2, 2 if n % 3 else 1 - n % 2] for n in range(24)}}}
-        ask(lambda admin: admin.create_topics(wanted, wait_for_metadata=True))
-    producer = Producer({"bootstrap.servers": found.bootstrap, "acks": "all"})
-    for n in range(24):
-        for _ in range(200):
-            producer.produce(name, b"x" * 1024, partition=n)
-    assert producer.flush(60) == 0
+    held = {n: [n % 2, 2 if n % 3 else 1 - n % 2] for n in range(24)}
+    create_filled(found, name, held, 200)
     yield found
     found.close()
 
@@ -246,8 +240,8 @@ def test_a_dead_disk_is_healed_elsewhere(cluster: KafkaCluster, tmp_path: Path) 
     with admin_client(cluster.bootstrap, timeout=30) as ask:
         for n in range(4):
             # New logs are made where there are fewest, and that fails.
-            wanted = {f"fresh-{n}-{uuid.uuid4().hex[:6]}": {"assignments": {0: [2, 0]}}}
-            ask(lambda admin, wanted=wanted: admin.create_topics(wanted, raise_errors=False))
+            name = f"fresh-{n}-{uuid.uuid4().hex[:6]}"
+            create_topic(ask, name, {0: [2, 0]}, must=False)
 
     def held() -> int:
         """Replicas on dead disks that another one can be copied from."""

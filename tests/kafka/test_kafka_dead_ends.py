@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 import yaml
-from confluent_kafka import Producer
+from kafka_cases import create_filled
 from real_kafka import KafkaCluster
 from test_kafka_controller import CAPACITY, SETTINGS, Running, _until
 
 from cluster_model import Snapshot
-from cluster_model.kafka import admin_client, read_cluster
+from cluster_model.kafka import read_cluster
 
 # What SIGTERM may take; a deadline that a hang would miss.
 ENDS = 20.0
@@ -30,21 +30,12 @@ AT_ONCE: dict[str, Any] = {
 def cluster(start_kafka: Callable[..., KafkaCluster]) -> Iterator[KafkaCluster]:
     """Four brokers; topic "single" has its only copies on broker 2, as one of "pair" has."""
     found = start_kafka(brokers=4, racks=[f"rack-{x}" for x in "abcd"], heap="192m")
-    _create(found, "pair", {n: [n % 2, 2] if n % 2 else [n % 3, (n + 1) % 3] for n in range(18)})
-    _create(found, "single", {0: [2], 1: [2], 2: [0]})
+    create_filled(
+        found, "pair", {n: [n % 2, 2] if n % 2 else [n % 3, (n + 1) % 3] for n in range(18)}, 100
+    )
+    create_filled(found, "single", {0: [2], 1: [2], 2: [0]}, 100)
     yield found
     found.close()
-
-
-def _create(cluster: KafkaCluster, topic: str, assignments: dict[int, list[int]]) -> None:
-    with admin_client(cluster.bootstrap, timeout=30) as ask:
-        wanted = {topic: {"assignments": assignments}}
-        ask(lambda admin: admin.create_topics(wanted, wait_for_metadata=True))
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
-    for n in assignments:
-        for _ in range(100):
-            producer.produce(topic, b"x" * 1024, partition=n)
-    assert producer.flush(60) == 0
 
 
 def _look(cluster: KafkaCluster) -> Snapshot:
@@ -100,7 +91,7 @@ def test_only_copies_on_a_dead_broker_are_set_aside_and_the_rest_healed_and_bala
             assert _on(cluster, 2, "single") == 2
             _until(lambda: "cannot be healed" in running.log.read_text(), running.log)
             # The rest is balanced, though the dead broker goes on holding what it holds.
-            _create(cluster, "skewed", {n: [0, 1] for n in range(12)})
+            create_filled(cluster, "skewed", {n: [0, 1] for n in range(12)}, 100)
             _until(
                 lambda: _on(cluster, 3, "skewed") > 0 and _balanced(cluster, 0, 1, 3), running.log
             )
@@ -115,7 +106,7 @@ def test_only_copies_on_a_dead_broker_are_set_aside_and_the_rest_healed_and_bala
             _settings(running, execute=False)
             _until(lambda: "--execute does not override it" in running.log.read_text(), running.log)
             _until(lambda: running.state().get("executing") is None, running.log)
-            _create(cluster, "later", {n: [0, 1] for n in range(12)})
+            create_filled(cluster, "later", {n: [0, 1] for n in range(12)}, 100)
             _until(lambda: "proposed: " in running.log.read_text(), running.log)
             rounds = running.state()["rounds"]
             _until(lambda: running.state()["rounds"] > rounds + 4, running.log)
@@ -135,7 +126,7 @@ def test_sigterm_ends_it_while_an_execution_goes_on_and_brokers_are_away(
     cluster: KafkaCluster, tmp_path: Path
 ) -> None:
     topic = f"slow-{uuid.uuid4().hex[:6]}"
-    _create(cluster, topic, {n: [0, 1] for n in range(12)})
+    create_filled(cluster, topic, {n: [0, 1] for n in range(12)}, 100)
     with _restarted(cluster) as kill:
         running = Running(cluster.bootstrap, tmp_path, "slow")
         # Bytes that hardly move, so that it is in the middle.

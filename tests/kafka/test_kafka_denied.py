@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
+from kafka_cases import AUTHORIZER, account, create_topic, grant, with_accounts
 from kafka_plans import move, plan_of
 from real_kafka import KafkaCluster
 from typer.testing import CliRunner
@@ -18,32 +18,18 @@ from balancer.execution.cluster import Kafka, Key, Resource
 from balancer.execution.throttle import FOLLOWER_REPLICAS, LEADER_REPLICAS
 from cluster_model.kafka import KafkaDeniedError, admin_client, read_cluster
 
-SASL = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN"}
-ADMIN = {**SASL, "sasl.username": "admin", "sasl.password": "secret"}
-ANN = {**SASL, "sasl.username": "ann", "sasl.password": "hers"}
+ADMIN = account("admin")
+ANN = account("ann", "hers")
 TOPIC = "guarded"
 
 
 @pytest.fixture(scope="module")
 def guarded(start_kafka: Callable[..., KafkaCluster]) -> Iterator[KafkaCluster]:
     """Two brokers that ask who is there, and allow only what ACLs allow."""
-    jaas = (
-        "org.apache.kafka.common.security.plain.PlainLoginModule required "
-        'username="admin" password="secret" user_admin="secret" user_ann="hers";'
-    )
-    properties = {
-        "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "inter.broker.listener.name": "PLAINTEXT",
-        "sasl.enabled.mechanisms": "PLAIN",
-        "sasl.mechanism.inter.broker.protocol": "PLAIN",
-        "listener.name.plaintext.plain.sasl.jaas.config": jaas,
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:admin;User:ANONYMOUS",
-    }
+    properties = with_accounts({"admin": "secret", "ann": "hers"}) | AUTHORIZER
     kafka = start_kafka(brokers=2, racks=[None, None], properties=properties)
     with admin_client(kafka.bootstrap, ADMIN, timeout=30) as ask:
-        wanted = {TOPIC: {"assignments": {0: [0]}}}
-        ask(lambda admin: admin.create_topics(wanted, wait_for_metadata=True))
+        create_topic(ask, TOPIC, {0: [0]})
     yield kafka
     kafka.close()
 
@@ -52,26 +38,18 @@ def guarded(start_kafka: Callable[..., KafkaCluster]) -> Iterator[KafkaCluster]:
 def allow(guarded: KafkaCluster) -> Iterator[Callable[[str, str], None]]:
     """Allows ann an operation on the topic or the cluster, until the end of the test."""
     from kafka.admin import (
-        ACL,
         ACLFilter,
         ACLOperation,
         ACLPermissionType,
-        ResourcePattern,
+        ACLResourcePatternType,
         ResourcePatternFilter,
         ResourceType,
     )
 
     def create(operation: str, kind: str) -> None:
         name = TOPIC if kind == "topic" else "kafka-cluster"
-        acl = ACL(
-            principal="User:ann",
-            host="*",
-            operation=ACLOperation[operation],
-            permission_type=ACLPermissionType.ALLOW,
-            resource_pattern=ResourcePattern(ResourceType[kind.upper()], name),
-        )
         with admin_client(guarded.bootstrap, ADMIN, timeout=30) as ask:
-            ask(lambda admin: admin.create_acls([acl]))
+            grant(ask, "ann", kind.upper(), name, operation)
 
     yield create
     everything = ACLFilter(
@@ -79,16 +57,10 @@ def allow(guarded: KafkaCluster) -> Iterator[Callable[[str, str], None]]:
         host="*",
         operation=ACLOperation.ANY,
         permission_type=ACLPermissionType.ANY,
-        resource_pattern=ResourcePatternFilter(ResourceType.ANY, None, _any_pattern()),
+        resource_pattern=ResourcePatternFilter(ResourceType.ANY, None, ACLResourcePatternType.ANY),
     )
     with admin_client(guarded.bootstrap, ADMIN, timeout=30) as ask:
         ask(lambda admin: admin.delete_acls([everything]))
-
-
-def _any_pattern() -> Any:
-    from kafka.admin import ACLResourcePatternType
-
-    return ACLResourcePatternType.ANY
 
 
 def plan() -> PlanDocument:

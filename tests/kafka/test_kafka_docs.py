@@ -9,12 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from kafka_cases import create_filled
 from real_kafka import KafkaCluster
 from typer.testing import CliRunner
 
 from balancer.cli import app
-from cluster_model.kafka import admin_client, read_cluster
+from cluster_model.kafka import read_cluster
 
 PAGE = Path(__file__).parents[2] / "docs" / "first-rebalance.md"
 
@@ -27,14 +27,7 @@ def test_the_first_rebalance_goes_as_the_page_says(
     monkeypatch.chdir(tmp_path)
     cluster = start_kafka(brokers=3, heap="192m")
     name = f"skewed-{uuid.uuid4().hex[:6]}"
-    with admin_client(cluster.bootstrap, timeout=30) as ask:
-        wanted = {name: {"assignments": {n: [n % 2, 1 - n % 2] for n in range(24)}}}
-        ask(lambda admin: admin.create_topics(wanted, wait_for_metadata=True))
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
-    for n in range(24):
-        for _ in range(100):
-            producer.produce(name, b"x" * 1024, partition=n)
-    assert producer.flush(60) == 0
+    create_filled(cluster, name, {n: [n % 2, 1 - n % 2] for n in range(24)}, 100)
 
     ran = []
     for language, text in re.findall(r"(?ms)^```(\w+)\n(.*?)^```$", PAGE.read_text()):

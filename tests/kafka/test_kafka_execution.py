@@ -6,15 +6,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from kafka_cases import create_topic, delete_topic, eventually, executor, filled_topic, throttles
 from kafka_plans import plan_of
 from real_kafka import KafkaCluster
 from typer.testing import CliRunner
@@ -28,12 +26,10 @@ from balancer.execution.throttle import (
     FOLLOWER_REPLICAS,
     LEADER_RATE,
     LEADER_REPLICAS,
-    LOG_DIR_RATE,
     marked,
 )
 from cluster_model.kafka import admin_client, read_cluster
 
-KILOBYTES = 6000
 # Slow enough for a test to be there before it ends.
 SLOW = 1e6
 
@@ -41,26 +37,8 @@ SLOW = 1e6
 @pytest.fixture
 def topic(kafka_cluster: KafkaCluster) -> Iterator[str]:
     """Three partitions of some megabytes, all on brokers 0 and 1; deleted afterwards."""
-    name = f"moving-{uuid.uuid4().hex[:8]}"
-    with admin_client(kafka_cluster.bootstrap, timeout=30) as ask:
-        wanted = {name: {"assignments": {n: [0, 1] for n in range(3)}}}
-        ask(lambda admin: admin.create_topics(wanted, wait_for_metadata=True))
-    producer = Producer({"bootstrap.servers": kafka_cluster.bootstrap, "acks": "all"})
-    for n in range(3):
-        for _ in range(KILOBYTES):
-            producer.produce(name, b"x" * 1024, partition=n)
-        producer.flush(60)
-    yield name
-    with admin_client(kafka_cluster.bootstrap, timeout=30) as ask:
-        ask(lambda admin: admin.delete_topics([name]))
-
-
-@pytest.fixture
-def kafka(kafka_cluster: KafkaCluster) -> Iterator[Kafka]:
-    """What executions see of the cluster."""
-    found = Kafka(kafka_cluster.bootstrap)
-    yield found
-    found.close()
+    with filled_topic(kafka_cluster, "moving") as name:
+        yield name
 
 
 def act(
@@ -80,23 +58,6 @@ def moves(topic: str) -> list[Action]:
 def replicas(kafka: Kafka, topic: str) -> list[tuple[int, ...]]:
     found = kafka.view([topic]).partitions
     return [found[Key(topic, n)].replicas for n in range(len(found))]
-
-
-def throttles(kafka: Kafka, topic: str) -> dict[Resource, dict[str, str]]:
-    """Whatever throttle is set on the topic and on the brokers."""
-    rates = [LEADER_RATE, FOLLOWER_RATE, LOG_DIR_RATE]
-    asked: dict[Resource, Sequence[str]] = {Resource("broker", str(b)): rates for b in range(3)}
-    asked[Resource("topic", topic)] = [LEADER_REPLICAS, FOLLOWER_REPLICAS]
-    found = {
-        r: {key: value for key, value in values.items() if value is not None}
-        for r, values in kafka.configs(asked).items()
-    }
-    return {r: values for r, values in found.items() if values}
-
-
-def executor(kafka_cluster: KafkaCluster, path: Path, **limits: Any) -> Executor:
-    quick = {"progress_interval": 0.3, "broker_grace": 1.0} | limits
-    return Executor(kafka_cluster.bootstrap, journal=path / "journal", limits=Limits.of(**quick))
 
 
 @contextmanager
@@ -130,13 +91,6 @@ def moving(kafka: Kafka, topic: str, command: list[str]) -> Iterator[subprocess.
     finally:
         process.kill()
         process.wait()
-
-
-def eventually(true: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline, f"still not so: {what}"
-        time.sleep(0.2)
 
 
 def in_sync(kafka: Kafka, topic: str) -> bool:
@@ -461,14 +415,13 @@ def test_a_deleted_topic_counts_as_done(
 ) -> None:
     other = f"{topic}-other"
     with admin_client(kafka_cluster.bootstrap, timeout=30) as ask:
-        wanted = {other: {"assignments": {0: [0, 1]}}}
-        ask(lambda admin: admin.create_topics(wanted, wait_for_metadata=True))
+        create_topic(ask, other, {0: [0, 1]})
         deleted = threading.Event()
 
         def delete(progress: Progress) -> None:
             if progress.running and not deleted.is_set():
                 deleted.set()
-                ask(lambda admin: admin.delete_topics([topic]))
+                delete_topic(ask, topic)
 
         running = executor(kafka_cluster, tmp_path, throttle=SLOW)
         try:
@@ -476,12 +429,8 @@ def test_a_deleted_topic_counts_as_done(
                 plan_of(*moves(topic), act("move", other, 0, 1, 2)), progress=delete
             )
         finally:
-            ask(lambda admin: admin.delete_topics([other]))
-            ask(
-                lambda admin: admin.create_topics(
-                    {topic: {"assignments": {0: [0, 1]}}}, wait_for_metadata=True
-                )
-            )
+            delete_topic(ask, other)
+            create_topic(ask, topic, {0: [0, 1]})
     assert outcome.state == "done", outcome
     assert sum("deleted" in p for p in outcome.problems) == 3
 

@@ -8,14 +8,15 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import kafka_cases
 import pytest
 import yaml
-from confluent_kafka import Producer
+from kafka_cases import filled_topic, throttles
 from kafka_plans import move, plan_of
 from real_kafka import KafkaCluster
 
@@ -25,14 +26,10 @@ from balancer.execution.fence import Fence
 from balancer.execution.journal import read_journal
 from balancer.execution.stop import Stop
 from balancer.execution.throttle import (
-    FOLLOWER_RATE,
-    FOLLOWER_REPLICAS,
-    LEADER_RATE,
     LEADER_REPLICAS,
-    LOG_DIR_RATE,
     marked,
 )
-from cluster_model.kafka import KafkaSourceError, admin_client
+from cluster_model.kafka import KafkaSourceError
 
 SESSION = 2.0
 PATIENCE = 90.0
@@ -57,18 +54,8 @@ def kafka(cluster: KafkaCluster) -> Iterator[Kafka]:
 @pytest.fixture
 def topic(cluster: KafkaCluster) -> Iterator[str]:
     """Three partitions of some megabytes on brokers 0 and 1."""
-    name = f"fenced-{uuid.uuid4().hex[:8]}"
-    with admin_client(cluster.bootstrap, timeout=30) as ask:
-        wanted = {name: {"assignments": {n: [0, 1] for n in range(3)}}}
-        ask(lambda admin: admin.create_topics(wanted, wait_for_metadata=True))
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
-    for n in range(3):
-        for _ in range(6000):
-            producer.produce(name, b"x" * 1024, partition=n)
-        producer.flush(60)
-    yield name
-    with admin_client(cluster.bootstrap, timeout=30) as ask:
-        ask(lambda admin: admin.delete_topics([name]))
+    with filled_topic(cluster, "fenced") as name:
+        yield name
 
 
 def plan_file(path: Path, topic: str, source: int = 1, destination: int = 2) -> Path:
@@ -98,18 +85,10 @@ def start(cluster: KafkaCluster, path: Path, *options: object) -> subprocess.Pop
 SLOWLY = ("--yes", "--throttle", "1MB/s", "--moves", "1")
 
 
-def configured(kafka: Kafka, topic: str) -> dict[Resource, dict[str, str | None]]:
-    rates = [LEADER_RATE, FOLLOWER_RATE, LOG_DIR_RATE]
-    asked: dict[Resource, Sequence[str]] = {Resource("broker", str(b)): rates for b in range(3)}
-    asked[Resource("topic", topic)] = [LEADER_REPLICAS, FOLLOWER_REPLICAS]
-    found = kafka.configs(asked)
-    return {r: v for r, values in found.items() if (v := {k: x for k, x in values.items() if x})}
-
-
 def picture(kafka: Kafka, topic: str) -> Any:
     """All that an execution may have written: throttles, reassignments, replicas."""
     partitions = kafka.view([topic]).partitions
-    return configured(kafka, topic), {
+    return throttles(kafka, topic), {
         k: (p.replicas, p.adding, p.removing) for k, p in partitions.items()
     }
 
@@ -119,15 +98,7 @@ def moving(kafka: Kafka, topic: str) -> bool:
 
 
 def eventually(true: Callable[[], Any], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            if true():
-                return
-        except KafkaSourceError:
-            pass
-        assert time.monotonic() < deadline, f"still not so: {what}"
-        time.sleep(0.2)
+    kafka_cases.eventually(true, what, seconds=PATIENCE, unless=(KafkaSourceError,))
 
 
 @pytest.fixture
@@ -154,11 +125,11 @@ def test_an_execution_that_slept_past_its_lease_touches_nothing(
     said = successor.communicate(timeout=PATIENCE)[0]
     assert successor.returncode == 0, said
     assert "journal is out of reach" in said
-    assert configured(kafka, topic) == {}
+    assert throttles(kafka, topic) == {}
     begun = start(cluster, there, plan_file(there, topic, 0, 2), *SLOWLY)
     end_with(processes, begun)
     eventually(lambda: moving(kafka, topic), "the successor moves")
-    eventually(lambda: configured(kafka, topic), "the successor throttles")
+    eventually(lambda: throttles(kafka, topic), "the successor throttles")
     before = picture(kafka, topic)
     epoch = marked(before[0][Resource("topic", topic)][LEADER_REPLICAS], "counterpoise-controller")
     begun.send_signal(signal.SIGSTOP)
@@ -189,7 +160,7 @@ def test_an_execution_that_slept_past_its_lease_touches_nothing(
         journal = read_journal(path / "counterpoise-execution.journal")
         assert journal is not None
         assert journal.closed
-    assert configured(kafka, topic) == {}
+    assert throttles(kafka, topic) == {}
     assert not moving(kafka, topic)
 
 
@@ -212,7 +183,7 @@ def test_of_two_executions_at_once_one_refuses(
     assert moving(kafka, topic)
     said = acting.communicate(timeout=PATIENCE)[0]
     assert acting.returncode == 0, said
-    assert configured(kafka, topic) == {}
+    assert throttles(kafka, topic) == {}
     names = {p.name for d in ("here", "there") for p in (tmp_path / d).glob("*.journal")}
     assert names == {"counterpoise-execution.journal"}
     assert len(list(tmp_path.glob("*/*.journal"))) == 1
@@ -303,7 +274,7 @@ def test_a_controller_that_slept_past_its_lease_writes_nothing_and_stands_by(
     first.send(signal.SIGSTOP)
 
     def succeeded() -> bool:
-        values = configured(kafka, topic).get(Resource("topic", topic), {})
+        values = throttles(kafka, topic).get(Resource("topic", topic), {})
         mark = marked(values.get(LEADER_REPLICAS), "counterpoise-controller")
         newer = mark is not None and (mark.epoch or 0) > (left.epoch or 0)
         return newer and moving(kafka, topic)
@@ -322,7 +293,7 @@ def test_a_controller_that_slept_past_its_lease_writes_nothing_and_stands_by(
         assert set(replicas) <= set(before[1][key][0])
     second.send(signal.SIGCONT)
     eventually(lambda: second.said(": done after", after="this one acts"), "it ends well")
-    eventually(lambda: configured(kafka, topic) == {}, "no throttles are left")
+    eventually(lambda: throttles(kafka, topic) == {}, "no throttles are left")
     assert not moving(kafka, topic)
     assert "vote lost" not in second.log
     second.end()
@@ -330,7 +301,7 @@ def test_a_controller_that_slept_past_its_lease_writes_nothing_and_stands_by(
     eventually(lambda: first.said("this one acts", after="vote lost"), "the first acts again")
     eventually(lambda: (found := read_journal(first.journal)) and found.closed, "it recovers")
     first.end()
-    assert configured(kafka, topic) == {}
+    assert throttles(kafka, topic) == {}
 
 
 def test_a_controller_whose_lease_lapsed_with_nobody_in_between_carries_on(
@@ -353,7 +324,7 @@ def test_a_controller_whose_lease_lapsed_with_nobody_in_between_carries_on(
     assert found.tasks.keys() == before.tasks.keys()
     assert "vote lost" not in alone.log
     alone.end()
-    assert configured(kafka, topic) == {}
+    assert throttles(kafka, topic) == {}
 
 
 def test_a_paused_controller_lets_an_execution_act(
@@ -370,7 +341,7 @@ def test_a_paused_controller_lets_an_execution_act(
     controller.change(execute=True)
     said = beside.communicate(timeout=PATIENCE)[0]
     assert beside.returncode == 0, said
-    assert configured(kafka, topic) == {}
+    assert throttles(kafka, topic) == {}
     again = "this one no longer acts"
     eventually(lambda: controller.said("this one acts", after=again), "the controller acts again")
     controller.end()
@@ -386,13 +357,13 @@ def test_a_controller_beside_an_execution(
     said = beside.communicate(timeout=PATIENCE)[0]
     assert beside.returncode == 2, said
     assert f"counterpoise run, process {controller.process.pid}" in said
-    assert configured(kafka, topic) == {}
+    assert throttles(kafka, topic) == {}
     assert not moving(kafka, topic)
     controller.end()
     after = start(cluster, here, plan_file(here, topic), *SLOWLY)
     said = after.communicate(timeout=PATIENCE)[0]
     assert after.returncode == 0, said
-    assert configured(kafka, topic) == {}
+    assert throttles(kafka, topic) == {}
 
 
 def test_epochs_rise_and_a_vote_that_nobody_else_had_keeps_its_own(cluster: KafkaCluster) -> None:

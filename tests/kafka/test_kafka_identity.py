@@ -12,7 +12,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from confluent_kafka import Producer
+from kafka_cases import (
+    AUTHORIZER,
+    account,
+    create_topic,
+    delete_topic,
+    eventually,
+    grant,
+    produce,
+    with_accounts,
+)
 from real_kafka import CLUSTER_ID, KafkaCluster
 from typer.testing import CliRunner, Result
 
@@ -39,18 +48,6 @@ def set_configs(ask: Ask, kind: str, name: str, values: Mapping[str, str | None]
     ask(lambda admin: admin.alter_configs([resource], raise_on_unknown=False, incremental=True))
 
 
-def create(ask: Ask, name: str, replicas: Mapping[int, list[int]]) -> None:
-    wanted = {name: {"assignments": dict(replicas)}}
-    ask(lambda admin: admin.create_topics(wanted, wait_for_metadata=True))
-
-
-def produce(bootstrap: str, topic: str, partition: int, kilobytes: int, **more: str) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", **more})
-    for _ in range(kilobytes):
-        producer.produce(topic, b"x" * 1024, partition=partition)
-    producer.flush(60)
-
-
 def read(kafka: KafkaCluster, **more: Any) -> Snapshot:
     return read_cluster(kafka.bootstrap, resources=("disk",), timeout=30, **more)
 
@@ -72,13 +69,6 @@ def command(*args: object) -> Result:
     result = CliRunner().invoke(app, [str(a) for a in args])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result
-
-
-def eventually(true: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline, f"still not so: {what}"
-        time.sleep(0.2)
 
 
 @pytest.fixture
@@ -105,7 +95,7 @@ def test_a_plan_of_another_cluster_is_refused(
 ) -> None:
     """The plan is real, and so is the cluster that is not its own."""
     with admin_client(kafka_cluster.bootstrap, timeout=30) as ask:
-        create(ask, "refused", {n: [0, 1] for n in range(4)})
+        create_topic(ask, "refused", {n: [0, 1] for n in range(4)})
     found, plan = tmp_path / "cluster.json", tmp_path / "plan.json"
     server = ["--bootstrap-server", kafka_cluster.bootstrap]
     command("snapshot", "kafka", *server, "-o", found)
@@ -144,12 +134,12 @@ def moving(kafka_cluster: KafkaCluster, ask: Ask) -> Iterator[tuple[str, str]]:
     from kafka import TopicPartition
 
     topics = "under-way-two", "under-way-one"
-    create(ask, topics[0], {0: [0, 1]})
-    create(ask, topics[1], {0: [1]})
+    create_topic(ask, topics[0], {0: [0, 1]})
+    create_topic(ask, topics[1], {0: [1]})
     for broker in range(3):
         set_configs(ask, "broker", str(broker), dict.fromkeys(RATES, "1024"))
     for topic in topics:
-        produce(kafka_cluster.bootstrap, topic, 0, 3000)
+        produce(kafka_cluster, topic, {0: 3000})
         set_configs(ask, "topic", topic, dict.fromkeys(LISTS, "*"))
     wanted: dict[Any, Any] = {
         TopicPartition(topics[0], 0): [2, 1],
@@ -208,7 +198,7 @@ def cordoned(kafka_cluster: KafkaCluster, ask: Ask) -> Iterator[str]:
 def test_a_cordoned_log_directory_is_given_nothing(
     kafka_cluster: KafkaCluster, ask: Ask, cordoned: str
 ) -> None:
-    create(ask, "cordon", {n: [0, 1] for n in range(20)})
+    create_topic(ask, "cordon", {n: [0, 1] for n in range(20)})
     eventually(lambda: len(read(kafka_cluster).disk_cordoned) > 0, "cordoned")
     s = read(kafka_cluster)
     shut = [s.disk_path[d] for d in np.flatnonzero(s.disk_cordoned)]
@@ -253,15 +243,6 @@ def test_a_shared_file_system_counts_once(kafka_cluster: KafkaCluster) -> None:
 # --- rights
 
 
-def user(name: str) -> dict[str, str]:
-    return {
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": name,
-        "sasl.password": "secret",
-    }
-
-
 # By user: the row of the table in docs/operating.md, and a command that it must suffice for.
 COMMANDS: dict[str, tuple[str, list[str]]] = {
     "proposer": ("`snapshot kafka`, `propose`, `run`", ["propose"]),
@@ -294,22 +275,22 @@ def documented(row: str) -> dict[str, set[str]]:
 @pytest.mark.parametrize("who", [*COMMANDS])
 def test_the_documented_rights_suffice(guarded: KafkaCluster, who: str, tmp_path: Path) -> None:
     row_, given = COMMANDS[who]
-    with admin_client(guarded.bootstrap, user("admin"), timeout=30) as ask:
+    with admin_client(guarded.bootstrap, account("admin"), timeout=30) as ask:
         names = {"CLUSTER": "kafka-cluster", "TOPIC": "*", "GROUP": "*"}
         for kind, operations in documented(row_).items():
             for operation in operations:
                 grant(ask, who, kind, names[kind], operation)
         if who == "executor":
-            create(ask, "shifted", {0: [0], 1: [0]})
+            create_topic(ask, "shifted", {0: [0], 1: [0]})
             plan = Balancer().propose(
-                read(guarded, client_properties=user("admin")),
+                read(guarded, client_properties=account("admin")),
                 Operation(replication_factor={"shifted": 2}, kind="change_replication_factor"),
             )
             assert plan.summary.replicas_added == 2
             plan.save(tmp_path / "plan.json")
     eventually(lambda: _sees_all(guarded, who), "granted")
     config = tmp_path / "client.properties"
-    config.write_text("".join(f"{k}={v}\n" for k, v in user(who).items()))
+    config.write_text("".join(f"{k}={v}\n" for k, v in account(who).items()))
     options = ["--bootstrap-server", guarded.bootstrap, "--command-config", config]
     if "run" in given or "execute" in given:
         options += ["--journal", tmp_path / "journal"]
@@ -326,7 +307,7 @@ def test_the_documented_rights_suffice(guarded: KafkaCluster, who: str, tmp_path
 
 def _sees_all(kafka: KafkaCluster, who: str) -> bool:
     try:
-        return "seen" in read(kafka, client_properties=user(who)).topics
+        return "seen" in read(kafka, client_properties=account(who)).topics
     except KafkaSourceError:
         return False
 
@@ -335,25 +316,12 @@ def _sees_all(kafka: KafkaCluster, who: str) -> bool:
 def guarded(start_kafka: Callable[..., KafkaCluster]) -> Iterator[KafkaCluster]:
     """Two brokers with an authorizer; admin may do anything, the others what a test grants."""
     names = ("admin", "reader", "half", "denied", "nobody", *COMMANDS)
-    users = " ".join(f'user_{name}="secret"' for name in names)
-    jaas = (
-        "org.apache.kafka.common.security.plain.PlainLoginModule required "
-        f'username="admin" password="secret" {users};'
-    )
-    properties = {
-        "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "inter.broker.listener.name": "PLAINTEXT",
-        "sasl.enabled.mechanisms": "PLAIN",
-        "sasl.mechanism.inter.broker.protocol": "PLAIN",
-        "listener.name.plaintext.plain.sasl.jaas.config": jaas,
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:admin;User:ANONYMOUS",
-    }
+    properties = with_accounts(dict.fromkeys(names, "secret")) | AUTHORIZER
     kafka = start_kafka(brokers=2, properties=properties)
-    with admin_client(kafka.bootstrap, user("admin"), timeout=30) as ask:
-        create(ask, "seen", {0: [0]})
-        create(ask, "secret", {0: [0]})
-        create(ask, "metrics", {0: [0]})
+    with admin_client(kafka.bootstrap, account("admin"), timeout=30) as ask:
+        create_topic(ask, "seen", {0: [0]})
+        create_topic(ask, "secret", {0: [0]})
+        create_topic(ask, "metrics", {0: [0]})
         grant(ask, "reader", "CLUSTER", "kafka-cluster", "DESCRIBE")
         grant(ask, "reader", "TOPIC", "*", "DESCRIBE")
         grant(ask, "half", "CLUSTER", "kafka-cluster", "DESCRIBE")
@@ -366,25 +334,10 @@ def guarded(start_kafka: Callable[..., KafkaCluster]) -> Iterator[KafkaCluster]:
     kafka.close()
 
 
-def grant(
-    ask: Ask, who: str, kind: str, name: str, operation: str, permission: str = "ALLOW"
-) -> None:
-    from kafka.admin import ACL, ACLOperation, ACLPermissionType, ResourcePattern, ResourceType
-
-    acl = ACL(
-        principal=f"User:{who}",
-        host="*",
-        operation=ACLOperation[operation],
-        permission_type=ACLPermissionType[permission],
-        resource_pattern=ResourcePattern(ResourceType[kind], name),
-    )
-    assert not ask(lambda admin: admin.create_acls([acl]))["failed"]
-
-
 def test_a_reader_with_the_documented_rights_sees_all(guarded: KafkaCluster) -> None:
     eventually(lambda: _sees_all(guarded, "reader"), "granted")
-    s = read(guarded, client_properties=user("reader"))
-    whole = read(guarded, client_properties=user("admin"))
+    s = read(guarded, client_properties=account("reader"))
+    whole = read(guarded, client_properties=account("admin"))
     assert s.topics == whole.topics
     assert {"secret", "seen"} <= {*s.topics}
     assert s.replica_broker.tolist() == whole.replica_broker.tolist()
@@ -393,15 +346,15 @@ def test_a_reader_with_the_documented_rights_sees_all(guarded: KafkaCluster) -> 
 
 def test_hidden_topics_are_an_error_unless_asked_for(guarded: KafkaCluster, tmp_path: Path) -> None:
     with pytest.raises(KafkaSourceError, match=r"not all topics can be described.*kafka-acls"):
-        read(guarded, client_properties=user("half"))
+        read(guarded, client_properties=account("half"))
     with pytest.raises(KafkaSourceError, match=r"topic __consumer_offsets cannot be described"):
-        read(guarded, client_properties=user("denied"))
+        read(guarded, client_properties=account("denied"))
     said: list[str] = []
-    s = read(guarded, client_properties=user("half"), partial_view=True, notice=said.append)
+    s = read(guarded, client_properties=account("half"), partial_view=True, notice=said.append)
     assert s.topics == ("seen",)
     assert any("the snapshot is without them" in x for x in said)
     config = tmp_path / "client.properties"
-    config.write_text("".join(f"{k}={v}\n" for k, v in user("half").items()))
+    config.write_text("".join(f"{k}={v}\n" for k, v in account("half").items()))
     options = ["--bootstrap-server", guarded.bootstrap, "--command-config", config]
     refused = command("propose", *options)
     assert refused.exit_code == 2
@@ -410,13 +363,13 @@ def test_hidden_topics_are_an_error_unless_asked_for(guarded: KafkaCluster, tmp_
 
 
 def test_leftovers_of_deleted_topics_are_not_hidden_topics(guarded: KafkaCluster) -> None:
-    with admin_client(guarded.bootstrap, user("admin"), timeout=30) as ask:
-        create(ask, "gone", {0: [0]})
-        ask(lambda admin: admin.delete_topics(["gone"]))
-    assert "gone" not in read(guarded, client_properties=user("reader")).topics
+    with admin_client(guarded.bootstrap, account("admin"), timeout=30) as ask:
+        create_topic(ask, "gone", {0: [0]})
+        delete_topic(ask, "gone")
+    assert "gone" not in read(guarded, client_properties=account("reader")).topics
 
 
 def test_missing_rights_on_the_cluster_are_named(guarded: KafkaCluster) -> None:
     with pytest.raises(KafkaSourceError, match="lacks the right to Describe cluster") as error:
-        read(guarded, client_properties=user("nobody"))
+        read(guarded, client_properties=account("nobody"))
     assert "--cluster --operation Describe" in str(error.value)

@@ -102,7 +102,7 @@ def kafka(start_kafka: Callable[..., KafkaCluster]) -> Iterator[KafkaCluster]:
 
 
 def test_load_is_measured_planned_for_and_evened_out(kafka: KafkaCluster, tmp_path: Path) -> None:
-    sources = {
+    sources: dict[str, PrometheusSource | AdminSource] = {
         "prometheus": PrometheusSource(kafka.exporters, timeout=60),
         "admin": AdminSource(partial(admin_client, kafka.bootstrap, timeout=60)),
     }

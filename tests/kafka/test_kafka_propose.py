@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from kafka_cases import create_topic, eventually, produce
 from real_kafka import LEADER_ELECTION, REASSIGN_PARTITIONS, KafkaCluster
 from typer.testing import CliRunner, Result
 
@@ -33,27 +33,14 @@ BROKERS = 6
 def skewed(start_kafka: Callable[..., KafkaCluster]) -> Iterator[KafkaCluster]:
     """Six brokers on three racks; two topics that weigh on three of them, one against the racks."""
     kafka = start_kafka(brokers=BROKERS)
-    create_topic(kafka, "skewed", {n: [n % 2, 2] for n in range(len(SIZES))})
-    # Brokers 0 and 3 are in one rack.
-    create_topic(kafka, "crowded", {n: [0, 3] for n in range(4)})
+    with admin_client(kafka.bootstrap) as ask:
+        create_topic(ask, "skewed", {n: [n % 2, 2] for n in range(len(SIZES))})
+        # Brokers 0 and 3 are in one rack.
+        create_topic(ask, "crowded", {n: [0, 3] for n in range(4)})
     produce(kafka, "skewed", dict(enumerate(SIZES)))
     produce(kafka, "crowded", dict.fromkeys(range(4), 100))
     yield kafka
     kafka.close()
-
-
-def create_topic(kafka: KafkaCluster, topic: str, replicas: Mapping[int, Sequence[int]]) -> None:
-    with admin_client(kafka.bootstrap) as ask:
-        wanted = {topic: {"assignments": replicas}}
-        ask(lambda admin: admin.create_topics(wanted, wait_for_metadata=True))
-
-
-def produce(kafka: KafkaCluster, topic: str, kilobytes: Mapping[int, int]) -> None:
-    producer = Producer({"bootstrap.servers": kafka.bootstrap, "acks": "all"})
-    for partition, amount in kilobytes.items():
-        for _ in range(amount):
-            producer.produce(topic, b"x" * 1024, partition=partition)
-    assert producer.flush(60) == 0
 
 
 def counterpoise(*args: object) -> Result:
@@ -72,13 +59,6 @@ def replicas(s: Snapshot) -> Replicas:
         leader = int(s.leader[p])
         found[s.topics[t], int(number)] = (held, None if leader < 0 else held[leader])
     return found
-
-
-def eventually(true: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline, f"still not so: {what}"
-        time.sleep(0.2)
 
 
 def carry_out(kafka: KafkaCluster, moves: Path, leaders: Path) -> None:
@@ -164,6 +144,9 @@ def log_dirs(s: Snapshot) -> dict[tuple[int, int], str]:
 
 
 def test_a_broker_is_demoted_and_emptied(skewed: KafkaCluster, tmp_path: Path) -> None:
+    def placed(wanted: Snapshot) -> bool:
+        return replicas(read(skewed)) == replicas(wanted)
+
     for option, operation in (
         ("--demote-brokers", Operation(kind="demote_brokers", brokers=(0,))),
         ("--remove-brokers", Operation(kind="remove_brokers", brokers=(0,))),
@@ -176,9 +159,7 @@ def test_a_broker_is_demoted_and_emptied(skewed: KafkaCluster, tmp_path: Path) -
         )  # fmt: skip
         wanted = expected(operation, before)
         carry_out(skewed, moves, leaders)
-        eventually(
-            lambda wanted=wanted: replicas(read(skewed)) == replicas(wanted), f"{option} done"
-        )
+        eventually(partial(placed, wanted), f"{option} done")
         after = replicas(read(skewed)).values()
         assert all(leader != 0 for _, leader in after)
     assert all(0 not in held for held, _ in after)
@@ -189,7 +170,8 @@ def test_a_metrics_topic_gives_the_loads_kafka_does_not_know(
 ) -> None:
     capacity, cluster = tmp_path / "capacity.yaml", tmp_path / "cluster.json"
     capacity.write_text("default: {cpu: 400, network_in: 1000000, network_out: 2000000}\n")
-    create_topic(skewed, "metrics", {0: [0]})
+    with admin_client(skewed.bootstrap) as ask:
+        create_topic(ask, "metrics", {0: [0]})
     source = ["--bootstrap-server", skewed.bootstrap, "--capacity", capacity]
     counterpoise("snapshot", "kafka", *source, "-o", cluster)
     bare = load_snapshot(cluster)

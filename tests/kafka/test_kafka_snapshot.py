@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import socket
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
+from kafka_cases import account, create_topic, eventually, produce, with_accounts
 from real_kafka import LEADER_ELECTION, REASSIGN_PARTITIONS, KafkaCluster
 
 from cluster_model import BrokerState, InputError, Snapshot, load_snapshot, save_snapshot
@@ -25,22 +25,6 @@ from cluster_model.kafka import (
 )
 
 CAPACITY = {"cpu": 100.0, "network_in": 1e6, "network_out": 2e6, "disk": 1e9}
-Assignment = Mapping[int, Sequence[int]]
-
-
-def create_topic(kafka: KafkaCluster, topic: str, replicas: Assignment) -> None:
-    with admin_client(kafka.bootstrap) as ask:
-        wanted = {topic: {"assignments": replicas}}
-        ask(lambda admin: admin.create_topics(wanted, wait_for_metadata=True))
-
-
-def produce(kafka: KafkaCluster, topic: str, kilobytes: Mapping[int, int]) -> None:
-    """Fill partitions; every replica has the data when this returns."""
-    producer = Producer({"bootstrap.servers": kafka.bootstrap, "acks": "all"})
-    for partition, amount in kilobytes.items():
-        for _ in range(amount):
-            producer.produce(topic, b"x" * 1024, partition=partition)
-    assert producer.flush(60) == 0
 
 
 def snapshot(kafka: KafkaCluster, **more: Any) -> Snapshot:
@@ -59,7 +43,8 @@ def partition_of(s: Snapshot, topic: str, number: int) -> int:
 def replicas_of(s: Snapshot, topic: str, number: int) -> list[int]:
     p = partition_of(s, topic, number)
     at = s.replica_broker[s.replica_offset[p] : s.replica_offset[p + 1]]
-    return s.broker_ids[at].tolist()
+    held: list[int] = s.broker_ids[at].tolist()
+    return held
 
 
 def leader_of(s: Snapshot, topic: str, number: int) -> int | None:
@@ -77,19 +62,12 @@ def log_dirs_of(s: Snapshot, topic: str, number: int) -> dict[int, str]:
     }
 
 
-def eventually(true: Callable[[], bool], what: str) -> None:
-    """Wait for what Kafka does in its own time."""
-    deadline = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline, f"still not so: {what}"
-        time.sleep(0.2)
-
-
 @pytest.fixture(scope="module")
 def orders(kafka_cluster: KafkaCluster) -> str:
     """A topic that weighs on broker 0 with 300 KB, 30 KB and none; `lone` has one replica."""
-    create_topic(kafka_cluster, "orders", {0: [0, 2, 1], 1: [0, 1, 2], 2: [1, 0, 2]})
-    create_topic(kafka_cluster, "lone", {0: [2]})
+    with admin_client(kafka_cluster.bootstrap) as ask:
+        create_topic(ask, "orders", {0: [0, 2, 1], 1: [0, 1, 2], 2: [1, 0, 2]})
+        create_topic(ask, "lone", {0: [2]})
     produce(kafka_cluster, "orders", {0: 300, 1: 30})
     return "orders"
 
@@ -185,7 +163,8 @@ def test_internal_topics_are_topics(kafka_cluster: KafkaCluster, orders: str) ->
 def test_kafkas_own_tools_carry_out_a_reassignment_and_an_election(
     kafka_cluster: KafkaCluster, tmp_path: Path
 ) -> None:
-    create_topic(kafka_cluster, "moving", {0: [0, 1], 1: [1, 2]})
+    with admin_client(kafka_cluster.bootstrap) as ask:
+        create_topic(ask, "moving", {0: [0, 1], 1: [1, 2]})
     produce(kafka_cluster, "moving", {0: 50})
     to = kafka_cluster.log_dirs[2][1]
     moves = [
@@ -220,7 +199,7 @@ def test_a_stopped_broker_is_dead_and_keeps_its_replicas(
     kafka_cluster: KafkaCluster, orders: str
 ) -> None:
     def states() -> list[int]:
-        return snapshot(kafka_cluster).broker_state.tolist()
+        return [*snapshot(kafka_cluster).broker_state.tolist()]
 
     alive, dead = BrokerState.ALIVE, BrokerState.DEAD
     with kafka_cluster.stopped(2):
@@ -235,46 +214,31 @@ def test_a_stopped_broker_is_dead_and_keeps_its_replicas(
     eventually(lambda: leader_of(snapshot(kafka_cluster), "lone", 0) == 2, "lone has its leader")
 
 
-SASL = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.username": "ann"}
-
-
 @pytest.fixture(scope="module")
 def guarded(start_kafka: Callable[..., KafkaCluster]) -> Iterator[KafkaCluster]:
     """One broker that asks who is there."""
-    jaas = (
-        "org.apache.kafka.common.security.plain.PlainLoginModule required "
-        'username="ann" password="secret" user_ann="secret";'
-    )
-    properties = {
-        "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "inter.broker.listener.name": "PLAINTEXT",
-        "sasl.enabled.mechanisms": "PLAIN",
-        "sasl.mechanism.inter.broker.protocol": "PLAIN",
-        "listener.name.plaintext.plain.sasl.jaas.config": jaas,
-    }
-    kafka = start_kafka(brokers=1, racks=[None], properties=properties)
+    kafka = start_kafka(brokers=1, racks=[None], properties=with_accounts({"ann": "secret"}))
     yield kafka
     kafka.close()
 
 
 def test_client_properties_reach_the_client(guarded: KafkaCluster) -> None:
-    s = snapshot(guarded, client_properties={**SASL, "sasl.password": "secret"})
+    s = snapshot(guarded, client_properties=account("ann"))
     assert s.n_brokers == 1
     assert s.racks == ("127.0.0.1",)
     with pytest.raises(KafkaSourceError, match=r"127\.0\.0\.1.*security settings") as refused:
-        snapshot(guarded, client_properties={**SASL, "sasl.password": "wrong"}, timeout=3)
+        snapshot(guarded, client_properties=account("ann", "wrong"), timeout=3)
     assert "\n" not in str(refused.value)
 
 
 def test_a_log_directory_that_fails_makes_bad_disks(guarded: KafkaCluster) -> None:
-    secret = {**SASL, "sasl.password": "secret"}
+    secret = account("ann")
     with admin_client(guarded.bootstrap, secret) as ask:
         # Kafka puts its metadata into the first directory and dies with that one.
         shutil.rmtree(guarded.log_dirs[0][1])
         Path(guarded.log_dirs[0][1]).write_text("no directory")
         for n in range(4):
-            wanted = {f"t{n}": {"num_partitions": 1, "replication_factor": 1}}
-            ask(lambda admin, wanted=wanted: admin.create_topics(wanted, raise_errors=False))
+            create_topic(ask, f"t{n}", {0: [0]}, must=False)
 
     def bad() -> bool:
         return BrokerState.BAD_DISKS in snapshot(guarded, client_properties=secret).broker_state

@@ -134,7 +134,7 @@ def world(kafka: KafkaCluster) -> World:
     beginning = [TopicPartition(t, p, 0) for t, sent in LOAD.items() for p in range(len(sent))]
     reader.commit(offsets=beginning, asynchronous=False)
     reader.close()
-    sources = {
+    sources: dict[str, PrometheusSource | AdminSource] = {
         "prometheus": PrometheusSource(kafka.exporters, timeout=60),
         "admin": AdminSource(partial(admin_client, kafka.bootstrap, timeout=60)),
     }

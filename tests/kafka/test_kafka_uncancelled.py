@@ -9,30 +9,26 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import kafka_plans
 import pytest
-from confluent_kafka import Producer
+from kafka_cases import Assignment, create_filled, delete_topic, eventually, executor, throttles
 from kafka_plans import move
 from real_kafka import KafkaCluster
 
 from balancer import PlanDocument
-from balancer.execution import Executor, Limits, Progress
+from balancer.execution import Progress
 from balancer.execution.cluster import Kafka, Key, Resource
 from balancer.execution.throttle import (
-    FOLLOWER_RATE,
     FOLLOWER_REPLICAS,
-    LEADER_RATE,
     LEADER_REPLICAS,
 )
 from cluster_model.kafka import KafkaSourceError, admin_client
 
 SLOW = 300e3
-KILOBYTES = 6000
 COMMAND = [sys.executable, "-c", "from balancer.cli import main; main()", "execute"]
 
 
@@ -41,7 +37,7 @@ def plan_of(*actions: tuple[str, int, int, int]) -> PlanDocument:
     return kafka_plans.plan_of(*(move(*action) for action in actions))
 
 
-Topics = Callable[[Mapping[int, Sequence[int]]], str]
+Topics = Callable[[Assignment], str]
 
 
 @pytest.fixture
@@ -49,56 +45,16 @@ def create(kafka_cluster: KafkaCluster) -> Iterator[Topics]:
     """Makes topics with some megabytes in each partition; they are deleted afterwards."""
     made: list[str] = []
 
-    def make(replicas: Mapping[int, Sequence[int]]) -> str:
+    def make(replicas: Assignment) -> str:
         name = f"dead-end-{uuid.uuid4().hex[:8]}"
-        with admin_client(kafka_cluster.bootstrap, timeout=30) as ask:
-            wanted = {name: {"assignments": {n: list(r) for n, r in replicas.items()}}}
-            ask(lambda admin: admin.create_topics(wanted, wait_for_metadata=True))
         made.append(name)
-        producer = Producer({"bootstrap.servers": kafka_cluster.bootstrap, "acks": "all"})
-        for n in replicas:
-            for _ in range(KILOBYTES):
-                producer.produce(name, b"x" * 1024, partition=n)
-            producer.flush(60)
+        create_filled(kafka_cluster, name, replicas)
         return name
 
     yield make
     for name in made:
         with suppress(KafkaSourceError), admin_client(kafka_cluster.bootstrap, timeout=30) as ask:
-            ask(lambda admin, name=name: admin.delete_topics([name]))
-
-
-@pytest.fixture
-def kafka(kafka_cluster: KafkaCluster) -> Iterator[Kafka]:
-    """What executions see of the cluster."""
-    found = Kafka(kafka_cluster.bootstrap)
-    yield found
-    found.close()
-
-
-def executor(kafka_cluster: KafkaCluster, path: Path, **limits: Any) -> Executor:
-    quick = {"progress_interval": 0.3, "broker_grace": 1.0} | limits
-    return Executor(kafka_cluster.bootstrap, journal=path / "journal", limits=Limits.of(**quick))
-
-
-def throttles(kafka: Kafka, *topics: str) -> dict[Resource, dict[str, str]]:
-    """Whatever throttle is set on the topics and on the brokers that serve."""
-    asked: dict[Resource, Sequence[str]] = {
-        Resource("broker", str(b)): [LEADER_RATE, FOLLOWER_RATE] for b in range(3)
-    }
-    asked |= {Resource("topic", t): [LEADER_REPLICAS, FOLLOWER_REPLICAS] for t in topics}
-    found = {
-        r: {key: value for key, value in values.items() if value is not None}
-        for r, values in kafka.configs(asked).items()
-    }
-    return {r: values for r, values in found.items() if values}
-
-
-def eventually(true: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline, f"still not so: {what}"
-        time.sleep(0.2)
+            delete_topic(ask, name)
 
 
 def ends_within(process: subprocess.Popen[str], seconds: float) -> str:
@@ -192,7 +148,7 @@ def test_in_a_dead_end_a_signal_ends_the_command(
         assert "goes on in Kafka" in told
         assert "stopped: " in told
         with admin_client(kafka_cluster.bootstrap, timeout=30) as ask:
-            ask(lambda admin: admin.delete_topics([single]))
+            delete_topic(ask, single)
         eventually(lambda: not kafka.view([single]).partitions, "deleted")
     finally:
         kafka_cluster.restart(1)
@@ -236,7 +192,7 @@ def test_a_topic_deleted_while_throttled_leaves_nothing_open(
         def delete(progress: Progress) -> None:
             if progress.running and not deleted.is_set():
                 deleted.set()
-                ask(lambda admin: admin.delete_topics([topic]))
+                delete_topic(ask, topic)
 
         outcome = executor(kafka_cluster, tmp_path, throttle=3e6).execute(
             plan_of((topic, 0, 1, 2), (other, 0, 1, 2)), progress=delete

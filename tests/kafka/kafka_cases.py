@@ -1,0 +1,153 @@
+"""What tests of a real Kafka have in common: topics, data, throttles, accounts and rights."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+from real_kafka import KafkaCluster
+
+from balancer.execution import Executor, Limits
+from balancer.execution.cluster import Kafka, Resource
+from balancer.execution.throttle import (
+    FOLLOWER_RATE,
+    FOLLOWER_REPLICAS,
+    LEADER_RATE,
+    LEADER_REPLICAS,
+    LOG_DIR_RATE,
+)
+from cluster_model.kafka import Ask, admin_client
+
+Assignment = Mapping[int, Sequence[int]]
+
+# Enough for a throttled move to be under way when a test looks.
+KILOBYTES = 6000
+
+
+def create_topic(ask: Ask, topic: str, replicas: Assignment, *, must: bool = True) -> None:
+    """Create a topic with these brokers by partition; it may fail where it need not exist."""
+    wanted = {topic: {"assignments": {n: list(held) for n, held in replicas.items()}}}
+    ask(lambda admin: admin.create_topics(wanted, wait_for_metadata=must, raise_errors=must))
+
+
+def delete_topic(ask: Ask, topic: str) -> None:
+    """Delete a topic."""
+    ask(lambda admin: admin.delete_topics([topic]))
+
+
+def produce(kafka: KafkaCluster, topic: str, kilobytes: Mapping[int, int]) -> None:
+    """Fill partitions; every replica in sync has the data when this returns."""
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "acks": "all"})
+    for partition, amount in kilobytes.items():
+        for _ in range(amount):
+            producer.produce(topic, b"x" * 1024, partition=partition)
+        assert producer.flush(60) == 0
+
+
+def create_filled(
+    kafka: KafkaCluster, topic: str, replicas: Assignment, kilobytes: int = KILOBYTES
+) -> None:
+    """Create a topic with as many kilobytes in each partition."""
+    with admin_client(kafka.bootstrap, timeout=30) as ask:
+        create_topic(ask, topic, replicas)
+    produce(kafka, topic, dict.fromkeys(replicas, kilobytes))
+
+
+@contextmanager
+def filled_topic(kafka: KafkaCluster, prefix: str) -> Iterator[str]:
+    """Three partitions of some megabytes, all on brokers 0 and 1; deleted afterwards."""
+    name = f"{prefix}-{uuid.uuid4().hex[:8]}"
+    create_filled(kafka, name, {n: [0, 1] for n in range(3)})
+    yield name
+    with admin_client(kafka.bootstrap, timeout=30) as ask:
+        delete_topic(ask, name)
+
+
+def throttles(kafka: Kafka, *topics: str) -> dict[Resource, dict[str, str]]:
+    """Whatever throttle is set on the topics and on brokers 0, 1 and 2."""
+    asked: dict[Resource, Sequence[str]] = {
+        Resource("broker", str(b)): [LEADER_RATE, FOLLOWER_RATE, LOG_DIR_RATE] for b in range(3)
+    }
+    asked |= {Resource("topic", t): [LEADER_REPLICAS, FOLLOWER_REPLICAS] for t in topics}
+    found = {
+        r: {key: value for key, value in values.items() if value is not None}
+        for r, values in kafka.configs(asked).items()
+    }
+    return {r: values for r, values in found.items() if values}
+
+
+def executor(kafka: KafkaCluster, path: Path, **limits: Any) -> Executor:
+    """One that looks often and gives brokers that are away little time."""
+    quick = {"progress_interval": 0.3, "broker_grace": 1.0} | limits
+    return Executor(kafka.bootstrap, journal=path / "journal", limits=Limits.of(**quick))
+
+
+def eventually(
+    true: Callable[[], object],
+    what: str,
+    *,
+    seconds: float = 60.0,
+    unless: tuple[type[Exception], ...] = (),
+) -> None:
+    """Wait for what Kafka does in its own time; an error of `unless` means not yet."""
+    deadline = time.monotonic() + seconds
+    while True:
+        with suppress(*unless):
+            if true():
+                return
+        assert time.monotonic() < deadline, f"still not so: {what}"
+        time.sleep(0.2)
+
+
+def account(name: str, password: str = "secret") -> dict[str, str]:
+    """Client properties that log a user in."""
+    return {
+        "security.protocol": "sasl_plaintext",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": name,
+        "sasl.password": password,
+    }
+
+
+def with_accounts(passwords: Mapping[str, str]) -> dict[str, str]:
+    """Broker properties that let in these users alone; brokers use the first of them."""
+    first = next(iter(passwords))
+    users = " ".join(f'user_{name}="{password}"' for name, password in passwords.items())
+    return {
+        "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "listener.name.plaintext.plain.sasl.jaas.config": (
+            "org.apache.kafka.common.security.plain.PlainLoginModule required "
+            f'username="{first}" password="{passwords[first]}" {users};'
+        ),
+    }
+
+
+# Broker properties: the user admin may do anything, others what they are granted.
+AUTHORIZER = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:admin;User:ANONYMOUS",
+}
+
+
+def grant(
+    ask: Ask, who: str, kind: str, name: str, operation: str, permission: str = "ALLOW"
+) -> None:
+    """Allow (or deny) a user an operation on a resource."""
+    from kafka.admin import ACL, ACLOperation, ACLPermissionType, ResourcePattern, ResourceType
+
+    acl = ACL(
+        principal=f"User:{who}",
+        host="*",
+        operation=ACLOperation[operation],
+        permission_type=ACLPermissionType[permission],
+        resource_pattern=ResourcePattern(ResourceType[kind], name),
+    )
+    assert not ask(lambda admin: admin.create_acls([acl]))["failed"]
