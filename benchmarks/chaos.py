@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from balancer import Action, Identity, PlanDocument
+from balancer import Action, PlanDocument
 from balancer.execution import ExecutionError
 from balancer.execution.cluster import Kafka, Key, PartitionView, Resource
 from balancer.execution.journal import Recorded, read_journal
@@ -28,9 +28,9 @@ from balancer.execution.throttle import (
     LEADER_REPLICAS,
     LOG_DIR_RATE,
 )
-from balancer.plan import Summary
 from benchmarks.harness.brokers import real_kafka
 from benchmarks.harness.ledger import Ledger
+from benchmarks.harness.plans import plan_by_hand
 from benchmarks.registry import BenchmarkError, Options, Row, benchmark
 from cluster_model import InputError
 from cluster_model.kafka import admin_client
@@ -236,23 +236,16 @@ class _Chaos:
 
     def _end(self, process: subprocess.Popen[str], where: str) -> str:
         """Wait for the end of an execution, which must come; what it said."""
-        try:
-            said, _ = process.communicate(timeout=_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            said, _ = process.communicate()
+        said, killed = _killed(process, _END_SECONDS)
+        if killed:
             self._fault("executions that did not end", 1, f"{where}: {said[-500:]}")
         self._counts["executions that lost the vote"] += "the vote was lost" in said
         return said
 
     def _kill(self, process: subprocess.Popen[str], seconds: float) -> str:
-        """Kill an execution after so long, if it has not ended by then."""
-        try:
-            said, _ = process.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            said, _ = process.communicate()
-            self._counts["executions killed"] += 1
+        """Kill an execution after so long, if it has not ended by then; what it said."""
+        said, killed = _killed(process, seconds)
+        self._counts["executions killed"] += killed
         return said
 
     def _sleep(
@@ -332,17 +325,7 @@ class _Chaos:
                 actions.append(_action("move", key, source, destination))
             if dice.random() < 0.3:
                 actions.append(_action("leadership", key, now.leader, dice.choice(stay)))
-        nothing = {name: 0 for name in Summary.model_fields if name != "exhausted"}
-        return PlanDocument(
-            identity=Identity(cluster_id=real_kafka().CLUSTER_ID),
-            operation={"kind": "rebalance"},
-            goals=(),
-            summary=Summary.model_validate(nothing),
-            columns={},
-            goal_results=(),
-            unmet=(),
-            actions=tuple(actions),
-        )
+        return plan_by_hand(*actions, cluster_id=real_kafka().CLUSTER_ID)
 
     def _check(self, where: str, journal: Path, said: str, *, judged: bool) -> None:
         """Count what is wrong after a round; `judged` by the journal, too."""
@@ -464,6 +447,15 @@ class _Beside:
     def journal(self) -> Path:
         """Where it is written down."""
         return self.directory / "journal"
+
+
+def _killed(process: subprocess.Popen[str], seconds: float) -> tuple[str, bool]:
+    """What a process said, and whether it had to be killed after so long."""
+    try:
+        return process.communicate(timeout=seconds)[0], False
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.communicate()[0], True
 
 
 def _action(kind: str, key: Key, source: int | None, destination: int) -> Action:

@@ -146,12 +146,10 @@ def applicable(goals: Sequence[Goal], snapshot: Snapshot, strict: bool) -> list[
     GoalError
         Naming the goal and what the snapshot lacks.
     """
-    lacking = {goal.name: _lacks(goal, snapshot) for goal in goals}
-    if strict:
-        for name, lack in lacking.items():
-            if lack is not None:
-                raise GoalError(f"goal {name}{lack}")
-    return [goal for goal in goals if lacking[goal.name] is None]
+    left_out = inapplicable(goals, snapshot)
+    if strict and left_out:
+        raise GoalError(next(iter(left_out.values())))
+    return [goal for goal in goals if goal.name not in left_out]
 
 
 def inapplicable(goals: Sequence[Goal], snapshot: Snapshot) -> dict[str, str]:

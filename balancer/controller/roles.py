@@ -40,12 +40,8 @@ class Model(Protocol):
         """Look at the placement anew, now; an InputError where it cannot be read."""
 
 
-class Outcome(Protocol):
-    """How an execution ended."""
-
-    @property
-    def state(self) -> Literal["done", "stopped", "rolled back", "failed", "vote lost"]:
-        """In one word."""
+class Tally(Protocol):
+    """What was done of an execution, at its end or so far."""
 
     @property
     def completed(self) -> int:
@@ -65,7 +61,15 @@ class Outcome(Protocol):
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """Seconds since the start."""
+
+
+class Outcome(Tally, Protocol):
+    """How an execution ended."""
+
+    @property
+    def state(self) -> Literal["done", "stopped", "rolled back", "failed", "vote lost"]:
+        """In one word."""
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -76,24 +80,12 @@ class Outcome(Protocol):
         """Where the cluster is not as planned."""
 
 
-class Progress(Protocol):
+class Progress(Tally, Protocol):
     """How far an execution is."""
 
     @property
     def total(self) -> int:
         """Tasks."""
-
-    @property
-    def completed(self) -> int:
-        """Tasks done."""
-
-    @property
-    def failed(self) -> int:
-        """Tasks that could not be done."""
-
-    @property
-    def cancelled(self) -> int:
-        """Tasks not begun or taken back."""
 
     @property
     def running(self) -> int:
@@ -102,14 +94,6 @@ class Progress(Protocol):
     @property
     def bytes_total(self) -> float:
         """Bytes to copy."""
-
-    @property
-    def bytes_moved(self) -> float:
-        """Bytes copied so far."""
-
-    @property
-    def seconds(self) -> float:
-        """Seconds since the start."""
 
     @property
     def seconds_left(self) -> float | None:

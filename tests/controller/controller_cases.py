@@ -116,6 +116,25 @@ class Applies:
         self.stops += 1
 
 
+class Failing:
+    """An executor that can do nothing it is asked."""
+
+    def __init__(self) -> None:
+        self.kinds: list[str] = []
+
+    def execute(self, plan: Plan, *, progress: Progressed = None) -> Ended:
+        self.kinds.append(plan.operation["kind"])
+        return Ended(state="failed", completed=0, failed=1)
+
+    def recover(self, *, progress: Progressed = None) -> None:
+        return None
+
+    def left(self) -> tuple[str, ...]:
+        return ()
+
+    def stop(self) -> None: ...
+
+
 class Stage:
     """A controller with everything it needs, and a clock."""
 

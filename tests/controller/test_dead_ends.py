@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from controller_cases import Ended, Progressed, Stage, even, heavier, skewed
+from controller_cases import Failing, Stage, even, heavier, skewed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -136,23 +136,7 @@ def test_a_dead_broker_that_no_plan_helps_stops_nothing_else() -> None:
 
 
 def test_healing_that_fails_altogether_stops_nothing_else() -> None:
-    class Refuses:
-        def __init__(self) -> None:
-            self.kinds: list[str] = []
-
-        def execute(self, plan: Any, *, progress: Progressed = None) -> Ended:
-            self.kinds.append(plan.operation["kind"])
-            return Ended(state="failed", completed=0, failed=3)
-
-        def recover(self, *, progress: Progressed = None) -> None:
-            return None
-
-        def left(self) -> tuple[str, ...]:
-            return ()
-
-        def stop(self) -> None: ...
-
-    executor = Refuses()
+    executor = Failing()
     stage = Stage(skewed(), {**AT_ONCE, "settle": 0}, executor=executor)
     stage.model.with_states(dead=[3])
     stage.rounds(5)
@@ -458,19 +442,7 @@ def test_what_is_left_to_a_person_is_not_said_to_be_healed(detector: str) -> Non
 
 
 def test_a_plan_that_was_begun_is_not_said_to_be_carried_out() -> None:
-    class Fails:
-        def execute(self, plan: Any, *, progress: Progressed = None) -> Ended:
-            return Ended(state="failed", completed=0, failed=1)
-
-        def recover(self, *, progress: Progressed = None) -> None:
-            return None
-
-        def left(self) -> tuple[str, ...]:
-            return ()
-
-        def stop(self) -> None: ...
-
-    stage = Stage(skewed(), {"settle": 0}, executor=Fails())
+    stage = Stage(skewed(), {"settle": 0}, executor=Failing())
     stage.rounds(3)
     cooling = [d.reason for d in stage.controller.decisions if d.kind == "cooling"]
     assert cooling

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from balancer import Action, Identity, PlanDocument
+from balancer import Action, PlanDocument
 from balancer.execution import Executor, Limits, Vote
 from balancer.execution.cluster import Held, Key, PartitionView, Refusals, Resource, View
-from balancer.plan import Summary
+from benchmarks.harness.plans import plan_by_hand
 from cluster_model.log_dirs import FileSystem
 
 SIZE = 100.0
@@ -32,17 +32,7 @@ def lead(topic: str, partition: int, source: int, destination: int) -> Action:
 
 
 def plan_of(*actions: Action, **operation: Any) -> PlanDocument:
-    nothing = {name: 0 for name in Summary.model_fields if name != "exhausted"}
-    return PlanDocument(
-        identity=Identity(cluster_id="fake"),
-        operation={"kind": "rebalance", **operation},
-        goals=(),
-        summary=Summary.model_validate(nothing),
-        columns={},
-        goal_results=(),
-        unmet=(),
-        actions=actions,
-    )
+    return plan_by_hand(*actions, cluster_id="fake", **operation)
 
 
 class Killed(BaseException):

@@ -1,0 +1,23 @@
+"""A plan made by hand, for executions that no search has planned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from balancer import Action, Identity, PlanDocument
+from balancer.plan import Summary
+
+
+def plan_by_hand(*actions: Action, cluster_id: str, **operation: Any) -> PlanDocument:
+    """A plan of these actions, and of nothing else that a plan says."""
+    nothing = {name: 0 for name in Summary.model_fields if name != "exhausted"}
+    return PlanDocument(
+        identity=Identity(cluster_id=cluster_id),
+        operation={"kind": "rebalance", **operation},
+        goals=(),
+        summary=Summary.model_validate(nothing),
+        columns={},
+        goal_results=(),
+        unmet=(),
+        actions=actions,
+    )
