@@ -8,7 +8,7 @@ Clusters are without disks, and the operation does not change the replication fa
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -16,6 +16,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 import goals as library
 from balancer import Operation, Plan
@@ -136,7 +137,7 @@ class Enumeration:
         """The start as goals meet it."""
         return Cluster(Placement(self.snapshot), self.eligible, self.leads, self.draining)
 
-    def _added_up(self, parts: list[Floats]) -> Floats:
+    def _added_up(self, parts: Sequence[npt.NDArray[np.floating]]) -> Floats:
         """(M, …) sums over the partitions of (O, …) parts, for all M combinations."""
         total = np.zeros((1, *parts[0].shape[1:])) if parts else np.zeros((1, 0))
         for part in parts:
@@ -186,7 +187,8 @@ class Enumeration:
                 1.0 - (np.asarray(goal.score(self._partition_state(p, o))) >= 1)[:, None]
                 for p, o in enumerate(self.options)
             ]
-            return self._added_up(parts).sum(1) == 0
+            unmet: Floats = self._added_up(parts).sum(1)
+            return np.equal(unmet, 0)
         brokers = np.arange(s.n_brokers)
         cell = {
             "broker": brokers,
@@ -207,8 +209,8 @@ class Enumeration:
                 return index % width
             raise AttributeError(f"{goal.name} asks for {name}")
 
-        met: Bools = (np.asarray(goal.score(State(fetch))) >= 1).all(axis=1)
-        return met
+        least: Floats = np.asarray(goal.score(State(fetch))).min(axis=1, initial=1.0)
+        return np.greater_equal(least, 1)
 
     def _partition_state(self, p: int, o: _Options) -> State:
         s = self.snapshot

@@ -109,7 +109,16 @@ def _apart(
     """Measure in a process, and a Spark, of its own; keep the picture it draws, if asked for."""
     with tempfile.TemporaryDirectory(prefix="history-") as scratch:
         answer = Path(scratch) / "answer.json"
-        command = [sys.executable, "-m", __name__, what, size, str(seed), scratch, answer]
+        command: list[str | Path] = [
+            sys.executable,
+            "-m",
+            __name__,
+            what,
+            size,
+            str(seed),
+            scratch,
+            answer,
+        ]
         run_apart(command, f"history {size}", cwd=_ROOT)
         drawn = answer.with_suffix(".svg")
         if pictures is not None and drawn.exists():
@@ -191,7 +200,7 @@ def compare(seed: int, scratch: Path) -> list[tuple[str, float, str]]:
             now_ms,
             _LEARNED_DAYS * _DAY_MS,
             statistic,
-            cpu="regression",  # type: ignore[arg-type]
+            cpu="regression",
         )
         plan = Balancer("default", seed=seed).propose(learned)
         ends[statistic] = plan.final_snapshot()

@@ -212,8 +212,7 @@ def _broker_totals(cluster: Snapshot) -> dict[str, Floats]:
     copies = (cluster.replication_factor - 1)[cluster.replica_partition]
 
     def summed(value: Floats) -> Floats:
-        total: Floats = np.bincount(cluster.replica_broker, value, cluster.n_brokers)
-        return total
+        return np.bincount(cluster.replica_broker, value, cluster.n_brokers).astype(float)
 
     return {
         BYTES_IN: summed(bytes_in * leads),

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -148,9 +149,13 @@ def test_it_is_the_same_on_executors_of_their_own(result: BacktestResult, tmp_pa
 def test_what_cannot_be_done_is_told_in_one_sentence(
     spark: SparkSession, change: dict[str, object], said: str
 ) -> None:
-    asked = {"first_ms": 0, "end_ms": HOURS * HOUR_MS, "configurations": configurations()[:1]}
+    asked: dict[str, Any] = {
+        "first_ms": 0,
+        "end_ms": HOURS * HOUR_MS,
+        "configurations": configurations()[:1],
+    }
     with pytest.raises(InputError, match=said):
-        backtest(handmade(spark), **{**asked, **change})  # type: ignore[arg-type]
+        backtest(handmade(spark), **{**asked, **change})
 
 
 def test_placements_are_judged_by_the_loads_that_were(
@@ -159,7 +164,7 @@ def test_placements_are_judged_by_the_loads_that_were(
     history = handmade(spark)
     start = history.snapshot
     better = Balancer("default").propose(start).final_snapshot()
-    asked = {"first_ms": 0, "end_ms": 6 * HOUR_MS}
+    asked: dict[str, Any] = {"first_ms": 0, "end_ms": 6 * HOUR_MS}
     found = judge_placements(history, {"start": start, "better": better}, **asked)
     was, same, after = found.totals
     assert same._replace(configuration="history") == was
@@ -178,7 +183,7 @@ def test_what_is_not_known_is_as_the_rest_of_its_topic(spark: SparkSession) -> N
     s = replace(s, leader_load=leader, follower_load=follower)
     first, count = np.unique(s.partition_topic, return_index=True, return_counts=True)[1:]
     silent = tuple(first[count > 1].tolist())
-    asked = {"first_ms": 0, "end_ms": 6 * HOUR_MS}
+    asked: dict[str, Any] = {"first_ms": 0, "end_ms": 6 * HOUR_MS}
     whole, part = (
         judge_placements(Handmade(spark, s, Log({0: s}), 6, unknown=unknown), {}, **asked)
         for unknown in ((), silent)

@@ -9,6 +9,7 @@ order in which candidates are tried, and its normalisers (here a goal has one cu
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ MIB = 2.0**20
 MUCH = 1e15
 
 
-def traffic(held: list[list[float]], topics: list[list[str]] | None = None) -> Snapshot:
+def traffic(held: Sequence[Sequence[float]], topics: list[list[str]] | None = None) -> Snapshot:
     """Broker b leads partitions that take in ``held[b]`` MiB/s each, one replica a partition."""
     where = [(b,) for b, loads in enumerate(held) for _ in loads]
     names = [t for row in topics for t in row] if topics else None
@@ -46,7 +47,7 @@ def as_tested(deviation: float = 0.2) -> list[NetworkInUsageDistribution]:
 
 
 def mib(snapshot: Snapshot) -> list[float]:
-    return (snapshot.broker_load()[:, 0] / MIB).tolist()
+    return [*(snapshot.broker_load()[:, 0] / MIB).tolist()]
 
 
 def test_a1_scores_of_brokers_and_actions() -> None:

@@ -26,7 +26,7 @@ def kinds(report: CheckReport) -> set[str]:
 
 def held(partition: int, s: Snapshot = SNAPSHOT) -> list[int]:
     first, last = s.replica_offset[partition : partition + 2]
-    return s.broker_ids[s.replica_broker[first:last]].tolist()
+    return [*s.broker_ids[s.replica_broker[first:last]].tolist()]
 
 
 def action(p: int, kind: str, s: Snapshot = SNAPSHOT, **changes: Any) -> Action:

@@ -50,7 +50,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "dead.json": {"utilization": 0.2, "dead_brokers": 1},
         "new.json": {"utilization": 0.2, "new_brokers": 2},
     }.items():
-        save_snapshot(synthetic_snapshot(**size, **more), directory / name)
+        save_snapshot(synthetic_snapshot(**{**size, **more}), directory / name)
     run("propose", directory / "cluster.json", "-o", directory / "plan.json")
     (directory / "torn.json").write_text('{"schema_version": 1,')
     (directory / "list.json").write_text("[]")

@@ -140,7 +140,8 @@ class Oracle:
 
     def _scores(self, goal: Goal) -> np.ndarray:
         """(M, cells) contentment of every cell in every placement."""
-        if goal.scope == "partition":
+        scope = goal.scope
+        if scope == "partition":
             found = []
             for p, options in enumerate(self.options):
                 s = self.snapshot
@@ -156,15 +157,15 @@ class Oracle:
                 }
                 found.append(np.asarray(goal.score(State(columns.__getitem__)))[self.choice[:, p]])
             return np.stack(found, 1)
-        keys = np.arange(self.placement.cells(goal.scope))
+        keys = np.arange(self.placement.cells(scope))
         cluster = Cluster(self.placement)
 
         def fetch(column: str) -> np.ndarray:
             try:
                 self.placement.contribution(column)
             except (KeyError, ValueError):
-                return np.asarray(cluster.fetch(goal.scope, column, keys))
-            return self._sums(goal.scope, column, len(keys))
+                return np.asarray(cluster.fetch(scope, column, keys))
+            return self._sums(scope, column, len(keys))
 
         scores = np.asarray(goal.score(State(fetch)), np.float64)
         return np.broadcast_to(scores, (len(self.choice), len(keys)))

@@ -152,7 +152,7 @@ def test_the_files_themselves() -> None:
         PartitionRecord(topic="b", partition=0, replicas=(3, 2), leader=3),
     ]
     snapshot = build_snapshot(
-        SnapshotDocument(resources=("disk",), brokers=brokers, partitions=partitions)
+        SnapshotDocument(resources=("disk",), brokers=tuple(brokers), partitions=tuple(partitions))
     )
     demote = Operation(kind="demote_brokers", brokers=(2,))
     plan = Balancer().propose(snapshot, demote)

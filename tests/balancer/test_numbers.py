@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -140,8 +141,9 @@ def test_what_is_far_too_full_is_not_filled_further() -> None:
 def test_loads_that_add_up_to_no_number_are_refused_in_one_sentence() -> None:
     snapshot = by_hand([(0,), (1,)], brokers=2)
     for field in ("leader_load", "follower_load"):
+        too_much: dict[str, Any] = {field: np.array([[1e300], [1e308]])}
         with pytest.raises(SnapshotError, match=f"{field}: values that add up to .* at most 1e"):
-            replace(snapshot, **{field: np.array([[1e300], [1e308]])})
+            replace(snapshot, **too_much)
     with pytest.raises(SnapshotError, match="capacity: values that add up to inf"):
         replace(snapshot, capacity=np.full((2, 1), 1.7e308))
 
@@ -185,7 +187,7 @@ def test_more_replicas_than_brokers_are_refused_at_once() -> None:
         Balancer().propose(many_brokers(160), operation)
 
 
-def cluster_with_a_dead_disk(**changes: object) -> Snapshot:
+def cluster_with_a_dead_disk(**changes: Any) -> Snapshot:
     snapshot = by_hand(
         [(0, 1), (0,)],
         brokers=2,

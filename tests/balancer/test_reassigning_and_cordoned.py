@@ -102,11 +102,11 @@ def test_the_checker_finds_steps_that_touch_them() -> None:
     plan = Balancer().propose(s).document()
     moved = next(a for a in plan.actions if a.kind == "move")
     named = zip(s.partition_topic.tolist(), s.partition_number.tolist(), strict=True)
-    here = [(s.topics[t], n) == (moved.topic, moved.partition) for t, n in named]
+    here = np.array([(s.topics[t], n) == (moved.topic, moved.partition) for t, n in named])
     found = check_plan(replace(s, reassigning=here), plan).violations
     assert {v.kind for v in found} == {"reassigning"}
     places = zip(s.broker_ids[s.disk_broker].tolist(), s.disk_path, strict=True)
-    shut = [place == (moved.destination, moved.destination_disk) for place in places]
+    shut = np.array([place == (moved.destination, moved.destination_disk) for place in places])
     found = check_plan(replace(s, disk_cordoned=shut), plan).violations
     assert {v.kind for v in found} == {"wrong destination disk"}
     assert "a cordoned disk" in str(found[0])

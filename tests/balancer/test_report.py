@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 from balancer import Balancer, Budget, Operation
-from balancer.engine import Plan
+from balancer.plan import Plan
 from balancer.report import before_after_svg, html_report, verdict
 from balancer.report.facts import gather
 from balancer.report.page import ACTIONS, chosen_actions

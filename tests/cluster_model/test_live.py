@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from itertools import islice
 from threading import Event, Thread
+from typing import Any
 
 import confluent_kafka
 import numpy as np
@@ -46,7 +47,7 @@ def document() -> SnapshotDocument:
     )
 
 
-def model_of(records: list[Record], **options: int) -> ClusterModel:
+def model_of(records: list[Record], **options: Any) -> ClusterModel:
     model = ClusterModel(document(), **{"window_ms": 1000, "min_samples": 1, **options})
     model.add_all(records)
     return model

@@ -172,6 +172,7 @@ def test_capacity_never_exceeds_what_separate_disks_would_have(
     room = room_of(dirs, own, sharing)
     apart = room_of(dirs, own, "separate")
     assert room.capacity is not None
+    assert apart.capacity is not None
     assert apart.capacity == sum(d["usable_bytes"] + 7 for d in dirs)
     assert 0 < room.capacity <= apart.capacity
     assert sorted(p for s in file_systems(dirs, sharing) for p in s.paths) == sorted(

@@ -67,12 +67,8 @@ def draw_batch(placement: Placement, rng: np.random.Generator, kind: int) -> Bat
         if s.n_disks and kind != LEAD:
             disk = int(rng.choice(np.flatnonzero(s.disk_broker == target)))
         rows.append((p, slot, target, disk))
-    p, slot, target, disk = (
-        (np.array(c, np.int64) for c in zip(*rows, strict=True))
-        if rows
-        else (np.empty(0, np.int64) for _ in range(4))
-    )
-    return Batch.of(kind, p, slot, target, disk)
+    columns = np.array(rows, np.int64).reshape(-1, 4).T
+    return Batch.of(kind, *columns)
 
 
 def kinds(snapshot: Snapshot) -> list[int]:

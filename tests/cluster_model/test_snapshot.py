@@ -306,8 +306,8 @@ def test_equality_asks_of_which_cluster_and_not_when() -> None:
 
 
 def test_a_broker_is_closed_where_every_disk_is_cordoned_or_dead() -> None:
-    cordoned = [True, True, True, False, True, False, False, False]
-    alive = [True, True, True, True, True, False, True, False]
+    cordoned = np.array([True, True, True, False, True, False, False, False])
+    alive = np.array([True, True, True, True, True, False, True, False])
     s = replace(small(), disk_cordoned=cordoned, disk_alive=alive)
     assert s.disk_open.tolist() == [False, False, False, True, False, False, True, False]
     assert s.broker_open.tolist() == [False, True, False, True]
@@ -482,7 +482,12 @@ def test_traffic_needs_partitions() -> None:
         )
     )
     with pytest.raises(SnapshotError, match="traffic_from, row 0: 0 found"):
-        replace(nothing, traffic_rate=[1.0], traffic_from=[0], traffic_to=[0])
+        replace(
+            nothing,
+            traffic_rate=np.ones(1),
+            traffic_from=np.zeros(1, int),
+            traffic_to=np.zeros(1, int),
+        )
 
 
 def test_a_broker_holds_one_replica_of_a_partition() -> None:
@@ -517,9 +522,9 @@ def test_racks_hosts_and_broker_sets_are_kept_in_order_and_in_use() -> None:
     s = replace(
         small(),
         racks=("west", "nobody's", "east"),
-        broker_rack=[0, 2, 0, 2],
+        broker_rack=np.array([0, 2, 0, 2]),
         broker_sets=("empty", "full"),
-        broker_set=[1, -1, 1, -1],
+        broker_set=np.array([1, -1, 1, -1]),
     )
     assert s.racks == ("east", "west")
     assert s.broker_rack.tolist() == [1, 0, 1, 0]
@@ -534,7 +539,7 @@ def test_racks_hosts_and_broker_sets_are_kept_in_order_and_in_use() -> None:
 
 def test_equality_is_by_content() -> None:
     assert small() == small()
-    assert small() != replace(small(), broker_state=[0, 0, 0, BrokerState.DEMOTED])
+    assert small() != replace(small(), broker_state=np.array([0, 0, 0, BrokerState.DEMOTED]))
     assert small() != "a snapshot"
     with pytest.raises(TypeError):
         hash(small())

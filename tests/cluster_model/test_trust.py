@@ -42,7 +42,7 @@ class Lying(World):
 
 def cluster(**options: int) -> Snapshot:
     sizes = {"brokers": 8, "partitions": 160, "racks": 4, "topics": 4}
-    return synthetic_snapshot(**{**sizes, **options}, skew=1.0, utilization=0.2)  # type: ignore[arg-type]
+    return synthetic_snapshot(**{**sizes, **options}, skew=1.0, utilization=0.2)
 
 
 def lived(

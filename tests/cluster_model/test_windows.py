@@ -3,6 +3,7 @@
 import math
 from collections import defaultdict
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,8 +72,8 @@ def test_windows_equal_a_naive_recomputation(
     assert one.counters["duplicate"] == outcomes.count(Outcome.DUPLICATE)
 
     batch = Windows(3, 2, window_ms=WINDOW, windows=windows, min_samples=min_samples)
-    entity, time_ms, values = zip(*samples, strict=True) if samples else ((), (), ())
-    batch.add(entity, time_ms, np.array(values).reshape(-1, 2))
+    entities, times, values = zip(*samples, strict=True) if samples else ((), (), ())
+    batch.add(entities, times, np.array(values).reshape(-1, 2))
 
     for got in (one.aggregate(), batch.aggregate()):
         if naive.current is None:
@@ -193,8 +194,8 @@ def test_largest_and_latest_values(samples: list[tuple[int, int, float]]) -> Non
             2, 1, window_ms=WINDOW, windows=4, min_samples=1, strategy=strategy
         )
         for part in (samples[:7], samples[7:], [(0, 40, 0.0)]):
-            entity, time_ms, value = zip(*part, strict=True) if part else ((), (), ())
-            kept[strategy].add(entity, time_ms, np.reshape(value, (-1, 1)))
+            entities, times, values = zip(*part, strict=True) if part else ((), (), ())
+            kept[strategy].add(entities, times, np.reshape(values, (-1, 1)))
     for strategy, w in kept.items():
         got = w.aggregate()
         for e in range(2):
@@ -298,8 +299,9 @@ def test_newest_is_the_same_in_any_batches(rows: list[tuple[int, int, float]]) -
 
 @pytest.mark.parametrize("argument", ["window_ms", "windows", "min_samples"])
 def test_arguments_are_named(argument: str) -> None:
+    none: dict[str, Any] = {argument: 0}
     with pytest.raises(InputError, match=f"windows, {argument}: 0 found"):
-        Windows(1, 1, **{argument: 0})
+        Windows(1, 1, **none)
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,8 @@ def test_what_is_too_large_to_help_anyone_leaves_all_the_same() -> None:
 
 
 def test_a_plan_comes_before_the_decision_and_another_after_it() -> None:
-    run, calls = MemoryJob(job()), []
+    run = MemoryJob(job())
+    calls: list[tuple[str, int, float]] = []
 
     def plan(units: Units) -> Ints:
         calls.append(("plan", len(units.problem.weight), int(units.problem.removed.sum())))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ RNG = 5
 
 
 def grouped(units: Units, limit: float = 25.0, factor: float = 1.5) -> list[int]:
-    return groups(units, scores(units, factor), limit, np.random.default_rng(RNG)).tolist()
+    return [*groups(units, scores(units, factor), limit, np.random.default_rng(RNG)).tolist()]
 
 
 def test_a_pair_scores_by_what_its_first_sends_on_average_to_all_key_groups_downstream() -> None:
@@ -59,7 +60,7 @@ def test_sets_are_unions_of_pairs_that_have_a_key_group_in_common() -> None:
     assert grouped(units) == [0, 0, 1, 2, 0, 0, 1, 3]
 
 
-def chain(length: int, load: float, **more: object) -> Units:
+def chain(length: int, load: float, **more: Any) -> Units:
     """Key groups in a row, each of its own operator, with a weak link in the middle."""
     p = replace(allocation([load] * length, [0] * length, 3), **more)
     sent = {(i, i + 1): 1.0 if i == length // 2 - 1 else 9.0 for i in range(length - 1)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -102,7 +103,7 @@ def test_other_brokers_are_balanced_meanwhile_or_left_alone(
 
 
 def test_what_is_excluded_stays_unless_its_broker_goes() -> None:
-    excluded = {"excluded_topics": ("sum",), "excluded_partitions": ("parse-1",)}
+    excluded: dict[str, Any] = {"excluded_topics": ("sum",), "excluded_partitions": ("parse-1",)}
     assert units_of(JOB, Operation(**excluded)).problem.fixed.tolist() == [-1, 1, -1, 0, 2]
     leaving = Operation(kind="remove_brokers", brokers=(8,), **excluded)
     assert units_of(JOB, leaving).problem.fixed.tolist() == [-1, 1, -1, 0, -1]
@@ -153,7 +154,7 @@ def test_pairs_of_nothing_are_none() -> None:
     assert [len(x) for x in distinct_pairs(none, none, np.empty(0))] == [0, 0, 0]
 
 
-def _state(**changes: object) -> Snapshot:
+def _state(**changes: Any) -> Snapshot:
     return replace(JOB, **changes)
 
 

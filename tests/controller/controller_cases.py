@@ -163,7 +163,7 @@ class Stage:
 
     def rounds(self, count: int, seconds: float = 60.0) -> list[str]:
         """Kinds of the decisions of so many rounds."""
-        kinds = []
+        kinds: list[str] = []
         for _ in range(count):
             kinds.append(self.controller.step().kind)
             self.now += seconds

@@ -355,7 +355,7 @@ def test_on_standby_nothing_is_planned_and_the_next_to_act_cleans_up_first() -> 
     stage = Stage(skewed(), vote=vote)
     stage.executor.found = Ended(state="rolled back")
     assert stage.rounds(3) == ["standby"] * 3
-    assert not stage.executor.recoveries
+    assert stage.executor.recoveries == 0
     vote.acting = True
     stage.rounds(1)
     assert stage.executor.recoveries == 1

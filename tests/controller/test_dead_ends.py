@@ -37,7 +37,7 @@ def _single(snapshot: Snapshot, partitions: list[int], broker: int) -> Snapshot:
         keep[first + 1 : s.replica_offset[p + 1]] = False
         at[first], leader[p] = row, 0
     count = np.bincount(s.replica_partition[keep], minlength=s.n_partitions)
-    disks = {"replica_disk": s.replica_disk[keep]} if s.n_disks else {}
+    disks: dict[str, Any] = {"replica_disk": s.replica_disk[keep]} if s.n_disks else {}
     return replace(
         s,
         replica_broker=at[keep],
@@ -226,7 +226,7 @@ def test_records_that_overflow_do_not_switch_off_healing() -> None:
     def observe(min_ratio: float = 0.95) -> Any:
         return replace(cluster, leader_load=np.full_like(cluster.leader_load, 1e308))
 
-    model.observe = observe  # type: ignore[method-assign]
+    model.observe = observe  # type: ignore[method-assign,assignment]
     for name in ("snapshot", "placement"):
         setattr(stage.model, name, getattr(measured, name))
     assert stage.rounds(2) == ["waiting", "executed"]

@@ -125,4 +125,5 @@ def test_without_metrics_nothing_is_stale_or_noisy() -> None:
     view = PlainCluster(lambda: cluster)
     view.refresh()
     assert view.snapshot() == cluster
-    assert view.signals() == view.noise() == {}
+    assert view.signals() == {}
+    assert view.noise() == {}

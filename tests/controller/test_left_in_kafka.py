@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ class Leaves:
         self.recoveries = 0
         self.executions = 0
         self.fails = False
-        self.now = lambda: 0.0
+        self.now: Callable[[], float] = lambda: 0.0
 
     def execute(self, plan: Any, *, progress: Progressed = None) -> Ended:
         self.executions += 1

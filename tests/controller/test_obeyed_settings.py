@@ -607,7 +607,9 @@ def test_a_shorter_history_of_a_slow_broker_is_cut() -> None:
 def test_secrets_of_new_webhooks_are_hidden_in_decisions() -> None:
     stage = Stage(even())
     told: list[Any] = []
-    stage.controller.notify([told.append], Redactor({}, ["https://chat.example/broker"]))
+    stage.controller.notify(
+        [lambda event: told.append(event)], Redactor({}, ["https://chat.example/broker"])
+    )
     stage.model.with_states(dead=[3])
     stage.rounds(16)
     assert told
@@ -618,7 +620,7 @@ def test_an_execution_that_hangs_ends_the_controller_so_that_another_can_act() -
     stage, executor = _under_way(silence_timeout=60, stop_timeout=60, interval=0.01)
     stage.now += 61
     stage.controller.supervise()
-    assert stage.controller.decisions[-1].kind == "stopping"
+    assert [d.kind for d in stage.controller.decisions][-1:] == ["stopping"]
     assert executor.stops == 1
     stage.now += 61
     with pytest.raises(ControllerError, match="this controller ends"):
@@ -636,7 +638,7 @@ def test_what_was_planned_while_the_controller_ends_is_not_begun() -> None:
         stage.controller.stop()
         return propose(*arguments)
 
-    stage.controller._propose = slow  # type: ignore[method-assign]
+    stage.controller._propose = slow  # type: ignore[method-assign,assignment]
     assert stage.rounds(1) == ["proposed"]
     assert "not begun, because the controller ends" in stage.reason
     assert not stage.executor.plans

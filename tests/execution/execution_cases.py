@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from balancer import Action, PlanDocument
 from balancer.execution import Executor, Limits, Vote
@@ -33,6 +33,9 @@ def lead(topic: str, partition: int, source: int, destination: int) -> Action:
 
 def plan_of(*actions: Action, **operation: Any) -> PlanDocument:
     return plan_by_hand(*actions, cluster_id="fake", **operation)
+
+
+C = TypeVar("C", bound="FakeCluster")
 
 
 class Killed(BaseException):
@@ -262,7 +265,7 @@ def executor(
     )
 
 
-def alive(cluster: FakeCluster) -> FakeCluster:
+def alive(cluster: C) -> C:
     """The same cluster for the next process."""
     return replace(cluster, dies_after=None, calls=0)
 

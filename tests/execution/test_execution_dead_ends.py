@@ -158,8 +158,8 @@ def test_the_next_execution_does_not_forget_it(tmp_path: Path, throttled: bool) 
     assert [t.key for t in recorded.left] == [A]
     assert not recorded.closed
     kafka.delete("a")
-    outcome = executor(kafka, tmp_path).recover()
-    assert outcome is not None
+    recovered = executor(kafka, tmp_path).recover()
+    assert recovered is not None
     # Broker 3 is still away, with its rate.
     assert kafka.throttles().keys() <= {Resource("broker", "3")}
     kafka.brokers.add(3)
@@ -236,8 +236,8 @@ def test_stopped_in_a_dead_end_it_ends(tmp_path: Path) -> None:
     assert kafka.ongoing.keys() == {A}
     assert (kafka.replicas[B], kafka.replicas[C]) == (START[B], START[C])
     assert Resource("topic", "b") not in kafka.throttles()
-    outcome = executor(kafka, tmp_path).recover()
-    assert outcome is not None
+    recovered = executor(kafka, tmp_path).recover()
+    assert recovered is not None
     assert kafka.ongoing.keys() == {A}
 
 
@@ -264,9 +264,9 @@ def test_a_stop_has_a_deadline_whatever_kafka_does(tmp_path: Path) -> None:
     # A recovery goes on with what was begun: it cancels.
     kafka.deaf = False
     kafka.on_view = lambda c: None
-    outcome = executor(kafka, tmp_path).recover()
-    assert outcome is not None
-    assert (outcome.state, outcome.failed) == ("stopped", 0)
+    recovered = executor(kafka, tmp_path).recover()
+    assert recovered is not None
+    assert (recovered.state, recovered.failed) == ("stopped", 0)
     assert kafka.replicas == START
     assert kafka.throttles() == {}
 
@@ -291,9 +291,9 @@ def test_a_way_back_that_is_stopped_is_left_to_a_recovery(tmp_path: Path) -> Non
     kafka = alive(kafka)
     kafka.on_view, kafka.looks = lambda c: None, 2
     kafka.ongoing = {k: (target, 2) for k, (target, _) in kafka.ongoing.items()}
-    outcome = executor(kafka, tmp_path).recover()
-    assert outcome is not None
-    assert (outcome.state, outcome.differences) == ("rolled back", ())
+    recovered = executor(kafka, tmp_path).recover()
+    assert recovered is not None
+    assert (recovered.state, recovered.differences) == ("rolled back", ())
     assert kafka.replicas == START
     assert kafka.throttles() == {}
 
@@ -343,7 +343,11 @@ def test_a_copy_between_disks_whose_broker_says_nothing_has_an_end(
             update={"kind": "move_disk", "destination": 1, "destination_disk": "/b"}
         )
     )
-    limits = {"task_timeout": 0.05, "cancel_timeout": 0.05, "log_dir_throttle": 5000.0}
+    limits: dict[str, Any] = {
+        "task_timeout": 0.05,
+        "cancel_timeout": 0.05,
+        "log_dir_throttle": 5000.0,
+    }
     running = executor(kafka, tmp_path, **limits)
 
     def silence(cluster: FakeCluster) -> None:

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from balancer import Action
-from balancer.execution import Progress
+from balancer.execution import Outcome, Progress
 from balancer.execution.cluster import Key, Resource
 from balancer.execution.journal import read_journal
 from cluster_model.kafka import KafkaSourceError
@@ -122,6 +122,7 @@ def test_stopped_at_any_moment_with_rollback_all_is_as_before(
             started.stop(rollback=True)
 
     kafka.on_view = stop
+    outcome: Outcome | None
     try:
         outcome = started.execute(plan_of(*ACTIONS))
     except Killed:
@@ -241,7 +242,8 @@ def test_another_who_takes_a_partition_over_keeps_it(tmp_path: Path) -> None:
 
 
 def test_a_reassignment_that_gets_lost_is_asked_for_again(tmp_path: Path) -> None:
-    kafka, lost = cluster(looks=5), []
+    kafka = cluster(looks=5)
+    lost: list[Any] = []
 
     def lose(c: FakeCluster) -> None:
         if A in c.ongoing and not lost:

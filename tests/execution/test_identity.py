@@ -211,7 +211,7 @@ def test_the_checker_tells_another_snapshot_cluster_or_plan() -> None:
     plan = proposed(cluster_id="c1").document()
     assert check_plan(start, plan).ok
     assert kinds(replace(start, cluster_id="c2"), plan) == {"other cluster"}
-    lagging = replace(start, lag=[1.0] * start.n_partitions)
+    lagging = replace(start, lag=np.ones(start.n_partitions))
     assert kinds(lagging, plan) == {"other snapshot"}
     actions = (plan.actions[0].model_copy(update={"helped": {}}), *plan.actions[1:])
     assert "changed plan" in kinds(start, plan.model_copy(update={"actions": actions}))

@@ -23,16 +23,16 @@ def talking(*pairs: tuple[int, int, float], brokers: tuple[int, ...] = (0, 1, 0,
     source, target, rate = zip(*pairs, strict=True)
     return replace(
         s,
-        partition_topic=[0, 0, 1, 1],
-        partition_number=[0, 1, 0, 1],
-        replica_broker=brokers,
-        traffic_from=source,
-        traffic_to=target,
-        traffic_rate=rate,
+        partition_topic=np.array([0, 0, 1, 1]),
+        partition_number=np.array([0, 1, 0, 1]),
+        replica_broker=np.array(brokers),
+        traffic_from=np.array(source),
+        traffic_to=np.array(target),
+        traffic_rate=np.array(rate),
     )
 
 
-def test_a_broker_is_less_content_the_more_of_its_communication_is_not_local():
+def test_a_broker_is_less_content_the_more_of_its_communication_is_not_local() -> None:
     s = talking((0, 2, 9.0), (0, 3, 1.0), (1, 2, 3.0))
     # 0 and 2 are together, 1 is apart from 2; the pair 0-3 is not worth it
     found = scores(CollocationGoal(), Cluster(Placement(s)))
@@ -41,25 +41,25 @@ def test_a_broker_is_less_content_the_more_of_its_communication_is_not_local():
     assert scores(CollocationGoal(factor=100), Cluster(Placement(s))).tolist() == [1, 1, 1]
 
 
-def test_even_communication_with_everybody_need_not_be_local():
+def test_even_communication_with_everybody_need_not_be_local() -> None:
     s = talking((0, 2, 4.0), (0, 3, 4.0), (1, 2, 5.0), (1, 3, 5.0))
     assert scores(CollocationGoal(), Cluster(Placement(s))).tolist() == [1, 1, 1]
     every = scores(CollocationGoal(factor=0), Cluster(Placement(s)))
     np.testing.assert_allclose(every, [12 / 21, 12 / 21, 1])
 
 
-def test_a_broker_to_be_emptied_is_content():
+def test_a_broker_to_be_emptied_is_content() -> None:
     s = talking((0, 3, 9.0), (1, 2, 9.0))
     away = Cluster(Placement(s), draining=np.array([True, False, False]))
     assert scores(CollocationGoal(), away).tolist() == [1, 0.5, 1]
 
 
-def test_what_is_all_apart_comes_together():
+def test_what_is_all_apart_comes_together() -> None:
     s = talking((0, 2, 9.0), (1, 3, 9.0), brokers=(0, 1, 1, 0))
     assert Balancer([CollocationGoal()]).propose(s).ok
 
 
-def test_what_no_broker_can_hold_together_is_proven():
+def test_what_no_broker_can_hold_together_is_proven() -> None:
     s = talking((0, 3, 9.0), (1, 2, 9.0))
     load = s.leader_load.copy()
     load[[0, 3], 0] = 0.6 * s.capacity[0, 0]
@@ -71,13 +71,13 @@ def test_what_no_broker_can_hold_together_is_proven():
     assert plan.goal_results[-1].contentment_after > plan.goal_results[-1].contentment_before
 
 
-def test_a_list_of_ones_own_asks_for_traffic():
+def test_a_list_of_ones_own_asks_for_traffic() -> None:
     s = synthetic_snapshot(brokers=3, partitions=9, racks=3)
     with pytest.raises(GoalError, match="CollocationGoal: the snapshot has no traffic"):
         Balancer([CollocationGoal()]).propose(s)
 
 
-def test_pairs_are_told_once_and_both_ways_add_up():
+def test_pairs_are_told_once_and_both_ways_add_up() -> None:
     s = talking((0, 2, 2.0), (0, 2, 3.0), (2, 0, 4.0), (0, 0, 99.0), (1, 3, 0.0))
     assert [x.tolist() for x in communicating(s, 0)] == [[0, 2], [2, 0], [5.0, 4.0]]
     traffic = Traffic(s, 0)
@@ -86,7 +86,7 @@ def test_pairs_are_told_once_and_both_ways_add_up():
     assert traffic.local(s.replica_broker, 3).tolist() == [18, 0, 0]
 
 
-def test_sets_are_the_union_of_all_pairs_that_have_one_in_common():
+def test_sets_are_the_union_of_all_pairs_that_have_one_in_common() -> None:
     rng = np.random.default_rng(0)
     for n in (0, 1, 5, 300):
         one, two = rng.integers(0, max(n, 1), (2, n // 2))
@@ -112,7 +112,7 @@ def test_sets_are_the_union_of_all_pairs_that_have_one_in_common():
     ],
     ids=lambda operation: operation.kind,
 )
-def test_plans_of_all_operations_stand_up_to_the_checker(number, operation):
+def test_plans_of_all_operations_stand_up_to_the_checker(number: int, operation: Operation) -> None:
     s = example_snapshots(0)[number]
     plan = Balancer([CollocationGoal(), UsageDistribution(resource="disk")]).propose(s, operation)
     report = check_plan(s, plan.document())

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -24,6 +26,7 @@ from goals import (
     ReplicaCapacity,
     ReplicaDistribution,
     ResourceCapacity,
+    State,
     TopicLeaderDistribution,
     TopicRackDistribution,
     TopicReplicaDistribution,
@@ -64,33 +67,33 @@ GOALS = [
 
 @pytest.mark.parametrize("goal", GOALS, ids=lambda goal: goal.name)
 @pytest.mark.parametrize("seed", [0, 1])
-def test_built_in_goals_conform(goal, seed):
+def test_built_in_goals_conform(goal: Goal, seed: int) -> None:
     assert_conforms(goal, seed=seed)
 
 
 @pytest.mark.parametrize("goal", GOALS, ids=lambda goal: goal.name)
-def test_every_goal_is_really_put_to_the_test(goal):
+def test_every_goal_is_really_put_to_the_test(goal: Goal) -> None:
     report = check_goal(goal)
     assert report.clusters
     assert report.actions
     assert not report.notes
 
 
-def test_every_built_in_goal_is_tested():
+def test_every_built_in_goal_is_tested() -> None:
     assert {type(goal) for goal in GOALS} >= set(available().values())
 
 
 class Step(Goal):
     """At most 15 replicas."""
 
-    def score(self, state):
+    def score(self, state: State) -> Any:
         return state.replica_count <= 15
 
 
 class Writes(Goal):
     """Changes what it is given."""
 
-    def score(self, state):
+    def score(self, state: State) -> Any:
         count = state.replica_count
         count *= 2
         return count * 0
@@ -99,21 +102,21 @@ class Writes(Goal):
 class Relative(Goal):
     """Depends on which brokers are scored together."""
 
-    def score(self, state):
+    def score(self, state: State) -> Any:
         return state.replica_count / max(state.replica_count.max(initial=1), 1)
 
 
 class Large(Goal):
     """Not normalised."""
 
-    def score(self, state):
+    def score(self, state: State) -> Any:
         return state.replica_count
 
 
 class Undefined(Goal):
     """Divides by nothing."""
 
-    def score(self, state):
+    def score(self, state: State) -> Any:
         with np.errstate(all="ignore"):
             return state.replica_count * 0 / 0
 
@@ -121,26 +124,26 @@ class Undefined(Goal):
 class Whole(Goal):
     """One score for everything."""
 
-    def score(self, state):
+    def score(self, state: State) -> Any:
         return 1.0
 
 
 class Random(Goal):
     """Rolls dice."""
 
-    def score(self, state):
+    def score(self, state: State) -> Any:
         return np.random.default_rng().uniform(size=state.replica_count.shape)
 
 
 class Reverse(Goal):
     """Falls where it should rise: content with nobody."""
 
-    def score(self, state):
+    def score(self, state: State) -> Any:
         return np.full(state.replica_count.shape, 0.3)
 
 
 class Silent(Goal):
-    def score(self, state):
+    def score(self, state: State) -> Any:
         return np.ones(state.replica_count.shape)
 
 
@@ -149,7 +152,7 @@ class Drifting(Goal):
 
     _calls: list[int] = []  # noqa: RUF012
 
-    def score(self, state):
+    def score(self, state: State) -> Any:
         self._calls.append(1)
         return np.full(state.replica_count.shape, 1 / len(self._calls))
 
@@ -170,7 +173,7 @@ class Drifting(Goal):
         (ResourceCapacity, "it needs values for resource"),
     ],
 )
-def test_the_kit_says_what_is_wrong(goal, said):
+def test_the_kit_says_what_is_wrong(goal: type[Goal], said: str) -> None:
     report = check_goal(goal)
     assert not report.ok
     assert any(said in problem for problem in report.problems), report.problems
@@ -178,11 +181,11 @@ def test_the_kit_says_what_is_wrong(goal, said):
         assert_conforms(goal)
 
 
-def test_a_goal_that_is_met_everywhere_is_noted():
+def test_a_goal_that_is_met_everywhere_is_noted() -> None:
     report = check_goal(ReplicaCapacity)
     assert report.ok
     assert "try tighter thresholds" in report.notes[0]
 
 
-def test_equal_seeds_give_equal_reports():
+def test_equal_seeds_give_equal_reports() -> None:
     assert check_goal(ReplicaDistribution, seed=3) == check_goal(ReplicaDistribution, seed=3)

@@ -4,8 +4,10 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +21,7 @@ GUIDE = Path(goals.__file__).parents[1] / "docs" / "writing-a-goal.md"
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory):
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     place = tmp_path_factory.mktemp("example")
     # building writes into the source tree, so a copy is built
     source = shutil.copytree(PACKAGE, place / "source")
@@ -35,15 +37,16 @@ def installed(tmp_path_factory):
     sys.modules.pop("max_leaders", None)
 
 
-def test_an_installed_goal_is_found_configured_and_conforms(installed):
+def test_an_installed_goal_is_found_configured_and_conforms(installed: Path) -> None:
     assert "MaxLeaders" in available()
+    goal: Any
     (goal,) = load_goals({"goals": [{"goal": "MaxLeaders", "limit": 5, "hard": True}]})
     assert type(goal).__module__ == "max_leaders"
     assert (goal.limit, goal.hard, goal.tier) == (5, True, 0)
     assert_conforms(goal)
 
 
-def test_the_guide_shows_the_example_package():
+def test_the_guide_shows_the_example_package() -> None:
     blocks = re.findall(r"```(\w+)\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
     assert blocks[0] == ("python", (PACKAGE / "max_leaders.py").read_text(encoding="utf-8"))
     assert len([line for line in blocks[0][1].splitlines() if line]) <= 10
@@ -51,7 +54,7 @@ def test_the_guide_shows_the_example_package():
     assert entry in (PACKAGE / "pyproject.toml").read_text(encoding="utf-8")
 
 
-def test_the_guide_runs(tmp_path, monkeypatch):
+def test_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(PACKAGE))
     monkeypatch.syspath_prepend(str(tmp_path))
     blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
@@ -87,7 +90,9 @@ def _package(place: Path, name: str, points: str, code: str) -> None:
         ("RackAwareness = odd_goals:Odd", "Odd = 3", "a name that is not built in expected"),
     ],
 )
-def test_a_broken_package_is_named_in_one_sentence(tmp_path, monkeypatch, points, code, said):
+def test_a_broken_package_is_named_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, points: str, code: str, said: str
+) -> None:
     _package(tmp_path, "odd-goals", points, code)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "odd_goals", raising=False)
@@ -98,7 +103,9 @@ def test_a_broken_package_is_named_in_one_sentence(tmp_path, monkeypatch, points
     assert "\n" not in str(error.value)
 
 
-def test_a_broken_package_does_not_disturb_other_goals(tmp_path, monkeypatch):
+def test_a_broken_package_does_not_disturb_other_goals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _package(tmp_path, "odd-goals", "Odd = odd_goals:Odd", "import nothing_like_it")
     monkeypatch.syspath_prepend(str(tmp_path))
     assert load_goals("default")

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 from clusters import snapshot
 
@@ -27,8 +30,8 @@ CRUISE_CONTROL = [
 ]
 
 
-def test_cruise_controls_sixteen_goals_in_their_order():
-    goals = load_goals("cruise-control")
+def test_cruise_controls_sixteen_goals_in_their_order() -> None:
+    goals: list[Any] = load_goals("cruise-control")
     assert [g.name for g in goals] == CRUISE_CONTROL
     assert sorted({g.tier for g in goals}) == list(range(16))
     assert [g.hard for g in goals] == [g.tier <= 6 for g in goals]
@@ -36,35 +39,36 @@ def test_cruise_controls_sixteen_goals_in_their_order():
     assert [g.threshold for g in goals if "Capacity[" in g.name] == [0.8, 0.8, 0.8, 0.7, 0.7]
 
 
-def test_autobalancers_two_goals_share_a_soft_tier():
-    goals = load_goals({"profile": "autobalancer"})
+def test_autobalancers_two_goals_share_a_soft_tier() -> None:
+    goals: list[Any] = load_goals({"profile": "autobalancer"})
     assert [(g.tier, g.weight, g.hard) for g in goals] == [(0, 1.0, False)] * 2
     assert [(g.deviation, g.detect_threshold) for g in goals] == [(0.1, 1048576)] * 2
 
 
-def test_the_default_vetoes_only_in_its_first_tier():
+def test_the_default_vetoes_only_in_its_first_tier() -> None:
     assert [g.hard for g in load_goals()] == [g.tier == 0 for g in load_goals()]
 
 
-def test_every_profile_loads_and_names_goals_that_exist():
+def test_every_profile_loads_and_names_goals_that_exist() -> None:
     assert profiles() == ["autobalancer", "cruise-control", "default"]
     for profile in profiles():
         assert {type(g).__name__ for g in load_goals(profile)} <= set(available())
 
 
-def test_goals_without_a_tier_stand_one_after_another():
+def test_goals_without_a_tier_stand_one_after_another() -> None:
     entries = ["RackAwareness", {"goal": "ReplicaCapacity", "tier": 4}, "ReplicaDistribution"]
     assert [g.tier for g in load_goals({"goals": entries})] == [0, 4, 5]
     entries = [{"goal": "ReplicaCapacity", "tier": 1}, {"goal": "RackAwareness", "tier": 0}]
     assert [g.name for g in load_goals({"goals": entries})] == ["RackAwareness", "ReplicaCapacity"]
 
 
-def test_yaml_and_toml_say_the_same(tmp_path):
+def test_yaml_and_toml_say_the_same(tmp_path: Path) -> None:
     yaml, toml = tmp_path / "goals.yaml", tmp_path / "goals.toml"
     yaml.write_text("goals:\n  - {goal: ReplicaCapacity, limit: 5000, hard: false, weight: 0.5}\n")
     toml.write_text(
         '[[goals]]\ngoal = "ReplicaCapacity"\nlimit = 5000\nhard = false\nweight = 0.5\n'
     )
+    goal: Any
     (goal,) = load_goals(yaml)
     assert (goal.limit, goal.hard, goal.weight) == (5000, False, 0.5)
     assert load_goals(str(toml)) == [goal]
@@ -133,7 +137,7 @@ def test_yaml_and_toml_say_the_same(tmp_path):
         ("missing.yaml", "'missing.yaml' found, a file or a profile"),
     ],
 )
-def test_a_bad_configuration_is_one_clear_sentence(config, said):
+def test_a_bad_configuration_is_one_clear_sentence(config: Any, said: str) -> None:
     with pytest.raises(GoalError) as error:
         load_goals(config)
     assert isinstance(error.value, InputError)
@@ -144,7 +148,7 @@ def test_a_bad_configuration_is_one_clear_sentence(config, said):
 @pytest.mark.parametrize(
     ("name", "text"), [("a.yaml", "goals: ["), ("a.toml", "goals = ["), ("b.yaml", "- 1\n")]
 )
-def test_a_file_that_is_no_configuration_is_named(tmp_path, name, text):
+def test_a_file_that_is_no_configuration_is_named(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(GoalError) as error:
         load_goals(tmp_path / name)
@@ -152,13 +156,13 @@ def test_a_file_that_is_no_configuration_is_named(tmp_path, name, text):
     assert "\n" not in str(error.value)
 
 
-def test_a_profile_leaves_out_what_a_snapshot_lacks():
+def test_a_profile_leaves_out_what_a_snapshot_lacks() -> None:
     names = [g.name for g in goals_for(snapshot([[0], [1]], brokers=2))]
     assert "UsageDistribution[disk]" in names
     assert not [n for n in names if "network" in n.lower() or "cpu" in n or "BrokerSet" in n]
 
 
-def test_a_list_of_ones_own_may_not_ask_for_what_a_snapshot_lacks():
+def test_a_list_of_ones_own_may_not_ask_for_what_a_snapshot_lacks() -> None:
     one = snapshot([[0], [1]], brokers=2)
     for value in ("gpu", ""):
         config = {"goals": [{"goal": "UsageDistribution", "resource": value}]}

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from clusters import cluster, scores, snapshot
@@ -37,7 +39,7 @@ from goals import (
 MIB = 2.0**20
 
 
-def autobalancer_case():
+def autobalancer_case() -> Cluster:
     """Three brokers with 600, 900 and 0 MiB/s, and one of 500 outside the mean."""
     loads = [50 * MIB] * 30 + [500 * MIB]
     replicas = [[0]] * 12 + [[1]] * 18 + [[3]]
@@ -50,7 +52,7 @@ def autobalancer_case():
     )
 
 
-def test_the_autobalancers_broker_scores():
+def test_the_autobalancers_broker_scores() -> None:
     goal = NetworkInUsageDistribution(deviation=0.15, baseline=50 * MIB, detect_threshold=0)
     found = scores(goal, autobalancer_case())
     assert found == pytest.approx([0.55, 0.094142, 0.093095, 1.0], abs=1e-6)
@@ -58,7 +60,7 @@ def test_the_autobalancers_broker_scores():
 
 
 @pytest.mark.parametrize("source", [0, 1])
-def test_the_autobalancers_action_scores(source):
+def test_the_autobalancers_action_scores(source: int) -> None:
     goal = NetworkInUsageDistribution(deviation=0.15, baseline=50 * MIB, detect_threshold=0)
     goal = goal.prepared(autobalancer_case())
     load = np.array([600, 900, 0, 500]) * MIB
@@ -69,21 +71,21 @@ def test_the_autobalancers_action_scores(source):
     assert (after[ends].min() - before[ends].min() + 1) / 2 == pytest.approx(0.50024, abs=1e-5)
 
 
-def test_the_curve_is_the_autobalancers_step_normaliser():
+def test_the_curve_is_the_autobalancers_step_normaliser() -> None:
     # reversed Step(min 0, step 100, value 0.9): 1 - 0.9 x / 100 up to 100, then above 0
     found = distance([0, 40, 100, 120], bound=0, var=100)
     assert found[:3] == pytest.approx([1, 0.64, 0.1])
     assert 0 < found[3] < 0.1
 
 
-def test_below_the_detect_threshold_brokers_are_met_only_if_the_mean_is_too():
+def test_below_the_detect_threshold_brokers_are_met_only_if_the_mean_is_too() -> None:
     quiet = cluster([[0], [0], [1]], brokers=2, load=[1e5, 2e5, 1e5], resource="network_in")
     assert scores(NetworkInUsageDistribution(), quiet).tolist() == [1, 1]
     busy = cluster([[0], [1]], brokers=2, load=[1e8, 1e5], resource="network_in")
     assert (scores(NetworkInUsageDistribution(), busy) < 1).all()
 
 
-def test_draining_brokers_are_content_and_their_load_is_shared_out():
+def test_draining_brokers_are_content_and_their_load_is_shared_out() -> None:
     state = [BrokerState.ALIVE, BrokerState.ALIVE, BrokerState.DEAD]
     of = cluster([[0]] * 3 + [[1]] * 3 + [[2]] * 6, brokers=3, broker_state=state)
     found = scores(ReplicaDistribution(), of)  # the share is 6, limits 5 to 7
@@ -91,7 +93,7 @@ def test_draining_brokers_are_content_and_their_load_is_shared_out():
     assert found[:2] == pytest.approx(1 - 0.9 * 2 / 6)
 
 
-def test_brokers_that_receive_nothing_have_no_lower_limit():
+def test_brokers_that_receive_nothing_have_no_lower_limit() -> None:
     of = cluster([[0]] * 4 + [[1]] * 4, brokers=3, eligible=[True, True, False])
     assert scores(ReplicaDistribution(), of).tolist() == [1, 1, 1]
     assert scores(UsageDistribution(resource="disk"), of).tolist() == [1, 1, 1]
@@ -100,7 +102,7 @@ def test_brokers_that_receive_nothing_have_no_lower_limit():
 @pytest.mark.parametrize(
     ("share", "lower", "upper"), [(1, 0, 2), (10, 9, 11), (11, 10, 12), (100, 91, 109)]
 )
-def test_bounds_of_counts_are_cruise_controls(share, lower, upper):
+def test_bounds_of_counts_are_cruise_controls(share: int, lower: int, upper: int) -> None:
     of = cluster([[b] for b in range(4) for _ in range(share)], brokers=4)
     for goal, column in (
         (ReplicaDistribution(), "replica_count"),
@@ -115,7 +117,7 @@ def test_bounds_of_counts_are_cruise_controls(share, lower, upper):
 @pytest.mark.parametrize(
     ("share", "lower", "upper"), [(1, 0, 3), (2, 0, 6), (10, 0, 28), (50, 10, 90), (100, 60, 140)]
 )
-def test_bounds_of_topics_are_cruise_controls(share, lower, upper):
+def test_bounds_of_topics_are_cruise_controls(share: int, lower: int, upper: int) -> None:
     of = cluster([[b] for b in range(3) for _ in range(share)], brokers=3)
     counts = np.arange(4 * share + 9)
     state = State.of(
@@ -125,20 +127,20 @@ def test_bounds_of_topics_are_cruise_controls(share, lower, upper):
     assert (met[0], met[-1], len(met)) == (lower, upper, upper - lower + 1)
 
 
-def test_load_is_shared_out_by_capacity():
+def test_load_is_shared_out_by_capacity() -> None:
     of = cluster([[0], [1]], brokers=2, load=[100, 300], capacity=[200, 600])
     assert scores(UsageDistribution(resource="disk"), of).tolist() == [1, 1]
     of = cluster([[0], [1]], brokers=2, load=[200, 200], capacity=[200, 600])
     assert (scores(UsageDistribution(resource="disk"), of) < 1).all()
 
 
-def test_low_utilization_is_not_worth_balancing():
+def test_low_utilization_is_not_worth_balancing() -> None:
     of = cluster([[0], [1]], brokers=2, load=[50, 150], capacity=1000)
     assert (scores(UsageDistribution(resource="disk"), of) < 1).all()
     assert (scores(UsageDistribution(resource="disk", low_utilization=0.2), of) == 1).all()
 
 
-def test_averages_are_taken_within_broker_sets():
+def test_averages_are_taken_within_broker_sets() -> None:
     of = cluster(
         [[0]] * 2 + [[1]] * 2 + [[2]] * 9 + [[3]] * 9,
         brokers=4,
@@ -157,7 +159,7 @@ def test_averages_are_taken_within_broker_sets():
         ([0, 0, 0], 1 / 3, 1 / 3),
     ],
 )
-def test_racks_with_racks_enough(racks, distinct, spread):
+def test_racks_with_racks_enough(racks: list[int], distinct: float, spread: float) -> None:
     of = cluster([[0, 1, 2]], brokers=6, racks=[*racks, 0, 1, 2])
     assert scores(RackAwareness(), of) == pytest.approx(distinct)
     assert scores(RackAwareDistribution(), of) == pytest.approx(spread)
@@ -167,13 +169,15 @@ def test_racks_with_racks_enough(racks, distinct, spread):
     ("racks", "score"),
     [([0, 0, 1], 1), ([0, 1, 1], 1), ([0, 0, 0], 2 / 3), ([0, 0, 1, 1], 1), ([0, 0, 0, 1], 3 / 4)],
 )
-def test_replicas_spread_evenly_over_too_few_racks(racks, score):
+def test_replicas_spread_evenly_over_too_few_racks(racks: list[int], score: float) -> None:
     of = cluster([list(range(len(racks)))], brokers=len(racks) + 2, racks=[*racks, 0, 1])
     assert scores(RackAwareDistribution(), of) == pytest.approx(score)
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=6), st.integers(1, 4))
-def test_rack_spread_is_met_exactly_where_racks_differ_by_one_at_most(racks, usable):
+def test_rack_spread_is_met_exactly_where_racks_differ_by_one_at_most(
+    racks: list[int], usable: int
+) -> None:
     racks = [r % usable for r in racks]
     of = cluster(
         [list(range(len(racks)))], brokers=len(racks) + usable, racks=[*racks, *range(usable)]
@@ -188,7 +192,7 @@ def test_rack_spread_is_met_exactly_where_racks_differ_by_one_at_most(racks, usa
     assert score == pytest.approx(1 - moves / len(racks))
 
 
-def test_too_few_racks_are_an_obstacle():
+def test_too_few_racks_are_an_obstacle() -> None:
     of = cluster([[0, 1, 2], [0, 1]], brokers=3, racks=[0, 0, 1])
     (obstacle,) = RackAwareness().obstacles(of)
     assert obstacle.racks_to_add == 1
@@ -196,8 +200,8 @@ def test_too_few_racks_are_an_obstacle():
     assert RackAwareness().obstacles(cluster([[0, 1], [1, 0]], brokers=2, racks=[0, 1])) == []
 
 
-def test_topics_stay_in_the_set_that_holds_most_of_them():
-    sets = {"broker_sets": ("a", "b"), "broker_set": [0, 0, 1, 1]}
+def test_topics_stay_in_the_set_that_holds_most_of_them() -> None:
+    sets: dict[str, Any] = {"broker_sets": ("a", "b"), "broker_set": [0, 0, 1, 1]}
     of = cluster([[0, 1], [0, 2]], brokers=4, **sets)
     assert scores(BrokerSetAwareness(), of).tolist() == [1, 0.5]
     assert scores(BrokerSetAwareness(sets={"t.*": "b"}), of).tolist() == [0, 0.5]
@@ -209,7 +213,7 @@ def test_topics_stay_in_the_set_that_holds_most_of_them():
     assert "broker set a" in obstacle.reason
 
 
-def test_capacity_counts_missing_brokers():
+def test_capacity_counts_missing_brokers() -> None:
     of = cluster([[0], [1], [0], [1]], brokers=2, load=[500] * 4, capacity=1000)
     (obstacle,) = ResourceCapacity(resource="disk").obstacles(of)  # 2000 on 2 x 800
     assert obstacle.brokers_to_add == 1
@@ -218,24 +222,24 @@ def test_capacity_counts_missing_brokers():
     assert obstacle.brokers_to_add == 2
 
 
-def test_a_partition_larger_than_every_limit_is_named():
+def test_a_partition_larger_than_every_limit_is_named() -> None:
     of = cluster([[0], [1], [2], [3]], brokers=4, load=[10, 10, 900, 850], capacity=1000)
     (obstacle,) = ResourceCapacity(resource="disk").obstacles(of)
     assert obstacle.reason.startswith("t0-2 and 1 more: load (disk) of a single replica is 900")
 
 
-def test_capacity_scores_fall_with_the_excess():
+def test_capacity_scores_fall_with_the_excess() -> None:
     of = cluster([[0], [1]], brokers=2, load=[1600, 800], capacity=1000)
     assert scores(ResourceCapacity(resource="disk"), of).tolist() == pytest.approx([0.5, 1])
 
 
-def test_dead_brokers_do_not_hide_what_happens_to_the_living():
+def test_dead_brokers_do_not_hide_what_happens_to_the_living() -> None:
     state = [BrokerState.ALIVE, BrokerState.DEAD]
     of = cluster([[0], [1]], brokers=2, load=[1600, 8000], broker_state=state)
     assert scores(ResourceCapacity(resource="disk"), of).tolist() == pytest.approx([0.5, 1])
 
 
-def test_each_broker_leads_some_of_a_topic():
+def test_each_broker_leads_some_of_a_topic() -> None:
     of = cluster([[0, 1, 2]] * 3 + [[1, 0, 2]] * 3, brokers=3)
     assert scores(MinTopicLeaders(topics="t0"), of).tolist() == [1, 1, 0.5]
     assert scores(MinTopicLeaders(topics="t0", minimum=0), of).tolist() == [1, 1, 1 / 3]
@@ -244,12 +248,12 @@ def test_each_broker_leads_some_of_a_topic():
     assert "topic t0 has 6 partitions, and its brokers need 9 leaders" in obstacle.reason
 
 
-def test_leaders_of_a_topic_lie_between_floor_and_ceiling():
+def test_leaders_of_a_topic_lie_between_floor_and_ceiling() -> None:
     of = cluster([[0]] * 3 + [[1]] * 1, brokers=3)  # the share is 4/3
     assert scores(TopicLeaderDistribution(), of).tolist() == pytest.approx([0.325, 1, 0.325])
 
 
-def test_the_first_replica_that_may_lead_is_preferred():
+def test_the_first_replica_that_may_lead_is_preferred() -> None:
     state = [BrokerState.ALIVE, BrokerState.DEMOTED, BrokerState.ALIVE]
     of = cluster(
         [[0, 1, 2], [1, 0, 2], [1, 0, 2], [2, 0, 1], [1]],
@@ -261,7 +265,7 @@ def test_the_first_replica_that_may_lead_is_preferred():
     assert scores(EligibleLeaders(), of).tolist() == [1, 0.5, 1, 1, 0.5]
 
 
-def test_partitions_without_a_living_replica_are_named():
+def test_partitions_without_a_living_replica_are_named() -> None:
     state = [BrokerState.ALIVE, BrokerState.DEAD]
     of = cluster([[0], [1], [1, 0]], brokers=2, broker_state=state, leader=[0, -1, -1])
     assert scores(OnlineReplicas(), of).tolist() == [1, 0, 0.5]
@@ -273,7 +277,7 @@ def test_partitions_without_a_living_replica_are_named():
     assert obstacle.brokers_to_add == 1
 
 
-def test_a_partition_without_a_leader_is_not_content_on_living_brokers():
+def test_a_partition_without_a_leader_is_not_content_on_living_brokers() -> None:
     of = cluster([[0, 1], [1, 0]], brokers=2, leader=[-1, 0])
     assert scores(EligibleLeaders(), of).tolist() == [0, 1]
     plan = Balancer().propose(of.snapshot)
@@ -287,14 +291,14 @@ def test_a_partition_without_a_leader_is_not_content_on_living_brokers():
     assert scores(EligibleLeaders(), cluster([[0, 1]], brokers=2, leader=[-1])).tolist() == [1]
 
 
-def test_a_partition_without_a_leader_is_worse_than_one_led_from_the_wrong_broker():
+def test_a_partition_without_a_leader_is_worse_than_one_led_from_the_wrong_broker() -> None:
     goal = EligibleLeaders().prepared(cluster([[0, 1]], brokers=2))
     state = State.of(replica_broker=[[0, 1], [0, 1]], leader=[-1, 1])
     assert goal.score(state).tolist() == [0, 1]
     assert PreferredLeader().prepared(cluster([[0, 1]], brokers=2)).score(state)[0] == 0
 
 
-def test_dead_disks_are_to_be_emptied_and_have_no_limit():
+def test_dead_disks_are_to_be_emptied_and_have_no_limit() -> None:
     jbod = snapshot(
         [[0], [0]],
         brokers=1,
@@ -315,7 +319,7 @@ GOALS_BY_COUNT = [ReplicaCapacity(limit=4), ReplicaDistribution()]
 
 
 @given(st.integers(0, 60), st.integers(1, 40))
-def test_scores_fall_with_every_step_outside_the_limits(count, more):
+def test_scores_fall_with_every_step_outside_the_limits(count: int, more: int) -> None:
     of = cluster([[b] for b in range(3) for _ in range(10)], brokers=3)
     for goal in GOALS_BY_COUNT:
         prepared = goal.prepared(of)

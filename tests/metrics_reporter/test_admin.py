@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -9,7 +10,6 @@ from typing import Any
 
 import pytest
 
-import metrics_reporter.admin as module
 from metrics_reporter import Record
 from metrics_reporter.admin import AdminSource, Ask
 
@@ -34,7 +34,7 @@ class Cluster:
 
     def source(self, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Iterator[list[Record]]:
         self.object = AdminSource(self.connect, **options)
-        monkeypatch.setattr(module.time, "monotonic", lambda: self.seconds)
+        monkeypatch.setattr(time, "monotonic", lambda: self.seconds)
         return iter(self.object)
 
     @contextmanager
@@ -100,7 +100,7 @@ class SimpleTopicPartition(SimpleNamespace):
     def __init__(self, topic: str, partition: int) -> None:
         super().__init__(topic=topic, partition=partition)
 
-    def __hash__(self) -> int:
+    def __hash__(self) -> int:  # type: ignore[override]
         return hash((self.topic, self.partition))
 
 

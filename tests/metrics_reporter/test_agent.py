@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 
 from metrics_reporter import Record, ReporterError, mock_cluster, read_records
 from metrics_reporter.agent import Agent, NoTopicError
+from metrics_reporter.sources import Source
 
 
 class Faulty:
@@ -51,7 +52,7 @@ def times(bootstrap: str) -> list[int]:
 def test_a_source_that_fails_takes_no_other_along(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "metrics_reporter")
     with mock() as bootstrap:
-        sources = {"faulty": Faulty(), "steady": Steady()}
+        sources: dict[str, Source] = {"faulty": Faulty(), "steady": Steady()}
         agent = Agent(sources, bootstrap=bootstrap, topic="metrics", interval=0.01)
         assert agent.run(5) == 9
         assert times(bootstrap) == [1001, 1003, 1004, 1005, *range(2000, 2005)]

@@ -49,7 +49,7 @@ def test_golden_bytes_of_cruise_control(value: str) -> None:
     assert decode_any(data) == record
     assert format_of(data) == "cruise-control"
     for format in ("cruise-control", None):
-        assert list(decode_batch([data], format).records()) == [record]  # type: ignore[arg-type]
+        assert list(decode_batch([data], format).records()) == [record]
 
 
 @pytest.mark.parametrize("trailing", [0, 1, 55])

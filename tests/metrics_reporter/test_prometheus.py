@@ -223,7 +223,7 @@ def test_a_counter_of_a_topic_that_fell_is_not_told() -> None:
 def test_one_endpoint_that_fails_is_named_and_the_others_are_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pages = {
+    pages: dict[str, list[str | Exception]] = {
         "http://a/": [page(broker_in=0), page(broker_in=5), page(broker_in=1, start=2.0)],
         "http://b/": ["junk line !\n" + page(), ReporterError("b: refused"), page()],
     }

@@ -1,4 +1,6 @@
-from goals import Goal, at_most
+from typing import Any
+
+from goals import Goal, State, at_most
 
 
 class MaxLeaders(Goal):
@@ -6,5 +8,5 @@ class MaxLeaders(Goal):
 
     limit: int = 1000
 
-    def score(self, state):
+    def score(self, state: State) -> Any:
         return at_most(state.leader_count, self.limit)
