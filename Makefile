@@ -22,8 +22,11 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+# each folder of tests by itself: its modules are in no package
 types: $(VENV)/.dev
 	$(BIN)/mypy
+	$(BIN)/mypy benchmarks
+	@set -e; for folder in tests/*/; do MYPYPATH=. $(BIN)/mypy $$folder; done
 
 check: test peer lint types
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from frames import records_frame
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -12,7 +13,6 @@ from cluster_model.build import build_snapshot
 from cluster_model.history.clean import Metadata, judge
 from cluster_model.history.metadata import MetadataLog
 from metrics_reporter import Record
-from tests.history.frames import records_frame
 
 CHANGED = 1_700_000_001_500
 T = 1_700_000_000_000

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from frames import records_frame
+from pyspark.sql import DataFrame, Row, SparkSession
 from typer.testing import CliRunner
 
 from balancer.cli import app
@@ -38,7 +39,6 @@ from cluster_model.history.synthetic import (
 from cluster_model.live import ClusterModel
 from metrics_reporter import Record
 from metrics_reporter.wire import METRIC_IDS
-from tests.history.frames import records_frame
 
 WINDOW = 300_000
 CPU, IN, OUT, DISK = range(4)
@@ -82,9 +82,9 @@ def told(spark: SparkSession) -> Told:
     snapshot = dataclasses.replace(
         snapshot,
         capacity=capacity,
-        traffic_from=[0, 0, 3],
-        traffic_to=[1, 2, 4],
-        traffic_rate=[10.0, 20.0, 30.0],
+        traffic_from=np.array([0, 0, 3]),
+        traffic_to=np.array([1, 2, 4]),
+        traffic_rate=np.array([10.0, 20.0, 30.0]),
     )
     records = synthetic_records(
         spark,
@@ -309,14 +309,21 @@ def test_a_small_history_by_hand(spark: SparkSession, tmp_path: Path) -> None:
     np.testing.assert_allclose(after.follower_load[0, CPU], cpu_1)
 
     written = tmp_path / "cluster.json"
-    asked = ["--metadata", tmp_path / "metadata", "--at", "1970-01-01T00:33:20", "-o", written]
+    asked: list[str | Path] = [
+        "--metadata",
+        tmp_path / "metadata",
+        "--at",
+        "1970-01-01T00:33:20",
+        "-o",
+        written,
+    ]
     forecast = ["--horizon", "2h", "--statistic", "forecast"]
-    told = _run("snapshot", tmp_path / "prepared", *asked, *forecast)
+    said = _run("snapshot", tmp_path / "prepared", *asked, *forecast)
     ahead = load_snapshot(written)
     np.testing.assert_allclose(ahead.leader_load[0, IN:], [mean, 1 + mean, 15.0, 0.5])
-    assert "cpu for 1 MB/s" in told
-    assert "error of forecasting" in told
-    assert "2 brokers" in told
+    assert "cpu for 1 MB/s" in said
+    assert "error of forecasting" in said
+    assert "2 brokers" in said
 
 
 @pytest.mark.parametrize(("option", "value"), [("--at", "noon"), ("--horizon", "soon")])
@@ -331,5 +338,5 @@ def _run(*words: str | Path, code: int = 0) -> str:
     return result.output
 
 
-def _counts(table: DataFrame, name: str) -> list[object]:
+def _counts(table: DataFrame, name: str) -> list[Row]:
     return table.groupBy(name).count().collect()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from frames import records_frame
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -24,7 +25,6 @@ from cluster_model.history.windows import (
 from cluster_model.windows import Extrapolation
 from metrics_reporter import Record
 from metrics_reporter.wire import METRIC_IDS
-from tests.history.frames import records_frame
 
 CHANGED = 1500
 GOOD, AVAILABLE, ADJACENT, _, NOTHING = (kind.value for kind in Extrapolation)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from frames import records_frame
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
@@ -29,7 +31,6 @@ from cluster_model.history.windows import (
 from cluster_model.live import ClusterModel
 from cluster_model.windows import Extrapolation, LoadWindows
 from metrics_reporter import BROKER_METRICS, Record, RecordBatch
-from tests.history.frames import records_frame
 
 IN, OUT, DISK = 1, 2, 3
 # Streams judged in one go, each as a cluster of its own: most of a job's time is its start.
@@ -54,7 +55,7 @@ def cluster(rng: np.random.Generator) -> Snapshot:
     capacity = {"network_in": 1e9, "network_out": 1e9, "disk": 1e12}
     if rng.random() < 0.7:
         capacity["cpu"] = 800.0
-    partitions = []
+    partitions: list[PartitionRecord] = []
     for topic in rng.choice(NAMES, rng.integers(2, len(NAMES) + 1), replace=False).tolist():
         for number in rng.choice(9, rng.integers(1, 4), replace=False).tolist():
             replicas = rng.choice(brokers, rng.integers(1, len(brokers) + 1), replace=False)
@@ -147,7 +148,16 @@ def stream(seed: int, window_ms: int, dirt: float, disorder: float, end_ms: int)
     return Stream(s, [*batches, Batch(clock, [clock] * len(last), last)])
 
 
-def known(found: LoadWindows, names: list[tuple[object, ...]]) -> dict[tuple[object, ...], object]:
+class Clock:
+    """Milliseconds that a test sets."""
+
+    ms = 0
+
+    def __call__(self) -> int:
+        return self.ms
+
+
+def known(found: LoadWindows, names: Sequence[tuple[Any, ...]]) -> dict[tuple[Any, ...], Any]:
     """By entity and start each window in which something is known: values and kinds."""
     some = (found.kind < Extrapolation.NO_VALID_EXTRAPOLATION).any(axis=2)
     return {
@@ -156,15 +166,14 @@ def known(found: LoadWindows, names: list[tuple[object, ...]]) -> dict[tuple[obj
     }
 
 
-def assert_same(got: dict[tuple[object, ...], object], expected: object) -> None:
-    assert isinstance(expected, dict)
+def assert_same(got: Mapping[Any, Any], expected: Mapping[Any, Any]) -> None:
     assert got.keys() == expected.keys()
     for key, (value, kind) in expected.items():
         np.testing.assert_allclose(got[key][0], value, rtol=1e-12, err_msg=str(key))
         assert got[key][1] == kind, key
 
 
-def collected(frame: DataFrame) -> list[tuple[object, ...]]:
+def collected(frame: DataFrame) -> list[tuple[Any, ...]]:
     return [tuple(row) for row in frame.collect()]
 
 
@@ -213,18 +222,19 @@ def test_live_and_history_tell_the_same(
         f"c{i}": stream(seed + i, window_ms, dirt, float(rng.uniform(0.1, 3)), end_ms)
         for i in range(STREAMS)
     }
-    models, outcomes = {}, Counter()
+    models: dict[str, ClusterModel] = {}
+    outcomes: Counter[tuple[str, int, str]] = Counter()
     for name, (snapshot, batches) in streams.items():
-        now = [0]
+        now = Clock()
         model = models[name] = ClusterModel(
             snapshot,
             window_ms=window_ms,
             windows=kept,
             min_samples=min_samples,
-            clock=lambda now=now: now[0],
+            clock=now,
         )
         for number, batch in enumerate(batches):
-            before, now[0] = model.counters, batch.clock_ms
+            before, now.ms = model.counters, batch.clock_ms
             model.add_batch(RecordBatch.of(batch.records))
             for outcome, count in model.counters.items():
                 outcomes[name, number, outcome] += count - before[outcome]
@@ -252,7 +262,7 @@ def test_live_and_history_tell_the_same(
     }
     table = windows(cells(judged.partitions), **span).persist()
     told = {(c, t, p, s): ((i, o), [ik, ok]) for c, t, p, s, i, ik, o, ok in collected(table)}
-    of_brokers: dict[tuple[object, ...], tuple[np.ndarray, list[int]]] = {}
+    of_brokers: dict[tuple[Any, ...], tuple[np.ndarray, list[int]]] = {}
     for c, b, s, m, v, k in collected(broker_windows(broker_cells(judged.brokers), **span)):
         empty = np.zeros(len(BROKER_METRICS)), [4] * len(BROKER_METRICS)
         value, kind = of_brokers.setdefault((c, b, s), empty)
@@ -272,8 +282,8 @@ def test_live_and_history_tell_the_same(
     judged.unpersist()
     table.unpersist()
 
-    expected: dict[tuple[object, ...], object] = {}
-    expected_brokers: dict[tuple[object, ...], object] = {}
+    expected: dict[tuple[Any, ...], Any] = {}
+    expected_brokers: dict[tuple[Any, ...], Any] = {}
     for name, model in models.items():
         seen = model._state()
         s = seen.base
@@ -302,5 +312,5 @@ def test_live_and_history_tell_the_same(
     assert_same(of_brokers, expected_brokers)
     # What is owed to the brokers is all there is.
     assert parts.keys() == told.keys()
-    for key, (value, _) in told.items():
-        np.testing.assert_allclose(parts[key], value, rtol=1e-9)
+    for key, (rates, _) in told.items():
+        np.testing.assert_allclose(parts[key], rates, rtol=1e-9)

@@ -7,7 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
+from frames import records_frame
 from pyspark.sql import SparkSession
+from test_history_windows import RECORDS, snapshot
 from typer.testing import CliRunner
 
 from balancer.cli import app
@@ -15,8 +17,6 @@ from cluster_model import InputError, save_snapshot
 from cluster_model.history.clean import Metadata
 from cluster_model.history.metadata import MetadataLog
 from cluster_model.history.prepare import prepare, read_prepared
-from tests.history.frames import records_frame
-from tests.history.test_history_windows import RECORDS, snapshot
 
 NIGHT = 1_700_006_400_000
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,9 +55,12 @@ def test_weekends_growth_and_peaks_of_topics() -> None:
 
 def test_equal_arguments_give_equal_rows_and_dirt_stands_beside_them(spark: SparkSession) -> None:
     cluster = dataclasses.replace(
-        CLUSTER, traffic_from=[0, 0, 3], traffic_to=[1, 2, 4], traffic_rate=[10.0, 20.0, 30.0]
+        CLUSTER,
+        traffic_from=np.array([0, 0, 3]),
+        traffic_to=np.array([1, 2, 4]),
+        traffic_rate=np.array([10.0, 20.0, 30.0]),
     )
-    asked = {
+    asked: dict[str, Any] = {
         "intervals": 12,
         "start_ms": START_MS + 7 * HOUR_MS,
         "traffic": Traffic(sharpness=2.0, noise=0.1),
@@ -65,7 +69,7 @@ def test_equal_arguments_give_equal_rows_and_dirt_stands_beside_them(spark: Spar
     clean = synthetic_records(spark, cluster, **asked, tasks=2)
     assert clean.columns == RECORDS.names
     key = ["time_ms", "broker", "topic", "partition"]
-    dirt = {"dirt": 0.1, "disorder": 0.2}
+    dirt: dict[str, Any] = {"dirt": 0.1, "disorder": 0.2}
     one, other, alone = (
         d.toArrow().to_pandas().sort_values(["source_offset", "batch"]).reset_index(drop=True)
         for d in (
@@ -118,7 +122,7 @@ def test_equal_arguments_give_equal_rows_and_dirt_stands_beside_them(spark: Spar
     ],
 )
 def test_what_cannot_be_invented_is_told(
-    spark: SparkSession, arguments: dict[str, object], found: str
+    spark: SparkSession, arguments: dict[str, Any], found: str
 ) -> None:
     with pytest.raises(SyntheticError, match=found):
         synthetic_records(spark, CLUSTER, **{"intervals": 1, **arguments})
