@@ -97,7 +97,7 @@ class Index:
 
 
 def pick_disk(placement: Placement, target: Ints) -> Ints:
-    """The emptiest open disk of each target broker; -1 for none, or not told apart."""
+    """The emptiest open disk of each target broker; -1 for none, or no named disks."""
     s = placement.snapshot
     if not s.n_disks:
         return np.full(len(target), -1, np.int64)

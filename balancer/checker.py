@@ -231,14 +231,14 @@ def _replicas(snapshot: Snapshot, plan: PlanDocument) -> Iterator[Finding]:
     for name in sorted(found.keys() | plan.replicas.keys()):
         stated, expected = plan.replicas.get(name), found.get(name)
         if stated != expected:
-            told = ("none" if r is None else str(list(r)) for r in (stated, expected))
-            yield Finding("replicas", f"{name}: {next(told)} stated, {next(told)} expected")
+            texts = ("none" if r is None else str(list(r)) for r in (stated, expected))
+            yield Finding("replicas", f"{name}: {next(texts)} stated, {next(texts)} expected")
 
 
 class _Tally:
     """A column of a scope as the steps change it, and every cell that a step touches.
 
-    What goes on is told in units: a step, or all steps of a group. For each unit and each
+    Changes are recorded in units: a step, or all steps of a group. For each unit and each
     cell that it touches there is a row: what the cell held before, and holds after.
     """
 
@@ -511,13 +511,13 @@ class _Replay:
 
     @property
     def cut(self) -> bool:
-        """Whether replicas were kept away that shares are told with."""
+        """Whether replicas that fair shares are worked out from were left out."""
         other = self.base.factor != self.who.factor
         return bool((other & ~self.lost & ~self.who.untouched).any())
 
     @property
     def cut_short(self) -> bool:
-        """Whether replicas are missing that proofs are told with."""
+        """Whether replicas that proofs are worked out from are missing."""
         summary = self.plan.summary
         return self.cut and (summary.exhausted is not None or summary.left_out > 0)
 

@@ -99,7 +99,7 @@ class Who:
         return sums(self.group, values, self.groups)[self.group]
 
     def shared(self, total: Floats, weight: Floats) -> Floats:
-        """(B,) a total of each set, but for what stays on barred brokers, shared out by weight."""
+        """(B,) a total of each set, except what stays on barred brokers, shared out by weight."""
         counted = self.per_group(np.where(self.eligible | self.draining, total, 0.0))
         weights = self.per_group(weight)
         return np.divide(counted, weights, out=np.zeros_like(total), where=weights > 0) * weight

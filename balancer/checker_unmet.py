@@ -197,7 +197,7 @@ def _plural(count: int, word: str) -> str:
 
 
 def remedy_faults(plan: PlanDocument, who: Who) -> Iterator[str]:
-    """What is wrong with the remedy, as far as certificates tell."""
+    """What is wrong with the remedy, as far as certificates show."""
     remedy = plan.remedy
     groups = _groups(plan)
     if who.kind == "demote_brokers" or not groups:

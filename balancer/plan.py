@@ -57,7 +57,7 @@ class Action(_Record):
     ``helped`` gives, for each goal the step serves, by how much it raises the lower of
     the contentments it touches, in (0, 1]; ``hurt`` likewise what it costs. Moves with the
     same ``group`` stand together, and are one: those of partitions that talk to one
-    another, from the same broker to the same other. What they help and hurt is told of the
+    another, from the same broker to the same other. What they help and hurt is stated for the
     whole.
     """
 
@@ -128,7 +128,7 @@ class Unmet(_Record):
 class Remedy(_Record):
     """Brokers whose addition makes unmet goals possible.
 
-    ``tried`` tells what has been tried (a plan for the cluster with these brokers meets the
+    ``tried`` says what has been tried (a plan for the cluster with these brokers meets the
     goals, and every hard goal that this one meets) from what certificates say alone: with
     fewer, the goals cannot be met.
     """

@@ -13,7 +13,7 @@ from cluster_model.snapshot import BrokerState, Snapshot
 from metrics_reporter.documents import Number, Whole
 
 Item = TypeVar("Item")
-# Of many wrong items only the first is told, and none is kept.
+# Of many wrong items only the first is reported, and none is kept.
 Items = Annotated[tuple[Item, ...], FailFast()]
 
 

@@ -544,7 +544,7 @@ def _without_rights(cluster: Mapping[str, Any]) -> KafkaSourceError | None:
 
 
 def _metadata_version(admin: Any) -> int | None:
-    """The cluster's ``metadata.version``; None before Kafka 3.3, or where it is not told."""
+    """The cluster's ``metadata.version``; None before Kafka 3.3, or where it is not known."""
     found = admin.describe_features().get("metadata.version", {}).get("finalized")
     return None if found is None else int(found[1])
 

@@ -30,7 +30,7 @@ class Room:
         proportion to what they hold.
     capacity
         Bytes of its replicas and bytes free, of all directories together, where what is
-        free on a shared file system counts once; None where Kafka does not tell.
+        free on a shared file system counts once; None where Kafka does not say.
     shared
         Directories that are taken to share a file system with others.
     """
@@ -69,7 +69,7 @@ def room_of(
     disks = tuple(
         DiskRecord(
             path=d["log_dir"],
-            # A directory that is offline tells no size, and holds nothing any more.
+            # A directory that is offline reports no size, and holds nothing any more.
             capacity=_known(room[d["log_dir"]], part) if _alive(d) else 0.0,
             alive=_alive(d),
             cordoned=bool(d.get("is_cordoned", False)),
@@ -100,9 +100,9 @@ def room_of(
 def file_systems(
     log_dirs: Sequence[LogDir], sharing: Sharing | None = None, *, tolerance: int = 64 * 2**20
 ) -> list[FileSystem]:
-    """The file systems of a broker's log directories, of those that tell their free bytes.
+    """The file systems of a broker's log directories, of those that report their free bytes.
 
-    Kafka does not tell which directories share one. Those that are equally large and have
+    Kafka does not say which directories share one. Those that are equally large and have
     equally many bytes free are taken to: if they do not, too little room is seen, never too
     much, and only until they are filled differently. Each directory is measured on its own,
     so writes between two measurements make a small difference; such directories are apart

@@ -217,7 +217,7 @@ class Snapshot:
     def leaderless(self) -> Bools:
         """(P,) bool: partitions without a leader, so that nothing can be copied from them.
 
-        A snapshot that knows of no leader at all tells this of reassigned partitions only.
+        A snapshot without any leader says this of reassigned partitions only.
         """
         known = ~self.partition_settled | (self.leader >= 0).any()
         found: Bools = (self.leader < 0) & known

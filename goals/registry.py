@@ -166,7 +166,7 @@ def unmatched(goals: Sequence[Goal], snapshot: Snapshot, strict: bool) -> list[s
     goals, snapshot
         Which goals, and for what.
     strict
-        Whether a goal that is given no pattern at all is told of too.
+        Whether a goal that is given no pattern at all is reported too.
     """
     return [
         f"goal {goal.name}, field {field}: {pattern!r} matches none of the snapshot's topics"

@@ -1,4 +1,4 @@
-"""Reads JSON, YAML and TOML text that anybody may have written, within limits.
+"""Reads JSON, YAML and TOML text from untrusted files, within limits.
 
 All readers of files share it: a document is refused in one sentence where it is too large,
 nested too deeply, says a key twice, or holds what JSON has no word for.

@@ -65,7 +65,7 @@ def even_sentence(even: dict[str, Any]) -> str:
     'every broker is within 9 % of its share; the worst is broker 3, disk, 1.07 x its share'
     """
     if not even:
-        return "brokers carry too little to tell how even they are"
+        return "brokers carry too little to judge how even they are"
     worst, within = even["worst"], max(1, ceil(100 * even["deviation"] - 1e-9))
     return (
         f"every broker is within {within} % of its share; the worst is broker {worst['broker']}, "

@@ -214,7 +214,7 @@ class Controller:
         self._wake.set()
 
     def notify(self, notifiers: Iterable[Notifier], redactor: Redactor) -> None:
-        """Tell others from now on, and hide these secrets."""
+        """Send notifications to these from now on, and hide these secrets."""
         self._news.tell(notifiers, redactor)
 
     def step(self) -> Decision:
@@ -235,10 +235,10 @@ class Controller:
         return latest
 
     def run(self) -> None:
-        """Make rounds until :meth:`stop`; a round that fails is told, and the next is tried.
+        """Make rounds until :meth:`stop`; a round that fails is reported, and the next is tried.
 
         An execution under way is given `settings.stop_within` seconds to end. One that takes
-        longer is left as it is: its journal tells the next start what is left to do.
+        longer is left as it is: the next start reads in its journal what is left to do.
 
         Raises
         ------
@@ -285,8 +285,8 @@ class Controller:
         Returns
         -------
         bool
-            Whether it has ended. One that has not is left as it is: its journal tells the next
-            start what is left to do.
+            Whether it has ended. One that has not is left as it is: the next start reads
+            in its journal what is left to do.
         """
         self.stop()
         deadline = time.monotonic() + self.settings.stop_within
@@ -300,8 +300,8 @@ class Controller:
                         self._clock(),
                         "error",
                         f"{_named(work)} has not ended within "
-                        f"{span(self.settings.stop_within)} of being told to; it is left as it is, "
-                        "and its journal tells the next start what is left to do",
+                        f"{span(self.settings.stop_within)} of being asked to; it is left as it "
+                        "is, and the next start reads in its journal what is left to do",
                         work.cause,
                     )
                 )
@@ -315,8 +315,8 @@ class Controller:
         ----------
         timeout
             Seconds to wait at most. None waits for as long as the execution takes, which for
-            one that hangs is for ever: nothing stops it meanwhile. To wait with an end, wait
-            for a moment and call :meth:`supervise`, again and again.
+            one that hangs is forever: nothing stops it meanwhile. To wait with an end, wait
+            briefly and call :meth:`supervise`, repeatedly.
         """
         return self._carrier is None or self._carrier.wait(timeout)
 
@@ -641,7 +641,7 @@ class Controller:
             return replace(decision, reason=f"{reason}; not begun, because the controller ends")
         if not self._vote.acting:
             return replace(decision, kind="standby", reason="another controller may act by now")
-        # After an action of its own a goal isn't judged anew because another fell short too.
+        # After an action of its own a goal isn't judged again because another fell short too.
         patience.tried(mended, now, f"begun: {told}", anything=finding.kind == "goal_violations")
         self._mending, self._cut = mended, cut
         self._keep(replace(decision, kind="started"))

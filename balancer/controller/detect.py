@@ -75,7 +75,7 @@ class DeadBrokerWatch:
                 if not wanted.act:
                     why = f"others wait {span(wanted.heal_after)} for it; {_BY_A_PERSON}"
             else:
-                state, why = "ripe", "its replicas are to be made anew elsewhere"
+                state, why = "ripe", "its replicas are to be re-created elsewhere"
                 if not wanted.act:
                     why = f"{_BY_A_PERSON}, and others are balanced without it"
             findings.append(
@@ -128,8 +128,8 @@ class DeadDiskWatch:
             early = gone < self.settings.heal_after
             state = "waiting" if early else "ripe" if mendable else "notice"
             why = {
-                "waiting": f"they are made anew after {span(self.settings.heal_after)}",
-                "ripe": "they are to be made anew elsewhere",
+                "waiting": f"they are re-created after {span(self.settings.heal_after)}",
+                "ripe": "they are to be re-created elsewhere",
                 "notice": "none of them has another copy in sync to be healed from",
             }[state]
             if early and not self.settings.act:
@@ -166,7 +166,7 @@ class StaleMetricsWatch:
         self._seen = FirstSeen()
 
     def look(self, view: View) -> list[Finding]:
-        """One finding for each stale broker; nothing mends them, and what they hold stays."""
+        """One finding for each stale broker; nothing is done, and what they hold stays."""
         s = view.snapshot
         stale = stale_brokers(view, self.settings.max_age)
         since = self._seen.update(stale, view.now)
@@ -228,7 +228,7 @@ class DistrustedReporterWatch:
 def stale_brokers(view: View, max_age: float) -> list[int]:
     """Ids of brokers that serve, and whose newest record is older, or that have none."""
     if not view.staleness:
-        # Where nobody was heard yet, the feed is at fault and not the brokers.
+        # Where no broker has reported yet, the feed is at fault and not the brokers.
         return []
     ids = view.snapshot.broker_ids[living(view.snapshot)].tolist()
     return [b for b in ids if view.staleness.get(b, np.inf) > max_age]
@@ -300,7 +300,7 @@ def wanted_factor(snapshot: Snapshot, stated: dict[str, int]) -> Ints:
 
 
 class DrainedBrokerWatch:
-    """Brokers that their operator wants empty, and are not."""
+    """Brokers that their operator has marked to be empty, and are not."""
 
     def __init__(self, settings: DrainedBrokers) -> None:
         self.settings = settings

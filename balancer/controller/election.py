@@ -161,7 +161,7 @@ class Election:
 
     @property
     def previous(self) -> int | None:
-        """The epoch before :attr:`epoch`, whoever held it; None where there was none."""
+        """The epoch before :attr:`epoch`, of any holder; None where there was none."""
         return self._previous
 
     @property

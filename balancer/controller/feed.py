@@ -29,7 +29,7 @@ class MeasuredCluster:
     metadata
         Asks the cluster for its placement, now.
     placement
-        Asks it for no more than where replicas are, which works where sizes and capacities
+        Asks only where replicas are, which works where sizes and capacities
         cannot be read; by default, the same.
     metadata_age
         Seconds since the placement in the model was read; None where it is never old.
@@ -104,7 +104,7 @@ class MeasuredCluster:
         return self._seen.snapshot
 
     def placement(self) -> Snapshot:
-        """The cluster as it tells now, without measured loads."""
+        """The cluster as it is now, without measured loads."""
         return self._placement()
 
     def staleness(self) -> Mapping[int, float]:
@@ -161,7 +161,7 @@ class PlainCluster:
     metadata
         Asks the cluster, whenever it is looked at.
     placement
-        Asks it for no more than where replicas are, which works where sizes and capacities
+        Asks only where replicas are, which works where sizes and capacities
         cannot be read; by default, the same.
     """
 

@@ -47,7 +47,7 @@ def partition_names(snapshot: Snapshot, chosen: Bools) -> tuple[str, ...]:
 
 
 class LostPartitionWatch:
-    """Partitions that cannot be healed, told after the grace of dead brokers.
+    """Partitions that cannot be healed, reported after the grace period of dead brokers.
 
     They are set aside from the first look on: no plan touches them.
     """

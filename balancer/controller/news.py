@@ -19,7 +19,7 @@ log = logging.getLogger("counterpoise.controller")
 
 
 class News:
-    """The last decisions, and everybody who is told of them.
+    """The last decisions, and where they are sent.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class News:
             self._decisions = deque(self._decisions, maxlen=keep)
 
     def tell(self, notifiers: Iterable[Notifier], redactor: Redactor) -> None:
-        """Tell these from now on, and hide these secrets."""
+        """Send to these from now on, and hide these secrets."""
         self._notifiers, self._hide = tuple(notifiers), redactor
 
     def decided(self, decision: Decision) -> Decision:
@@ -92,10 +92,10 @@ class News:
         return fresh
 
     def found(self, findings: Iterable[Finding], now: float, *, tell: bool) -> None:
-        """Tell of findings that are new or have another state, and of those that are over.
+        """Report findings that are new or have another state, and those that are over.
 
-        Where another controller tells (`tell` is False), nothing is told and nothing counts as
-        told: what still is there when this one comes to act may have arisen while nobody did.
+        Where another controller reports (`tell` is False), nothing is sent and nothing counts as
+        reported: what is still there when this one starts to act may have arisen while none did.
         """
         there = {(f.kind, f.subject): f for f in findings if f.alert}
         if not tell:
@@ -116,7 +116,7 @@ class News:
         log.info("%s", self._hide(text))
 
     def trace(self) -> None:
-        """Log the exception being handled, for whoever debugs."""
+        """Log the exception being handled, for debugging."""
         log.debug("%s", self._hide(traceback.format_exc()))
 
     def hidden(self, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,5 +141,5 @@ class News:
 
 
 def _told_of(finding: Finding) -> tuple[Any, ...]:
-    """What of a finding is told again when it changes."""
+    """The parts of a finding that are reported again when they change."""
     return finding.state, finding.data.get("changed")

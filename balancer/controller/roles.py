@@ -37,7 +37,7 @@ class Model(Protocol):
         """Whose reports are not believed, and which loads are not known."""
 
     def refresh(self) -> None:
-        """Look at the placement anew, now; an InputError where it cannot be read."""
+        """Look at the placement again, now; an InputError where it cannot be read."""
 
 
 class Tally(Protocol):
@@ -101,7 +101,7 @@ class Progress(Tally, Protocol):
 
     @property
     def waiting(self) -> int:
-        """Tasks that could begin but for something that may pass."""
+        """Tasks that wait for something that may pass."""
 
     @property
     def waits_for(self) -> str:
@@ -144,10 +144,10 @@ class Vote(Protocol):
 
 
 class Notifier(Protocol):
-    """Who is told of decisions; must return at once and never raise."""
+    """Receives decisions; must return at once and never raise."""
 
     def __call__(self, event: Mapping[str, Any]) -> None:
-        """Tell of an event: ``text``, and the data behind it."""
+        """Send an event: ``text``, and the data behind it."""
 
 
 class Alone:

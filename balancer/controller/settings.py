@@ -122,7 +122,7 @@ class DeadBrokers(Detector):
     Parameters
     ----------
     alert_after, heal_after
-        Seconds of absence until people are told, and until its replicas are made anew.
+        Seconds of absence until it is reported, and until its replicas are re-created.
     max_failed, max_share
         More brokers, or a larger share of them, dead at once are not mended: then the
         network or the controller's own view is more likely broken than the brokers.
@@ -136,7 +136,7 @@ class DeadBrokers(Detector):
 
 
 class DeadDisks(Detector):
-    """When replicas on log directories that are offline are made anew.
+    """When replicas on log directories that are offline are re-created.
 
     Parameters
     ----------
@@ -205,7 +205,7 @@ class StaleMetrics(Detector):
 
 
 class DistrustedReporters(Detector):
-    """Whether brokers whose metrics contradict others' are told of.
+    """Whether brokers whose metrics contradict others' are reported.
 
     Nothing is planned on their loads either way. The tolerances are those of
     :class:`cluster_model.trust.TrustParameters`.
@@ -342,15 +342,15 @@ class Settings(_Part):
         `interval`, each further one after twice as long. A move that has ended loses its
         throttle then.
     stop_within
-        Seconds that the controller waits for an execution when it is told to end itself.
+        Seconds that the controller waits for an execution when it is asked to end itself.
     progress_interval
         Seconds between two lines in the log on the progress of an execution.
     excluded_topics
-        Regular expressions of topics that stay where they are, but for healing.
+        Regular expressions of topics that stay where they are, except for healing.
     decisions
         How many decisions are kept.
     webhooks
-        Who is told of decisions and findings.
+        Where decisions and findings are sent.
     model
         Of ``counterpoise run``, the live model; what of it needs a restart says so in the log.
     execution

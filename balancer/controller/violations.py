@@ -32,7 +32,7 @@ class GoalWatch:
     goals
         As for the balancer.
     strict
-        Whether a goal that the snapshot lacks something for is told of; else it is left out.
+        Whether a goal that the snapshot lacks something for is reported; else it is left out.
 
     Attributes
     ----------

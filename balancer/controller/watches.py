@@ -206,7 +206,7 @@ class Watches:
         return {*self.drained(view)} | (barred & {*view.snapshot.broker_ids.tolist()})
 
     def drained(self, view: View) -> frozenset[int]:
-        """Ids of brokers in the cluster that their operator wants empty."""
+        """Ids of brokers in the cluster that are to be empty."""
         drained = self.settings.drained_brokers
         named = frozenset(drained.brokers if drained.enabled else ())
         return named & {*view.snapshot.broker_ids.tolist()}

@@ -151,7 +151,7 @@ class Cluster(Protocol):
         """``min.insync.replicas`` of topics."""
 
     def free(self, brokers: Sequence[int]) -> dict[int, list[FileSystem]]:
-        """File systems that replicas may be placed on; of brokers that do not tell, none."""
+        """File systems that replicas may be placed on; none of brokers that do not report them."""
 
 
 class Guard(Protocol):
@@ -199,7 +199,7 @@ class Kafka:
     timeout
         Seconds that one request may take.
     patience
-        Seconds until a failure is told; the first connection has none.
+        Seconds until a failure is reported; the first connection has none.
     given_up
         Once this is true no answer is waited for any more.
     fence
@@ -422,7 +422,7 @@ class Kafka:
         return {t: int(found[t][name]["value"]) for t in topics if name in found.get(t, {})}
 
     def free(self, brokers: Sequence[int]) -> dict[int, list[FileSystem]]:
-        """File systems that replicas may be placed on; of brokers that do not tell, none."""
+        """File systems that replicas may be placed on; none of brokers that do not report them."""
         found = {}
         for broker in brokers:
             answer = self._once(_describe_log_dirs({}, broker))

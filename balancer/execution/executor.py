@@ -136,7 +136,7 @@ class Executor:
                 )
             fence = self._fence()
             with self._cluster(fence) as cluster:
-                # What is refused whoever acts need not wait for the vote.
+                # What is refused in any case need not wait for the vote.
                 self._identify(plan, cluster, cluster_id)
                 fence.begin()
                 reading = self._read(plan, cluster)
@@ -190,7 +190,7 @@ class Executor:
         ------
         ExecutionError
             If the journal cannot be read, or is of another cluster. One that is damaged, as
-            by a loss of power, is set aside where there is an owner: then Kafka tells.
+            by a loss of power, is set aside where an owner has marks in Kafka to go by.
         KafkaSourceError
             If the brokers do not answer, or refuse.
         """
@@ -297,7 +297,7 @@ class Executor:
         return Preview(self._tasks(reading.wanted), [*reading.problems, *reading.gone])
 
     def _recorded(self) -> tuple[Recorded | None, str]:
-        """What the journal tells; where it is damaged, None and what is wrong with it."""
+        """What the journal holds; where it is damaged, None and what is wrong with it."""
         path = self._journal.path
         try:
             return read_journal(path), ""
@@ -310,8 +310,8 @@ class Executor:
         """Set a damaged journal aside; returns what is known of its execution all the same."""
         aside = self._journal.set_aside()
         return (
-            f"{damage}; it was set aside as {aside.name}, and what Kafka tells by the marks of its "
-            "throttles was brought to an end: moves that were not throttled, and "
+            f"{damage}; it was set aside as {aside.name}, and what the marks of its throttles "
+            "show in Kafka was brought to an end: moves that were not throttled, and "
             f"{throttle.LOG_DIR_RATE}, carry no mark"
         )
 
@@ -342,7 +342,7 @@ class Executor:
                 told.append(f"the rest of the execution was given up: {why}")
             recorded.throttles = [s for s in recorded.throttles if s not in gone]
             changes += records.given_up(recorded)
-        # Last: in the epoch that its journal tells, an execution is taken as nobody else's.
+        # Last: in the epoch that its journal states, an execution counts as nobody else's.
         if fence.epoch is not None:
             recorded.epoch = fence.epoch
             changes.append({"record": "resumed", "epoch": fence.epoch})
@@ -357,7 +357,7 @@ class Executor:
         old: Recorded | None,
         progress: Callable[[Progress], None] | None,
     ) -> Outcome | None:
-        """End what the marks of the owner tell of, beside what is left of an `old` execution."""
+        """End what the marks of the owner show, and what is left of an `old` execution."""
         left = [] if old is None else old.throttles
         recorded = abandoned(cluster, owner, fence.epoch)
         if recorded is None:
@@ -417,7 +417,7 @@ class Executor:
         check_identity(document, cluster_id, cluster.identity())
 
     def _read(self, plan: Plan | PlanDocument, cluster: Cluster) -> Reading:
-        """What the plan wants, with where replicas are on disk and how large they are."""
+        """What the plan asks, with where replicas are on disk and how large they are."""
         document = plan.document() if isinstance(plan, Plan) else plan
         topics = sorted({a.topic for a in document.actions})
         view = cluster.view(None if demoted_brokers(plan) else topics)

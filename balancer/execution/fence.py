@@ -32,7 +32,7 @@ class Vote(Protocol):
 
     @property
     def previous(self) -> int | None:
-        """The epoch before that, whoever held it; None where there was none."""
+        """The epoch before that, of any holder; None where there was none."""
 
     def prove(self, within: float) -> int | None:
         """The epoch, if the vote is held at this moment; None if that isn't proven in time."""

@@ -14,7 +14,7 @@ def check_identity(plan: PlanDocument, stated: str | None, found: str) -> None:
     plan
         As loaded from its file, or made by hand.
     stated
-        Id of the cluster that the caller wants to act on; needed where the plan names none.
+        Id of the cluster that the caller means to act on; needed where the plan names none.
     found
         Id of the cluster that the brokers belong to.
 

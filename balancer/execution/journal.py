@@ -1,7 +1,7 @@
 """The journal: an execution on disk, one JSON record a line, that survives a kill.
 
 What is about to be done is written before it is done, and reaches the disk first. So
-whoever reads the journal knows everything that may have been asked of Kafka. It holds
+a reader of the journal knows everything that may have been asked of Kafka. It holds
 partitions, brokers, directories and byte counts, never how to connect.
 """
 

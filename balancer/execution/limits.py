@@ -15,7 +15,7 @@ Strategy = Literal[
     "under_min_isr_first",
     "postpone_under_replicated",
 ]
-# A month: whatever waits longer waits for ever.
+# A month: a longer wait counts as endless.
 _LONGEST = 30 * 86_400.0
 Count = Annotated[int, Strict(), Field(ge=1, lt=2**31)]
 Seconds = Annotated[float, Strict(), Field(gt=0, le=_LONGEST)]
@@ -73,7 +73,7 @@ class Limits(BaseModel):
         Seconds without a byte of progress after which a task is given up.
     task_deadline
         Seconds that one task may take in all. A partition that is written to faster than
-        its throttle lets it be copied makes progress for ever and never catches up.
+        its throttle lets it be copied makes progress forever and never catches up.
     cancel_timeout
         Seconds that Kafka may take to cancel a task; after that the task is left to Kafka.
     leadership_timeout

@@ -12,7 +12,7 @@ Ending = Literal["done", "stopped", "rolled back", "failed", "vote lost"]
 
 
 class Waiting(NamedTuple):
-    """Tasks that could begin but for something that may pass, and what that is."""
+    """Tasks that wait for something that may pass, and what that is."""
 
     tasks: int = 0
     reason: str = ""
@@ -33,7 +33,7 @@ class Progress:
     seconds, seconds_left
         Since the start, and to the end at the mean speed so far; None while unknown.
     waiting, waits_for
-        Tasks that could begin but for something that may pass, as a disk without room, and
+        Tasks that wait for something that may pass, as room on a disk, and
         what that is, of one of them.
     """
 

@@ -51,7 +51,7 @@ class Run:
     journal
         Open; what is about to be done is written before it is done.
     recorded
-        What the journal tells.
+        What the journal holds.
     reading
         What the plan could not have; see :class:`Book`.
     limits, stop
@@ -410,7 +410,7 @@ class Run:
             self._book.problems += throttle.apply(self._cluster, self._recorded.throttles)
 
     def _unthrottle(self) -> None:
-        """Remove the throttles, but for those of moves that Kafka goes on with."""
+        """Remove the throttles, except those of moves that Kafka goes on with."""
         if self._recorded.left:
             left = still_moving(self._cluster, self._recorded.left)
             self._journal.append(moves_left(left))

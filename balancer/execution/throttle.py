@@ -333,7 +333,7 @@ def _with(found: str | None, value: str, mark: str | None = None) -> str:
 
 
 def _without(s: Setting, now: str | None, stays: Setting | None) -> str | None:
-    """What a config is to be when the execution is over, but for what stays of it."""
+    """What a config is to be when the execution is over, apart from what stays of it."""
     if now in (s.ours, s.found):
         return s.found if stays is None else stays.ours
     if s.key not in LISTS:

@@ -263,7 +263,7 @@ def refused(why: str) -> Verdict:
 
 
 def cancel_refused(standing: Standing, why: str, *, moving: bool) -> Verdict | None:
-    """What becomes of a task whose cancel Kafka refuses; None where the next look tells.
+    """What becomes of a task whose cancel Kafka refuses; None where the next look decides.
 
     Parameters
     ----------

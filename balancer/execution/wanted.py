@@ -1,4 +1,4 @@
-"""What a plan wants of each partition, given where Kafka has its replicas now."""
+"""What a plan asks of each partition, given where Kafka has its replicas now."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Wanted(BaseModel):
 
 
 class Reading(NamedTuple):
-    """What a plan wants of the partitions that are there, and what it can no longer have."""
+    """What a plan asks of the partitions that exist, and what no longer applies."""
 
     wanted: list[Wanted]
     problems: list[str]
@@ -67,11 +67,11 @@ class Reading(NamedTuple):
 
 
 def read_plan(plan: Plan | PlanDocument, view: View) -> Reading:
-    """What a plan wants, partition by partition, in the plan's order.
+    """What a plan asks, partition by partition, in the plan's order.
 
     A partition's leader comes first in its preference order, replicas on demoted brokers
     last. Partitions whose replicas are neither those the plan was made for nor those after one
-    of its steps are told as problems, those that are deleted as gone; where no partition of
+    of its steps are reported as problems, those that are deleted as gone; where no partition of
     the plan is left, all are problems.
 
     Parameters
