@@ -26,6 +26,7 @@ from cluster_model.capacities import Capacities, CapacityError, as_capacities
 from cluster_model.errors import InputError
 from cluster_model.log_dirs import Room, room_of
 from cluster_model.snapshot import DEFAULT_RESOURCES, Snapshot
+from metrics_reporter.quantities import amounts, plural
 
 T = TypeVar("T")
 Loads = Mapping[tuple[str, int], "PartitionLoad"]
@@ -441,7 +442,7 @@ def _notices(rooms: Mapping[int, Room], capacities: Capacities) -> Iterator[str]
     if guessed:
         first = guessed[0]
         yield (
-            f"log directories of {len(guessed)} of {len(rooms)} brokers, for example "
+            f"log directories of {len(guessed):,} of {plural(len(rooms), 'broker')}, for example "
             f"{' and '.join(rooms[first].shared)} of broker {first}, have the same size and free "
             "bytes: they are taken to share a file system, which counts once (log_dirs: separate "
             "in the capacity file if they do not, log_dirs: shared if they do)"
@@ -449,9 +450,10 @@ def _notices(rooms: Mapping[int, Room], capacities: Capacities) -> Iterator[str]
     for broker, room in rooms.items():
         stated = capacities.of(broker).get(DISK)
         if stated is not None and room.capacity is not None and stated > room.capacity:
+            most, real = amounts(stated, room.capacity)
             yield (
-                f"broker {broker}: a disk capacity of {stated:.4g} bytes is stated, but its "
-                f"replicas and what is free are {room.capacity:.4g}"
+                f"broker {broker}: a disk capacity of {most} is stated, but its replicas and "
+                f"what is free are {real}"
             )
 
 

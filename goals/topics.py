@@ -11,9 +11,9 @@ from cluster_model.snapshot import Bools, Floats, Ints
 from goals.cluster import Cluster
 from goals.curves import TOLERANCE, at_least, distance
 from goals.goal import MOST, Goal, Obstacle
-from goals.obstacles import plural
 from goals.patterns import matching, valid_pattern
 from goals.state import State
+from metrics_reporter.quantities import plural
 
 
 class _Spread(Goal):

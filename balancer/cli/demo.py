@@ -11,9 +11,10 @@ from rich.markup import escape
 
 from balancer import Balancer, Plan
 from balancer.cli import tables
-from balancer.cli.terminal import DONE, UNMET, Report, out, percent, plural, working, write, writing
+from balancer.cli.terminal import DONE, UNMET, Report, out, percent, working, write, writing
 from balancer.exports import leader_election_json, reassignment_json
 from cluster_model import Snapshot, save_snapshot
+from metrics_reporter.quantities import plural
 
 T = TypeVar("T")
 FILES = ("snapshot.json", "plan.json", "reassignment.json", "leader-election.json", "report.html")
@@ -46,7 +47,7 @@ def demo(
             lambda n, of: show("records read back", n, of),
         ),
         lambda m: (
-            f"{m.records:,} records over topic {TOPIC} into the model, "
+            f"{plural(m.records, 'record')} over topic {TOPIC} into the model, "
             f"{percent(m.model.completeness().ratio)} of partitions known"
         ),
     )
@@ -58,7 +59,8 @@ def demo(
     plan = _stage(
         "Plan",
         lambda show: Balancer().propose(
-            snapshot, progress=lambda phase, met, of, n: show(f"{phase}, {n} actions", met, of)
+            snapshot,
+            progress=lambda phase, met, of, n: show(f"{phase}, {plural(n, 'action')}", met, of),
         ),
         lambda p: tables.overview(p).plain.splitlines()[0].removeprefix("rebalance: "),
     )
@@ -86,7 +88,7 @@ def _stage(name: str, work: Callable[[Report], T], told: Callable[[T], str]) -> 
 
 def _size(cluster: Snapshot) -> str:
     return (
-        f"{cluster.n_brokers} invented brokers on {plural(len(cluster.racks), 'rack')}, "
+        f"{plural(cluster.n_brokers, 'invented broker')} on {plural(len(cluster.racks), 'rack')}, "
         f"{plural(len(cluster.topics), 'topic')}, {plural(cluster.n_replicas, 'replica')}"
     )
 

@@ -28,15 +28,14 @@ from balancer.cli.terminal import (
     UNMET,
     CommandError,
     Console,
-    amount,
     out,
-    plural,
     say,
     working,
 )
 from balancer.controller.election import Election
 from balancer.execution import ExecutionError, Executor, Limits, Outcome, Preview, Progress
 from balancer.execution.identity import age_warning
+from metrics_reporter.quantities import amount, plural
 
 PACE, SAFETY = "Pace", "Safety"
 # Seconds between two lines of progress where no terminal shows it.
@@ -421,7 +420,7 @@ def _progress(p: Progress) -> tuple[str, str]:
     waits = f", {p.waiting} waiting for {p.waits_for}" if p.waiting else ""
     rate = f", {amount(p.bytes_moved / p.seconds, 'B/s')}" if p.bytes_moved and p.seconds else ""
     return (
-        f"{PHASES[p.phase]}: {over} of {p.total} tasks, {p.running} running{copied}{rate}{waits}",
+        f"{PHASES[p.phase]}: {over:,} of {plural(p.total, 'task')}, {p.running} running{copied}{rate}{waits}",
         "" if p.seconds_left is None else f"{_span(p.seconds_left)} left",
     )
 

@@ -9,7 +9,8 @@ import typer
 
 from balancer import Action, PlanDocument, load_plan
 from balancer.cli import tables
-from balancer.cli.terminal import CommandError, amount, out, plural, working
+from balancer.cli.terminal import CommandError, out, working
+from metrics_reporter.quantities import amount, plural
 
 
 def explain(

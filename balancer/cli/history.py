@@ -24,9 +24,10 @@ from balancer.cli.history_prepare import prepare
 from balancer.cli.history_snapshot import snapshot
 from balancer.cli.options import byte_count, client_properties, java_properties
 from balancer.cli.snapshot import KAFKA, CapacityFile, CommandConfig, Timeout, from_kafka
-from balancer.cli.terminal import LONGEST, Command, CommandError, out, plural, say
+from balancer.cli.terminal import LONGEST, Command, CommandError, out, say
 from balancer.controller import Redactor
 from cluster_model import Snapshot
+from metrics_reporter.quantities import plural
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

@@ -9,7 +9,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from balancer.cli.history_options import Cluster, Master, MetadataPath, Properties, start_spark
-from balancer.cli.terminal import CommandError, out, plural, working
+from balancer.cli.terminal import CommandError, out, working
+from metrics_reporter.quantities import plural
 
 
 def prepare(

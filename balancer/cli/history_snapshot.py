@@ -11,9 +11,10 @@ from rich.table import Table
 
 from balancer.cli.history_options import Cluster, Master, MetadataPath, Properties, start_spark
 from balancer.cli.snapshot import Output
-from balancer.cli.terminal import CommandError, out, plural, working, writing
+from balancer.cli.terminal import CommandError, out, working, writing
 from balancer.controller.settings import duration
 from cluster_model import save_snapshot
+from metrics_reporter.quantities import plural
 
 if TYPE_CHECKING:
     from cluster_model.history.cpu import CpuModel

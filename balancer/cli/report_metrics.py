@@ -14,7 +14,7 @@ import typer
 from balancer.cli.daemon import ended_by_signals, logged, redacted
 from balancer.cli.options import client_properties
 from balancer.cli.snapshot import CommandConfig, Timeout
-from balancer.cli.terminal import DONE, LONGEST, UNMET, CommandError, out, plural
+from balancer.cli.terminal import DONE, LONGEST, UNMET, CommandError, out
 from balancer.controller import Redactor
 from metrics_reporter import Source
 from metrics_reporter.admin import AdminSource
@@ -22,6 +22,7 @@ from metrics_reporter.agent import Agent
 from metrics_reporter.exposition import shown
 from metrics_reporter.host import HostSource
 from metrics_reporter.prometheus import PrometheusOptions, PrometheusSource, load_prometheus
+from metrics_reporter.quantities import plural
 
 SOURCES, SENDING = "Sources", "Sending"
 KNOWN = ("prometheus", "admin", "host")

@@ -303,7 +303,7 @@ class Notices:
     def __call__(self, sentence: str) -> None:
         """Say it, unless it was said before with no more than other bytes in it."""
         # Numbers of bytes drift from one reading to the next.
-        about = re.sub(r"\d[\d.]*e\+\d+", "", sentence)
+        about = re.sub(r"\d[\d.,]* [kMGTPE]?B\b", "", sentence)
         if about not in self._said:
             self._said.add(about)
             self.tell(sentence)

@@ -22,6 +22,7 @@ from typer.core import TyperCommand, TyperGroup
 from cluster_model import InputError
 from metrics_reporter.documents import shown
 from metrics_reporter.errors import ReporterError
+from metrics_reporter.quantities import amount
 
 DONE, UNMET, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 # Most seconds that an option takes, a month: what waits longer waits for ever.
@@ -229,21 +230,6 @@ def _identity(path: Path) -> object:
     return found.st_dev, found.st_ino
 
 
-def amount(value: float, unit: str = "B") -> str:
-    """A number with a decimal prefix.
-
-    Examples
-    --------
-    >>> amount(0), amount(1_500_000), amount(2e13, "B/s")
-    ('0 B', '1.5 MB', '20 TB/s')
-    """
-    for prefix in ("", "k", "M", "G", "T", "P"):
-        if abs(value) < 999.5 or prefix == "P":
-            break
-        value /= 1000
-    return f"{value:.3g} {prefix}{unit}"
-
-
 def quantity(column: str, value: float) -> str:
     """A value of a column of a plan (a resource or a count) with its unit.
 
@@ -271,14 +257,3 @@ def percent(share: float) -> str:
     if shown == 100 and share < 1:
         shown = 99.9
     return f"{shown:g} %"
-
-
-def plural(count: int, noun: str) -> str:
-    """A count with its noun.
-
-    Examples
-    --------
-    >>> plural(1, "move"), plural(1200, "move")
-    ('1 move', '1,200 moves')
-    """
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")

@@ -24,7 +24,7 @@ from balancer.controller.decision import (
     plan_sentence,
     unmet_first,
 )
-from balancer.controller.finding import Finding, View, listed, plural, span
+from balancer.controller.finding import Finding, View, listed, span
 from balancer.controller.leftovers import Leftovers
 from balancer.controller.metrics import Metrics
 from balancer.controller.news import News
@@ -51,6 +51,7 @@ from cluster_model.errors import InputError
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Snapshot
 from goals import OnlineReplicas, applicable, inapplicable
+from metrics_reporter.quantities import plural
 
 # What is mended first: data at risk comes before load.
 _ORDER = (
@@ -606,7 +607,8 @@ class Controller:
                 why = f"without {too_large}, {why}"
             stay = len(operation.excluded_partitions)
             if stay:
-                why += f" ({stay} partitions stay, because they were moved not long ago)"
+                left = plural(stay, "partition stays", "partitions stay")
+                why += f" ({left}, having moved not long ago)"
             patience.tried(mended, now, f"nothing helped, {why}", helped=False)
             why = f"{finding.sentence}; nothing helps: {why}"
             return _Note("nothing_helps", finding, why, figures, facts)

@@ -12,7 +12,8 @@ from balancer.plan import Plan
 from balancer.report import page
 from balancer.report.drawing import CHART_HEIGHT, chart
 from balancer.report.facts import gather
-from balancer.report.words import column_title, operation_title, plural, times, verdict
+from balancer.report.words import column_title, operation_title, times, verdict
+from metrics_reporter.quantities import plural
 
 __all__ = ["before_after_svg", "html_report", "verdict"]
 
