@@ -967,18 +967,14 @@ class _Replay:
         if who.kind == "remove_brokers" and "OnlineReplicas" not in unmet:
             left = np.flatnonzero(who.draining[self.now.broker])
             if len(left):
-                self.fail(
-                    "promise",
-                    f"{plural(len(left), 'replica is', 'replicas are')} left on brokers to be emptied",
-                )
+                count = plural(len(left), "replica is", "replicas are")
+                self.fail("promise", f"{count} left on brokers to be emptied")
         if who.kind == "demote_brokers" and "EligibleLeaders" not in unmet:
             able = self.now.count(who.may_lead[self.now.broker]) > 0
             still = np.flatnonzero(who.mine[self.now.leader] & able)
             if len(still):
-                self.fail(
-                    "promise",
-                    f"{plural(len(still), 'partition is', 'partitions are')} still led by demoted brokers",
-                )
+                count = plural(len(still), "partition is", "partitions are")
+                self.fail("promise", f"{count} still led by demoted brokers")
         wrong = np.flatnonzero(self.now.factor != who.factor)
         if len(wrong) and "ReplicationFactor" not in unmet:
             p = wrong[0]

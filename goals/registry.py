@@ -109,8 +109,13 @@ def load_goals(config: Config = "default") -> list[Goal]:
         Naming the goal, the field, the value found and what was expected.
     """
     goals: list[Goal] = []
+    named = isinstance(config, Mapping) or profile_of(config) is not None
+    where = "" if named else f"goals file {shown_name(str(config))}: "
     for place, entry in enumerate(_entries(config)):
-        goal = _goal(entry, place)
+        try:
+            goal = _goal(entry, place)
+        except GoalError as error:
+            raise GoalError(f"{where}{error}") from None
         if goal.tier is None:
             goal = goal.model_copy(update={"tier": (goals[-1].tier or 0) + 1 if goals else 0})
         goals.append(goal)

@@ -202,6 +202,18 @@ def parse_yaml(text: str | bytes, limits: DocumentLimits = LIMITS) -> Any:
         raise DocumentError("not YAML") from None
 
 
+# Types of error of which pydantic's own words say more than a reader needs.
+_EXPECTED = {
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+    "string_type": "text",
+    "tuple_type": "a list",
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "a mapping"),
+    "finite_number": "a finite number",
+}
+
+
 def first_problem(
     error: ValidationError, expected: Mapping[str, str] | None = None, *, hide: Iterable[str] = ()
 ) -> str:
@@ -218,7 +230,7 @@ def first_problem(
     """
     first = error.errors(include_url=False)[0]
     place = ".".join(str(step) for step in first["loc"] if step != "[key]")
-    say = (expected or {}).get(first["type"])
+    say = {**_EXPECTED, **(expected or {})}.get(first["type"])
     if say is None:
         say = _lower(first["msg"].removeprefix("Value error, ").removeprefix("Input should be "))
     if first["type"] == "missing" or (

@@ -1,10 +1,10 @@
-"""Bytes, rates and counts as people write and read them: ``50MB/s``, ``28.5 MB``, ``1 move``."""
+"""Bytes, rates, durations and counts as people write and read them: ``50MB/s``, ``1 move``."""
 
 from __future__ import annotations
 
 import math
 import re
-from typing import Annotated, Any
+from collections.abc import Callable
 
 from pydantic import BeforeValidator
 
@@ -14,6 +14,7 @@ _FACTORS = {
     **{p: 1000.0**i for i, p in enumerate("kmgtp", 1)},
     **{f"{p}i": 1024.0**i for i, p in enumerate("kmgtp", 1)},
 }
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SIZE = re.compile(r"\s*(\d+\.?\d*(?:e\d+)?)\s*([kmgtp]?i?)b?\s*", re.ASCII)
 
 
@@ -113,16 +114,28 @@ def byte_rate(text: str) -> float:
         raise ValueError("bytes/s like 50MB/s or 1GiB/s expected") from None
 
 
-def _count_in(value: Any) -> Any:
-    return byte_count(value) if isinstance(value, str) else value
+def duration(text: str) -> float:
+    """Seconds of ``"30m"`` or ``"1.5 h"``.
+
+    Raises
+    ------
+    ValueError
+        For any other text, saying what is expected.
+
+    Examples
+    --------
+    >>> duration("30m"), duration("250 ms")
+    (1800.0, 0.25)
+    """
+    found = re.fullmatch(r"\s*(\d+\.?\d*)\s*(ms|[smhd])\s*", text, re.ASCII)
+    if found is None:
+        raise ValueError("seconds, or text like 250ms, 30m, 2h or 1d, expected")
+    return float(found[1]) * _SECONDS[found[2]]
 
 
-def _rate_in(value: Any) -> Any:
-    return byte_rate(value) if isinstance(value, str) else value
+def _in(unit: Callable[[str], float]) -> BeforeValidator:
+    """For fields of models: text is taken with its unit, anything else stays as it is."""
+    return BeforeValidator(lambda value: unit(value) if isinstance(value, str) else value)
 
 
-# For fields of models: numbers stay as they are, text is taken with its unit.
-WithBytes = BeforeValidator(_count_in)
-WithRate = BeforeValidator(_rate_in)
-Bytes = Annotated[float, WithBytes]
-ByteRate = Annotated[float, WithRate]
+WithBytes, WithRate, WithDuration = _in(byte_count), _in(byte_rate), _in(duration)

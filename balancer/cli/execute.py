@@ -20,7 +20,7 @@ from rich.progress import BarColumn, SpinnerColumn, TextColumn
 from rich.progress import Progress as Bar
 
 from balancer import load_plan
-from balancer.cli.options import byte_count, client_properties
+from balancer.cli.options import byte_rate, client_properties
 from balancer.cli.snapshot import CommandConfig, Timeout
 from balancer.cli.terminal import (
     DONE,
@@ -196,8 +196,8 @@ def execute(
         strategies=tuple(s.replace("-", "_") for s in strategy or ()),
         one_replica_at_a_time=one_replica_at_a_time,
         adaptive=adaptive,
-        throttle=_rate("--throttle", throttle),
-        log_dir_throttle=_rate("--log-dir-throttle", log_dir_throttle),
+        throttle=byte_rate("--throttle", throttle),
+        log_dir_throttle=byte_rate("--log-dir-throttle", log_dir_throttle),
         others=others,
         task_timeout=task_timeout,
         broker_grace=broker_grace,
@@ -296,10 +296,6 @@ class _Candidate:
                 f"for at most {self._seconds:.0f} s ..."
             )
         self._told = True
-
-
-def _rate(option: str, text: str | None) -> float | None:
-    return None if text is None else byte_count(option, text.strip().removesuffix("/s"))
 
 
 def _show(preview: Preview, throttle: str | None) -> None:
@@ -420,7 +416,8 @@ def _progress(p: Progress) -> tuple[str, str]:
     waits = f", {p.waiting} waiting for {p.waits_for}" if p.waiting else ""
     rate = f", {amount(p.bytes_moved / p.seconds, 'B/s')}" if p.bytes_moved and p.seconds else ""
     return (
-        f"{PHASES[p.phase]}: {over:,} of {plural(p.total, 'task')}, {p.running} running{copied}{rate}{waits}",
+        f"{PHASES[p.phase]}: {over:,} of {plural(p.total, 'task')}, {p.running} running"
+        f"{copied}{rate}{waits}",
         "" if p.seconds_left is None else f"{_span(p.seconds_left)} left",
     )
 

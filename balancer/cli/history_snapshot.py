@@ -12,9 +12,8 @@ from rich.table import Table
 from balancer.cli.history_options import Cluster, Master, MetadataPath, Properties, start_spark
 from balancer.cli.snapshot import Output
 from balancer.cli.terminal import CommandError, out, working, writing
-from balancer.controller.settings import duration
 from cluster_model import save_snapshot
-from metrics_reporter.quantities import plural
+from metrics_reporter.quantities import duration, plural
 
 if TYPE_CHECKING:
     from cluster_model.history.cpu import CpuModel
@@ -137,7 +136,10 @@ def _span(text: str | None) -> int | None:
     """ms of ``"7d"``."""
     if text is None:
         return None
-    seconds = duration(text)
-    if not isinstance(seconds, float) or seconds <= 0:
+    try:
+        seconds = duration(text)
+    except ValueError:
+        seconds = 0.0
+    if seconds <= 0:
         raise CommandError(f"--horizon: {text!r} found, a time like 90m, 12h or 7d expected")
     return round(1000 * seconds)

@@ -510,7 +510,7 @@ def test_what_cannot_be_used_leaves_everything_as_it_was(
     following, path = _following(tmp_path, "max_moves: 3\n")
     _write(following, path, "max_moves: 4\nexecution: {throttle: 3}\n")
     following.look()
-    assert caplog.text.count("limit throttle: 3 found") == 1
+    assert caplog.text.count("execution.throttle: 3 found") == 1
     assert "the old ones hold" in caplog.text
     assert following.file.settings.max_moves == 3
     assert following.executor is not None

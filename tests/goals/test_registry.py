@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from clusters import snapshot
 
@@ -170,3 +172,34 @@ def test_a_list_of_ones_own_may_not_ask_for_what_a_snapshot_lacks():
         applicable(load_goals({"goals": ["BrokerSetAwareness"]}), one, strict=True)
     jbod = synthetic_snapshot(brokers=4, partitions=20, racks=2, replication_factor=2)
     assert applicable(load_goals({"goals": ["DiskCapacity"]}), jbod, strict=False) == []
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("{goal: DiskCapacity, threshold: 80}", "DiskCapacity, field threshold: 80 found; a share"),
+        ("{goal: ResourceCapacity, resource: disk, threshold: 70}", "(0.8 means 80 %)"),
+        ("{goal: HostCapacity, resource: cpu, threshold: 0}", "(0.8 means 80 %)"),
+        ("{goal: PotentialNetworkOut, threshold: 80}", "(0.8 means 80 %)"),
+        ("{goal: ReplicaDistribution, threshold: 110}", "(1.1 means 10 % above it)"),
+        ("{goal: DiskUsageDistribution, threshold: 110}", "(1.1 means 10 % above it)"),
+        ("{goal: TopicReplicaDistribution, threshold: 300}", "(1.1 means 10 % above it)"),
+        ("{goal: NetworkInUsageDistribution, baseline: 1XB}", "'1XB' found; bytes/s like"),
+    ],
+)
+def test_percents_in_a_file_are_refused_with_file_field_and_form(
+    tmp_path: Path, entry: str, said: str
+) -> None:
+    file = tmp_path / "goals.yaml"
+    file.write_text(f"goals: [{entry}]\n")
+    with pytest.raises(GoalError) as error:
+        load_goals(file)
+    assert str(error.value).startswith(f"goals file {file}: goal ")
+    assert said in str(error.value)
+
+
+def test_rates_of_a_goal_are_taken_with_their_unit() -> None:
+    (goal,) = load_goals(
+        {"goals": [{"goal": "NetworkInUsageDistribution", "detect_threshold": "1MiB/s"}]}
+    )
+    assert goal.model_dump()["detect_threshold"] == 2**20
