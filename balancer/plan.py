@@ -489,7 +489,7 @@ def load_plan(path: str | Path) -> PlanDocument:
         Where the file is missing, not JSON or not a plan, in one sentence.
     """
     try:
-        raw = read_document(path, format="json")
+        raw = read_document(path, "a plan", format="json")
     except DocumentError as error:
         raise PlanError(f"plan file {path}: {error}") from None
     except (OSError, ValueError) as error:

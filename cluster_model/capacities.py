@@ -14,6 +14,7 @@ from cluster_model.log_dirs import Sharing
 from cluster_model.snapshot import DEFAULT_RESOURCES
 from metrics_reporter.documents import (
     DocumentError,
+    KindError,
     WholeKey,
     first_problem,
     read_document,
@@ -118,9 +119,11 @@ def load_capacities(path: str | Path) -> Capacities:
     """
     where = f"capacity file {path}"
     try:
-        content = read_document(path)
+        content = read_document(path, "a capacity file")
     except OSError as error:
         raise CapacityError(f"{where}: {error.strerror or error}") from None
+    except KindError as error:
+        raise CapacityError(f"{where}: {error}") from None
     except DocumentError as error:
         raise CapacityError(f"{where}: neither YAML nor JSON ({error})") from None
     if not isinstance(content, Mapping):

@@ -146,7 +146,7 @@ def _keep(handle: int, before: os.stat_result) -> None:
 
 def _load_json(path: Path) -> Snapshot:
     try:
-        document = read_document(path, format="json")
+        document = read_document(path, "a snapshot", format="json")
     except DocumentError as error:
         raise SnapshotError(str(error)) from None
     if not isinstance(document, dict):

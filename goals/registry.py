@@ -35,6 +35,7 @@ from goals.racks import (
 from goals.topics import MinTopicLeaders, TopicLeaderDistribution, TopicReplicaDistribution
 from metrics_reporter.documents import (
     DocumentError,
+    KindError,
     parse_yaml,
     read_document,
     shown,
@@ -248,7 +249,7 @@ def _entries(config: Config) -> list[Any]:
 
 def _read(path: Path) -> Mapping[str, Any]:
     try:
-        content = read_document(path)
+        content = read_document(path, "a goals file")
     except FileNotFoundError:
         raise GoalError(
             f"goals: {shown(str(path))} found, a file or a profile ({_or(profiles())}) expected"
@@ -257,7 +258,8 @@ def _read(path: Path) -> Mapping[str, Any]:
         if not isinstance(error, DocumentError):
             why = getattr(error, "strerror", None) or error
             raise GoalError(f"goals file {shown_name(str(path))}: {why}") from None
-        kind = "" if path.suffix == ".toml" else "YAML expected: "
+        right = path.suffix == ".toml" or isinstance(error, KindError)
+        kind = "" if right else "YAML expected: "
         raise GoalError(f"goals file {path}: {kind}{error}") from None
     if not isinstance(content, Mapping):
         raise GoalError(f"goals file {path}: {type(content).__name__} found, a mapping expected")

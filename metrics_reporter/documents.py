@@ -10,7 +10,7 @@ import json
 import re
 import reprlib
 import tomllib
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -56,6 +56,10 @@ class DocumentError(ValueError):
     """Text that is not the document it should be: says what is wrong and at which place."""
 
 
+class KindError(DocumentError):
+    """A document of another kind, such as a plan where a snapshot belongs."""
+
+
 def _no_bool(value: Any) -> Any:
     if isinstance(value, bool):
         raise ValueError("a number expected")
@@ -84,16 +88,31 @@ WholeKey = Annotated[int, BeforeValidator(_no_bool), Field(ge=0, lt=2**63)]
 
 
 def read_document(
-    path: str | Path, *, format: str | None = None, limits: DocumentLimits = LIMITS
+    path: str | Path,
+    kind: str | None = None,
+    *,
+    format: str | None = None,
+    limits: DocumentLimits = LIMITS,
 ) -> Any:
     """What a file holds; the suffix says whether it is JSON, TOML, or else YAML.
+
+    Parameters
+    ----------
+    path
+        The file.
+    kind
+        What it should be, see :data:`KINDS`; None is anything.
+    format
+        ``json``, ``toml`` or ``yaml``, whatever the suffix says.
+    limits
+        How large it may be.
 
     Raises
     ------
     OSError
         For a file that cannot be read.
     DocumentError
-        For one that is too large or not what it should be.
+        For one that is too large or not what it should be, such as a file of another kind.
     """
     path = Path(path)
     format = format or {".json": "json", ".toml": "toml"}.get(path.suffix.lower(), "yaml")
@@ -102,7 +121,28 @@ def read_document(
         data = file.read(most + 1)
     if len(data) > most:
         raise DocumentError(f"more than {most} bytes found, a smaller file expected")
-    return {"json": parse_json, "toml": parse_toml, "yaml": parse_yaml}[format](data, limits)
+    if data.startswith(b"PK\3\4"):
+        raise DocumentError("a zip archive (as of a snapshot in npz) found, text expected")
+    found = {"json": parse_json, "toml": parse_toml, "yaml": parse_yaml}[format](data, limits)
+    if kind is not None and isinstance(found, dict):
+        for other, belongs in KINDS.items():
+            if other != kind and belongs(found) and not KINDS[kind](found):
+                raise KindError(f"{other} found, {kind} expected")
+    return found
+
+
+# How files of each kind are told apart, when one is given where another belongs.
+KINDS: dict[str, Callable[[dict[Any, Any]], bool]] = {
+    "a plan": lambda d: {"operation", "actions"} <= d.keys(),
+    "a snapshot": lambda d: isinstance(d.get("brokers"), list) and "partitions" in d,
+    "a goals file": lambda d: "profile" in d or (isinstance(d.get("goals"), list) and len(d) == 1),
+    "a capacity file": lambda d: isinstance(d.get("default", d.get("brokers")), dict),
+    "a settings file": lambda d: not d.keys().isdisjoint(_SETTINGS),
+    "a file of exporters": lambda d: isinstance(d.get("endpoints"), dict),
+    "a file for kafka-reassign-partitions": lambda d: d.keys() == {"version", "partitions"},
+    "a file for kafka-leader-election": lambda d: d.keys() == {"partitions"},
+}
+_SETTINGS = ("interval", "execute", "execution", "webhooks", "goal_violations", "dead_brokers")
 
 
 def parse_json(text: str | bytes, limits: DocumentLimits = LIMITS) -> Any:

@@ -20,7 +20,7 @@ from rich.progress import BarColumn, SpinnerColumn, TextColumn
 from rich.progress import Progress as Bar
 
 from balancer import load_plan
-from balancer.cli.options import byte_rate, client_properties
+from balancer.cli.options import addresses, byte_rate, client_properties
 from balancer.cli.snapshot import CommandConfig, Timeout
 from balancer.cli.terminal import (
     DONE,
@@ -50,7 +50,9 @@ PHASES = {"move": "moving", "log_dir": "moving between disks", "leadership": "el
 
 
 def execute(
-    bootstrap_server: Annotated[str, typer.Option(metavar="HOST:PORT", help="Ask these brokers.")],
+    bootstrap_server: Annotated[
+        str, typer.Option(metavar="HOST:PORT", callback=addresses, help="Ask these brokers.")
+    ],
     plan: Annotated[
         Path | None,
         typer.Argument(help="A plan, from `counterpoise propose -o`.", show_default=False),

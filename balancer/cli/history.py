@@ -22,7 +22,7 @@ from balancer.cli.history_options import (
 )
 from balancer.cli.history_prepare import prepare
 from balancer.cli.history_snapshot import snapshot
-from balancer.cli.options import byte_count, client_properties, java_properties
+from balancer.cli.options import addresses, byte_count, client_properties, java_properties
 from balancer.cli.snapshot import KAFKA, CapacityFile, CommandConfig, Timeout, from_kafka
 from balancer.cli.terminal import LONGEST, Command, CommandError, out, say
 from balancer.controller import Redactor
@@ -46,7 +46,13 @@ history = typer.Typer(
 def archive(
     archive: Archive,
     bootstrap_server: Annotated[
-        str, typer.Option(metavar="HOST:PORT", rich_help_panel=KAFKA, help="Ask these brokers.")
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            callback=addresses,
+            rich_help_panel=KAFKA,
+            help="Ask these brokers.",
+        ),
     ],
     topic: Annotated[
         str,

@@ -13,10 +13,18 @@ from balancer import Budget, Operation
 from balancer.cli.terminal import CommandError
 from balancer.operation import Kind
 from metrics_reporter import quantities
+from metrics_reporter.clients import servers
 from metrics_reporter.documents import shown
 
 # Kafka's ids have 32 bits.
 _ID = re.compile(r"[0-9]{1,10}", re.ASCII)
+
+
+def addresses(given: str | None) -> str | None:
+    """Addresses of brokers as they were given, where brokers can have them."""
+    if given is not None:
+        servers(given)
+    return given
 
 
 def broker_ids(option: str, text: str | None) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from balancer.cli.daemon import ended_by_signals, logged, redacted
-from balancer.cli.options import client_properties
+from balancer.cli.options import addresses, client_properties
 from balancer.cli.snapshot import CommandConfig, Timeout
 from balancer.cli.terminal import DONE, LONGEST, UNMET, CommandError, out
 from balancer.controller import Redactor
@@ -36,7 +36,10 @@ log = logging.getLogger("metrics_reporter")
 
 def report_metrics(
     bootstrap_server: Annotated[
-        str, typer.Option(metavar="HOST:PORT", rich_help_panel=SENDING, help="Send to these.")
+        str,
+        typer.Option(
+            metavar="HOST:PORT", callback=addresses, rich_help_panel=SENDING, help="Send to these."
+        ),
     ],
     topic: Annotated[
         str,

@@ -18,7 +18,7 @@ import typer
 
 from balancer import Balancer
 from balancer.cli.daemon import ended_by_signals, logged, redacted
-from balancer.cli.options import client_properties
+from balancer.cli.options import addresses, client_properties
 from balancer.cli.snapshot import (
     KAFKA,
     CapacityFile,
@@ -74,7 +74,13 @@ log = logging.getLogger("counterpoise")
 
 def run(
     bootstrap_server: Annotated[
-        str, typer.Option(metavar="HOST:PORT", rich_help_panel=KAFKA, help="Ask these brokers.")
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            callback=addresses,
+            rich_help_panel=KAFKA,
+            help="Ask these brokers.",
+        ),
     ],
     capacity: CapacityFile = None,
     command_config: CommandConfig = None,
@@ -164,14 +170,12 @@ def run(
         executor: Executor | None = None
         vote: Election | None = None
         if execute:
-            vote = stack.enter_context(
-                Election(
-                    bootstrap_server,
-                    group=group,
-                    session=session,
-                    client=properties,
-                    name="counterpoise run",
-                )
+            vote = Election(
+                bootstrap_server,
+                group=group,
+                session=session,
+                client=properties,
+                name="counterpoise run",
             )
             executor = Executor(
                 bootstrap_server,
@@ -193,6 +197,9 @@ def run(
             redactor=webhooks.redactor,
             witness=_as_json if json and not once else None,
         )
+        if vote is not None:
+            # Only now: a controller that is paused has resigned by then.
+            stack.enter_context(vote)
         if address is not None:
             endpoint = Endpoint(
                 *address, lambda: controller.metrics.text(watched.counters()), controller.state

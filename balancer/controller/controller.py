@@ -191,6 +191,8 @@ class Controller:
         self._progress: Progress | None = None
         self._heard = self._logged = float("-inf")
         self._asked: float | None = None
+        # One that starts paused must not take the vote from one that acts.
+        self._take_part()
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
@@ -356,6 +358,14 @@ class Controller:
     def _paused(self) -> bool:
         return self._carrier is not None and not self.settings.execute
 
+    @property
+    def _standby(self) -> str:
+        """Who acts in place of this one, as far as the vote knows."""
+        holder = getattr(self._vote, "holder", None)
+        if holder is None:
+            return "this controller does not have the vote; who acts, if anybody, is not known"
+        return f"this controller does not have the vote; {holder} acts, or did last"
+
     def _take_part(self) -> None:
         """Step down while paused, so that a person can act in the controller's place.
 
@@ -401,9 +411,7 @@ class Controller:
             if judging or beside.kind == "stopping":
                 return beside
         if not judging:
-            return Decision(
-                now, "standby", "another controller acts, or none for certain", findings=findings
-            )
+            return Decision(now, "standby", self._standby, findings=findings)
         return self._decide(view, findings, cooling)
 
     def _look_after_left(self, now: float) -> None:
@@ -607,8 +615,10 @@ class Controller:
                 why = f"without {too_large}, {why}"
             stay = len(operation.excluded_partitions)
             if stay:
-                left = plural(stay, "partition stays", "partitions stay")
-                why += f" ({left}, having moved not long ago)"
+                left = plural(
+                    stay, "partition stays, because it was", "partitions stay, because they were"
+                )
+                why += f" ({left} moved not long ago)"
             patience.tried(mended, now, f"nothing helped, {why}", helped=False)
             why = f"{finding.sentence}; nothing helps: {why}"
             return _Note("nothing_helps", finding, why, figures, facts)
@@ -642,7 +652,7 @@ class Controller:
         if self._stopping.is_set():
             return replace(decision, reason=f"{reason}; not begun, because the controller ends")
         if not self._vote.acting:
-            return replace(decision, kind="standby", reason="another controller may act by now")
+            return replace(decision, kind="standby", reason=self._standby)
         # After an action of its own a goal isn't judged anew because another fell short too.
         patience.tried(mended, now, f"begun: {told}", anything=finding.kind == "goal_violations")
         self._mending, self._cut = mended, cut

@@ -388,7 +388,7 @@ def load_settings(path: str | Path) -> Settings:
     """
     where = f"settings file {path}"
     try:
-        content = read_document(path)
+        content = read_document(path, "a settings file")
     except OSError as error:
         raise SettingsError(f"{where}: {error.strerror or error}") from None
     except DocumentError as error:

@@ -581,6 +581,25 @@ def test_a_paused_controller_gives_up_its_vote_and_takes_it_again() -> None:
     assert vote.acting
 
 
+def test_a_controller_that_starts_paused_never_has_the_vote() -> None:
+    class Vote:
+        acting = False
+        wanted = True
+
+        def resign(self) -> None:
+            self.wanted = False
+
+        def rejoin(self) -> None:
+            self.wanted = True
+
+    vote = Vote()
+    stage = Stage(skewed(), {"execute": False}, vote=vote)
+    assert not vote.wanted
+    _set(stage, execute=True)
+    stage.rounds(1)
+    assert vote.wanted
+
+
 def test_every_detector_takes_its_settings_at_once() -> None:
     stage = Stage(even())
     fresh = Settings.model_validate({n: {"cooldown": 7} for n in DETECTORS})

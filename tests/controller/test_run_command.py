@@ -51,7 +51,7 @@ def test_wrong_options_are_told_in_one_sentence(tmp_path: Path, nobody: str) -> 
         (["--goals", "nonsense"], "nonsense"),
         (["--listen", "9464"], "HOST:PORT expected"),
         (["--capacity", str(tmp_path / "none.yaml")], "none.yaml"),
-        (["--execute", "--settings", str(limits)], "limit throttle: 3 found"),
+        (["--execute", "--settings", str(limits)], "execution.throttle: 3 found"),
         (["--settings", str(hook)], "webhooks.0.url: an address with a host"),
         ([], "Kafka at"),
         (["--metrics-topic", "metrics"], "Kafka at"),
