@@ -298,6 +298,21 @@ def shown(value: Any, limits: DocumentLimits = LIMITS) -> str:
     return text if len(text) <= limits.shown else f"{text[:50]}...{text[-26:]}"
 
 
+# What a reader obeys instead of showing it: control characters, and those that turn text round.
+_CONTROLS = re.compile("[\0-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """The text without characters that a terminal or a page obeys, such as ESC; lines stay lines.
+
+    Examples
+    --------
+    >>> printable("a\\x1b[31mb\\nc")
+    'a\ufffd[31mb\\nc'
+    """
+    return _CONTROLS.sub("\ufffd", text)
+
+
 def clipped(sentence: str, limits: DocumentLimits = LIMITS) -> str:
     """The sentence with words that are too long, such as absurd names, cut in the middle."""
     words = rf"\S{{{limits.shown + 1},}}"

@@ -22,6 +22,7 @@ from balancer.report.drawing import (
 from balancer.report.facts import Column, Facts, rack_ratios
 from balancer.report.words import column_title, times
 from cluster_model.snapshot import Ints
+from metrics_reporter.documents import printable
 from metrics_reporter.quantities import amount, plural
 
 ACTIONS = 2000  # embedded for the search box
@@ -289,6 +290,13 @@ def goals(plan: Plan) -> str:
     )
 
 
+def remarks(plan: Plan) -> str:
+    """Goals that the profile left out, and warnings; empty where there are none."""
+    lines = [f"<li><b>Left out:</b> {escape(why)}</li>" for why in plan.goals_left_out.values()]
+    lines += [f"<li><b>Warning:</b> {escape(warning)}</li>" for warning in plan.warnings]
+    return f'<ul class="remarks">{"".join(lines)}</ul>' if lines else ""
+
+
 def _status(met: bool, cells: int) -> str:
     if met:
         return '<span class="met">✓ met</span>'
@@ -465,8 +473,17 @@ def data(facts: Facts) -> str:
         "goals": plan.rows.names,
         "actions": _action_data(plan, chosen_actions(plan)),
     }
-    text = json.dumps(content, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(_shown(content), separators=(",", ":"), allow_nan=False)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _shown(value: Any) -> Any:
+    """The value with every text in it as a page shows it."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {key: _shown(inner) for key, inner in value.items()}
+    return [_shown(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def _short(values: Iterable[float]) -> list[float]:
