@@ -30,8 +30,12 @@ class DocumentLimits:
         Bytes of a JSON file; snapshots and plans of large clusters are large.
     yaml_bytes, toml_bytes
         Bytes of a YAML or TOML file, which people write and which are slow to read.
-    npz_bytes
-        Bytes of the arrays of a snapshot in an npz archive, once inflated.
+    npz_bytes, npz_text_bytes
+        Bytes of all arrays of a snapshot in an npz archive, and of one of text, which is slower
+        to read, as the archive states them: nothing is inflated before. A million replicas take
+        about 100 MB.
+    reader_seconds
+        Seconds that a pipe that is written to has to find a reader.
     depth
         Mappings and lists inside one another.
     nodes
@@ -43,7 +47,9 @@ class DocumentLimits:
     json_bytes: int = 1 << 31
     yaml_bytes: int = 1 << 22
     toml_bytes: int = 1 << 20
-    npz_bytes: int = 1 << 31
+    npz_bytes: int = 1 << 29
+    npz_text_bytes: int = 1 << 26
+    reader_seconds: float = 5.0
     depth: int = 64
     nodes: int = 250_000
     shown: int = 80

@@ -11,7 +11,17 @@ from rich.markup import escape
 
 from balancer import Balancer, Plan
 from balancer.cli import tables
-from balancer.cli.terminal import DONE, UNMET, Report, out, percent, working, write, writing
+from balancer.cli.terminal import (
+    DONE,
+    UNMET,
+    Report,
+    check_outputs,
+    out,
+    percent,
+    working,
+    write,
+    writing,
+)
 from balancer.exports import leader_election_json, reassignment_json
 from cluster_model import Snapshot, save_snapshot
 from metrics_reporter.quantities import plural
@@ -36,6 +46,7 @@ def demo(
     # The way over the metrics topic is all that needs it, and it takes a while to load.
     from balancer.demo import TOPIC, demo_cluster, measure
 
+    check_outputs({}, {f"--output, {name}": output / name for name in FILES})
     with writing(output):
         output.mkdir(parents=True, exist_ok=True)
     cluster = _stage("Cluster", lambda _: demo_cluster(seed), _size)

@@ -28,6 +28,7 @@ from balancer.cli.terminal import (
     UNMET,
     CommandError,
     Console,
+    check_outputs,
     out,
     say,
     working,
@@ -184,6 +185,7 @@ def execute(
     if recover == (plan is not None):
         given = "both" if recover else "neither"
         raise CommandError(f"a plan or --recover expected, {given} of them given")
+    check_outputs({"PLAN": plan, "--command-config": command_config}, {"--journal": journal})
     properties = client_properties(command_config)
     election = Election(
         bootstrap_server,

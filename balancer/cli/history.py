@@ -24,7 +24,7 @@ from balancer.cli.history_prepare import prepare
 from balancer.cli.history_snapshot import snapshot
 from balancer.cli.options import addresses, byte_count, client_properties, java_properties
 from balancer.cli.snapshot import KAFKA, CapacityFile, CommandConfig, Timeout, from_kafka
-from balancer.cli.terminal import LONGEST, Command, CommandError, out, say
+from balancer.cli.terminal import LONGEST, Command, CommandError, check_outputs, out, say
 from balancer.controller import Redactor
 from cluster_model import Snapshot
 from metrics_reporter.quantities import plural
@@ -113,6 +113,10 @@ def archive(
     """
     if metadata is None and capacity is not None:
         raise CommandError("--capacity found, together with --metadata expected")
+    check_outputs(
+        {"--capacity": capacity, "--command-config": command_config},
+        {"ARCHIVE": Path(archive), "--metadata": metadata},
+    )
     properties = java_properties(command_config)
     hide = Redactor(properties, [])
     with redacted(hide):

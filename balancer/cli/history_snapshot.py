@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from math import isnan
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -11,8 +12,9 @@ from rich.table import Table
 
 from balancer.cli.history_options import Cluster, Master, MetadataPath, Properties, start_spark
 from balancer.cli.snapshot import Output
-from balancer.cli.terminal import CommandError, out, working, writing
+from balancer.cli.terminal import CommandError, check_outputs, out, working, writing
 from cluster_model import save_snapshot
+from cluster_model.files import check_suffix
 from metrics_reporter.quantities import duration, plural
 
 if TYPE_CHECKING:
@@ -71,6 +73,8 @@ def snapshot(
     Example: `counterpoise history snapshot prepared --metadata metadata-log --statistic p95
     --horizon 28d -o cluster.npz`
     """
+    check_suffix(output)
+    check_outputs({"PREPARED": Path(prepared), "--metadata": metadata}, {"--output": output})
     at_ms, horizon_ms = _time(at), _span(horizon)
     spark = start_spark(master, conf)
     from cluster_model.history.history import History

@@ -28,7 +28,7 @@ from balancer.cli.snapshot import (
     Timeout,
     warn,
 )
-from balancer.cli.terminal import DONE, LONGEST, UNMET, out, say
+from balancer.cli.terminal import DONE, LONGEST, UNMET, check_outputs, out, say
 from balancer.controller import (
     Controller,
     ControllerError,
@@ -154,6 +154,15 @@ def run(
     Example: `counterpoise run --bootstrap-server localhost:9092 --metrics-topic metrics
     --capacity capacity.yaml --listen :9464`
     """
+    check_outputs(
+        {
+            "--settings": settings,
+            "--goals": Path(goals),
+            "--capacity": capacity,
+            "--command-config": command_config,
+        },
+        {"--journal": journal},
+    )
     file = SettingsFile(settings, execute)
     wanted = file.settings
     properties = client_properties(command_config)

@@ -197,8 +197,8 @@ def check_outputs(inputs: Mapping[str, Path | None], outputs: Mapping[str, Path 
             continue
         if str(path) == "-":
             raise CommandError(f"{name}: - found, a file expected (/dev/stdout is one)")
-        # what is no file, such as a pipe, may be written to twice
-        if path.exists() and not path.is_file():
+        # a pipe or a device may be written to twice
+        if path.exists() and not (path.is_file() or path.is_dir()):
             continue
         other = seen.setdefault(_identity(path), name)
         if other != name:
