@@ -47,21 +47,21 @@ class _Server(ThreadingHTTPServer):
         self._limits = limits
         # Oldest first; those that were cut are in it no more, though their threads may still end.
         self._open: dict[Any, None] = {}
-        self._threads = 0
+        self._serving = 0
         self._lock = threading.Lock()
         super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._lock:
             # A thread that makes a page does not end when its client is cut off.
-            busy = self._threads >= 2 * self._limits.connections
+            busy = self._serving >= 2 * self._limits.connections
             if not busy:
                 if len(self._open) >= self._limits.connections:
                     oldest = next(iter(self._open))
                     del self._open[oldest]
                     _cut(oldest)
                 self._open[request] = None
-                self._threads += 1
+                self._serving += 1
         if busy:
             self.shutdown_request(request)
         else:
@@ -77,7 +77,7 @@ class _Server(ThreadingHTTPServer):
         finally:
             end.cancel()
             with self._lock:
-                self._threads -= 1
+                self._serving -= 1
 
     def shutdown_request(self, request: Any) -> None:
         """Close a connection, however it ended."""

@@ -468,13 +468,13 @@ def test_a_pipe_that_nobody_reads_is_one_sentence(
 
 
 def test_a_pipe_waits_for_its_reader(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.json")
-    with subprocess.Popen(["cat", str(tmp_path / "pipe.json")], stdout=subprocess.PIPE) as reader:
-        done = CliRunner().invoke(
-            app, ["snapshot", "synthetic", "-o", str(tmp_path / "pipe.json"), "--brokers", "5"]
-        )
-        assert done.exit_code == 0, done.output
-        assert json.loads(reader.communicate(timeout=60)[0])["schema_version"] == 1
+    pipe, found = tmp_path / "pipe.json", tmp_path / "found.json"
+    os.mkfifo(pipe)
+    with found.open("wb") as file, subprocess.Popen(["cat", str(pipe)], stdout=file) as reader:
+        done = CliRunner().invoke(app, ["snapshot", "synthetic", "-o", str(pipe)])
+        assert reader.wait(60) == 0
+    assert done.exit_code == 0, done.output
+    assert json.loads(found.read_text())["schema_version"] == 1
 
 
 def test_an_archive_is_refused_by_the_sizes_that_it_states(files: Path, tmp_path: Path) -> None:
