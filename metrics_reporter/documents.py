@@ -137,6 +137,9 @@ def read_document(
     return found
 
 
+_SETTINGS = frozenset(
+    ("interval", "execute", "execution", "webhooks", "goal_violations", "dead_brokers")
+)
 # How files of each kind are told apart, when one is given where another belongs.
 KINDS: dict[str, Callable[[dict[Any, Any]], bool]] = {
     "a plan": lambda d: {"operation", "actions"} <= d.keys(),
@@ -148,7 +151,6 @@ KINDS: dict[str, Callable[[dict[Any, Any]], bool]] = {
     "a file for kafka-reassign-partitions": lambda d: d.keys() == {"version", "partitions"},
     "a file for kafka-leader-election": lambda d: d.keys() == {"partitions"},
 }
-_SETTINGS = ("interval", "execute", "execution", "webhooks", "goal_violations", "dead_brokers")
 
 
 def parse_json(text: str | bytes, limits: DocumentLimits = LIMITS) -> Any:
