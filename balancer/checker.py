@@ -44,6 +44,7 @@ from balancer.checker_unmet import Left, remedy_faults, unmet_faults
 from balancer.plan import PLAN_SCHEMA_VERSION, Action, PlanDocument, Spread
 from cluster_model.snapshot import Bools, Floats, Ints, Snapshot
 from goals import Obstacle
+from metrics_reporter.quantities import plural
 
 # A goal is judged a little strictly and a little laxly; what is stated must agree with either.
 _STRICT, _LAX = 0.25 * TOLERANCE, 4 * TOLERANCE
@@ -966,12 +967,14 @@ class _Replay:
         if who.kind == "remove_brokers" and "OnlineReplicas" not in unmet:
             left = np.flatnonzero(who.draining[self.now.broker])
             if len(left):
-                self.fail("promise", f"{len(left)} replicas are left on brokers to be emptied")
+                count = plural(len(left), "replica is", "replicas are")
+                self.fail("promise", f"{count} left on brokers to be emptied")
         if who.kind == "demote_brokers" and "EligibleLeaders" not in unmet:
             able = self.now.count(who.may_lead[self.now.broker]) > 0
             still = np.flatnonzero(who.mine[self.now.leader] & able)
             if len(still):
-                self.fail("promise", f"{len(still)} partitions are still led by demoted brokers")
+                count = plural(len(still), "partition is", "partitions are")
+                self.fail("promise", f"{count} still led by demoted brokers")
         wrong = np.flatnonzero(self.now.factor != who.factor)
         if len(wrong) and "ReplicationFactor" not in unmet:
             p = wrong[0]
@@ -1150,7 +1153,7 @@ def _goals(replay: _Replay) -> Iterator[Finding]:
             if not fewest <= cells <= most:
                 yield Finding(
                     f"goal {goal['goal']}",
-                    f"{goal['name']}: {cells} cells unmet {when} stated, {most} found",
+                    f"{goal['name']}: {plural(cells, 'cell')} unmet {when} stated, {most} found",
                 )
             mean = float(scores[1].mean()) if len(scores[1]) else 1.0
             if abs(getattr(result, f"contentment_{when}") - mean) > _EFFECT:
@@ -1163,7 +1166,9 @@ def _goals(replay: _Replay) -> Iterator[Finding]:
         for when in ("before", "after"):
             cells, met = getattr(result, f"unmet_cells_{when}"), getattr(result, f"met_{when}")
             if met != (cells == 0):
-                yield Finding("met", f"{result.goal}: met_{when} is wrong, {cells} cells unmet")
+                yield Finding(
+                    "met", f"{result.goal}: met_{when} is wrong, {plural(cells, 'cell')} unmet"
+                )
             mean = getattr(result, f"contentment_{when}")
             if not 0 <= mean <= 1 or (met and mean != 1):
                 yield Finding("contentment", f"{result.goal}: contentment_{when} {mean} is wrong")

@@ -12,6 +12,7 @@ from balancer.checker_goals import Who
 from balancer.plan import PlanDocument, Remedy, Unmet
 from cluster_model.snapshot import Bools, Ints
 from goals import Obstacle
+from metrics_reporter.quantities import plural
 
 _NOUNS = {"broker": "broker", "host": "host", "disk": "disk", "partition": "partition"}
 _LOST = (
@@ -84,7 +85,10 @@ def unmet_faults(
                 yield "proven", f"unmet: {name}: its proof is: {found.proofs[0].reason}"
             continue
         if len(entries) > 1:
-            yield "proven", f"unmet: {name}: {len(entries)} entries, and no proof found"
+            yield (
+                "proven",
+                f"unmet: {name}: {plural(len(entries), 'entry', 'entries')}, and no proof found",
+            )
             continue
         count = result.unmet_cells_after
         yield from _unproven(plan, who, lost, entries[0], found, count)
@@ -100,7 +104,7 @@ def _unproven(
     """What is wrong with an entry that no goal proves."""
     if (entry.brokers_to_add, entry.racks_to_add, entry.broker_set) != (0, 0, ""):
         yield "proven", f"unmet: {entry.goal}: asks for brokers, and no proof found"
-    what = f"{_plural(count, _NOUNS.get(found.scope, 'topic placement'))} not content"
+    what = f"{plural(count, _NOUNS.get(found.scope, 'topic placement'))} not content"
     if found.scope == "partition" and found.cells is not None and len(found.cells):
         what += f" ({_named(who, found.cells)})"
     elif found.cells is None and (given := re.match(rf"{what}( \(.+?\))?(?=: )", entry.reason)):
@@ -110,7 +114,7 @@ def _unproven(
         truth = "no replica is left to copy from" if proven else "no proof found"
         yield "proven", f"unmet: {entry.goal}: proven {entry.proven} stated, {truth}"
     out = plan.summary.left_out
-    end = f"; {_plural(out, 'action')} had no safe order and were left out" if out else ""
+    end = f"; {plural(out, 'action')} had no safe order and were left out" if out else ""
     for why, cure in ways:
         full = re.escape(f"{what}: ") + why + ("" if proven else re.escape(end))
         if re.fullmatch(full, entry.reason) and entry.cure == cure:
@@ -140,7 +144,7 @@ def _ways(
         rest = cells[~(still | lost[cells])]
         if not len(rest):
             return (False, [_alone(who, cells[still])]) if still.any() else (True, [_text(*_LOST)])
-        where = re.escape(f"none of the {_plural(int(who.receives.sum()), 'broker')}")
+        where = re.escape(f"none of the {plural(int(who.receives.sum()), 'broker')}")
         return False, [
             _text(
                 "the last living replica is kept until the others are restored from it",
@@ -192,10 +196,6 @@ def _named(who: Who, partitions: Ints) -> str:
     return first + (f" and {len(partitions) - 1} more" if len(partitions) > 1 else "")
 
 
-def _plural(count: int, word: str) -> str:
-    return f"{count} {word}" + ("" if count == 1 else "s")
-
-
 def remedy_faults(plan: PlanDocument, who: Who) -> Iterator[str]:
     """What is wrong with the remedy, as far as certificates show."""
     remedy = plan.remedy
@@ -217,7 +217,7 @@ def remedy_faults(plan: PlanDocument, who: Who) -> Iterator[str]:
     asked = max(u.racks_to_add for u in group)
     least = max(1, asked, *(u.brokers_to_add for u in group))
     if remedy.brokers < least:
-        yield f"remedy: {_plural(remedy.brokers, 'broker')}, at least {least} expected"
+        yield f"remedy: {plural(remedy.brokers, 'broker')}, at least {least} expected"
     s = who.snapshot
     held = np.bincount(s.broker_rack[who.eligible])
     own = len(s.racks) > 1 and int(held.max(initial=1)) == 1
@@ -225,7 +225,7 @@ def remedy_faults(plan: PlanDocument, who: Who) -> Iterator[str]:
     if remedy.racks != racks:
         yield f"remedy: {remedy.racks} new racks stated, {racks} expected"
     if not _places_agree(remedy, who):
-        yield f"remedy: {remedy.text!r} is not {_plural(remedy.brokers, 'broker')} in as many racks"
+        yield f"remedy: {remedy.text!r} is not {plural(remedy.brokers, 'broker')} in as many racks"
 
 
 def _goals_of(group: Sequence[Unmet]) -> tuple[str, ...]:
@@ -253,8 +253,8 @@ def _at_least(group: Sequence[Unmet]) -> Remedy | None:
         return None
     racks = max(u.racks_to_add for u in asking)
     brokers = max(racks, *(u.brokers_to_add for u in asking))
-    text = f"add at least {_plural(brokers, 'broker')}"
-    text += f" in at least {_plural(racks, 'more rack')}" if racks else ""
+    text = f"add at least {plural(brokers, 'broker')}"
+    text += f" in at least {plural(racks, 'more rack')}" if racks else ""
     return Remedy(goals=_goals_of(asking), brokers=brokers, racks=racks, tried=False, text=text)
 
 
@@ -265,7 +265,7 @@ def _places_agree(remedy: Remedy, who: Who) -> bool:
     racks = [f"rack {name}" for name in s.racks] + ([new] if remedy.racks else [])
     sets = "|".join(re.escape(name) for name in s.broker_sets)
     place = "(?:" + "|".join(re.escape(r) for r in racks) + f")(?: and broker set (?:{sets}))?"
-    start = f"add {_plural(remedy.brokers, 'broker')}"
+    start = f"add {plural(remedy.brokers, 'broker')}"
     if not remedy.text.startswith(start):
         return False
     rest = remedy.text[len(start) :]

@@ -15,6 +15,7 @@ from cluster_model.placement import MOVE, MOVE_DISK, Batch, Placement
 from cluster_model.snapshot import Bools, BrokerState, Ints, Snapshot
 from goals import Cluster, Goal, State
 from goals.patterns import PatternError, matching
+from metrics_reporter.quantities import plural
 
 Kind = Literal[
     "rebalance",
@@ -343,7 +344,7 @@ def _with_factor(
         p = unable[0]
         raise OperationError(
             f"replication factor {factor[p]} asked for topic {s.topics[s.partition_topic[p]]!r}, "
-            f"but only {most} brokers may receive replicas"
+            f"but only {plural(most, 'broker')} may receive replicas"
         )
     lives = _lives(placement)
     for p in np.flatnonzero((have > factor) & ~frozen):

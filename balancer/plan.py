@@ -33,6 +33,7 @@ from metrics_reporter.documents import (
     read_document,
     shown,
 )
+from metrics_reporter.quantities import amount, plural
 
 PLAN_SCHEMA_VERSION = 1
 
@@ -314,8 +315,9 @@ class Plan:
     def __repr__(self) -> str:
         s = self.summary
         return (
-            f"Plan({s.replica_moves} moves, {s.leadership_moves} leadership transfers, "
-            f"{s.bytes_moved:.3g} bytes, {len(self.unmet)} goals unmet)"
+            f"Plan({plural(s.replica_moves, 'move')}, "
+            f"{plural(s.leadership_moves, 'leadership transfer')}, "
+            f"{amount(s.bytes_moved)}, {plural(len(self.unmet), 'goal')} unmet)"
         )
 
     @cached_property
@@ -487,7 +489,7 @@ def load_plan(path: str | Path) -> PlanDocument:
         Where the file is missing, not JSON or not a plan, in one sentence.
     """
     try:
-        raw = read_document(path, format="json")
+        raw = read_document(path, "a plan", format="json")
     except DocumentError as error:
         raise PlanError(f"plan file {path}: {error}") from None
     except (OSError, ValueError) as error:

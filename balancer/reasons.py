@@ -14,7 +14,8 @@ from balancer.scoring import EPSILON, Scorer, Transition
 from cluster_model.placement import LEAD, MOVE, Batch
 from cluster_model.snapshot import Bools, Ints
 from goals import Cluster, Goal, OnlineReplicas
-from goals.obstacles import named, plural
+from goals.obstacles import named
+from metrics_reporter.quantities import plural
 
 # discontented replicas of a goal whose ways out are looked at, and ways in all
 LOOKED_AT, WAYS = 64, 20_000

@@ -14,7 +14,7 @@ from balancer.operation import Operation, set_scene
 from balancer.plan import Plan, Remedy, Unmet
 from cluster_model.snapshot import LARGEST_ID, BrokerState, Ints, Snapshot
 from goals import Cluster
-from goals.obstacles import plural
+from metrics_reporter.quantities import plural
 
 # a plan for a cluster and an operation, with hard goals alone or all
 Attempt = Callable[[Snapshot, Operation, bool], Plan]

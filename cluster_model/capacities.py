@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,13 +14,30 @@ from cluster_model.log_dirs import Sharing
 from cluster_model.snapshot import DEFAULT_RESOURCES
 from metrics_reporter.documents import (
     DocumentError,
+    KindError,
     WholeKey,
     first_problem,
     read_document,
     shown,
 )
+from metrics_reporter.quantities import byte_count, byte_rate
 
+# What text like 2TB means for a resource; the others are plain numbers.
+_UNITS = {"disk": byte_count, "network_in": byte_rate, "network_out": byte_rate}
 Amount = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
+
+
+def _measured(given: Any) -> Any:
+    """Capacities with text like ``2TB`` or ``100MB/s`` as numbers; any other is left to be told."""
+    if not isinstance(given, Mapping):
+        return given
+    found = dict(given)
+    for name, value in given.items():
+        unit = _UNITS.get(name)
+        if isinstance(value, str) and unit is not None:
+            with suppress(ValueError):
+                found[name] = unit(value)
+    return found
 
 
 class CapacityError(InputError):
@@ -32,7 +50,8 @@ class Capacities(BaseModel):
     Parameters
     ----------
     default
-        Resource name to capacity, in the unit of the load (``disk`` in bytes).
+        Resource name to capacity, in the unit of the load: ``disk`` in bytes or as text like
+        ``2TB``, ``network_in`` and ``network_out`` in bytes/s or as text like ``100MB/s``.
     brokers
         Broker id to the resources in which that broker differs from the default.
     log_dirs
@@ -53,6 +72,18 @@ class Capacities(BaseModel):
     default: dict[str, Amount] = {}
     brokers: dict[WholeKey, dict[str, Amount]] = {}
     log_dirs: dict[Annotated[str, Field(pattern=r"^(default|\d+)$")], Sharing] = {}
+
+    @field_validator("default", mode="before")
+    @classmethod
+    def _in_units(cls, given: Any) -> Any:
+        return _measured(given)
+
+    @field_validator("brokers", mode="before")
+    @classmethod
+    def _of_brokers_in_units(cls, given: Any) -> Any:
+        if isinstance(given, Mapping):
+            return {broker: _measured(own) for broker, own in given.items()}
+        return given
 
     @field_validator("log_dirs", mode="before")
     @classmethod
@@ -88,9 +119,11 @@ def load_capacities(path: str | Path) -> Capacities:
     """
     where = f"capacity file {path}"
     try:
-        content = read_document(path)
+        content = read_document(path, "a capacity file")
     except OSError as error:
         raise CapacityError(f"{where}: {error.strerror or error}") from None
+    except KindError as error:
+        raise CapacityError(f"{where}: {error}") from None
     except DocumentError as error:
         raise CapacityError(f"{where}: {error}") from None
     if not isinstance(content, Mapping):
@@ -135,8 +168,8 @@ def _capacities(content: Mapping[str, Any], where: str) -> Capacities:
             "dict_type": "a mapping",
             "finite_number": "a finite number of at least 0",
             "greater_than_equal": "a finite number of at least 0",
-            "float_type": "a finite number of at least 0",
-            "float_parsing": "a finite number of at least 0",
+            "float_type": "a finite number of at least 0 (of disk also like 2TB, of network like "
+            "100MB/s)",
             "int_parsing": "a broker id",
             "less_than": "a broker id",
             "value_error": "a broker id",

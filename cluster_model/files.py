@@ -9,6 +9,7 @@ import math
 import os
 import stat
 import tempfile
+import time
 import zipfile
 from collections.abc import Callable
 from dataclasses import fields
@@ -32,6 +33,7 @@ from metrics_reporter.documents import (
 )
 
 SCHEMA_VERSION = 1
+_LOOK_SECONDS = 0.05
 
 # Fields that files of earlier releases do not have, and that may be unknown.
 _LATER = {"reassigning", "disk_cordoned", "cluster_id", "taken_ms", "metadata_version"}
@@ -105,7 +107,8 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
     Raises
     ------
     OSError
-        Where it cannot be written, as for a directory or in a directory that is missing.
+        Where it cannot be written, as for a directory, in a directory that is missing, or to a
+        pipe that nobody reads from.
     """
     try:
         before = os.stat(path)
@@ -115,7 +118,7 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
         # Some writers go back to what they wrote, which a pipe does not let them.
         whole = io.BytesIO()
         write(whole)
-        with open(path, "wb") as f:
+        with os.fdopen(_opened(path, before), "wb") as f:
             f.write(whole.getvalue())
         return
     path = Path(os.path.realpath(path))
@@ -133,6 +136,25 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
         raise
 
 
+def _opened(path: Path, found: os.stat_result) -> int:
+    """A device or a pipe, to be written to; a pipe is given some seconds to find its reader."""
+    if not stat.S_ISFIFO(found.st_mode):
+        return os.open(path, os.O_WRONLY)
+    deadline = time.monotonic() + LIMITS.reader_seconds
+    while True:
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            if time.monotonic() > deadline:
+                raise OSError(errno.ENXIO, "nobody reads from this pipe") from None
+            time.sleep(_LOOK_SECONDS)
+        else:
+            os.set_blocking(handle, True)
+            return handle
+
+
 def _keep(handle: int, before: os.stat_result) -> None:
     """Give a file the owner (where that is allowed) and the mode of the one it replaces."""
     mode = stat.S_IMODE(before.st_mode)
@@ -146,7 +168,7 @@ def _keep(handle: int, before: os.stat_result) -> None:
 
 def _load_json(path: Path) -> Snapshot:
     try:
-        document = read_document(path, format="json")
+        document = read_document(path, "a snapshot", format="json")
     except DocumentError as error:
         raise SnapshotError(str(error)) from None
     if not isinstance(document, dict):
@@ -218,6 +240,11 @@ def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
         )(file)
         size = math.prod(shape) * dtype.itemsize
         left = member.file_size - file.tell()
+        if dtype.kind == "U" and size > LIMITS.npz_text_bytes:
+            most = LIMITS.npz_text_bytes
+            raise SnapshotError(
+                f"field {name}: {size} bytes of text found, at most {most} expected"
+            )
         if dtype.kind not in "biufU" or min(shape, default=0) < 0 or size != left:
             raise SnapshotError(
                 f"field {name}: {left} bytes found for an array of type {shown_name(str(dtype))} "

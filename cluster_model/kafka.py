@@ -26,6 +26,9 @@ from cluster_model.capacities import Capacities, CapacityError, as_capacities
 from cluster_model.errors import InputError
 from cluster_model.log_dirs import Room, room_of
 from cluster_model.snapshot import DEFAULT_RESOURCES, Snapshot
+from metrics_reporter.clients import servers as bootstrap_addresses
+from metrics_reporter.errors import ReporterError
+from metrics_reporter.quantities import amounts, plural
 
 T = TypeVar("T")
 Loads = Mapping[tuple[str, int], "PartitionLoad"]
@@ -229,7 +232,10 @@ def admin_client(
         ) from None
     for name in _TALKATIVE:
         logging.getLogger(name).addFilter(_above_debug)
-    servers = _servers(bootstrap_servers)
+    try:
+        servers = bootstrap_addresses(bootstrap_servers)
+    except ReporterError as error:
+        raise KafkaSourceError(str(error)) from None
     where = f"Kafka at {','.join(servers)}"
     silent = (
         f"{where} did not answer in {timeout:g} s: check that the brokers run, that the "
@@ -441,7 +447,7 @@ def _notices(rooms: Mapping[int, Room], capacities: Capacities) -> Iterator[str]
     if guessed:
         first = guessed[0]
         yield (
-            f"log directories of {len(guessed)} of {len(rooms)} brokers, for example "
+            f"log directories of {len(guessed):,} of {plural(len(rooms), 'broker')}, for example "
             f"{' and '.join(rooms[first].shared)} of broker {first}, have the same size and free "
             "bytes: they are taken to share a file system, which counts once (log_dirs: separate "
             "in the capacity file if they do not, log_dirs: shared if they do)"
@@ -449,9 +455,10 @@ def _notices(rooms: Mapping[int, Room], capacities: Capacities) -> Iterator[str]
     for broker, room in rooms.items():
         stated = capacities.of(broker).get(DISK)
         if stated is not None and room.capacity is not None and stated > room.capacity:
+            most, real = amounts(stated, room.capacity)
             yield (
-                f"broker {broker}: a disk capacity of {stated:.4g} bytes is stated, but its "
-                f"replicas and what is free are {room.capacity:.4g}"
+                f"broker {broker}: a disk capacity of {most} is stated, but its replicas and "
+                f"what is free are {real}"
             )
 
 
@@ -626,20 +633,6 @@ def _log_dirs_that_answer(
             f"the log directories of brokers {names} are not known, only where replicas are: {why}"
         )
     return found
-
-
-def _servers(bootstrap_servers: str | Sequence[str]) -> list[str]:
-    given = (
-        bootstrap_servers.split(",") if isinstance(bootstrap_servers, str) else bootstrap_servers
-    )
-    servers = [server.strip() for server in given if server.strip()]
-    for server in servers:
-        _, colon, port = server.rpartition(":")
-        if colon and not server.endswith("]") and not port.isdecimal():
-            raise KafkaSourceError(f"bootstrap servers: {server!r} found, host:port expected")
-    if not servers:
-        raise KafkaSourceError("bootstrap servers: none found, host:port expected")
-    return servers
 
 
 def _client_properties(given: Mapping[str, Any]) -> dict[str, Any]:

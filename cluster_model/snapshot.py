@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cluster_model.errors import SnapshotError
+from metrics_reporter.quantities import plural
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -316,8 +317,9 @@ class Snapshot:
 
     def __repr__(self) -> str:
         return (
-            f"Snapshot({self.n_brokers} brokers, {len(self.racks)} racks, {len(self.topics)} "
-            f"topics, {self.n_partitions} partitions, {self.n_replicas} replicas)"
+            f"Snapshot({plural(self.n_brokers, 'broker')}, {plural(len(self.racks), 'rack')}, "
+            f"{plural(len(self.topics), 'topic')}, {plural(self.n_partitions, 'partition')}, "
+            f"{plural(self.n_replicas, 'replica')})"
         )
 
 

@@ -12,7 +12,7 @@ from cluster_model.placement import SumScope
 from cluster_model.snapshot import Bools, Floats
 from goals.cluster import Cluster
 from goals.curves import at_most
-from goals.goal import LEAST, MOST, Goal, Obstacle
+from goals.goal import Goal, Obstacle, Utilization
 from goals.obstacles import oversized, too_little_room
 from goals.state import State, at_cells
 
@@ -97,10 +97,8 @@ class ResourceCapacity(Ceiling):
 
     hard: bool = True
     resource: str
-    threshold: float = Field(
-        default_factory=lambda known: _THRESHOLDS.get(known.get("resource", ""), _THRESHOLD),
-        ge=LEAST,
-        le=MOST,
+    threshold: Utilization = Field(
+        default_factory=lambda known: _THRESHOLDS.get(known.get("resource", ""), _THRESHOLD)
     )
 
     @property
@@ -181,7 +179,7 @@ class PotentialNetworkOut(Ceiling):
     """
 
     requires: ClassVar[tuple[str, ...]] = ("network_out",)
-    threshold: float = Field(default=_THRESHOLD, ge=LEAST, le=MOST)
+    threshold: Utilization = _THRESHOLD
 
     @property
     def column(self) -> str:

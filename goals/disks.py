@@ -11,7 +11,7 @@ from cluster_model.snapshot import Bools, Floats
 from goals.capacity import Ceiling
 from goals.cluster import Cluster
 from goals.curves import TOLERANCE, distance
-from goals.goal import LEAST, MOST, Goal, Obstacle
+from goals.goal import Goal, Obstacle, Ratio, Utilization
 from goals.state import State
 
 
@@ -29,7 +29,7 @@ class DiskCapacity(Ceiling):
     scope: ClassVar = "disk"
     requires: ClassVar[tuple[str, ...]] = ("disk",)
     hard: bool = True
-    threshold: float = Field(default=0.8, ge=LEAST, le=MOST)
+    threshold: Utilization = 0.8
 
     @property
     def column(self) -> str:
@@ -73,7 +73,7 @@ class DiskUsageDistribution(Goal):
 
     scope: ClassVar = "disk"
     requires: ClassVar[tuple[str, ...]] = ("disk",)
-    threshold: float = Field(default=1.10, ge=1, le=MOST)
+    threshold: Ratio = 1.10
     margin: float = Field(default=0.9, gt=0, le=1)
     _percent: Floats = PrivateAttr()
     _lower: Floats = PrivateAttr()

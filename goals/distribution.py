@@ -11,7 +11,7 @@ from pydantic import Field, PrivateAttr
 from cluster_model.snapshot import Floats
 from goals.cluster import Cluster
 from goals.curves import TOLERANCE, distance
-from goals.goal import MOST, Goal, Obstacle
+from goals.goal import Goal, Obstacle, Ratio
 from goals.obstacles import oversized
 from goals.state import State, at_cells
 
@@ -37,7 +37,7 @@ class Band(Goal):
         fewer bytes move.
     """
 
-    threshold: float = Field(default=1.10, ge=1, le=MOST)
+    threshold: Ratio = 1.10
     margin: float = Field(default=0.9, gt=0, le=1)
     upper_only: bool = False
     _lower: Floats = PrivateAttr()

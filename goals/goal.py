@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from cluster_model.errors import InputError
 from goals.cluster import Cluster
@@ -17,6 +17,33 @@ from goals.state import State
 LEAST, MOST = 1e-9, 1e9
 
 Scope = Literal["broker", "host", "topic", "topic_rack", "disk", "partition"]
+
+
+# Whoever writes 80 or 110 means percent.
+_MOST_UTILIZATION, _MOST_RATIO = 5.0, 20.0
+
+
+def _utilization(value: float) -> float:
+    if not LEAST <= value <= _MOST_UTILIZATION:
+        raise ValueError(
+            f"a share of the capacity above 0 and up to {_MOST_UTILIZATION:g} expected "
+            "(0.8 means 80 %)"
+        )
+    return value
+
+
+def _ratio(value: float) -> float:
+    if not 1 <= value <= _MOST_RATIO:
+        raise ValueError(
+            f"a multiple of the fair share from 1 to {_MOST_RATIO:g} expected "
+            "(1.1 means 10 % above it)"
+        )
+    return value
+
+
+# Threshold of a goal: of a capacity, and of a fair share.
+Utilization = Annotated[float, AfterValidator(_utilization)]
+Ratio = Annotated[float, AfterValidator(_ratio)]
 
 
 class GoalError(InputError):

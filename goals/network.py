@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
-from pydantic import Field, PrivateAttr
+from pydantic import Field, PrivateAttr, field_validator
 
 from cluster_model.snapshot import Bools, Floats
 from goals.cluster import Cluster
 from goals.curves import TOLERANCE, distance
 from goals.goal import Goal
 from goals.state import State
+from metrics_reporter.quantities import byte_rate
 
 _MIB = 2.0**20
 
@@ -31,6 +32,11 @@ class _NetworkUsage(Goal):
     score still never rises with the distance. (The article says "or", the source "and":
     an idle broker in a busy cluster is out of balance; this follows the source.)
     """
+
+    @field_validator("baseline", "detect_threshold", mode="before")
+    @classmethod
+    def _in_units(cls, value: Any) -> Any:
+        return byte_rate(value) if isinstance(value, str) else value
 
     deviation: float = Field(default=0.1, ge=0, le=1)
     baseline: float = Field(default=100 * _MIB, gt=1)
@@ -75,9 +81,10 @@ class NetworkInUsageDistribution(_NetworkUsage):
     deviation
         Distance from the mean, as a part of it, within which a broker is balanced.
     baseline
-        Bytes/s beyond the bound at which the score has fallen to 0.1.
+        Bytes/s, or text like ``100MB/s``, beyond the bound at which the score has fallen to 0.1.
     detect_threshold
-        Bytes/s: brokers below it are balanced while the mean is below it too.
+        Bytes/s, or text like ``1MB/s``: brokers below it are balanced while the mean is below
+        it too.
     """
 
     requires: ClassVar[tuple[str, ...]] = ("network_in",)

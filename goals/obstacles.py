@@ -11,6 +11,7 @@ from cluster_model.snapshot import Bools, Floats, Ints
 from goals.cluster import Cluster
 from goals.curves import TOLERANCE
 from goals.goal import Obstacle
+from metrics_reporter.quantities import amounts, distinct, plural
 
 
 def partition_name(cluster: Cluster, partition: int) -> str:
@@ -23,11 +24,6 @@ def named(cluster: Cluster, partitions: Ints) -> str:
     """The first of some partitions by name, and how many more there are."""
     first = partition_name(cluster, int(partitions[0]))
     return first + (f" and {len(partitions) - 1} more" if len(partitions) > 1 else "")
-
-
-def plural(count: int, word: str) -> str:
-    """A count with its noun, for example ``1 broker`` or ``2 brokers``."""
-    return f"{count} {word}" + ("" if count == 1 else "s")
 
 
 def described(column: str) -> str:
@@ -57,19 +53,9 @@ def quantities(column: str, *values: float) -> tuple[str, ...]:
     """
     resource = column.partition(".")[2]
     base = {"disk": "B", "network_in": "B/s", "network_out": "B/s"}.get(resource)
-    unit, scale = {"cpu": " %"}.get(resource, ""), 1.0
     if base is not None:
-        step = min(max(int(math.log10(max(*values, 1.0)) // 3), 0), len(_PREFIXES) - 1)
-        unit, scale = f" {_PREFIXES[step]}{base}", 1000.0**step
-    shown: tuple[str, ...] = ()
-    for digits in range(3, 16):
-        shown = tuple(f"{float(f'{v / scale:.{digits}g}'):,.15g}{unit}" for v in values)
-        if len(set(shown)) == len(set(values)):
-            break
-    return shown
-
-
-_PREFIXES = ("", "k", "M", "G", "T", "P", "E")
+        return amounts(*values, unit=base)
+    return distinct(*values, unit={"cpu": " %"}.get(resource, ""))
 
 
 def too_little_room(

@@ -12,10 +12,11 @@ from cluster_model.snapshot import Bools, Floats, Ints
 from goals.cluster import Cluster
 from goals.curves import TOLERANCE, distance
 from goals.goal import Goal, GoalError, Obstacle
-from goals.obstacles import named, plural
+from goals.obstacles import named
 from goals.patterns import matching, valid_pattern
 from goals.slots import count
 from goals.state import State
+from metrics_reporter.quantities import plural
 
 Few = npt.NDArray[np.int8 | np.int64]
 # slots up to which comparing each with those before it is faster than sorting

@@ -35,6 +35,7 @@ from goals.racks import (
 from goals.topics import MinTopicLeaders, TopicLeaderDistribution, TopicReplicaDistribution
 from metrics_reporter.documents import (
     DocumentError,
+    KindError,
     parse_yaml,
     read_document,
     shown,
@@ -109,8 +110,13 @@ def load_goals(config: Config = "default") -> list[Goal]:
         Naming the goal, the field, the value found and what was expected.
     """
     goals: list[Goal] = []
+    named = isinstance(config, Mapping) or profile_of(config) is not None
+    where = "" if named else f"goals file {shown_name(str(config))}: "
     for place, entry in enumerate(_entries(config)):
-        goal = _goal(entry, place)
+        try:
+            goal = _goal(entry, place)
+        except GoalError as error:
+            raise GoalError(f"{where}{error}") from None
         if goal.tier is None:
             goal = goal.model_copy(update={"tier": (goals[-1].tier or 0) + 1 if goals else 0})
         goals.append(goal)
@@ -241,7 +247,7 @@ def _entries(config: Config) -> list[Any]:
 
 def _read(path: Path) -> Mapping[str, Any]:
     try:
-        content = read_document(path)
+        content = read_document(path, "a goals file")
     except FileNotFoundError:
         raise GoalError(
             f"goals: {shown(str(path))} found, a file or a profile ({_or(profiles())}) expected"
@@ -250,7 +256,8 @@ def _read(path: Path) -> Mapping[str, Any]:
         if not isinstance(error, DocumentError):
             why = getattr(error, "strerror", None) or error
             raise GoalError(f"goals file {shown_name(str(path))}: {why}") from None
-        kind = "" if path.suffix == ".toml" else "YAML expected: "
+        right = path.suffix == ".toml" or isinstance(error, KindError)
+        kind = "" if right else "YAML expected: "
         raise GoalError(f"goals file {path}: {kind}{error}") from None
     if not isinstance(content, Mapping):
         raise GoalError(f"goals file {path}: {type(content).__name__} found, a mapping expected")

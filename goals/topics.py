@@ -10,10 +10,10 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 from cluster_model.snapshot import Bools, Floats, Ints
 from goals.cluster import Cluster
 from goals.curves import TOLERANCE, at_least, distance
-from goals.goal import MOST, Goal, Obstacle
-from goals.obstacles import plural
+from goals.goal import Goal, Obstacle, Ratio
 from goals.patterns import matching, valid_pattern
 from goals.state import State
+from metrics_reporter.quantities import plural
 
 
 class _Spread(Goal):
@@ -79,7 +79,7 @@ class TopicReplicaDistribution(_Spread):
         Fewest and most replicas between the share and either limit.
     """
 
-    threshold: float = Field(default=3.0, ge=1, le=MOST)
+    threshold: Ratio = 3.0
     margin: float = Field(default=0.9, gt=0, le=1)
     min_gap: int = Field(default=2, ge=0)
     max_gap: int = Field(default=40, ge=0)

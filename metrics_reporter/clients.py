@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
+from metrics_reporter.documents import shown
 from metrics_reporter.errors import ReporterError
 
 # How long a broker may take to answer before a person is told, in seconds.
@@ -28,15 +31,47 @@ def kafka() -> ModuleType:
     return confluent_kafka
 
 
+def servers(given: str | Sequence[str]) -> list[str]:
+    """Addresses of brokers, of a list or of text with commas.
+
+    Raises
+    ------
+    ReporterError
+        For one without a host, or with a port that no broker can listen on.
+
+    Examples
+    --------
+    >>> servers("kafka-1:9092, kafka-2:9092"), servers(["[::1]:9092"])
+    (['kafka-1:9092', 'kafka-2:9092'], ['[::1]:9092'])
+    """
+    parts = given.split(",") if isinstance(given, str) else given
+    found = [part.strip() for part in parts if part.strip()]
+    if not found:
+        raise ReporterError("bootstrap servers: none found, host:port expected")
+    for server in found:
+        host, colon, port = server.rpartition(":")
+        # An IPv6 address without a port ends like one with a port.
+        if not colon or server.endswith("]"):
+            continue
+        if not host or re.fullmatch(r"[0-9]{1,5}", port) is None or not 0 < int(port) < 2**16:
+            raise ReporterError(
+                f"bootstrap servers: {shown(server)} found, host:port expected, with a port from "
+                "1 to 65535"
+            )
+    return found
+
+
 def create(kind: str, properties: dict[str, Any]) -> Any:
     """A ``Producer`` or ``Consumer`` with these client properties.
 
     Raises
     ------
     ReporterError
-        For properties the client refuses.
+        For properties the client refuses, and for addresses that no broker can have.
     """
     module = kafka()
+    if (given := properties.get("bootstrap.servers")) is not None:
+        servers(given)
     try:
         return getattr(module, kind)(properties)
     except (module.KafkaException, TypeError, ValueError) as error:

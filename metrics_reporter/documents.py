@@ -10,7 +10,7 @@ import json
 import re
 import reprlib
 import tomllib
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -30,8 +30,12 @@ class DocumentLimits:
         Bytes of a JSON file; snapshots and plans of large clusters are large.
     yaml_bytes, toml_bytes
         Bytes of a YAML or TOML file, which people write and which are slow to read.
-    npz_bytes
-        Bytes of the arrays of a snapshot in an npz archive, once inflated.
+    npz_bytes, npz_text_bytes
+        Bytes of all arrays of a snapshot in an npz archive, and of one of text, which is slower
+        to read, as the archive states them: nothing is inflated before. A million replicas take
+        about 100 MB.
+    reader_seconds
+        Seconds that a pipe that is written to has to find a reader.
     depth
         Mappings and lists inside one another.
     nodes
@@ -43,7 +47,9 @@ class DocumentLimits:
     json_bytes: int = 1 << 31
     yaml_bytes: int = 1 << 22
     toml_bytes: int = 1 << 20
-    npz_bytes: int = 1 << 31
+    npz_bytes: int = 1 << 29
+    npz_text_bytes: int = 1 << 26
+    reader_seconds: float = 5.0
     depth: int = 64
     nodes: int = 250_000
     shown: int = 80
@@ -54,6 +60,10 @@ LIMITS = DocumentLimits()
 
 class DocumentError(ValueError):
     """Text that is not the document it should be: says what is wrong and at which place."""
+
+
+class KindError(DocumentError):
+    """A document of another kind, such as a plan where a snapshot belongs."""
 
 
 def _no_bool(value: Any) -> Any:
@@ -84,16 +94,31 @@ WholeKey = Annotated[int, BeforeValidator(_no_bool), Field(ge=0, lt=2**63)]
 
 
 def read_document(
-    path: str | Path, *, format: str | None = None, limits: DocumentLimits = LIMITS
+    path: str | Path,
+    kind: str | None = None,
+    *,
+    format: str | None = None,
+    limits: DocumentLimits = LIMITS,
 ) -> Any:
     """What a file holds; the suffix says whether it is JSON, TOML, or else YAML.
+
+    Parameters
+    ----------
+    path
+        The file.
+    kind
+        What it should be, see :data:`KINDS`; None is anything.
+    format
+        ``json``, ``toml`` or ``yaml``, whatever the suffix says.
+    limits
+        How large it may be.
 
     Raises
     ------
     OSError
         For a file that cannot be read.
     DocumentError
-        For one that is too large or not what it should be.
+        For one that is too large or not what it should be, such as a file of another kind.
     """
     path = Path(path)
     format = format or {".json": "json", ".toml": "toml"}.get(path.suffix.lower(), "yaml")
@@ -102,7 +127,30 @@ def read_document(
         data = file.read(most + 1)
     if len(data) > most:
         raise DocumentError(f"more than {most} bytes found, a smaller file expected")
-    return {"json": parse_json, "toml": parse_toml, "yaml": parse_yaml}[format](data, limits)
+    if data.startswith(b"PK\3\4"):
+        raise DocumentError("a zip archive (as of a snapshot in npz) found, text expected")
+    found = {"json": parse_json, "toml": parse_toml, "yaml": parse_yaml}[format](data, limits)
+    if kind is not None and isinstance(found, dict):
+        for other, belongs in KINDS.items():
+            if other != kind and belongs(found) and not KINDS[kind](found):
+                raise KindError(f"{other} found, {kind} expected")
+    return found
+
+
+_SETTINGS = frozenset(
+    ("interval", "execute", "execution", "webhooks", "goal_violations", "dead_brokers")
+)
+# How files of each kind are told apart, when one is given where another belongs.
+KINDS: dict[str, Callable[[dict[Any, Any]], bool]] = {
+    "a plan": lambda d: {"operation", "actions"} <= d.keys(),
+    "a snapshot": lambda d: isinstance(d.get("brokers"), list) and "partitions" in d,
+    "a goals file": lambda d: "profile" in d or (isinstance(d.get("goals"), list) and len(d) == 1),
+    "a capacity file": lambda d: isinstance(d.get("default", d.get("brokers")), dict),
+    "a settings file": lambda d: not d.keys().isdisjoint(_SETTINGS),
+    "a file of exporters": lambda d: isinstance(d.get("endpoints"), dict),
+    "a file for kafka-reassign-partitions": lambda d: d.keys() == {"version", "partitions"},
+    "a file for kafka-leader-election": lambda d: d.keys() == {"partitions"},
+}
 
 
 def parse_json(text: str | bytes, limits: DocumentLimits = LIMITS) -> Any:
@@ -202,6 +250,18 @@ def parse_yaml(text: str | bytes, limits: DocumentLimits = LIMITS) -> Any:
         raise DocumentError("not YAML") from None
 
 
+# Types of error of which pydantic's own words say more than a reader needs.
+_EXPECTED = {
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+    "string_type": "text",
+    "tuple_type": "a list",
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "a mapping"),
+    "finite_number": "a finite number",
+}
+
+
 def first_problem(
     error: ValidationError, expected: Mapping[str, str] | None = None, *, hide: Iterable[str] = ()
 ) -> str:
@@ -218,7 +278,7 @@ def first_problem(
     """
     first = error.errors(include_url=False)[0]
     place = ".".join(str(step) for step in first["loc"] if step != "[key]")
-    say = (expected or {}).get(first["type"])
+    say = {**_EXPECTED, **(expected or {})}.get(first["type"])
     if say is None:
         say = _lower(first["msg"].removeprefix("Value error, ").removeprefix("Input should be "))
     if first["type"] == "missing" or (
@@ -244,6 +304,21 @@ def shown(value: Any, limits: DocumentLimits = LIMITS) -> str:
     short.maxlevel = 3
     text = short.repr(value)
     return text if len(text) <= limits.shown else f"{text[:50]}...{text[-26:]}"
+
+
+# What a reader obeys instead of showing it: control characters, and those that turn text round.
+_CONTROLS = re.compile("[\0-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """The text without characters that a terminal or a page obeys, such as ESC; lines stay lines.
+
+    Examples
+    --------
+    >>> printable("a\\x1b[31mb\\nc")
+    'a\ufffd[31mb\\nc'
+    """
+    return _CONTROLS.sub("\ufffd", text)
 
 
 def clipped(sentence: str, limits: DocumentLimits = LIMITS) -> str:

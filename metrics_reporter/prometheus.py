@@ -144,7 +144,7 @@ def load_prometheus(path: str | Path) -> PrometheusOptions:
     """
     where = f"exporter file {path}"
     try:
-        content = read_document(path)
+        content = read_document(path, "a file of exporters")
     except OSError as error:
         raise ReporterError(f"{where}: {error.strerror or error}") from None
     except DocumentError as error:

@@ -10,6 +10,7 @@ from typing import Any
 
 from metrics_reporter.clients import PATIENCE, create, kafka, reason
 from metrics_reporter.errors import ReporterError
+from metrics_reporter.quantities import plural
 from metrics_reporter.records import Record
 from metrics_reporter.sources import Source
 from metrics_reporter.wire import encode
@@ -102,7 +103,7 @@ class Reporter:
             why = self._failures[0] if self._failures else f"no answer in {PATIENCE:g} s"
             lost = left + len(self._failures)
             self._failures.clear()
-            raise self._error(f"{lost} records not delivered: {why}")
+            raise self._error(f"{plural(lost, 'record')} not delivered: {why}")
 
     def _produce(self, producer: Any, record: Record) -> None:
         message = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,9 +10,10 @@ from typing import Any, Literal, get_args
 
 from balancer.backtest.errors import BacktestError
 from balancer.controller import Settings
-from balancer.controller.settings import as_settings, duration
+from balancer.controller.settings import as_settings
 from balancer.engine import Balancer, Budget
 from metrics_reporter.documents import DocumentError, read_document, shown, shown_name
+from metrics_reporter.quantities import byte_rate, duration
 
 Statistic = Literal["mean", "p95", "peak"]
 # The history as it was, without anybody's plans.
@@ -121,8 +122,9 @@ def _configuration(name: str, entry: Any, where: str, folder: Path) -> Configura
         goals = {"goals": goals}
     elif not isinstance(goals, str | Mapping):
         raise BacktestError(f"{where}: goals {shown(goals)} found, a profile or a list expected")
+    units = {"span": duration, "copy_rate": byte_rate, "seed": None}
     numbers = {
-        k: _number(entry[k], f"{where}: {k}") for k in ("span", "copy_rate", "seed") if k in entry
+        k: _number(entry[k], f"{where}: {k}", unit) for k, unit in units.items() if k in entry
     }
     seed = numbers.pop("seed", 0)
     return Configuration(
@@ -142,9 +144,13 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _number(value: Any, where: str) -> float:
-    """A number, as YAML has it or not (1e9), or seconds of a duration."""
-    found = duration(value)
-    if isinstance(found, bool) or not isinstance(found, int | float):
+def _number(value: Any, where: str, unit: Callable[[str], float] | None) -> float:
+    """A number, or what a text with a unit stands for."""
+    if isinstance(value, str) and unit is not None:
+        try:
+            return unit(value)
+        except ValueError as error:
+            raise BacktestError(f"{where} {shown(value)} found, {error}") from None
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise BacktestError(f"{where} {shown(value)} found, a number expected")
-    return found
+    return value

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from balancer.cli.terminal import CommandError, printable
+from balancer.cli.terminal import CommandError
 from cluster_model import InputError
+from metrics_reporter.documents import printable
 from metrics_reporter.errors import ReporterError
 
 

@@ -11,9 +11,20 @@ from rich.markup import escape
 
 from balancer import Balancer, Plan
 from balancer.cli import tables
-from balancer.cli.terminal import DONE, UNMET, Report, out, percent, plural, working, write, writing
+from balancer.cli.terminal import (
+    DONE,
+    UNMET,
+    Report,
+    check_outputs,
+    out,
+    percent,
+    working,
+    write,
+    writing,
+)
 from balancer.exports import leader_election_json, reassignment_json
 from cluster_model import Snapshot, save_snapshot
+from metrics_reporter.quantities import plural
 
 T = TypeVar("T")
 FILES = ("snapshot.json", "plan.json", "reassignment.json", "leader-election.json", "report.html")
@@ -35,6 +46,7 @@ def demo(
     # The way over the metrics topic is all that needs it, and it takes a while to load.
     from balancer.demo import TOPIC, demo_cluster, measure
 
+    check_outputs({}, {f"--output, {name}": output / name for name in FILES})
     with writing(output):
         output.mkdir(parents=True, exist_ok=True)
     cluster = _stage("Cluster", lambda _: demo_cluster(seed), _size)
@@ -46,7 +58,7 @@ def demo(
             lambda n, of: show("records read back", n, of),
         ),
         lambda m: (
-            f"{m.records:,} records over topic {TOPIC} into the model, "
+            f"{plural(m.records, 'record')} over topic {TOPIC} into the model, "
             f"{percent(m.model.completeness().ratio)} of partitions known"
         ),
     )
@@ -58,7 +70,8 @@ def demo(
     plan = _stage(
         "Plan",
         lambda show: Balancer().propose(
-            snapshot, progress=lambda phase, met, of, n: show(f"{phase}, {n} actions", met, of)
+            snapshot,
+            progress=lambda phase, met, of, n: show(f"{phase}, {plural(n, 'action')}", met, of),
         ),
         lambda p: tables.overview(p).plain.splitlines()[0].removeprefix("rebalance: "),
     )
@@ -86,7 +99,7 @@ def _stage(name: str, work: Callable[[Report], T], told: Callable[[T], str]) -> 
 
 def _size(cluster: Snapshot) -> str:
     return (
-        f"{cluster.n_brokers} invented brokers on {plural(len(cluster.racks), 'rack')}, "
+        f"{plural(cluster.n_brokers, 'invented broker')} on {plural(len(cluster.racks), 'rack')}, "
         f"{plural(len(cluster.topics), 'topic')}, {plural(cluster.n_replicas, 'replica')}"
     )
 

@@ -20,7 +20,7 @@ from rich.progress import BarColumn, SpinnerColumn, TextColumn
 from rich.progress import Progress as Bar
 
 from balancer import load_plan
-from balancer.cli.options import byte_count, client_properties
+from balancer.cli.options import addresses, byte_rate, client_properties
 from balancer.cli.snapshot import CommandConfig, Timeout
 from balancer.cli.terminal import (
     DONE,
@@ -28,15 +28,15 @@ from balancer.cli.terminal import (
     UNMET,
     CommandError,
     Console,
-    amount,
+    check_outputs,
     out,
-    plural,
     say,
     working,
 )
 from balancer.controller.election import Election
 from balancer.execution import ExecutionError, Executor, Limits, Outcome, Preview, Progress
 from balancer.execution.identity import age_warning
+from metrics_reporter.quantities import amount, plural
 
 PACE, SAFETY = "Pace", "Safety"
 # Seconds between two lines of progress where no terminal shows it.
@@ -51,7 +51,9 @@ PHASES = {"move": "moving", "log_dir": "moving between disks", "leadership": "el
 
 
 def execute(
-    bootstrap_server: Annotated[str, typer.Option(metavar="HOST:PORT", help="Ask these brokers.")],
+    bootstrap_server: Annotated[
+        str, typer.Option(metavar="HOST:PORT", callback=addresses, help="Ask these brokers.")
+    ],
     plan: Annotated[
         Path | None,
         typer.Argument(help="A plan, from `counterpoise propose -o`.", show_default=False),
@@ -183,6 +185,7 @@ def execute(
     if recover == (plan is not None):
         given = "both" if recover else "neither"
         raise CommandError(f"a plan or --recover expected, {given} of them given")
+    check_outputs({"PLAN": plan, "--command-config": command_config}, {"--journal": journal})
     properties = client_properties(command_config)
     election = Election(
         bootstrap_server,
@@ -197,8 +200,8 @@ def execute(
         strategies=tuple(s.replace("-", "_") for s in strategy or ()),
         one_replica_at_a_time=one_replica_at_a_time,
         adaptive=adaptive,
-        throttle=_rate("--throttle", throttle),
-        log_dir_throttle=_rate("--log-dir-throttle", log_dir_throttle),
+        throttle=byte_rate("--throttle", throttle),
+        log_dir_throttle=byte_rate("--log-dir-throttle", log_dir_throttle),
         others=others,
         task_timeout=task_timeout,
         broker_grace=broker_grace,
@@ -297,10 +300,6 @@ class _Candidate:
                 f"for at most {self._seconds:.0f} s ..."
             )
         self._told = True
-
-
-def _rate(option: str, text: str | None) -> float | None:
-    return None if text is None else byte_count(option, text.strip().removesuffix("/s"))
 
 
 def _show(preview: Preview, throttle: str | None) -> None:
@@ -421,7 +420,8 @@ def _progress(p: Progress) -> tuple[str, str]:
     waits = f", {p.waiting} waiting for {p.waits_for}" if p.waiting else ""
     rate = f", {amount(p.bytes_moved / p.seconds, 'B/s')}" if p.bytes_moved and p.seconds else ""
     return (
-        f"{PHASES[p.phase]}: {over} of {p.total} tasks, {p.running} running{copied}{rate}{waits}",
+        f"{PHASES[p.phase]}: {over:,} of {plural(p.total, 'task')}, {p.running} running"
+        f"{copied}{rate}{waits}",
         "" if p.seconds_left is None else f"{_span(p.seconds_left)} left",
     )
 

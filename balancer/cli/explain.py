@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,11 @@ import typer
 
 from balancer import Action, PlanDocument, load_plan
 from balancer.cli import tables
-from balancer.cli.terminal import CommandError, amount, out, plural, working
+from balancer.cli.terminal import CommandError, out, working
+from metrics_reporter.quantities import amount, plural
+
+# Names that a message lists.
+_SHOWN = 10
 
 
 def explain(
@@ -42,9 +47,10 @@ def explain(
         return
     if partition is not None:
         topic, number = _partition(partition)
+        _check_partition(found, partition, (topic, number))
         numbered = [(i, a) for i, a in numbered if (a.topic, a.partition) == (topic, number)]
     if broker is not None:
-        _known(found, broker)
+        _check_broker(found, broker)
         numbered = [(i, a) for i, a in numbered if broker in (a.source, a.destination)]
         comes = sum(a.bytes for _, a in numbered if a.destination == broker)
         leaves = sum(a.bytes for _, a in numbered if _leaves(a, broker))
@@ -73,6 +79,28 @@ def _partition(name: str) -> tuple[str, int]:
     return topic, int(number)
 
 
-def _known(plan: PlanDocument, broker: int) -> None:
-    if broker < 0:
-        raise CommandError(f"--broker: {broker} found, a broker id of 0 or more expected")
+def _check_broker(plan: PlanDocument, broker: int) -> None:
+    operation = [ids for ids in plan.operation.values() if isinstance(ids, list | tuple)]
+    named = {
+        *(b for a in plan.actions for b in (a.source, a.destination) if b is not None),
+        *(b for brokers in plan.replicas.values() for b in brokers),
+        *(b for ids in operation for b in ids if isinstance(b, int)),
+    }
+    if broker not in named:
+        raise _not_in_the_plan("--broker", str(broker), [str(b) for b in sorted(named)])
+
+
+def _check_partition(plan: PlanDocument, name: str, partition: tuple[str, int]) -> None:
+    named = sorted({(a.topic, a.partition) for a in plan.actions})
+    if partition not in named:
+        raise _not_in_the_plan("--partition", repr(name), [f"{t}-{n}" for t, n in named])
+
+
+def _not_in_the_plan(option: str, found: str, named: Sequence[str]) -> CommandError:
+    """What a plan leaves alone it does not name: it may be there all the same."""
+    some = ", ".join(named[:_SHOWN]) or "none"
+    more = f" and {len(named) - _SHOWN:,} more" if len(named) > _SHOWN else ""
+    return CommandError(
+        f"{option}: {found} found, which the plan does not name; it names {some}{more}, and "
+        "leaves all others alone"
+    )

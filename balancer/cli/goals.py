@@ -16,6 +16,7 @@ from rich.table import Table
 from balancer.cli.terminal import DONE, UNMET, Command, CommandError, out, working
 from goals import Goal, GoalError, available, load_goals, profiles
 from metrics_reporter.documents import DocumentError, first_problem, parse_yaml, shown
+from metrics_reporter.quantities import plural
 
 goals = typer.Typer(
     name="goals", no_args_is_help=True, help="The goals: what there is, what it means, is it sound."
@@ -100,8 +101,9 @@ def check(
     for note in report.notes:
         console.print(f"[yellow]note[/]    {escape(note)}")
     console.print(
-        f"{report.goal} {'conforms' if report.ok else 'does not conform'}: {report.clusters} "
-        f"clusters, {report.scores:,} scores, {report.actions:,} actions",
+        f"{report.goal} {'conforms' if report.ok else 'does not conform'}: "
+        f"{plural(report.clusters, 'cluster')}, {plural(report.scores, 'score')}, "
+        f"{plural(report.actions, 'action')}",
         markup=False,
     )
     raise typer.Exit(DONE if report.ok else UNMET)

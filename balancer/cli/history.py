@@ -22,11 +22,12 @@ from balancer.cli.history_options import (
 )
 from balancer.cli.history_prepare import prepare
 from balancer.cli.history_snapshot import snapshot
-from balancer.cli.options import byte_count, client_properties, java_properties
+from balancer.cli.options import addresses, byte_count, client_properties, java_properties
 from balancer.cli.snapshot import KAFKA, CapacityFile, CommandConfig, Timeout, from_kafka
-from balancer.cli.terminal import LONGEST, Command, CommandError, out, plural, say
+from balancer.cli.terminal import LONGEST, Command, CommandError, check_outputs, out, say
 from balancer.controller import Redactor
 from cluster_model import Snapshot
+from metrics_reporter.quantities import plural
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -45,7 +46,13 @@ history = typer.Typer(
 def archive(
     archive: Archive,
     bootstrap_server: Annotated[
-        str, typer.Option(metavar="HOST:PORT", rich_help_panel=KAFKA, help="Ask these brokers.")
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            callback=addresses,
+            rich_help_panel=KAFKA,
+            help="Ask these brokers.",
+        ),
     ],
     topic: Annotated[
         str,
@@ -106,6 +113,10 @@ def archive(
     """
     if metadata is None and capacity is not None:
         raise CommandError("--capacity found, together with --metadata expected")
+    check_outputs(
+        {"--capacity": capacity, "--command-config": command_config},
+        {"ARCHIVE": Path(archive), "--metadata": metadata},
+    )
     properties = java_properties(command_config)
     hide = Redactor(properties, [])
     with redacted(hide):

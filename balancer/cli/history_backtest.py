@@ -13,7 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from balancer.cli.history_options import Cluster, Master, MetadataPath, Properties, start_spark
-from balancer.cli.terminal import CommandError, amount, out, percent, say, working, writing
+from balancer.cli.terminal import CommandError, check_outputs, out, percent, say, working, writing
+from metrics_reporter.quantities import amount
 
 if TYPE_CHECKING:
     from balancer.backtest import BacktestResult, Configuration, Tally
@@ -106,6 +107,16 @@ def backtest(
     """
     from balancer import backtest as backtests
 
+    check_outputs(
+        {
+            "PREPARED": Path(prepared),
+            "--metadata": metadata,
+            "--configurations": configurations,
+            "--judge-by": Path(judge_by),
+            **{f"--goals {name}": Path(name) for name in goals or ()},
+        },
+        {"--output": output, "--picture": picture},
+    )
     tried = _tried(configurations, goals)
     first_ms, end_ms = _time("--from", since), _time("--to", until)
     spark = start_spark(master, conf)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -9,7 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from balancer.cli.history_options import Cluster, Master, MetadataPath, Properties, start_spark
-from balancer.cli.terminal import CommandError, out, plural, working
+from balancer.cli.terminal import CommandError, check_outputs, out, working
+from metrics_reporter.quantities import plural
 
 
 def prepare(
@@ -49,6 +51,12 @@ def prepare(
     """
     if format == "archive" and len(records) > 1:
         raise CommandError(f"history prepare: {len(records)} archives found, one expected")
+    inputs = {**{f"RECORDS {name}": Path(name) for name in records}, "--metadata": metadata}
+    check_outputs(inputs, {"--output": Path(output)})
+    for name, path in inputs.items():
+        # What is at the output is replaced as a whole.
+        if Path(output).resolve() in path.resolve().parents:
+            raise CommandError(f"--output: {output} found, which holds {name}, another expected")
     spark = start_spark(master, conf)
     from pyspark.sql import functions as F
 

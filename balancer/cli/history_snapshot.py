@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from math import isnan
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -11,9 +12,10 @@ from rich.table import Table
 
 from balancer.cli.history_options import Cluster, Master, MetadataPath, Properties, start_spark
 from balancer.cli.snapshot import Output
-from balancer.cli.terminal import CommandError, out, plural, working, writing
-from balancer.controller.settings import duration
+from balancer.cli.terminal import CommandError, check_outputs, out, working, writing
 from cluster_model import save_snapshot
+from cluster_model.files import check_suffix
+from metrics_reporter.quantities import duration, plural
 
 if TYPE_CHECKING:
     from cluster_model.history.cpu import CpuModel
@@ -71,6 +73,8 @@ def snapshot(
     Example: `counterpoise history snapshot prepared --metadata metadata-log --statistic p95
     --horizon 28d -o cluster.npz`
     """
+    check_suffix(output)
+    check_outputs({"PREPARED": Path(prepared), "--metadata": metadata}, {"--output": output})
     at_ms, horizon_ms = _time(at), _span(horizon)
     spark = start_spark(master, conf)
     from cluster_model.history.history import History
@@ -136,7 +140,10 @@ def _span(text: str | None) -> int | None:
     """ms of ``"7d"``."""
     if text is None:
         return None
-    seconds = duration(text)
-    if not isinstance(seconds, float) or seconds <= 0:
+    try:
+        seconds = duration(text)
+    except ValueError:
+        seconds = 0.0
+    if seconds <= 0:
         raise CommandError(f"--horizon: {text!r} found, a time like 90m, 12h or 7d expected")
     return round(1000 * seconds)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from math import isfinite
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,17 +12,19 @@ from pydantic import ValidationError
 from balancer import Budget, Operation
 from balancer.cli.terminal import CommandError
 from balancer.operation import Kind
+from metrics_reporter import quantities
+from metrics_reporter.clients import servers
 from metrics_reporter.documents import shown
-
-_UNITS = {
-    "": 1.0,
-    **{p: 1000.0**i for i, p in enumerate("kmgtp", 1)},
-    **{f"{p}i": 1024.0**i for i, p in enumerate("kmgtp", 1)},
-}
-
 
 # Kafka's ids have 32 bits.
 _ID = re.compile(r"[0-9]{1,10}", re.ASCII)
+
+
+def addresses(given: str | None) -> str | None:
+    """Addresses of brokers as they were given, where brokers can have them."""
+    if given is not None:
+        servers(given)
+    return given
 
 
 def broker_ids(option: str, text: str | None) -> tuple[int, ...]:
@@ -50,12 +51,25 @@ def byte_count(option: str, text: str) -> float:
     >>> byte_count("--max-bytes", "1.5 GB"), byte_count("--max-bytes", "2KiB")
     (1500000000.0, 2048.0)
     """
-    found = re.fullmatch(r"\s*(\d+\.?\d*(?:e\d+)?)\s*([kmgtp]?i?)b?\s*", text.lower())
-    if found is None or found[2] not in _UNITS or not isfinite(float(found[1]) * _UNITS["pi"]):
-        raise CommandError(
-            f"{option}: {shown(text)} found, bytes like 500MB, 10GB or 2TiB expected"
-        )
-    return float(found[1]) * _UNITS[found[2]]
+    return _measured(option, text, quantities.byte_count)
+
+
+def byte_rate(option: str, text: str | None) -> float | None:
+    """Bytes/s of ``"50MB/s"``.
+
+    Examples
+    --------
+    >>> byte_rate("--throttle", "50MB/s")
+    50000000.0
+    """
+    return None if text is None else _measured(option, text, quantities.byte_rate)
+
+
+def _measured(option: str, text: str, unit: Callable[[str], float]) -> float:
+    try:
+        return unit(text)
+    except ValueError as error:
+        raise CommandError(f"{option}: {shown(text)} found, {error}") from None
 
 
 def factors(given: Sequence[str]) -> dict[str, int]:

@@ -28,7 +28,6 @@ from balancer.cli.terminal import (
     CommandError,
     check_outputs,
     out,
-    plural,
     say,
     working,
     write,
@@ -39,6 +38,7 @@ from balancer.remedies import RemedyLimits
 from cluster_model import BrokerState, Snapshot, load_snapshot
 from cluster_model.snapshot import Ints
 from cluster_model.trust import Distrust, frozen_partitions
+from metrics_reporter.quantities import plural
 
 WHAT, LIMITS, RESULT = "What to do", "Limits", "Results"
 
@@ -224,7 +224,7 @@ def propose(
             cluster,
             asked,
             progress=lambda phase, met, of, actions: progress(
-                f"{phase}, {actions} actions", met, of
+                f"{phase}, {plural(actions, 'action')}", met, of
             ),
         )
     _write(plan, output, reassignment_file, election_file, report)
@@ -323,7 +323,8 @@ def _sparing(snapshot: Snapshot, asked: Operation, distrust: Distrust) -> Operat
     ids = snapshot.broker_ids.tolist() if asked.destinations is None else asked.destinations
     silent = distrust.brokers - {*asked.brokers}
     if frozen:
-        say(f"warning: {len(frozen)} partitions stay, because their loads are not known")
+        stay = plural(len(frozen), "partition stays", "partitions stay")
+        say(f"warning: {stay}, because not all loads are known")
     return asked.model_copy(
         update={
             "excluded_partitions": tuple(sorted(frozen.union(asked.excluded_partitions))),

@@ -12,9 +12,9 @@ from typing import Annotated
 import typer
 
 from balancer.cli.daemon import ended_by_signals, logged, redacted
-from balancer.cli.options import client_properties
+from balancer.cli.options import addresses, client_properties
 from balancer.cli.snapshot import CommandConfig, Timeout
-from balancer.cli.terminal import DONE, LONGEST, UNMET, CommandError, out, plural
+from balancer.cli.terminal import DONE, LONGEST, UNMET, CommandError, out
 from balancer.controller import Redactor
 from metrics_reporter import Source
 from metrics_reporter.admin import AdminSource
@@ -22,6 +22,7 @@ from metrics_reporter.agent import Agent
 from metrics_reporter.exposition import shown
 from metrics_reporter.host import HostSource
 from metrics_reporter.prometheus import PrometheusOptions, PrometheusSource, load_prometheus
+from metrics_reporter.quantities import plural
 
 SOURCES, SENDING = "Sources", "Sending"
 KNOWN = ("prometheus", "admin", "host")
@@ -35,7 +36,10 @@ log = logging.getLogger("metrics_reporter")
 
 def report_metrics(
     bootstrap_server: Annotated[
-        str, typer.Option(metavar="HOST:PORT", rich_help_panel=SENDING, help="Send to these.")
+        str,
+        typer.Option(
+            metavar="HOST:PORT", callback=addresses, rich_help_panel=SENDING, help="Send to these."
+        ),
     ],
     topic: Annotated[
         str,

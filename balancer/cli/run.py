@@ -18,7 +18,7 @@ import typer
 
 from balancer import Balancer
 from balancer.cli.daemon import ended_by_signals, logged, redacted
-from balancer.cli.options import client_properties
+from balancer.cli.options import addresses, client_properties
 from balancer.cli.snapshot import (
     KAFKA,
     CapacityFile,
@@ -28,7 +28,7 @@ from balancer.cli.snapshot import (
     Timeout,
     warn,
 )
-from balancer.cli.terminal import DONE, LONGEST, UNMET, out, say
+from balancer.cli.terminal import DONE, LONGEST, UNMET, check_outputs, out, say
 from balancer.controller import (
     Controller,
     ControllerError,
@@ -74,7 +74,13 @@ log = logging.getLogger("counterpoise")
 
 def run(
     bootstrap_server: Annotated[
-        str, typer.Option(metavar="HOST:PORT", rich_help_panel=KAFKA, help="Ask these brokers.")
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            callback=addresses,
+            rich_help_panel=KAFKA,
+            help="Ask these brokers.",
+        ),
     ],
     capacity: CapacityFile = None,
     command_config: CommandConfig = None,
@@ -148,6 +154,15 @@ def run(
     Example: `counterpoise run --bootstrap-server localhost:9092 --metrics-topic metrics
     --capacity capacity.yaml --listen :9464`
     """
+    check_outputs(
+        {
+            "--settings": settings,
+            "--goals": Path(goals),
+            "--capacity": capacity,
+            "--command-config": command_config,
+        },
+        {"--journal": journal},
+    )
     file = SettingsFile(settings, execute)
     wanted = file.settings
     properties = client_properties(command_config)
@@ -164,14 +179,12 @@ def run(
         executor: Executor | None = None
         vote: Election | None = None
         if execute:
-            vote = stack.enter_context(
-                Election(
-                    bootstrap_server,
-                    group=group,
-                    session=session,
-                    client=properties,
-                    name="counterpoise run",
-                )
+            vote = Election(
+                bootstrap_server,
+                group=group,
+                session=session,
+                client=properties,
+                name="counterpoise run",
             )
             executor = Executor(
                 bootstrap_server,
@@ -193,6 +206,9 @@ def run(
             redactor=webhooks.redactor,
             witness=_as_json if json and not once else None,
         )
+        if vote is not None:
+            # Only now: a controller that is paused has resigned by then.
+            stack.enter_context(vote)
         if address is not None:
             endpoint = Endpoint(
                 *address, lambda: controller.metrics.text(watched.counters()), controller.state
@@ -303,7 +319,7 @@ class Notices:
     def __call__(self, sentence: str) -> None:
         """Say it, unless it was said before with no more than other bytes in it."""
         # Numbers of bytes drift from one reading to the next.
-        about = re.sub(r"\d[\d.]*e\+\d+", "", sentence)
+        about = re.sub(r"\d[\d.,]* [kMGTPE]?B\b", "", sentence)
         if about not in self._said:
             self._said.add(about)
             self.tell(sentence)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from balancer.cli.options import client_properties
+from balancer.cli.options import addresses, client_properties
 from balancer.cli.terminal import LONGEST, Command, check_outputs, out, say, working, writing
 from cluster_model import Snapshot, save_snapshot, synthetic_snapshot
 from cluster_model.capacities import as_capacities
@@ -19,7 +19,9 @@ KAFKA = "A running Kafka"
 
 Bootstrap = Annotated[
     str | None,
-    typer.Option(metavar="HOST:PORT", rich_help_panel=KAFKA, help="Ask these brokers."),
+    typer.Option(
+        metavar="HOST:PORT", callback=addresses, rich_help_panel=KAFKA, help="Ask these brokers."
+    ),
 ]
 CapacityFile = Annotated[
     Path | None,
@@ -70,7 +72,9 @@ snapshot = typer.Typer(
 @snapshot.command("kafka", cls=Command)
 def kafka(
     output: Output,
-    bootstrap_server: Annotated[str, typer.Option(metavar="HOST:PORT", help="Ask these brokers.")],
+    bootstrap_server: Annotated[
+        str, typer.Option(metavar="HOST:PORT", callback=addresses, help="Ask these brokers.")
+    ],
     capacity: CapacityFile = None,
     command_config: CommandConfig = None,
     metrics_topic: MetricsTopic = None,

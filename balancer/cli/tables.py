@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from balancer import Action, Plan, PlanDocument
-from balancer.cli.terminal import amount, percent, plural, quantity
+from balancer.cli.terminal import percent, quantity
+from metrics_reporter.quantities import amount, plural
 
 AnyPlan = Plan | PlanDocument
 
@@ -29,13 +30,13 @@ def overview(plan: AnyPlan) -> Text:
     """Moves and bytes, in a few lines."""
     s = plan.summary
     changes = (
-        (s.replica_moves, "replica move"),
-        (s.leadership_moves, "leadership transfer"),
-        (s.disk_moves, "move between disks"),
-        (s.replicas_added, "new replica"),
-        (s.replicas_removed, "replica removed"),
+        (s.replica_moves, "replica move", None),
+        (s.leadership_moves, "leadership transfer", None),
+        (s.disk_moves, "move between disks", "moves between disks"),
+        (s.replicas_added, "new replica", None),
+        (s.replicas_removed, "replica removed", "replicas removed"),
     )
-    said = [_several(n, what) for n, what in changes if n]
+    said = [plural(n, one, more) for n, one, more in changes if n]
     share = f" ({percent(s.bytes_moved / s.bytes_total)} of all)" if s.bytes_total else ""
     lines = [f"{plan.operation['kind']}: {', '.join(said) or 'nothing to do'}"]
     if s.bytes_moved:
@@ -61,16 +62,6 @@ def overview(plan: AnyPlan) -> Text:
             f"{plural(s.left_out, 'action')} left out, since no order of steps makes them safe"
         )
     return Text("\n".join(lines))
-
-
-def _several(count: int, what: str) -> str:
-    if count == 1:
-        return f"1 {what}"
-    irregular = {
-        "move between disks": "moves between disks",
-        "replica removed": "replicas removed",
-    }
-    return f"{count:,} {irregular.get(what, what + 's')}"
 
 
 def columns(plan: AnyPlan) -> Table:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,14 +19,13 @@ from rich.segment import Segment
 from typer.core import TyperCommand, TyperGroup
 
 from cluster_model import InputError
-from metrics_reporter.documents import shown
+from metrics_reporter.documents import printable, shown
 from metrics_reporter.errors import ReporterError
+from metrics_reporter.quantities import amount
 
 DONE, UNMET, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 # Most seconds that an option takes, a month: what waits longer waits for ever.
 LONGEST = 30 * 86_400.0
-# What a terminal obeys instead of showing it: control characters, and those that turn text round.
-_CONTROL = re.compile("[\0-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _LONGEST = 2000
 # Options that typer itself finds fault with, whatever it is built on.
 _UsageError: Any = typer.BadParameter.__mro__[1]
@@ -115,27 +113,14 @@ def _sentence(error: Exception, ctx: Any) -> str:
     return said if len(said) <= _LONGEST else f"{said[:_LONGEST]}..."
 
 
-def printable(text: str) -> str:
-    """The text without characters that a terminal obeys, such as ESC; lines stay lines.
-
-    Examples
-    --------
-    >>> printable("a\\x1b[31mb\\nc")
-    'a\ufffd[31mb\\nc'
-    """
-    return _CONTROL.sub("\ufffd", text)
-
-
 class Console(RichConsole):
     """A console that passes on no control characters of what it prints."""
 
     def render(self, renderable: Any, options: Any = None) -> Iterable[Segment]:
         """What is shown, piece by piece."""
         for piece in super().render(renderable, options):
-            if piece.control or not _CONTROL.search(piece.text):
-                yield piece
-            else:
-                yield Segment(printable(piece.text), piece.style)
+            text = printable(piece.text)
+            yield piece if piece.control or text == piece.text else Segment(text, piece.style)
 
 
 def out() -> Console:
@@ -212,8 +197,8 @@ def check_outputs(inputs: Mapping[str, Path | None], outputs: Mapping[str, Path 
             continue
         if str(path) == "-":
             raise CommandError(f"{name}: - found, a file expected (/dev/stdout is one)")
-        # what is no file, such as a pipe, may be written to twice
-        if path.exists() and not path.is_file():
+        # a pipe or a device may be written to twice
+        if path.exists() and not (path.is_file() or path.is_dir()):
             continue
         other = seen.setdefault(_identity(path), name)
         if other != name:
@@ -227,21 +212,6 @@ def _identity(path: Path) -> object:
     except (OSError, ValueError):
         return os.path.realpath(path)
     return found.st_dev, found.st_ino
-
-
-def amount(value: float, unit: str = "B") -> str:
-    """A number with a decimal prefix.
-
-    Examples
-    --------
-    >>> amount(0), amount(1_500_000), amount(2e13, "B/s")
-    ('0 B', '1.5 MB', '20 TB/s')
-    """
-    for prefix in ("", "k", "M", "G", "T", "P"):
-        if abs(value) < 999.5 or prefix == "P":
-            break
-        value /= 1000
-    return f"{value:.3g} {prefix}{unit}"
 
 
 def quantity(column: str, value: float) -> str:
@@ -271,14 +241,3 @@ def percent(share: float) -> str:
     if shown == 100 and share < 1:
         shown = 99.9
     return f"{shown:g} %"
-
-
-def plural(count: int, noun: str) -> str:
-    """A count with its noun.
-
-    Examples
-    --------
-    >>> plural(1, "move"), plural(1200, "move")
-    ('1 move', '1,200 moves')
-    """
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")

@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from balancer import load_plan
-from balancer.cli.terminal import DONE, UNMET, out, plural, working
+from balancer.cli.terminal import DONE, UNMET, out, working
 from cluster_model import load_snapshot
+from metrics_reporter.quantities import plural
 
 
 def verify(

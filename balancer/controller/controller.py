@@ -24,7 +24,7 @@ from balancer.controller.decision import (
     plan_sentence,
     unmet_first,
 )
-from balancer.controller.finding import Finding, View, listed, plural, span
+from balancer.controller.finding import Finding, View, listed, span
 from balancer.controller.leftovers import Leftovers
 from balancer.controller.metrics import Metrics
 from balancer.controller.news import News
@@ -51,6 +51,7 @@ from cluster_model.errors import InputError
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Snapshot
 from goals import OnlineReplicas, applicable, inapplicable
+from metrics_reporter.quantities import plural
 
 # What is mended first: data at risk comes before load.
 _ORDER = (
@@ -190,6 +191,8 @@ class Controller:
         self._progress: Progress | None = None
         self._heard = self._logged = float("-inf")
         self._asked: float | None = None
+        # One that starts paused must not take the vote from one that acts.
+        self._take_part()
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
@@ -355,6 +358,14 @@ class Controller:
     def _paused(self) -> bool:
         return self._carrier is not None and not self.settings.execute
 
+    @property
+    def _standby(self) -> str:
+        """Who acts in place of this one, as far as the vote knows."""
+        holder = getattr(self._vote, "holder", None)
+        if holder is None:
+            return "this controller does not have the vote; who acts, if anybody, is not known"
+        return f"this controller does not have the vote; {holder} acts, or did last"
+
     def _take_part(self) -> None:
         """Step down while paused, so that a person can act in the controller's place.
 
@@ -400,9 +411,7 @@ class Controller:
             if judging or beside.kind == "stopping":
                 return beside
         if not judging:
-            return Decision(
-                now, "standby", "another controller acts, or none for certain", findings=findings
-            )
+            return Decision(now, "standby", self._standby, findings=findings)
         return self._decide(view, findings, cooling)
 
     def _look_after_left(self, now: float) -> None:
@@ -606,7 +615,10 @@ class Controller:
                 why = f"without {too_large}, {why}"
             stay = len(operation.excluded_partitions)
             if stay:
-                why += f" ({stay} partitions stay, because they were moved not long ago)"
+                left = plural(
+                    stay, "partition stays, because it was", "partitions stay, because they were"
+                )
+                why += f" ({left} moved not long ago)"
             patience.tried(mended, now, f"nothing helped, {why}", helped=False)
             why = f"{finding.sentence}; nothing helps: {why}"
             return _Note("nothing_helps", finding, why, figures, facts)
@@ -640,7 +652,7 @@ class Controller:
         if self._stopping.is_set():
             return replace(decision, reason=f"{reason}; not begun, because the controller ends")
         if not self._vote.acting:
-            return replace(decision, kind="standby", reason="another controller may act by now")
+            return replace(decision, kind="standby", reason=self._standby)
         # After an action of its own a goal isn't judged again because another fell short too.
         patience.tried(mended, now, f"begun: {told}", anything=finding.kind == "goal_violations")
         self._mending, self._cut = mended, cut

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from balancer.controller.finding import Finding
+from balancer.controller.finding import Finding, span
 from balancer.controller.roles import Outcome
 from balancer.plan import Plan, Unmet
 from goals.duties import EligibleLeaders, OnlineReplicas
+from metrics_reporter.quantities import amount, plural
 
 Kind = Literal[
     "balanced",
@@ -126,17 +127,17 @@ def plan_sentence(plan: Plan) -> str:
     """A plan in a few words."""
     s = plan.summary
     counts = (
-        (s.replica_moves, "replica moves"),
-        (s.leadership_moves, "leadership transfers"),
-        (s.disk_moves, "disk moves"),
-        (s.replicas_added, "replicas added"),
-        (s.replicas_removed, "replicas removed"),
+        (s.replica_moves, "replica move", "replica moves"),
+        (s.leadership_moves, "leadership transfer", "leadership transfers"),
+        (s.disk_moves, "disk move", "disk moves"),
+        (s.replicas_added, "replica added", "replicas added"),
+        (s.replicas_removed, "replica removed", "replicas removed"),
     )
-    told = ", ".join(f"{n} {what}" for n, what in counts if n)
+    does = ", ".join(plural(n, one, more) for n, one, more in counts if n)
     left = unmet_first(plan)
     unmet = "" if plan.ok or not left else f"; unmet after it: {left[0].goal}, {left[0].reason}"
     return (
-        f"{told}, {s.bytes_moved:.3g} bytes, balancedness {s.balancedness_before:.0f} to "
+        f"{does}, {amount(s.bytes_moved)}, balancedness {s.balancedness_before:.0f} to "
         f"{s.balancedness_after:.0f}{unmet}"
     )
 
@@ -157,9 +158,9 @@ def outcome_record(outcome: Outcome) -> dict[str, Any]:
 
 def outcome_sentence(outcome: Outcome) -> str:
     """How an execution ended, in a few words."""
-    told = f"{outcome.state} after {outcome.seconds:.3g} s, {outcome.bytes_moved:.3g} bytes moved"
+    told = f"{outcome.state} after {span(outcome.seconds)}, {amount(outcome.bytes_moved)} moved"
     if outcome.failed or outcome.cancelled:
-        told += f", {outcome.failed} tasks failed and {outcome.cancelled} cancelled"
+        told += f", {plural(outcome.failed, 'task')} failed and {outcome.cancelled:,} cancelled"
     if outcome.problems:
         told += f": {outcome.problems[0]}"
     if outcome.differences:

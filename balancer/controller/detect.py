@@ -14,7 +14,6 @@ from balancer.controller.finding import (
     View,
     listed,
     living,
-    plural,
     replicas_on,
     span,
 )
@@ -30,6 +29,7 @@ from balancer.controller.settings import (
 from balancer.operation import Operation
 from cluster_model.snapshot import Bools, BrokerState, Ints, Snapshot
 from goals.patterns import matching
+from metrics_reporter.quantities import plural
 
 _BY_A_PERSON = "healing it is left to a person"
 

@@ -29,7 +29,7 @@ class EndpointLimits:
     Parameters
     ----------
     connections
-        Served at once; further ones are closed.
+        Served at once; a further one takes the place of the oldest.
     seconds
         From the start of a connection until it is closed, whatever is still to be sent.
     """
@@ -45,14 +45,27 @@ class _Server(ThreadingHTTPServer):
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
         self._limits = limits
-        self._free = threading.BoundedSemaphore(limits.connections)
+        # Oldest first; those that were cut are in it no more, though their threads may still end.
+        self._open: dict[Any, None] = {}
+        self._serving = 0
+        self._lock = threading.Lock()
         super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self._free.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
+        with self._lock:
+            # A thread that makes a page does not end when its client is cut off.
+            busy = self._serving >= 2 * self._limits.connections
+            if not busy:
+                if len(self._open) >= self._limits.connections:
+                    oldest = next(iter(self._open))
+                    del self._open[oldest]
+                    _cut(oldest)
+                self._open[request] = None
+                self._serving += 1
+        if busy:
             self.shutdown_request(request)
+        else:
+            super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         # Who sends or takes a byte now and then would never run into a time-out of its own.
@@ -63,7 +76,14 @@ class _Server(ThreadingHTTPServer):
             super().process_request_thread(request, client_address)
         finally:
             end.cancel()
-            self._free.release()
+            with self._lock:
+                self._serving -= 1
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection, however it ended."""
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Clients that go away are no news."""

@@ -149,17 +149,6 @@ def replicas_on(snapshot: Snapshot) -> Any:
     return np.bincount(snapshot.replica_broker, minlength=snapshot.n_brokers)
 
 
-def plural(count: int, noun: str) -> str:
-    """A count with its noun.
-
-    Examples
-    --------
-    >>> plural(1, "replica"), plural(12, "replica")
-    ('1 replica', '12 replicas')
-    """
-    return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
 def listed(names: Sequence[Any], noun: str = "", most: int = 5) -> str:
     """A few names, for a sentence.
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from balancer.controller.finding import Finding, FirstSeen, View, listed, living, plural
+from balancer.controller.finding import Finding, FirstSeen, View, listed, living
 from balancer.controller.settings import DeadBrokers
 from cluster_model.snapshot import Bools, Ints, Snapshot
+from metrics_reporter.quantities import plural
 
 # Names that a finding lists; a broker can take thousands of partitions with it.
 _NAMED = 50

@@ -135,7 +135,8 @@ class Executor(Protocol):
 class Vote(Protocol):
     """Whether this controller is the one that acts.
 
-    One that also has ``resign()`` and ``rejoin()`` is given up while the controller is paused.
+    One that also has ``resign()`` and ``rejoin()`` is given up while the controller is paused,
+    from its making on; of one that has a ``holder``, decisions on standby name that.
     """
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +9,6 @@ from urllib.parse import urlsplit
 
 from pydantic import (
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     Strict,
@@ -19,6 +17,8 @@ from pydantic import (
     field_validator,
 )
 
+from balancer.execution.errors import ExecutionError
+from balancer.execution.limits import Limits
 from cluster_model.errors import InputError
 from goals.patterns import valid_pattern
 from metrics_reporter.documents import (
@@ -30,30 +30,15 @@ from metrics_reporter.documents import (
     shown,
     shown_name,
 )
-
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+from metrics_reporter.quantities import WithBytes, WithDuration, WithRate
 
 
 class SettingsError(InputError):
     """Settings that cannot be used: says which, the value found and what is expected."""
 
 
-def duration(value: Any) -> Any:
-    """Seconds of ``"30m"`` or ``"1.5 h"``; anything else as it is.
-
-    Examples
-    --------
-    >>> duration("30m"), duration("250 ms"), duration(90)
-    (1800.0, 0.25, 90)
-    """
-    if not isinstance(value, str):
-        return value
-    found = re.fullmatch(r"\s*(\d+\.?\d*)\s*(ms|[smhd])\s*", value)
-    return value if found is None else float(found[1]) * _UNITS[found[2]]
-
-
-Seconds = Annotated[float, BeforeValidator(duration), Field(ge=0, allow_inf_nan=False)]
-Interval = Annotated[float, BeforeValidator(duration), Field(gt=0, allow_inf_nan=False)]
+Seconds = Annotated[float, WithDuration, Field(ge=0, allow_inf_nan=False)]
+Interval = Annotated[float, WithDuration, Field(gt=0, allow_inf_nan=False)]
 Floor = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -185,7 +170,7 @@ class SlowBrokers(Detector):
     peer_percentile: float = Field(default=50.0, ge=0, le=100)
     history: int = Field(default=100, ge=1)
     min_history: int = Field(default=10, ge=1)
-    min_bytes_in: float = Field(default=1_000_000.0, ge=0)
+    min_bytes_in: Annotated[float, WithRate, Field(ge=0)] = 1_000_000.0
     demote_score: int = Field(default=5, ge=1)
     remove: bool = False
     remove_score: int = Field(default=50, ge=1)
@@ -304,7 +289,8 @@ class Model(_Part):
 class Settings(_Part):
     """All that can be set; the defaults watch, and move nothing.
 
-    Durations are seconds, or text like ``"30m"``, ``"2h"``, ``"1d"``.
+    Durations are seconds, or text like ``"30m"``, ``"2h"``, ``"1d"``; bytes and rates are
+    numbers, or text like ``"2TB"`` and ``"50MB/s"``.
 
     Parameters
     ----------
@@ -368,7 +354,7 @@ class Settings(_Part):
     moved_cooldown: Seconds = 6 * 3600.0
     settle: Seconds = 60.0
     max_moves: int | None = Field(default=None, ge=1)
-    max_bytes: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    max_bytes: Annotated[float, WithBytes, Field(gt=0, allow_inf_nan=False)] | None = None
     max_seconds: Interval | None = 120.0
     max_share_per_cycle: Annotated[float, Field(gt=0, le=1)] = 0.1
     stop_timeout: Interval = 300.0
@@ -402,7 +388,7 @@ def load_settings(path: str | Path) -> Settings:
     """
     where = f"settings file {path}"
     try:
-        content = read_document(path)
+        content = read_document(path, "a settings file")
     except OSError as error:
         raise SettingsError(f"{where}: {error.strerror or error}") from None
     except DocumentError as error:
@@ -428,6 +414,10 @@ def as_settings(content: Any, where: str = "settings") -> Settings:
         if first["type"] == "extra_forbidden":
             raise SettingsError(f"{where}: {shown_name(place)}: no such setting") from None
         raise SettingsError(f"{where}: {first_problem(error, hide=['url'])}") from None
+    try:
+        Limits.of(**settings.execution)
+    except ExecutionError as error:
+        raise SettingsError(f"{where}: execution.{str(error).removeprefix('limit ')}") from None
     for pattern in (*settings.excluded_topics, *settings.missing_replicas.topics):
         try:
             valid_pattern(pattern)

@@ -6,7 +6,7 @@ from typing import Any
 
 from balancer.controller.finding import span
 from balancer.controller.roles import Progress
-from balancer.report.words import quantity
+from metrics_reporter.quantities import amount, plural
 
 
 def progress_record(progress: Progress) -> dict[str, Any]:
@@ -31,13 +31,13 @@ def progress_sentence(progress: Progress) -> str:
     """The same in a few words."""
     figures = progress_record(progress)
     told = (
-        f"{figures['tasks_ended']} of {progress.total} tasks, "
-        f"{quantity(progress.bytes_moved)} of {quantity(progress.bytes_total)}"
+        f"{figures['tasks_ended']:,} of {plural(progress.total, 'task')}, "
+        f"{amount(progress.bytes_moved)} of {amount(progress.bytes_total)}"
     )
     if progress.failed:
         told += f", {progress.failed} failed"
     if (rate := figures["bytes_per_second"]) is not None:
-        told += f", {quantity(rate)}/s"
+        told += f", {amount(rate)}/s"
     if progress.waiting:
         told += f", {progress.waiting} waiting for {progress.waits_for}"
     left = progress.seconds_left

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError
 
 from balancer.execution.errors import ExecutionError
+from metrics_reporter.documents import first_problem, shown_name
+from metrics_reporter.quantities import WithDuration, WithRate
 
 Strategy = Literal[
     "plan_order",
@@ -18,14 +20,16 @@ Strategy = Literal[
 # A month: a longer wait counts as endless.
 _LONGEST = 30 * 86_400.0
 Count = Annotated[int, Strict(), Field(ge=1, lt=2**31)]
-Seconds = Annotated[float, Strict(), Field(gt=0, le=_LONGEST)]
+Seconds = Annotated[float, Strict(), Field(gt=0, le=_LONGEST), WithDuration]
 Milliseconds = Annotated[float, Strict(), Field(gt=0)]
 # Kafka's advice for its own tool: below, replicas may never catch up.
-Rate = Annotated[float, Strict(), Field(ge=1024, le=2**53)]
+Rate = Annotated[float, Strict(), Field(ge=1024, le=2**53), WithRate]
 
 
 class Limits(BaseModel):
     """Limits of an execution.
+
+    Durations are seconds, or text like ``"30m"``; rates are bytes/s, or text like ``"50MB/s"``.
 
     Parameters
     ----------
@@ -122,7 +126,7 @@ class Limits(BaseModel):
     task_deadline: Seconds = 604_800.0
     cancel_timeout: Seconds = 30.0
     leadership_timeout: Seconds = 180.0
-    broker_grace: Annotated[float, Strict(), Field(ge=0, le=_LONGEST)] = 30.0
+    broker_grace: Annotated[float, Strict(), Field(ge=0, le=_LONGEST), WithDuration] = 30.0
     others: Literal["wait", "skip"] = "wait"
     resume_within: Seconds | None = 3600.0
     plan_age: Seconds = 86400.0
@@ -147,9 +151,11 @@ class Limits(BaseModel):
         try:
             return cls(**values)
         except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(str(part) for part in first["loc"])
-            expected = first["msg"].removeprefix("Input should be ")
-            raise ExecutionError(
-                f"limit {place}: {first['input']!r} found, {expected} expected"
-            ) from None
+            first = error.errors(include_url=False)[0]
+            if first["type"] == "extra_forbidden":
+                known = ", ".join(cls.model_fields)
+                raise ExecutionError(
+                    f"limit {shown_name(str(first['loc'][0]))}: no such limit, one of {known} "
+                    "expected"
+                ) from None
+            raise ExecutionError(f"limit {first_problem(error)}") from None

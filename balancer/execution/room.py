@@ -10,6 +10,7 @@ from balancer.execution.outcome import Waiting
 from balancer.execution.tasks import Task
 from balancer.execution.verdicts import Verdict
 from cluster_model.log_dirs import FileSystem
+from metrics_reporter.quantities import amounts
 
 Free = Callable[[Sequence[int]], Mapping[int, Sequence[FileSystem]]]
 
@@ -93,10 +94,8 @@ class Room:
                 places.append((place, size))
                 if size > place.free:
                     where = f"broker {broker}" if path is None else f"{path} of broker {broker}"
-                    lacking = (
-                        f"{size:,.0f} bytes do not fit on {where}, which has "
-                        f"{max(0.0, place.free):,.0f} free"
-                    )
+                    needed, free = amounts(size, max(0.0, place.free))
+                    lacking = f"{needed} do not fit on {where}, which has {free} free"
             if not lacking:
                 for place, size in places:
                     place.free -= size

@@ -22,6 +22,7 @@ from balancer.execution.tasks import PHASES, Phase, Task, make_tasks
 from balancer.execution.verdicts import Verdict, cancel_refused, judge, may_start, refused
 from balancer.execution.wanted import Reading, Wanted, back, differences
 from cluster_model.kafka import KafkaSourceError
+from metrics_reporter.quantities import plural
 
 _SHORTEST_WAIT = 0.1
 _GONE = Verdict("cancelled", "it was not under way any more")
@@ -166,9 +167,9 @@ class Run:
         if self._stop.soon and self._recorded.going_back:
             raise KafkaSourceError("the way back was stopped")
         if self._stop.overdue:
-            count = len(self._book.running())
+            left = plural(len(self._book.running()), "task was", "tasks were")
             within = f"{self._limits.stop_timeout:g} s"
-            raise KafkaSourceError(f"stopped, but {count} tasks were not cancelled within {within}")
+            raise KafkaSourceError(f"stopped, but {left} not cancelled within {within}")
 
     @property
     def _stopping(self) -> bool:

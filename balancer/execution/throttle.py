@@ -168,13 +168,19 @@ def settings(
     return made
 
 
+_UNTHROTTLED = {
+    "broker": "while it is down it copies nothing, once it is back it may copy without this limit",
+    "topic": "its moves may copy without a limit",
+}
+
+
 def apply(cluster: Cluster, wanted: Iterable[Setting]) -> list[str]:
     """Set what is wanted; returns a sentence for each topic or broker that refuses."""
     values: dict[Resource, dict[str, str | None]] = {}
     for s in wanted:
         values.setdefault(s.resource, {})[s.key] = s.ours
     return [
-        f"{r.kind} {r.name} could not be throttled: {why}"
+        f"throttle of {r.kind} {r.name} not set: {why}; {_UNTHROTTLED[r.kind]}"
         for r, why in cluster.set_configs(values).items()
     ]
 

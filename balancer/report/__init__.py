@@ -12,7 +12,9 @@ from balancer.plan import Plan
 from balancer.report import page
 from balancer.report.drawing import CHART_HEIGHT, chart
 from balancer.report.facts import gather
-from balancer.report.words import column_title, operation_title, plural, times, verdict
+from balancer.report.words import column_title, operation_title, times, verdict
+from metrics_reporter.documents import printable
+from metrics_reporter.quantities import plural
 
 __all__ = ["before_after_svg", "html_report", "verdict"]
 
@@ -31,7 +33,8 @@ def html_report(plan: Plan, *, title: str | None = None) -> str:
     Returns
     -------
     str
-        Equal plans give equal text. Names from the cluster are escaped, and the page
+        Equal plans give equal text. Names from the cluster are escaped, control characters
+        in them are replaced, and the page
         forbids every script but its own.
 
     Examples
@@ -45,31 +48,35 @@ def html_report(plan: Plan, *, title: str | None = None) -> str:
     facts, s, summary = gather(plan), plan.snapshot, plan.summary
     script = _text("report.js")
     unmet = [g for g in plan.goal_results if not g.met_after]
-    return Template(_text("report.html")).substitute(
-        title=escape(title or operation_title(plan)),
-        kicker=(
+    sections = {
+        "title": escape(title or operation_title(plan)),
+        "kicker": (
             f"Plan for {plural(s.n_brokers, 'broker')} in {plural(len(s.racks), 'rack')}, "
             f"{plural(len(s.topics), 'topic')}, {plural(s.n_partitions, 'partition')}, "
             f"{plural(s.n_replicas, 'replica')}"
         ),
-        verdict=escape(verdict(plan)),
-        tone="broken" if any(g.hard for g in unmet) else "open" if unmet else "good",
-        tiles=page.tiles(plan),
-        balanced_words=(
+        "verdict": escape(verdict(plan)),
+        "tone": "broken" if any(g.hard for g in unmet) else "open" if unmet else "good",
+        "tiles": page.tiles(plan),
+        "balanced_words": (
             f"Balancedness {summary.balancedness_before:.1f} of 100 before, "
             f"{summary.balancedness_after:.1f} after"
         ),
-        balancedness=page.balancedness(plan),
-        chart_note=page.chart_note(facts),
-        charts=page.charts(facts),
-        racks=page.racks(facts),
-        topics=page.topics(facts),
-        goals=page.goals(plan),
-        honesty=page.honesty(plan),
-        actions_note=page.actions_note(plan),
-        action_rows=page.action_rows(plan),
+        "balancedness": page.balancedness(plan),
+        "chart_note": page.chart_note(facts),
+        "charts": page.charts(facts),
+        "racks": page.racks(facts),
+        "topics": page.topics(facts),
+        "remarks": page.remarks(plan),
+        "goals": page.goals(plan),
+        "honesty": page.honesty(plan),
+        "actions_note": page.actions_note(plan),
+        "action_rows": page.action_rows(plan),
+        "data": page.data(facts),
+    }
+    return Template(_text("report.html")).substitute(
+        {name: printable(text) for name, text in sections.items()},
         style=_text("chart.css") + _text("report.css"),
-        data=page.data(facts),
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
@@ -99,7 +106,7 @@ def before_after_svg(plan: Plan, columns: tuple[str, ...] = ("cpu", "network_out
     alt = escape(
         f"Load of each broker as a multiple of its fair share, before and after: {verdict(plan)}"
     )
-    return (
+    return printable(
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
         f'height="{height}" role="img" aria-label="{alt}"><style>{_text("chart.css")}'
         "svg .head { font-weight: 600; font-size: 13px; } svg .sheet { fill: var(--paper); }"

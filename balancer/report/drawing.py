@@ -10,6 +10,7 @@ import numpy as np
 from balancer.report.facts import Column, Facts, TopicFacts
 from balancer.report.words import times
 from cluster_model.snapshot import Bools, Floats, Ints
+from metrics_reporter.quantities import plural
 
 BARS = 60  # more brokers than this are drawn as one sorted line
 COLOURS = 8  # of racks, in chart.css; more racks take turns with two
@@ -202,7 +203,7 @@ def _foot(facts: Facts, width: float) -> str:
     """Rack names under their bars, or what a sorted line is sorted by."""
     s, y = facts.plan.snapshot, 2 * (_TITLE + _PANEL) + _GAP + 15
     if len(facts.order) > BARS:
-        text = f"{len(facts.order):,} brokers, the fullest first"
+        text = f"{plural(len(facts.order), 'broker')}, the fullest first"
         return f'<text class="tick" x="{_LEFT:g}" y="{y:g}">{text}</text>'
     rack = s.broker_rack[facts.order]
     pitch = (width - _LEFT - _RIGHT) / len(rack)
@@ -251,7 +252,7 @@ def heat_rows(facts: Facts, topic: TopicFacts, width: float = 560.0) -> str:
         label = ("before", "after")[place]
         if n > BARS:
             groups = np.array_split(np.sort(counts)[::-1], BARS)
-            cells = [(float(g.mean()), f"{len(g)} brokers") for g in groups]
+            cells = [(float(g.mean()), plural(len(g), "broker")) for g in groups]
         else:
             ids = facts.plan.snapshot.broker_ids[facts.order].tolist()
             cells = [(float(c), f"broker {i}") for c, i in zip(counts.tolist(), ids, strict=True)]

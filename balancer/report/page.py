@@ -20,8 +20,10 @@ from balancer.report.drawing import (
     legend_text,
 )
 from balancer.report.facts import Column, Facts, rack_ratios
-from balancer.report.words import column_title, plural, quantity, times
+from balancer.report.words import column_title, times
 from cluster_model.snapshot import Ints
+from metrics_reporter.documents import printable
+from metrics_reporter.quantities import amount, plural
 
 ACTIONS = 2000  # embedded for the search box
 ACTIONS_FIRST = 40  # on paper, and where scripts do not run
@@ -62,7 +64,7 @@ def tiles(plan: Plan) -> str:
     if "disk" in plan.snapshot.resources:
         share = 100 * s.bytes_moved / s.bytes_total if s.bytes_total else 0.0
         note = f"{share:.3g} % of all data"
-        found.append(("Data copied", quantity(s.bytes_moved), note))
+        found.append(("Data copied", amount(s.bytes_moved), note))
     for label, value in (
         ("Groups moved as one", s.group_moves),
         ("Disk moves", s.disk_moves),
@@ -222,7 +224,7 @@ def topics(facts: Facts) -> str:
         f'<tr><th scope="row" class="topic">{escape(t.name)}</th>'
         f'<td class="n">{t.partitions:,}</td>'
         f'<td class="n">{t.moves:,}</td><td class="n">{t.leaderships:,}</td>'
-        + (f'<td class="n">{quantity(t.bytes)}</td>' if sized else "")
+        + (f'<td class="n">{amount(t.bytes)}</td>' if sized else "")
         + f'<td class="n">{t.before.max():,} → <b>{t.after.max():,}</b><br>'
         f"<span>share {t.share:.3g}</span></td>"
         f"<td>{heat_rows(facts, t)}</td></tr>"
@@ -288,6 +290,13 @@ def goals(plan: Plan) -> str:
     )
 
 
+def remarks(plan: Plan) -> str:
+    """Goals that the profile left out, and warnings; empty where there are none."""
+    lines = [f"<li><b>Left out:</b> {escape(why)}</li>" for why in plan.goals_left_out.values()]
+    lines += [f"<li><b>Warning:</b> {escape(warning)}</li>" for warning in plan.warnings]
+    return f'<ul class="remarks">{"".join(lines)}</ul>' if lines else ""
+
+
 def _status(met: bool, cells: int) -> str:
     if met:
         return '<span class="met">✓ met</span>'
@@ -305,13 +314,13 @@ def honesty(plan: Plan) -> str:
     if "disk" in plan.snapshot.resources and s.bytes_moved:
         if s.bytes_bound > 0:
             notes.append(
-                f"It copies {quantity(s.bytes_moved)}. Any plan that meets the same goals must "
-                f"copy at least {quantity(s.bytes_bound)}: this one copies "
+                f"It copies {amount(s.bytes_moved)}. Any plan that meets the same goals must "
+                f"copy at least {amount(s.bytes_bound)}: this one copies "
                 f"<b>{s.bytes_moved / s.bytes_bound:.3g} ×</b> that proven minimum."
             )
         else:
             notes.append(
-                f"It copies {quantity(s.bytes_moved)}; no lower bound on that is proven here."
+                f"It copies {amount(s.bytes_moved)}; no lower bound on that is proven here."
             )
     if s.left_out:
         notes.append(
@@ -397,7 +406,7 @@ def _action_row(plan: Plan, row: list[Any]) -> str:
     return (
         f'<tr><td class="n">{step:,}</td><td class="kind">{kind}</td>'
         f'<td class="topic">{escape(name)}</td>'
-        f'<td>{escape(route)}</td><td class="n">{quantity(size) if size else "–"}</td>'
+        f'<td>{escape(route)}</td><td class="n">{amount(size) if size else "–"}</td>'
         f"<td>{why}</td></tr>"
     )
 
@@ -464,8 +473,17 @@ def data(facts: Facts) -> str:
         "goals": plan.rows.names,
         "actions": _action_data(plan, chosen_actions(plan)),
     }
-    text = json.dumps(content, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(_shown(content), separators=(",", ":"), allow_nan=False)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _shown(value: Any) -> Any:
+    """The value with every text in it as a page shows it."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {key: _shown(inner) for key, inner in value.items()}
+    return [_shown(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def _short(values: Iterable[float]) -> list[float]:

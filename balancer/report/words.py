@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from balancer.plan import Plan, Unmet
+from metrics_reporter.quantities import amount, plural
 
 _COLUMN_TITLES = {
     "cpu": "CPU",
@@ -26,34 +27,6 @@ def column_unit(name: str) -> str:
     return "#" if name in _COUNTS else _UNITS.get(name, "")
 
 
-def plural(count: int, noun: str) -> str:
-    """A count with its noun.
-
-    Examples
-    --------
-    >>> plural(1, "broker"), plural(1643, "replica")
-    ('1 broker', '1,643 replicas')
-    """
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
-
-
-def quantity(value: float, unit: str = "B") -> str:
-    """A quantity with three digits and a decimal prefix.
-
-    Examples
-    --------
-    >>> quantity(26.5e12), quantity(999.9e9), quantity(0)
-    ('26.5 TB', '1 TB', '0 B')
-    """
-    if unit == "#":
-        return f"{value:,.0f}"
-    prefixes = ("", "k", "M", "G", "T", "P", "E")
-    place = 0
-    while abs(value) >= 999.5 and place < len(prefixes) - 1:
-        value, place = value / 1000, place + 1
-    return f"{value:.3g} {prefixes[place]}{unit}".rstrip()
-
-
 def times(ratio: float) -> str:
     """A ratio, with as many digits as matter.
 
@@ -71,7 +44,7 @@ def copied(plan: Plan) -> str:
     # without disk load a replica's size is unknown, and the plan counts replicas
     if not s.bytes_moved or "disk" not in plan.snapshot.resources:
         return ""
-    text = quantity(s.bytes_moved)
+    text = amount(s.bytes_moved)
     if s.bytes_bound > 0:
         ratio = s.bytes_moved / s.bytes_bound
         text += ", the proven minimum" if ratio < 1.005 else f", {ratio:.3g} × the proven minimum"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import stat
 import struct
@@ -21,9 +22,10 @@ import pytest
 from typer.testing import CliRunner
 
 from balancer import Balancer
-from balancer.cli import app, terminal
+from balancer.cli import app
 from balancer.report import html_report
 from cluster_model import BrokerState, save_snapshot, synthetic_snapshot
+from metrics_reporter.documents import DocumentLimits, printable
 
 DEEP = "[" * 5000 + "]" * 5000
 BOMB = "a0: &a0 [x, x]\n" + "".join(
@@ -360,8 +362,13 @@ def test_names_are_shown_and_not_obeyed(tmp_path: Path, name: str) -> None:
     ):
         result = CliRunner().invoke(app, [str(w) for w in words])
         assert result.exit_code in (0, 1), (result.output, result.exception)
-        assert not terminal._CONTROL.search(result.output)
+        assert printable(result.output) == result.output
         assert result.output.replace("\n", "").isprintable()
+    page = (tmp_path / "r.html").read_text()
+    assert printable(page) == page.replace("\t", "\ufffd")
+    shown = json.loads(re.findall('id="data">(.*?)</script>', page)[0])
+    for text in (*shown["racks"], *(a[2] for a in shown["actions"])):
+        assert printable(text) == text
     if name.isprintable():
         assert name in CliRunner().invoke(app, ["explain", str(plan), "--top", "1000"]).output
 
@@ -399,6 +406,89 @@ def test_nothing_is_written_over_what_is_read_or_written(
     assert said in " ".join(done.output.split())
     assert Path("cluster.json").read_bytes() == before
     assert {*os.listdir()} == names
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("execute plan.json --bootstrap-server h:1 --journal plan.json", "which PLAN names too"),
+        ("execute --recover --bootstrap-server h:1 --command-config c --journal c",
+         "c found, which --command-config names too"),
+        ("run --bootstrap-server h:1 --settings c --journal c", "which --settings names too"),
+        ("run --bootstrap-server h:1 --capacity c --journal link", "which --capacity names too"),
+        ("demo -o both", "both/plan.json found, which --output, snapshot.json names too"),
+        ("history snapshot dir --metadata plan.json -o plan.json", "which --metadata names too"),
+        ("history snapshot dir --metadata c -o x.csv", "suffix .json or .npz expected"),
+        ("history backtest dir --metadata plan.json --picture plan.json", "--metadata names too"),
+        ("history backtest dir --metadata m --configurations c --output c",
+         "which --configurations names too"),
+        ("history backtest dir --metadata m --goals c --output link", "which --goals c names too"),
+        ("history backtest dir --metadata m --judge-by c --output c", "--judge-by names too"),
+        ("history backtest dir --metadata m --output x --picture x", "which --output names too"),
+        ("history prepare dir --metadata m -o dir", "which RECORDS dir names too"),
+        ("history prepare dir/in --metadata m -o dir", "dir found, which holds RECORDS dir/in"),
+        ("history prepare r --metadata dir/in -o dir", "dir found, which holds --metadata"),
+        ("history archive dir --bootstrap-server h:1 --metrics-topic m --metadata dir",
+         "dir found, which ARCHIVE names too"),
+    ],
+)  # fmt: skip
+def test_no_command_writes_over_what_it_reads_or_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("plan.json").write_text("{}")
+    Path("c").write_text("a=1\n")
+    Path("link").symlink_to("c")
+    Path("dir").mkdir()
+    Path("dir/in").mkdir()
+    Path("both").mkdir()
+    Path("both/plan.json").symlink_to("snapshot.json")
+    before = {*tmp_path.rglob("*")}
+    done = CliRunner().invoke(app, command.split())
+    assert done.exit_code == 2
+    assert said in " ".join(done.output.split())
+    assert {*tmp_path.rglob("*")} == before
+
+
+def test_a_pipe_that_nobody_reads_is_one_sentence(
+    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cluster_model.files.LIMITS", DocumentLimits(reader_seconds=0.2))
+    os.mkfifo(tmp_path / "pipe")
+    for command in (["snapshot", "synthetic", "-o", "pipe.json"], ["propose", "sound.json", "-o"]):
+        target = tmp_path / "pipe"
+        if command[0] == "snapshot":
+            command, target = command[:-1], tmp_path / "pipe.json"
+            os.mkfifo(target)
+        else:
+            command[1] = str(files / "sound.json")
+        done = CliRunner().invoke(app, [*command, str(target)])
+        assert done.exit_code == 2
+        assert "cannot be written: nobody reads from this pipe" in done.stderr
+
+
+def test_a_pipe_waits_for_its_reader(tmp_path: Path) -> None:
+    pipe, found = tmp_path / "pipe.json", tmp_path / "found.json"
+    os.mkfifo(pipe)
+    with found.open("wb") as file, subprocess.Popen(["cat", str(pipe)], stdout=file) as reader:
+        done = CliRunner().invoke(app, ["snapshot", "synthetic", "-o", str(pipe)])
+        assert reader.wait(60) == 0
+    assert done.exit_code == 0, done.output
+    assert json.loads(found.read_text())["schema_version"] == 1
+
+
+def test_an_archive_is_refused_by_the_sizes_that_it_states(files: Path, tmp_path: Path) -> None:
+    many = tmp_path / "many.npz"
+    # Some tens of thousands of bytes that say they are 128 MiB of text.
+    many.write_bytes(npz(topics=np.zeros(1 << 25, "<U1")))
+    done = CliRunner().invoke(app, ["propose", str(many)])
+    assert done.exit_code == 2
+    assert "field topics: 134217728 bytes of text found, at most 67108864 expected" in done.stderr
+    large = tmp_path / "large.npz"
+    large.write_bytes(npz(replica_broker=np.zeros(1 << 27, np.int64)))
+    done = CliRunner().invoke(app, ["propose", str(large)])
+    assert done.exit_code == 2
+    assert "bytes of arrays found, at most 536870912 expected" in done.stderr
 
 
 @pytest.mark.parametrize("target", ["-", "/dev/stdout", "cluster"])

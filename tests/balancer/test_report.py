@@ -126,6 +126,30 @@ def test_equal_plans_give_equal_pages(plan: Plan) -> None:
     assert html_report(again) == html_report(plan)
 
 
+def test_it_shows_the_goals_left_out_and_the_warnings(plan: Plan) -> None:
+    assert plan.goals_left_out
+    page = Page(html_report(replace(plan, warnings=("excluded_topics: '<no>' matches none",))))
+    for sentence in plan.goals_left_out.values():
+        assert sentence in page.text
+    assert "excluded_topics: '<no>' matches none" in page.text
+
+
+def test_control_characters_in_names_are_replaced_everywhere(plan: Plan) -> None:
+    name = "\x1b[31m\u202ea\x85"
+    cluster = replace(
+        plan.snapshot,
+        racks=tuple(f"{name}{i}" for i in range(3)),
+        topics=tuple(f"{name}{i:03}" for i in range(len(plan.snapshot.topics))),
+    )
+    shown = replace(plan, snapshot=cluster, warnings=(name,), goals_left_out={"a": name})
+    page = html_report(shown, title=name)
+    assert not {"\x1b", "\u202e", "\x85"} & {*page}
+    assert not {"\x1b", "\u202e", "\x85"} & {*str(json.loads(Page(page).raw["data"]))}
+    assert not {"\x1b", "\u202e"} & {*before_after_svg(shown)}
+    data = json.loads(Page(page).raw["data"])
+    assert data["racks"][0] == "\ufffd[31m\ufffda\ufffd0"
+
+
 def test_names_from_the_cluster_are_only_ever_text(nasty: Plan) -> None:
     page = Page(html_report(nasty, title=NASTY))
     assert page.open == []

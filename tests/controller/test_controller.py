@@ -347,6 +347,20 @@ def test_detectors_can_be_switched_off_or_only_tell(detector: str) -> None:
         assert {d.kind for d in stage.controller.decisions} <= kinds
 
 
+def test_on_standby_it_says_who_acts() -> None:
+    class Vote:
+        acting = False
+        holder: str | None = None
+
+    vote = Vote()
+    stage = Stage(skewed(), vote=vote)
+    assert stage.rounds(1) == ["standby"]
+    assert "who acts, if anybody, is not known" in stage.reason
+    vote.holder = "counterpoise run, process 7 on kafka-1"
+    assert stage.rounds(1) == ["standby"]
+    assert "counterpoise run, process 7 on kafka-1 acts, or did last" in stage.reason
+
+
 def test_on_standby_nothing_is_planned_and_the_next_to_act_cleans_up_first() -> None:
     class Vote:
         acting = False

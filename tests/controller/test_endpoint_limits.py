@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import urllib.request
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 import pytest
 
@@ -67,14 +67,33 @@ def test_slow_clients_are_cut_off_and_hold_nobody_up() -> None:
         endpoint.close()
 
 
-def test_no_more_connections_than_allowed() -> None:
+def test_of_more_connections_than_allowed_the_oldest_is_closed() -> None:
     endpoint = Endpoint("127.0.0.1", 0, str, dict, EndpointLimits(connections=1, seconds=30))
     host, _, port = endpoint.address.rpartition(":")
     try:
         with closing(socket.create_connection((host, int(port)), timeout=20)) as first:
             first.sendall(b"GET /metr")
             with closing(socket.create_connection((host, int(port)), timeout=20)) as second:
-                assert second.recv(1) == b""
+                assert first.recv(1) == b""
+                second.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+                assert second.recv(15) == b"HTTP/1.0 200 OK"
+    finally:
+        endpoint.close()
+
+
+def test_slow_clients_that_come_again_do_not_starve_the_others() -> None:
+    endpoint = Endpoint(
+        "127.0.0.1", 0, lambda: "up 1\n", dict, EndpointLimits(connections=8, seconds=30)
+    )
+    host, _, port = endpoint.address.rpartition(":")
+    try:
+        with ExitStack() as stack:
+            for _ in range(5):
+                for _ in range(16):
+                    client = socket.create_connection((host, int(port)), timeout=20)
+                    stack.enter_context(closing(client))
+                    client.sendall(b"GET /metr")
+                assert read(endpoint.address) == "up 1\n"
     finally:
         endpoint.close()
 

@@ -510,7 +510,7 @@ def test_what_cannot_be_used_leaves_everything_as_it_was(
     following, path = _following(tmp_path, "max_moves: 3\n")
     _write(following, path, "max_moves: 4\nexecution: {throttle: 3}\n")
     following.look()
-    assert caplog.text.count("limit throttle: 3 found") == 1
+    assert caplog.text.count("execution.throttle: 3 found") == 1
     assert "the old ones hold" in caplog.text
     assert following.file.settings.max_moves == 3
     assert following.executor is not None
@@ -579,6 +579,25 @@ def test_a_paused_controller_gives_up_its_vote_and_takes_it_again() -> None:
     _set(stage, goal_violations={"cooldown": 0})
     assert stage.rounds(1) == ["executed"]
     assert vote.acting
+
+
+def test_a_controller_that_starts_paused_never_has_the_vote() -> None:
+    class Vote:
+        acting = False
+        wanted = True
+
+        def resign(self) -> None:
+            self.wanted = False
+
+        def rejoin(self) -> None:
+            self.wanted = True
+
+    vote = Vote()
+    stage = Stage(skewed(), {"execute": False}, vote=vote)
+    assert not vote.wanted
+    _set(stage, execute=True)
+    stage.rounds(1)
+    assert vote.wanted
 
 
 def test_every_detector_takes_its_settings_at_once() -> None:

@@ -51,7 +51,7 @@ def test_wrong_options_are_told_in_one_sentence(tmp_path: Path, nobody: str) -> 
         (["--goals", "nonsense"], "nonsense"),
         (["--listen", "9464"], "HOST:PORT expected"),
         (["--capacity", str(tmp_path / "none.yaml")], "none.yaml"),
-        (["--execute", "--settings", str(limits)], "limit throttle: 3 found"),
+        (["--execute", "--settings", str(limits)], "execution.throttle: 3 found"),
         (["--settings", str(hook)], "webhooks.0.url: an address with a host"),
         ([], "Kafka at"),
         (["--metrics-topic", "metrics"], "Kafka at"),
@@ -225,11 +225,11 @@ def test_what_is_to_be_known_of_disks_is_said_once_and_again_when_it_changes(
     assert capsys.readouterr().err.count("warning: log directories of 1 of 3") == 1
     logged: list[str] = []
     source.notices.tell = logged.append
-    stated = "broker 1: a disk capacity of 4e+12 bytes is stated, but its replicas and what is free"
-    for free in ("3.25e+12", "3.251e+12", "3.252e+12"):
+    stated = "broker 1: a disk capacity of 4 TB is stated, but its replicas and what is free"
+    for free in ("3.25 TB", "3.251 TB", "3.252 TB"):
         sentences[:] = [f"{stated} are {free}"]
         source.read()
-    assert logged == [f"{stated} are 3.25e+12"]
+    assert logged == [f"{stated} are 3.25 TB"]
     sentences[:] = ["log directories of 2 of 3 brokers have the same size"]
     source.read()
     assert logged[1:] == sentences

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from balancer.controller import Settings, SettingsError, load_settings
+from balancer.execution import Limits
 
 
 def test_defaults_move_nothing() -> None:
@@ -81,3 +82,42 @@ def test_the_settings_of_the_guide_are_settings(tmp_path: Path) -> None:
     assert settings.dead_brokers.heal_after == Settings().dead_brokers.heal_after
     assert settings.moved_cooldown == Settings().moved_cooldown
     assert settings.goal_violations == Settings().goal_violations
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("execution: {throttle: 50MX/s}", "execution.throttle: '50MX/s' found, bytes/s like"),
+        ("execution: {task_timeout: soon}", "execution.task_timeout: 'soon' found, seconds, or"),
+        ("execution: {throttel: 5}", "execution.throttel: no such limit, one of "),
+        (
+            "execution: {concurrent_moves: many}",
+            "execution.concurrent_moves: 'many' found, a whole",
+        ),
+        ("execution: {others: leave}", "execution.others: 'leave' found, 'wait' or 'skip'"),
+        ("max_bytes: 2XB", "max_bytes: '2XB' found, bytes like 500MB, 10GB or 2TiB expected"),
+        ("interval: soon", "interval: 'soon' found, seconds, or text like 250ms, 30m, 2h or 1d"),
+        ("max_moves: 1.5", "max_moves: 1.5 found, a whole number expected"),
+        ("execute: perhaps", "execute: 'perhaps' found, true or false expected"),
+    ],
+)
+def test_a_wrong_value_names_file_key_value_and_form(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(text)
+    with pytest.raises(SettingsError) as error:
+        load_settings(file)
+    assert str(error.value).startswith(f"settings file {file}: {said}")
+
+
+def test_bytes_rates_and_durations_are_taken_with_their_unit(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(
+        "max_bytes: 2TB\nslow_brokers: {min_bytes_in: 1MB/s}\n"
+        "execution: {throttle: 50MB/s, log_dir_throttle: 1GiB/s, task_timeout: 10m}\n"
+    )
+    settings = load_settings(file)
+    assert settings.max_bytes == 2e12
+    assert settings.slow_brokers.min_bytes_in == 1e6
+    limits = Limits.of(**settings.execution)
+    assert (limits.throttle, limits.log_dir_throttle) == (50e6, 2**30)
+    assert limits.task_timeout == 600

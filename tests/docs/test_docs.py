@@ -184,6 +184,25 @@ def test_the_readme_names_every_command_and_profile() -> None:
     assert set(profiles()) <= set(re.findall(r"(?m)^\| `([\w-]+)` \|", text))
 
 
+OPTIONS = [
+    (name, spellings)
+    for name, command in command_line(app).items()
+    for parameter in command.params
+    if parameter.param_type_name == "option"
+    for spellings in (parameter.opts, parameter.secondary_opts)
+    if spellings
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "spellings"), OPTIONS, ids=lambda x: x if isinstance(x, str) else x[0]
+)
+def test_every_option_is_documented_where_its_command_is(name: str, spellings: list[str]) -> None:
+    texts = [" ".join(page.read_text(encoding="utf-8").split()) for page in PAGES]
+    about = " ".join(text for text in texts if f"counterpoise {name}" in text)
+    assert any(re.search(rf"(?<![\w-]){option}(?![\w-])", about) for option in spellings)
+
+
 def test_the_guide_names_every_operation_and_limit() -> None:
     text = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
     propose = command_line(app)["propose"]

@@ -79,7 +79,7 @@ def test_a_task_waits_for_room_and_is_given_up_after_a_while() -> None:
     ((given_up, verdict),) = waiting.fitting([one], (), {}, 2.6)[1]
     assert given_up == one
     assert verdict.state == "cancelled"
-    assert verdict.note == "60 bytes do not fit on broker 2, which has 10 free"
+    assert verdict.note == "60 B do not fit on broker 2, which has 10 B free"
 
 
 def test_an_execution_begins_only_what_fits_and_ends(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_an_execution_begins_only_what_fits_and_ends(tmp_path: Path) -> None:
     outcome = execute(cluster, tmp_path, move("a", 0, 1, 2), move("a", 1, 1, 3))
     assert (outcome.completed, outcome.cancelled) == (1, 1)
     assert cluster.asked == [(Key("a", 1), (0, 3))]
-    assert any("do not fit on broker 2, which has 50 free" in p for p in outcome.problems)
+    assert any("do not fit on broker 2, which has 50 B free" in p for p in outcome.problems)
 
 
 def test_the_progress_tells_how_many_tasks_wait_for_room(tmp_path: Path) -> None:
@@ -101,11 +101,11 @@ def test_the_progress_tells_how_many_tasks_wait_for_room(tmp_path: Path) -> None
     )
     waiting = [p for p in told if p.waiting]
     assert waiting[0].waiting == 2
-    assert waiting[0].waits_for == "room: 100 bytes do not fit on broker 2, which has 50 free"
+    assert waiting[0].waits_for == "room: 100 B do not fit on broker 2, which has 50 B free"
     assert told[-1].waiting == 0
     text, _ = _progress(waiting[0])
-    assert text.endswith("2 waiting for room: 100 bytes do not fit on broker 2, which has 50 free")
-    assert "2 waiting for room: 100 bytes do not fit" in progress_sentence(waiting[0])
+    assert text.endswith("2 waiting for room: 100 B do not fit on broker 2, which has 50 B free")
+    assert "2 waiting for room: 100 B do not fit" in progress_sentence(waiting[0])
     assert progress_record(waiting[0])["tasks_waiting"] == 2
 
 

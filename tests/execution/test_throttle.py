@@ -53,6 +53,17 @@ def test_lists_and_brokers_are_those_of_kafkas_tool() -> None:
     assert rates(flows, 1e6)[8] == {LEADER_RATE: "1000000", FOLLOWER_RATE: "1000000"}
 
 
+def test_what_is_not_throttled_says_what_that_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = FakeCluster({})
+    refused = {BROKER_3: "Connection refused", TOPIC: "no answer"}
+    monkeypatch.setattr(cluster, "set_configs", lambda values: refused)
+    assert apply(cluster, settings(cluster, FLOWS, 5000, [], None)) == [
+        "throttle of broker 3 not set: Connection refused; while it is down it copies nothing, "
+        "once it is back it may copy without this limit",
+        "throttle of topic a not set: no answer; its moves may copy without a limit",
+    ]
+
+
 def test_what_is_set_is_removed_without_a_trace() -> None:
     cluster = FakeCluster({})
     wanted = settings(cluster, FLOWS, 5000, [2], 6000)

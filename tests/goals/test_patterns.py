@@ -40,6 +40,24 @@ def test_a_timer_that_runs_already_goes_on() -> None:
         signal.setitimer(signal.ITIMER_REAL, *before_timer)
 
 
+def test_the_limit_holds_in_a_thread_too() -> None:
+    raised: list[PatternError] = []
+    found: list[bool] = []
+
+    def match() -> None:
+        try:
+            matching(SLOW, [NAME], FAST)
+        except PatternError as error:
+            raised.append(error)
+        found.extend(matching("(a+)+b", ["aab", "b", "\ud83d"]).tolist())
+
+    thread = threading.Thread(target=match, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert "not matched within 0.1 s" in str(raised[0])
+    assert found == [True, False, False]
+
+
 def test_a_thread_matches_too() -> None:
     found = []
     thread = threading.Thread(target=lambda: found.extend(matching("a", ["a", "b"]).tolist()))

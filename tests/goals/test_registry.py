@@ -109,8 +109,8 @@ def test_yaml_and_toml_say_the_same(tmp_path: Path) -> None:
             )
             for t, expected in (
                 ("0_8", "a number expected"),
-                (5e-324, "input should be greater than or equal to 0.000000001"),
-                (1e300, "input should be less than or equal to 1000000000"),
+                (5e-324, "a share of the capacity above 0 and up to 5 expected"),
+                (1e300, "a share of the capacity above 0 and up to 5 expected"),
             )
         ),
         (
@@ -174,3 +174,34 @@ def test_a_list_of_ones_own_may_not_ask_for_what_a_snapshot_lacks() -> None:
         applicable(load_goals({"goals": ["BrokerSetAwareness"]}), one, strict=True)
     jbod = synthetic_snapshot(brokers=4, partitions=20, racks=2, replication_factor=2)
     assert applicable(load_goals({"goals": ["DiskCapacity"]}), jbod, strict=False) == []
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("{goal: DiskCapacity, threshold: 80}", "DiskCapacity, field threshold: 80 found; a share"),
+        ("{goal: ResourceCapacity, resource: disk, threshold: 70}", "(0.8 means 80 %)"),
+        ("{goal: HostCapacity, resource: cpu, threshold: 0}", "(0.8 means 80 %)"),
+        ("{goal: PotentialNetworkOut, threshold: 80}", "(0.8 means 80 %)"),
+        ("{goal: ReplicaDistribution, threshold: 110}", "(1.1 means 10 % above it)"),
+        ("{goal: DiskUsageDistribution, threshold: 110}", "(1.1 means 10 % above it)"),
+        ("{goal: TopicReplicaDistribution, threshold: 300}", "(1.1 means 10 % above it)"),
+        ("{goal: NetworkInUsageDistribution, baseline: 1XB}", "'1XB' found; bytes/s like"),
+    ],
+)
+def test_percents_in_a_file_are_refused_with_file_field_and_form(
+    tmp_path: Path, entry: str, said: str
+) -> None:
+    file = tmp_path / "goals.yaml"
+    file.write_text(f"goals: [{entry}]\n")
+    with pytest.raises(GoalError) as error:
+        load_goals(file)
+    assert str(error.value).startswith(f"goals file {file}: goal ")
+    assert said in str(error.value)
+
+
+def test_rates_of_a_goal_are_taken_with_their_unit() -> None:
+    (goal,) = load_goals(
+        {"goals": [{"goal": "NetworkInUsageDistribution", "detect_threshold": "1MiB/s"}]}
+    )
+    assert goal.model_dump()["detect_threshold"] == 2**20

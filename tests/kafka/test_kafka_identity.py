@@ -237,7 +237,7 @@ def test_a_shared_file_system_counts_once(kafka_cluster: KafkaCluster) -> None:
     )
     assert stated.capacity[:, 0].tolist() == [1e15] * 3
     assert len(said) == 3
-    assert "a disk capacity of 1e+15 bytes is stated" in said[0]
+    assert "a disk capacity of 1 PB is stated" in said[0]
 
 
 # --- rights

@@ -1,0 +1,141 @@
+"""Bytes, rates, durations and counts as people write and read them: ``50MB/s``, ``1 move``."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+
+from pydantic import BeforeValidator
+
+PREFIXES = ("", "k", "M", "G", "T", "P", "E")
+_FACTORS = {
+    "": 1.0,
+    **{p: 1000.0**i for i, p in enumerate("kmgtp", 1)},
+    **{f"{p}i": 1024.0**i for i, p in enumerate("kmgtp", 1)},
+}
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SIZE = re.compile(r"\s*(\d+\.?\d*(?:e\d+)?)\s*([kmgtp]?i?)b?\s*", re.ASCII)
+
+
+def amount(value: float, unit: str = "B") -> str:
+    """A number with three digits and a decimal prefix.
+
+    Examples
+    --------
+    >>> amount(0), amount(1_500_000), amount(2e13, "B/s"), amount(999.9e9)
+    ('0 B', '1.5 MB', '20 TB/s', '1 TB')
+    """
+    place = 0
+    while abs(value) >= 999.5 and place < len(PREFIXES) - 1:
+        value, place = value / 1000, place + 1
+    return f"{value:.3g} {PREFIXES[place]}{unit}".rstrip()
+
+
+def amounts(*values: float, unit: str = "B") -> tuple[str, ...]:
+    """Numbers with one decimal prefix for all, and digits enough to tell them apart.
+
+    Examples
+    --------
+    >>> amounts(8.19e13, 7.71e13), amounts(1.0002e9, 1e9, unit="B/s")
+    (('81.9 TB', '77.1 TB'), ('1.0002 GB/s', '1 GB/s'))
+    """
+    largest = max(*map(abs, values), 1.0)
+    step = min(int(math.log10(largest) // 3), len(PREFIXES) - 1)
+    return distinct(*(v / 1000.0**step for v in values), unit=f" {PREFIXES[step]}{unit}")
+
+
+def distinct(*values: float, unit: str = "") -> tuple[str, ...]:
+    """Numbers with three digits, or as many as it takes to tell them apart.
+
+    Examples
+    --------
+    >>> distinct(12.0, 10.0), distinct(80.04, 80.0, unit=" %")
+    (('12', '10'), ('80.04 %', '80 %'))
+    """
+    shown: tuple[str, ...] = ()
+    for digits in range(3, 16):
+        shown = tuple(f"{float(f'{v:.{digits}g}'):,.15g}{unit}" for v in values)
+        if len(set(shown)) == len(set(values)):
+            break
+    return shown
+
+
+def plural(count: int, noun: str, nouns: str | None = None) -> str:
+    """A count with its noun; `nouns` where the plural is not made with an s at the end.
+
+    Examples
+    --------
+    >>> plural(1, "move"), plural(1200, "move"), plural(2, "replica added", "replicas added")
+    ('1 move', '1,200 moves', '2 replicas added')
+    """
+    return f"{count:,} {noun if count == 1 else nouns or f'{noun}s'}"
+
+
+def byte_count(text: str) -> float:
+    """Bytes of ``"10GB"`` (powers of 1000) or ``"10GiB"`` (of 1024).
+
+    Raises
+    ------
+    ValueError
+        For any other text, saying what is expected.
+
+    Examples
+    --------
+    >>> byte_count("1.5 GB"), byte_count("2KiB")
+    (1500000000.0, 2048.0)
+    """
+    found = _SIZE.fullmatch(text.lower())
+    if (
+        found is None
+        or found[2] not in _FACTORS
+        or not math.isfinite(float(found[1]) * _FACTORS["pi"])
+    ):
+        raise ValueError("bytes like 500MB, 10GB or 2TiB expected")
+    return float(found[1]) * _FACTORS[found[2]]
+
+
+def byte_rate(text: str) -> float:
+    """Bytes/s of ``"50MB/s"``, or of ``"50MB"``.
+
+    Raises
+    ------
+    ValueError
+        For any other text, saying what is expected.
+
+    Examples
+    --------
+    >>> byte_rate("50MB/s"), byte_rate("1KiB")
+    (50000000.0, 1024.0)
+    """
+    try:
+        return byte_count(text.strip().removesuffix("/s"))
+    except ValueError:
+        raise ValueError("bytes/s like 50MB/s or 1GiB/s expected") from None
+
+
+def duration(text: str) -> float:
+    """Seconds of ``"30m"`` or ``"1.5 h"``.
+
+    Raises
+    ------
+    ValueError
+        For any other text, saying what is expected.
+
+    Examples
+    --------
+    >>> duration("30m"), duration("250 ms")
+    (1800.0, 0.25)
+    """
+    found = re.fullmatch(r"\s*(\d+\.?\d*)\s*(ms|[smhd])\s*", text, re.ASCII)
+    if found is None:
+        raise ValueError("seconds, or text like 250ms, 30m, 2h or 1d, expected")
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def _in(unit: Callable[[str], float]) -> BeforeValidator:
+    """For fields of models: text is taken with its unit, anything else stays as it is."""
+    return BeforeValidator(lambda value: unit(value) if isinstance(value, str) else value)
+
+
+WithBytes, WithRate, WithDuration = _in(byte_count), _in(byte_rate), _in(duration)

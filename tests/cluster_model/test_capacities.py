@@ -1,0 +1,31 @@
+"""Capacities as people write them, with units."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cluster_model.capacities import CapacityError, as_capacities, load_capacities
+
+
+def test_bytes_and_rates_are_taken_with_their_unit(tmp_path: Path) -> None:
+    file = tmp_path / "capacity.yaml"
+    file.write_text(
+        "default: {disk: 2TB, network_in: 100MB/s, cpu: 800}\nbrokers: {7: {disk: 4TiB}}\n"
+    )
+    found = load_capacities(file)
+    assert found.of(1) == {"disk": 2e12, "network_in": 1e8, "cpu": 800.0}
+    assert found.of(7)["disk"] == 4 * 2**40
+    assert as_capacities({"disk": "1GB"}).of(0) == {"disk": 1e9}
+
+
+@pytest.mark.parametrize("text", ["disk: 2XB", "network_out: fast", "disk: 2TB/s", "cpu: 8GB"])
+def test_a_wrong_unit_names_file_key_value_and_form(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "capacity.yaml"
+    file.write_text(f"default: {{{text}}}\n")
+    name, _, value = text.partition(": ")
+    with pytest.raises(CapacityError) as error:
+        load_capacities(file)
+    assert str(error.value).startswith(f"capacity file {file}: default.{name}: '{value}' found, ")
+    assert "of disk also like 2TB, of network like 100MB/s" in str(error.value)
