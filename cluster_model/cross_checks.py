@@ -112,21 +112,24 @@ class Verdict:
         The first reason for each broker that is not believed, or not in all it reports.
     doubted : (B,) bool
         Brokers that are not believed in anything.
-    set_aside : (B, 3) bool
-        Whether bytes_in, bytes_out and cpu of a broker that is otherwise believed are not.
+    unconfirmed : (B, 3) bool
+        Whether bytes_in, bytes_out and cpu of a broker are unusual, and nothing confirms them.
+    aside : (B,) bool
+        Brokers that are believed in all but those.
     wrong_sizes : (N,) bool
         Replicas whose sizes contradict all others'.
     """
 
     doubts: tuple[Doubt, ...]
     doubted: Bools
-    set_aside: Bools
+    unconfirmed: Bools
+    aside: Bools
     wrong_sizes: Bools
 
     @property
     def unbelieved(self) -> Bools:
         """(B, 3) bool: whether bytes_in, bytes_out and cpu of a broker are not believed."""
-        unbelieved: Bools = self.set_aside | self.doubted[:, None]
+        unbelieved: Bools = self.doubted[:, None] | (self.unconfirmed & self.aside[:, None])
         return unbelieved
 
 
@@ -197,9 +200,17 @@ def judge(facts: Evidence) -> Verdict:
             earlier = found.get(b)
             if earlier is None or (doubt.proven and not earlier.proven):
                 found[b] = doubt
+    start_ms = facts.rates.start_ms
+    now = int(start_ms[-1]) if len(start_ms) else -1
+    for b in np.flatnonzero(facts.moved_ms >= start_ms[0]).tolist() if len(start_ms) else ():
+        # Windows of before and after a change mix what several brokers reported.
+        last = reference.doubts.get(int(base.broker_ids[b]))
+        if b not in found and last is not None and last[0].check != "missing":
+            found[b], unconfirmed[b] = last
+    # Cpu is judged by bytes, so it cannot be when they are in doubt.
+    unconfirmed[:, -1] |= unconfirmed[:, :-1].any(axis=1)
     for b in np.flatnonzero(np.isin(base.broker_ids, p.believed)).tolist():
         found.pop(b, None)
-    now = int(facts.rates.start_ms[-1]) if len(facts.rates.start_ms) else -1
     aside = np.zeros(base.n_brokers, np.bool_)
     for b, doubt in found.items():
         aside[b] = not doubt.proven and (
@@ -208,7 +219,7 @@ def judge(facts: Evidence) -> Verdict:
         found[b] = replace(doubt, set_aside=bool(aside[b]))
     doubted = np.isin(np.arange(base.n_brokers), list(found)) & ~aside
     doubts = tuple(found[b] for b in sorted(found))
-    return Verdict(doubts, doubted, unconfirmed & aside[:, None], wrong)
+    return Verdict(doubts, doubted, unconfirmed, aside, wrong)
 
 
 def believe(reference: Reference, facts: Evidence, verdict: Verdict) -> None:
@@ -227,6 +238,10 @@ def believe(reference: Reference, facts: Evidence, verdict: Verdict) -> None:
     reference.since_ms = np.where(
         began, np.where(reference.since_ms >= 0, reference.since_ms, now), -1
     )
+    row = dict(zip(facts.base.broker_ids.tolist(), range(facts.base.n_brokers), strict=True))
+    reference.doubts = {
+        d.broker: (d, verdict.unconfirmed[row[d.broker]].copy()) for d in verdict.doubts
+    }
     if now <= reference.time_ms:
         return
     reference.time_ms = now
@@ -249,6 +264,7 @@ def believe(reference: Reference, facts: Evidence, verdict: Verdict) -> None:
     reference.cpu = np.where(took, _mean(used), reference.cpu)
     weight = broker_weight(facts.base, np.nan_to_num(reference.rates))
     reference.weight = np.where(took, weight, reference.weight)
+    reference.cpu_ms = np.where(took, now, reference.cpu_ms)
 
 
 def missing(facts: Evidence) -> Iterator[Objection]:
@@ -790,11 +806,15 @@ def _history(facts: Evidence, m: int) -> tuple[Floats, Floats]:
 
 
 def _confirmed_by_cpu(facts: Evidence) -> Bools:
-    """(B,) bool: whether cpu changed as the bytes should change it, from half to twice that."""
-    p, now = facts.parameters, facts.own(_CPU)[:, -1]
-    based = has_baseline(facts.reference, p)
-    bytes_ = _ratio(facts.weight[:, -1], facts.reference.weight)
-    used = _ratio(now, facts.reference.cpu)
+    """(B,) bool: whether cpu changed as the bytes should change it, from half to twice that.
+
+    Only of brokers whose replicas and leaders are those that it was last believed with:
+    partitions differ in what their bytes cost.
+    """
+    p, reference = facts.parameters, facts.reference
+    based = has_baseline(reference, p) & (reference.cpu_ms > facts.moved_ms)
+    bytes_ = _ratio(facts.weight[:, -1], reference.weight)
+    used = _ratio(facts.own(_CPU)[:, -1], reference.cpu)
     with np.errstate(invalid="ignore"):
         change = (used - 1) / (bytes_ - 1)
         moved = (bytes_ > p.busier) | (bytes_ < 1 / p.busier)

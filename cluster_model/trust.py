@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster_model.newest import rows_of
-from cluster_model.snapshot import Ints, Snapshot
+from cluster_model.snapshot import Bools, Ints, Snapshot
 from metrics_reporter import BROKER_METRICS, BYTES_IN, BYTES_OUT, CPU, CPU_RATIO, SIZE
 from metrics_reporter.records import REPLICATION_IN, REPLICATION_OUT
 
@@ -180,8 +180,13 @@ class Reference:
         Of replicas.
     cpu, weight : (B,) float
         Of brokers, and what of bytes it was measured with.
+    cpu_ms : (B,) int
+        Start of the newest window when `cpu` was believed last; -1 for never.
     since_ms : (B,) int
         Start of the window in which a doubt that is not proven began; -1 for none.
+    doubts : dict
+        Id of each broker that was in doubt last -> why, and (3,) bool whether its bytes_in,
+        bytes_out and cpu were unconfirmed.
     time_ms
         Start of the newest window that was believed; -1 before the first.
     """
@@ -191,7 +196,9 @@ class Reference:
         self.sizes = np.full(base.n_replicas, np.nan)
         self.cpu = np.full(base.n_brokers, np.nan)
         self.weight = np.full(base.n_brokers, np.nan)
+        self.cpu_ms = np.full(base.n_brokers, -1, np.int64)
         self.since_ms = np.full(base.n_brokers, -1, np.int64)
+        self.doubts: dict[int, tuple[Doubt, Bools]] = {}
         self.time_ms = -1
 
     def reindexed(self, base: Snapshot, partition: Ints, replica: Ints, broker: Ints) -> Reference:
@@ -201,6 +208,8 @@ class Reference:
         other.sizes = rows_of(self.sizes, replica, np.nan)
         other.cpu = rows_of(self.cpu, broker, np.nan)
         other.weight = rows_of(self.weight, broker, np.nan)
+        other.cpu_ms = rows_of(self.cpu_ms, broker, -1)
         other.since_ms = rows_of(self.since_ms, broker, -1)
+        other.doubts = self.doubts
         other.time_ms = self.time_ms
         return other

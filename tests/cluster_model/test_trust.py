@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -233,6 +234,25 @@ def test_cpu_that_cannot_be_compared_is_not_planned_on() -> None:
         close_to_truth(world.model.observe(), world, 0)
 
 
+@pytest.mark.parametrize("totals", [True, False])
+def test_a_doubt_outlives_a_change_of_leaders(totals: bool) -> None:
+    world, seen = lived(BYTES_OUT, lambda v: v * 5, totals=totals)
+    s = world.snapshot
+    # Half of what it leads goes to others, who report what is true, and others' comes to it.
+    mine = np.flatnonzero(led_by(s, [LIAR]))[::2]
+    held = s.replica_broker[s.replica_offset[:-1]] == np.flatnonzero(s.broker_ids == LIAR)[0]
+    theirs = np.flatnonzero(held & ~led_by(s, [LIAR]))
+    leader = s.leader.copy()
+    leader[mine], leader[theirs] = (leader[mine] + 1) % s.replication_factor[mine], 0
+    world.snapshot = replace(s, leader=leader)
+    world.model.update(world.snapshot)
+    for _ in range(12):
+        world.advance(300.0)
+        seen = world.model.observe(0.5)
+        assert [d.broker for d in seen.distrust.doubts] == [LIAR]
+        close_to_truth(seen, world, 2)
+
+
 def test_a_broker_that_was_idle_is_compared_with_its_peers() -> None:
     base = cluster()
     # Broker 4 gives away all it has, and gets it back after an hour.
@@ -244,20 +264,20 @@ def test_a_broker_that_was_idle_is_compared_with_its_peers() -> None:
         held = base.replica_broker[base.replica_partition == base.replica_partition[r]]
         moved[r] = next(b for b in np.roll(others, r) if b not in held)
     empty = replace(base, replica_broker=moved)
-    for change in (lambda v: v, lambda v: v * 8):
+    for factor in (1.0, 8.0):
         world = Lying(empty, Weather(noise=0.1), seed=1)
         for _ in range(12):
             world.advance(300.0)
             assert not world.model.observe().distrust.doubts
         world.snapshot = replace(base)
         world.model.update(world.snapshot)
-        world.lies = (CPU, change, True)
+        world.lies = (CPU, partial(np.multiply, factor), True)
         for _ in range(8):
             world.advance(300.0)
             seen = world.model.observe()
-            assert seen.distrust.doubts == () or change(1.0) > 1
+            assert not seen.distrust.doubts or factor > 1
             close_to_truth(seen, world, 0)
-        assert [d.broker for d in seen.distrust.doubts] == ([LIAR] if change(1.0) > 1 else [])
+        assert [d.broker for d in seen.distrust.doubts] == ([LIAR] if factor > 1 else [])
 
 
 @pytest.mark.parametrize("factor", [0.55, 1.9])
