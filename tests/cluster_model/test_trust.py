@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from balancer.controller.feed import window_noise
 from benchmarks.harness.world import HOUR, Weather, World
 from benchmarks.poison import led_by, shifted
 from cluster_model import BrokerState, Snapshot, synthetic_snapshot
@@ -232,6 +233,12 @@ def test_cpu_that_cannot_be_compared_is_not_planned_on() -> None:
         world.model.update(world.snapshot)
         world.advance(150.0)
         close_to_truth(world.model.observe(), world, 0)
+
+
+def test_a_lie_hides_no_noise_of_others() -> None:
+    _, honest = lived(CPU, lambda v: v)
+    _, lied = lived(CPU, lambda v: v * 1000)
+    assert window_noise(lied)["cpu"] == pytest.approx(window_noise(honest)["cpu"], rel=0.5)
 
 
 @pytest.mark.parametrize("totals", [True, False])
