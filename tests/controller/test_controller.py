@@ -242,7 +242,7 @@ def test_a_step_of_the_wall_clock_shifts_no_grace_and_no_cooldown() -> None:
 
 
 def test_loads_are_judged_by_when_they_were_measured_whatever_the_wall_clock_does() -> None:
-    stage = Stage(skewed(), steady=lambda: stage.now - START)
+    stage: Stage = Stage(skewed(), steady=lambda: stage.now - START)
     assert stage.rounds(1) == ["executed"]
     stage.model.measured_since = stage.now - 600.0
     stage.model.cluster = skewed()
