@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -12,9 +12,30 @@ from cluster_model.attribution import FOLLOWER_IN_WEIGHT, LEADER_IN_WEIGHT, LEAD
 from cluster_model.snapshot import DEFAULT_RESOURCES, Bools, BrokerState, Floats, Ints, Snapshot
 from cluster_model.trust import Doubt, Reference, TrustParameters
 from cluster_model.windows import Extrapolation, LoadWindows
+from metrics_reporter import CPU
 
 _RATES = ("bytes_in", "bytes_out")
 _CPU, _BYTES_IN, _BYTES_OUT, _REPLICATION_IN = range(4)
+# What may be set aside of a broker: bytes_in, bytes_out and, last, cpu.
+_METRICS = len(_RATES) + 1
+
+
+class Objection(NamedTuple):
+    """What a check has against a broker.
+
+    Parameters
+    ----------
+    row
+        Index of the broker.
+    doubt
+        The reason.
+    metric
+        Of what is only unconfirmed: 0 and 1 for bytes_in and bytes_out, 2 for cpu.
+    """
+
+    row: int
+    doubt: Doubt
+    metric: int | None = None
 
 
 class Evidence(NamedTuple):
@@ -27,7 +48,9 @@ class Evidence(NamedTuple):
     rates
         Windows of bytes_in and bytes_out of partitions.
     brokers
-        Windows of brokers' metrics, as many.
+        Windows of brokers' metrics, as many; without values in windows that began before
+        replicas or leaders last moved to or from the broker: what it did then is no match
+        for the partitions that it has now.
     sizes : (N,) float
         Newest size of each replica; nan where not reported.
     reference
@@ -42,6 +65,8 @@ class Evidence(NamedTuple):
         The same by the reference, of partitions that both know.
     compared : (B, W, 2) float
         The sums of the rates of those partitions.
+    weight : (B, W) float
+        What the bytes of each broker should cost in cpu, see :func:`broker_weight`.
     share_known : (B,) float
         Share of the partitions it leads whose rates are known in all windows; 1 of none.
     moved_ms : (B,) int
@@ -58,22 +83,23 @@ class Evidence(NamedTuple):
     claimed: Floats
     expected: Floats
     compared: Floats
+    weight: Floats
     share_known: Floats
     moved_ms: Ints
 
     def own(self, metric: int) -> Floats:
-        """(B, W) a metric that brokers report of themselves; nan where they do not.
-
-        Also nan in windows that began before replicas or leaders last moved to or from the
-        broker: sums over the partitions that it has now are no match for what it did then.
-        """
+        """(B, W) a metric that brokers report of themselves; nan where they do not."""
         known = self.brokers.kind[:, :, metric] != Extrapolation.NO_VALID_EXTRAPOLATION
-        known &= self.brokers.start_ms > self.moved_ms[:, None]
         return np.where(known, self.brokers.value[:, :, metric], np.nan)
 
-    def doubt(self, broker: int, check: str, sentence: str, proven: bool = True) -> Doubt:
-        """A doubt about the broker of an index."""
-        return Doubt(int(self.base.broker_ids[broker]), check, sentence, proven)
+    def contradicted(self, row: int, check: str, sentence: str) -> Objection:
+        """Another measurement contradicts the broker of an index."""
+        return Objection(row, Doubt(int(self.base.broker_ids[row]), check, sentence))
+
+    def unconfirmed(self, row: int, check: str, metric: int, sentence: str) -> Objection:
+        """A value of the broker of an index is unusual, and nothing else confirms it."""
+        doubt = Doubt(int(self.base.broker_ids[row]), check, sentence, proven=False)
+        return Objection(row, doubt, metric)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,16 +109,28 @@ class Verdict:
     Parameters
     ----------
     doubts
-        The first reason for each broker that is not believed.
+        The first reason for each broker that is not believed, or not in all it reports.
     doubted : (B,) bool
-        Those brokers.
+        Brokers that are not believed in anything.
+    unconfirmed : (B, 3) bool
+        Whether bytes_in, bytes_out and cpu of a broker are unusual, and nothing confirms them.
+    aside : (B,) bool
+        Brokers that are believed in all but those.
     wrong_sizes : (N,) bool
         Replicas whose sizes contradict all others'.
     """
 
     doubts: tuple[Doubt, ...]
     doubted: Bools
+    unconfirmed: Bools
+    aside: Bools
     wrong_sizes: Bools
+
+    @property
+    def unbelieved(self) -> Bools:
+        """(B, 3) bool: whether bytes_in, bytes_out and cpu of a broker are not believed."""
+        unbelieved: Bools = self.doubted[:, None] | (self.unconfirmed & self.aside[:, None])
+        return unbelieved
 
 
 def evidence(
@@ -121,11 +159,16 @@ def evidence(
             if both.any():
                 expected[:, w, m] = _sums(leader, np.where(both, before, 0.0), n)
                 compared[:, w, m] = _sums(leader, value * both, n)
+    usual = np.nan_to_num(rates.mean)
+    weight = np.zeros((n, windows))
+    for w in range(windows):
+        known_rates = rates.kind[:, w] != Extrapolation.NO_VALID_EXTRAPOLATION
+        weight[:, w] = broker_weight(base, np.where(known_rates, rates.value[:, w], usual))
     led = np.bincount(leader, minlength=n + 1)[:n]
     share = 1 - _sums(leader, unknown.astype(np.float64), n) / np.maximum(led, 1)
     return Evidence(
-        base, rates, _aligned(brokers, rates.start_ms), sizes, reference, parameters, leader,
-        claimed, expected, compared, share, moved_ms,
+        base, rates, _since(_aligned(brokers, rates.start_ms), moved_ms), sizes, reference,
+        parameters, leader, claimed, expected, compared, weight, share, moved_ms,
     )  # fmt: skip
 
 
@@ -136,34 +179,47 @@ def judge(facts: Evidence) -> Verdict:
     jumped = jumps(facts)
     windows = range(len(facts.rates.start_ms))
     copied = np.stack([followers_fit(facts, jumped[:, 0], w) for w in windows], axis=1)
-    checks: list[Callable[[], Iterator[Doubt]]] = [
+    checks: list[Callable[[], Iterator[Objection]]] = [
         lambda: missing(facts),
         lambda: iter(lying),
+        lambda: over_capacity(facts),
         lambda: totals(facts),
         lambda: followers(facts, copied),
         lambda: growth(facts),
         lambda: stuck(facts),
         lambda: history(facts, jumped, copied),
+        lambda: fan_out(facts),
         lambda: cpu(facts),
     ]
     found: dict[int, Doubt] = {}
+    unconfirmed = np.zeros((base.n_brokers, _METRICS), np.bool_)
     for check in checks:
-        for doubt in check():
-            earlier = found.get(doubt.broker)
+        for b, doubt, metric in check():
+            if metric is not None:
+                unconfirmed[b, metric] = True
+            earlier = found.get(b)
             if earlier is None or (doubt.proven and not earlier.proven):
-                found[doubt.broker] = doubt
-    for broker in p.believed:
-        found.pop(broker, None)
-    now = int(facts.rates.start_ms[-1]) if len(facts.rates.start_ms) else -1
-    doubted = np.isin(base.broker_ids, list(found))
-    for b in np.flatnonzero(doubted).tolist():
-        broker = int(base.broker_ids[b])
-        since = int(reference.since_ms[b])
-        if not found[broker].proven and 0 <= since <= now - p.accept_after * 1000:
-            del found[broker]
-    doubted = np.isin(base.broker_ids, list(found))
+                found[b] = doubt
+    start_ms = facts.rates.start_ms
+    now = int(start_ms[-1]) if len(start_ms) else -1
+    for b in np.flatnonzero(facts.moved_ms >= start_ms[0]).tolist() if len(start_ms) else ():
+        # Windows of before and after a change mix what several brokers reported.
+        last = reference.doubts.get(int(base.broker_ids[b]))
+        if b not in found and last is not None and last[0].check != "missing":
+            found[b], unconfirmed[b] = last
+    # Cpu is judged by bytes, so it cannot be when they are in doubt.
+    unconfirmed[:, -1] |= unconfirmed[:, :-1].any(axis=1)
+    for b in np.flatnonzero(np.isin(base.broker_ids, p.believed)).tolist():
+        found.pop(b, None)
+    aside = np.zeros(base.n_brokers, np.bool_)
+    for b, doubt in found.items():
+        aside[b] = not doubt.proven and (
+            0 <= reference.since_ms[b] <= now - p.set_aside_after * 1000
+        )
+        found[b] = replace(doubt, set_aside=bool(aside[b]))
+    doubted = np.isin(np.arange(base.n_brokers), list(found)) & ~aside
     doubts = tuple(found[b] for b in sorted(found))
-    return Verdict(doubts, doubted, wrong)
+    return Verdict(doubts, doubted, unconfirmed, aside, wrong)
 
 
 def believe(reference: Reference, facts: Evidence, verdict: Verdict) -> None:
@@ -182,34 +238,42 @@ def believe(reference: Reference, facts: Evidence, verdict: Verdict) -> None:
     reference.since_ms = np.where(
         began, np.where(reference.since_ms >= 0, reference.since_ms, now), -1
     )
+    row = dict(zip(facts.base.broker_ids.tolist(), range(facts.base.n_brokers), strict=True))
+    reference.doubts = {
+        d.broker: (d, verdict.unconfirmed[row[d.broker]].copy()) for d in verdict.doubts
+    }
     if now <= reference.time_ms:
         return
     reference.time_ms = now
-    trusted = np.append(~verdict.doubted, False)
+    trusted = np.append(~verdict.unbelieved, np.zeros((1, _METRICS), np.bool_), axis=0)
     kept = LoadWindows(
         facts.rates.start_ms[:settled],
         facts.rates.value[:, :settled],
         facts.rates.kind[:, :settled],
     )
     mean = kept.mean
-    rows = trusted[facts.leader][:, None] & ~np.isnan(mean)
+    rows = trusted[facts.leader, : len(_RATES)] & ~np.isnan(mean)
     # New arrays: others may be reading the old ones.
     reference.rates = np.where(rows, mean, reference.rates)
-    sized = trusted[facts.base.replica_broker] & ~np.isnan(facts.sizes) & ~verdict.wrong_sizes
+    sized = (
+        ~verdict.doubted[facts.base.replica_broker] & ~np.isnan(facts.sizes) & ~verdict.wrong_sizes
+    )
     reference.sizes = np.where(sized, facts.sizes, reference.sizes)
-    used = _mean(facts.own(_CPU)[:, :settled])
-    took = ~verdict.doubted & ~np.isnan(used)
-    reference.cpu = np.where(took, used, reference.cpu)
-    reference.weight = np.where(took, broker_weight(facts), reference.weight)
+    used = facts.own(_CPU)[:, :settled]
+    took = trusted[:-1, -1] & ~np.isnan(used).all(axis=1)
+    reference.cpu = np.where(took, _mean(used), reference.cpu)
+    weight = broker_weight(facts.base, np.nan_to_num(reference.rates))
+    reference.weight = np.where(took, weight, reference.weight)
+    reference.cpu_ms = np.where(took, now, reference.cpu_ms)
 
 
-def missing(facts: Evidence) -> Iterator[Doubt]:
+def missing(facts: Evidence) -> Iterator[Objection]:
     """Brokers that serve, and whose partitions' rates are not known."""
     led = np.bincount(facts.leader, minlength=facts.base.n_brokers + 1)
     for b in np.flatnonzero(facts.share_known < facts.parameters.known_share).tolist():
         known = round(float(facts.share_known[b]) * int(led[b]))
         broker = int(facts.base.broker_ids[b])
-        yield facts.doubt(
+        yield facts.contradicted(
             b,
             "missing",
             f"broker {broker} leads {led[b]} partitions and its valid records give the rates of "
@@ -222,12 +286,12 @@ def missing(facts: Evidence) -> Iterator[Doubt]:
         return
     for b in np.flatnonzero(silent & living & (led[:-1] > 0)).tolist():
         broker = int(facts.base.broker_ids[b])
-        yield facts.doubt(
+        yield facts.contradicted(
             b, "missing", f"broker {broker} has sent no valid cpu, and most other brokers have"
         )
 
 
-def totals(facts: Evidence) -> Iterator[Doubt]:
+def totals(facts: Evidence) -> Iterator[Objection]:
     """Brokers whose partitions' rates do not add up to their own totals."""
     p = facts.parameters
     for m, metric in enumerate((_BYTES_IN, _BYTES_OUT)):
@@ -238,7 +302,7 @@ def totals(facts: Evidence) -> Iterator[Doubt]:
         apart &= (facts.share_known >= p.whole_share) | (claim > own)
         for b in np.flatnonzero(apart).tolist():
             broker = int(facts.base.broker_ids[b])
-            yield facts.doubt(
+            yield facts.contradicted(
                 b,
                 "totals",
                 f"the partitions that broker {broker} leads take {_rate(claim[b])} of "
@@ -246,13 +310,13 @@ def totals(facts: Evidence) -> Iterator[Doubt]:
             )
 
 
-def followers(facts: Evidence, measured: Floats) -> Iterator[Doubt]:
+def followers(facts: Evidence, measured: Floats) -> Iterator[Objection]:
     """Leaders that claim more or less bytes_in than :func:`followers_fit` measured."""
     p, claim = facts.parameters, facts.claimed[:, :, 0]
     apart = differ(claim, measured, p.contradiction, p.floor * _typical(claim))
     for b in np.flatnonzero(apart.any(axis=1)).tolist():
         broker, w = int(facts.base.broker_ids[b]), int(np.flatnonzero(apart[b])[-1])
-        yield facts.doubt(
+        yield facts.contradicted(
             b,
             "followers",
             f"broker {broker} reports {_rate(claim[b, w])} of bytes_in for the partitions it "
@@ -310,7 +374,8 @@ def followers_fit(facts: Evidence, suspects: Bools, window: int) -> Floats:
         left = np.where(rows, rest - scale @ shape[columns], 0.0)
         norm = (np.where(rows, flow, 0.0) ** 2).sum(axis=1)
         excess = np.divide(flow @ left, norm, out=np.zeros(n), where=(norm > 0) & ~chosen)
-        explained = np.where(excess < 1 / p.contradiction - 1, excess**2 * norm, 0.0)
+        # By whatever factor: what one leader claims too much is no other's to explain.
+        explained = np.where(excess < 0, excess**2 * norm, 0.0)
         most, odd = int(explained.argmax()), int(np.abs(left).argmax())
         best = max(float(explained[most]), float(left[odd] ** 2))
         noise = max(float((left**2).sum()) - best, 0.0) / max(int(rows.sum()) - 1, 1)
@@ -331,7 +396,7 @@ def followers_fit(facts: Evidence, suspects: Bools, window: int) -> Floats:
     return measured
 
 
-def size_conflicts(facts: Evidence) -> tuple[Bools, list[Doubt]]:
+def size_conflicts(facts: Evidence) -> tuple[Bools, list[Objection]]:
     """Replicas whose size no other witness of the partition confirms, and brokers with many.
 
     Witnesses are the other replicas' reports and the sizes of log directories in the
@@ -365,7 +430,7 @@ def size_conflicts(facts: Evidence) -> tuple[Bools, list[Doubt]]:
     counted = known & (high > floor)[base.replica_partition]
     held = np.maximum(np.bincount(base.replica_broker[counted], minlength=base.n_brokers), 1)
     liars: list[int] = []
-    doubts: list[Doubt] = []
+    found: list[Objection] = []
     while True:
         mine = table[row, column]
         others = table[row]
@@ -383,8 +448,8 @@ def size_conflicts(facts: Evidence) -> tuple[Bools, list[Doubt]]:
         hit = conflict & (broker == worst)
         other = np.nanmedian(others[hit], axis=1)
         identity = int(base.broker_ids[worst])
-        doubts.append(
-            facts.doubt(
+        found.append(
+            facts.contradicted(
                 worst,
                 "sizes",
                 f"{int(hit.sum())} replicas on broker {identity} take {_size(mine[hit].sum())} by "
@@ -394,7 +459,7 @@ def size_conflicts(facts: Evidence) -> tuple[Bools, list[Doubt]]:
         liars.append(worst)
         table[row[broker == worst], column[broker == worst]] = np.nan
     wrong[np.isin(base.replica_broker, liars) & known] = True
-    return wrong, doubts
+    return wrong, found
 
 
 def log_dir_sizes(base: Snapshot) -> Floats:
@@ -424,7 +489,7 @@ def witnessed_log_dirs(facts: Evidence) -> Floats:
     return found
 
 
-def growth(facts: Evidence) -> Iterator[Doubt]:
+def growth(facts: Evidence) -> Iterator[Objection]:
     """Brokers whose replicas grew by more than was written to them, if nobody else knows."""
     base, p, before = facts.base, facts.parameters, facts.reference
     both = ~np.isnan(facts.sizes) & ~np.isnan(before.sizes)
@@ -443,7 +508,7 @@ def growth(facts: Evidence) -> Iterator[Doubt]:
     allowed = p.growth * written + p.floor * held
     for b in np.flatnonzero(grown > allowed).tolist():
         broker = int(base.broker_ids[b])
-        yield facts.doubt(
+        yield facts.contradicted(
             b,
             "growth",
             f"replicas on broker {broker} grew by {_size(grown[b])}, and {_size(written[b])} "
@@ -451,7 +516,7 @@ def growth(facts: Evidence) -> Iterator[Doubt]:
         )
 
 
-def stuck(facts: Evidence) -> Iterator[Doubt]:
+def stuck(facts: Evidence) -> Iterator[Objection]:
     """Brokers that report the same to the last digit while the others' loads vary."""
     p, windows = facts.parameters, len(facts.rates.start_ms)
     if windows < p.stuck_windows:
@@ -461,14 +526,17 @@ def stuck(facts: Evidence) -> Iterator[Doubt]:
         ("cpu", facts.own(_CPU)),
     ):
         high, low = value.max(axis=1), value.min(axis=1)
+        coarse = np.array([float(f"{v:.{p.stuck_digits}g}") for v in high.tolist()])
+        rounded = np.isclose(high, coarse, rtol=1e-9, atol=0.0)
         spread = np.divide(high - low, high, out=np.full(len(high), np.nan), where=high > 0)
         moving = spread > 1e-6
         same = spread <= 1e-12
         if 2 * moving.sum() <= (~np.isnan(spread)).sum():
             continue
-        for b in np.flatnonzero(same & (facts.share_known >= p.whole_share)).tolist():
+        same &= ~rounded & (facts.share_known >= p.whole_share)
+        for b in np.flatnonzero(same).tolist():
             broker = int(facts.base.broker_ids[b])
-            yield facts.doubt(
+            yield facts.contradicted(
                 b,
                 "stuck",
                 f"broker {broker} reports {_amount(name, high[b])} of {name} in each of {windows} "
@@ -486,89 +554,193 @@ def jumps(facts: Evidence) -> Bools:
     return found
 
 
-def history(facts: Evidence, jumped: Bools, measured: Floats) -> Iterator[Doubt]:
+def history(facts: Evidence, jumped: Bools, measured: Floats) -> Iterator[Objection]:
     """Brokers whose bytes left their history, and nobody else noticed.
 
-    A jump of bytes_in is confirmed if the followers copied as much; one of bytes_out if
-    bytes_in jumped alike and is confirmed, or if the broker's cpu grew as more bytes make
-    it grow.
+    A jump of bytes_in is confirmed if the followers copied as much; without followers, if
+    the broker's cpu changed as these bytes make it. One of bytes_out is if bytes_in jumped
+    alike and is confirmed, if cpu changed as these bytes make it, or if other brokers'
+    partitions of the same topics are read as often.
     """
     p, n = facts.parameters, facts.base.n_brokers
     if not jumped.any():
         return
     claim = facts.claimed[:, :, 0]
-    same = (~np.isnan(measured) & ~differ(claim, measured, p.contradiction, 0.0)).all(axis=1)
+    copied = ~np.isnan(measured).any(axis=1)
+    apart = differ(claim, measured, p.contradiction, p.floor * _typical(claim))
+    same = copied & ~apart.any(axis=1)
     confirmed = np.zeros((n, len(_RATES)), np.bool_)
-    confirmed[:, 0] = same
-    busy = _busier(facts)
+    by_cpu = _confirmed_by_cpu(facts)
+    confirmed[:, 0] = same | (~copied & by_cpu)
     factors = []
     for m in range(len(_RATES)):
         now, before = _history(facts, m)
         factors.append(_ratio(now[:, -1], before[:, -1]))
-    confirmed[:, 1] = busy | (same & ~differ(factors[1], factors[0], p.jump, 0.0))
+    alike = same & ~differ(factors[1], factors[0], p.jump, 0.0)
+    confirmed[:, 1] = by_cpu | alike
+    if (jumped[:, 1] & ~confirmed[:, 1]).any():
+        sent, usual = (_sums(facts.leader, value, n) for value in read_elsewhere(facts))
+        floor = p.floor * _typical(sent)
+        whole = 2 * sent >= facts.claimed[:, -1, 1]
+        confirmed[:, 1] |= whole & (usual > 0) & ~differ(sent, usual, p.contradiction, floor)
     for m in range(len(_RATES)):
         now, before = _history(facts, m)
         apart = differ(now, before, p.jump, p.floor * _typical(before))
         for b in np.flatnonzero(jumped[:, m] & ~confirmed[:, m]).tolist():
             w = int(np.flatnonzero(apart[b])[-1])
             broker = int(facts.base.broker_ids[b])
-            yield facts.doubt(
+            yield facts.unconfirmed(
                 b,
                 "history",
+                m,
                 f"{_RATES[m]} of the partitions that broker {broker} leads jumped from "
                 f"{_rate(before[b, w])} to {_rate(now[b, w])}, and nothing else confirms it",
-                proven=False,
             )
 
 
-def cpu(facts: Evidence) -> Iterator[Doubt]:
-    """Brokers whose cpu left its history or its peers', and whose bytes do not explain it."""
-    p, base = facts.parameters, facts.base
-    used = facts.own(_CPU)
-    weight, before, was = broker_weight(facts), facts.reference.cpu, facts.reference.weight
-    grown = _ratio(weight, was)
-    floor = p.floor * _typical(_mean(used))
-    with_history = ~np.isnan(before)
-    for w in range(used.shape[1]):
-        low = before * np.fmin(grown, 1.0) / p.jump
-        high = before * np.fmax(grown, 1.0) * p.jump
-        odd = with_history & ((used[:, w] > high + floor) | (used[:, w] < low - floor))
-        for b in np.flatnonzero(odd).tolist():
-            broker = int(base.broker_ids[b])
-            yield facts.doubt(
-                b,
-                "history",
-                f"cpu of broker {broker} jumped from {before[b]:.3g} to {used[b, w]:.3g}, and its "
-                "bytes do not explain it",
-                proven=False,
-            )
-    now = _mean(used)
-    price = np.divide(now, weight, out=np.full(len(now), np.nan), where=weight > 0)
-    # An idle broker has a price of its own.
-    price[weight < _typical(weight) / p.peers] = np.nan
-    if (~np.isnan(price)).sum() < 4:
+def fan_out(facts: Evidence) -> Iterator[Objection]:
+    """Brokers without a history, most of whose partitions are read unlike all others."""
+    p, n = facts.parameters, facts.base.n_brokers
+    new = ~(facts.expected[:, :, 1] > 0).any(axis=1) & (facts.claimed[:, :, 0] > 0).any(axis=1)
+    if not new.any():
         return
-    usual = float(np.nanmedian(price))
-    middle = _typical(now)
-    with np.errstate(invalid="ignore"):
-        high = (price > p.peers * usual) & (now > p.peers * middle)
-        low = (price * p.peers < usual) & (now * p.peers < middle)
-    odd = ~with_history & (high | low)
-    for b in np.flatnonzero(odd).tolist():
-        broker = int(base.broker_ids[b])
-        yield facts.doubt(
+    sent, usual = read_elsewhere(facts)
+    by_broker = _sums(facts.leader, sent, n), _sums(facts.leader, usual, n)
+    apart = differ(*by_broker, p.jump, p.floor * _typical(by_broker[0]))
+    # What one partition's readers do is no lie of the broker's.
+    judged = _sums(facts.leader, (usual > 0).astype(np.float64), n)
+    odd = _sums(facts.leader, differ(sent, usual, p.contradiction, 0.0).astype(np.float64), n)
+    apart &= (judged >= p.witnesses) & (odd >= p.most_partitions * judged)
+    for b in np.flatnonzero(new & apart).tolist():
+        broker = int(facts.base.broker_ids[b])
+        yield facts.unconfirmed(
             b,
             "peers",
-            f"broker {broker} uses {now[b]:.3g} of cpu, and the median broker would use "
-            f"{usual * weight[b]:.3g} for the same bytes",
-            proven=False,
+            1,
+            f"the partitions that broker {broker} leads send {_rate(by_broker[0][b])} of "
+            f"bytes_out, and {_rate(by_broker[1][b])} if they were read as often as other "
+            "brokers' of the same topics",
         )
 
 
-def broker_weight(facts: Evidence) -> Floats:
-    """(B,) what the bytes of a broker should cost in cpu, as :func:`attribute_cpu` weighs them."""
-    base = facts.base
-    rates = np.nan_to_num(facts.rates.mean)
+def read_elsewhere(facts: Evidence) -> tuple[Floats, Floats]:
+    """(P,), (P,) bytes_out of partitions, and what it were if read as on other brokers.
+
+    Who reads a topic reads all of its partitions: how many times bytes_in goes out is, as a
+    rule, the same for whoever leads them. The median broker tells it. Both are 0 for
+    partitions of topics that fewer than :attr:`TrustParameters.witnesses` brokers lead, or
+    on which these do not agree, but for the highest and the lowest tenth. They are of the
+    newest window: a mean over windows would hide for a while what jumped.
+    """
+    base, n, p = facts.base, facts.base.n_brokers, facts.parameters
+    rates = np.nan_to_num(facts.rates.over("latest"))
+    led = (facts.leader < n) & (rates[:, 0] > 0)
+    # A row for each topic that a broker leads, in the order of topics.
+    pairs, of = np.unique(base.partition_topic[led] * n + facts.leader[led], return_inverse=True)
+    taken, sent = (np.bincount(of, rates[led, m], len(pairs)) for m in range(len(_RATES)))
+    times, topic = sent / taken, pairs // n
+    ranked = np.append(times[np.lexsort((times, topic))], 0.0)
+    first, end = np.searchsorted(topic, np.arange(len(base.topics)) + np.array([[0], [1]]))
+    few = 1 + (end - first) // 10
+    heard = end - first >= p.witnesses
+    low, high = ranked[np.where(heard, [first + few, end - 1 - few], -1)]
+    heard &= high <= p.contradiction * low
+    usual = np.where(heard, ranked[(first + end) // 2], 0.0)
+    known = led & heard[base.partition_topic]
+    return np.where(known, rates[:, 1], 0.0), np.where(
+        known, rates[:, 0] * usual[base.partition_topic], 0.0
+    )
+
+
+def cpu(facts: Evidence) -> Iterator[Objection]:
+    """Brokers whose cpu left its history or its peers', and whose bytes do not explain it."""
+    p, base = facts.parameters, facts.base
+    used = facts.own(_CPU)
+    before, based = facts.reference.cpu, has_baseline(facts.reference, p)
+    floor = p.floor * _typical(_mean(used))
+    for w in range(used.shape[1]):
+        grown = _ratio(facts.weight[:, w], facts.reference.weight)
+        least = before * np.fmin(grown, 1.0) / p.jump - floor
+        most = before * np.fmax(grown, 1.0) * p.jump + floor
+        odd = based & ((used[:, w] > most) | (used[:, w] < least))
+        for b in np.flatnonzero(odd).tolist():
+            broker = int(base.broker_ids[b])
+            yield facts.unconfirmed(
+                b,
+                "history",
+                len(_RATES),
+                f"cpu of broker {broker} jumped from {before[b]:.3g} to {used[b, w]:.3g}, and its "
+                "bytes do not explain it",
+            )
+    now = _mean(used)
+    weight = _mean(np.where(np.isnan(used), np.nan, facts.weight))
+    price = _ratio(now, weight)
+    # Of brokers that are busy enough for bytes to be what they need cpu for.
+    price[weight < _typical(weight) / p.peers] = np.nan
+    if (~np.isnan(price)).sum() < p.witnesses:
+        return
+    usual, middle = float(np.nanmedian(price)), _typical(now)
+    explained = usual * weight
+    with np.errstate(invalid="ignore"):
+        high = now > p.peers * np.maximum(explained, middle)
+        low = now * p.peers < np.minimum(explained, middle)
+    for b in np.flatnonzero(~based & (high | low)).tolist():
+        broker = int(base.broker_ids[b])
+        yield facts.unconfirmed(
+            b,
+            "peers",
+            len(_RATES),
+            f"broker {broker} uses {now[b]:.3g} of cpu, and the median broker would use "
+            f"{explained[b]:.3g} for the same bytes",
+        )
+
+
+def over_capacity(facts: Evidence) -> Iterator[Objection]:
+    """Brokers that use far more cpu than they have, where most do not."""
+    base, p = facts.base, facts.parameters
+    if CPU not in base.resources:
+        return
+    capacity = base.capacity[:, base.resource(CPU)]
+    used = _mean(facts.own(_CPU))
+    share = _ratio(used, capacity)
+    # Where it is usual, capacities are stated in another unit.
+    if _typical(share) > 1:
+        return
+    with np.errstate(invalid="ignore"):
+        over = np.flatnonzero(share > p.contradiction)
+    for b in over.tolist():
+        broker = int(base.broker_ids[b])
+        yield facts.contradicted(
+            b,
+            "capacity",
+            f"broker {broker} uses {used[b]:.3g} of cpu by its report, and has {capacity[b]:.3g}",
+        )
+
+
+def has_baseline(reference: Reference, parameters: TrustParameters) -> Bools:
+    """(B,) bool: whether cpu was believed while the broker had bytes that it was needed for."""
+    least = _typical(reference.weight) / parameters.peers
+    with np.errstate(invalid="ignore"):
+        based: Bools = ~np.isnan(reference.cpu) & (reference.weight >= least)
+    return based & (reference.weight > 0)
+
+
+def usual_cpu(reference: Reference, weight: Floats, parameters: TrustParameters) -> Floats:
+    """(B,) cpu of brokers for the bytes they have now, by what was believed; nan without that."""
+    based = has_baseline(reference, parameters)
+    return np.where(based, reference.cpu * _ratio(weight, reference.weight), np.nan)
+
+
+def broker_weight(base: Snapshot, rates: Floats) -> Floats:
+    """(B,) what bytes should cost brokers in cpu, as :func:`attribute_cpu` weighs them.
+
+    Parameters
+    ----------
+    base
+        The placement of the P partitions.
+    rates : (P, 2) float
+        bytes_in and bytes_out of partitions.
+    """
     bytes_in, bytes_out = rates.T
     out = bytes_out + bytes_in * (base.replication_factor - 1)
     lead = LEADER_IN_WEIGHT * bytes_in + LEADER_OUT_WEIGHT * out
@@ -611,6 +783,13 @@ def _aligned(windows: LoadWindows, start_ms: Ints) -> LoadWindows:
     return LoadWindows(start_ms, value, kind)
 
 
+def _since(windows: LoadWindows, moved_ms: Ints) -> LoadWindows:
+    """The windows, without the values of those that began before a broker's last change."""
+    valid = (windows.start_ms > moved_ms[:, None])[:, :, None]
+    kind = np.where(valid, windows.kind, Extrapolation.NO_VALID_EXTRAPOLATION)
+    return LoadWindows(windows.start_ms, windows.value, kind)
+
+
 def _history(facts: Evidence, m: int) -> tuple[Floats, Floats]:
     """(B, W), (B, W): sums of a rate now, and by the reference, moved as all brokers moved."""
     now, before = facts.compared[:, :, m], facts.expected[:, :, m]
@@ -626,14 +805,21 @@ def _history(facts: Evidence, m: int) -> tuple[Floats, Floats]:
     return now, before
 
 
-def _busier(facts: Evidence) -> Bools:
-    """(B,) bool: whether cpu grew by a good part of what the bytes should add."""
-    p, before, used = facts.parameters, facts.reference.cpu, facts.own(_CPU)[:, -1:]
-    grown = _ratio(broker_weight(facts), facts.reference.weight)
-    more = _ratio(_mean(used), before)
+def _confirmed_by_cpu(facts: Evidence) -> Bools:
+    """(B,) bool: whether cpu changed as the bytes should change it, from half to twice that.
+
+    Only of brokers whose replicas and leaders are those that it was last believed with:
+    partitions differ in what their bytes cost.
+    """
+    p, reference = facts.parameters, facts.reference
+    based = has_baseline(reference, p) & (reference.cpu_ms > facts.moved_ms)
+    bytes_ = _ratio(facts.weight[:, -1], reference.weight)
+    used = _ratio(facts.own(_CPU)[:, -1], reference.cpu)
     with np.errstate(invalid="ignore"):
-        busier: Bools = (grown > p.busier) & (more > 1 + (grown - 1) / 2)
-    return busier
+        change = (used - 1) / (bytes_ - 1)
+        moved = (bytes_ > p.busier) | (bytes_ < 1 / p.busier)
+        as_much: Bools = based & moved & (change >= 0.5) & (change <= 2.0)
+    return as_much
 
 
 def _sums(leader: Ints, value: Floats, n: int) -> Floats:

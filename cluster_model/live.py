@@ -19,10 +19,12 @@ from cluster_model.cross_checks import (
     Evidence,
     Verdict,
     believe,
+    broker_weight,
     evidence,
     judge,
     leading_broker,
     log_dir_sizes,
+    usual_cpu,
 )
 from cluster_model.directory import AMBIGUOUS, Directory
 from cluster_model.errors import InputError
@@ -330,15 +332,19 @@ class ClusterModel:
         self._require_known(facts, verdict, done, min_ratio)
         rates = state.rates.over(strategy)
         known = ~np.isnan(rates)
-        rates[np.append(verdict.doubted, True)[facts.leader]] = np.nan
+        unbelieved = np.append(verdict.unbelieved, np.ones((1, 3), np.bool_), axis=0)
+        rates[unbelieved[facts.leader, : len(_RATES)]] = np.nan
         rates = np.where(np.isnan(rates), state.reference.rates, rates)
         bytes_in, bytes_out = (with_estimates(base, rates[:, m]) for m in range(len(_RATES)))
         hidden = verdict.doubted[base.replica_broker] | verdict.wrong_sizes
         sizes = np.where(hidden | np.isnan(state.sizes), state.reference.sizes, state.sizes)
         leader_disk, follower_disk = disk_by_role(base, sizes)
         network_out = bytes_out + bytes_in * (base.replication_factor - 1)
-        cpu = state.cpu.over(strategy)[:, 0]
-        cpu = np.where(verdict.doubted | np.isnan(cpu), state.reference.cpu, cpu)
+        # Of the windows that were compared, and no others.
+        cpu = facts.brokers.of(slice(0, 1)).over(strategy)[:, 0]
+        weight = broker_weight(base, np.stack([bytes_in, bytes_out], axis=1))
+        usual = usual_cpu(state.reference, weight, trust)
+        cpu = np.where(verdict.unbelieved[:, -1] | np.isnan(cpu), usual, cpu)
         leader_cpu, follower_cpu = attribute_cpu(base, bytes_in, network_out, cpu)
         none = np.zeros(base.n_partitions)
         leader = (leader_cpu, bytes_in, network_out, leader_disk)
@@ -366,7 +372,7 @@ class ClusterModel:
             raise ModelError(
                 f"cluster model: {doubted} of {living.sum()} brokers do not report, or not what "
                 f"can be believed, at most {self._trust.max_share:.0%} expected; for example: "
-                f"{verdict.doubts[0].sentence}"
+                f"{next(d for d in verdict.doubts if not d.set_aside).sentence}"
             )
         asked = np.append(~verdict.doubted, False)[facts.leader]
         known = done.partitions & asked

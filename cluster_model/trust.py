@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster_model.newest import rows_of
-from cluster_model.snapshot import Ints, Snapshot
+from cluster_model.snapshot import Bools, Ints, Snapshot
 from metrics_reporter import BROKER_METRICS, BYTES_IN, BYTES_OUT, CPU, CPU_RATIO, SIZE
 from metrics_reporter.records import REPLICATION_IN, REPLICATION_OUT
 
@@ -34,11 +34,18 @@ class TrustParameters:
         A window is a jump if it differs by more than this factor from the broker's last
         trusted windows, after the change that all brokers have in common.
     busier
-        Cpu that grows with bytes confirms them where they should make it grow by more than
-        this factor; half of that growth is enough. The mean of five samples with noise of
-        10 % stays within 1.15.
+        Cpu confirms bytes that jumped where these should change it by more than this factor,
+        and it changed by half to twice as much. The mean of five samples with noise of 10 %
+        stays within 1.15.
     peers
-        Cpu and cpu per byte may both differ by this factor from the median broker's.
+        Cpu and cpu per byte may both differ by this factor from the median broker's. A
+        broker that had less than this part of the typical bytes has no history of cpu:
+        what it uses when idle says nothing about the cost of bytes.
+    witnesses
+        At least so many brokers' partitions of a topic tell how many times it is read, and
+        at least so many partitions of a broker must be read otherwise to be unusual.
+    most_partitions
+        So must this share of those that can be compared.
     floor
         Differences of less than this share of the mean broker's load are no contradiction.
     wrong_sizes
@@ -48,9 +55,12 @@ class TrustParameters:
     stuck_windows
         A broker whose rates are the same to the last digit in this many windows, while
         most others' vary, repeats an old value.
-    accept_after
-        Seconds after which a jump that nobody contradicts, but nobody else confirms
-        either, is believed: with one replica, or for cpu, nobody else can know.
+    stuck_digits
+        Values of no more significant digits than this may repeat: cpu in whole percent does.
+    set_aside_after
+        Seconds after which a broker with a value that nobody contradicts, but nobody else
+        confirms either, takes part again without that value. The value itself is not
+        believed unless it is confirmed or returns to what it was.
     believed
         Ids of brokers whose reports an operator has confirmed; they are not judged.
     known_share, whole_share
@@ -70,12 +80,15 @@ class TrustParameters:
     significance: float = 4.0
     jump: float = 3.0
     busier: float = 1.3
-    peers: float = 4.0
+    peers: float = 3.0
+    witnesses: int = 5
+    most_partitions: float = 0.75
     floor: float = 0.05
     wrong_sizes: float = 0.3
     growth: float = 3.0
     stuck_windows: int = 3
-    accept_after: float = 6 * 3600.0
+    stuck_digits: int = 3
+    set_aside_after: float = 6 * 3600.0
     believed: tuple[int, ...] = ()
     known_share: float = 0.5
     whole_share: float = 0.95
@@ -103,19 +116,22 @@ class Doubt:
     broker
         Its id.
     check
-        ``totals``, ``followers``, ``sizes``, ``growth``, ``history``, ``peers``, ``stuck``
-        or ``missing``.
+        ``totals``, ``followers``, ``sizes``, ``growth``, ``history``, ``peers``,
+        ``capacity``, ``stuck`` or ``missing``.
     sentence
         Both numbers, with their units.
     proven
-        Whether another measurement contradicts. What is only unusual is believed once it
-        has lasted for :attr:`TrustParameters.accept_after`.
+        Whether another measurement contradicts. What is only unusual is set aside once it
+        has lasted for :attr:`TrustParameters.set_aside_after`.
+    set_aside
+        Whether only the doubtful value is not used any more, and all others of the broker are.
     """
 
     broker: int
     check: str
     sentence: str
     proven: bool = True
+    set_aside: bool = False
 
 
 @dataclass(frozen=True)
@@ -125,7 +141,7 @@ class Distrust:
     Parameters
     ----------
     doubts
-        One for each broker that is not believed.
+        One for each broker that is not believed, or not in all it reports.
     unknown
         Names of further partitions whose loads are not known.
     """
@@ -135,8 +151,8 @@ class Distrust:
 
     @property
     def brokers(self) -> frozenset[int]:
-        """Ids of the brokers that are not believed."""
-        return frozenset(d.broker for d in self.doubts)
+        """Ids of the brokers that are not believed in anything."""
+        return frozenset(d.broker for d in self.doubts if not d.set_aside)
 
 
 def frozen_partitions(snapshot: Snapshot, brokers: Iterable[int]) -> frozenset[str]:
@@ -164,8 +180,13 @@ class Reference:
         Of replicas.
     cpu, weight : (B,) float
         Of brokers, and what of bytes it was measured with.
+    cpu_ms : (B,) int
+        Start of the newest window when `cpu` was believed last; -1 for never.
     since_ms : (B,) int
         Start of the window in which a doubt that is not proven began; -1 for none.
+    doubts : dict
+        Id of each broker that was in doubt last -> why, and (3,) bool whether its bytes_in,
+        bytes_out and cpu were unconfirmed.
     time_ms
         Start of the newest window that was believed; -1 before the first.
     """
@@ -175,7 +196,9 @@ class Reference:
         self.sizes = np.full(base.n_replicas, np.nan)
         self.cpu = np.full(base.n_brokers, np.nan)
         self.weight = np.full(base.n_brokers, np.nan)
+        self.cpu_ms = np.full(base.n_brokers, -1, np.int64)
         self.since_ms = np.full(base.n_brokers, -1, np.int64)
+        self.doubts: dict[int, tuple[Doubt, Bools]] = {}
         self.time_ms = -1
 
     def reindexed(self, base: Snapshot, partition: Ints, replica: Ints, broker: Ints) -> Reference:
@@ -185,6 +208,8 @@ class Reference:
         other.sizes = rows_of(self.sizes, replica, np.nan)
         other.cpu = rows_of(self.cpu, broker, np.nan)
         other.weight = rows_of(self.weight, broker, np.nan)
+        other.cpu_ms = rows_of(self.cpu_ms, broker, -1)
         other.since_ms = rows_of(self.since_ms, broker, -1)
+        other.doubts = self.doubts
         other.time_ms = self.time_ms
         return other

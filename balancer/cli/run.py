@@ -65,7 +65,7 @@ _WEBHOOK_SECONDS = 1.5
 # Bytes that a disk holds of which nothing better is known: healing must not depend on it.
 _PLENTY = 1e18
 # Settings of the model that hold as soon as they are read.
-_AT_ONCE = ("model.believed", "model.accept_after")
+_AT_ONCE = ("model.believed", "model.set_aside_after")
 # Decisions after which nothing is left to do.
 _WELL = ("balanced", "executed", "recovered", "trivial")
 
@@ -454,7 +454,7 @@ def warn_of_goals(balancer: Balancer, snapshot: Snapshot) -> None:
 
 
 def _trust(model: ModelSettings) -> TrustParameters:
-    return TrustParameters(accept_after=model.accept_after, believed=model.believed)
+    return TrustParameters(set_aside_after=model.set_aside_after, believed=model.believed)
 
 
 def _once(controller: Controller, timeout: float, ending: Ending) -> Decision:

@@ -26,7 +26,7 @@ def at_once(job: Job) -> None:
 
 @dataclass(frozen=True)
 class Work:
-    """What is carried out: why, since when (seconds since 1970), the plan and its partitions."""
+    """What is carried out: why, since when by the steady clock, the plan and its partitions."""
 
     cause: str
     since: float

@@ -24,6 +24,7 @@ from balancer.controller.decision import (
     plan_sentence,
     unmet_first,
 )
+from balancer.controller.election import boot_clock
 from balancer.controller.finding import Finding, View, listed, span
 from balancer.controller.leftovers import Leftovers
 from balancer.controller.metrics import Metrics
@@ -121,7 +122,10 @@ class Controller:
     vote
         Whether this controller acts; by default it is alone and does.
     clock
-        Seconds since 1970.
+        Seconds since 1970, for what is shown and to compare with the times of metrics.
+    steady
+        Seconds, for graces, cool-downs and all other durations. By default `clock` where one
+        is given; else one that no step of the wall clock shifts, and that goes on in sleep.
     redactor
         Hides secrets in decisions, events and logs.
     spawn
@@ -162,7 +166,8 @@ class Controller:
         *,
         notifiers: Iterable[Notifier] = (),
         vote: Vote | None = None,
-        clock: Clock = time.time,
+        clock: Clock | None = None,
+        steady: Clock | None = None,
         redactor: Redactor | None = None,
         spawn: Callable[[Job], None] = in_thread,
         witness: Callable[[Decision], None] | None = None,
@@ -172,7 +177,8 @@ class Controller:
         self._model = model
         self._balancer = balancer
         self._vote = vote or Alone()
-        self._clock = clock
+        self._wall = clock or time.time
+        self._clock = steady or clock or boot_clock
         self._carrier = None if executor is None else Carrier(executor, self._vote, spawn)
         self._watches = Watches(self.settings, balancer.goals, strict=balancer.strict)
         self._patience = Patience()
@@ -234,7 +240,7 @@ class Controller:
         decision = self._round(now)
         latest = self.decisions[-1] if decision is None else self._keep(decision)
         self._look_after_left(now)
-        self.metrics.round(now, self._vote.acting)
+        self.metrics.round(self._shown(now), self._vote.acting)
         return latest
 
     def run(self) -> None:
@@ -335,7 +341,7 @@ class Controller:
                 if work is None
                 else {
                     "cause": work.cause,
-                    "since": work.since,
+                    "since": self._shown(work.since),
                     "plan": work.plan,
                     "progress": None if progress is None else progress_record(progress),
                 },
@@ -405,7 +411,7 @@ class Controller:
         self.metrics.saw(findings, self._watches.goals.balancedness)
         # One that is paused has no vote, and proposes like one that was never given any.
         judging = acting or self._paused
-        self._news.found(findings, now, tell=judging)
+        self._news.found(self._dated(findings), self._shown(now), tell=judging)
         if self.work is not None:
             beside = self._beside(self.work, findings, now)
             if judging or beside.kind == "stopping":
@@ -467,12 +473,13 @@ class Controller:
         except Exception as error:
             snapshot, incomplete = self._placement(error), _sentence(error)
         try:
+            since = self._model.since()
             return View(
                 snapshot=snapshot,
                 now=now,
                 staleness=self._model.staleness(),
                 signals=self._model.signals(),
-                since=self._model.since(),
+                since=None if since is None else since - self._shown(0.0),
                 noise=self._model.noise(),
                 distrust=self._model.distrust(),
                 incomplete=incomplete,
@@ -902,9 +909,18 @@ class Controller:
             "recovers it"
         )
 
+    def _shown(self, steady: float) -> float:
+        """A time of the steady clock as seconds since 1970, by what the wall clock says now."""
+        return steady + (self._wall() - self._clock())
+
+    def _dated(self, findings: Iterable[Finding]) -> tuple[Finding, ...]:
+        """Findings as they are shown."""
+        return tuple(replace(f, since=self._shown(f.since)) for f in findings)
+
     def _keep(self, decision: Decision) -> Decision:
         self.metrics.decided(decision.kind)
-        shown = self._news.decided(decision)
+        time_, findings = self._shown(decision.time), self._dated(decision.findings)
+        shown = self._news.decided(replace(decision, time=time_, findings=findings))
         if self._witness is not None:
             self._witness(shown)
         return shown

@@ -28,6 +28,7 @@ from balancer.controller.settings import (
 )
 from balancer.operation import Operation
 from cluster_model.snapshot import Bools, BrokerState, Ints, Snapshot
+from cluster_model.trust import Doubt
 from goals.patterns import matching
 from metrics_reporter.quantities import plural
 
@@ -193,7 +194,7 @@ class StaleMetricsWatch:
 
 
 class DistrustedReporterWatch:
-    """Brokers whose metrics are not believed, because something contradicts them."""
+    """Brokers whose metrics are not believed: contradicted, or unusual and unconfirmed."""
 
     def __init__(self, settings: DistrustedReporters) -> None:
         self.settings = settings
@@ -210,19 +211,32 @@ class DistrustedReporterWatch:
             Finding(
                 kind="distrusted_reporters",
                 subject=f"broker {d.broker}",
-                sentence=f"{d.sentence}; its metrics are not believed, and what it holds is not "
-                "rebalanced",
+                sentence=f"{d.sentence}; {_consequence(d)}",
                 state="notice",
                 since=since[d.broker],
                 data={
                     "broker": d.broker,
                     "check": d.check,
                     "proven": d.proven,
+                    "set_aside": d.set_aside,
                     "replicas": held.get(d.broker, 0),
                 },
             )
             for d in doubts
         ]
+
+
+def _consequence(doubt: Doubt) -> str:
+    """What follows from a doubt, and what a person can do about it."""
+    if doubt.proven:
+        return "its metrics are not believed, and what it holds is not rebalanced"
+    confirm = f"if it is right, confirm the broker with model: {{believed: [{doubt.broker}]}}"
+    if doubt.set_aside:
+        return (
+            "that value is set aside, its other metrics are used, and it is given nothing; "
+            f"{confirm}"
+        )
+    return f"its metrics are not believed, and what it holds is not rebalanced; {confirm}"
 
 
 def stale_brokers(view: View, max_age: float) -> list[int]:

@@ -213,7 +213,8 @@ def window_noise(seen: Observation) -> dict[str, float]:
     -------
     dict
         Resource to the standard error of a broker's mean over the windows, as a part of the
-        mean broker's load, pooled over the brokers. Sizes are levels, without noise.
+        mean broker's load, pooled over the brokers that are believed. Sizes are levels,
+        without noise.
     """
     s, rates = seen.snapshot, seen.partition_windows
     leads = s.replica_is_leader
@@ -229,10 +230,12 @@ def window_noise(seen: Observation) -> dict[str, float]:
             )
     last = seen.broker_windows.last(windows)
     known = (last.kind[:, :, 0] != Extrapolation.NO_VALID_EXTRAPOLATION).all(axis=1)
+    # One value of any size would make all others look the same from window to window.
+    believed = ~np.isin(s.broker_ids, [d.broker for d in seen.distrust.doubts])
     samples = {
-        "cpu": last.value[known, :, 0],
-        "network_in": by_broker[0],
-        "network_out": by_broker[1],
+        "cpu": last.value[known & believed, :, 0],
+        "network_in": by_broker[0, believed],
+        "network_out": by_broker[1, believed],
     }
     return {r: standard_error(v) for r, v in samples.items() if r in s.resources}
 

@@ -24,13 +24,13 @@ class View:
     snapshot
         Placement and loads.
     now
-        Seconds since 1970.
+        Seconds, by the clock that durations are measured with.
     staleness
         Seconds since each broker's newest record; None where no records are expected.
     signals
         Further broker metrics by name and broker id.
     since
-        From when on the loads were measured, seconds since 1970; None for now.
+        From when on the loads were measured, by the clock of `now`; None for now.
     noise
         Standard error of brokers' loads by resource, in mean loads.
     distrust
@@ -65,7 +65,7 @@ class Finding:
         ``ripe``: may be mended now. ``waiting``: not yet. ``notice``: there's nothing to
         mend, or somebody else must. ``unfixable``: too much is broken.
     since
-        When it was first seen, seconds since 1970.
+        When it was first seen: by the clock of the view, and where shown, seconds since 1970.
     operation
         What would mend it.
     alert

@@ -57,7 +57,7 @@ class LostPartitionWatch:
         self.settings = settings
         self._seen = FirstSeen()
         self._told: frozenset[str] = frozenset()
-        self._changed = 0.0
+        self._changed = 0
 
     def look(self, view: View) -> list[Finding]:
         """One finding for all of them."""
@@ -67,7 +67,7 @@ class LostPartitionWatch:
         since = self._seen.update(names, view.now)
         told = frozenset(n for n in names if view.now - since[n] >= self.settings.alert_after)
         if told != self._told:
-            self._told, self._changed = told, view.now
+            self._told, self._changed = told, self._changed + 1
         if not names:
             return []
         offline = offline_replicas(s) & lost[s.replica_partition]

@@ -270,11 +270,11 @@ class Model(_Part):
     refresh
         Seconds between two looks at the metadata; one that is ten times as old isn't
         acted on.
-    accept_after
-        Seconds after which a jump in a broker's metrics is believed that nobody else
-        confirms, and nobody contradicts.
+    set_aside_after
+        Seconds after which a broker with a value that nobody else confirms, and nobody
+        contradicts, takes part in balancing again, without that value.
     believed
-        Ids of brokers whose metrics are believed whatever they are. This and `accept_after`
+        Ids of brokers whose metrics are believed whatever they are. This and `set_aside_after`
         hold as soon as they are read.
     """
 
@@ -282,7 +282,7 @@ class Model(_Part):
     windows: int = Field(default=5, ge=1)
     min_samples: int = Field(default=3, ge=1)
     refresh: Interval = 30.0
-    accept_after: Interval = 6 * 3600.0
+    set_aside_after: Interval = 6 * 3600.0
     believed: tuple[Annotated[int, Field(ge=0)], ...] = ()
 
 

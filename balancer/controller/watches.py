@@ -191,12 +191,13 @@ class Watches:
         # Nothing is planned on loads that are not known, not even to mend a hard goal.
         unknown = view.distrust.unknown | frozen_partitions(view.snapshot, silent)
         frozen = unknown.union(self._frozen(view.snapshot, "rebalance"))
+        doubted = silent.union(d.broker for d in view.distrust.doubts)
         return Operation(
             excluded_topics=self.settings.excluded_topics,
             excluded_partitions=tuple(sorted(cooling)),
             frozen_partitions=tuple(sorted(frozen)),
             excluded_brokers_for_replicas=tuple(sorted(self._barred(view, ()))),
-            destinations=tuple(b for b in ids if b not in silent) if silent else None,
+            destinations=tuple(b for b in ids if b not in doubted) if doubted else None,
             excluded_brokers_for_leadership=tuple(sorted(self.drained(view))),
         )
 

@@ -16,6 +16,7 @@ from cluster_model.attribution import attribute_cpu
 from cluster_model.build import build_snapshot
 from cluster_model.live import ClusterModel, simulated_source
 from cluster_model.synthetic import synthetic_snapshot
+from cluster_model.trust import TrustParameters
 from cluster_model.windows import Extrapolation
 from metrics_reporter import (
     BROKER_METRICS,
@@ -117,7 +118,9 @@ def test_snapshots_equal_the_simulated_rates(seed: int, factor: int) -> None:
         size=size,
         cpu=dict.fromkeys(cluster.broker_ids.tolist(), 100.0),
     )
-    model = ClusterModel(cluster)
+    # Rates at random are like nobody's: whether to believe them is not the question here.
+    believed = TrustParameters(believed=tuple(cluster.broker_ids.tolist()))
+    model = ClusterModel(cluster, trust=believed)
     records = [r for report in islice(source, 6) for r in report]
     order = rng.permutation(len(records))
     model.add_all(records[i] for i in order)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from controller_cases import Applies, Ended, Progressed, Stage, Still, even, heavier, skewed
+from controller_cases import START, Applies, Ended, Progressed, Stage, Still, even, heavier, skewed
 
 from balancer.controller import Controller, Redactor, in_thread
 from cluster_model import BrokerState
@@ -215,6 +215,38 @@ def test_too_few_metrics_hold_back_goals_but_not_healing() -> None:
     stage.model.with_states(dead=[2])
     assert stage.rounds(1) == ["executed"]
     assert not (stage.model.cluster.replica_broker == 1).any()
+
+
+def test_a_step_of_the_wall_clock_shifts_no_grace_and_no_cooldown() -> None:
+    began = 1_000.0
+    steady = [began]
+    stage = Stage(even(), {"dead_brokers": {"heal_after": 1800}}, steady=lambda: steady[0])
+    stage.model.with_states(dead=[3])
+
+    def rounds(count: int) -> list[str]:
+        kinds = []
+        for _ in range(count):
+            kinds += stage.rounds(1)
+            steady[0] += 60.0
+        return kinds
+
+    assert set(rounds(10)) == {"waiting"}
+    for step in (7200.0, -86_400.0):
+        stage.now += step
+        assert set(rounds(10)) == {"waiting"}
+        latest = stage.controller.decisions[-1]
+        # What is shown is the time of the wall clock.
+        assert latest.time == stage.now - 60.0
+        assert latest.findings[0].since == pytest.approx(latest.time - (steady[0] - 60.0 - began))
+    assert rounds(1) == ["executed"]
+
+
+def test_loads_are_judged_by_when_they_were_measured_whatever_the_wall_clock_does() -> None:
+    stage: Stage = Stage(skewed(), steady=lambda: stage.now - START)
+    assert stage.rounds(1) == ["executed"]
+    stage.model.measured_since = stage.now - 600.0
+    stage.model.cluster = skewed()
+    assert stage.rounds(1) == ["cooling"]
 
 
 def test_no_picture_at_all_is_said() -> None:

@@ -543,8 +543,8 @@ def test_a_broker_that_is_confirmed_needs_no_restart(
 ) -> None:
     following, path = _following(tmp_path, "")
     following.live = ClusterModel(even())
-    _write(following, path, "model: {believed: [7], accept_after: 1h}\n")
-    assert following.live.trust == TrustParameters(believed=(7,), accept_after=3600.0)
+    _write(following, path, "model: {believed: [7], set_aside_after: 1h}\n")
+    assert following.live.trust == TrustParameters(believed=(7,), set_aside_after=3600.0)
     assert "needs a restart" not in caplog.text
     _write(following, path, "model: {believed: [7], refresh: 5}\n")
     assert following.live.trust == TrustParameters(believed=(7,))
