@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import yaml
 from kafka_cases import create_topic, eventually, produce
 from real_kafka import LEADER_ELECTION, REASSIGN_PARTITIONS, KafkaCluster
 from typer.testing import CliRunner, Result
@@ -27,6 +28,8 @@ Replicas = dict[tuple[str, int], tuple[list[int], int | None]]
 # but for the last.
 SIZES = (600, 500, 400, 300, 200, 200, 100, 100)
 BROKERS = 6
+# Stated, for every look at the cluster: the bytes that are free change between two of them.
+CAPACITY = {"default": {"disk": 1e12}}
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +83,13 @@ def carry_out(kafka: KafkaCluster, moves: Path, leaders: Path) -> None:
         )
 
 
+def _look(kafka: KafkaCluster, directory: Path) -> tuple[object, ...]:
+    """Options to read a cluster with the stated capacity."""
+    capacity = directory / "capacity.yaml"
+    capacity.write_text(yaml.safe_dump(CAPACITY))
+    return ("--bootstrap-server", kafka.bootstrap, "--capacity", capacity)
+
+
 def expected(operation: Operation, before: Snapshot) -> Snapshot:
     """The end of the plan that the command line must have made too: equal in, equal out."""
     return Balancer().propose(before, operation).final_snapshot()
@@ -91,10 +101,7 @@ def test_a_plan_for_a_real_kafka_is_carried_out_by_its_tools(
     cluster, plan, moves, leaders = (
         tmp_path / n for n in ("cluster.json", "plan.json", "moves.json", "leaders.json")
     )
-    # Stated: a capacity from the bytes that are free would change between two looks.
-    capacity = tmp_path / "capacity.yaml"
-    capacity.write_text("default: {disk: 1e12}\n")
-    look = ("--bootstrap-server", skewed.bootstrap, "--capacity", capacity)
+    look = _look(skewed, tmp_path)
     counterpoise("snapshot", "kafka", *look, "-o", cluster)
     before = load_snapshot(cluster)
     # Cpu and network are unknown to Kafka: their goals are left out, and nothing else is said.
@@ -139,7 +146,7 @@ def assert_balanced(plan: PlanDocument) -> None:
 
 
 def read(kafka: KafkaCluster) -> Snapshot:
-    return read_cluster(kafka.bootstrap, resources=("disk",))
+    return read_cluster(kafka.bootstrap, capacity=CAPACITY, resources=("disk",))
 
 
 def log_dirs(s: Snapshot) -> dict[tuple[int, int], str]:
@@ -158,7 +165,7 @@ def test_a_broker_is_demoted_and_emptied(skewed: KafkaCluster, tmp_path: Path) -
         before = read(skewed)
         moves, leaders = tmp_path / "moves.json", tmp_path / "leaders.json"
         counterpoise(
-            "propose", "--bootstrap-server", skewed.bootstrap, option, 0,
+            "propose", *_look(skewed, tmp_path), option, 0,
             "--reassignment-json", moves, "--leader-election-json", leaders,
         )  # fmt: skip
         wanted = expected(operation, before)
