@@ -210,7 +210,9 @@ def judge(facts: Evidence) -> Verdict:
     # Cpu is judged by bytes, so it cannot be when they are in doubt.
     unconfirmed[:, -1] |= unconfirmed[:, :-1].any(axis=1)
     for b in np.flatnonzero(np.isin(base.broker_ids, p.believed)).tolist():
-        found.pop(b, None)
+        # What is not reported cannot be believed.
+        if b in found and found[b].check != "missing":
+            del found[b]
     aside = np.zeros(base.n_brokers, np.bool_)
     for b, doubt in found.items():
         aside[b] = not doubt.proven and (

@@ -101,8 +101,9 @@ json.dump([bool(expression.fullmatch(name)) for name in names], sys.stdout)
 
 
 def _may_explode(pattern: str) -> bool:
-    """Whether it repeats more than one thing: else its time is bounded by the name's length."""
-    return sum(pattern.count(sign) for sign in "*+{?") > 1
+    """Whether its time may grow by powers: not where it repeats one thing that is no group."""
+    repetitions = sum(pattern.count(sign) for sign in "*+{?")
+    return repetitions > 1 or (repetitions > 0 and "(" in pattern)
 
 
 # A controller asks for the same in every round.

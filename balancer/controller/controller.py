@@ -922,7 +922,11 @@ class Controller:
         time_, findings = self._shown(decision.time), self._dated(decision.findings)
         shown = self._news.decided(replace(decision, time=time_, findings=findings))
         if self._witness is not None:
-            self._witness(shown)
+            try:
+                self._witness(shown)
+            except Exception as error:
+                # Whoever listens, such as a standard output on a full disk, stops nothing here.
+                self._news.note(f"the decision could not be passed on: {_sentence(error)}")
         return shown
 
 

@@ -8,6 +8,7 @@ import platform
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -254,22 +255,46 @@ class Election:
                 ) from None
 
     def _run(self) -> None:
-        module = kafka()
-        try:
-            while not self._closing.is_set():
-                self._join_or_leave()
-                # Callbacks of the group and of commits run in here.
-                message = self._consumer.poll(_SLICE)
-                if message is not None and message.error() is not None:
-                    log.debug("%s: %s", self._where, message.error().str())
-                self._renew(module)
-        except Exception as error:
-            log.error("%s: %s", self._where, reason(error))
-        finally:
-            with self._changed:
-                self._ended = True
-                self._lose()
+        """Take part until closed; after an error with a new client, without the vote until then."""
+        while not self._closing.is_set():
+            try:
+                self._take_part(kafka())
+            except Exception as error:
+                log.error("%s: %s; joining again", self._where, reason(error))
+                with self._changed:
+                    self._lose()
+                self._renew_client()
+        with self._changed:
+            self._ended = True
+            self._lose()
+        self._close_client()
+
+    def _close_client(self) -> None:
+        """Leave the group; a client that failed may be closed already."""
+        with suppress(Exception):
             self._consumer.close()
+
+    def _take_part(self, module: Any) -> None:
+        while not self._closing.is_set():
+            self._join_or_leave()
+            # Callbacks of the group and of commits run in here.
+            message = self._consumer.poll(_SLICE)
+            if message is not None and message.error() is not None:
+                log.debug("%s: %s", self._where, message.error().str())
+            self._renew(module)
+
+    def _renew_client(self) -> None:
+        """Leave the group and prepare to join it again, as soon as Kafka allows it."""
+        self._close_client()
+        with self._changed:
+            self._joined = self._leaving = False
+            self._lose()
+        while not self._closing.wait(self._session / _BEATS):
+            try:
+                self._consumer = create("Consumer", self._properties)
+                return
+            except Exception as error:
+                log.error("%s: %s", self._where, reason(error))
 
     def _join_or_leave(self) -> None:
         with self._changed:

@@ -242,8 +242,7 @@ def window_noise(seen: Observation) -> dict[str, float]:
 
 def standard_error(load: Floats) -> float:
     """Of loads (B, W): of a row's mean, as a part of the mean row, pooled over the rows."""
-    mean = load.mean(axis=0)
-    if load.shape[1] < 2 or load.shape[0] < 2 or not (mean > 0).all():
+    if min(load.shape) < 2 or not ((mean := load.mean(axis=0)) > 0).all():
         return 0.0
     share = load / mean
     pooled = float(share.var(axis=1, ddof=1).mean())

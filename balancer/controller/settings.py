@@ -38,7 +38,8 @@ class SettingsError(InputError):
 
 
 Seconds = Annotated[float, WithDuration, Field(ge=0, allow_inf_nan=False)]
-Interval = Annotated[float, WithDuration, Field(gt=0, allow_inf_nan=False)]
+# Ten years: more than anybody waits, and less than a timer can take.
+Interval = Annotated[float, WithDuration, Field(gt=0, le=3.2e8, allow_inf_nan=False)]
 Floor = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
 

@@ -330,7 +330,8 @@ class Executor:
         alone = recorded.epoch is not None and recorded.epoch in (fence.epoch, fence.previous)
         gone = set() if alone else superseded(cluster, recorded, self._owner)
         limit = self._limits.resume_within
-        old = self._owner is not None and limit is not None and idle > limit
+        # A journal of the future was written before a clock was set back: its age is unknown.
+        old = self._owner is not None and limit is not None and abs(idle) > limit
         changes: list[dict[str, Any]] = []
         told: list[str] = []
         if recorded.ended is not None and recorded.left:

@@ -425,13 +425,19 @@ def test_what_followers_take_in_is_not_the_partitions() -> None:
     assert world.model.counters["follower"] == 10
 
 
-def test_a_broker_without_reports_leaves_the_others_known() -> None:
+@pytest.mark.parametrize("believed", [(), (LIAR,)])
+def test_a_broker_without_reports_leaves_the_others_known(believed: tuple[int, ...]) -> None:
+    """Also where an operator has confirmed what it reports: it reports nothing now."""
     world = Lying(cluster(), Weather())
     world.advance(HOUR)
     world.model.observe()
     silent = Lying(cluster(), Weather(noise=0.1))
     silent.model = ClusterModel(
-        silent.snapshot, windows=3, min_samples=2, clock=lambda: int(silent.now * 1000)
+        silent.snapshot,
+        windows=3,
+        min_samples=2,
+        clock=lambda: int(silent.now * 1000),
+        trust=TrustParameters(believed=believed),
     )
     for _ in range(25):
         silent.now += 60.0

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from controller_cases import START, Applies, Ended, Progressed, Stage, Still, even, heavier, skewed
 
-from balancer.controller import Controller, Redactor, in_thread
+from balancer.controller import Controller, Decision, Redactor, in_thread
 from cluster_model import BrokerState
 from cluster_model.trust import Distrust, Doubt, frozen_partitions
 
@@ -646,3 +646,13 @@ def test_on_standby_people_are_not_told_twice() -> None:
     vote.acting = True
     stage.rounds(3)
     assert [e["event"] for e in stage.events].count("finding") == 1
+
+
+def test_who_listens_to_decisions_and_fails_stops_nothing() -> None:
+    def full(decision: Decision) -> None:
+        raise OSError(28, "No space left on device")
+
+    stage = Stage(skewed(), witness=full)
+    kinds = stage.rounds(4)
+    assert "started" in [d.kind for d in stage.controller.decisions] + kinds
+    assert "error" not in kinds

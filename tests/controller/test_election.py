@@ -145,6 +145,26 @@ def test_a_lease_that_is_not_renewed_runs_out(bootstrap: str) -> None:
         assert not election.acting
 
 
+def test_an_error_of_the_client_costs_the_vote_only_until_it_has_joined_again(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Election(bootstrap, session=SESSION) as election:
+        _until(lambda: election.acting)
+        failing = [True]
+        renew = election._renew
+
+        def once(module: Any) -> None:
+            if failing and failing.pop():
+                assert election.acting
+                raise RuntimeError("the client is in a state it should not be in")
+            renew(module)
+
+        monkeypatch.setattr(election, "_renew", once)
+        _until(lambda: not failing)
+        _until(lambda: election.acting)
+        assert election.prove(30.0) is not None
+
+
 def test_wrong_options_and_silent_brokers_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ElectionError, match=r"session: 0\.5 s found, 1 to 1800 s expected"):
         Election("localhost:9092", session=0.5)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from itertools import islice
 
+import numpy as np
 import pytest
 
 from balancer.controller import MeasuredCluster, PlainCluster
 from balancer.controller.detect import stale_brokers
-from balancer.controller.feed import FeedError
+from balancer.controller.feed import FeedError, standard_error
 from balancer.controller.finding import View
 from cluster_model import Snapshot, synthetic_snapshot
 from cluster_model.live import ClusterModel, simulated_source
@@ -127,3 +128,9 @@ def test_without_metrics_nothing_is_stale_or_noisy() -> None:
     assert view.snapshot() == cluster
     assert view.signals() == {}
     assert view.noise() == {}
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (1, 5), (5, 0), (5, 1)])
+def test_too_few_values_have_no_noise(shape: tuple[int, int]) -> None:
+    with np.errstate(all="raise"):
+        assert standard_error(np.ones(shape)) == 0

@@ -43,6 +43,7 @@ def test_an_empty_file_is_all_defaults(tmp_path: Path) -> None:
         ("interval: soon", "interval: 'soon' found"),
         ("dead_brokers: {heel_after: 3}", "dead_brokers.heel_after: no such setting"),
         ("interval: 0", "interval: 0 found"),
+        ("interval: 200000d", "interval: '200000d' found"),
         ("[1, 2]", "list found, a mapping expected"),
         ("slow_brokers: {max_share: 2}", "slow_brokers.max_share: 2 found"),
         ("excluded_topics: ['(']", "topic pattern '('"),

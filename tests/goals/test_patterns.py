@@ -40,13 +40,15 @@ def test_a_timer_that_runs_already_goes_on() -> None:
         signal.setitimer(signal.ITIMER_REAL, *before_timer)
 
 
-def test_the_limit_holds_in_a_thread_too() -> None:
+# One repetition, of a group whose alternatives overlap, takes as long as nested ones.
+@pytest.mark.parametrize(("slow", "name"), [(SLOW, NAME), (r"(\d|\d\d)*-dlq", "1" * 200)])
+def test_the_limit_holds_in_a_thread_too(slow: str, name: str) -> None:
     raised: list[PatternError] = []
     found: list[bool] = []
 
     def match() -> None:
         try:
-            matching(SLOW, [NAME], FAST)
+            matching(slow, [name], FAST)
         except PatternError as error:
             raised.append(error)
         found.extend(matching("(a+)+b", ["aab", "b", "\ud83d"]).tolist())
