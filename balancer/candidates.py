@@ -56,7 +56,13 @@ class Rules:
             duty | np.where(lead, self.movable[p] | ~self.leads[source], self.slots[at])
         )
         ok &= ~lead | ((batch.slot != placement.leader[p]) & self.leads[own])
-        ok &= lead | np.append(placement.snapshot.disk_open, True)[batch.disk]
+        if len(placement.replica_disk):
+            s = placement.snapshot
+            bare = np.bincount(s.disk_broker, minlength=s.n_brokers) == 0
+            to = np.where(move, batch.target, source)
+            ok &= lead | np.where(
+                batch.disk < 0, bare[to], np.append(s.disk_open, False)[batch.disk]
+            )
         rows = np.flatnonzero(move & ok)
         inside = (placement.brokers[p[rows]] == batch.target[rows, None]).any(1)
         leading = batch.slot[rows] == placement.leader[p[rows]]

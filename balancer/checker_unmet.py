@@ -109,7 +109,8 @@ def _unproven(
         what += f" ({_named(who, found.cells)})"
     elif found.cells is None and (given := re.match(rf"{what}( \(.+?\))?(?=: )", entry.reason)):
         what = given[0]
-    proven, ways = _ways(plan, who, lost, found)
+    hard = any(g.get("hard") for g in plan.goals if g.get("name") == entry.goal)
+    proven, ways = _ways(plan, hard, who, lost, found)
     if entry.proven != proven:
         truth = "no replica is left to copy from" if proven else "no proof found"
         yield "proven", f"unmet: {entry.goal}: proven {entry.proven} stated, {truth}"
@@ -128,7 +129,7 @@ def _unproven(
 
 
 def _ways(
-    plan: PlanDocument, who: Who, lost: Bools, found: Left
+    plan: PlanDocument, hard: bool, who: Who, lost: Bools, found: Left
 ) -> tuple[bool, list[tuple[str, str]]]:
     """Whether an unmet goal counts as proven; patterns of its reasons, with their cures."""
     exhausted = plan.summary.exhausted
@@ -157,7 +158,7 @@ def _ways(
         ]
     if found.kind == "OnlineReplicas" and lost[cells].all():
         return True, [_text(*_LOST)]
-    if not any(g.get("hard") for g in plan.goals if g.get("goal") == found.kind):
+    if not hard:
         return False, [_text(_NOTHING_FOUND, "")]
     return False, [
         _text(

@@ -95,7 +95,7 @@ plain:
         ("a: {goals: nowhere}", "'nowhere' found, a file or a profile"),
         ("a: {settings: {max_moves: 0}}", "a, settings: max_moves: 0 found"),
         ("a: {statistic: median}", "statistic 'median' found, mean, p95, peak expected"),
-        ("a: {span: never}", "span 'never' found, a number expected"),
+        ("a: {span: never}", "span 'never' found, seconds, or text like 250ms"),
         ("a: {span: 0}", "span 0 found, a number above 0 expected"),
         ("a: {copy_rate: -1}", "copy_rate -1 found"),
         ("history: {}", "the name 'history' found"),

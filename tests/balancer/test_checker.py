@@ -333,3 +333,15 @@ def test_lists_read_back_from_json_are_the_same() -> None:
     plan = Balancer("autobalancer").propose(SNAPSHOT, operation)
     read = PlanDocument.model_validate_json(plan.to_json())
     assert check_plan(SNAPSHOT, read) == check_plan(SNAPSHOT, plan.document())
+
+
+def test_a_goal_may_be_hard_for_one_resource_and_soft_for_another() -> None:
+    s = synthetic_snapshot(brokers=6, partitions=60, racks=3, seed=1)
+    goals = [
+        {"goal": "UsageDistribution", "resource": "disk", "hard": True},
+        {"goal": "UsageDistribution", "resource": "cpu", "threshold": 1.0001},
+    ]
+    plan = Balancer({"goals": goals}).propose(s)
+    assert [u.goal for u in plan.unmet] == ["UsageDistribution[cpu]"]
+    report = check_plan(s, plan.document())
+    assert report.ok, [*report.violations, *report.mismatches]

@@ -147,3 +147,16 @@ def test_a_reassignment_is_no_missing_replica() -> None:
     assert [f.data["partitions"] for f in found] == [2]
     moving = replace(fewer, reassigning=short)
     assert MissingReplicasWatch(MissingReplicas()).look(View(moving, 0.0)) == []
+
+
+def test_a_replica_on_an_unknown_disk_is_swapped_to_a_known_one() -> None:
+    """Kafka may state no directory for a replica; what goes to a broker with disks names one."""
+    for seed in range(10):
+        s = synthetic_snapshot(brokers=6, partitions=60, racks=3, disks_per_broker=2, seed=seed)
+        unknown = np.random.default_rng(seed).random(s.n_replicas) < 0.1
+        s = replace(s, replica_disk=np.where(unknown, -1, s.replica_disk))
+        plan = Balancer().propose(s)
+        report = check_plan(s, plan.document())
+        assert report.ok, [*report.violations, *report.mismatches]
+        moves = [a for a in plan.actions if a.kind in ("move", "move_disk")]
+        assert all(a.destination_disk is not None for a in moves)
