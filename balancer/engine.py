@@ -555,6 +555,10 @@ def _spread(value: Floats, share: Floats) -> Spread:
 
 def _goal_result(goal: Goal, i: int, before: Scorer, after: Scorer) -> GoalResult:
     old, new = before.scores[i], after.scores[i]
+    for scores in (old, new):
+        if len(scores) and not 0 <= scores.min() <= scores.max() <= 1:
+            wrong = scores[~((scores >= 0) & (scores <= 1))][0]
+            raise GoalError(f"goal {goal.name}: score {wrong} found, 0 to 1 expected")
     return GoalResult(
         goal=goal.name,
         hard=goal.hard,

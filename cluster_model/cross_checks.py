@@ -817,7 +817,7 @@ def _confirmed_by_cpu(facts: Evidence) -> Bools:
     based = has_baseline(reference, p) & (reference.cpu_ms > facts.moved_ms)
     bytes_ = _ratio(facts.weight[:, -1], reference.weight)
     used = _ratio(facts.own(_CPU)[:, -1], reference.cpu)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore"):
         change = (used - 1) / (bytes_ - 1)
         moved = (bytes_ > p.busier) | (bytes_ < 1 / p.busier)
         as_much: Bools = based & moved & (change >= 0.5) & (change <= 2.0)

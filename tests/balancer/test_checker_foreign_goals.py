@@ -16,7 +16,7 @@ from balancer.checker import check_plan
 from balancer.cli import app
 from cluster_model import synthetic_snapshot
 from cluster_model.files import save_snapshot
-from goals import Goal, at_most
+from goals import Goal, GoalError, at_most
 
 SNAPSHOT = synthetic_snapshot(brokers=5, partitions=20, racks=3, replication_factor=2)
 
@@ -89,3 +89,16 @@ def test_its_own_code_confirms_a_plan_and_contradicts_a_changed_one(goal: Goal) 
     actions = (*document.actions[:step], other, *document.actions[step + 1 :])
     changed = document.model_copy(update={"actions": actions})
     assert {f.kind for f in check_plan(SNAPSHOT, changed).mismatches} == {"reasons"}
+
+
+class OffTheScale(Goal):
+    value: float = 2.0
+
+    def score(self, state: Any) -> Any:
+        return np.full(np.shape(state.replica_count), self.value)
+
+
+@pytest.mark.parametrize("value", [2.0, -0.5, float("nan"), float("inf")])
+def test_a_score_off_the_scale_is_named_and_no_plan_is_made(value: float) -> None:
+    with pytest.raises(GoalError, match=rf"^goal OffTheScale: score {value} found, 0 to 1"):
+        Balancer([OffTheScale(value=value)]).propose(SNAPSHOT)
