@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from balancer import Action, load_plan
 from balancer.cli import app, main
-from balancer.cli.options import byte_count, client_properties
+from balancer.cli.options import byte_count, byte_rate, client_properties
 from balancer.cli.terminal import CommandError
 from benchmarks.harness.plans import plan_by_hand
 from cluster_model import Snapshot, load_snapshot, save_snapshot, synthetic_snapshot
@@ -283,6 +283,12 @@ def test_goals_are_listed_and_shown() -> None:
     assert "tier 0  hard" in run("goals", "show", "default").stdout
 
 
+def test_a_goal_that_nothing_could_be_tested_of_does_not_conform() -> None:
+    said = run("goals", "check", "UsageDistribution", "--field", "resource=dsk", code=1).stdout
+    assert "no resource 'dsk'" in " ".join(said.split())
+    assert "does not conform: 0 clusters" in said
+
+
 def test_goals_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "their_goals.py").write_text(
         "from goals import Goal, at_most\n"
@@ -460,6 +466,13 @@ def test_no_client_is_loaded_to_start() -> None:
 )
 def test_byte_counts(text: str, value: float) -> None:
     assert byte_count("--max-bytes", text) == value
+
+
+@pytest.mark.parametrize("text", ["50Mb", "1 Gb", "2Tib", "50Mb/s"])
+def test_what_reads_as_bits_is_refused(text: str) -> None:
+    for unit in (byte_count, byte_rate):
+        with pytest.raises(CommandError, match=r"--size: .* capital B, expected: Mb reads as bits"):
+            unit("--size", text)
 
 
 @pytest.mark.parametrize("text", ["", "GB", "-1GB", "ten", "1ZB", "1,5GB", "10i"])
