@@ -120,8 +120,8 @@ def check_goal(
                 hint = ": values per broker are gathered with state.broker, per topic with .topic"
             _add(report.problems, f"it raised {type(error).__name__} ({reason}){hint}")
     if not report.clusters:
-        lack = lacks.get(goal.name, "none was given")
-        _add(report.problems, f"it was tried on no cluster: {lack}")
+        lacking = lacks.get(goal.name, "none was given")
+        _add(report.problems, f"it was tried on no cluster: {lacking}")
     _judge(report, evidence)
     return report
 
