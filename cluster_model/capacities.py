@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,6 +26,8 @@ from metrics_reporter.quantities import byte_count, byte_rate
 # What text like 2TB means for a resource; the others are plain numbers.
 _UNITS = {"disk": byte_count, "network_in": byte_rate, "network_out": byte_rate}
 Amount = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
+# A name as like a known one as this, in [0, 1], is a slip: `dsk` (0.86), but not `gpu` (0.67).
+_LIKENESS = 0.75
 
 
 def _measured(given: Any) -> Any:
@@ -109,8 +112,13 @@ class Capacities(BaseModel):
         return tuple(r for r in DEFAULT_RESOURCES if r in named)
 
 
-def load_capacities(path: str | Path) -> Capacities:
+def load_capacities(path: str | Path, resources: Iterable[str] = DEFAULT_RESOURCES) -> Capacities:
     """Read a YAML or JSON file ``{"default": {...}, "brokers": {"1": {...}}}``.
+
+    Parameters
+    ----------
+    path, resources
+        The file, and names that are right beside the default ones.
 
     Raises
     ------
@@ -130,10 +138,13 @@ def load_capacities(path: str | Path) -> Capacities:
         raise CapacityError(
             f"{where}: {type(content).__name__} found, a mapping with default and brokers expected"
         )
-    return _capacities(content, where)
+    return _capacities(content, where, resources)
 
 
-def as_capacities(capacity: Capacities | Mapping[str, Any] | str | Path | None) -> Capacities:
+def as_capacities(
+    capacity: Capacities | Mapping[str, Any] | str | Path | None,
+    resources: Iterable[str] = DEFAULT_RESOURCES,
+) -> Capacities:
     """Capacities in any of the forms a caller may state them.
 
     Parameters
@@ -141,6 +152,8 @@ def as_capacities(capacity: Capacities | Mapping[str, Any] | str | Path | None) 
     capacity
         ``{resource: value}`` for every broker, the ``{"default": ..., "brokers": ...}`` of
         a capacity file, the path of one, or :class:`Capacities`; None states nothing.
+    resources
+        Names that are right beside the default ones, however like those they are.
 
     Raises
     ------
@@ -150,14 +163,14 @@ def as_capacities(capacity: Capacities | Mapping[str, Any] | str | Path | None) 
     if isinstance(capacity, Capacities):
         return capacity
     if isinstance(capacity, (str, Path)):
-        return load_capacities(capacity)
+        return load_capacities(capacity, resources)
     content = dict(capacity or {})
     if not any(isinstance(value, Mapping) for value in content.values()):
         content = {"default": content}
-    return _capacities(content, "capacity")
+    return _capacities(content, "capacity", resources)
 
 
-def _capacities(content: Mapping[str, Any], where: str) -> Capacities:
+def _capacities(content: Mapping[str, Any], where: str, resources: Iterable[str]) -> Capacities:
     try:
         found = Capacities.model_validate(content)
     except ValidationError as error:
@@ -169,7 +182,7 @@ def _capacities(content: Mapping[str, Any], where: str) -> Capacities:
             "finite_number": "a finite number of at least 0",
             "greater_than_equal": "a finite number of at least 0",
             "float_type": "a finite number of at least 0 (of disk also like 2TB, of network like "
-            "100MB/s)",
+            "100MB/s, with a capital B: Mb reads as bits)",
             "int_parsing": "a broker id",
             "less_than": "a broker id",
             "value_error": "a broker id",
@@ -180,4 +193,21 @@ def _capacities(content: Mapping[str, Any], where: str) -> Capacities:
         raise CapacityError(
             f"{where}: brokers: {shown(list(brokers))} found, each broker once expected"
         )
+    known = tuple(dict.fromkeys((*DEFAULT_RESOURCES, *resources)))
+    stated = {"default": found.default, **{f"brokers.{b}": own for b, own in found.brokers.items()}}
+    for place, own in stated.items():
+        for name in own:
+            if name not in known and (meant := _meant(name, known)) is not None:
+                raise CapacityError(
+                    f"{where}: {place}: resource {shown(name)} found, {meant} expected; known are "
+                    f"{', '.join(known)}"
+                )
     return found
+
+
+def _meant(name: str, known: Iterable[str]) -> str | None:
+    """The known resource that a name differs from by case, dashes or a few letters."""
+    plain = {resource.lower(): resource for resource in known}
+    wanted = name.strip().lower().replace("-", "_").replace(" ", "_")
+    close = get_close_matches(wanted, plain, 1, _LIKENESS)
+    return plain[close[0]] if close else None

@@ -222,9 +222,14 @@ def _read_npz(path: Path, names: list[str]) -> dict[str, Any]:
         total = sum(m.file_size for m in found.values())
         if total > LIMITS.npz_bytes:
             raise SnapshotError(
-                f"{total} bytes of arrays found, at most {LIMITS.npz_bytes} expected"
+                f"{_mib(total)} of arrays found, at most {_mib(LIMITS.npz_bytes)} expected"
             )
         return {name: _read_array(archive, member) for name, member in found.items()}
+
+
+def _mib(size: int) -> str:
+    """Bytes rounded up, so that what is beyond a limit never reads as the limit."""
+    return f"{-(-size // (1 << 20)):,} MiB"
 
 
 def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
@@ -241,9 +246,9 @@ def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
         size = math.prod(shape) * dtype.itemsize
         left = member.file_size - file.tell()
         if dtype.kind == "U" and size > LIMITS.npz_text_bytes:
-            most = LIMITS.npz_text_bytes
+            most = _mib(LIMITS.npz_text_bytes)
             raise SnapshotError(
-                f"field {name}: {size} bytes of text found, at most {most} expected"
+                f"field {name}: {_mib(size)} of text found, at most {most} expected"
             )
         if dtype.kind not in "biufU" or min(shape, default=0) < 0 or size != left:
             raise SnapshotError(

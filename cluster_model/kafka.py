@@ -140,7 +140,7 @@ def read_cluster(
     SnapshotError
         If what was read contradicts itself, for example `loads` of an unknown resource.
     """
-    capacities = as_capacities(capacity)
+    capacities = as_capacities(capacity, resources)
     tell = notice or (lambda sentence: None)
     taken = int(1000 * time.time())
     with admin_client(bootstrap_servers, client_properties, timeout=timeout) as ask:

@@ -24,8 +24,8 @@ def synthetic_snapshot(
     *,
     brokers: int = 20,
     partitions: int = 2000,
-    replication_factor: int = 3,
-    racks: int = 5,
+    replication_factor: int | None = None,
+    racks: int | None = None,
     topics: int | None = None,
     skew: float = 2.0,
     load_sigma: float = 1.0,
@@ -45,8 +45,11 @@ def synthetic_snapshot(
 
     Parameters
     ----------
-    brokers, partitions, replication_factor, racks
-        Sizes; there are ``partitions * replication_factor`` replicas.
+    brokers, partitions
+        Sizes.
+    replication_factor, racks
+        Replicas of each partition and racks of the cluster; unless given 3 and 5, or fewer
+        where there are not as many brokers for them.
     topics
         Number of topics, one for 50 partitions by default; partitions are spread
         over them by a Zipf-like law, at least one each.
@@ -90,6 +93,7 @@ def synthetic_snapshot(
     n_topics = max(1, partitions // 50) if topics is None else topics
     _require("brokers", brokers, brokers >= 1, "at least 1")
     _require("partitions", partitions, partitions >= 1, "at least 1")
+    racks = min(5, brokers) if racks is None else racks
     _require("racks", racks, 1 <= racks <= brokers, f"1 to {brokers} (the brokers)")
     _require("topics", n_topics, 1 <= n_topics <= partitions, f"1 to {partitions} (the partitions)")
     _require("skew", skew, 1 <= skew < math.inf, "a number of at least 1")
@@ -105,6 +109,8 @@ def synthetic_snapshot(
     holders = brokers - new_brokers
     _require("dead_brokers", dead_brokers, 0 <= dead_brokers < brokers, f"0 to {brokers - 1}")
     _require("dead_brokers", dead_brokers, dead_brokers <= holders, f"0 to {holders} (not new)")
+    if replication_factor is None:
+        replication_factor = min(3, holders)
     _require(
         "replication_factor",
         replication_factor,

@@ -110,16 +110,17 @@ def load_goals(config: Config = "default") -> list[Goal]:
         Naming the goal, the field, the value found and what was expected.
     """
     goals: list[Goal] = []
-    named = isinstance(config, Mapping) or profile_of(config) is not None
+    content = _content(config)
+    named = isinstance(config, Mapping) or (isinstance(config, str) and config in profiles())
     where = "" if named else f"goals file {shown_name(str(config))}: "
-    for place, entry in enumerate(_entries(config)):
-        try:
+    try:
+        for place, entry in enumerate(_entries(content)):
             goal = _goal(entry, place)
-        except GoalError as error:
-            raise GoalError(f"{where}{error}") from None
-        if goal.tier is None:
-            goal = goal.model_copy(update={"tier": (goals[-1].tier or 0) + 1 if goals else 0})
-        goals.append(goal)
+            if goal.tier is None:
+                goal = goal.model_copy(update={"tier": (goals[-1].tier or 0) + 1 if goals else 0})
+            goals.append(goal)
+    except GoalError as error:
+        raise GoalError(f"{where}{error}") from None
     return sorted(goals, key=lambda goal: goal.tier or 0)
 
 
@@ -190,7 +191,7 @@ def _lacks(goal: Goal, snapshot: Snapshot) -> str | None:
     resources = ", ".join(snapshot.resources)
     resource = getattr(goal, "resource", None)
     if resource is not None and resource not in snapshot.resources:
-        return f", field resource: {resource!r} found, one of {resources} expected"
+        return f": the snapshot has no resource {resource!r}; it has {resources}"
     if goal.scope == "disk" and not snapshot.n_disks:
         return ": the snapshot has no disks"
     for needed in goal.requires:
@@ -213,28 +214,35 @@ def profile_of(config: Config) -> str | None:
     GoalError
         For a file that cannot be read.
     """
-    if isinstance(config, str) and config in profiles():
-        return config
-    content = config if isinstance(config, Mapping) else _read(Path(config))
-    profile = content.get("profile")
+    profile = _content(config).get("profile")
     return None if profile is None else str(profile)
 
 
-def _entries(config: Config) -> list[Any]:
-    profile = profile_of(config)
+def _content(config: Config) -> Mapping[str, Any]:
+    """What a configuration holds, in the form of a file."""
+    if isinstance(config, Mapping):
+        return config
+    if isinstance(config, str) and config in profiles():
+        return {"profile": config}
+    return _read(Path(config))
+
+
+def _entries(content: Mapping[str, Any]) -> list[Any]:
+    """The goals that a configuration lists, or its profile does."""
+    profile = content.get("profile")
     if profile is not None:
-        if isinstance(config, Mapping) and set(config) != {"profile"}:
-            others = ", ".join(sorted(map(str, set(config) - {"profile"})))
+        if set(content) != {"profile"}:
+            others = shown_name(", ".join(sorted(map(str, set(content) - {"profile"}))))
             raise GoalError(f"goals: profile and {others} found, either of them alone expected")
         if profile not in profiles():
             raise GoalError(f"goals: profile {shown(profile)} found, {_or(profiles())} expected")
-        content: Mapping[str, Any] = parse_yaml(
-            _PROFILES.joinpath(f"{profile}.yaml").read_text(encoding="utf-8")
-        )
-    else:
-        content = config if isinstance(config, Mapping) else _read(Path(config))
+        content = parse_yaml(_PROFILES.joinpath(f"{profile}.yaml").read_text(encoding="utf-8"))
     entries = content.get("goals")
-    if set(content) != {"goals"} or not isinstance(entries, Sequence) or isinstance(entries, str):
+    if set(content) == {"goals"} and (
+        not isinstance(entries, Sequence) or isinstance(entries, str)
+    ):
+        raise GoalError(f"goals: {shown(entries)} found, a list of goals expected")
+    if set(content) != {"goals"}:
         found = shown_name(", ".join(sorted(map(str, content)))) or "nothing"
         raise GoalError(
             f"goals: {found} found, either a profile (one of {_or(profiles())}) or a list "

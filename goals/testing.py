@@ -21,7 +21,7 @@ from cluster_model.snapshot import BrokerState, Floats, Ints, Snapshot
 from cluster_model.synthetic import synthetic_snapshot
 from goals.cluster import Cluster
 from goals.goal import Goal, Obstacle
-from goals.registry import applicable
+from goals.registry import inapplicable
 from goals.state import State
 
 # Sums are kept by adding and subtracting: a load that left and came back differs by this.
@@ -88,7 +88,7 @@ def check_goal(
         Of the clusters and the actions; equal arguments give equal reports.
     clusters
         Snapshots to use in place of the built-in ones, for example with resources of
-        one's own.
+        one's own. A goal that applies to none of them does not conform: nothing was tested.
     """
     if isinstance(goal, type):
         kind = goal
@@ -101,9 +101,10 @@ def check_goal(
     report = Report(goal.name)
     _check_class(goal, report)
     rng = np.random.default_rng(seed)
-    evidence = _Evidence()
+    evidence, lacks = _Evidence(), dict[str, str]()
     for snapshot in example_snapshots(seed) if clusters is None else clusters:
-        if not applicable([goal], snapshot, strict=False):
+        if lack := inapplicable([goal], snapshot):
+            lacks |= lack
             continue
         report.clusters += 1
         try:
@@ -118,6 +119,9 @@ def check_goal(
             elif isinstance(error, IndexError):
                 hint = ": values per broker are gathered with state.broker, per topic with .topic"
             _add(report.problems, f"it raised {type(error).__name__} ({reason}){hint}")
+    if not report.clusters:
+        lacking = lacks.get(goal.name, "none was given")
+        _add(report.problems, f"it was tried on no cluster: {lacking}")
     _judge(report, evidence)
     return report
 
@@ -468,11 +472,9 @@ def _ways(cluster: Cluster) -> Iterator[tuple[int, int]]:
 
 
 def _judge(report: Report, evidence: _Evidence) -> None:
-    if not report.clusters:
-        report.notes.append("none of the clusters has what it reads: nothing could be tested")
-    elif report.problems:
+    if report.problems:
         return  # what was seen of its gradient means nothing
-    elif evidence.impossible and not evidence.unmet:
+    if evidence.impossible and not evidence.unmet:
         report.notes.append("it had obstacles in every cluster: its gradient could not be tested")
     elif not evidence.unmet:
         report.notes.append(

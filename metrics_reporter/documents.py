@@ -18,6 +18,7 @@ from typing import Annotated, Any, ClassVar
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, Field, Strict, ValidationError
+from pydantic_core import PydanticCustomError
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,9 @@ class KindError(DocumentError):
     """A document of another kind, such as a plan where a snapshot belongs."""
 
 
-def _no_bool(value: Any) -> Any:
-    if isinstance(value, bool):
-        raise ValueError("a number expected")
+def _whole_key(value: Any) -> Any:
+    if isinstance(value, bool | float) or (isinstance(value, str) and "." in value):
+        raise PydanticCustomError("int_parsing", "a whole number expected")
     return value
 
 
@@ -90,7 +91,7 @@ Whole = Annotated[int, Strict(), Field(ge=0, lt=2**63)]
 # A finite number; a boolean is none.
 Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 # A key of a mapping that is a number: in JSON all keys are text.
-WholeKey = Annotated[int, BeforeValidator(_no_bool), Field(ge=0, lt=2**63)]
+WholeKey = Annotated[int, BeforeValidator(_whole_key), Field(ge=0, lt=2**63)]
 
 
 def read_document(

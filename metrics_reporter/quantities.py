@@ -16,6 +16,8 @@ _FACTORS = {
 }
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SIZE = re.compile(r"\s*(\d+\.?\d*(?:e\d+)?)\s*([kmgtp]?i?)b?\s*", re.ASCII)
+# Mb, Gb: bits to some, bytes to others.
+_BITS = re.compile(r"\d\s*[KMGTP]i?b(/s)?\s*$", re.ASCII)
 
 
 def amount(value: float, unit: str = "B") -> str:
@@ -85,6 +87,8 @@ def byte_count(text: str) -> float:
     >>> byte_count("1.5 GB"), byte_count("2KiB")
     (1500000000.0, 2048.0)
     """
+    if _BITS.search(text):
+        raise ValueError("bytes like 500MB, with a capital B, expected: Mb reads as bits")
     found = _SIZE.fullmatch(text.lower())
     if (
         found is None
@@ -108,6 +112,8 @@ def byte_rate(text: str) -> float:
     >>> byte_rate("50MB/s"), byte_rate("1KiB")
     (50000000.0, 1024.0)
     """
+    if _BITS.search(text):
+        raise ValueError("bytes/s like 50MB/s, with a capital B, expected: Mb reads as bits")
     try:
         return byte_count(text.strip().removesuffix("/s"))
     except ValueError:

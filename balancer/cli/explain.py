@@ -52,11 +52,7 @@ def explain(
     if broker is not None:
         _check_broker(found, broker)
         numbered = [(i, a) for i, a in numbered if broker in (a.source, a.destination)]
-        comes = sum(a.bytes for _, a in numbered if a.destination == broker)
-        leaves = sum(a.bytes for _, a in numbered if _leaves(a, broker))
-        console.print(
-            f"Broker {broker}: {amount(comes)} are copied to it, {amount(leaves)} leave it."
-        )
+        console.print(_copies([a for _, a in numbered], broker, partition), markup=False)
     what = " of ".join(filter(None, [partition, None if broker is None else f"broker {broker}"]))
     if not numbered:
         console.print(f"The plan does nothing with {what}.", markup=False)
@@ -68,8 +64,16 @@ def explain(
     console.print(tables.actions(shown, title, all_goals=partition is not None))
 
 
-def _leaves(action: Action, broker: int) -> bool:
-    return action.kind == "move" and action.source == broker
+def _copies(actions: Sequence[Action], broker: int, partition: str | None) -> str:
+    """The bytes that come to a broker, leave it, and move between its disks, as a sentence."""
+    within = sum(a.bytes for a in actions if a.source == a.destination == broker)
+    comes = sum(a.bytes for a in actions if a.source != broker == a.destination)
+    leaves = sum(a.bytes for a in actions if a.kind == "move" and a.source == broker)
+    of = "" if partition is None else f" of {partition}"
+    disks = f", {amount(within)} are copied between its disks" if within else ""
+    return (
+        f"Broker {broker}: {amount(comes)}{of} are copied to it, {amount(leaves)} leave it{disks}."
+    )
 
 
 def _partition(name: str) -> tuple[str, int]:

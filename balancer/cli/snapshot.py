@@ -106,8 +106,12 @@ def synthetic(
     output: Output,
     brokers: int = 20,
     partitions: int = 2000,
-    replication_factor: int = 3,
-    racks: int = 5,
+    replication_factor: Annotated[
+        int | None, typer.Option(help="3 unless given, or as many as there are brokers.")
+    ] = None,
+    racks: Annotated[
+        int | None, typer.Option(help="5 unless given, or as many as there are brokers.")
+    ] = None,
     topics: Annotated[int | None, typer.Option(help="One for 50 partitions unless given.")] = None,
     skew: Annotated[
         float, typer.Option(help="Load of the fullest broker, in mean loads, roughly.")

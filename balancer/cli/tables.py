@@ -170,6 +170,8 @@ def _why(action: Action, most: int | None) -> str:
     shown += [
         f"[yellow]{escape(goal)} -{_points(by)}[/]" for goal, by in ranked(action.hurt)[:most]
     ]
+    if not shown and action.kind in ("add", "remove"):
+        return "the replication factor asked for"
     return ", ".join(shown) or "makes room, or undoes a detour"
 
 

@@ -30,12 +30,13 @@ def chart(facts: Facts, column: Column, width: float = 540.0) -> str:
     parts = []
     for place, (label, ratio) in enumerate(zip(("Before", "After"), ratios, strict=True)):
         y = place * (_TITLE + _PANEL + _GAP) + _TITLE
-        parts.append(_panel_title(column, label, ratio, facts.order, y - 7, width))
-        parts.append(_band(facts, column, top, y, width, "band"))
-        parts.append(draw(facts, column, ratio, top, y, width))
+        drawn = column if place else column.at_first()
+        parts.append(_panel_title(drawn, label, ratio, facts.order, y - 7, width))
+        parts.append(_band(facts, drawn, top, y, width, "band"))
+        parts.append(draw(facts, drawn, ratio, top, y, width))
         # once more as an outline, or the bars would hide where the goal ends
-        parts.append(_band(facts, column, top, y, width, "edge"))
-        parts.append(_lines(column, top, y, width))
+        parts.append(_band(facts, drawn, top, y, width, "edge"))
+        parts.append(_lines(drawn, top, y, width))
         parts.append(_axis(top, y, width))
     parts.append(_foot(facts, width))
     return "".join(parts)

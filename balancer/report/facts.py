@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,12 +19,13 @@ from goals.distribution import Band
 
 @dataclass(frozen=True)
 class Column:
-    """A resource or count on B brokers; limits are in fair shares, as are :meth:`ratios`.
+    """A resource or count on B brokers; limits are in fair shares after the plan.
 
     A broker that the goal does not judge has infinite limits.
 
-    ``share`` is what each broker would carry in perfect balance; for brokers that
-    should carry nothing it is what they would carry if they took part.
+    ``share`` is what each broker would carry in perfect balance, ``share_after`` once
+    replicas are added or removed as asked; for brokers that should carry nothing it is what
+    they would carry if they took part.
     """
 
     name: str
@@ -34,14 +35,24 @@ class Column:
     before: Floats
     after: Floats
     share: Floats
+    share_after: Floats
     lower: Floats | None
     upper: Floats | None
     limit: Floats | None
     capacity: Floats | None
 
     def ratios(self) -> tuple[Floats, Floats]:
-        """(B,) before and (B,) after, in fair shares."""
-        return self.before / self.share, self.after / self.share
+        """(B,) before and (B,) after, in the fair shares of then."""
+        return self.before / self.share, self.after / self.share_after
+
+    def at_first(self) -> Column:
+        """The same with the lines of before the plan: a limit in the load's unit stays there."""
+        scale = self.share_after / self.share
+        return replace(
+            self,
+            limit=None if self.limit is None else self.limit * scale,
+            capacity=None if self.capacity is None else self.capacity * scale,
+        )
 
 
 @dataclass(frozen=True)
@@ -108,17 +119,17 @@ def _column(plan: Plan, name: str, began: Cluster, cluster: Cluster, goals: list
     column = f"load.{name}" if resource else name
     size = began.capacity(name) if resource else np.ones(s.n_brokers)
     before = began.placement.recompute("broker", column)
-    share = _reference(began.fair_share(column), size, before)
+    share, share_after = (_reference(c.fair_share(column), size, before) for c in (began, cluster))
     lower = upper = limit = None
     for goal in goals:
         if isinstance(goal, Band) and goal.column == column:
             least, most = goal.limits(cluster)
             takes = cluster.leader_eligible if name == "leader_count" else cluster.eligible
             # as the goal judges: who may receive nothing is never below, who is emptied never above
-            lower = np.where(takes & np.isfinite(least), least / share, -np.inf)
-            upper = np.where(cluster.draining, np.inf, most / share)
+            lower = np.where(takes & np.isfinite(least), least / share_after, -np.inf)
+            upper = np.where(cluster.draining, np.inf, most / share_after)
         elif isinstance(goal, Ceiling) and goal.scope == "broker" and goal.column == column:
-            limit = goal.limits(cluster) / share
+            limit = goal.limits(cluster) / share_after
     return Column(
         name=name,
         title=column_title(name),
@@ -127,10 +138,11 @@ def _column(plan: Plan, name: str, began: Cluster, cluster: Cluster, goals: list
         before=before,
         after=plan.placement.recompute("broker", column),
         share=share,
+        share_after=share_after,
         lower=lower,
         upper=upper,
         limit=limit,
-        capacity=size / share if resource and (size > 0).any() else None,
+        capacity=size / share_after if resource and (size > 0).any() else None,
     )
 
 
@@ -201,7 +213,9 @@ def rack_ratios(facts: Facts, column: Column) -> tuple[Floats, Floats]:
     """(racks,) load of each rack before and after, in fair shares of the rack."""
     s = facts.plan.snapshot
     n = len(s.racks)
-    share = np.bincount(s.broker_rack, column.share, n)
-    share = np.where(share > 0, share, 1.0)
-    before, after = (np.bincount(s.broker_rack, v, n) for v in (column.before, column.after))
-    return before / share, after / share
+
+    def ratio(load: Floats, shares: Floats) -> Floats:
+        share = np.bincount(s.broker_rack, shares, n)
+        return np.bincount(s.broker_rack, load, n) / np.where(share > 0, share, 1.0)
+
+    return ratio(column.before, column.share), ratio(column.after, column.share_after)

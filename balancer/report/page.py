@@ -338,9 +338,10 @@ def honesty(plan: Plan) -> str:
         notes.append("No budget cut it short.")
     open_ = sum(not u.proven for u in plan.unmet)
     if open_:
+        them = "it" if open_ == 1 else "they"
         notes.append(
-            f"{plural(open_, 'unmet goal')} with no proof that it cannot be met: the search found "
-            "nothing allowed that helps, which is not to say that nothing exists."
+            f"{plural(open_, 'unmet goal')} with no proof that {them} cannot be met: the search "
+            "found nothing allowed that helps, which is not to say that nothing exists."
         )
     rows = "".join(
         f'<tr><th scope="row">{escape(column_title(name))}</th>'

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from balancer import load_plan
+from balancer import Action, load_plan
 from balancer.cli import app, main
-from balancer.cli.options import byte_count, client_properties
+from balancer.cli.options import byte_count, byte_rate, client_properties
 from balancer.cli.terminal import CommandError
+from benchmarks.harness.plans import plan_by_hand
 from cluster_model import Snapshot, load_snapshot, save_snapshot, synthetic_snapshot
 
 
@@ -235,6 +236,36 @@ def test_explain_says_why(files: Path) -> None:
     assert "leave it" in broker
 
 
+def test_explain_says_that_the_replication_factor_was_asked_for(
+    files: Path, tmp_path: Path
+) -> None:
+    plan = tmp_path / "rf.json"
+    run("propose", files / "cluster.json", "--replication-factor", "topic-.*=2", "-o", plan, code=1)
+    removed = next(a for a in load_plan(plan).actions if a.kind == "remove" and not a.helped)
+    name = f"{removed.topic}-{removed.partition}"
+    said = run("explain", plan, "--partition", name, "--broker", removed.source).stdout
+    assert "undoes a detour" not in said
+    assert "the replication factor asked for" in " ".join(said.split())
+
+
+def test_explain_says_what_comes_to_a_broker_leaves_it_and_stays(tmp_path: Path) -> None:
+    actions = (
+        Action(kind="move", topic="a", partition=0, source=1, destination=3, bytes=7e9),
+        Action(kind="move", topic="b", partition=0, source=3, destination=2, bytes=5e9),
+        Action(kind="move_disk", topic="c", partition=0, source=3, destination=3, bytes=2e9),
+    )
+    plan = tmp_path / "plan.json"
+    plan.write_text(plan_by_hand(*actions, cluster_id="x").model_dump_json())
+    assert (
+        "Broker 3: 7 GB are copied to it, 5 GB leave it, 2 GB are copied between its disks."
+        in run("explain", plan, "--broker", 3).stdout
+    )
+    assert (
+        "Broker 3: 0 B of b-0 are copied to it, 5 GB leave it."
+        in run("explain", plan, "--broker", 3, "--partition", "b-0").stdout
+    )
+
+
 def test_verify_tells_a_sound_plan_from_another(files: Path, tmp_path: Path) -> None:
     assert "sound" in run("verify", files / "cluster.json", files / "plan.json").stdout
     document = json.loads((files / "plan.json").read_text())
@@ -250,6 +281,12 @@ def test_goals_are_listed_and_shown() -> None:
     assert "cruise-control" in listed
     assert "low_utilization" in run("goals", "show", "UsageDistribution").stdout
     assert "tier 0  hard" in run("goals", "show", "default").stdout
+
+
+def test_a_goal_that_nothing_could_be_tested_of_does_not_conform() -> None:
+    said = run("goals", "check", "UsageDistribution", "--field", "resource=dsk", code=1).stdout
+    assert "no resource 'dsk'" in " ".join(said.split())
+    assert "does not conform: 0 clusters" in said
 
 
 def test_goals_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -429,6 +466,13 @@ def test_no_client_is_loaded_to_start() -> None:
 )
 def test_byte_counts(text: str, value: float) -> None:
     assert byte_count("--max-bytes", text) == value
+
+
+@pytest.mark.parametrize("text", ["50Mb", "1 Gb", "2Tib", "50Mb/s"])
+def test_what_reads_as_bits_is_refused(text: str) -> None:
+    for unit in (byte_count, byte_rate):
+        with pytest.raises(CommandError, match=r"--size: .* capital B, expected: Mb reads as bits"):
+            unit("--size", text)
 
 
 @pytest.mark.parametrize("text", ["", "GB", "-1GB", "ten", "1ZB", "1,5GB", "10i"])

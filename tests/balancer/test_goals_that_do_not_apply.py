@@ -34,8 +34,8 @@ def cluster(tmp_path: Path) -> Path:
     [
         (
             "goals: [{goal: UsageDistribution, resource: dsk}]",
-            "goal UsageDistribution[dsk], field resource: 'dsk' found, one of cpu, network_in, "
-            "network_out, disk expected",
+            "goal UsageDistribution[dsk]: the snapshot has no resource 'dsk'; it has cpu, "
+            "network_in, network_out, disk",
         ),
         ("goals: [DiskCapacity]", "goal DiskCapacity: the snapshot has no disks"),
         ("goals: [BrokerSetAwareness]", "goal BrokerSetAwareness: the snapshot has no broker sets"),
@@ -53,7 +53,7 @@ def test_a_goal_of_a_file_that_does_not_apply_is_an_error(
 
 def test_a_goal_of_a_mapping_or_a_list_that_does_not_apply_is_an_error() -> None:
     for goals in (TYPING_ERROR, load_goals(TYPING_ERROR)):
-        with pytest.raises(GoalError, match="'dsk' found"):
+        with pytest.raises(GoalError, match="no resource 'dsk'"):
             Balancer(goals).propose(SNAPSHOT)
 
 
@@ -62,7 +62,7 @@ def test_the_command_line_names_the_goal_and_exits_with_2(cluster: Path, tmp_pat
     path.write_text("goals: [{goal: UsageDistribution, resource: dsk}]")
     done = CliRunner().invoke(app, ["propose", str(cluster), "--goals", str(path)])
     assert done.exit_code == 2
-    assert "'dsk' found, one of cpu, network_in, network_out, disk expected" in done.stderr
+    assert "no resource 'dsk'; it has cpu, network_in, network_out, disk" in done.stderr
 
 
 def test_a_profile_says_what_it_leaves_out(cluster: Path, tmp_path: Path) -> None:
@@ -99,4 +99,4 @@ def test_a_controller_tells_of_a_goal_that_does_not_apply() -> None:
     watch = GoalWatch(Settings().goal_violations, load_goals(TYPING_ERROR), strict=True)
     (finding,) = watch.look(View(SNAPSHOT, now=1000.0))
     assert finding.state == "waiting"
-    assert "'dsk' found" in finding.sentence
+    assert "no resource 'dsk'" in finding.sentence

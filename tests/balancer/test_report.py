@@ -19,9 +19,9 @@ from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 from balancer import Balancer, Budget, Operation
-from balancer.plan import Plan
+from balancer.plan import Plan, Unmet
 from balancer.report import before_after_svg, html_report, verdict
-from balancer.report.facts import gather
+from balancer.report.facts import gather, rack_ratios
 from balancer.report.page import ACTIONS, chosen_actions
 from cluster_model import synthetic_snapshot
 from cluster_model.placement import Placement
@@ -184,6 +184,36 @@ def test_ratios_are_those_of_the_plan(plan: Plan) -> None:
         before, after = column.ratios()
         assert before.max() == pytest.approx(column.result.before.worst_ratio)
         assert after.max() == pytest.approx(column.result.after.worst_ratio)
+
+
+def test_ratios_after_a_replication_factor_change_are_in_the_shares_after_it() -> None:
+    s = synthetic_snapshot(brokers=8, partitions=120, racks=4, replication_factor=3)
+    fewer = Operation(kind="change_replication_factor", replication_factor={".*": 2})
+    facts = gather(Balancer("default").propose(s, fewer))
+    for column in facts.columns:
+        before, after = column.ratios()
+        assert before.max() == pytest.approx(column.result.before.worst_ratio)
+        assert after.max() == pytest.approx(column.result.after.worst_ratio)
+        for racks in rack_ratios(facts, column):
+            assert racks.mean() == pytest.approx(1)
+        if column.capacity is not None:
+            first = column.at_first()
+            assert first.capacity is not None
+            assert first.capacity * column.share == pytest.approx(
+                column.capacity * column.share_after
+            )
+
+
+@pytest.mark.parametrize(
+    ("goals", "said"),
+    [
+        (1, "1 unmet goal with no proof that it cannot be met"),
+        (2, "2 unmet goals with no proof that they cannot be met"),
+    ],
+)
+def test_unmet_goals_without_a_proof_are_counted(plan: Plan, goals: int, said: str) -> None:
+    unmet = tuple(Unmet(goal=f"g{i}", hard=False, proven=False, reason="") for i in range(goals))
+    assert said in Page(html_report(replace(plan, unmet=unmet))).text
 
 
 def test_bands_tell_the_discontented_brokers_that_the_goals_tell(plan: Plan) -> None:

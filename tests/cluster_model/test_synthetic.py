@@ -130,6 +130,13 @@ def test_disks_share_the_capacity_of_their_broker() -> None:
     assert (s.replica_disk >= 0).all()
 
 
+def test_few_brokers_have_fewer_racks_and_replicas_unless_given() -> None:
+    s = synthetic_snapshot(brokers=2, partitions=10)
+    assert (len(s.racks), s.n_replicas) == (2, 20)
+    s = synthetic_snapshot()
+    assert (len(s.racks), s.n_replicas) == (5, 6000)
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [

@@ -187,5 +187,15 @@ def test_a_goal_that_is_met_everywhere_is_noted() -> None:
     assert "try tighter thresholds" in report.notes[0]
 
 
+@pytest.mark.parametrize("clusters", [None, []])
+def test_a_goal_that_was_tried_on_no_cluster_does_not_conform(clusters: list[Any] | None) -> None:
+    report = check_goal(UsageDistribution(resource="dsk"), clusters=clusters)
+    assert report.clusters == 0
+    assert not report.ok
+    (said,) = report.problems
+    assert said.startswith("it was tried on no cluster")
+    assert ("no resource 'dsk'; it has cpu" in said) is (clusters is None)
+
+
 def test_equal_seeds_give_equal_reports() -> None:
     assert check_goal(ReplicaDistribution, seed=3) == check_goal(ReplicaDistribution, seed=3)

@@ -82,6 +82,7 @@ def test_yaml_and_toml_say_the_same(tmp_path: Path) -> None:
         ({"profile": "fast"}, "profile 'fast' found, autobalancer, cruise-control, default"),
         ({"profile": "default", "goals": []}, "profile and goals found, either of them alone"),
         ({"goals": []}, "an empty list found"),
+        ({"goals": "RackAwareness"}, "goals: 'RackAwareness' found, a list of goals expected"),
         ({"gaols": ["RackAwareness"]}, "gaols found, either a profile"),
         ({"goals": [3]}, "entry 0: 3 found, a name or a mapping with `goal` expected"),
         ({"goals": ["RackAwareness", "Rack"]}, "entry 1: goal 'Rack' found, one of"),
@@ -156,6 +157,25 @@ def test_a_file_that_is_no_configuration_is_named(tmp_path: Path, name: str, tex
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.yaml", "profile: default\ngoals: [RackAwareness]\n"),
+        ("a.toml", 'profile = "default"\ngoals = ["RackAwareness"]\n'),
+        ("b.yaml", "profile: default\nweight: 3\n"),
+    ],
+)
+def test_nothing_beside_the_profile_of_a_file_is_dropped(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(GoalError) as error:
+        load_goals(tmp_path / name)
+    said = str(error.value)
+    assert said.startswith(f"goals file {tmp_path / name}: goals: profile and ")
+    assert said.endswith("found, either of them alone expected")
+
+
 def test_a_profile_leaves_out_what_a_snapshot_lacks() -> None:
     names = [g.name for g in goals_for(snapshot([[0], [1]], brokers=2))]
     assert "UsageDistribution[disk]" in names
@@ -166,7 +186,7 @@ def test_a_list_of_ones_own_may_not_ask_for_what_a_snapshot_lacks() -> None:
     one = snapshot([[0], [1]], brokers=2)
     for value in ("gpu", ""):
         config = {"goals": [{"goal": "UsageDistribution", "resource": value}]}
-        with pytest.raises(GoalError, match=f"field resource: '{value}' found, one of disk expec"):
+        with pytest.raises(GoalError, match=f"the snapshot has no resource '{value}'; it has disk"):
             goals_for(one, config)
     with pytest.raises(GoalError, match="DiskCapacity: the snapshot has no disks"):
         goals_for(one, {"goals": ["DiskCapacity"]})
