@@ -283,7 +283,7 @@ class Model(_Part):
     min_samples: int = Field(default=3, ge=1)
     refresh: Interval = 30.0
     set_aside_after: Interval = 6 * 3600.0
-    believed: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    believed: tuple[Whole, ...] = ()
 
 
 class Settings(_Part):
@@ -410,10 +410,17 @@ def as_settings(content: Any, where: str = "settings") -> Settings:
         settings = Settings.model_validate(content)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        place = ".".join(str(step) for step in first["loc"])
         if first["type"] == "extra_forbidden":
+            # A key of a webhook that is none may be its address, with a secret in it.
+            steps = first["loc"][:-1] if first["loc"][0] == "webhooks" else first["loc"]
+            place = ".".join(str(step) for step in steps)
+            if steps != first["loc"]:
+                known = ", ".join(Webhook.model_fields)
+                raise SettingsError(
+                    f"{where}: {shown_name(place)}: an unknown key found, {known} expected"
+                ) from None
             raise SettingsError(f"{where}: {shown_name(place)}: no such setting") from None
-        raise SettingsError(f"{where}: {first_problem(error, hide=['url'])}") from None
+        raise SettingsError(f"{where}: {first_problem(error, hide=['webhooks'])}") from None
     try:
         Limits.of(**settings.execution)
     except ExecutionError as error:
