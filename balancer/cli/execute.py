@@ -176,8 +176,8 @@ def execute(
     Ctrl-C stops it, and cancels what is under way; the same plan can be carried on later. With
     `--rollback` a second Ctrl-C, or SIGTERM, ends the way back too. If it dies or is ended,
     `--recover` brings it to its end. Throttles are set before and taken off afterwards. Exits
-    with 0 where all is done, with 1 where it is not or that is not known, and with 2 where another execution or a
-    controller acts on the cluster.
+    with 0 where all is done, with 1 where it is not or that is not known, and with 2 where another
+    execution or a controller acts on the cluster.
 
     Example: `counterpoise execute plan.json --bootstrap-server localhost:9092 --throttle 50MB/s
     --yes`

@@ -21,6 +21,7 @@ from balancer.execution.errors import ExecutionError
 from balancer.execution.limits import Limits
 from cluster_model.errors import InputError
 from goals.patterns import valid_pattern
+from metrics_reporter import BROKER_METRICS
 from metrics_reporter.documents import (
     DocumentError,
     Whole,
@@ -421,6 +422,12 @@ def as_settings(content: Any, where: str = "settings") -> Settings:
                 ) from None
             raise SettingsError(f"{where}: {shown_name(place)}: no such setting") from None
         raise SettingsError(f"{where}: {first_problem(error, hide=['webhooks'])}") from None
+    for name in settings.slow_brokers.signals:
+        if name not in BROKER_METRICS:
+            known = ", ".join(BROKER_METRICS)
+            raise SettingsError(
+                f"{where}: slow_brokers.signals: {shown(name)} found, one of {known} expected"
+            )
     try:
         Limits.of(**settings.execution)
     except ExecutionError as error:

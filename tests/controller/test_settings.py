@@ -111,6 +111,10 @@ def test_the_settings_of_the_guide_are_settings(tmp_path: Path) -> None:
         ("interval: soon", "interval: 'soon' found, seconds, or text like 250ms, 30m, 2h or 1d"),
         ("max_moves: 1.5", "max_moves: 1.5 found, a whole number expected"),
         ("execute: perhaps", "execute: 'perhaps' found, true or false expected"),
+        (
+            "slow_brokers: {signals: {log_flush_time_ms_p99: 1}}",
+            "slow_brokers.signals: 'log_flush_time_ms_p99' found, one of cpu, ",
+        ),
         ("model: {believed: [true]}", "model.believed.0: True found, a whole number expected"),
         ("model: {believed: [1.0]}", "model.believed.0: 1.0 found, a whole number expected"),
         ("model: {believed: ['1']}", "model.believed.0: '1' found, a whole number expected"),
