@@ -100,7 +100,9 @@ def load_configurations(path: str | Path) -> tuple[Configuration, ...]:
     except DocumentError as error:
         raise BacktestError(f"{where}: {error}") from None
     if not isinstance(content, Mapping) or not content:
-        raise BacktestError(f"{where}: {shown(content)} found, a mapping of names expected")
+        # Without the value, which may hold the address of a webhook.
+        found = type(content).__name__ if content else shown(content)
+        raise BacktestError(f"{where}: {found} found, a mapping of names expected")
     return tuple(
         _configuration(str(name), entry, f"{where}: {name}", Path(path).parent)
         for name, entry in content.items()
@@ -110,7 +112,7 @@ def load_configurations(path: str | Path) -> tuple[Configuration, ...]:
 def _configuration(name: str, entry: Any, where: str, folder: Path) -> Configuration:
     entry = {} if entry is None else entry
     if not isinstance(entry, Mapping):
-        raise BacktestError(f"{where}: {shown(entry)} found, a mapping expected")
+        raise BacktestError(f"{where}: {type(entry).__name__} found, a mapping expected")
     known = ("goals", "settings", "seed", "statistic", "span", "copy_rate")
     for key in entry:
         if key not in known:

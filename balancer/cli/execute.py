@@ -176,8 +176,8 @@ def execute(
     Ctrl-C stops it, and cancels what is under way; the same plan can be carried on later. With
     `--rollback` a second Ctrl-C, or SIGTERM, ends the way back too. If it dies or is ended,
     `--recover` brings it to its end. Throttles are set before and taken off afterwards. Exits
-    with 0 where all is done, with 1 where it is not, and with 2 where another execution or a
-    controller acts on the cluster.
+    with 0 where all is done, with 1 where it is not or that is not known, and with 2 where another
+    execution or a controller acts on the cluster.
 
     Example: `counterpoise execute plan.json --bootstrap-server localhost:9092 --throttle 50MB/s
     --yes`
@@ -217,14 +217,18 @@ def execute(
         vote=_Candidate(election, group, session),
     )
     if plan is None:
+        there = journal.exists()
         with _LastResort(limits.stop_timeout + _GRACE) as last_resort, closing(election):
             outcome = _watched(
-                executor, lambda show: executor.recover(progress=show), rollback, last_resort
+                executor,
+                lambda show: executor.recover(cluster_id=cluster_id, progress=show),
+                rollback,
+                last_resort,
             )
             # Leaving the election may take a while, and what came of it is known.
-            if outcome is None:
-                out().print(f"{journal}: nothing is left to recover", markup=False)
-            code = last_resort.code = DONE if outcome is None else _told(outcome)
+            code = last_resort.code = (
+                _nothing_found(journal, there, group) if outcome is None else _told(outcome)
+            )
         raise typer.Exit(code)
     document = load_plan(plan)
     if warning := age_warning(document, time.time(), limits.plan_age):
@@ -472,6 +476,21 @@ def _signals() -> Iterator[Callable[[], list[int]]]:
     finally:
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)
+
+
+def _nothing_found(journal: Path, there: bool, group: str) -> int:
+    """Say that there was nothing to recover, or that without a journal that is not certain."""
+    if there:
+        out().print(f"{journal}: nothing is left to recover", markup=False)
+        return DONE
+    out().print(
+        f"{journal}: no such journal, and no marks of group {group} are in Kafka; an execution "
+        "without a throttle carries none, so its moves may go on: name its journal (--journal), or "
+        "look at what moves with kafka-reassign-partitions --list",
+        markup=False,
+        soft_wrap=True,
+    )
+    return UNMET
 
 
 def _told(outcome: Outcome) -> int:

@@ -66,8 +66,6 @@ _WEBHOOK_SECONDS = 1.5
 _PLENTY = 1e18
 # Settings of the model that hold as soon as they are read.
 _AT_ONCE = ("model.believed", "model.set_aside_after")
-# Decisions after which nothing is left to do.
-_WELL = ("balanced", "executed", "recovered", "trivial")
 
 log = logging.getLogger("counterpoise")
 
@@ -221,7 +219,7 @@ def run(
         if once:
             decision = _once(controller, timeout, ending)
             (_as_json if json else _as_sentence)(decision)
-            raise typer.Exit(DONE if decision.kind in _WELL else UNMET)
+            raise typer.Exit(UNMET if is_left_to_do(decision) else DONE)
         with logged(log, webhooks.hide):
             source.notices.tell = log.warning
             follow = Following(file, controller, webhooks, executor, watched.slow, watched.live)
@@ -474,6 +472,18 @@ def _once(controller: Controller, timeout: float, ending: Ending) -> Decision:
             return decision
         if ending.asked.wait(_PATIENCE_STEP):
             return controller.decisions[-1]
+
+
+def is_left_to_do(decision: Decision) -> bool:
+    """Whether a round leaves something to do, or it is not known that it does not.
+
+    Of an execution that is so unless it did all of its plan, and no limit ended the plan.
+    """
+    if decision.kind != "executed":
+        return decision.kind not in ("balanced", "trivial")
+    plan, outcome = decision.plan or {}, decision.outcome or {}
+    whole = outcome.get("state") == "done" and not outcome.get("differences")
+    return not whole or plan.get("exhausted") is not None
 
 
 def _await(controller: Controller, ending: Ending) -> None:

@@ -847,6 +847,9 @@ class Controller:
             kind: Kind = "recovered" if recovery else "executed"
             figures = outcome_record(outcome)
             reason = f"{work.cause.replace('_', ' ')}: {outcome_sentence(outcome)}"
+            if outcome.state == "done" and (limit := (work.plan or {}).get("exhausted")):
+                reached = f"cut at {self._share}" if self._cut else f"ended by a limit ({limit})"
+                reason += f"; its plan was {reached}, so more may be left to do"
             decision = Decision(now, kind, reason, work.cause, (), {}, work.plan, figures)
         self._mending, self._cut = (), False
         self._patience.moved(work.partitions, now)

@@ -21,6 +21,7 @@ from balancer.execution.errors import ExecutionError
 from balancer.execution.limits import Limits
 from cluster_model.errors import InputError
 from goals.patterns import valid_pattern
+from metrics_reporter import BROKER_METRICS
 from metrics_reporter.documents import (
     DocumentError,
     Whole,
@@ -284,7 +285,7 @@ class Model(_Part):
     min_samples: int = Field(default=3, ge=1)
     refresh: Interval = 30.0
     set_aside_after: Interval = 6 * 3600.0
-    believed: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    believed: tuple[Whole, ...] = ()
 
 
 class Settings(_Part):
@@ -411,10 +412,23 @@ def as_settings(content: Any, where: str = "settings") -> Settings:
         settings = Settings.model_validate(content)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        place = ".".join(str(step) for step in first["loc"])
         if first["type"] == "extra_forbidden":
+            # A key of a webhook that is none may be its address, with a secret in it.
+            steps = first["loc"][:-1] if first["loc"][0] == "webhooks" else first["loc"]
+            place = ".".join(str(step) for step in steps)
+            if steps != first["loc"]:
+                known = ", ".join(Webhook.model_fields)
+                raise SettingsError(
+                    f"{where}: {shown_name(place)}: an unknown key found, {known} expected"
+                ) from None
             raise SettingsError(f"{where}: {shown_name(place)}: no such setting") from None
-        raise SettingsError(f"{where}: {first_problem(error, hide=['url'])}") from None
+        raise SettingsError(f"{where}: {first_problem(error, hide=['webhooks'])}") from None
+    for name in settings.slow_brokers.signals:
+        if name not in BROKER_METRICS:
+            known = ", ".join(BROKER_METRICS)
+            raise SettingsError(
+                f"{where}: slow_brokers.signals: {shown(name)} found, one of {known} expected"
+            )
     try:
         Limits.of(**settings.execution)
     except ExecutionError as error:

@@ -28,6 +28,7 @@ from balancer.controller.lost import (
 )
 from balancer.controller.settings import Detector, Settings
 from balancer.controller.slow import SlowBrokerWatch
+from balancer.controller.unmatched import UnmatchedSettingWatch
 from balancer.controller.violations import GoalWatch
 from balancer.operation import Operation
 from cluster_model.errors import InputError
@@ -71,11 +72,13 @@ class Watches:
             name: made(getattr(settings, name)) for name, made in _DETECTORS.items()
         }
         self._lost = LostPartitionWatch(settings.dead_brokers)
+        self._unmatched = UnmatchedSettingWatch(settings)
 
     def configure(self, settings: Settings) -> None:
         """Take other settings; detectors keep what they remember while they are enabled."""
         self.settings = settings
         self._lost.settings = settings.dead_brokers
+        self._unmatched.settings = settings
         self.goals.settings = settings.goal_violations
         if not settings.goal_violations.enabled:
             self.goals = GoalWatch(settings.goal_violations, self._goal_list, strict=self._strict)
@@ -110,6 +113,7 @@ class Watches:
             if self.settings_of(name).enabled:
                 found += self._looked(name, partial(watch.look, view))
         found += self._looked("lost_partitions", partial(self._lost.look, view))
+        found += self._looked("unmatched_settings", partial(self._unmatched.look, view))
         # A broker that reports nothing at all is reported once.
         stale = _reported_as(found, "stale_metrics")
         found = [

@@ -16,7 +16,7 @@ from balancer.execution.abandoned import abandoned, superseded
 from balancer.execution.cluster import Cluster, Kafka
 from balancer.execution.errors import ExecutionError
 from balancer.execution.fence import Fence, Fenced, Vote
-from balancer.execution.identity import check_identity
+from balancer.execution.identity import check_identity, check_stated
 from balancer.execution.journal import Journal, Recorded, is_damaged, read_journal
 from balancer.execution.limits import Limits
 from balancer.execution.outcome import Outcome, Progress
@@ -126,14 +126,7 @@ class Executor:
         """
         self._stop.clear(self._limits.stop_timeout)
         with self._journal.locked():
-            old, damage = self._recorded()
-            if damage:
-                raise ExecutionError(f"{damage}; recover it first (counterpoise execute --recover)")
-            if old is not None and old.ended is None:
-                raise ExecutionError(
-                    f"journal {self._journal.path} holds an execution that did not end: "
-                    "recover it first (counterpoise execute --recover)"
-                )
+            old = self._ended()
             fence = self._fence()
             with self._cluster(fence) as cluster:
                 # What is refused in any case need not wait for the vote.
@@ -169,7 +162,12 @@ class Executor:
                 )
                 return self._run(cluster, recorded, progress, reading)
 
-    def recover(self, *, progress: Callable[[Progress], None] | None = None) -> Outcome | None:
+    def recover(
+        self,
+        *,
+        cluster_id: str | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Outcome | None:
         """Bring what an execution that died left behind to its end.
 
         What Kafka is still reassigning is waited for, what was not begun is begun; an
@@ -181,6 +179,13 @@ class Executor:
         is done for an execution of its own that another one has ended in this way, or that
         is older than the limit ``resume_within``: its plan is of a cluster that was.
 
+        Parameters
+        ----------
+        cluster_id
+            The cluster to act on; None is the one that the brokers belong to.
+        progress
+            Called with how far it is, after each look at the cluster.
+
         Returns
         -------
         Outcome or None
@@ -189,7 +194,8 @@ class Executor:
         Raises
         ------
         ExecutionError
-            If the journal cannot be read, or is of another cluster. One that is damaged, as
+            If the journal cannot be read, or the brokers are of another cluster than the journal
+            or than `cluster_id`. One that is damaged, as
             by a loss of power, is set aside where an owner has marks in Kafka to go by.
         KafkaSourceError
             If the brokers do not answer, or refuse.
@@ -209,6 +215,8 @@ class Executor:
                 return None
             fence = self._fence()
             with self._cluster(fence) as cluster:
+                if cluster_id is not None:
+                    check_stated(cluster_id, cluster.identity())
                 fence.begin()
                 outcome = None
                 lost = self._lost(damage) if damage else None
@@ -290,11 +298,35 @@ class Executor:
         self._limits = limits
 
     def preview(self, plan: Plan | PlanDocument, *, cluster_id: str | None = None) -> Preview:
-        """What :meth:`execute` would do now; changes nothing."""
+        """What :meth:`execute` would do now; changes nothing.
+
+        Raises
+        ------
+        ExecutionError
+            Where :meth:`execute` would refuse the plan, or the journal with an execution that
+            did not end or is under way.
+        KafkaSourceError
+            If the brokers do not answer, or refuse.
+        """
+        if self._journal.path.exists():
+            with self._journal.locked():
+                self._ended()
         with self._cluster(Fence(None, 0.0, self._stop)) as cluster:
             self._identify(plan, cluster, cluster_id)
             reading = self._read(plan, cluster)
         return Preview(self._tasks(reading.wanted), [*reading.problems, *reading.gone])
+
+    def _ended(self) -> Recorded | None:
+        """The execution in the journal, if any; refuses one that did not end."""
+        old, damage = self._recorded()
+        if damage:
+            raise ExecutionError(f"{damage}; recover it first (counterpoise execute --recover)")
+        if old is not None and old.ended is None:
+            raise ExecutionError(
+                f"journal {self._journal.path} holds an execution that did not end: "
+                "recover it first (counterpoise execute --recover)"
+            )
+        return old
 
     def _recorded(self) -> tuple[Recorded | None, str]:
         """What the journal holds; where it is damaged, None and what is wrong with it."""
@@ -384,7 +416,8 @@ class Executor:
         )
         told = (
             f"throttles of an execution whose journal is out of reach were found on {len(topics)} "
-            f"topics (as {topics[0]}), and {len(recorded.tasks)} of its moves under way"
+            f"topics (as {topics[0]}), and {len(recorded.tasks)} of its moves under way; what it "
+            "had not begun is not known: carry its plan out again to go on with it"
         )
         return self._run(cluster, recorded, progress, Reading([], [], [told]))
 

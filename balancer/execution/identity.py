@@ -29,10 +29,8 @@ def check_identity(plan: PlanDocument, stated: str | None, found: str) -> None:
             f"{plan.content_digest[:12]} found; propose again, or remove the digest from a plan "
             "that you changed on purpose"
         )
-    if stated is not None and stated != found:
-        raise ExecutionError(
-            f"cluster {stated} stated, but the brokers asked are of cluster {found}"
-        )
+    if stated is not None:
+        check_stated(stated, found)
     planned = plan.identity.cluster_id
     if planned is None and stated is None:
         raise ExecutionError(
@@ -42,6 +40,20 @@ def check_identity(plan: PlanDocument, stated: str | None, found: str) -> None:
     if planned is not None and planned != found:
         raise ExecutionError(
             f"the plan is for cluster {planned}, but the brokers asked are of cluster {found}"
+        )
+
+
+def check_stated(stated: str, found: str) -> None:
+    """Refuse a cluster that is not the one that the caller means to act on.
+
+    Raises
+    ------
+    ExecutionError
+        In one sentence with both ids.
+    """
+    if stated != found:
+        raise ExecutionError(
+            f"cluster {stated} stated, but the brokers asked are of cluster {found}"
         )
 
 

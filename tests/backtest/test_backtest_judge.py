@@ -87,10 +87,10 @@ plain:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("- a", r"\['a'\] found, a mapping of names expected"),
+        ("- a", "list found, a mapping of names expected"),
         ("", "None found, a mapping"),
         ("a: [", "not YAML"),
-        ("a: 3", "a: 3 found, a mapping expected"),
+        ("a: 3", "a: int found, a mapping expected"),
         ("a: {goal: default}", "a: 'goal' found, one of goals, settings"),
         ("a: {goals: nowhere}", "'nowhere' found, a file or a profile"),
         ("a: {settings: {max_moves: 0}}", "a, settings: max_moves: 0 found"),
@@ -99,6 +99,10 @@ plain:
         ("a: {span: 0}", "span 0 found, a number above 0 expected"),
         ("a: {copy_rate: -1}", "copy_rate -1 found"),
         ("history: {}", "the name 'history' found"),
+        ("a: {settings: {webhooks: ['http://secret']}}", "webhooks.0: a mapping expected"),
+        ("a: [{settings: {webhooks: ['http://secret']}}]", "a: list found"),
+        ("- settings: {webhooks: ['http://secret']}", "list found"),
+        ("a: http://secret", "a: str found"),
     ],
 )
 def test_wrong_configurations_are_told_in_one_sentence(
@@ -109,6 +113,7 @@ def test_wrong_configurations_are_told_in_one_sentence(
     with pytest.raises(InputError, match=said) as error:
         load_configurations(file)
     assert "\n" not in str(error.value)
+    assert "secret" not in str(error.value)
 
 
 def test_a_file_that_is_not_there_is_told_of(tmp_path: Path) -> None:

@@ -661,3 +661,36 @@ def test_what_was_planned_while_the_controller_ends_is_not_begun() -> None:
     assert stage.rounds(1) == ["proposed"]
     assert "not begun, because the controller ends" in stage.reason
     assert not stage.executor.plans
+
+
+def test_settings_that_match_nothing_are_reported_once_and_stand_in_each_decision(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    typed = {
+        "excluded_topics": ["tpoic-0"],
+        "missing_replicas": {"topics": {"odrers.*": 3}},
+        "drained_brokers": {"brokers": [77]},
+        "model": {"believed": [78]},
+    }
+    sentences = [
+        "excluded_topics: 'tpoic-0' matches none of the topics",
+        "missing_replicas.topics: 'odrers.*' matches none of the topics",
+        "drained_brokers.brokers: 77 is the id of no broker in the cluster",
+        "model.believed: 78 is the id of no broker in the cluster",
+    ]
+    stage = Stage(even(), typed)
+    with caplog.at_level("WARNING", "counterpoise.controller"):
+        # They keep nothing from being judged.
+        assert stage.rounds(3) == ["balanced"] * 3
+    assert [r.getMessage() for r in caplog.records] == sentences
+    for decision in stage.controller.decisions:
+        found = [f for f in decision.findings if f.kind == "unmatched_settings"]
+        assert [f.sentence for f in found] == sentences
+    known = {
+        "excluded_topics": [".*-0|topic.*"],
+        "drained_brokers": {"brokers": [77], "enabled": False},
+        "model": {"believed": [1]},
+    }
+    stage.controller.configure(Settings.model_validate({**UNBOUNDED, **known}))
+    stage.rounds(1)
+    assert "unmatched_settings" not in {f.kind for f in stage.controller.decisions[-1].findings}

@@ -10,14 +10,15 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from controller_cases import Still, even, skewed
+from controller_cases import Applies, Ended, Still, even, skewed
 from typer.testing import CliRunner
 
 from balancer import Balancer
 from balancer.cli import app
-from balancer.cli.run import Ending, Source, _limits, _once, warn_of_goals
+from balancer.cli.run import Ending, Source, _limits, _once, is_left_to_do, warn_of_goals
 from balancer.controller import Controller, ControllerError, Decision, Settings
 from balancer.execution import Limits
 from balancer.execution.errors import ExecutionError
@@ -147,9 +148,9 @@ def test_one_round_that_is_told_to_end_stops_what_it_began(ends: bool) -> None:
     assert controller.finished == (not ends)
 
 
-def _controller(executor: object, **settings: object) -> Controller:
+def _controller(executor: object, model: Still | None = None, **settings: object) -> Controller:
     return Controller(
-        Still(skewed()),
+        model or Still(skewed()),
         Balancer("default"),
         executor,  # type: ignore[arg-type]
         Settings.model_validate({"execute": True, "interval": 0.05, **settings}),
@@ -206,6 +207,60 @@ def test_one_round_ends_where_nothing_is_known() -> None:
     found = _once(controller, 0.1, Ending(lambda: 60.0))
     assert found.kind == "waiting"
     assert "there is no picture of the cluster" in found.reason
+
+
+class _Ends:
+    """An executor whose executions end as given, and change nothing."""
+
+    def __init__(self, outcome: Ended) -> None:
+        self.outcome = outcome
+
+    def execute(self, plan: object, *, progress: object = None) -> Ended:
+        return self.outcome
+
+    def recover(self, *, progress: object = None) -> None:
+        return None
+
+    def left(self) -> tuple[str, ...]:
+        return ()
+
+    def stop(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        Ended(state="failed", completed=0, failed=7),
+        Ended(state="vote lost"),
+        Ended(state="stopped"),
+        Ended(state="rolled back"),
+        Ended(differences=("a-0: replicas 0, 2 planned, 0, 1 found",)),
+    ],
+)
+def test_one_round_whose_execution_did_not_do_its_plan_leaves_something(outcome: Ended) -> None:
+    found = _once(_controller(_Ends(outcome)), 1.0, Ending(lambda: 60.0))
+    assert found.kind == "executed"
+    assert is_left_to_do(found)
+
+
+def test_one_round_whose_plan_was_cut_leaves_something() -> None:
+    def ended(**settings: object) -> Decision:
+        model = Still(skewed())
+        controller = _controller(Applies(model), model, settle=0, **settings)
+        return _once(controller, 1.0, Ending(lambda: 60.0))
+
+    whole = ended(max_share_per_cycle=1.0)
+    assert whole.kind == "executed"
+    assert not is_left_to_do(whole)
+    cut = ended(max_share_per_cycle=0.1)
+    assert is_left_to_do(cut)
+    assert "its plan was cut at 10 % of the cluster's bytes" in cut.reason
+    assert is_left_to_do(ended(max_share_per_cycle=1.0, max_moves=1))
+
+
+@pytest.mark.parametrize("kind", ["recovered", "error", "proposed", "waiting", "standby"])
+def test_one_round_that_did_not_come_to_its_end_leaves_something(kind: Any) -> None:
+    assert is_left_to_do(Decision(0.0, kind, ""))
 
 
 def test_what_is_to_be_known_of_disks_is_said_once_and_again_when_it_changes(

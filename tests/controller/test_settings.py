@@ -52,6 +52,18 @@ def test_an_empty_file_is_all_defaults(tmp_path: Path) -> None:
         ("webhooks: [{url: 'http://host:99999/secret'}]", "a port of 1 to 65535"),
         ("webhooks: [{url: 'http://me@/secret'}]", "webhooks.0.url"),
         ("password: {secret", "not YAML"),
+        ("webhooks: ['https://host/services/secret']", "webhooks.0: a mapping expected"),
+        ("webhooks: ['https://user:secret@host/hook']", "webhooks.0: a mapping expected"),
+        ("webhooks: 'https://host/secret'", "webhooks: a list expected"),
+        ("webhooks: {url: 'https://host/secret'}", "webhooks: a list expected"),
+        ("webhooks: [[{url: 'https://host/secret'}]]", "webhooks.0: a mapping expected"),
+        ("webhooks: [{url: ['https://host/secret']}]", "webhooks.0.url: text expected"),
+        ("webhooks: [{url: 'http://a', timeout: 'http://secret'}]", "webhooks.0.timeout: "),
+        (
+            "webhooks: [{url: 'http://a', 'http://secret': 1}]",
+            "webhooks.0: an unknown key found, url, timeout, attempts, backoff expected",
+        ),
+        ("webhooks: [{'http://secret': 1}]", "webhooks.0.url: field required"),
     ],
 )
 def test_wrong_settings_are_told_in_a_sentence(tmp_path: Path, text: str, said: str) -> None:
@@ -100,6 +112,13 @@ def test_the_settings_of_the_guide_are_settings(tmp_path: Path) -> None:
         ("interval: soon", "interval: 'soon' found, seconds, or text like 250ms, 30m, 2h or 1d"),
         ("max_moves: 1.5", "max_moves: 1.5 found, a whole number expected"),
         ("execute: perhaps", "execute: 'perhaps' found, true or false expected"),
+        (
+            "slow_brokers: {signals: {log_flush_time_ms_p99: 1}}",
+            "slow_brokers.signals: 'log_flush_time_ms_p99' found, one of cpu, ",
+        ),
+        ("model: {believed: [true]}", "model.believed.0: True found, a whole number expected"),
+        ("model: {believed: [1.0]}", "model.believed.0: 1.0 found, a whole number expected"),
+        ("model: {believed: ['1']}", "model.believed.0: '1' found, a whole number expected"),
     ],
 )
 def test_a_wrong_value_names_file_key_value_and_form(tmp_path: Path, text: str, said: str) -> None:

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from execution_cases import FakeCluster, WonElection, move, plan_of
+from execution_cases import FakeCluster, Killed, WonElection, move, plan_of
 from typer.testing import CliRunner, Result
 
+from balancer import load_plan
 from balancer.cli import app
-from balancer.execution import Executor
+from balancer.execution import Executor, Limits
 from balancer.execution.cluster import Key
 
 
@@ -69,6 +70,81 @@ def test_with_yes_it_does(cluster: FakeCluster, plan: Path, tmp_path: Path) -> N
     assert result.stdout.startswith("done: 2 tasks completed, 0 failed, 0 cancelled; 200 B copied")
     assert set(cluster.replicas.values()) == {(0, 2)}
     assert "nothing is left to recover" in run("--recover", *options, code=0).stdout
+
+
+def die_moving(cluster: FakeCluster, plan: Path, journal: Path, **limits: Any) -> None:
+    """Let an execution of the plan be killed as soon as something moves."""
+
+    def kill(c: FakeCluster) -> None:
+        if c.ongoing:
+            raise Killed
+
+    cluster.on_view = kill
+    dying = Executor(
+        "x:1",
+        journal=journal,
+        limits=Limits.of(**limits),
+        owner="counterpoise-controller",
+        connect=lambda: cluster,
+    )
+    with pytest.raises(Killed):
+        dying.execute(load_plan(plan))
+    cluster.on_view = lambda c: None
+
+
+def test_a_preview_is_refused_where_an_execution_did_not_end(
+    cluster: FakeCluster, plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("balancer.execution.run.Run._abandon", lambda run: None)
+    journal = tmp_path / "journal"
+    options = [plan, "--bootstrap-server", "x:1", "--journal", journal]
+    die_moving(cluster, plan, journal)
+    for damaged in (False, True):
+        if damaged:
+            journal.write_bytes(b"\0" * 300)
+        before = journal.read_bytes()
+        preview = run(*options, code=2)
+        assert "recover it first (counterpoise execute --recover)" in preview.stderr
+        assert preview.stderr == run(*options, "--yes", code=2).stderr
+        assert journal.read_bytes() == before
+
+
+def test_a_recovery_without_a_journal_does_not_say_that_all_is_well(
+    cluster: FakeCluster, plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("balancer.execution.run.Run._abandon", lambda run: None)
+    cluster.looks = 50
+    die_moving(cluster, plan, tmp_path / "journal")
+    recover = ["--recover", "--bootstrap-server", "x:1", "--journal"]
+    said = run(*recover, tmp_path / "jurnal", code=1).stdout
+    assert "jurnal: no such journal, and no marks of group counterpoise-controller" in said
+    assert "an execution without a throttle carries none" in said
+    assert cluster.ongoing
+    assert "2 tasks completed" in run(*recover, tmp_path / "journal", code=0).stdout
+    assert "nothing is left to recover" in run(*recover, tmp_path / "journal", code=0).stdout
+
+
+def test_a_recovery_by_marks_alone_says_to_carry_the_plan_out_again(
+    cluster: FakeCluster, plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("balancer.execution.run.Run._abandon", lambda run: None)
+    die_moving(cluster, plan, tmp_path / "journal", throttle=1e6, concurrent_moves=1)
+    options = ["--bootstrap-server", "x:1", "--journal", tmp_path / "elsewhere"]
+    said = run("--recover", *options, code=0).stdout
+    assert "what it had not begun is not known: carry its plan out again" in said
+    assert sorted(cluster.replicas.values()) == [(0, 1), (0, 2)]
+
+
+def test_a_recovery_is_for_the_cluster_that_is_stated(
+    cluster: FakeCluster, plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("balancer.execution.run.Run._abandon", lambda run: None)
+    die_moving(cluster, plan, tmp_path / "journal")
+    options = ["--recover", "--bootstrap-server", "x:1", "--journal", tmp_path / "journal"]
+    said = run(*options, "--cluster-id", "nonsense", code=2).stderr
+    assert "cluster nonsense stated, but the brokers asked are of cluster fake" in said
+    assert cluster.ongoing
+    assert "2 tasks completed" in run(*options, "--cluster-id", "fake", code=0).stdout
 
 
 def test_what_is_not_done_is_told_and_exits_with_1(
