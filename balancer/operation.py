@@ -15,6 +15,7 @@ from cluster_model.placement import MOVE, MOVE_DISK, Batch, Placement
 from cluster_model.snapshot import Bools, BrokerState, Ints, Snapshot
 from goals import Cluster, Goal, State
 from goals.patterns import PatternError, matching
+from goals.racks import majority_set
 from metrics_reporter.quantities import plural
 
 Kind = Literal[
@@ -332,7 +333,8 @@ def _with_factor(
     Dead followers go first, then those in crowded racks, then those late in the
     preference order; the last living replica stays as long as the leader is dead. New
     replicas are put on the least used broker of a rack the partition does not have
-    yet; the search then finds them a better home. What is lost is given none: there is
+    yet, in the broker set that holds most of its topic; the search then finds them a
+    better home. What is lost is given none: there is
     nothing to copy. What is frozen stays as it is.
     """
     s, placement = start.snapshot, start.copy()
@@ -362,11 +364,15 @@ def _with_factor(
     used = np.bincount(brokers[brokers >= 0], minlength=s.n_brokers).astype(np.float64)
     used[~receives] = np.inf
     added = np.zeros(brokers.shape, np.bool_)
+    own = s.broker_set if len(s.broker_set) else np.full(s.n_brokers, -1, np.int64)
+    home = majority_set(s, start.brokers, own)
     for p in np.flatnonzero((have < factor) & ~lost & ~frozen):
         row = brokers[p]
         held = row[row >= 0]
         racks = np.isin(s.broker_rack, s.broker_rack[held])
         cost = used + 1e9 * racks
+        if home[s.partition_topic[p]] >= 0:
+            cost = cost + 1e12 * (own != home[s.partition_topic[p]])
         cost[held] = np.inf
         for slot in np.flatnonzero(row < 0)[: factor[p] - len(held)].tolist():
             best = int(np.argmin(cost))

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, PrivateAttr, field_validator
 
-from cluster_model.snapshot import Bools, Floats, Ints
+from cluster_model.snapshot import Bools, Floats, Ints, Snapshot
 from goals.cluster import Cluster
 from goals.curves import TOLERANCE, distance
 from goals.goal import Goal, GoalError, Obstacle
@@ -180,13 +180,8 @@ class BrokerSetAwareness(Goal):
         self._of_topic = self._topic_sets(cluster, own)
 
     def _topic_sets(self, cluster: Cluster, own: Ints) -> Ints:
-        s, placement = cluster.snapshot, cluster.placement
-        partition, slot = np.nonzero(placement.brokers >= 0)
-        held = own[placement.brokers[partition, slot]]
-        known, sets = held >= 0, max(1, len(s.broker_sets))
-        key = s.partition_topic[partition[known]] * sets + held[known]
-        held_by = np.bincount(key, minlength=len(s.topics) * sets).reshape(-1, sets)
-        topic_set = np.where(held_by.any(1), held_by.argmax(1), -1).astype(np.int64)
+        s = cluster.snapshot
+        topic_set = majority_set(s, cluster.placement.brokers, own)
         for pattern, name in reversed(self.sets.items()):
             if name not in s.broker_sets:
                 raise GoalError(
@@ -268,3 +263,22 @@ class TopicRackDistribution(Goal):
             np.maximum(above, below) * (100.0 / np.maximum(share, 1.0)), bound=0.0, var=100.0
         )
         return np.where(self._content[rack], 1.0, score) if self._content.any() else score
+
+
+def majority_set(snapshot: Snapshot, brokers: Ints, own: Ints) -> Ints:
+    """(topics,) the broker set that holds most replicas of each topic; -1 where none does.
+
+    Parameters
+    ----------
+    brokers
+        (P, F) rows of brokers, -1 for an empty slot.
+    own
+        (B,) the set of each broker, -1 for none.
+    """
+    s = snapshot
+    partition, slot = np.nonzero(brokers >= 0)
+    held = own[brokers[partition, slot]]
+    known, sets = held >= 0, max(1, len(s.broker_sets))
+    key = s.partition_topic[partition[known]] * sets + held[known]
+    held_by = np.bincount(key, minlength=len(s.topics) * sets).reshape(-1, sets)
+    return np.where(held_by.any(1), held_by.argmax(1), -1).astype(np.int64)

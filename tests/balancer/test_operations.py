@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from balancer import Balancer, Budget, Operation, OperationError, Plan
+from balancer.checker import check_plan
 from balancer.guards import guards
 from balancer.operation import set_scene
 from balancer.ordering import Steps, order, steps_between
@@ -858,3 +859,29 @@ def test_a_replica_that_is_removed_from_a_dead_disk_is_no_longer_offline() -> No
     assert [a.kind for a in plan.actions if a.kind != "leadership"] == ["remove", "remove"]
     (online,) = [g for g in plan.goal_results if g.goal == "OnlineReplicas"]
     assert (online.unmet_cells_before, online.unmet_cells_after) == (3, 1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_higher_replication_factor_stays_within_the_broker_set_of_its_topic(seed: int) -> None:
+    s = synthetic_snapshot(
+        brokers=6, partitions=24, replication_factor=1, racks=3, topics=3, rack_violations=0,
+        utilization=0.05, seed=seed,
+    )  # fmt: skip
+    # A topic in set A, whose brokers hold more than those of B, which lie in the same racks.
+    s = replace(
+        s,
+        broker_rack=np.array([0, 1, 2, 0, 1, 2]),
+        broker_sets=("A", "B"),
+        broker_set=np.array([0, 0, 0, 1, 1, 1]),
+        replica_broker=np.where(s.partition_topic == 2, 3, 0) + np.arange(s.n_partitions) % 3,
+    )
+    operation = Operation(kind="change_replication_factor", replication_factor={"topic-0": 3})
+    plan = Balancer().propose(s, operation)
+    report = check_plan(s, plan.document())
+    assert report.ok, [*report.violations, *report.mismatches]
+    sets = next(g for g in plan.goal_results if g.goal == "BrokerSetAwareness")
+    assert (sets.met_before, sets.met_after) == (True, True)
+    f = plan.final_snapshot()
+    grown = f.replica_broker[f.partition_topic[f.replica_partition] == 0]
+    assert len(grown) == 3 * (s.partition_topic == 0).sum()
+    assert set(f.broker_set[grown].tolist()) == {0}
