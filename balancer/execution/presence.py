@@ -35,6 +35,9 @@ class Presence:
         for task in tasks:
             needed |= needs(task)
             found = view.partitions.get(task.key)
+            if found is None and task.key in view.moving:
+                # What Kafka reassigns exists, whatever the broker that was asked knows.
+                continue
             if found is None:
                 absent[task.key] = self._absent.get(task.key, 0) + 1
             elif found.leader is None:

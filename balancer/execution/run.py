@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from balancer.execution import throttle
 from balancer.execution.book import STOPPED, Book, Judged
@@ -179,6 +179,11 @@ class Run:
     def _look(self, phase: Phase, tasks: list[Task]) -> _Look:
         now, running = time.monotonic(), self._book.running()
         view = self._cluster.view(None if self._limits.adaptive else _topics(tasks))
+        absent = [task for task in tasks if task.key not in view.partitions]
+        if self._limits.adaptive and absent:
+            # A list of all topics leaves out what rights hide; asked for by name, it is an error.
+            named = self._cluster.view(_topics(absent))
+            view = replace(view, partitions={**view.partitions, **named.partitions})
         self._presence.look(view, tasks, now)
         for key in {t.key for t in tasks} & view.partitions.keys():
             leader = view.partitions[key].leader

@@ -84,7 +84,10 @@ def judge(
     if presence.deleted(task.key):
         return DELETED
     if found is None:
-        return None
+        if standing.cancelling is None:
+            return _stuck(standing, limits, now)
+        late = now - standing.cancelling > limits.cancel_timeout
+        return _uncancelled(standing, limits) if late else None
     if task.phase == "move":
         return _move(task, standing, found, presence, limits, now)
     if task.phase == "log_dir":

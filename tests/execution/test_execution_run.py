@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 
 from balancer import Action
 from balancer.execution import Outcome, Progress
-from balancer.execution.cluster import Key, Resource
+from balancer.execution.cluster import Key, Resource, View
 from balancer.execution.journal import read_journal
 from cluster_model.kafka import KafkaSourceError
 
@@ -273,6 +275,56 @@ def test_a_deleted_topic_counts_as_done(tmp_path: Path) -> None:
     assert any("other-0" in p and "deleted" in p for p in outcome.problems)
     assert any("gone-0" in p for p in outcome.problems)
     assert_as_planned(kafka)
+
+
+@pytest.mark.parametrize("adaptive", [True, False])
+def test_a_topic_that_is_not_listed_for_a_while_is_not_deleted(
+    tmp_path: Path, adaptive: bool
+) -> None:
+    """A broker that has just started may not know a topic that Kafka goes on moving."""
+    other = Key("other", 0)
+    kafka = cluster(looks=20)
+    kafka.replicas[other], kafka.leaders[other] = (0, 1), 0
+    view, looks = kafka.view, []
+
+    def without(topics: Sequence[str] | None) -> View:
+        found = view(topics)
+        if other in kafka.ongoing:
+            looks.append(topics)
+        if not 0 < len(looks) < 12:
+            return found
+        rest = {key: p for key, p in found.partitions.items() if key != other}
+        return replace(found, partitions=rest)
+
+    kafka.view = without  # type: ignore[method-assign]
+    outcome = executor(kafka, tmp_path, adaptive=adaptive, **THROTTLED).execute(
+        plan_of(move("other", 0, 0, 3), *ACTIONS)
+    )
+    assert len(looks) >= 12
+    assert (outcome.state, outcome.problems) == ("done", ())
+    assert set(kafka.replicas[other]) == {1, 3}
+    assert not kafka.ongoing
+    assert not kafka.throttles()
+
+
+def test_a_topic_that_is_hidden_from_the_list_of_all_is_asked_for_by_name(tmp_path: Path) -> None:
+    other = Key("other", 0)
+    kafka = cluster(looks=5)
+    kafka.replicas[other], kafka.leaders[other] = (0, 1), 0
+    view = kafka.view
+
+    def hidden(topics: Sequence[str] | None) -> View:
+        found = view(topics)
+        if topics is not None:
+            return found
+        return replace(found, partitions={k: p for k, p in found.partitions.items() if k != other})
+
+    kafka.view = hidden  # type: ignore[method-assign]
+    outcome = executor(kafka, tmp_path, adaptive=True, **THROTTLED).execute(
+        plan_of(move("other", 0, 0, 3), *ACTIONS)
+    )
+    assert (outcome.state, outcome.problems) == ("done", ())
+    assert set(kafka.replicas[other]) == {1, 3}
 
 
 def test_what_kafka_refuses_is_told_and_the_rest_goes_on(tmp_path: Path) -> None:
