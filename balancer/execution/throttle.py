@@ -153,18 +153,40 @@ def settings(
             at = wanted.setdefault(Resource("broker", str(broker)), {})
             at[LOG_DIR_RATE] = str(int(disk_rate))
     found = cluster.configs({r: list(values) for r, values in wanted.items()})
+    known = list(known)
     before = {(s.resource, s.key): s for s in known}
+    # A journal may have lost what it said of a throttle, as with the power; its mark tells.
+    dead = {
+        (r, key): mine
+        for r, values in found.items()
+        for key in values
+        if key in LISTS and (r, key) not in before and owner is not None
+        if (mine := marked(values[key], owner)) is not None
+    }
+    marks = [marked(s.ours, owner) for s in known if s.key in LISTS and owner is not None]
+    dead_rates = {str(mine.rate) for mine in (*dead.values(), *marks) if mine is not None}
     made = []
     for r, values in wanted.items():
         for key, value in values.items() if r in found else ():
             own = before.get((r, key))
             now = found[r][key] if own is None else own.found
-            ours = value
+            was, ours = now, value
             if key in LISTS:
                 ours = _with(now if own is None else own.ours, value, mark)
+                was = dead[r, key].found if (r, key) in dead else now
+            elif own is None and key in (LEADER_RATE, FOLLOWER_RATE) and now in dead_rates:
+                was = None
             elif shared and now is not None and float(now) < float(value):
                 ours = now
-            made.append(Setting(kind=r.kind, name=r.name, key=key, found=now, ours=ours))
+            made.append(Setting(kind=r.kind, name=r.name, key=key, found=was, ours=ours))
+    others = {Resource("broker", str(b)) for mine in dead.values() for _, b in mine.replicas}
+    keys = (LEADER_RATE, FOLLOWER_RATE)
+    for r, rated in cluster.configs(dict.fromkeys(sorted(others - wanted.keys()), keys)).items():
+        made += [
+            Setting(kind=r.kind, name=r.name, key=key, found=None, ours=str(rated[key]))
+            for key in keys
+            if (r, key) not in before and rated[key] in dead_rates
+        ]
     return made
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -486,3 +487,22 @@ def test_a_move_left_to_kafka_is_known_wherever_its_journal_is_torn(tmp_path: Pa
                 assert task in recorded.left
                 assert not recorded.closed
     assert dead
+
+
+@pytest.mark.parametrize("calls", [6, 12, 20, 24])
+def test_whatever_a_journal_lost_at_its_end_no_throttle_stays(tmp_path: Path, calls: int) -> None:
+    """A disk may lose what was written last; the marks in Kafka tell whose the throttles are."""
+    plan = plan_of(move("a", 0, 1, 3), move("a", 1, 2, 4), lead("b", 0, 0, 1))
+    kafka = FakeCluster({A: (0, 1), B: (1, 2), C: (0, 1)}, looks=4, dies_after=calls)
+    with pytest.raises(Killed):
+        executor(kafka, tmp_path, owner="me", **THROTTLE).execute(plan)
+    lines = (tmp_path / "journal").read_bytes().splitlines(keepends=True)
+    assert kafka.throttles()
+    for kept in range(1, len(lines) + 1):
+        there = tmp_path / str(kept)
+        there.mkdir()
+        (there / "journal").write_bytes(b"".join(lines[:kept]))
+        found = deepcopy(alive(kafka))
+        executor(found, there, owner="me", **THROTTLE).recover()
+        assert not found.throttles()
+        assert not found.ongoing
