@@ -1012,6 +1012,8 @@ def _summary(replay: _Replay) -> Iterator[Finding]:
         yield from _differs(f"summary: actions of kind {kind}", number, kinds.count(kind))
     groups = {a.group for a in plan.actions if a.group is not None}
     yield from _differs("group_moves", s.group_moves, len(groups))
+    if s.left_out < 0:
+        yield from _differs("summary.left_out", s.left_out, 0)
     yield from _differs("bytes_moved", s.bytes_moved, sum(a.bytes for a in plan.actions))
     lead, follow = sizes(replay.snapshot)
     start = replay.start

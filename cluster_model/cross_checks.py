@@ -528,8 +528,11 @@ def stuck(facts: Evidence) -> Iterator[Objection]:
         ("cpu", facts.own(_CPU)),
     ):
         high, low = value.max(axis=1), value.min(axis=1)
-        coarse = np.array([float(f"{v:.{p.stuck_digits}g}") for v in high.tolist()])
-        rounded = np.isclose(high, coarse, rtol=1e-9, atol=0.0)
+        rounded = _coarse(high, p.stuck_digits)
+        if name == CPU and CPU in facts.base.resources:
+            # Also in percent of the broker's cores.
+            capacity = facts.base.capacity[:, facts.base.resource(CPU)]
+            rounded |= _coarse(100 * _ratio(high, capacity), p.stuck_digits)
         spread = np.divide(high - low, high, out=np.full(len(high), np.nan), where=high > 0)
         moving = spread > 1e-6
         same = spread <= 1e-12
@@ -544,6 +547,13 @@ def stuck(facts: Evidence) -> Iterator[Objection]:
                 f"broker {broker} reports {_amount(name, high[b])} of {name} in each of {windows} "
                 f"windows, and {int(moving.sum())} other brokers' vary",
             )
+
+
+def _coarse(value: Floats, digits: int) -> Bools:
+    """Which numbers have no more significant digits."""
+    short = np.array([float(f"{v:.{digits}g}") for v in value.tolist()])
+    coarse: Bools = np.isclose(value, short, rtol=1e-9, atol=0.0)
+    return coarse
 
 
 def jumps(facts: Evidence) -> Bools:

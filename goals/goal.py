@@ -26,7 +26,7 @@ _MOST_UTILIZATION, _MOST_RATIO = 5.0, 20.0
 def _utilization(value: float) -> float:
     if not LEAST <= value <= _MOST_UTILIZATION:
         raise ValueError(
-            f"a share of the capacity above 0 and up to {_MOST_UTILIZATION:g} expected "
+            f"a share of the capacity from {LEAST:g} to {_MOST_UTILIZATION:g} expected "
             "(0.8 means 80 %)"
         )
     return value

@@ -365,3 +365,12 @@ def test_a_step_on_a_frozen_partition_is_found() -> None:
     operation = {"kind": "rebalance", "frozen_partitions": [f"{action.topic}-{action.partition}"]}
     report = check_plan(s, changed_plan(plan, operation=operation))
     assert [f.step for f in report.violations if f.kind == "frozen"] == [step]
+
+
+def test_fewer_than_no_actions_left_out_are_found() -> None:
+    s = synthetic_snapshot(brokers=6, partitions=60, racks=3)
+    plan = Balancer().propose(s).document()
+    forged = plan.model_copy(
+        update={"summary": plan.summary.model_copy(update={"left_out": -1}), "digest": None}
+    )
+    assert any("left_out" in m.text for m in check_plan(s, forged).mismatches)

@@ -298,9 +298,21 @@ def test_a_small_lie_makes_nobody_else_a_liar(factor: float, seed: int) -> None:
         assert {d.broker for d in seen.distrust.doubts} <= {LIAR}
 
 
-def test_cpu_in_whole_percent_may_repeat() -> None:
+@pytest.mark.parametrize("cores", [1.0, 33.37])
+def test_cpu_in_whole_percent_may_repeat(cores: float) -> None:
+    """Of one core, or of all that the broker has."""
     base = cluster()
-    percent = round(float(base.broker_load()[base.broker_ids == LIAR, 0][0]))
+    cpu = base.resource(CPU)
+    scale = np.ones(len(base.resources))
+    if cores > 1:
+        scale[cpu] = 100 * cores / base.capacity[0, cpu]
+    base = replace(
+        base,
+        capacity=base.capacity * scale,
+        leader_load=base.leader_load * scale,
+        follower_load=base.follower_load * scale,
+    )
+    percent = round(float(base.broker_load()[base.broker_ids == LIAR, cpu][0]) / cores) * cores
     world = Lying(base, Weather(noise=0.1), seed=1)
     world.lies = (CPU, lambda v: v * 0 + percent, True)
     world.advance(1200.0)

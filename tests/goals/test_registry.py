@@ -110,8 +110,8 @@ def test_yaml_and_toml_say_the_same(tmp_path: Path) -> None:
             )
             for t, expected in (
                 ("0_8", "a number expected"),
-                (5e-324, "a share of the capacity above 0 and up to 5 expected"),
-                (1e300, "a share of the capacity above 0 and up to 5 expected"),
+                (5e-324, "a share of the capacity from 1e-09 to 5 expected"),
+                (1e300, "a share of the capacity from 1e-09 to 5 expected"),
             )
         ),
         (
