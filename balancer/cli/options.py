@@ -154,7 +154,8 @@ def budget(moves: int | None, size: str | None, seconds: float | None) -> Budget
 
 
 _MOST_BYTES = 1 << 20
-_LINE = re.compile(r"((?:\\.|[^\\=:\s])+)\s*[=:\s]?\s*(.*)")
+# Names of Kafka's properties have no escapes, and no mark of an encoding within.
+_LINE = re.compile(r"([A-Za-z0-9_.-]+)(?:\s*[=:]\s*|\s+)(.*)")
 
 
 def client_properties(path: Path | None) -> dict[str, str]:

@@ -502,3 +502,11 @@ def test_client_properties_are_read_as_java_reads_them(tmp_path: Path) -> None:
     path.write_text("sasl.jaas.config=Login required;\n")
     with pytest.raises(CommandError, match="username"):
         client_properties(path)
+
+
+@pytest.mark.parametrize("name", ["\ufeff\ufeffretries", "r\\u00e9tries", "r\u00e9tries", "=x"])
+def test_what_is_no_name_of_a_property_is_refused(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text(f"{name}=7\n", encoding="utf-8")
+    with pytest.raises(CommandError, match="entry 1: name=value expected"):
+        client_properties(path)
