@@ -259,8 +259,8 @@ class ClusterModel:
             if not _unchanged(replica, self._base.n_replicas):
                 self._sizes = self._sizes.reindexed(replica)
             self._heard = rows_of(self._heard, broker, -1)
+            moved = np.append(self._moved(base, partition, replica), self._bereft(partition))
             self._reference = self._reference.reindexed(base, partition, replica, broker)
-            moved = self._moved(base, partition, replica)
             self._moved_ms = rows_of(self._moved_ms, broker, -1)
             self._moved_ms[np.isin(base.broker_ids, moved)] = self._clock()
             self._base, self._directory = base, Directory(base)
@@ -429,6 +429,21 @@ class ClusterModel:
                 old.broker_ids[old.replica_broker[lost]],
             ]
         )
+
+    def _bereft(self, partition: Ints) -> Ints:
+        """Ids of brokers with much traffic of partitions that are deleted: their totals had it."""
+        old, rates = self._base, self._reference.rates
+        gone = ~np.isin(np.arange(old.n_partitions), partition)
+        found = np.zeros(old.n_brokers, np.bool_)
+        leader = leading_broker(old)
+        held = (old.replica_partition, old.replica_broker)
+        led = (np.flatnonzero(leader >= 0), leader[leader >= 0])
+        for rate, (p, b) in zip(rates.T, (held, led), strict=True):
+            known = np.where(np.isnan(rate), 0.0, rate)[p]
+            unknown = np.bincount(b, gone[p] & np.isnan(rate)[p], old.n_brokers) > 0
+            lost = np.bincount(b, gone[p] * known, old.n_brokers)
+            found |= unknown | (lost > self._trust.floor * np.bincount(b, known, old.n_brokers))
+        return old.broker_ids[found]
 
     def _age_ms(self) -> Floats:
         heard = np.where(self._heard >= 0, self._heard, -np.inf)

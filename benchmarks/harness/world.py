@@ -127,6 +127,13 @@ class World:
             self.model.add_batch(self.report())
         self.now = end
 
+    def delete(self, topic: int) -> None:
+        """Delete a topic (its index); the model has the new metadata at once."""
+        keep = self.snapshot.partition_topic != topic
+        self._phase, self._growth = self._phase[keep], self._growth[keep]
+        self.snapshot = without_topic(self.snapshot, topic)
+        self.model.update(self.snapshot)
+
     def execute(self, plan: Plan, *, progress: Callable[[Any], None] | None = None) -> Outcome:
         """Take the time that the plan takes, then make its end the truth."""
         spread = _COPY_RATE * self.snapshot.n_brokers / 2
@@ -244,6 +251,23 @@ class World:
                 carried = lead
             load = dict(zip(s.resources, np.abs(carried).tolist(), strict=True))
             self.moved.append(Moved(self.now, name, load))
+
+
+def without_topic(snapshot: Snapshot, topic: int) -> Snapshot:
+    """The cluster before (or after) one of its topics."""
+    keep = snapshot.partition_topic != topic
+    replicas = keep[snapshot.replica_partition]
+    return replace(
+        snapshot,
+        topics=tuple(n for i, n in enumerate(snapshot.topics) if i != topic),
+        partition_topic=snapshot.partition_topic[keep] - (snapshot.partition_topic[keep] > topic),
+        partition_number=snapshot.partition_number[keep],
+        leader_load=snapshot.leader_load[keep],
+        follower_load=snapshot.follower_load[keep],
+        replica_offset=np.concatenate([[0], np.cumsum(snapshot.replication_factor[keep])]),
+        replica_broker=snapshot.replica_broker[replicas],
+        leader=snapshot.leader[keep],
+    )
 
 
 def _stepped(value: Floats, step: float) -> Floats:

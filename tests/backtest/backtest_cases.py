@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -104,20 +104,3 @@ class Handmade:
             )  # fmt: skip
         # In an order, and in so many parts, that nothing may depend on.
         return self.spark.createDataFrame(pa.concat_tables(tables)).repartition(self.tasks)
-
-
-def without_topic(snapshot: Snapshot, topic: int) -> Snapshot:
-    """The cluster before (or after) one of its topics."""
-    keep = snapshot.partition_topic != topic
-    replicas = keep[snapshot.replica_partition]
-    return replace(
-        snapshot,
-        topics=tuple(n for i, n in enumerate(snapshot.topics) if i != topic),
-        partition_topic=snapshot.partition_topic[keep] - (snapshot.partition_topic[keep] > topic),
-        partition_number=snapshot.partition_number[keep],
-        leader_load=snapshot.leader_load[keep],
-        follower_load=snapshot.follower_load[keep],
-        replica_offset=np.concatenate([[0], np.cumsum(snapshot.replication_factor[keep])]),
-        replica_broker=snapshot.replica_broker[replicas],
-        leader=snapshot.leader[keep],
-    )

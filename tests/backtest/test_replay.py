@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from backtest_cases import HOUR_MS, Log, rhythm, skewed, timeline_of, windows, without_topic
+from backtest_cases import HOUR_MS, Log, rhythm, skewed, timeline_of, windows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +18,7 @@ from balancer.backtest.judge import judge
 from balancer.backtest.replay import Event, Window, replay_one
 from balancer.backtest.timeline import Course, Delta, Standing, Timeline, table_of
 from balancer.controller import Settings
+from benchmarks.harness.world import without_topic
 from cluster_model import BrokerState, Snapshot
 from goals import load_goals
 

@@ -336,6 +336,19 @@ def test_a_real_change_of_all_bytes_is_believed(factor: float, replicas: int) ->
     close_to_truth(seen, world, NETWORK_IN)
 
 
+@pytest.mark.parametrize("topics", [2, 4])
+def test_a_topic_that_is_deleted_makes_nobody_a_liar(topics: int) -> None:
+    """The totals of brokers had its traffic until then, and no partition has it now."""
+    world = World(cluster(topics=topics), Weather(noise=0.1), seed=1)
+    world.advance(HOUR)
+    world.model.observe()
+    s = world.snapshot
+    world.delete(int(np.bincount(s.partition_topic, s.leader_load[:, NETWORK_IN]).argmax()))
+    for _ in range(12):
+        world.advance(300.0)
+        assert not world.model.observe().distrust.doubts
+
+
 def test_consumers_of_all_brokers_confirm_each_other() -> None:
     """Who reads a topic more often reads it from all who lead it."""
     world = World(cluster(), Weather(noise=0.1), seed=1)
