@@ -32,7 +32,7 @@ from balancer.execution.throttle import (
 from cluster_model.kafka import KafkaSourceError
 
 SESSION = 2.0
-PATIENCE = 90.0
+PATIENCE = 240.0
 COMMAND = [sys.executable, "-c", "from balancer.cli import main; main()"]
 
 
