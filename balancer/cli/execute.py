@@ -275,7 +275,7 @@ class _Candidate:
         return self._election.previous
 
     def prove(self, within: float) -> int | None:
-        """See :class:`balancer.execution.Vote`; who does not get it is told who has it."""
+        """See :class:`balancer.execution.Vote`; a refusal names who has it."""
         if self._deadline is None:
             self._election.start()
             self._deadline = time.monotonic() + self._seconds

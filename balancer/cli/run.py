@@ -228,7 +228,7 @@ def run(
 
 
 class Webhooks:
-    """Who is told of decisions, as the settings have it, and the secrets of all of them."""
+    """The notifiers of decisions that the settings name, and all their secrets."""
 
     def __init__(self, properties: dict[str, str]) -> None:
         self._properties = properties
@@ -375,7 +375,7 @@ def _limits(settings: Settings, started: Settings) -> Limits:
 def _cluster(
     source: Source, settings: Settings, limits: Limits, balancer: Balancer
 ) -> Iterator[Watched]:
-    """What the controller looks at; what cannot be reached, or applied, is told at once."""
+    """What the controller looks at; reports at once what cannot be reached or applied."""
     if source.topic is None:
         warn_of_goals(balancer, source.read())
         yield Watched(PlainCluster(source.read, source.placement))

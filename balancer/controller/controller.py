@@ -928,7 +928,7 @@ class Controller:
             try:
                 self._witness(shown)
             except Exception as error:
-                # Whoever listens, such as a standard output on a full disk, stops nothing here.
+                # A listener that fails, as standard output on a full disk does, stops nothing here.
                 self._news.note(f"the decision could not be passed on: {_sentence(error)}")
         return shown
 

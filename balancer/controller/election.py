@@ -261,8 +261,6 @@ class Election:
                 self._take_part(kafka())
             except Exception as error:
                 log.error("%s: %s; joining again", self._where, reason(error))
-                with self._changed:
-                    self._lose()
                 self._renew_client()
         with self._changed:
             self._ended = True
@@ -285,10 +283,10 @@ class Election:
 
     def _renew_client(self) -> None:
         """Leave the group and prepare to join it again, as soon as Kafka allows it."""
-        self._close_client()
         with self._changed:
             self._joined = self._leaving = False
             self._lose()
+        self._close_client()
         while not self._closing.wait(self._session / _BEATS):
             try:
                 self._consumer = create("Consumer", self._properties)

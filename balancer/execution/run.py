@@ -179,7 +179,11 @@ class Run:
     def _look(self, phase: Phase, tasks: list[Task]) -> _Look:
         now, running = time.monotonic(), self._book.running()
         view = self._cluster.view(None if self._limits.adaptive else _topics(tasks))
-        absent = [task for task in tasks if task.key not in view.partitions]
+        absent = [
+            task
+            for task in tasks
+            if task.key not in view.partitions and not self._presence.deleted(task.key)
+        ]
         if self._limits.adaptive and absent:
             # A list of all topics leaves out what rights hide; asked for by name, it is an error.
             named = self._cluster.view(_topics(absent))

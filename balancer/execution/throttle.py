@@ -165,6 +165,8 @@ def settings(
     }
     marks = [marked(s.ours, owner) for s in known if s.key in LISTS and owner is not None]
     dead_rates = {str(mine.rate) for mine in (*dead.values(), *marks) if mine is not None}
+    # The same rate, found on another broker before, is an operator's.
+    dead_rates -= {s.found for s in known if s.found is not None}
     made = []
     for r, values in wanted.items():
         for key, value in values.items() if r in found else ():
