@@ -48,7 +48,7 @@ class MeasuredCluster:
     >>> for report in islice(simulated_source(snapshot), 11):
     ...     model.add_all(report)
     >>> MeasuredCluster(model, lambda: snapshot).snapshot()
-    Snapshot(3 brokers, 3 racks, 1 topics, 20 partitions, 60 replicas)
+    Snapshot(3 brokers, 3 racks, 1 topic, 20 partitions, 60 replicas)
     """
 
     def __init__(
