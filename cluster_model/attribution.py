@@ -1,16 +1,21 @@
-"""A broker's cpu, shared out among the replicas it holds."""
+"""A broker's cpu, shared out among the replicas it holds, and what hardware has to do with it."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
 from cluster_model.snapshot import Bools, Floats, Ints, Snapshot
+from metrics_reporter import CPU
 
 # What a byte costs, by the way it takes: Cruise Control's defaults.
 LEADER_IN_WEIGHT = 0.7
 LEADER_OUT_WEIGHT = 0.15
 FOLLOWER_IN_WEIGHT = 0.15
 
+# Topics whose costs are told apart from brokers'; of more, the largest.
+_TOPICS = 2_000
 _ITERATIONS = 500
 _TOLERANCE = 1e-10
 _TINY = np.finfo(np.float64).tiny
@@ -71,6 +76,127 @@ def attribute_cpu(
             break
         log_price[wrong] += _log(target[wrong] / current[wrong])
     return leader, follower
+
+
+@dataclass(frozen=True)
+class CostParameters:
+    """What cpu per byte may vary by, and for what reason: standard deviations of logarithms.
+
+    They decide what part of a difference between brokers is put down to their hardware, and
+    what part to what they happen to hold.
+
+    Parameters
+    ----------
+    hardware
+        Of brokers: from half to twice as much is usual in clusters of several generations,
+        and four times as much happens.
+    topic
+        Of topics: the size of messages and their compression.
+    partition
+        Of partitions of one topic.
+    idle
+        Cpu of a broker that no byte explains, as a share of a typical broker's.
+    least
+        Factor below which a difference is none: then all brokers are alike, and a capacity
+        of cpu is what was stated.
+    """
+
+    hardware: float = 0.7
+    topic: float = 0.5
+    partition: float = 0.5
+    idle: float = 0.1
+    least: float = 1.2
+
+
+def hardware_cost(
+    snapshot: Snapshot,
+    bytes_in: Floats,
+    network_out: Floats,
+    cpu: Floats,
+    parameters: CostParameters | None = None,
+) -> Floats:
+    """(B,) cpu that each broker needs for what takes 1 on the median broker.
+
+    One measurement of cpu per byte cannot tell a slow broker from one that holds expensive
+    partitions. Taken are the expected effects of brokers in a mixed model: the logarithm of
+    cpu per byte is an effect of the broker, plus its topics' and partitions' by their shares
+    of its bytes, all of them normal with the given deviations (best linear unbiased
+    prediction; Henderson, Biometrics 31(2), 1975). What many partitions have in common is
+    then their broker's; what one large partition does is shared between the two.
+
+    Parameters
+    ----------
+    snapshot
+        Placement: B brokers, P partitions; its loads are not read.
+    bytes_in, network_out : (P,) float
+        Rates of the leader, replication included.
+    cpu : (B,) float
+        Measured; nan where not.
+    parameters
+        Deviations.
+
+    Returns
+    -------
+    (B,) float
+        1 where the difference is small, or nothing is known.
+    """
+    p = parameters or CostParameters()
+    weight = replica_weights(snapshot, bytes_in, network_out)
+    broker, n = snapshot.replica_broker, snapshot.n_brokers
+    weighs = np.bincount(broker, weight, n)
+    cost = np.ones(n)
+    with np.errstate(invalid="ignore"):
+        known = (weighs > 0) & (cpu > 0)
+    row = np.flatnonzero(known)
+    if len(row) < 2:
+        return cost
+    price = np.log(cpu[row] / weighs[row])
+    if np.ptp(price) <= np.log(p.least):
+        return cost
+    typical = float(np.median(weighs[row]))
+    topic = snapshot.partition_topic[snapshot.replica_partition]
+    share = weight / np.where(known, weighs, 1.0)[broker]
+    own = np.bincount(broker, share**2, n)[row]
+    largest = np.argsort(-np.bincount(topic, weight, len(snapshot.topics)), kind="stable")
+    column = np.full(len(snapshot.topics), -1)
+    column[largest[:_TOPICS]] = np.arange(min(_TOPICS, len(largest)))
+    shares = np.zeros((n, min(_TOPICS, len(largest))))
+    here = column[topic] >= 0
+    np.add.at(shares, (broker[here], column[topic][here]), share[here])
+    shares = shares[row]
+    rest = np.bincount(broker[~here], share[~here] ** 2, n)[row]
+    noise = p.partition**2 * own + p.topic**2 * rest + (p.idle * typical / weighs[row]) ** 2
+    variance = p.topic**2 * shares @ shares.T + np.diag(p.hardware**2 + noise)
+    solved = np.linalg.solve(variance, np.stack([price, np.ones(len(row))], axis=1))
+    effect = p.hardware**2 * (solved[:, 0] - solved[:, 1] * solved[:, 0].sum() / solved[:, 1].sum())
+    effect -= np.median(effect)
+    cost[row] = np.where(np.abs(effect) > np.log(p.least), np.exp(effect), 1.0)
+    return cost
+
+
+def cpu_capacity(snapshot: Snapshot, cost: Floats) -> Floats:
+    """(B, R) capacities, with that of cpu in what the median broker needs for the same work.
+
+    Parameters
+    ----------
+    snapshot
+        Stated capacities of its B brokers in R resources.
+    cost : (B,) float
+        As of :func:`hardware_cost`.
+    """
+    capacity = snapshot.capacity.copy()
+    if CPU in snapshot.resources:
+        capacity[:, snapshot.resource(CPU)] /= cost
+    return capacity
+
+
+def replica_weights(snapshot: Snapshot, bytes_in: Floats, network_out: Floats) -> Floats:
+    """(N,) what the bytes of each replica weigh: 0.7·in + 0.15·out of leaders, else 0.15·in."""
+    lead = LEADER_IN_WEIGHT * bytes_in + LEADER_OUT_WEIGHT * network_out
+    follow = FOLLOWER_IN_WEIGHT * bytes_in
+    partition = snapshot.replica_partition
+    weight: Floats = np.where(snapshot.replica_is_leader, lead[partition], follow[partition])
+    return weight
 
 
 def mean_by_group(group: Ints, value: Floats, chosen: Bools, groups: int) -> Floats:

@@ -68,7 +68,8 @@ class Evidence(NamedTuple):
     weight : (B, W) float
         What the bytes of each broker should cost in cpu, see :func:`broker_weight`.
     share_known : (B,) float
-        Share of the partitions it leads whose rates are known in all windows; 1 of none.
+        Share of the partitions it leads whose rates are known in all windows since
+        `moved_ms`; 1 of none.
     moved_ms : (B,) int
         When replicas or leaders last moved to or from the broker; -1 for never.
     """
@@ -147,13 +148,15 @@ def evidence(
     leader = leading_broker(base)
     claimed, expected, compared = (np.zeros((n, windows, len(_RATES))) for _ in range(3))
     unknown = np.zeros(base.n_partitions, np.bool_)
+    # What a new leader reports does not count until the metadata names it.
+    settled = rates.start_ms > np.append(moved_ms, -1)[leader][:, None]
     for m in range(len(_RATES)):
         before = reference.rates[:, m]
         has = ~np.isnan(before)
         for w in range(windows):
             value = rates.value[:, w, m]
             known = rates.kind[:, w, m] != Extrapolation.NO_VALID_EXTRAPOLATION
-            unknown |= ~known
+            unknown |= ~known & settled[:, w]
             both = known & has
             claimed[:, w, m] = _sums(leader, value * known, n)
             if both.any():

@@ -12,7 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cluster_model.attribution import attribute_cpu, mean_by_group, with_estimates
+from cluster_model.attribution import (
+    attribute_cpu,
+    cpu_capacity,
+    hardware_cost,
+    mean_by_group,
+    with_estimates,
+)
 from cluster_model.build import SnapshotDocument, build_snapshot
 from cluster_model.completeness import Completeness, State, completeness_of
 from cluster_model.cross_checks import (
@@ -345,7 +351,8 @@ class ClusterModel:
         weight = broker_weight(base, np.stack([bytes_in, bytes_out], axis=1))
         usual = usual_cpu(state.reference, weight, trust)
         cpu = np.where(verdict.unbelieved[:, -1] | np.isnan(cpu), usual, cpu)
-        leader_cpu, follower_cpu = attribute_cpu(base, bytes_in, network_out, cpu)
+        cost = hardware_cost(base, bytes_in, network_out, cpu)
+        leader_cpu, follower_cpu = attribute_cpu(base, bytes_in, network_out, cpu / cost)
         none = np.zeros(base.n_partitions)
         leader = (leader_cpu, bytes_in, network_out, leader_disk)
         follower = (follower_cpu, bytes_in, none, follower_disk)
@@ -354,7 +361,10 @@ class ClusterModel:
             if name in base.resources:
                 leader_load[:, base.resource(name)] = lead
                 follower_load[:, base.resource(name)] = follow
-        measured = replace(base, leader_load=leader_load, follower_load=follower_load)
+        capacity = cpu_capacity(base, cost)
+        measured = replace(
+            base, capacity=capacity, leader_load=leader_load, follower_load=follower_load
+        )
         unknown = np.logical_not(known.all(axis=1))
         unknown[base.replica_partition[verdict.wrong_sizes]] = True
         distrust = Distrust(verdict.doubts, partition_names(base, np.flatnonzero(unknown)))

@@ -543,6 +543,8 @@ class Controller:
                 facts |= note.facts
             reason = "; ".join(dict.fromkeys(note.why for note in notes)) + aside
             kind, cause = first.kind, first.finding.kind
+            if kind == "trivial":
+                self._patience.settled()
             return Decision(view.now, kind, reason, cause, findings, facts, first.plan)
         troubles = [view.incomplete] if view.incomplete is not None else self._watches.troubles
         if troubles:
@@ -554,6 +556,7 @@ class Controller:
                 f"{self._even}{aside}"
             )
             return Decision(view.now, "stale", reason, "stale_metrics", findings, facts)
+        self._patience.settled()
         return Decision(
             view.now, "balanced", f"nothing to do: {self._even}{aside}", None, findings, facts
         )
@@ -791,7 +794,9 @@ class Controller:
         assert self._carrier is not None
         executor = self._carrier.executor
         partitions = dict.fromkeys(f"{a.topic}-{a.partition}" for a in plan.actions)
-        work = Work(cause, now, figures, tuple(partitions))
+        copied, held = plan.summary.bytes_moved, plan.summary.bytes_total
+        share = copied / held if held > 0 else 0.0
+        work = Work(cause, now, figures, tuple(partitions), share)
         self._launch(work, lambda: executor.execute(plan, progress=self._progressed))
 
     def _launch(self, work: Work, do: Callable[[], Outcome | None]) -> None:
@@ -841,7 +846,9 @@ class Controller:
                 self._paused and outcome.state == "stopped"
             ):
                 # The rest is of the same finding, and goes on.
-                self._patience.forget(work.cause)
+                self._patience.go_on(work.cause, work.share)
+            else:
+                self._patience.finished(work.cause)
             if outcome.state == "failed" and not outcome.completed:
                 self._patience.gave_up(self._mending)
             kind: Kind = "recovered" if recovery else "executed"

@@ -7,12 +7,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from balancer.controller.balance import even_sentence
 from balancer.controller.decision import Kind
 from balancer.controller.finding import Finding, View, living, span
-from balancer.controller.settings import Detector
+from balancer.controller.settings import Detector, GoalViolations
 from cluster_model.snapshot import Snapshot
+from metrics_reporter.quantities import plural
 
 # Leaders of a few partitions change all the time; what they carry is less than noise.
 _CHANGED = 0.005
@@ -32,6 +34,9 @@ class Patience:
         self._tried: dict[str, tuple[float, frozenset[str] | None, str]] = {}
         # Kind and subject of what the last try could not mend.
         self._hopeless: set[tuple[str, str]] = set()
+        # Detectors whose last plan was cut -> share of the cluster's bytes copied since.
+        self._unfinished: dict[str, float] = {}
+        self._stall = Stall()
 
     def tried(
         self,
@@ -58,6 +63,10 @@ class Patience:
         """
         about = frozenset[str]().union(*map(_about, findings))
         self._tried[findings[0].kind] = (now, None if anything else about, came)
+        if anything:
+            self._stall.acted()
+        else:
+            self.finished(findings[0].kind)
         if helped:
             self._hopeless -= {(f.kind, f.subject) for f in findings}
         else:
@@ -67,9 +76,26 @@ class Patience:
         """Remember what could not be mended: others do not wait for it."""
         self._hopeless |= {(f.kind, f.subject) for f in findings}
 
-    def forget(self, kind: str) -> None:
-        """Let a detector go on at once with what it had to leave."""
-        self._tried.pop(kind, None)
+    def go_on(self, kind: str, copied: float) -> None:
+        """Let a detector go on at once with what it had to leave.
+
+        Parameters
+        ----------
+        kind
+            The detector.
+        copied
+            Share of the cluster's bytes that it has copied now. It may go on until it has
+            copied as much as there is.
+        """
+        self._unfinished[kind] = self._unfinished.get(kind, 0.0) + copied
+
+    def finished(self, kind: str) -> None:
+        """Note that a detector has done what it meant to do."""
+        self._unfinished.pop(kind, None)
+
+    def settled(self) -> None:
+        """Note that goals are met, or nearly: what falls short next is something new."""
+        self._stall = Stall()
 
     def moved(self, partitions: Iterable[str], now: float) -> None:
         """Remember what an execution touched."""
@@ -136,6 +162,8 @@ class Patience:
                 f"{said}; loads are judged again in {span(early)}, so that all of them are "
                 "measured after replicas or leaders last moved"
             )
+        if isinstance(detector, GoalViolations):
+            self._stall.saw(finding, detector, unfinished=self._goes_on(finding))
         return self._cooldown(finding, detector, view.now)
 
     def _cooldown(
@@ -146,9 +174,74 @@ class Patience:
             return None
         at, about, came = tried
         covered = about is None or _about(finding) <= about
-        if not covered or now - at >= detector.cooldown:
+        said = f"{finding.sentence}; {span(now - at)} ago: {came}"
+        cooldown = detector.cooldown
+        if self._goes_on(finding):
             return None
-        return "cooling", f"{finding.sentence}; {span(now - at)} ago: {came}"
+        if isinstance(detector, GoalViolations) and self._stall.strikes:
+            cooldown = self._stall.cooldown(detector)
+            said += (
+                f"; {plural(self._stall.strikes, 'rebalance')} in a row brought the goals no "
+                f"nearer, so the next waits for {span(cooldown - (now - at))}, or until it gets "
+                "worse"
+            )
+        if not covered or now - at >= cooldown:
+            return None
+        return "cooling", said
+
+    def _goes_on(self, finding: Finding) -> bool:
+        return self._unfinished.get(finding.kind, 1.0) < 1
+
+
+class Stall:
+    """Counts the rebalances in a row that brought goals no nearer.
+
+    Goals that contradict each other, or loads that do not follow replicas as the model
+    supposes, would have data moved for ever. Each rebalance without progress makes the
+    cool-down four times as long; progress, or a goal that falls shorter than it did after
+    the last rebalance, ends that.
+
+    Attributes
+    ----------
+    strikes : int
+        Rebalances without progress.
+    """
+
+    def __init__(self) -> None:
+        self.strikes = 0
+        self._acted = False
+        # Of all looks since goals were last met, each at its best.
+        self._best: npt.NDArray[np.float64] | None = None
+        # By how much the worst item was short when loads were first judged after a rebalance.
+        self._short: float | None = None
+
+    def acted(self) -> None:
+        """Note that a rebalance has begun."""
+        self._acted = True
+
+    def saw(self, finding: Finding, detector: GoalViolations, *, unfinished: bool) -> None:
+        """Judge what came of the last rebalance, once loads are measured again.
+
+        One that is `unfinished`, because its plan was cut, cannot be said to have failed.
+        """
+        worst = max(finding.data["goals"], key=lambda v: float(v["shortfall"]))
+        short, noise = float(worst["shortfall"]), float(worst["noise"])
+        ratios = [float(v) for v in finding.data["evenness"].get("ratios", {}).values()]
+        now = np.array([-short, finding.data["balancedness"] / 100, -max(ratios, default=0.0)])
+        best, self._best = self._best, now if self._best is None else np.maximum(self._best, now)
+        if best is None or self._short is None:
+            self._short, self._acted = short, False
+        elif self._acted:
+            better = bool((now - best > detector.min_gain + noise).any())
+            self.strikes = 0 if better else self.strikes + (not unfinished)
+            self._short, self._acted = short, False
+        elif short > self._short + detector.margin + noise:
+            self.strikes, self._best, self._short = 0, now, short
+
+    def cooldown(self, detector: GoalViolations) -> float:
+        """Seconds after the last rebalance until the next."""
+        longest = max(detector.cooldown, detector.longest_cooldown)
+        return float(min(detector.cooldown * 4.0 ** min(self.strikes, 60), longest))
 
 
 def changed_share(before: Snapshot, after: Snapshot) -> float:

@@ -93,6 +93,11 @@ class GoalViolations(Detector):
         balancedness in hundredths of its 100. Mending a hard goal is always enough.
     min_gain_per_share
         The same, for each cluster's worth of bytes that the plan copies.
+    longest_cooldown
+        Seconds. Where a rebalance brings the goals no nearer, the next waits four times
+        as long as the one before, from ``cooldown`` up to this, unless the worst gets worse by
+        ``margin``. Nearer is a gain of `min_gain` beyond the best so far: of the worst
+        item's contentment, of balancedness, or of the worst broker's load in shares.
     """
 
     margin: Share = 0.05
@@ -101,6 +106,7 @@ class GoalViolations(Detector):
     noise_factor: float = Field(default=4.0, ge=0)
     min_gain: float = Field(default=0.02, ge=0)
     min_gain_per_share: float = Field(default=0.1, ge=0)
+    longest_cooldown: Seconds = 86_400.0
 
 
 class DeadBrokers(Detector):

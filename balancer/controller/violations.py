@@ -126,6 +126,7 @@ class GoalWatch:
                     "ripe": [v["goal"] for v in ripe],
                     "goals": short,
                     "evenness": self.evenness,
+                    "balancedness": self.balancedness,
                 },
             )
         ]

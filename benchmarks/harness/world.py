@@ -12,6 +12,7 @@ import numpy as np
 from balancer import Plan
 from balancer.controller import MeasuredCluster
 from cluster_model import Snapshot
+from cluster_model.attribution import cpu_capacity
 from cluster_model.live import ClusterModel
 from cluster_model.snapshot import DEFAULT_RESOURCES, Floats, Ints
 from metrics_reporter import BYTES_IN, BYTES_OUT, CPU, SIZE, RecordBatch
@@ -89,11 +90,14 @@ class World:
         The cluster at the start, with mean loads of the default resources.
     weather, seed
         What happens, and the seed of what is random.
+    cost
+        By broker id, how much cpu it needs for what takes 1 on the others: other hardware.
     """
 
     snapshot: Snapshot
     weather: Weather
     seed: int = 0
+    cost: Mapping[int, float] = field(default_factory=dict)
     now: float = START
     moved: list[Moved] = field(default_factory=list)
 
@@ -142,9 +146,11 @@ class World:
         self._remember(plan)
         final = plan.final_snapshot()
         s = self.snapshot
-        # States that the controller knows better are its own affair, and so are its loads.
+        # States that the controller knows better are its own affair, and so are its loads
+        # and what it makes of capacities.
         self.snapshot = replace(
             final,
+            capacity=s.capacity,
             broker_state=s.broker_state,
             leader_load=s.leader_load,
             follower_load=s.follower_load,
@@ -162,14 +168,22 @@ class World:
         """Nothing needs to be stopped here."""
 
     def true(self) -> Snapshot:
-        """The cluster with its true loads of this moment, that no window blurs."""
+        """The cluster with its true loads of this moment, that no window blurs.
+
+        Cpu, also as a capacity, is in what it takes on a broker of cost 1.
+        """
         rate, size = self._factors()
         factor = np.stack([rate, rate, rate, size], axis=1)
         s = self.snapshot
+        if self.cost:
+            s = replace(s, capacity=cpu_capacity(s, self._costs()))
         if np.all(factor == 1):
             return s
         leader, follower = s.leader_load * factor, s.follower_load * factor
         return replace(s, leader_load=leader, follower_load=follower)
+
+    def _costs(self) -> Floats:
+        return np.array([self.cost.get(id_, 1.0) for id_ in self.snapshot.broker_ids.tolist()])
 
     def _factors(self) -> tuple[Floats, Floats]:
         """(P,) factors on rates, and on sizes, at this moment."""
@@ -194,7 +208,7 @@ class World:
         )
         if weather.quantum:
             size = _stepped(size, weather.quantum * float(size.mean()))
-        used = self._told(true.broker_load()[:, cpu])
+        used = self._told(true.broker_load()[:, cpu] * self._costs())
         slow = 16 * HOUR <= (self.now - START) % DAY < 19 * HOUR
         factor = np.where(slow & (s.broker_ids == self._slow), weather.slow, 1.0)
         flush = 400.0 * factor * np.exp(self._rng.normal(0, 0.1, s.n_brokers))

@@ -12,7 +12,12 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from cluster_model.attribution import attribute_cpu, with_estimates
+from cluster_model.attribution import (
+    attribute_cpu,
+    cpu_capacity,
+    hardware_cost,
+    with_estimates,
+)
 from cluster_model.directory import Directory
 from cluster_model.history import windows as windowed
 from cluster_model.history.aligned import (
@@ -313,15 +318,16 @@ class History:
         first, end = self._within(first, end)
         base = self.metadata.at(end - 1)
         means = self._means(base, first, end, min_ratio)
+        capacity = base.capacity
         if statistic == "mean":
-            loads = self._mean_loads(base, first, end, means, cpu)
+            loads, capacity = self._mean_loads(base, first, end, means, cpu)
         elif statistic == "forecast":
             told = self.forecast(end, horizon_ms)
             found = aligned_loads(base, told.topic, told.partition, told.leader, told.follower)
             loads = self._completed(base, end, found)
         else:
             loads = self._statistic_loads(base, first, end, statistic)
-        measured = replace(base, leader_load=loads[0], follower_load=loads[1])
+        measured = replace(base, capacity=capacity, leader_load=loads[0], follower_load=loads[1])
         rates = self._traffic.where((f.col("start_ms") >= first) & (f.col("start_ms") < end))
         return with_traffic(measured, traffic_rates(rates, statistic))
 
@@ -383,7 +389,9 @@ class History:
 
     def _mean_loads(
         self, base: Snapshot, first: int, end: int, means: Floats, cpu: CpuMethod
-    ) -> tuple[Floats, Floats]:
+    ) -> tuple[tuple[Floats, Floats], Floats]:
+        """Loads of leaders and followers, and the capacities that they are measured by."""
+        capacity = base.capacity
         bytes_in, bytes_out = (with_estimates(base, of) for of in means.T)
         network_out = bytes_out + bytes_in * (base.replication_factor - 1)
         if cpu == "regression":
@@ -392,12 +400,14 @@ class History:
             )
         else:
             measured = self._broker_cpu(base, first, end)
-            leader_cpu, follower_cpu = attribute_cpu(base, bytes_in, network_out, measured)
+            cost = hardware_cost(base, bytes_in, network_out, measured)
+            capacity = cpu_capacity(base, cost)
+            leader_cpu, follower_cpu = attribute_cpu(base, bytes_in, network_out, measured / cost)
         leader_disk, follower_disk = self._disk(base, end)
         none = np.zeros(base.n_partitions)
         leader = (leader_cpu, bytes_in, network_out, leader_disk)
         follower = (follower_cpu, bytes_in, none, follower_disk)
-        return default_loads(base, leader, follower)
+        return default_loads(base, leader, follower), capacity
 
     def _statistic_loads(
         self, base: Snapshot, first: int, end: int, statistic: str

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from controller_cases import START, Applies, Ended, Progressed, Stage, Still, even, heavier, skewed
 
+from balancer import Plan
 from balancer.controller import Controller, Decision, Redactor, in_thread
 from cluster_model import BrokerState
 from cluster_model.trust import Distrust, Doubt, frozen_partitions
@@ -656,3 +657,25 @@ def test_who_listens_to_decisions_and_fails_stops_nothing() -> None:
     kinds = stage.rounds(4)
     assert "started" in [d.kind for d in stage.controller.decisions] + kinds
     assert "error" not in kinds
+
+
+def test_rebalances_that_bring_goals_no_nearer_grow_rare() -> None:
+    class Idle(Applies):
+        def execute(self, plan: Plan, *, progress: Progressed = None) -> Ended:
+            self.plans.append(plan)
+            return Ended(completed=len(plan), bytes_moved=plan.summary.bytes_moved)
+
+    snapshot = skewed(rack_violations=0.0)
+    settings = {"moved_cooldown": 0, "max_share_per_cycle": 0.1}
+    stage = Stage(snapshot, settings, executor=Idle(Still(snapshot)))
+    began: list[float] = []
+    for _ in range(72 * 6):
+        if stage.rounds(1, 600.0) == ["executed"]:
+            began.append(stage.now)
+    gaps = np.diff(began) / 3600
+    # First as much as the cluster holds, in cycles of a tenth, then ever more rarely.
+    assert (gaps[-2:] >= [8, 24]).all()
+    assert len(gaps) < 16
+    assert "in a row brought the goals no nearer, so the next waits for" in stage.reason
+    stage.model.cluster = heavier(snapshot, 1, 3.0)
+    assert stage.rounds(1) == ["executed"]

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from frames import records_frame
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as f
 from typer.testing import CliRunner
 
 from balancer.cli import app
@@ -110,6 +111,24 @@ def test_the_mean_snapshot_is_the_live_one(told: Told) -> None:
     np.testing.assert_allclose(found.traffic_rate[1], 2 * found.traffic_rate[0])
     share = found.traffic_rate[0] / told.snapshot.traffic_rate[0]
     np.testing.assert_allclose(share, found.leader_load[0, IN] / told.snapshot.leader_load[0, IN])
+
+
+def test_a_slow_broker_has_the_same_cost_in_both(spark: SparkSession) -> None:
+    snapshot = synthetic_snapshot(brokers=6, partitions=120, racks=3, utilization=0.3)
+    records = synthetic_records(
+        spark, snapshot, intervals=32, start_ms=START_MS, traffic=Traffic(noise=0.1)
+    )
+    slow = int(snapshot.broker_ids[3])
+    records = records.withColumn(
+        "cpu", f.when(f.col("broker") == slow, 2.5 * f.col("cpu")).otherwise(f.col("cpu"))
+    ).cache()
+    found = History.of_records(records, snapshot).snapshot(horizon_ms=5 * WINDOW)
+    live = replayed(records, snapshot).snapshot()
+    np.testing.assert_allclose(found.capacity, live.capacity, rtol=1e-12)
+    np.testing.assert_allclose(found.leader_load, live.leader_load, rtol=1e-12)
+    cost = snapshot.capacity[:, CPU] / found.capacity[:, CPU]
+    assert cost[3] == pytest.approx(2.5, rel=0.35)
+    assert (np.delete(cost, 3) == 1).all()
 
 
 def test_what_does_not_count_is_quarantined_with_the_live_reasons(told: Told) -> None:
