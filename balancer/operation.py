@@ -131,6 +131,15 @@ class LivingRules(Rules):
     frozen: Bools
     stranded: Ints
 
+    def free(self, placement: Placement) -> Bools:
+        """(P * F,) whether a replica may be moved, to wherever it may go."""
+        where, s = placement.replica_broker, placement.snapshot
+        free = self.slots | self.draining[where]
+        if len(placement.replica_disk):
+            free |= ~np.append(s.disk_alive, True)[placement.replica_disk]
+        found: Bools = (where >= 0) & free & np.repeat(~(self.lost | self.frozen), placement.slots)
+        return found
+
     def legal(self, placement: Placement, batch: Batch) -> Bools:
         """(C,) whether each action is possible at all: no goal is asked."""
         p = batch.partition
