@@ -766,8 +766,9 @@ class _Replay:
             self.fail("wrong destination", f"{_name(a)}: between disks of one broker only", step)
             return
         self._may_move(step, a, p, at)
-        if disk >= 0 and not self.disk_alive[disk]:
-            self.fail("dead source", f"{_name(a)}: nothing can be copied off a dead disk", step)
+        if self.who.dead[broker] or (disk >= 0 and not self.disk_alive[disk]):
+            what = "broker" if self.who.dead[broker] else "disk"
+            self.fail("dead source", f"{_name(a)}: nothing can be copied off a dead {what}", step)
         target = self._target_disk(step, a, broker)
         if target == disk:
             self.fail("already there", f"{_name(a)}: on disk {a.destination_disk} already", step)
@@ -797,6 +798,9 @@ class _Replay:
             self.fail("wrong leader flag", f"{_name(a)}: leader False is wrong", step)
         if not self.may_lead[target]:
             self.fail("wrong leader", f"{_name(a)}: broker {a.destination} may not lead", step)
+        heir = self.disks[p][self.holders[p].index(target)]
+        if heir >= 0 and not self.disk_alive[heir]:
+            self.fail("wrong leader", f"{_name(a)}: what is on a dead disk cannot lead", step)
         if not self.leader_leaves[p]:
             if self.who.kind in ("remove_brokers", "demote_brokers", "fix_offline_replicas"):
                 self.fail("promise", f"{_name(a)}: {a.source} need not give up leading", step)

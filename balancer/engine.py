@@ -399,6 +399,9 @@ def _added(cluster: Cluster, goals: list[Goal], final: Placement, rules: Rules) 
         final.replica_disk[wanted] = walked.replica_disk[wanted]
     # who was to lead came to nothing, or where nobody may: another may lead, or who did does
     able = np.append(rules.leads, False)[final.brokers]
+    if len(final.replica_disk):
+        alive = np.append(final.snapshot.disk_alive, True)
+        able &= alive[final.replica_disk].reshape(able.shape)
     heir = np.where(able.any(1), able.argmax(1), walked.leader)
     now = final.leader
     unfit = (now != walked.leader) & ~able[np.arange(len(now)), now]

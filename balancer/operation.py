@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from balancer.candidates import Rules, pick_disk
 from cluster_model.errors import InputError
-from cluster_model.placement import MOVE, MOVE_DISK, Batch, Placement
+from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
 from cluster_model.snapshot import Bools, BrokerState, Ints, Snapshot
 from goals import Cluster, Goal, State
 from goals.patterns import PatternError, matching
@@ -153,9 +153,9 @@ class LivingRules(Rules):
         if not s.disk_alive.all():
             arrives = batch.kind == MOVE
             legal &= ~(arrives & (self.stranded[p] == batch.target[:, None]).any(1))
-            legal &= (batch.kind != MOVE_DISK) | np.append(s.disk_alive, True)[
-                placement.source_disk(batch)
-            ]
+            alive = np.append(s.disk_alive, True)
+            legal &= (batch.kind != MOVE_DISK) | alive[placement.source_disk(batch)]
+            legal &= (batch.kind != LEAD) | alive[placement.target_disk(batch)]
         return legal
 
 
