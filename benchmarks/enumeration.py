@@ -55,21 +55,6 @@ class _Options:
     copies: Ints
     """(O,) replicas on brokers, or disks, that held none before."""
 
-    def one(self, a: int, b: int) -> bool:
-        """Whether a single action leads from one option to another."""
-        rows = [
-            {*zip(self.brokers[i].tolist(), self.disks[i].tolist(), strict=True)} for i in (a, b)
-        ]
-        gone, come = rows[0] - rows[1], rows[1] - rows[0]
-        lead = [int(self.brokers[i, self.leader[i]]) for i in (a, b)]
-        if not gone:
-            return lead[0] != lead[1]
-        if len(gone) > 1:
-            return False
-        # a leader that moves goes on leading
-        (source, _), (target, _) = *gone, *come
-        return lead[1] == (target if lead[0] == source else lead[0])
-
 
 class Enumeration:
     """All placements that an operation allows.
@@ -282,17 +267,37 @@ class Enumeration:
         per = self._of_partitions(goal) if goal.scope == "partition" else None
         scores = None if per is not None else self.scores(goal)
         for p in range(len(self.options) - 1, -1, -1):
-            o, at = self.options[p], int(now[p])
-            others = [] if self._fixed(p) else [i for i in range(len(o.leader)) if o.one(at, i)]
-            for i in others:
+            at = int(now[p])
+            for i in [] if self._fixed(p) else self._one_step(self.options[p], at):
                 if per is not None:
                     found |= bool(per[p][i] > per[p][at] + _ROUNDING)
                     continue
                 assert scores is not None
                 more = scores[end + (i - at) * stride] - scores[end]
                 found |= bool(more.min() >= 0 and more.max() > _ROUNDING)
-            stride *= len(o.leader)
+            stride *= len(self.options[p].leader)
         return found
+
+    def _one_step(self, o: _Options, at: int) -> Iterator[int]:
+        """Options that a single action leads to."""
+        rows = [
+            list(zip(brokers, disks, strict=True))
+            for brokers, disks in zip(o.brokers.tolist(), o.disks.tolist(), strict=True)
+        ]
+        first = rows[at][o.leader[at]]
+        for i, row in enumerate(rows):
+            gone, come, lead = {*rows[at]} - {*row}, {*row} - {*rows[at]}, row[o.leader[i]]
+            if not gone:
+                alive = lead[1] < 0 or self.snapshot.disk_alive[lead[1]]
+                if lead != first and self.leads[lead[0]] and alive:
+                    yield i
+            elif len(gone) == 1:
+                (source,), (target,) = gone, come
+                may = self.receives[target[0]] or target[0] == source[0]
+                may &= target[1] in self.open_disks[target[0]]
+                # a leader that moves goes on leading
+                if may and lead == (target if source == first else first):
+                    yield i
 
     def _of_partitions(self, goal: Goal) -> list[Floats]:
         """(O,) scores of the options of each partition."""
