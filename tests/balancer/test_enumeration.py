@@ -241,3 +241,19 @@ def test_leadership_takes_bytes_off_the_disks_that_are_known() -> None:
     )
     assert DiskCapacity().obstacles(Cluster(Placement(snapshot))) == []
     assert not proven(proposed([DiskCapacity()], snapshot))
+
+
+def test_a_broker_that_is_given_nothing_may_rearrange_its_disks() -> None:
+    # 900 are on a disk for 800, and fit beside it on one for 1600
+    snapshot = by_hand(
+        [(0,)],
+        brokers=1,
+        load=[900.0],
+        disks={"/a": 1000.0, "/b": 2000.0},
+        log_dirs=[("/a",)],
+    )
+    barred = Operation(excluded_brokers_for_replicas=(0,))
+    plan = proposed([DiskCapacity()], snapshot, barred)
+    assert plan.ok
+    cluster = Cluster(Placement(snapshot), eligible=np.zeros(1, np.bool_))
+    assert DiskCapacity().obstacles(cluster) == []
