@@ -83,16 +83,30 @@ def _elsewhere(scorer: Scorer, slot: int, final: Placement, receives: Ints) -> B
     held = placement.brokers[slot // f]
     # where it was wanted another disk may have room
     others = np.delete(final.brokers[slot // f], slot % f)
-    free = receives[~np.isin(receives, np.concatenate([held, others]))]
+    free, disk = destinations(
+        placement, receives[~np.isin(receives, np.concatenate([held, others]))]
+    )
     at = np.full(len(free), slot)
-    batch = Batch.of(MOVE, at // f, at % f, free, pick_disk(placement, free))
+    batch = Batch.of(MOVE, at // f, at % f, free, disk)
     fits = _bearable(scorer, Arrivals(scorer.cluster, batch))
     fits &= ~np.logical_or.reduce(misplaced(scorer, batch, receives))
     crowded = np.isin(
         placement.snapshot.broker_rack[free], placement.snapshot.broker_rack[held[held >= 0]]
     )
-    best = np.lexsort((placement.sums("broker", "replica_count")[free], crowded))
+    fuller = disk != pick_disk(placement, free)
+    best = np.lexsort((fuller, placement.sums("broker", "replica_count")[free], crowded))
     return batch[best[fits[best]]]
+
+
+def destinations(placement: Placement, brokers: Ints) -> tuple[Ints, Ints]:
+    """Where replicas may go on some brokers: their open disks, and -1 on those without disks."""
+    s = placement.snapshot
+    disks = np.flatnonzero(s.disk_open & np.isin(s.disk_broker, brokers))
+    bare = np.setdiff1d(brokers, s.disk_broker)
+    return (
+        np.concatenate([bare, s.disk_broker[disks]]),
+        np.concatenate([np.full(len(bare), -1), disks]),
+    )
 
 
 def misplaced(scorer: Scorer, batch: Batch, receives: Ints) -> Bools:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from balancer.arrivals import Arrivals, misplaced, of_partitions
+from balancer.arrivals import Arrivals, destinations, misplaced, of_partitions
 from balancer.operation import LivingRules, ReplicationFactor
 from balancer.plan import Unmet
 from balancer.scoring import CHUNK, EPSILON, Scorer, Transition
@@ -126,15 +126,15 @@ def _no_room(cells: Ints, many: Bools, scorer: Scorer, rules: LivingRules) -> tu
             "plan again after this plan",
             False,
         )
-    brokers, disks = _destinations(placement, rules)
-    may = rules.receives[brokers]
-    looked_at, receivers = cells[:: _stride(cells, brokers[may])], np.flatnonzero(rules.receives)
+    receivers = np.flatnonzero(rules.receives)
+    brokers, disks = destinations(placement, receivers)
+    looked_at = cells[:: _stride(cells, brokers)]
     empty = looked_at * placement.slots + (placement.brokers[looked_at] < 0).argmax(1)
     found = Counter[str]()
-    for at, broker, disk in _pairs(empty, brokers[may], disks[may]):
+    sums = [k for k, g in enumerate(scorer.goals) if g.hard and g.scope != "partition"]
+    for at, broker, disk in _pairs(empty, brokers, disks):
         batch = Batch.of(MOVE, at // placement.slots, at % placement.slots, broker, disk)
         batch = batch[~(placement.brokers[batch.partition] == batch.target[:, None]).any(1)]
-        sums = [k for k, g in enumerate(scorer.goals) if g.hard and g.scope != "partition"]
         vetoes = _vetoes(scorer, sums, Arrivals(scorer.cluster, batch))
         of_racks = zip(of_partitions(scorer), misplaced(scorer, batch, receivers), strict=True)
         vetoes |= {goal.name: wrong for goal, wrong in of_racks}
@@ -157,7 +157,7 @@ def _no_room(cells: Ints, many: Bools, scorer: Scorer, rules: LivingRules) -> tu
 def _vetoed(i: int, goal: Goal, cells: Ints, scorer: Scorer, rules: LivingRules) -> tuple[str, str]:
     """Who vetoes the actions that would help a hard goal."""
     placement = scorer.placement
-    brokers, disks = _destinations(placement, rules)
+    brokers, disks = destinations(placement, np.arange(placement.snapshot.n_brokers))
     movers, everything = _movers(goal, cells, scorer, rules, brokers)
     hard = [k for k, g in enumerate(scorer.goals) if g.hard]
     seen, found = 0, Counter[str]()
@@ -199,18 +199,6 @@ def _vetoes(scorer: Scorer, goals: Sequence[int], transition: Transition) -> dic
 def _ranked(vetoes: Counter[str]) -> list[str]:
     """Who vetoes any action, those that veto most of them first."""
     return sorted((+vetoes).keys(), key=lambda name: (-vetoes[name], name))
-
-
-def _destinations(placement: Placement, rules: LivingRules) -> tuple[Ints, Ints]:
-    """Where replicas may go: all open disks with their brokers, and receivers without disks."""
-    s = placement.snapshot
-    disks = np.flatnonzero(s.disk_open)
-    bare = rules.receives & (np.bincount(s.disk_broker, minlength=s.n_brokers) == 0)
-    brokers = np.flatnonzero(bare)
-    return (
-        np.concatenate([brokers, s.disk_broker[disks]]),
-        np.concatenate([np.full(len(brokers), -1), disks]),
-    )
 
 
 def _movers(

@@ -95,3 +95,22 @@ def test_a_broker_that_has_too_little_may_be_given_more() -> None:
     assert "every single action that helps is vetoed by" in reason(
         goals, snapshot, operation, of="UsageDistribution[disk]"
     )
+
+
+@pytest.mark.parametrize("held", [500.0, 600.0])
+def test_a_new_replica_is_tried_on_every_disk(held: float) -> None:
+    # the emptiest disk is too small for 300; the other has room beside 500, not beside 600
+    snapshot = by_hand(
+        [(0,), (1,)],
+        brokers=2,
+        load=[300.0, held],
+        topics=["a", "b"],
+        capacity=3000.0,
+        disks={"/a": 300.0, "/b": 1000.0},
+        log_dirs=[("/b",), ("/b",)],
+    )
+    operation = Operation(kind="change_replication_factor", replication_factor={"a": 2})
+    plan = Balancer([DiskCapacity()]).propose(snapshot, operation)
+    assert check_plan(snapshot, plan.document()).ok
+    assert [a.destination_disk for a in plan.actions] == (["/b"] if held == 500 else [])
+    assert plan.ok or "can take one more within DiskCapacity" in plan.unmet[0].reason
