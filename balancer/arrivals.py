@@ -11,6 +11,7 @@ from balancer.candidates import pick_disk
 from balancer.scoring import EPSILON, Scorer, Series, Transition
 from cluster_model.placement import MOVE, Batch, Placement, SumScope
 from cluster_model.snapshot import Bools, Floats, Ints
+from goals import Goal
 
 # new replicas in a row that nobody can take, after which the rest is not tried
 HOPELESS = 200
@@ -47,7 +48,7 @@ def admit(scorer: Scorer, wanted: Ints, final: Placement, receives: Ints) -> Int
         disk = final.replica_disk[rest] if disks else None
         batch = Batch.of(MOVE, rest // f, rest % f, final.replica_broker[rest], disk)
         batch = batch[first_of(batch.partition)]
-        done = _arrive(scorer, batch[~_misplaced(scorer, batch, receives)])
+        done = _arrive(scorer, batch[~np.logical_or.reduce(misplaced(scorer, batch, receives))])
         if not len(done):
             break
         added.append(done)
@@ -82,43 +83,63 @@ def _elsewhere(scorer: Scorer, slot: int, final: Placement, receives: Ints) -> B
     held = placement.brokers[slot // f]
     # where it was wanted another disk may have room
     others = np.delete(final.brokers[slot // f], slot % f)
-    free = receives[~np.isin(receives, np.concatenate([held, others]))]
+    free, disk = destinations(
+        placement, receives[~np.isin(receives, np.concatenate([held, others]))]
+    )
     at = np.full(len(free), slot)
-    batch = Batch.of(MOVE, at // f, at % f, free, pick_disk(placement, free))
+    batch = Batch.of(MOVE, at // f, at % f, free, disk)
     fits = _bearable(scorer, Arrivals(scorer.cluster, batch))
-    fits &= ~_misplaced(scorer, batch, receives)
+    fits &= ~np.logical_or.reduce(misplaced(scorer, batch, receives))
     crowded = np.isin(
         placement.snapshot.broker_rack[free], placement.snapshot.broker_rack[held[held >= 0]]
     )
-    best = np.lexsort((placement.sums("broker", "replica_count")[free], crowded))
+    fuller = disk != pick_disk(placement, free)
+    best = np.lexsort((fuller, placement.sums("broker", "replica_count")[free], crowded))
     return batch[best[fits[best]]]
 
 
-def _misplaced(scorer: Scorer, batch: Batch, receives: Ints) -> Bools:
-    """(C,) whether a partition's hard goals would like another home of its new replica better.
+def destinations(placement: Placement, brokers: Ints) -> tuple[Ints, Ints]:
+    """Where replicas may go on some brokers: their open disks, and -1 on those without disks."""
+    s = placement.snapshot
+    disks = np.flatnonzero(s.disk_open & np.isin(s.disk_broker, brokers))
+    bare = np.setdiff1d(brokers, s.disk_broker)
+    return (
+        np.concatenate([bare, s.disk_broker[disks]]),
+        np.concatenate([np.full(len(bare), -1), disks]),
+    )
 
-    A home of every rack and broker set is asked: they tell brokers apart by these alone.
+
+def misplaced(scorer: Scorer, batch: Batch, receives: Ints) -> Bools:
+    """(G, C) whether each of the goals would like another home of a new replica better.
+
+    Those of :func:`of_partitions` are asked. They tell brokers apart by rack and broker set
+    alone: of every rack and broker set one home is compared.
     """
     s = scorer.placement.snapshot
     kind = s.broker_rack * (len(s.broker_sets) + 1)
     kind = kind + s.broker_set + 1 if len(s.broker_set) else kind
     homes = receives[first_of(kind[receives])]
-    goals = [g for g in scorer.goals if g.hard and g.scope == "partition"]
-    wrong = np.zeros(len(batch), np.bool_)
+    goals = of_partitions(scorer)
+    wrong = np.zeros((len(goals), len(batch)), np.bool_)
     size = max(1, min(CHUNK, SLOTS // max(1, len(homes) * scorer.placement.slots)))
     for begin in range(0, len(batch), size):
         part = batch[begin : begin + size]
         ((_, here),) = Arrivals(scorer.cluster, part).partition_states()
-        score = {g.name: np.asarray(g.score(here)) for g in goals}
-        rows = np.flatnonzero(np.any([x < 1 for x in score.values()], axis=0))
+        score = [np.asarray(g.score(here)) for g in goals]
+        rows = np.flatnonzero(np.any([x < 1 for x in score], axis=0))
         if not len(rows):
             continue
         there = replace(part[np.repeat(rows, len(homes))], target=np.tile(homes, len(rows)))
         ((_, elsewhere),) = Arrivals(scorer.cluster, there).partition_states()
-        for goal in goals:
+        for k, goal in enumerate(goals):
             best = np.asarray(goal.score(elsewhere)).reshape(len(rows), -1).max(1)
-            wrong[begin + rows] |= score[goal.name][rows] < best - EPSILON
+            wrong[k, begin + rows] = score[k][rows] < best - EPSILON
     return wrong
+
+
+def of_partitions(scorer: Scorer) -> list[Goal]:
+    """The hard goals that judge partitions."""
+    return [g for g in scorer.goals if g.hard and g.scope == "partition"]
 
 
 class Arrivals(Transition):

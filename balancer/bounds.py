@@ -48,7 +48,7 @@ def imbalance_bound(cluster: Cluster, rules: Rules, column: str, ended: Placemen
         float((pinned[usable] / share[usable]).max()),
     )
     # sums added up in another order differ in their last digits
-    return round(least, 12)
+    return float(f"{least:.12g}")
 
 
 def _whole(carried: float, share: Floats) -> float:

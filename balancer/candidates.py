@@ -63,6 +63,8 @@ class Rules:
             ok &= lead | np.where(
                 batch.disk < 0, bare[to], np.append(s.disk_open, False)[batch.disk]
             )
+            # what is to leave its broker is not moved between the disks there
+            ok &= (batch.kind != MOVE_DISK) | ~self.draining[source]
         rows = np.flatnonzero(move & ok)
         inside = (placement.brokers[p[rows]] == batch.target[rows, None]).any(1)
         leading = batch.slot[rows] == placement.leader[p[rows]]

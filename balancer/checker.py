@@ -8,8 +8,9 @@ partition, its first replica is the leader to be, as everywhere.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -63,6 +64,8 @@ _RULED = {
 }
 # Contentments are stated with nine digits after the point, and worked out on rounded sums.
 _EFFECT = 1e-7
+# An amount that is a smaller part of what is there already changes nothing that can be seen.
+_UNSEEN = 1e-12
 
 
 @dataclass(frozen=True)
@@ -236,6 +239,52 @@ def _replicas(snapshot: Snapshot, plan: PlanDocument) -> Iterator[Finding]:
             yield Finding("replicas", f"{name}: {next(texts)} stated, {next(texts)} expected")
 
 
+class _Exact:
+    """Sums of a column in each cell of a scope, as whole multiples of a power of two.
+
+    Whatever comes and goes leaves nothing behind, however much it was.
+    """
+
+    def __init__(self, picture: Picture, scope: str, column: str) -> None:
+        s = picture.snapshot
+        lead, follow = contribution(s, column)
+        self._lead, self._follow = lead.tolist(), follow.tolist()
+        finest = [int(np.frexp(x[x > 0])[1].min(initial=0)) for x in (lead, follow)]
+        self._shift = max(0, 53 - min(finest))
+        self._unit = 1 << self._shift
+        if scope in ("topic", "topic_rack"):
+            self.held = [int(n) << self._shift for n in values(picture, scope, column).tolist()]
+            return
+        cell, cells = picture.broker, s.n_brokers
+        if scope == "host":
+            cell, cells = s.broker_host[cell], len(s.hosts)
+        if scope == "disk":
+            cell, cells = picture.disk, s.n_disks
+        self.held = [0] * cells
+        amount = np.where(cell < 0, 0.0, picture.amounts(column))
+        part, exponent = np.frexp(amount)
+        digits = np.ldexp(part, 53).astype(np.int64)
+        for e in np.unique(exponent[amount > 0]).tolist():
+            rows = np.flatnonzero((exponent == e) & (amount > 0))
+            # halves of 27 bits, which add up without rounding
+            for half, place in ((digits[rows] >> 26, 26), (digits[rows] & (2**26 - 1), 0)):
+                found = np.bincount(cell[rows], half, cells).astype(np.int64)
+                for at in np.flatnonzero(found).tolist():
+                    self.held[at] += int(found[at]) << (e - 53 + self._shift + place)
+
+    def amount(self, p: int, carried: _Carried) -> int:
+        """What a step takes from one cell and gives to another."""
+        lead, follow = (
+            times * int(math.ldexp(of[p], self._shift)) if times else 0
+            for times, of in ((carried.lead, self._lead), (carried.follow, self._follow))
+        )
+        return lead + follow
+
+    def number(self, cell: int) -> float:
+        """What a cell holds, to the last digit."""
+        return self.held[cell] / self._unit
+
+
 class _Tally:
     """A column of a scope as the steps change it, and every cell that a step touches.
 
@@ -246,7 +295,6 @@ class _Tally:
     def __init__(self, picture: Picture, scope: str, column: str) -> None:
         s = picture.snapshot
         self.scope = scope
-        self.value = values(picture, scope, column).tolist()
         self._topic: list[int] = s.partition_topic.tolist()
         self._brokers, self._racks = s.n_brokers, len(s.racks)
         self._host: list[int] = s.broker_host.tolist()
@@ -256,16 +304,20 @@ class _Tally:
         self.before: list[float] = []
         self.after: list[float] = []
         self._row: dict[int, int] = {}
-        self._partners: dict[int, list[tuple[int, float]]] | None = None
+        self._partners: dict[int, list[tuple[int, float]]] = {}
+        self._remote: list[float] = []
+        self._sums: _Exact | None = None
         if column.startswith("remote."):
-            self._partners = {}
-            self._lead = self._follow = [0.0] * s.n_partitions
+            self._remote = values(picture, scope, column).tolist()
             ends = pairs(s, float(column.removeprefix("remote.")))
             for one, two, rate in zip(*(x.tolist() for x in ends), strict=True):
                 self._partners.setdefault(one, []).append((two, rate))
                 self._partners.setdefault(two, []).append((one, rate))
         else:
-            self._lead, self._follow = (x.tolist() for x in contribution(s, column))
+            self._sums = _Exact(picture, scope, column)
+
+    def _value(self, cell: int) -> float:
+        return self._remote[cell] if self._sums is None else self._sums.number(cell)
 
     def cell_of(self, p: int, broker: int, disk: int) -> int:
         """Where a replica counts; -1 for nowhere."""
@@ -281,22 +333,23 @@ class _Tally:
 
     def carry(self, unit: int | None, p: int, carried: _Carried, leader: list[int]) -> None:
         """Take over what a step changes; rows are kept where it has a unit."""
-        amount = carried.lead * self._lead[p] + carried.follow * self._follow[p]
         ends = [
             -1 if end is None else self.cell_of(p, *end) for end in (carried.source, carried.target)
         ]
         if unit is not None:
             self._touch(unit, [c for c in ends if c >= 0])
-        if self._partners is not None and carried.lead and carried.source and carried.target:
-            self._leave(p, carried.source[0], carried.target[0], leader)
+        if self._sums is None:
+            if carried.lead and carried.source and carried.target:
+                self._leave(p, carried.source[0], carried.target[0], leader)
         elif ends[0] != ends[1]:
+            amount = self._sums.amount(p, carried)
             for cell, change in zip(ends, (-amount, amount), strict=True):
                 if cell >= 0:
-                    self.value[cell] += change
+                    self._sums.held[cell] += change
         if unit is not None:
             for cell in ends:
                 if cell >= 0:
-                    self.after[self._row[cell]] = self.value[cell]
+                    self.after[self._row[cell]] = self._value(cell)
 
     def _touch(self, unit: int, cells: list[int]) -> None:
         if not self.unit or self.unit[-1] != unit:
@@ -306,18 +359,17 @@ class _Tally:
                 self._row[cell] = len(self.cell)
                 self.unit.append(unit)
                 self.cell.append(cell)
-                self.before.append(self.value[cell])
-                self.after.append(self.value[cell])
+                self.before.append(self._value(cell))
+                self.after.append(self._value(cell))
 
     def _leave(self, p: int, source: int, target: int, leader: list[int]) -> None:
         """A leader goes from one broker to another, its partners stay."""
-        assert self._partners is not None
         for partner, rate in self._partners.get(p, ()):
             there = leader[partner]
             for broker, by in ((source, -rate), (target, rate)):
                 if there != broker:
-                    self.value[broker] += by
-                    self.value[there] += by
+                    self._remote[broker] += by
+                    self._remote[there] += by
 
 
 @dataclass(frozen=True)
@@ -345,15 +397,8 @@ class _Ceiling:
     name: str
     scope: str
     cell: Callable[[int, int], int]
-    lead: list[float]
-    follow: list[float]
     limit: list[float]
-    value: list[float]
-    slack: list[float] = field(init=False)
-
-    def __post_init__(self) -> None:
-        scale = 1e-12 * max(self.value, default=0.0)
-        self.slack = [TOLERANCE * limit + scale for limit in self.limit]
+    sums: _Exact
 
 
 class _Replay:
@@ -550,8 +595,6 @@ class _Replay:
                 yield self._ceiling(goal["name"], scope, column, limit)
 
     def _ceiling(self, name: str, scope: str, column: str, limit: Floats) -> _Ceiling:
-        lead, follow = contribution(self.snapshot, column)
-        value = values(self.start, scope, column)
         host = self.snapshot.broker_host.tolist()
         cell: dict[str, Callable[[int, int], int]] = {
             "broker": lambda broker, disk: broker,
@@ -562,10 +605,8 @@ class _Replay:
             name,
             scope,
             cell[scope],
-            lead.tolist(),
-            follow.tolist(),
             limit.tolist(),
-            value.tolist(),
+            _Exact(self.start, scope, column),
         )
 
     def fail(self, kind: str, text: str, step: int | None = None) -> None:
@@ -766,8 +807,9 @@ class _Replay:
             self.fail("wrong destination", f"{_name(a)}: between disks of one broker only", step)
             return
         self._may_move(step, a, p, at)
-        if disk >= 0 and not self.disk_alive[disk]:
-            self.fail("dead source", f"{_name(a)}: nothing can be copied off a dead disk", step)
+        if self.who.dead[broker] or (disk >= 0 and not self.disk_alive[disk]):
+            what = "broker" if self.who.dead[broker] else "disk"
+            self.fail("dead source", f"{_name(a)}: nothing can be copied off a dead {what}", step)
         target = self._target_disk(step, a, broker)
         if target == disk:
             self.fail("already there", f"{_name(a)}: on disk {a.destination_disk} already", step)
@@ -797,6 +839,9 @@ class _Replay:
             self.fail("wrong leader flag", f"{_name(a)}: leader False is wrong", step)
         if not self.may_lead[target]:
             self.fail("wrong leader", f"{_name(a)}: broker {a.destination} may not lead", step)
+        heir = self.disks[p][self.holders[p].index(target)]
+        if heir >= 0 and not self.disk_alive[heir]:
+            self.fail("wrong leader", f"{_name(a)}: what is on a dead disk cannot lead", step)
         if not self.leader_leaves[p]:
             if self.who.kind in ("remove_brokers", "demote_brokers", "fix_offline_replicas"):
                 self.fail("promise", f"{_name(a)}: {a.source} need not give up leading", step)
@@ -877,7 +922,7 @@ class _Replay:
         for tally in self.tallies.values():
             tally.carry(self.unit, p, carried, self.leader)
         for c in self.ceilings:
-            amount = lead * c.lead[p] + follow * c.follow[p]
+            amount = c.sums.amount(p, carried)
             gives = c.cell(*source) if source is not None else -1
             takes = c.cell(*target) if target is not None else -1
             if gives == takes or not amount:
@@ -885,8 +930,11 @@ class _Replay:
             for cell, change in ((takes, amount), (gives, -amount)):
                 if cell < 0:
                     continue
-                value = c.value[cell] = c.value[cell] + change
-                if change > 0 and value > c.limit[cell] + c.slack[cell]:
+                before = c.sums.number(cell)
+                c.sums.held[cell] += change
+                value = c.sums.number(cell)
+                most = max(c.limit[cell] * (1 + TOLERANCE), before * (1 + _UNSEEN))
+                if change > 0 and value > most:
                     self.fail(
                         "over capacity",
                         f"{_name(a)}: {c.name}: {value:.9g} on {self._cell(c, cell)}, "

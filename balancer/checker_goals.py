@@ -52,6 +52,7 @@ class Who:
             self.receives &= self._brokers("destinations")
         if self.kind == "add_brokers":
             self.receives &= self.mine
+        self.receives &= self.kind != "demote_brokers"
         self.excluded = np.zeros(s.n_partitions, np.bool_)
         for pattern in operation.get("excluded_topics", ()):
             self.excluded |= self.topics(pattern)[s.partition_topic]

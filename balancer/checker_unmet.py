@@ -151,8 +151,13 @@ def _ways(
                 "the last living replica is kept until the others are restored from it",
                 "plan again after this plan",
             ),
+            _text(
+                "no room was found for them before other replicas were moved",
+                "plan again after this plan",
+            ),
             (
-                f"{where} that may receive replicas can take one more( within {_vetoes(plan)})?",
+                f"{where} that may receive replicas can take one more( within {_vetoes(plan)})?"
+                r"( \(\d+ of \d+ partitions looked at\))?",
                 "add brokers, raise the limits, or ask for fewer replicas",
             ),
         ]
@@ -160,14 +165,18 @@ def _ways(
         return True, [_text(*_LOST)]
     if not hard:
         return False, [_text(_NOTHING_FOUND, "")]
+    looked_at = r"of \d+ single actions? looked at,"
     return False, [
-        _text(
-            "the operation allows no action that helps",
+        (
+            f"(the operation allows no single action that helps|{looked_at} none helps)",
             "allow more destinations, or more to be moved",
         ),
-        _text(_NOTHING_FOUND, "plan again with another seed"),
+        _text(
+            "single actions that help are left, and no hard goal vetoes them",
+            "plan again with another seed",
+        ),
         (
-            f"every action that helps is vetoed by {_vetoes(plan)}",
+            f"(every single action|{looked_at} every one) that helps is vetoed by {_vetoes(plan)}",
             "add brokers that have room, or raise the limits in the way",
         ),
     ]

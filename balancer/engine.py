@@ -226,7 +226,8 @@ class Balancer:
         found: _Found,
         progress: Progress | None,
     ) -> Plan:
-        start, rules, final = scene.start, scene.rules, found.placement
+        # what is stated, and what is safe, is worked out on exact sums
+        start, rules, final = scene.start.stated(), scene.rules, found.placement
         walked = _without_removed(start, final)
         align(walked, final)
         if progress is not None:
@@ -264,7 +265,6 @@ class Balancer:
             cluster = Cluster(ended, cluster.eligible, cluster.leader_eligible, rules.draining)
             scorer = Scorer(cluster, goals)
         ended = scorer.placement
-        initial, scorer = (_stated(each, goals) for each in (initial, scorer))
         met = [scorer.met(i) for i in range(shown)]
         kinds = np.array(rows.kind)
         origin = Cluster(walked, cluster.eligible, cluster.leader_eligible, rules.draining)
@@ -305,14 +305,6 @@ class Balancer:
             rows=rows,
             allocation=None if found.allocated is None else found.allocated.result(ended),
         )
-
-
-def _stated(scorer: Scorer, goals: list[Goal]) -> Scorer:
-    """The scorer, of sums that nothing is rounded in: a search may need them otherwise."""
-    c, placement = scorer.cluster, scorer.placement.stated()
-    if placement is scorer.placement:
-        return scorer
-    return Scorer(Cluster(placement, c.eligible, c.leader_eligible, c.draining), goals)
 
 
 def _integrated(scene: Scene, operation: Operation) -> Scene:
@@ -399,6 +391,9 @@ def _added(cluster: Cluster, goals: list[Goal], final: Placement, rules: Rules) 
         final.replica_disk[wanted] = walked.replica_disk[wanted]
     # who was to lead came to nothing, or where nobody may: another may lead, or who did does
     able = np.append(rules.leads, False)[final.brokers]
+    if len(final.replica_disk):
+        alive = np.append(final.snapshot.disk_alive, True)
+        able &= alive[final.replica_disk].reshape(able.shape)
     heir = np.where(able.any(1), able.argmax(1), walked.leader)
     now = final.leader
     unfit = (now != walked.leader) & ~able[np.arange(len(now)), now]

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from balancer.candidates import Rules, pick_disk
 from cluster_model.errors import InputError
-from cluster_model.placement import MOVE, MOVE_DISK, Batch, Placement
+from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
 from cluster_model.snapshot import Bools, BrokerState, Ints, Snapshot
 from goals import Cluster, Goal, State
 from goals.patterns import PatternError, matching
@@ -131,6 +131,15 @@ class LivingRules(Rules):
     frozen: Bools
     stranded: Ints
 
+    def free(self, placement: Placement) -> Bools:
+        """(P * F,) whether a replica may be moved, to wherever it may go."""
+        where, s = placement.replica_broker, placement.snapshot
+        free = self.slots | self.draining[where]
+        if len(placement.replica_disk):
+            free |= ~np.append(s.disk_alive, True)[placement.replica_disk]
+        found: Bools = (where >= 0) & free & np.repeat(~(self.lost | self.frozen), placement.slots)
+        return found
+
     def legal(self, placement: Placement, batch: Batch) -> Bools:
         """(C,) whether each action is possible at all: no goal is asked."""
         p = batch.partition
@@ -144,9 +153,9 @@ class LivingRules(Rules):
         if not s.disk_alive.all():
             arrives = batch.kind == MOVE
             legal &= ~(arrives & (self.stranded[p] == batch.target[:, None]).any(1))
-            legal &= (batch.kind != MOVE_DISK) | np.append(s.disk_alive, True)[
-                placement.source_disk(batch)
-            ]
+            alive = np.append(s.disk_alive, True)
+            legal &= (batch.kind != MOVE_DISK) | alive[placement.source_disk(batch)]
+            legal &= (batch.kind != LEAD) | alive[placement.target_disk(batch)]
         return legal
 
 

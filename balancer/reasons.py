@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from balancer.arrivals import Arrivals
-from balancer.candidates import pick_disk
+from balancer.arrivals import Arrivals, destinations, misplaced, of_partitions
 from balancer.operation import LivingRules, ReplicationFactor
 from balancer.plan import Unmet
-from balancer.scoring import EPSILON, Scorer, Transition
-from cluster_model.placement import LEAD, MOVE, Batch
+from balancer.scoring import CHUNK, EPSILON, Scorer, Transition
+from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
 from cluster_model.snapshot import Bools, Ints
 from goals import Cluster, Goal, OnlineReplicas
 from goals.obstacles import named
 from metrics_reporter.quantities import plural
 
-# discontented replicas of a goal whose ways out are looked at, and ways in all
-LOOKED_AT, WAYS = 64, 20_000
+# replicas times destinations that are looked at; where there are more, the reason says so
+WAYS = 1 << 20
 _NOUNS = {"broker": "broker", "host": "host", "disk": "disk", "partition": "partition"}
 
 
@@ -100,6 +100,10 @@ _NOTHING_LEFT = (
     "bring one of them back: there is nothing left to copy from",
 )
 _NOTHING_FOUND = "no allowed action was found that helps"
+_LEFT = (
+    "single actions that help are left, and no hard goal vetoes them",
+    "plan again with another seed",
+)
 
 
 def _left_alone(partitions: Ints, scorer: Scorer) -> tuple[str, str]:
@@ -122,77 +126,140 @@ def _no_room(cells: Ints, many: Bools, scorer: Scorer, rules: LivingRules) -> tu
             "plan again after this plan",
             False,
         )
-    cells = cells[:: max(1, len(cells) // LOOKED_AT)]
     receivers = np.flatnonzero(rules.receives)
-    p, target = np.repeat(cells, len(receivers)), np.tile(receivers, len(cells))
-    free = ~(placement.brokers[p] == target[:, None]).any(1)
-    p, target = p[free], target[free]
-    slot = (placement.brokers[p] < 0).argmax(1)
-    batch = Batch.of(MOVE, p, slot, target, pick_disk(placement, target))
-    arrivals = Arrivals(scorer.cluster, batch)
-    ranked = _by_vetoes(scorer, arrivals, sums_only=True)
+    brokers, disks = destinations(placement, receivers)
+    looked_at = cells[:: _stride(cells, brokers)]
+    empty = looked_at * placement.slots + (placement.brokers[looked_at] < 0).argmax(1)
+    found = Counter[str]()
+    sums = [k for k, g in enumerate(scorer.goals) if g.hard and g.scope != "partition"]
+    for at, broker, disk in _pairs(empty, brokers, disks):
+        batch = Batch.of(MOVE, at // placement.slots, at % placement.slots, broker, disk)
+        batch = batch[~(placement.brokers[batch.partition] == batch.target[:, None]).any(1)]
+        vetoes = _vetoes(scorer, sums, Arrivals(scorer.cluster, batch))
+        of_racks = zip(of_partitions(scorer), misplaced(scorer, batch, receivers), strict=True)
+        vetoes |= {goal.name: wrong for goal, wrong in of_racks}
+        if len(batch) and not np.any(list(vetoes.values()), axis=0).all():
+            return (
+                "no room was found for them before other replicas were moved",
+                "plan again after this plan",
+                False,
+            )
+        found.update({name: int(vetoed.sum()) for name, vetoed in vetoes.items()})
     where = plural(len(receivers), "broker") + " that may receive replicas"
     reason = f"none of the {where} can take one more"
-    if ranked:
+    if ranked := _ranked(found):
         reason += f" within {_listed(ranked)}"
+    if len(looked_at) < len(cells):
+        reason += f" ({len(looked_at)} of {len(cells)} partitions looked at)"
     return reason, "add brokers, raise the limits, or ask for fewer replicas", False
-
-
-def _by_vetoes(scorer: Scorer, transition: Transition, sums_only: bool = False) -> list[str]:
-    """Hard goals that veto any of the actions, those that veto most of them first."""
-    worse = {
-        _spoken(g.name): int(scorer.diff(k, transition)[1].sum())
-        for k, g in enumerate(scorer.goals)
-        if g.hard and not (sums_only and g.scope == "partition")
-    }
-    return sorted((name for name in worse if worse[name]), key=lambda name: (-worse[name], name))
 
 
 def _vetoed(i: int, goal: Goal, cells: Ints, scorer: Scorer, rules: LivingRules) -> tuple[str, str]:
     """Who vetoes the actions that would help a hard goal."""
-    batch = _ways(goal, cells, scorer, rules)
-    batch = batch[rules.legal(scorer.placement, batch)]
-    transition = Transition(scorer.cluster, batch)
-    helps = np.flatnonzero(scorer.diff(i, transition)[0] > EPSILON)
-    if not len(helps):
-        return (
-            "the operation allows no action that helps",
-            "allow more destinations, or more to be moved",
+    placement = scorer.placement
+    brokers, disks = destinations(placement, np.arange(placement.snapshot.n_brokers))
+    movers, everything = _movers(goal, cells, scorer, rules, brokers)
+    hard = [k for k, g in enumerate(scorer.goals) if g.hard]
+    seen, found = 0, Counter[str]()
+    for batch in _actions(placement, movers, brokers, disks):
+        batch = batch[rules.legal(placement, batch)]
+        batch = batch[_touching(scorer, goal, cells, batch)]
+        seen += len(batch)
+        transition = Transition(scorer.cluster, batch)
+        batch = batch[scorer.diff(i, transition)[0] > EPSILON]
+        transition = Transition(scorer.cluster, batch)
+        if scorer.harmless(transition, hard_only=True).any():
+            return _LEFT
+        vetoes = _vetoes(scorer, hard, transition)
+        found.update({name: int(vetoed.sum()) for name, vetoed in vetoes.items()})
+    ranked, some = _ranked(found), plural(seen, "single action")
+    if ranked:
+        which = (
+            "every single action that helps"
+            if everything
+            else f"of {some} looked at, every one that helps"
         )
-    batch = batch[helps]
-    transition = Transition(scorer.cluster, batch)
-    if scorer.harmless(transition, hard_only=True).any():
-        return _NOTHING_FOUND, "plan again with another seed"
+        return (
+            f"{which} is vetoed by {_listed(ranked)}",
+            "add brokers that have room, or raise the limits in the way",
+        )
     return (
-        f"every action that helps is vetoed by {_listed(_by_vetoes(scorer, transition))}",
-        "add brokers that have room, or raise the limits in the way",
+        "the operation allows no single action that helps"
+        if everything
+        else f"of {some} looked at, none helps",
+        "allow more destinations, or more to be moved",
     )
 
 
-def _ways(goal: Goal, cells: Ints, scorer: Scorer, rules: LivingRules) -> Batch:
-    """Moves to every receiver, and elections, of some of a goal's discontented replicas."""
-    placement, f = scorer.placement, scorer.placement.slots
-    where = placement.replica_broker
+def _vetoes(scorer: Scorer, goals: Sequence[int], transition: Transition) -> dict[str, Bools]:
+    """(C,) which actions goals veto, by what each is called."""
+    return {_spoken(scorer.goals[k].name): scorer.diff(k, transition)[1] for k in goals}
+
+
+def _ranked(vetoes: Counter[str]) -> list[str]:
+    """Who vetoes any action, those that veto most of them first."""
+    return sorted((+vetoes).keys(), key=lambda name: (-vetoes[name], name))
+
+
+def _movers(
+    goal: Goal, cells: Ints, scorer: Scorer, rules: LivingRules, destinations: Ints
+) -> tuple[Ints, bool]:
+    """Replicas whose moves may touch a discontented cell, and whether these are all.
+
+    Where there are too many, some of those that are in such a cell themselves.
+    """
+    placement, s = scorer.placement, scorer.placement.snapshot
+    at = np.flatnonzero(rules.free(placement))
+    p = at // placement.slots
     if goal.scope == "partition":
-        at = (cells[:, None] * f + np.arange(f)).ravel()
-        at = at[where[at] >= 0]
+        at = mine = at[np.isin(p, cells)]
     else:
-        every = np.flatnonzero(where >= 0)
-        disk = placement.replica_disk[every] if len(placement.replica_disk) else every
-        if goal.scope in ("broker", "host", "disk"):
-            key = placement.keys(goal.scope, every // f, where[every], disk)
-            at = every[np.isin(key, cells)]
-        else:
-            at = every
-    at = at[:: max(1, len(at) // LOOKED_AT)]
-    receivers = np.flatnonzero(rules.receives)[: max(1, WAYS // max(len(at), 1))]
-    target = np.tile(receivers, len(at))
-    mover = np.repeat(at, len(receivers))
-    moves = Batch.of(MOVE, mover // f, mover % f, target, pick_disk(placement, target))
-    p = np.repeat(np.unique(at // f), f)
-    slot = np.tile(np.arange(f), len(p) // f)
-    elects = Batch.of(LEAD, p, slot, where[p * f + slot])
-    return Batch.concatenate([moves, elects[where[p * f + slot] >= 0]])
+        if goal.scope in ("topic", "topic_rack"):
+            width = s.n_brokers if goal.scope == "topic" else len(s.racks)
+            at = at[np.isin(s.partition_topic[p], cells // width)]
+            p = at // placement.slots
+        disk = placement.replica_disk[at] if len(placement.replica_disk) else np.full_like(at, -1)
+        own = placement.keys(goal.scope, p, placement.replica_broker[at], disk)
+        mine = at[np.isin(own, cells)]
+    if _stride(at, destinations) == 1:
+        return at, True
+    some = mine if len(mine) else at
+    return some[:: _stride(some, destinations)], False
+
+
+def _stride(replicas: Ints, destinations: Ints) -> int:
+    """Every how many replicas one is looked at."""
+    return max(1, -(-len(replicas) * len(destinations) // WAYS))
+
+
+def _pairs(at: Ints, brokers: Ints, disks: Ints) -> Iterator[tuple[Ints, Ints, Ints]]:
+    """Every replica with every destination, in parts."""
+    size, n = max(1, CHUNK // max(1, len(brokers))), len(brokers)
+    for i in range(0, len(at), size):
+        part = at[i : i + size]
+        yield np.repeat(part, n), np.tile(brokers, len(part)), np.tile(disks, len(part))
+
+
+def _actions(placement: Placement, movers: Ints, brokers: Ints, disks: Ints) -> Iterator[Batch]:
+    """All elections, and the moves of some replicas to all destinations; not all are legal."""
+    f, where = placement.slots, placement.replica_broker
+    held = np.flatnonzero(where >= 0)
+    for i in range(0, len(held), CHUNK):
+        at = held[i : i + CHUNK]
+        yield Batch.of(LEAD, at // f, at % f, where[at])
+    for at, broker, disk in _pairs(movers, brokers, disks):
+        batch = Batch.of(MOVE, at // f, at % f, broker, disk)
+        stays = where[at] == broker
+        batch.kind[stays] = MOVE_DISK
+        yield batch[~stays | (disk != placement.source_disk(batch))]
+
+
+def _touching(scorer: Scorer, goal: Goal, cells: Ints, batch: Batch) -> Bools:
+    """(C,) whether an action touches a discontented cell: no other can help."""
+    if goal.scope == "partition":
+        return np.isin(batch.partition, cells)
+    touched = np.isin(Transition(scorer.cluster, batch).cells(goal.scope), cells)
+    return np.asarray(touched.any(0))
 
 
 def _spoken(name: str) -> str:

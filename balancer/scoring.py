@@ -172,11 +172,19 @@ class Transition:
         known = self._states.get(scope)
         if known is None:
             known = self._states[scope] = self._state(
-                scope,
-                self.cells(scope),
-                lambda names: self.before(scope, names) + self.signed_delta(scope, names),
+                scope, self.cells(scope), lambda names: self._after(scope, names)
             )
         return known
+
+    def _after(self, scope: SumScope, columns: tuple[str, ...]) -> Floats:
+        """(k, K, C) sums in each cell after the action."""
+        first, *rest = (
+            self.before(scope, part) + self.signed_delta(scope, part)
+            for part in self.placement.parts(columns)
+        )
+        for part in rest:
+            first += part
+        return first
 
     def shifted_state(self, parcel: float) -> State:
         """The brokers as the action leaves them, each with a share of the mean broker more."""

@@ -2,7 +2,7 @@
 
 Shares nothing with the search, the rules or the planning: it has its own reading of what
 an operation allows. Only the goals themselves, which define what met means, are asked.
-Clusters are without disks, and the operation does not change the replication factor.
+The operation does not change the replication factor.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -48,10 +48,12 @@ class _Options:
 
     brokers: Ints
     """(O, F) broker of each slot."""
+    disks: Ints
+    """(O, F) disk of each slot; -1 for none that is known."""
     leader: Ints
     """(O,) slot of the leader."""
     copies: Ints
-    """(O,) replicas on brokers that held none before."""
+    """(O,) replicas on brokers, or disks, that held none before."""
 
 
 class Enumeration:
@@ -74,14 +76,21 @@ class Enumeration:
 
     def __init__(self, snapshot: Snapshot, operation: Operation, most: int = 40_000) -> None:
         s = self.snapshot = snapshot
-        assert not s.n_disks
         self.operation = operation
         mine = np.isin(s.broker_ids, operation.brokers)
-        dead = s.broker_state == BrokerState.DEAD
+        cordoned = s.disk_cordoned if len(s.disk_cordoned) else np.zeros(s.n_disks, np.bool_)
+        self.open_disks: list[list[int]] = [[] for _ in range(s.n_brokers)]
+        dead, shut = s.broker_state == BrokerState.DEAD, np.zeros(s.n_brokers, np.bool_)
+        for b in range(s.n_brokers):
+            own = np.flatnonzero(s.disk_broker == b)
+            usable = own[s.disk_alive[own] & ~cordoned[own]]
+            dead[b] |= len(own) > 0 and not s.disk_alive[own].any()
+            shut[b] = len(own) > 0 and not len(usable)
+            self.open_disks[b] = usable.tolist() if len(own) else [-1]
         removed = mine & (operation.kind == "remove_brokers")
         self.dead, self.draining = dead, dead | removed
         barred = np.isin(s.broker_ids, operation.excluded_brokers_for_replicas)
-        self.eligible = ~self.draining & ~barred
+        self.eligible = ~self.draining & ~barred & ~shut
         self.leads = ~self.draining & (s.broker_state != BrokerState.DEMOTED)
         self.leads &= ~np.isin(s.broker_ids, operation.excluded_brokers_for_leadership)
         self.leads &= ~(mine & (operation.kind == "demote_brokers"))
@@ -108,29 +117,48 @@ class Enumeration:
 
     def _options(self, p: int) -> _Options:
         s = self.snapshot
-        held = s.replica_broker[s.replica_offset[p] : s.replica_offset[p + 1]].tolist()
+        span = slice(s.replica_offset[p], s.replica_offset[p + 1])
+        held = s.replica_broker[span].tolist()
+        disks = s.replica_disk[span].tolist() if s.n_disks else [-1] * len(held)
+        gone = [d >= 0 and not s.disk_alive[d] for d in disks]
         first = max(int(s.leader[p]), 0)
-        if all(self.dead[b] for b in held):
-            return _Options(np.array([held]), np.array([first]), np.array([0]))
+        name = f"{s.topics[s.partition_topic[p]]}-{s.partition_number[p]}"
+        frozen = not s.partition_settled[p] or name in self.operation.frozen_partitions
+        if frozen or all(self.dead[b] or lost for b, lost in zip(held, gone, strict=True)):
+            return _Options(*(np.array([x]) for x in (held, disks, first, 0)))
         fixed = self._fixed(p)
-        free = [i for i, b in enumerate(held) if not fixed or self.draining[b]]
-        others = [b for b in np.flatnonzero(self.receives).tolist() if b not in held]
-        new_leader = not fixed or not self.leads[held[first]]
-        rows, leaders, copies = [], [], []
-        for number in range(min(len(free), len(others)) + 1):
-            for gone in combinations(free, number):
-                for come in combinations(others, number):
-                    row = list(held)
-                    for slot, broker in zip(gone, come, strict=True):
-                        row[slot] = broker
-                    able = {i for i, b in enumerate(row) if self.leads[b] and new_leader}
-                    if row[first] == held[first]:
-                        able.add(first)
-                    for slot in sorted(able):
-                        rows.append(row)
-                        leaders.append(slot)
-                        copies.append(number)
-        return _Options(np.array(rows), np.array(leaders), np.array(copies))
+        homes = [
+            (b, d)
+            for b in np.flatnonzero(self.receives).tolist()
+            if b not in held
+            for d in self.open_disks[b]
+        ]
+        choices = []
+        for b, d, lost in zip(held, disks, gone, strict=True):
+            leaves = not fixed or self.draining[b] or lost
+            # nothing is copied between the disks of a broker where the source is dead
+            beside = [] if fixed or self.draining[b] or lost else self.open_disks[b]
+            choices.append(
+                [(b, d), *((b, o) for o in beside if o != d), *(homes if leaves else [])]
+            )
+        new_leader = not fixed or not self.leads[held[first]] or gone[first]
+        found: dict[tuple[frozenset[tuple[int, int]], int], tuple[Any, ...]] = {}
+        for row in product(*choices):
+            brokers, on = zip(*row, strict=True)
+            if len({*brokers}) < len(brokers):
+                continue
+            able = {
+                i
+                for i, (b, d) in enumerate(row)
+                if self.leads[b] and new_leader and (d < 0 or s.disk_alive[d])
+            }
+            if brokers[first] == held[first]:
+                able.add(first)
+            copies = sum(a != b for a, b in zip(row, zip(held, disks, strict=True), strict=True))
+            for slot in sorted(able):
+                # which of two newcomers came from where makes no other placement
+                found.setdefault((frozenset(row), brokers[slot]), (brokers, on, slot, copies))
+        return _Options(*(np.array(x) for x in zip(*found.values(), strict=True)))
 
     @cached_property
     def cluster(self) -> Cluster:
@@ -143,6 +171,18 @@ class Enumeration:
         for part in parts:
             total = (total[:, None] + part[None]).reshape(-1, *part.shape[1:])
         return total
+
+    def on_disks(self) -> Floats:
+        """(M, D) bytes on each disk."""
+        parts = []
+        for p, o in enumerate(self.options):
+            lead, follow = self._amounts(p, "load.disk")
+            leads = np.arange(o.brokers.shape[1]) == o.leader[:, None]
+            # what is on no known disk falls into a cell of its own, which is then cut off
+            part = np.zeros((len(o.leader), self.snapshot.n_disks + 1))
+            np.add.at(part, (np.arange(len(part))[:, None], o.disks), np.where(leads, lead, follow))
+            parts.append(part[:, :-1])
+        return self._added_up(parts)
 
     def sums(self, column: str, cell: Ints | None = None, by_topic: bool = False) -> Floats:
         """(M, cells) a column added up over brokers, or over what `cell` (B,) maps them to."""
@@ -181,58 +221,112 @@ class Enumeration:
 
     def met(self, goal: Goal) -> Bools:
         """(M,) whether a goal, prepared on :attr:`cluster`, is met."""
-        s = self.snapshot
         if goal.scope == "partition":
-            parts = [
-                1.0 - (np.asarray(goal.score(self._partition_state(p, o))) >= 1)[:, None]
-                for p, o in enumerate(self.options)
-            ]
+            parts = [1.0 - (score >= 1)[:, None] for score in self._of_partitions(goal)]
             unmet: Floats = self._added_up(parts).sum(1)
             return np.equal(unmet, 0)
+        least: Floats = self.scores(goal).min(axis=1, initial=1.0)
+        return np.greater_equal(least, 1)
+
+    def scores(self, goal: Goal) -> Floats:
+        """(M, cells) how content each cell is with a goal that is not of partitions."""
+        s = self.snapshot
         brokers = np.arange(s.n_brokers)
         cell = {
             "broker": brokers,
             "host": s.broker_host,
             "topic": brokers,
             "topic_rack": s.broker_rack,
+            "disk": s.disk_broker,
         }[goal.scope]
-        by_topic, width = goal.scope.startswith("topic"), int(cell.max()) + 1
-        shape = (self.count, width * (len(s.topics) if by_topic else 1))
-        index = np.broadcast_to(np.arange(shape[1]), shape)
+        by_topic, width = goal.scope.startswith("topic"), int(cell.max(initial=-1)) + 1
+        width = s.n_disks if goal.scope == "disk" else width * (len(s.topics) if by_topic else 1)
+        index = np.broadcast_to(np.arange(width), (self.count, width))
+        per_topic = width // len(s.topics)
 
         def fetch(name: str) -> Any:
-            if name.partition(".")[0] in _SUMS:
+            if goal.scope == "disk" and name == "load.disk":
+                return self.on_disks()
+            if goal.scope != "disk" and name.partition(".")[0] in _SUMS:
                 return self.sums(name, cell, by_topic)
             if by_topic and name == "topic":
-                return index // width
+                return index // per_topic
             if name == {"topic": "broker", "topic_rack": "rack"}.get(goal.scope, goal.scope):
-                return index % width
+                return index % per_topic if by_topic else index
             raise AttributeError(f"{goal.name} asks for {name}")
 
-        least: Floats = np.asarray(goal.score(State(fetch))).min(axis=1, initial=1.0)
-        return np.greater_equal(least, 1)
+        return np.asarray(goal.score(State(fetch)), np.float64)
+
+    def helped(self, goal: Goal, end: int) -> bool:
+        """Whether one action on a placement makes some cell more content with a goal, none less.
+
+        Partitions that may only be touched where a duty demands it are left out.
+        """
+        now = np.unravel_index(end, [len(o.leader) for o in self.options])
+        stride, found = 1, False
+        per = self._of_partitions(goal) if goal.scope == "partition" else None
+        scores = None if per is not None else self.scores(goal)
+        for p in range(len(self.options) - 1, -1, -1):
+            at = int(now[p])
+            for i in [] if self._fixed(p) else self._one_step(self.options[p], at):
+                if per is not None:
+                    found |= bool(per[p][i] > per[p][at] + _ROUNDING)
+                    continue
+                assert scores is not None
+                more = scores[end + (i - at) * stride] - scores[end]
+                found |= bool(more.min() >= 0 and more.max() > _ROUNDING)
+            stride *= len(self.options[p].leader)
+        return found
+
+    def _one_step(self, o: _Options, at: int) -> Iterator[int]:
+        """Options that a single action leads to."""
+        rows = [
+            list(zip(brokers, disks, strict=True))
+            for brokers, disks in zip(o.brokers.tolist(), o.disks.tolist(), strict=True)
+        ]
+        first = rows[at][o.leader[at]]
+        for i, row in enumerate(rows):
+            gone, come, lead = {*rows[at]} - {*row}, {*row} - {*rows[at]}, row[o.leader[i]]
+            if not gone:
+                alive = lead[1] < 0 or self.snapshot.disk_alive[lead[1]]
+                if lead != first and self.leads[lead[0]] and alive:
+                    yield i
+            elif len(gone) == 1:
+                (source,), (target,) = gone, come
+                may = self.receives[target[0]] or target[0] == source[0]
+                may &= target[1] in self.open_disks[target[0]]
+                # a leader that moves goes on leading
+                if may and lead == (target if source == first else first):
+                    yield i
+
+    def _of_partitions(self, goal: Goal) -> list[Floats]:
+        """(O,) scores of the options of each partition."""
+        states = [self._partition_state(p, o) for p, o in enumerate(self.options)]
+        return [np.asarray(goal.score(state), np.float64) for state in states]
 
     def _partition_state(self, p: int, o: _Options) -> State:
         s = self.snapshot
         width = int(s.replication_factor.max())
         empty = np.full((len(o.leader), width - o.brokers.shape[1]), -1)
-        brokers = np.concatenate([o.brokers, empty], 1)
+        brokers, disks = (np.concatenate([x, empty], 1) for x in (o.brokers, o.disks))
         return State.of(
             partition=np.full(len(o.leader), p),
             topic=np.full(len(o.leader), s.partition_topic[p]),
             replica_broker=brokers,
             replica_rack=np.where(brokers < 0, -1, s.broker_rack[brokers]),
-            replica_disk=np.full(brokers.shape, -1),
+            replica_disk=disks,
             leader=o.leader,
         )
 
     def place(self, placement: Placement) -> int | None:
         """Number of a placement among those enumerated; None where it is not."""
-        number = 0
+        number, width = 0, self.snapshot.n_disks + 1
+        disks = placement.replica_disk.reshape(-1, placement.slots) if width > 1 else None
         for p, o in enumerate(self.options):
             row = placement.brokers[p]
-            own = np.sort(o.brokers, 1)
-            same = (own == np.sort(row[row >= 0])).all(1)
+            key = row * width + (0 if disks is None else disks[p] + 1)
+            own = np.sort(o.brokers * width + o.disks + 1, 1)
+            same = (own == np.sort(key[row >= 0])).all(1)
             same &= o.brokers[np.arange(len(own)), o.leader] == row[placement.leader[p]]
             if not same.any():
                 return None
@@ -259,11 +353,11 @@ def false_statements(plan: Plan, operation: Operation, most: int = 40_000) -> It
     if end is None:
         yield "the plan ends where the operation allows nobody to go"
         return
-    summary, met = plan.summary, {}
+    summary, met, goals = plan.summary, {}, {}
     for stated, told in zip(plan.goals, plan.goal_results, strict=True):
         own = {k: v for k, v in stated.items() if k not in ("goal", "name")}
         goal = getattr(library, str(stated["goal"]))(**own).prepared(every.cluster)
-        met[goal.name] = every.met(goal)
+        goals[goal.name], met[goal.name] = goal, every.met(goal)
         # slots of new replicas are ordered in one of several ways: not what decides here
         ordered = goal.name == "PreferredLeader"
         if bool(met[goal.name][end]) != told.met_after and not ordered:
@@ -271,6 +365,9 @@ def false_statements(plan: Plan, operation: Operation, most: int = 40_000) -> It
     for unmet in plan.unmet:
         if unmet.proven and met[unmet.goal].any():
             yield f"{unmet.goal}: proven out of reach, but it can be met: {unmet.reason}"
+        none = "allows no single action that helps" in unmet.reason
+        if none and every.helped(goals[unmet.goal], end):
+            yield f"{unmet.goal}: an action helps: {unmet.reason}"
     reached = [g.goal for g in plan.goal_results if g.met_after and g.goal != "PreferredLeader"]
     alike = np.logical_and.reduce([met[name] for name in reached] or [np.ones(every.count, bool)])
     least = float(every.copied[alike].min()) if alike.any() else np.inf
@@ -295,8 +392,9 @@ _LOADS = (0.0, 1.0, 2.0, 3.0, 5.0, 0.3, 7.7)
 
 
 def tiny_cluster(rng: np.random.Generator) -> Snapshot:
-    """2 to 4 brokers with up to 4 partitions, as odd as clusters get."""
-    n, p = int(rng.integers(2, 5)), int(rng.integers(1, 5))
+    """2 to 4 brokers with up to 4 partitions, as odd as clusters get; some have disks."""
+    jbod = rng.random() < 0.4
+    n, p = int(rng.integers(2, 4 if jbod else 5)), int(rng.integers(1, 4 if jbod else 5))
     names = ("disk", "network_in", "network_out", "cpu")[: int(rng.integers(1, 5))]
     state = rng.choice(4, n, p=(0.6, 0.1, 0.15, 0.15))
     factor = rng.integers(1, min(3, n) + 1, p)
@@ -309,6 +407,8 @@ def tiny_cluster(rng: np.random.Generator) -> Snapshot:
     racks, hosts = int(rng.integers(1, n + 1)), int(rng.integers(1, n + 1))
     sets = int(rng.integers(0, 3)) if rng.random() < 0.3 else 0
     topic = np.sort(rng.integers(0, min(p, 3), p))
+    at = np.concatenate(held)
+    disks = _tiny_disks(rng, n, at) if jbod else {}
     return Snapshot(
         resources=names,
         broker_ids=np.arange(n) + 1,
@@ -324,11 +424,31 @@ def tiny_cluster(rng: np.random.Generator) -> Snapshot:
         leader_load=lead,
         follower_load=follow,
         replica_offset=np.concatenate([[0], np.cumsum(factor)]),
-        replica_broker=np.concatenate(held),
+        replica_broker=at,
         leader=np.array([rng.integers(-1 if rng.random() < 0.1 else 0, f) for f in factor]),
         broker_sets=tuple(f"s{i}" for i in range(sets)),
         broker_set=rng.integers(-1, sets, n) if sets else np.empty(0, np.int64),
+        reassigning=rng.random(p) < 0.5 if rng.random() < 0.1 else np.empty(0, np.bool_),
+        **disks,
     )
+
+
+def _tiny_disks(rng: np.random.Generator, n: int, held: Ints) -> dict[str, Any]:
+    """Up to two disks a broker, some dead or cordoned, and some replicas on none that is known."""
+    count = rng.choice(3, n, p=(0.1, 0.45, 0.45))
+    count[0] = max(count[0], 1)
+    d, first = int(count.sum()), np.cumsum(count) - count
+    capacity = rng.choice((0.0, 4.0, 10.0, 10.0, 20.0), d)
+    on = first[held] + rng.integers(0, np.maximum(count, 1)[held])
+    unknown = (count[held] == 0) | (rng.random(len(held)) < rng.choice((0.0, 0.5)))
+    return {
+        "disk_broker": np.repeat(np.arange(n), count),
+        "disk_path": tuple(f"/{i}" for i in range(d)),
+        "disk_capacity": np.full(d, 10.0) if rng.random() < 0.4 else capacity,
+        "disk_alive": rng.random(d) > rng.choice((0.0, 0.2)),
+        "disk_cordoned": rng.random(d) < rng.choice((0.0, 0.2)),
+        "replica_disk": np.where(unknown, -1, on),
+    }
 
 
 def tiny_operation(rng: np.random.Generator, s: Snapshot) -> Operation:
@@ -348,6 +468,9 @@ def tiny_operation(rng: np.random.Generator, s: Snapshot) -> Operation:
         arguments["destinations"] = some()
     if rng.random() < 0.3:
         arguments["excluded_topics"] = (str(rng.choice(list(s.topics))),)
+    for name in ("excluded_partitions", "frozen_partitions"):
+        if rng.random() < 0.1:
+            arguments[name] = (f"{rng.choice(list(s.topics))}-{rng.integers(s.n_partitions)}",)
     return Operation(**arguments)
 
 
@@ -376,5 +499,8 @@ def tiny_goals(rng: np.random.Generator, s: Snapshot) -> list[Goal]:
         every += [library.LeaderBytesInDistribution(), library.NetworkInUsageDistribution()]
     if s.broker_sets:
         every.append(library.BrokerSetAwareness())
+    if s.n_disks:
+        threshold = float(rng.choice((0.5, 0.8, 1.0)))
+        every += [library.DiskCapacity(threshold=threshold), library.DiskUsageDistribution()]
     chosen = [goal for goal in every if rng.random() < 0.4]
     return chosen or every[:1]

@@ -6,8 +6,9 @@ partition may get; an empty slot holds broker -1. Sums are kept per *cell* of a
 scope (a broker, a topic on a broker, a disk, …) and updated in O(1) per action. Where a
 living broker or disk has capacity 0, the sums kept for a search are of loads rounded so that
 no sum is: a residue would be taken for a load there, which other limits tell apart by their
-tolerance. :meth:`Placement.contribution` and :meth:`Placement.recompute` never round, and
-nothing that is stated about a plan is rounded (:meth:`Placement.stated`).
+tolerance. :meth:`Placement.contribution` and :meth:`Placement.recompute` never round. Steps of
+a plan are put in order and stated on sums that are exact (:meth:`Placement.stated`): of loads
+of any magnitudes, whatever has come and gone.
 """
 
 from __future__ import annotations
@@ -112,6 +113,8 @@ class Placement:
         self._summands: dict[str, tuple[Floats, Floats]] = {}
         self._stacked: dict[tuple[str, ...], Floats] = {}
         self._traffic: dict[float, Traffic] = {}
+        self._exact = False
+        self._splits: dict[str, list[tuple[Floats, Floats]]] = {}
 
     @property
     def brokers(self) -> Ints:
@@ -141,14 +144,16 @@ class Placement:
         other._contributions, other._stacked = self._contributions, self._stacked
         other._rounds, other._summands = self._rounds, self._summands
         other._traffic = self._traffic
+        other._exact, other._splits = self._exact, self._splits
         return other
 
     def stated(self) -> Placement:
-        """A copy whose sums are of the loads as they are; itself where they are that already."""
-        if not self._rounds:
+        """A copy whose sums are exact, and of the loads as they are; itself where they are."""
+        if self._exact:
             return self
         other = self.copy()
-        other._rounds, other._sums, other._summands, other._stacked = False, {}, {}, {}
+        other._rounds, other._exact = False, True
+        other._sums, other._summands, other._stacked = {}, {}, {}
         return other
 
     def restore(self, other: Placement) -> None:
@@ -194,6 +199,10 @@ class Placement:
         known = self._contributions.get(column)
         if known is not None:
             return known
+        whole, _, part = column.partition("#")
+        if part:
+            split, none = self._split(whole), np.zeros(self.snapshot.n_partitions)
+            return split[int(part)] if int(part) < len(split) else (none, none)
         s = self.snapshot
         name, _, resource = column.partition(".")
         if name == "traffic":
@@ -240,8 +249,39 @@ class Placement:
             known = self._summands[column] = lead, follow
         return known
 
+    def parts(self, columns: tuple[str, ...]) -> list[tuple[str, ...]]:
+        """The columns in parts that add up to them; the sums of each are exact where they must be.
+
+        The smallest parts come first: so added up, no more than the last digit is lost.
+        """
+        most = max(len(self._split(column)) for column in columns) if self._exact else 1
+        if most == 1:
+            return [columns]
+        return [tuple(f"{column}#{k}" for column in columns) for k in reversed(range(most))]
+
+    def _split(self, column: str) -> list[tuple[Floats, Floats]]:
+        """Contributions in parts, each of multiples of a power of two that no sum rounds."""
+        known = self._splits.get(column)
+        if known is None:
+            found, lead_follow = [], self.contribution(column)
+            if "load." in column and "#" not in column:
+                rest = np.stack(lead_follow)
+                # four times the largest sum there can be is exact
+                most, copies = 4.0 * self.slots * float(rest.max(0).sum()), rest.shape[1]
+                while rest.any():
+                    digit = float(np.ldexp(1.0, int(np.frexp(most)[1]) - 53))
+                    lead, follow = part = np.floor(rest / digit) * digit
+                    found.append((lead, follow))
+                    rest, most = rest - part, 4.0 * self.slots * copies * digit
+            known = self._splits[column] = found or [lead_follow]
+        return known
+
     def sums(self, scope: SumScope, column: str) -> Floats:
         """(cells,) float: a sum over the replicas of each cell; kept up to date from now on."""
+        parts = self.parts((column,))
+        if len(parts) > 1:
+            total: Floats = np.sum([self.sums(scope, part) for (part,) in parts], axis=0)
+            return total
         known = self._sums.get((scope, column))
         if known is None:
             known = self._sums[scope, column] = self._added_up(scope, column, self.summand)

@@ -50,8 +50,8 @@ class DiskCapacity(Ceiling):
         return super().obstacles(cluster) if some[cluster.eligible].all() else []
 
     def receiving(self, cluster: Cluster) -> Bools:
-        """(D,) living disks of brokers that may be given replicas, without cordoned ones."""
-        return cluster.eligible[cluster.snapshot.disk_broker] & cluster.snapshot.disk_open
+        """(D,) open disks of brokers that may keep replicas: given some by another disk there."""
+        return self.staying(cluster) & cluster.snapshot.disk_open
 
     def staying(self, cluster: Cluster) -> Bools:
         """(D,) living disks of brokers that may keep replicas."""

@@ -86,11 +86,15 @@ def too_little_room(
     """
     placement = cluster.placement
     key, p = _cells(placement, scope)
+    counts, n = key >= 0, cluster.snapshot.n_partitions
+    lead, follow = placement.contribution(column)
     # leadership may come or go: nothing weighs more than in its heavier role
-    heaviest = np.maximum(*placement.contribution(column))[p]
-    most = np.bincount(key[key >= 0], heaviest[key >= 0], len(limit))
+    most = np.bincount(key[counts], np.maximum(lead, follow)[p[counts]], len(limit))
     kept = np.minimum(most, np.where(staying, limit, np.inf))[~receiving].sum()
-    needed = float(placement.recompute(scope, column).sum() - kept)
+    # and where a replica is in no cell, those that are may be led in the lighter way
+    known = np.bincount(p[counts], minlength=n)
+    led = np.where(known < np.bincount(p, minlength=n), np.minimum(lead, follow), lead)
+    needed = float(((known - 1) * follow + led)[known > 0].sum() - kept)
     room = float(limit[receiving].sum())
     missing = needed - room
     if missing <= TOLERANCE * (needed + room):

@@ -1,0 +1,116 @@
+"""What a plan says of goals that it leaves unmet without a proof is true of every single action."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pytest
+from balancer_cases import by_hand
+
+from balancer import Balancer, Operation, Plan, reasons
+from balancer.checker import check_plan
+from cluster_model import Snapshot
+from goals import DiskCapacity, Goal, ReplicaCapacity, ResourceCapacity, UsageDistribution
+
+
+def reason(
+    goals: Sequence[Goal], snapshot: Snapshot, operation: Operation | None = None, *, of: str
+) -> str:
+    plan: Plan = Balancer(goals).propose(snapshot, operation)
+    assert check_plan(snapshot, plan.document()).ok
+    (found,) = [u for u in plan.unmet if u.goal == of]
+    assert not found.proven
+    return found.reason
+
+
+def excluded(movable: int) -> Snapshot:
+    """Broker 0 is too full; of 1001 partitions on it one may leave, to a broker with 10 others."""
+    topics = ["x"] * 1001
+    topics[movable] = "y"
+    order = sorted(range(1001), key=lambda p: topics[p])
+    return by_hand(
+        [(0,)] * 1001 + [(1,)] * 10,
+        brokers=2,
+        load=[1.0] * 1011,
+        topics=[*(topics[p] for p in order), *["z"] * 10],
+        capacity=1000.0,
+    )
+
+
+@pytest.mark.parametrize("most", [reasons.WAYS, 4])
+def test_one_of_a_thousand_that_may_be_moved_is_seen(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reasons, "WAYS", most)
+    goals = [ResourceCapacity(resource="disk"), ReplicaCapacity(limit=10)]
+    found = reason(
+        goals, excluded(500), Operation(excluded_topics=("x", "z")), of="ResourceCapacity[disk]"
+    )
+    assert "every single action that helps is vetoed by ReplicaCapacity" in found
+
+
+def test_where_nothing_may_be_moved_no_action_helps() -> None:
+    goals = [ResourceCapacity(resource="disk"), ReplicaCapacity(limit=10)]
+    found = reason(
+        goals, excluded(500), Operation(excluded_topics=(".*",)), of="ResourceCapacity[disk]"
+    )
+    assert "the operation allows no single action that helps" in found
+
+
+def test_of_very_many_actions_only_what_was_looked_at_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reasons, "WAYS", 10)
+    goals = [ResourceCapacity(resource="disk"), ReplicaCapacity(limit=10)]
+    found = reason(
+        goals, excluded(500), Operation(excluded_topics=("z",)), of="ResourceCapacity[disk]"
+    )
+    assert re.search("of [0-9]+ single actions looked at, every one that helps is vetoed by", found)
+
+
+def test_a_move_between_disks_of_a_broker_is_an_action() -> None:
+    snapshot = by_hand(
+        [(0,), (0,), (0,)],
+        brokers=1,
+        load=[450.0, 450.0, 400.0],
+        capacity=2000.0,
+        disks={"/a": 1000.0, "/b": 1000.0},
+        log_dirs=[("/a",), ("/a",), ("/b",)],
+    )
+    assert "every single action that helps is vetoed by DiskCapacity" in reason(
+        [DiskCapacity()], snapshot, of="DiskCapacity"
+    )
+
+
+def test_a_broker_that_has_too_little_may_be_given_more() -> None:
+    # brokers 0 and 1 hold 105 each, 2 holds 90 of at least 91, in ten replicas
+    snapshot = by_hand(
+        [(0,), (0,), (0,), (1,), (1,), (1,)] + [(2,)] * 10,
+        brokers=3,
+        load=[50.0, 50.0, 5.0] * 2 + [9.0] * 10,
+    )
+    goals = [UsageDistribution(resource="disk", hard=True), ReplicaCapacity(limit=10)]
+    operation = Operation(excluded_brokers_for_replicas=())
+    assert "every single action that helps is vetoed by" in reason(
+        goals, snapshot, operation, of="UsageDistribution[disk]"
+    )
+
+
+@pytest.mark.parametrize("held", [500.0, 600.0])
+def test_a_new_replica_is_tried_on_every_disk(held: float) -> None:
+    # the emptiest disk is too small for 300; the other has room beside 500, not beside 600
+    snapshot = by_hand(
+        [(0,), (1,)],
+        brokers=2,
+        load=[300.0, held],
+        topics=["a", "b"],
+        capacity=3000.0,
+        disks={"/a": 300.0, "/b": 1000.0},
+        log_dirs=[("/b",), ("/b",)],
+    )
+    operation = Operation(kind="change_replication_factor", replication_factor={"a": 2})
+    plan = Balancer([DiskCapacity()]).propose(snapshot, operation)
+    assert check_plan(snapshot, plan.document()).ok
+    assert [a.destination_disk for a in plan.actions] == (["/b"] if held == 500 else [])
+    assert plan.ok or "can take one more within DiskCapacity" in plan.unmet[0].reason
