@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 # How long an example takes says something of the machine, not of the code.
 settings.register_profile("steady", deadline=None)
 settings.load_profile("steady")
+
+os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "history" / "spark")
 
 
 # Tests that share what takes long to start, by path. Each group is run by one worker of
@@ -57,21 +60,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """Two threads, few partitions and a JVM in a hurry, as tests have little data.
-
-    Starting a session takes longer than most tests, so there is one for all of them.
-    """
+    """Starting a session takes longer than most tests, so there is one for all of them."""
     from cluster_model.history.session import spark_session
 
-    found = spark_session(
-        "local[2]",
-        config={
-            "spark.ui.enabled": "false",
-            "spark.driver.memory": "2g",
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-            "spark.sql.shuffle.partitions": "4",
-            "spark.default.parallelism": "4",
-        },
-    )
+    found = spark_session("local[2]")
     yield found
     found.stop()
