@@ -19,7 +19,6 @@ settings.load_profile("steady")
 
 os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "history" / "spark")
 
-
 # Tests that share what takes long to start, by path. Each group is run by one worker of
 # pytest-xdist (`make test` has two), and before the rest, which is spread by module: so one
 # worker waits for Kafka while the other computes.
