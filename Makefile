@@ -12,7 +12,7 @@ demo: $(VENV)/.demo
 test: $(VENV)/.dev
 	@command -v java >/dev/null || { echo "make test: no java found; install a Java 17+ runtime (Debian: apt-get install openjdk-17-jre-headless)" >&2; exit 1; }
 	@command -v mvn >/dev/null || { echo "make test: no mvn found; install Maven (Debian: apt-get install maven)" >&2; exit 1; }
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2
 
 # the peer of the benchmarks, in an environment of its own: needs a Python 3.12+ besides
 peer: $(VENV)/.dev

@@ -1,9 +1,11 @@
-"""What holds for all tests, and the one Spark session of those that need it."""
+"""What holds for all tests: settings, how they share two processors, the one Spark session."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -15,24 +17,51 @@ if TYPE_CHECKING:
 settings.register_profile("steady", deadline=None)
 settings.load_profile("steady")
 
+os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "history" / "spark")
+
+# Tests that share what takes long to start, by path. Each group is run by one worker of
+# pytest-xdist (`make test` has two), and before the rest, which is spread by module: so one
+# worker waits for Kafka while the other computes.
+GROUPS = {
+    "tests/kafka/": "kafka",
+    "tests/history/": "spark",
+    "tests/backtest/test_backtest.py": "spark",
+}
+
+
+def _group(nodeid: str) -> str | None:
+    return next((GROUPS[path] for path in GROUPS if nodeid.startswith(path)), None)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Give each group to one worker, in the order of `pytest_collection_modifyitems`.
+
+    In place of marks and ``--dist loadgroup``, which pytest-xdist 3.8 ignores without a word
+    beside pytest 9.2.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByGroup(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _group(nodeid) or super()._split_scope(nodeid)
+
+    config.option.loadscopereorder = False
+    return ByGroup(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Among workers, the groups come first."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        order = [*dict.fromkeys(GROUPS.values()), None]
+        items.sort(key=lambda item: order.index(_group(item.nodeid)))
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """Two threads, few partitions and a JVM in a hurry, as tests have little data.
-
-    Starting a session takes longer than most tests, so there is one for all of them.
-    """
+    """Starting a session takes longer than most tests, so there is one for all of them."""
     from cluster_model.history.session import spark_session
 
-    found = spark_session(
-        "local[2]",
-        config={
-            "spark.ui.enabled": "false",
-            "spark.driver.memory": "2g",
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-            "spark.sql.shuffle.partitions": "4",
-            "spark.default.parallelism": "4",
-        },
-    )
+    found = spark_session("local[2]")
     yield found
     found.stop()

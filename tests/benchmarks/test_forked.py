@@ -45,7 +45,7 @@ def _hang() -> None:
     [
         (_raise, "KeyError: 'x'"),
         (_exit, "its process ended with code 3"),
-        (_hang, "not done in 2 s"),
+        (_hang, "not done in 6 s"),
     ],
 )
 def test_a_job_that_fails_is_one_lost_result(harm: Callable[[], None], reason: str) -> None:
@@ -55,17 +55,17 @@ def test_a_job_that_fails_is_one_lost_result(harm: Callable[[], None], reason: s
             harm()
         return job
 
-    assert list(forked(work, range(3), processes=2, silence=2.0)) == [0, Lost(reason, 10), 2]
+    assert list(forked(work, range(3), processes=2, silence=6.0)) == [0, Lost(reason, 10), 2]
 
 
 def test_a_job_that_shows_it_is_alive_may_take_its_time() -> None:
     def work(job: int, beat: Beat) -> int:
-        for number in range(40):
+        for number in range(80):
             beat(number)
             time.sleep(0.1)
         return job
 
-    assert list(forked(work, [7], silence=3.0)) == [7]
+    assert list(forked(work, [7], silence=6.0)) == [7]
 
 
 def test_jobs_end_with_the_one_who_asked() -> None:

@@ -129,7 +129,7 @@ for name, value in runpy.run_path(sys.argv[1]).items():
 def run_example(text: str) -> None:
     Path("example.py").write_text(text, encoding="utf-8")
     words = [sys.executable, "-W", "error", "-c", _DRIVER, "example.py", str(ROOT)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, text + done.stderr
     Path("example.py").unlink()
 

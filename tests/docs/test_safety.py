@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ def promises() -> list[str]:
     return found
 
 
+@cache
 def existing() -> set[tuple[str, str]]:
     """File and function names of every test."""
     found = set()

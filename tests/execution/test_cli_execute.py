@@ -40,8 +40,10 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     """What the command carries plans out on."""
     found = FakeCluster({Key("a", n): (0, 1) for n in range(2)})
 
-    def connected(*args: Any, **options: Any) -> Executor:
-        return Executor(*args, **options, connect=lambda: found)
+    def connected(*args: Any, limits: Limits, **options: Any) -> Executor:
+        # A cluster in memory completes moves by looks, not by time.
+        limits = limits.model_copy(update={"progress_interval": 0.05})
+        return Executor(*args, limits=limits, **options, connect=lambda: found)
 
     monkeypatch.setattr(execute_module(), "Executor", connected)
     monkeypatch.setattr(execute_module(), "Election", WonElection)

@@ -210,9 +210,11 @@ def test_a_list_of_ones_own_may_not_ask_for_what_a_snapshot_lacks() -> None:
     ],
 )
 def test_percents_in_a_file_are_refused_with_file_field_and_form(
-    tmp_path: Path, entry: str, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: str, said: str
 ) -> None:
-    file = tmp_path / "goals.yaml"
+    # A relative path: one that is too long for a message is cut.
+    monkeypatch.chdir(tmp_path)
+    file = Path("goals.yaml")
     file.write_text(f"goals: [{entry}]\n")
     with pytest.raises(GoalError) as error:
         load_goals(file)

@@ -318,20 +318,22 @@ class KafkaCluster:
         }
 
     def _format(self) -> None:
-        formatting = []
         for i in self.broker_ids:
             config = self.directory / f"broker-{i}.properties"
             settings = self._server_properties(i).items()
             config.write_text("".join(f"{k}={v}\n" for k, v in settings))
-            command = self._command(STORAGE, "128m", "WARN")
-            command += ["format", "--cluster-id", CLUSTER_ID, "--config", str(config)]
-            with self.log(i).open("ab") as log:
-                formatting.append(
-                    subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-                )
-        for i, code in enumerate([process.wait() for process in formatting]):
-            if code:
-                raise RealKafkaError(f"formatting broker {i}'s storage failed:\n{self._tail(i)}")
+            for log_dir in map(Path, self.log_dirs[i] if i else ()):
+                # All that the tool writes for a node that is no controller, in no time.
+                log_dir.mkdir(parents=True)
+                meta = log_dir / "meta.properties"
+                meta.write_text(f"version=1\ncluster.id={CLUSTER_ID}\nnode.id={i}\n")
+        command = self._command(STORAGE, "128m", "WARN")
+        command += ["format", "--cluster-id", CLUSTER_ID]
+        command += ["--config", str(self.directory / "broker-0.properties")]
+        with self.log(0).open("ab") as log:
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        if done.returncode:
+            raise RealKafkaError(f"formatting broker 0's storage failed:\n{self._tail(0)}")
 
     def _launch(self, i: int) -> None:
         config = self.directory / f"broker-{i}.properties"

@@ -92,7 +92,8 @@ def python(*args: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": path},
+        # Wide enough for a line with a path of any length.
+        env={**os.environ, "PYTHONPATH": path, "COLUMNS": "1000"},
         timeout=600,
     )
 
