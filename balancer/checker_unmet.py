@@ -165,7 +165,7 @@ def _ways(
         return True, [_text(*_LOST)]
     if not hard:
         return False, [_text(_NOTHING_FOUND, "")]
-    looked_at = r"of \d+ single actions? looked at,"
+    looked_at = r"of [\d,]+ single actions? looked at,"
     return False, [
         (
             f"(the operation allows no single action that helps|{looked_at} none helps)",

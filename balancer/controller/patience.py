@@ -212,8 +212,8 @@ class Stall:
         self._acted = False
         # Of all looks since goals were last met, each at its best.
         self._best: npt.NDArray[np.float64] | None = None
-        # By how much the worst item was short when loads were first judged after a rebalance.
-        self._short: float | None = None
+        # Goal -> by how much its worst item was short when last judged after a rebalance.
+        self._short: dict[str, float] = {}
 
     def acted(self) -> None:
         """Note that a rebalance has begun."""
@@ -224,18 +224,25 @@ class Stall:
 
         One that is `unfinished`, because its plan was cut, cannot be said to have failed.
         """
-        worst = max(finding.data["goals"], key=lambda v: float(v["shortfall"]))
-        short, noise = float(worst["shortfall"]), float(worst["noise"])
+        goals = finding.data["goals"]
+        short = {v["goal"]: float(v["shortfall"]) for v in goals}
+        noise = {v["goal"]: float(v["noise"]) for v in goals}
         ratios = [float(v) for v in finding.data["evenness"].get("ratios", {}).values()]
-        now = np.array([-short, finding.data["balancedness"] / 100, -max(ratios, default=0.0)])
+        worst = max(short, key=short.__getitem__)
+        now = np.array(
+            [-short[worst], finding.data["balancedness"] / 100, -max(ratios, default=0.0)]
+        )
         best, self._best = self._best, now if self._best is None else np.maximum(self._best, now)
-        if best is None or self._short is None:
+        if best is None:
             self._short, self._acted = short, False
         elif self._acted:
-            better = bool((now - best > detector.min_gain + noise).any())
+            better = bool((now - best > detector.min_gain + noise[worst]).any())
             self.strikes = 0 if better else self.strikes + (not unfinished)
             self._short, self._acted = short, False
-        elif short > self._short + detector.margin + noise:
+        elif any(
+            amount > self._short.get(goal, 0.0) + detector.margin + noise[goal]
+            for goal, amount in short.items()
+        ):
             self.strikes, self._best, self._short = 0, now, short
 
     def cooldown(self, detector: GoalViolations) -> float:
