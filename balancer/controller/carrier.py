@@ -26,27 +26,12 @@ def at_once(job: Job) -> None:
 
 @dataclass(frozen=True)
 class Work:
-    """What is carried out.
-
-    Parameters
-    ----------
-    cause
-        Why: the detector, or another reason.
-    since
-        Seconds of the steady clock.
-    plan
-        Its figures.
-    partitions
-        What it touches.
-    share
-        Share of the cluster's bytes that the plan copies.
-    """
+    """What is carried out: why, since when by the steady clock, the plan and its partitions."""
 
     cause: str
     since: float
     plan: Mapping[str, Any] | None = None
     partitions: tuple[str, ...] = ()
-    share: float = 0.0
 
 
 class Carrier:

@@ -332,7 +332,7 @@ class Controller:
     def state(self) -> dict[str, Any]:
         """Everything a person may want to see, as JSON takes it."""
         work, progress, watches = self.work, self._progress, self._watches
-        cooling = self._patience.cooling(self._clock(), self.settings.moved_cooldown)
+        cooling = self._cooling(self._clock())
         return self._news.hidden(
             {
                 "acting": self._vote.acting,
@@ -405,7 +405,7 @@ class Controller:
             ):
                 return beside
             return Decision(now, "waiting", f"there is no picture of the cluster: {error}")
-        cooling = self._patience.cooling(now, self.settings.moved_cooldown)
+        cooling = self._cooling(now)
         self._patience.saw(view.snapshot, now)
         findings = self._watches.find(view, cooling)
         self.metrics.saw(findings, self._watches.goals.balancedness)
@@ -419,6 +419,10 @@ class Controller:
         if not judging:
             return Decision(now, "standby", self._standby, findings=findings)
         return self._decide(view, findings, cooling)
+
+    def _cooling(self, now: float) -> set[str]:
+        set_ = self.settings
+        return self._patience.cooling(now, set_.moved_cooldown, set_.longest_moved_cooldown)
 
     def _look_after_left(self, now: float) -> None:
         """Look at moves that ended executions left in Kafka, where that is due.
@@ -543,8 +547,6 @@ class Controller:
                 facts |= note.facts
             reason = "; ".join(dict.fromkeys(note.why for note in notes)) + aside
             kind, cause = first.kind, first.finding.kind
-            if kind == "trivial":
-                self._patience.settled()
             return Decision(view.now, kind, reason, cause, findings, facts, first.plan)
         troubles = [view.incomplete] if view.incomplete is not None else self._watches.troubles
         if troubles:
@@ -556,7 +558,6 @@ class Controller:
                 f"{self._even}{aside}"
             )
             return Decision(view.now, "stale", reason, "stale_metrics", findings, facts)
-        self._patience.settled()
         return Decision(
             view.now, "balanced", f"nothing to do: {self._even}{aside}", None, findings, facts
         )
@@ -794,9 +795,7 @@ class Controller:
         assert self._carrier is not None
         executor = self._carrier.executor
         partitions = dict.fromkeys(f"{a.topic}-{a.partition}" for a in plan.actions)
-        copied, held = plan.summary.bytes_moved, plan.summary.bytes_total
-        share = copied / held if held > 0 else 0.0
-        work = Work(cause, now, figures, tuple(partitions), share)
+        work = Work(cause, now, figures, tuple(partitions))
         self._launch(work, lambda: executor.execute(plan, progress=self._progressed))
 
     def _launch(self, work: Work, do: Callable[[], Outcome | None]) -> None:
@@ -846,9 +845,7 @@ class Controller:
                 self._paused and outcome.state == "stopped"
             ):
                 # The rest is of the same finding, and goes on.
-                self._patience.go_on(work.cause, work.share)
-            else:
-                self._patience.finished(work.cause)
+                self._patience.forget(work.cause)
             if outcome.state == "failed" and not outcome.completed:
                 self._patience.gave_up(self._mending)
             kind: Kind = "recovered" if recovery else "executed"

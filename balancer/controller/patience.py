@@ -7,14 +7,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from balancer.controller.balance import even_sentence
 from balancer.controller.decision import Kind
 from balancer.controller.finding import Finding, View, living, span
-from balancer.controller.settings import Detector, GoalViolations
+from balancer.controller.settings import Detector
 from cluster_model.snapshot import Snapshot
-from metrics_reporter.quantities import plural
 
 # Leaders of a few partitions change all the time; what they carry is less than noise.
 _CHANGED = 0.005
@@ -27,16 +25,14 @@ class Patience:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._moved: dict[str, float] = {}
+        # Partition -> when it was moved last, and how many times it was moved before it had rested.
+        self._moved: dict[str, tuple[float, int]] = {}
         self._changed_at = float("-inf")
         self._placement: Snapshot | None = None
         # Detector -> when it last tried, what for (None: anything), and what came of it.
         self._tried: dict[str, tuple[float, frozenset[str] | None, str]] = {}
         # Kind and subject of what the last try could not mend.
         self._hopeless: set[tuple[str, str]] = set()
-        # Detectors whose last plan was cut -> share of the cluster's bytes copied since.
-        self._unfinished: dict[str, float] = {}
-        self._stall = Stall()
 
     def tried(
         self,
@@ -63,10 +59,6 @@ class Patience:
         """
         about = frozenset[str]().union(*map(_about, findings))
         self._tried[findings[0].kind] = (now, None if anything else about, came)
-        if anything:
-            self._stall.acted()
-        else:
-            self.finished(findings[0].kind)
         if helped:
             self._hopeless -= {(f.kind, f.subject) for f in findings}
         else:
@@ -76,31 +68,15 @@ class Patience:
         """Remember what could not be mended: others do not wait for it."""
         self._hopeless |= {(f.kind, f.subject) for f in findings}
 
-    def go_on(self, kind: str, copied: float) -> None:
-        """Let a detector go on at once with what it had to leave.
-
-        Parameters
-        ----------
-        kind
-            The detector.
-        copied
-            Share of the cluster's bytes that it has copied now. It may go on until it has
-            copied as much as there is.
-        """
-        self._unfinished[kind] = self._unfinished.get(kind, 0.0) + copied
-
-    def finished(self, kind: str) -> None:
-        """Note that a detector has done what it meant to do."""
-        self._unfinished.pop(kind, None)
-
-    def settled(self) -> None:
-        """Note that goals are met, or nearly: what falls short next is something new."""
-        self._stall = Stall()
+    def forget(self, kind: str) -> None:
+        """Let a detector go on at once with what it had to leave."""
+        self._tried.pop(kind, None)
 
     def moved(self, partitions: Iterable[str], now: float) -> None:
         """Remember what an execution touched."""
         with self._lock:
-            self._moved |= dict.fromkeys(partitions, now)
+            times = {p: self._moved.get(p, (now, 0))[1] + 1 for p in partitions}
+            self._moved |= {p: (now, n) for p, n in times.items()}
             self._changed_at = now
         # What the next round sees is the new start, no change by others.
         self._placement = None
@@ -112,11 +88,30 @@ class Patience:
             with self._lock:
                 self._changed_at = max(self._changed_at, now)
 
-    def cooling(self, now: float, cooldown: float) -> set[str]:
-        """Names of partitions that were moved not long ago."""
+    def cooling(self, now: float, cooldown: float, longest: float) -> set[str]:
+        """Names of partitions that were moved not long ago.
+
+        Goals that contradict each other, or loads that do not follow replicas as the model
+        supposes, would have the same data moved again and again. So each time a partition
+        is moved again it rests four times as long as before.
+
+        Parameters
+        ----------
+        now
+            Seconds.
+        cooldown
+            How long a partition rests that was moved once.
+        longest
+            How long it rests at most, and after how long its moves are forgotten.
+        """
+        longest = max(cooldown, longest)
         with self._lock:
-            self._moved = {p: t for p, t in self._moved.items() if now - t < cooldown}
-            return set(self._moved)
+            self._moved = {p: m for p, m in self._moved.items() if now - m[0] < longest}
+            return {
+                p
+                for p, (at, times) in self._moved.items()
+                if now - at < min(cooldown * 4.0 ** min(times - 1, 60), longest)
+            }
 
     def obstacle(
         self,
@@ -162,8 +157,6 @@ class Patience:
                 f"{said}; loads are judged again in {span(early)}, so that all of them are "
                 "measured after replicas or leaders last moved"
             )
-        if isinstance(detector, GoalViolations):
-            self._stall.saw(finding, detector, unfinished=self._goes_on(finding))
         return self._cooldown(finding, detector, view.now)
 
     def _cooldown(
@@ -174,81 +167,9 @@ class Patience:
             return None
         at, about, came = tried
         covered = about is None or _about(finding) <= about
-        said = f"{finding.sentence}; {span(now - at)} ago: {came}"
-        cooldown = detector.cooldown
-        if self._goes_on(finding):
+        if not covered or now - at >= detector.cooldown:
             return None
-        if isinstance(detector, GoalViolations) and self._stall.strikes:
-            cooldown = self._stall.cooldown(detector)
-            said += (
-                f"; {plural(self._stall.strikes, 'rebalance')} in a row brought the goals no "
-                f"nearer, so the next waits for {span(cooldown - (now - at))}, or until it gets "
-                "worse"
-            )
-        if not covered or now - at >= cooldown:
-            return None
-        return "cooling", said
-
-    def _goes_on(self, finding: Finding) -> bool:
-        return self._unfinished.get(finding.kind, 1.0) < 1
-
-
-class Stall:
-    """Counts the rebalances in a row that brought goals no nearer.
-
-    Goals that contradict each other, or loads that do not follow replicas as the model
-    supposes, would have data moved for ever. Each rebalance without progress makes the
-    cool-down four times as long; progress, or a goal that falls shorter than it did after
-    the last rebalance, ends that.
-
-    Attributes
-    ----------
-    strikes : int
-        Rebalances without progress.
-    """
-
-    def __init__(self) -> None:
-        self.strikes = 0
-        self._acted = False
-        # Of all looks since goals were last met, each at its best.
-        self._best: npt.NDArray[np.float64] | None = None
-        # Goal -> by how much its worst item was short when last judged after a rebalance.
-        self._short: dict[str, float] = {}
-
-    def acted(self) -> None:
-        """Note that a rebalance has begun."""
-        self._acted = True
-
-    def saw(self, finding: Finding, detector: GoalViolations, *, unfinished: bool) -> None:
-        """Judge what came of the last rebalance, once loads are measured again.
-
-        One that is `unfinished`, because its plan was cut, cannot be said to have failed.
-        """
-        goals = finding.data["goals"]
-        short = {v["goal"]: float(v["shortfall"]) for v in goals}
-        noise = {v["goal"]: float(v["noise"]) for v in goals}
-        ratios = [float(v) for v in finding.data["evenness"].get("ratios", {}).values()]
-        worst = max(short, key=short.__getitem__)
-        now = np.array(
-            [-short[worst], finding.data["balancedness"] / 100, -max(ratios, default=0.0)]
-        )
-        best, self._best = self._best, now if self._best is None else np.maximum(self._best, now)
-        if best is None:
-            self._short, self._acted = short, False
-        elif self._acted:
-            better = bool((now - best > detector.min_gain + noise[worst]).any())
-            self.strikes = 0 if better else self.strikes + (not unfinished)
-            self._short, self._acted = short, False
-        elif any(
-            amount > self._short.get(goal, 0.0) + detector.margin + noise[goal]
-            for goal, amount in short.items()
-        ):
-            self.strikes, self._best, self._short = 0, now, short
-
-    def cooldown(self, detector: GoalViolations) -> float:
-        """Seconds after the last rebalance until the next."""
-        longest = max(detector.cooldown, detector.longest_cooldown)
-        return float(min(detector.cooldown * 4.0 ** min(self.strikes, 60), longest))
+        return "cooling", f"{finding.sentence}; {span(now - at)} ago: {came}"
 
 
 def changed_share(before: Snapshot, after: Snapshot) -> float:

@@ -93,11 +93,6 @@ class GoalViolations(Detector):
         balancedness in hundredths of its 100. Mending a hard goal is always enough.
     min_gain_per_share
         The same, for each cluster's worth of bytes that the plan copies.
-    longest_cooldown
-        Seconds. Where a rebalance brings the goals no nearer, the next waits four times
-        as long as the one before, from ``cooldown`` up to this, unless the worst gets worse by
-        ``margin``. Nearer is a gain of `min_gain` beyond the best so far: of the worst
-        item's contentment, of balancedness, or of the worst broker's load in shares.
     """
 
     margin: Share = 0.05
@@ -106,7 +101,6 @@ class GoalViolations(Detector):
     noise_factor: float = Field(default=4.0, ge=0)
     min_gain: float = Field(default=0.02, ge=0)
     min_gain_per_share: float = Field(default=0.1, ge=0)
-    longest_cooldown: Seconds = 86_400.0
 
 
 class DeadBrokers(Detector):
@@ -308,9 +302,10 @@ class Settings(_Part):
         it leaves the choice to ``--execute``; in a program it means False.
     interval
         Seconds from the end of a round to the start of the next.
-    moved_cooldown
+    moved_cooldown, longest_moved_cooldown
         Seconds in which a partition that was moved isn't moved again, but for healing and
-        where a hard goal is broken.
+        where a hard goal is broken. Each time it is moved again it rests four times as long
+        as before, at most the second; after resting for that, it counts as never moved.
     settle
         Seconds that loads must have been measured since replicas or leaders last moved,
         besides that no window may reach back to before that.
@@ -360,6 +355,7 @@ class Settings(_Part):
     execute: bool | None = None
     interval: Interval = 60.0
     moved_cooldown: Seconds = 6 * 3600.0
+    longest_moved_cooldown: Seconds = 7 * 86_400.0
     settle: Seconds = 60.0
     max_moves: int | None = Field(default=None, ge=1)
     max_bytes: Annotated[float, WithBytes, Field(gt=0, allow_inf_nan=False)] | None = None

@@ -126,7 +126,6 @@ class GoalWatch:
                     "ripe": [v["goal"] for v in ripe],
                     "goals": short,
                     "evenness": self.evenness,
-                    "balancedness": self.balancedness,
                 },
             )
         ]

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from controller_cases import START, Applies, Ended, Progressed, Stage, Still, even, heavier, skewed
 
-from balancer import Plan
 from balancer.controller import Controller, Decision, Redactor, in_thread
+from balancer.controller.patience import Patience
 from cluster_model import BrokerState
 from cluster_model.trust import Distrust, Doubt, frozen_partitions
 
@@ -659,31 +659,34 @@ def test_who_listens_to_decisions_and_fails_stops_nothing() -> None:
     assert "error" not in kinds
 
 
-def test_rebalances_that_bring_goals_no_nearer_grow_rare() -> None:
-    class Idle(Applies):
-        def execute(self, plan: Plan, *, progress: Progressed = None) -> Ended:
-            self.plans.append(plan)
-            return Ended(completed=len(plan), bytes_moved=plan.summary.bytes_moved)
-
+def test_what_is_moved_again_and_again_rests_ever_longer() -> None:
     snapshot = skewed(rack_violations=0.0)
-    settings = {"moved_cooldown": 0, "max_share_per_cycle": 0.1}
-    stage = Stage(snapshot, settings, executor=Idle(Still(snapshot)))
-    began: list[float] = []
-    for _ in range(72 * 6):
-        if stage.rounds(1, 600.0) == ["executed"]:
-            began.append(stage.now)
-    gaps = np.diff(began) / 3600
-    # First as much as the cluster holds, in cycles of a tenth, then ever more rarely.
-    assert (gaps[-2:] >= [8, 24]).all()
-    assert len(gaps) < 16
-    assert "in a row brought the goals no nearer, so the next waits for" in stage.reason
-    # A goal that is not the worst is no less urgent once it falls shorter.
-    disk = snapshot.resource("disk")
-    fullest = int(np.argmax(snapshot.broker_load()[:, disk]))
-    there = np.bincount(snapshot.replica_partition, snapshot.replica_broker == fullest) > 0
-    leader, follower = snapshot.leader_load.copy(), snapshot.follower_load.copy()
-    leader[there, disk] *= 2
-    follower[there, disk] *= 2
-    stage.model.cluster = replace(snapshot, leader_load=leader, follower_load=follower)
-    assert "worst UsageDistribution[disk]" not in stage.reason
-    assert stage.rounds(1) == ["executed"]
+    stage = Stage(snapshot, {"max_share_per_cycle": 0.1})
+    last: dict[tuple[str, int], list[float]] = {}
+    for _ in range(10 * 24):
+        before = len(stage.executor.plans)
+        stage.rounds(1, 3600.0)
+        for plan in stage.executor.plans[before:]:
+            for named in {(a.topic, a.partition) for a in plan.actions}:
+                last.setdefault(named, []).append(stage.now)
+        # Whatever is moved, it is as if it had not been.
+        stage.model.cluster = snapshot
+    gaps = [np.diff(times) / 3600 for times in last.values()]
+    often = [g for g in gaps if len(g) >= 3]
+    assert often
+    for g in often:
+        assert (g[:3] >= [6, 24, 96]).all()
+    assert max(map(len, gaps)) <= 4
+
+
+def test_what_has_rested_for_long_counts_as_never_moved() -> None:
+    patience = Patience()
+    for now in (0.0, 10.0):
+        patience.moved(["a-0"], now)
+    assert patience.cooling(40.0, 10.0, 100.0) == {"a-0"}
+    assert not patience.cooling(60.0, 10.0, 100.0)
+    patience.moved(["a-0"], 60.0)
+    assert patience.cooling(159.0, 10.0, 100.0) == {"a-0"}
+    assert not patience.cooling(161.0, 10.0, 100.0)
+    patience.moved(["a-0"], 161.0)
+    assert not patience.cooling(172.0, 10.0, 100.0)
