@@ -1067,7 +1067,7 @@ def _summary(replay: _Replay) -> Iterator[Finding]:
     start = replay.start
     total = np.where(start.leads, lead[start.partition], follow[start.partition]).sum()
     yield from _differs("bytes_total", s.bytes_total, float(total))
-    if s.bytes_moved < s.bytes_bound * (1 - 1e-6) - 1e-6:
+    if not s.bytes_moved >= s.bytes_bound * (1 - 1e-6) - 1e-6:
         yield Finding(
             "bytes_bound", f"bytes_bound: {s.bytes_bound:.9g}, more than {s.bytes_moved:.9g} moved"
         )
@@ -1076,7 +1076,7 @@ def _summary(replay: _Replay) -> Iterator[Finding]:
         names = {g.goal for g in plan.goal_results if g.met_after}
         reached = [g for g in replay.goals if g["name"] in names]
         least = least_bytes(replay.who, replay.start, reached)
-    if s.bytes_bound < 0 or s.bytes_bound > least * (1 + 1e-6) + 1e-6:
+    if not 0 <= s.bytes_bound <= least * (1 + 1e-6) + 1e-6:
         yield Finding(
             "bytes_bound", f"bytes_bound: {s.bytes_bound:.9g} stated, {least:.9g} can be derived"
         )

@@ -173,10 +173,11 @@ def _ways(
         ),
         _text(
             "single actions that help are left, and no hard goal vetoes them",
-            "plan again with another seed",
+            "plan again after this plan",
         ),
         (
-            f"(every single action|{looked_at} every one) that helps is vetoed by {_vetoes(plan)}",
+            f"(every allowed single action|{looked_at} every one) that helps is vetoed by "
+            f"{_vetoes(plan)}",
             "add brokers that have room, or raise the limits in the way",
         ),
     ]

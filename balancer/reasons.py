@@ -102,7 +102,7 @@ _NOTHING_LEFT = (
 _NOTHING_FOUND = "no allowed action was found that helps"
 _LEFT = (
     "single actions that help are left, and no hard goal vetoes them",
-    "plan again with another seed",
+    "plan again after this plan",
 )
 
 
@@ -175,7 +175,7 @@ def _vetoed(i: int, goal: Goal, cells: Ints, scorer: Scorer, rules: LivingRules)
     ranked, some = _ranked(found), plural(seen, "single action")
     if ranked:
         which = (
-            "every single action that helps"
+            "every allowed single action that helps"
             if everything
             else f"of {some} looked at, every one that helps"
         )

@@ -88,8 +88,7 @@ class CostParameters:
     Parameters
     ----------
     hardware
-        Of brokers: from half to twice as much is usual in clusters of several generations,
-        and four times as much happens.
+        Of brokers: from half to twice as much is usual in clusters of several generations.
     topic
         Of topics: the size of messages and their compression.
     partition
@@ -99,13 +98,17 @@ class CostParameters:
     least
         Factor below which a difference is none: then all brokers are alike, and a capacity
         of cpu is what was stated.
+    half_life
+        Seconds after which half of a change is learnt: hardware does not change, but what
+        else a broker does may.
     """
 
-    hardware: float = 0.7
+    hardware: float = 0.5
     topic: float = 0.5
     partition: float = 0.5
     idle: float = 0.1
     least: float = 1.2
+    half_life: float = 86_400.0
 
 
 def hardware_cost(
@@ -172,6 +175,23 @@ def hardware_cost(
     effect -= np.median(effect)
     cost[row] = np.where(np.abs(effect) > np.log(p.least), np.exp(effect), 1.0)
     return cost
+
+
+def learnt_cost(before: Floats, now: Floats, seconds: float, half_life: float) -> Floats:
+    """(B,) costs as they were learnt, brought nearer to what they seem to be now.
+
+    Parameters
+    ----------
+    before, now : (B,) float
+        nan in the first where nothing was learnt yet.
+    seconds
+        Since `before`.
+    half_life
+        See :class:`CostParameters`.
+    """
+    part = 1 - 0.5 ** (seconds / half_life)
+    learnt: Floats = np.exp(np.log(before) + part * (np.log(now) - np.log(before)))
+    return np.where(np.isnan(before), now, learnt)
 
 
 def cpu_capacity(snapshot: Snapshot, cost: Floats) -> Floats:

@@ -13,9 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from cluster_model.attribution import (
+    CostParameters,
     attribute_cpu,
     cpu_capacity,
     hardware_cost,
+    learnt_cost,
     mean_by_group,
     with_estimates,
 )
@@ -351,7 +353,7 @@ class ClusterModel:
         weight = broker_weight(base, np.stack([bytes_in, bytes_out], axis=1))
         usual = usual_cpu(state.reference, weight, trust)
         cpu = np.where(verdict.unbelieved[:, -1] | np.isnan(cpu), usual, cpu)
-        cost = hardware_cost(base, bytes_in, network_out, cpu)
+        cost = self._cost(state, hardware_cost(base, bytes_in, network_out, cpu))
         leader_cpu, follower_cpu = attribute_cpu(base, bytes_in, network_out, cpu / cost)
         none = np.zeros(base.n_partitions)
         leader = (leader_cpu, bytes_in, network_out, leader_disk)
@@ -369,6 +371,18 @@ class ClusterModel:
         unknown[base.replica_partition[verdict.wrong_sizes]] = True
         distrust = Distrust(verdict.doubts, partition_names(base, np.flatnonzero(unknown)))
         return Observation(measured, done, state.rates, state.brokers, distrust)
+
+    def _cost(self, state: State, now: Floats) -> Floats:
+        """(B,) costs of brokers, learnt from what they seem to be now."""
+        newest = int(state.rates.start_ms[-1])
+        with self._lock:
+            known = self._reference
+            if state.base is not self._base or newest <= known.cost_ms:
+                return np.where(np.isnan(state.reference.cost), now, state.reference.cost)
+            seconds = (newest - known.cost_ms) / 1000 if known.cost_ms >= 0 else 0.0
+            known.cost = learnt_cost(known.cost, now, seconds, CostParameters().half_life)
+            known.cost_ms = newest
+            return known.cost
 
     def _require_known(
         self, facts: Evidence, verdict: Verdict, done: Completeness, min_ratio: float

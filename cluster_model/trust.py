@@ -180,6 +180,10 @@ class Reference:
         Of replicas.
     cpu, weight : (B,) float
         Of brokers, and what of bytes it was measured with.
+    cost : (B,) float
+        What brokers need for what takes 1 on the median broker; nan where not known yet.
+    cost_ms
+        Start of the window in which that was learnt last; -1 before the first.
     cpu_ms : (B,) int
         Start of the newest window when `cpu` was believed last; -1 for never.
     since_ms : (B,) int
@@ -196,6 +200,8 @@ class Reference:
         self.sizes = np.full(base.n_replicas, np.nan)
         self.cpu = np.full(base.n_brokers, np.nan)
         self.weight = np.full(base.n_brokers, np.nan)
+        self.cost = np.full(base.n_brokers, np.nan)
+        self.cost_ms = -1
         self.cpu_ms = np.full(base.n_brokers, -1, np.int64)
         self.since_ms = np.full(base.n_brokers, -1, np.int64)
         self.doubts: dict[int, tuple[Doubt, Bools]] = {}
@@ -208,6 +214,8 @@ class Reference:
         other.sizes = rows_of(self.sizes, replica, np.nan)
         other.cpu = rows_of(self.cpu, broker, np.nan)
         other.weight = rows_of(self.weight, broker, np.nan)
+        other.cost = rows_of(self.cost, broker, np.nan)
+        other.cost_ms = self.cost_ms
         other.cpu_ms = rows_of(self.cpu_ms, broker, -1)
         other.since_ms = rows_of(self.since_ms, broker, -1)
         other.doubts = self.doubts
