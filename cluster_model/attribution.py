@@ -141,7 +141,7 @@ def hardware_cost(
     Returns
     -------
     (B,) float
-        1 where the difference is small, or nothing is known.
+        1 where the difference is small, nothing is known, or fewer than three are measured.
     """
     p = parameters or CostParameters()
     weight = replica_weights(snapshot, bytes_in, network_out)
@@ -151,7 +151,8 @@ def hardware_cost(
     with np.errstate(invalid="ignore"):
         known = (weighs > 0) & (cpu > 0)
     row = np.flatnonzero(known)
-    if len(row) < 2:
+    # Of two, nobody can say which is the usual one.
+    if len(row) < 3:
         return cost
     price = np.log(cpu[row] / weighs[row])
     if np.ptp(price) <= np.log(p.least):
