@@ -356,8 +356,12 @@ def followers_fit(facts: Evidence, suspects: Bools, window: int) -> Floats:
         return measured
     key = source[led] * n + at[led]
 
+    # Less than the last digit of what followers copied is nothing that they could measure.
+    least = np.finfo(np.float64).eps * float(np.nanmax(received))
+
     def copied(rate: Floats) -> Floats:
-        return np.bincount(key, rate[partition[led]], n * n).reshape(n, n).astype(np.float64)
+        sums = np.bincount(key, rate[partition[led]], n * n).reshape(n, n).astype(np.float64)
+        return np.where(sums > least, sums, 0.0)
 
     # Row b: what the followers of broker b copy, by the broker that they are on.
     flow = copied(mean)
@@ -653,7 +657,8 @@ def read_elsewhere(facts: Evidence) -> tuple[Floats, Floats]:
     # A row for each topic that a broker leads, in the order of topics.
     pairs, of = np.unique(base.partition_topic[led] * n + facts.leader[led], return_inverse=True)
     taken, sent = (np.bincount(of, rates[led, m], len(pairs)) for m in range(len(_RATES)))
-    times, topic = sent / taken, pairs // n
+    with np.errstate(over="ignore"):
+        times, topic = sent / taken, pairs // n
     ranked = np.append(times[np.lexsort((times, topic))], 0.0)
     first, end = np.searchsorted(topic, np.arange(len(base.topics)) + np.array([[0], [1]]))
     few = 1 + (end - first) // 10

@@ -141,6 +141,19 @@ def _moved_cooldown() -> None:
     assert not stage.controller.state()["partitions_cooling"]
 
 
+def _longest_moved_cooldown() -> None:
+    stage = Stage(skewed(), {"longest_moved_cooldown": "1d"})
+    stage.rounds(1)
+    moved = stage.controller.state()["partitions_cooling"]
+    # What has rested for that counts as never moved.
+    for _ in range(2):
+        stage.controller._patience.moved(stage.controller._patience.cooling(0, 1, 1e9), stage.now)
+    stage.now += 7 * 3600
+    assert stage.controller.state()["partitions_cooling"] == moved
+    _set(stage, longest_moved_cooldown="6h")
+    assert not stage.controller.state()["partitions_cooling"]
+
+
 def _settle() -> None:
     calm = {"goal_violations": {"cooldown": 0}}
     stage = Stage(skewed(), {**calm, "settle": "10d"})
@@ -377,6 +390,7 @@ OBEYED: dict[str, Callable[[], None]] = {
     "execute": _execute,
     "interval": _interval,
     "moved_cooldown": _moved_cooldown,
+    "longest_moved_cooldown": _longest_moved_cooldown,
     "settle": _settle,
     "max_moves": _max_moves,
     "max_bytes": _max_bytes,

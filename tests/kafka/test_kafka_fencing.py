@@ -265,7 +265,7 @@ def test_a_controller_that_slept_past_its_lease_writes_nothing_and_stands_by(
     first = Running(cluster, tmp_path, "first", processes)
     eventually(lambda: first.said("this one acts"), "the first acts")
     # It must sleep longer than its lease, but not the other while that one is held still.
-    second = Running(cluster, tmp_path, "second", processes, session=60.0)
+    second = Running(cluster, tmp_path, "second", processes, session=300.0)
     eventually(lambda: moving(kafka, topic), "the first moves")
     eventually(lambda: second.said("standby:"), "the second stands by")
     left = read_journal(first.journal)
