@@ -17,7 +17,7 @@ from benchmarks.harness.forked import Beat, Lost, forked, progress
 from benchmarks.harness.world import FLUSH, HOUR, Weather, World
 from benchmarks.registry import BenchmarkError, Options, Row, benchmark
 from cluster_model import DEFAULT_RESOURCES, Snapshot, synthetic_snapshot
-from cluster_model.attribution import FOLLOWER_IN_WEIGHT, LEADER_IN_WEIGHT, LEADER_OUT_WEIGHT
+from cluster_model.attribution import role_weights
 from cluster_model.snapshot import Bools, Floats
 from metrics_reporter import BYTES_IN, BYTES_OUT, CPU, SIZE, RecordBatch
 from metrics_reporter.records import REPLICATION_IN, REPLICATION_OUT
@@ -157,7 +157,7 @@ def shifted(s: Snapshot, grows: Sequence[str], factor: float, brokers: Sequence[
     leader, follower = s.leader_load.copy(), s.follower_load.copy()
     copies = s.replication_factor - 1
     consumed = np.maximum(leader[:, network_out] - leader[:, network_in] * copies, 0.0)
-    before = _weights(leader[:, network_in], leader[:, network_out])
+    before = role_weights(leader[:, network_in], leader[:, network_out])
     if BYTES_IN in grows:
         leader[mine, network_in] *= factor
         follower[mine, network_in] *= factor
@@ -167,7 +167,7 @@ def shifted(s: Snapshot, grows: Sequence[str], factor: float, brokers: Sequence[
         leader[mine, disk] *= factor
         follower[mine, disk] *= factor
     leader[mine, network_out] = (consumed + leader[:, network_in] * copies)[mine]
-    after = _weights(leader[:, network_in], leader[:, network_out])
+    after = role_weights(leader[:, network_in], leader[:, network_out])
     for load, was, now in zip((leader, follower), before, after, strict=True):
         more = np.divide(now, was, out=np.ones_like(now), where=was > 0)
         load[mine, cpu] *= more[mine]
@@ -180,13 +180,6 @@ def led_by(s: Snapshot, brokers: Sequence[int]) -> Bools:
     here = leads & np.isin(s.broker_ids[s.replica_broker], list(brokers))
     mine: Bools = np.bincount(s.replica_partition[here], minlength=s.n_partitions) > 0
     return mine
-
-
-def _weights(bytes_in: Floats, network_out: Floats) -> tuple[Floats, Floats]:
-    return (
-        LEADER_IN_WEIGHT * bytes_in + LEADER_OUT_WEIGHT * network_out,
-        FOLLOWER_IN_WEIGHT * bytes_in,
-    )
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ LEADER_IN_WEIGHT = 0.7
 LEADER_OUT_WEIGHT = 0.15
 FOLLOWER_IN_WEIGHT = 0.15
 
-# Topics whose costs are told apart from brokers'; of more, the largest.
+# The effects of at most so many topics are separated from those of brokers: the largest.
 _TOPICS = 2_000
 _ITERATIONS = 500
 _TOLERANCE = 1e-10
@@ -50,8 +50,7 @@ def attribute_cpu(
     """
     leads, partition = snapshot.replica_is_leader, snapshot.replica_partition
     broker, n_brokers, n = snapshot.replica_broker, snapshot.n_brokers, snapshot.n_partitions
-    leader_weight = LEADER_IN_WEIGHT * bytes_in + LEADER_OUT_WEIGHT * network_out
-    follower_weight = FOLLOWER_IN_WEIGHT * bytes_in
+    leader_weight, follower_weight = role_weights(bytes_in, network_out)
     weight = np.where(leads, leader_weight[partition], follower_weight[partition])
     weighs = np.bincount(broker, weight, n_brokers)
     measured = ~np.isnan(cpu) & (weighs > 0)
@@ -149,7 +148,7 @@ def hardware_cost(
     weighs = np.bincount(broker, weight, n)
     cost = np.ones(n)
     with np.errstate(invalid="ignore"):
-        known = (weighs > 0) & (cpu > 0)
+        known = (weighs > np.finfo(np.float64).eps * weighs.max(initial=0.0)) & (cpu > 0)
     row = np.flatnonzero(known)
     # Of two, nobody can say which is the usual one.
     if len(row) < 3:
@@ -211,10 +210,15 @@ def cpu_capacity(snapshot: Snapshot, cost: Floats) -> Floats:
     return capacity
 
 
+def role_weights(bytes_in: Floats, network_out: Floats) -> tuple[Floats, Floats]:
+    """(P,), (P,) what the bytes of each partition weigh for its leader, and for a follower."""
+    lead: Floats = LEADER_IN_WEIGHT * bytes_in + LEADER_OUT_WEIGHT * network_out
+    return lead, FOLLOWER_IN_WEIGHT * bytes_in
+
+
 def replica_weights(snapshot: Snapshot, bytes_in: Floats, network_out: Floats) -> Floats:
     """(N,) what the bytes of each replica weigh: 0.7·in + 0.15·out of leaders, else 0.15·in."""
-    lead = LEADER_IN_WEIGHT * bytes_in + LEADER_OUT_WEIGHT * network_out
-    follow = FOLLOWER_IN_WEIGHT * bytes_in
+    lead, follow = role_weights(bytes_in, network_out)
     partition = snapshot.replica_partition
     weight: Floats = np.where(snapshot.replica_is_leader, lead[partition], follow[partition])
     return weight

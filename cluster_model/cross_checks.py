@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cluster_model.attribution import FOLLOWER_IN_WEIGHT, LEADER_IN_WEIGHT, LEADER_OUT_WEIGHT
+from cluster_model.attribution import replica_weights
 from cluster_model.snapshot import DEFAULT_RESOURCES, Bools, BrokerState, Floats, Ints, Snapshot
 from cluster_model.trust import Doubt, Reference, TrustParameters
 from cluster_model.windows import Extrapolation, LoadWindows
@@ -763,11 +763,7 @@ def broker_weight(base: Snapshot, rates: Floats) -> Floats:
     """
     bytes_in, bytes_out = rates.T
     out = bytes_out + bytes_in * (base.replication_factor - 1)
-    lead = LEADER_IN_WEIGHT * bytes_in + LEADER_OUT_WEIGHT * out
-    follow = FOLLOWER_IN_WEIGHT * bytes_in
-    of = np.where(
-        base.replica_is_leader, lead[base.replica_partition], follow[base.replica_partition]
-    )
+    of = replica_weights(base, bytes_in, out)
     return np.bincount(base.replica_broker, of, base.n_brokers).astype(np.float64)
 
 

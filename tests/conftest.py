@@ -59,7 +59,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """Starting a session takes longer than most tests, so there is one for all of them."""
+    """One session for all tests, because starting one takes longer than most of them."""
     from cluster_model.history.session import spark_session
 
     found = spark_session("local[2]")

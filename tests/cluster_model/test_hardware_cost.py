@@ -95,6 +95,16 @@ def test_brokers_of_which_nothing_is_known_cost_as_much_as_others() -> None:
     assert (hardware_cost(s, np.zeros(400), np.zeros(400), cpu) == 1).all()
 
 
+@pytest.mark.filterwarnings("error")
+def test_next_to_no_bytes_say_nothing() -> None:
+    s = cluster(1, replication_factor=1)
+    bytes_in, _ = rates(1, s.n_partitions)
+    bytes_in = np.where(s.replica_broker == 4, 1e-310, bytes_in)
+    cost = hardware_cost(s, bytes_in, bytes_in, np.where(np.arange(8) == 3, 1e9, 1.0))
+    assert np.isfinite(cost).all()
+    assert cost[4] == 1
+
+
 def test_an_idle_broker_says_little_of_its_hardware() -> None:
     s = cluster(2)
     bytes_in, out = rates(2, s.n_partitions)
