@@ -13,6 +13,7 @@ from cluster_model.snapshot import DEFAULT_RESOURCES, Bools, BrokerState, Floats
 from cluster_model.trust import Doubt, Reference, TrustParameters
 from cluster_model.windows import Extrapolation, LoadWindows
 from metrics_reporter import CPU
+from metrics_reporter.quantities import plural
 
 _RATES = ("bytes_in", "bytes_out")
 _CPU, _BYTES_IN, _BYTES_OUT, _REPLICATION_IN = range(4)
@@ -275,14 +276,15 @@ def believe(reference: Reference, facts: Evidence, verdict: Verdict) -> None:
 def missing(facts: Evidence) -> Iterator[Objection]:
     """Brokers that serve, and whose partitions' rates are not known."""
     led = np.bincount(facts.leader, minlength=facts.base.n_brokers + 1)
+    windows = len(facts.rates.start_ms)
     for b in np.flatnonzero(facts.share_known < facts.parameters.known_share).tolist():
         known = round(float(facts.share_known[b]) * int(led[b]))
         broker = int(facts.base.broker_ids[b])
         yield facts.contradicted(
             b,
             "missing",
-            f"broker {broker} leads {led[b]} partitions and its valid records give the rates of "
-            f"{known} of them",
+            f"broker {broker} leads {plural(int(led[b]), 'partition')} and its valid records give "
+            f"the rates of {known} in all of {plural(windows, 'complete window')}",
         )
     silent = np.isnan(facts.own(_CPU)).all(axis=1) & (facts.moved_ms < 0)
     living = facts.base.broker_state != BrokerState.DEAD

@@ -414,7 +414,7 @@ class ClusterModel:
         with self._lock:
             return State(
                 self._base,
-                self._rates.aggregate(),
+                self._rates.aggregate().since_complete(self._trust.whole_share),
                 self._rates.estimated(),
                 self._brokers.aggregate(),
                 self._rates.windows,

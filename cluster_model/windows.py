@@ -118,6 +118,19 @@ class LoadWindows:
         first = max(len(self.start_ms) - windows, 0)
         return LoadWindows(self.start_ms[first:], self.value[:, first:], self.kind[:, first:])
 
+    def since_complete(self, share: float) -> LoadWindows:
+        """The windows without the first ones, in which measuring had only begun.
+
+        The oldest window is left out while it covers fewer entities than this share of
+        those that the next one covers: of reporters that start together, some send their
+        first records before the end of a window and some after it.
+        """
+        covered = self.covered.sum(axis=0)
+        first = 0
+        while first + 1 < len(covered) and covered[first] < share * covered[first + 1]:
+            first += 1
+        return self.last(len(covered) - first)
+
     def of(self, metrics: slice) -> LoadWindows:
         """The windows of some of the metrics."""
         return LoadWindows(self.start_ms, self.value[:, :, metrics], self.kind[:, :, metrics])

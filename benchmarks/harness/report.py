@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 from benchmarks.registry import BenchmarkError, Row
@@ -22,7 +24,8 @@ _BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 def print_rows(rows: Sequence[Row], console: Console) -> None:
     """One table for each benchmark and size: metrics down, subjects across.
 
-    Where subjects are many and metrics fewer, it is the other way round.
+    Where subjects are many and metrics fewer, it is the other way round. In a file or a pipe
+    a table is as wide as it needs.
     """
     for (name, size), group in groupby(rows, key=lambda row: (row.benchmark, row.size)):
         of_size = list(group)
@@ -39,6 +42,8 @@ def print_rows(rows: Sequence[Row], console: Console) -> None:
         for left in down:
             cells = [value.get((top, left) if turned else (left, top)) for top in across]
             table.add_row(left, *(_shown(cell) if cell else "" for cell in cells))
+        if not console.is_terminal:
+            console.width = max(console.width, _needed(table, console))
         console.print(table)
 
 
@@ -53,6 +58,11 @@ def save_rows(rows: Sequence[Row], path: Path) -> None:
         write_atomically(path, lambda file: file.write(text.encode()))
     except OSError as error:
         raise BenchmarkError(f"results file {path}: {error.strerror or error}") from None
+
+
+def _needed(table: Table, console: Console) -> int:
+    unbounded = console.options.update(width=sys.maxsize)
+    return Measurement.get(console, unbounded, table).maximum
 
 
 def _shown(row: Row) -> str:

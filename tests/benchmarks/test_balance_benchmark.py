@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,13 @@ def test_values_are_shown_in_their_unit(value: float, unit: str, shown: str) -> 
     with console.capture() as captured:
         print_rows([Row("b", "S", "s", "m", value, unit)], console)
     assert shown in captured.get()
+
+
+def test_a_wide_table_is_whole_in_a_log() -> None:
+    printed = StringIO()
+    rows = [Row("b", "S", f"s{i}", f"metric{j}", 1e6, "") for i in range(9) for j in range(40)]
+    print_rows(rows, Console(width=80, file=printed))
+    assert printed.getvalue().count("1,000,000") == 9 * 40
 
 
 def test_answers_are_read_as_written(tmp_path: Path) -> None:

@@ -227,6 +227,21 @@ def test_completeness_says_what_is_missing() -> None:
     assert seen.snapshot.leader_load[2, IN] == known.mean()
 
 
+def test_reporters_that_start_on_both_sides_of_a_windows_end_are_all_believed() -> None:
+    """The first window has one broker of three; it is no window of the other two."""
+    model = model_of([r for r in rates(0) if r.broker == 1] + rates(1000) + rates(2000))
+    seen = model.observe(min_ratio=1.0)
+    assert seen.distrust.doubts == ()
+    assert seen.completeness.start_ms.tolist() == [1000]
+    # One that falls silent afterwards is missing.
+    model.add_all([r for t in (3000, 4000) for r in rates(t) if r.broker != 3])
+    (doubt,) = model.observe().distrust.doubts
+    assert doubt.sentence == (
+        "broker 3 leads 1 partition and its valid records give the rates of 0 in all of "
+        "3 complete windows"
+    )
+
+
 def test_new_metadata_keeps_what_is_known() -> None:
     model = model_of(rates(0) + rates(1000))
     model.add(Record(1000, 2, {"size": 60.0}, "a", 0))
