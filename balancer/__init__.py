@@ -1,8 +1,9 @@
 """The engine a controller embeds: ``Balancer(goals).propose(snapshot) -> Plan``."""
 
 from balancer.engine import Balancer, Budget
-from balancer.operation import Operation, OperationError
-from balancer.plan import Action, Identity, Plan, PlanDocument, PlanError, load_plan
+from balancer.planning.document import Action, Identity, PlanDocument, PlanError, load_plan
+from balancer.planning.plan import Plan
+from balancer.problem.operation import Operation, OperationError
 from balancer.strategy import Albic, Milp
 
 __all__ = [

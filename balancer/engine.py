@@ -12,27 +12,22 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from balancer.arrays import first_of
-from balancer.arrivals import admit
-from balancer.bounds import bytes_bound, imbalance_bound
-from balancer.candidates import Rules, replica_bytes
-from balancer.guards import guards, implied
-from balancer.operation import Operation, ReplicationFactor, Scene, set_scene
-from balancer.optimizer import Search
-from balancer.ordering import Steps, align, order, steps_between, together
-from balancer.plan import (
-    ActionKind,
-    ActionRows,
-    ColumnResult,
-    GoalResult,
-    Plan,
-    Remedy,
-    Spread,
-    Summary,
-)
-from balancer.reasons import unmet
-from balancer.remedies import RemedyLimits, find_remedy
-from balancer.scoring import Scorer, eases
+from balancer.planning.additions import admit
+from balancer.planning.bounds import bytes_bound, imbalance_bound
+from balancer.planning.document import ActionKind, ColumnResult, GoalResult, Remedy, Spread, Summary
+from balancer.planning.infeasibility import unmet
+from balancer.planning.ordering import Steps, align, order, steps_between, together
+from balancer.planning.plan import ActionRows, Plan
+from balancer.planning.remedies import RemedyLimits, find_remedy
+from balancer.problem.capacity_guards import guards, implied
+from balancer.problem.movement_cost import replica_bytes
+from balancer.problem.operation import Operation
+from balancer.problem.replication_factor import ReplicationFactor
+from balancer.problem.resolution import Scene, set_scene
+from balancer.problem.rules import Rules
+from balancer.search.arrays import first_of
+from balancer.search.local_search import Search
+from balancer.search.scorer import Scorer, eases
 from balancer.strategy import Allocated, Limits, Milp, Strategy, allocate, strategy_of
 from cluster_model.placement import LEAD, MOVE, Batch, Placement
 from cluster_model.snapshot import BrokerState, Floats, Ints, Snapshot

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from balancer.candidates import pick_disk, replica_bytes
-from balancer.operation import Operation, Scene
-from balancer.plan import AllocationResult
+from balancer.planning.document import AllocationResult
+from balancer.problem.disks import pick_disk
+from balancer.problem.movement_cost import replica_bytes
+from balancer.problem.operation import Operation
+from balancer.problem.resolution import Scene
 from cluster_model.errors import InputError
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Floats, Ints
@@ -36,7 +38,7 @@ class Milp(BaseModel):
     resource
         What is balanced; by default the bottleneck.
     rounds
-        Effort, see :func:`balancer.collocation.solver.solve`.
+        Effort, see :func:`balancer.allocation.solver.solve`.
     max_distance
         maxLD: a load distance, in percent points, that is good enough while brokers are
         emptied, and (ALBIC) that is kept for all collocation.
@@ -174,8 +176,8 @@ def allocate(
             f"strategy {strategy.name}: a budget of moves or of bytes expected, both given"
         )
     try:
+        from balancer.allocation.solver import solve
         from balancer.collocation.albic import albic
-        from balancer.collocation.solver import solve
         from balancer.collocation.units import units_of
     except ModuleNotFoundError as error:
         raise StrategyError(

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from balancer.collocation.potc import potc
 from benchmarks.harness.figures import Panel, chosen, draw, holds, stated
 from benchmarks.harness.jobs import edits, wikipedia
 from benchmarks.harness.planners import by_flux, by_milp, over_time, summary
 from benchmarks.harness.stream_job import Conditions, Job, Period, live_through
 from benchmarks.registry import Options, Row, benchmark
+from benchmarks.subjects.potc import potc
 from cluster_model.snapshot import Floats
 
 _NAME = "albic-quality"

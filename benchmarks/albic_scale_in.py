@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from balancer.collocation.drain import drain
-from balancer.collocation.problem import Allocation
-from balancer.collocation.solver import GOOD, solve
+from balancer.allocation.drain import drain
+from balancer.allocation.problem import Allocation
+from balancer.allocation.solver import GOOD, solve
 from benchmarks.albic_solver import uneven
 from benchmarks.harness.figures import Panel, chosen, draw, holds
 from benchmarks.registry import Options, Row, benchmark

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from balancer.collocation.flux import flux
-from balancer.collocation.milp import plain
-from balancer.collocation.problem import Allocation
-from balancer.collocation.solver import solve
+from balancer.allocation.flux import flux
+from balancer.allocation.milp import plain
+from balancer.allocation.problem import Allocation
+from balancer.allocation.solver import solve
 from benchmarks.harness.figures import Panel, chosen, draw, holds
 from benchmarks.registry import Options, Row, benchmark
 

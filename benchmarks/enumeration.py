@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 import goals as library
 from balancer import Operation, Plan
-from balancer.operation import Kind
+from balancer.problem.operation import Kind
 from cluster_model import Snapshot
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Bools, BrokerState, Floats, Ints

@@ -12,7 +12,8 @@ import numpy as np
 from balancer import Balancer
 from balancer.controller import Controller, Settings, at_once
 from balancer.controller.balance import evenness
-from balancer.operation import Operation, set_scene
+from balancer.problem.operation import Operation
+from balancer.problem.resolution import set_scene
 from benchmarks.harness.forked import Beat, Lost, forked, progress
 from benchmarks.harness.world import FLUSH, HOUR, Weather, World
 from benchmarks.registry import BenchmarkError, Options, Row, benchmark

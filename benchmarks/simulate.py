@@ -13,7 +13,8 @@ from balancer.controller import Controller, Settings, at_once
 from balancer.controller.balance import evenness
 from balancer.controller.finding import View
 from balancer.controller.violations import GoalWatch
-from balancer.operation import Operation, set_scene
+from balancer.problem.operation import Operation
+from balancer.problem.resolution import set_scene
 from benchmarks.harness.world import DAY, HOUR, START, Weather, World, thrash
 from benchmarks.registry import BenchmarkError, Options, Row, benchmark
 from cluster_model import DEFAULT_RESOURCES, Snapshot, synthetic_snapshot

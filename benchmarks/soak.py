@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import track
 
 from balancer import Balancer, Budget, Operation, OperationError, Plan
-from balancer.checker import CheckReport, check_plan
+from balancer.verification.checker import CheckReport, check_plan
 from benchmarks.enumeration import (
     TooManyError,
     false_statements,

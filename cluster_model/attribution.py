@@ -97,6 +97,9 @@ class CostParameters:
     least
         Factor below which a difference is none: then all brokers are alike, and a capacity
         of cpu is what was stated.
+    windows
+        Complete windows that the first estimate is made of: of 300 brokers with a tenth of
+        noise, a single window of five minutes makes two look like other hardware.
     half_life
         Seconds after which half of a change is learnt: hardware does not change, but what
         else a broker does may.
@@ -107,6 +110,7 @@ class CostParameters:
     partition: float = 0.5
     idle: float = 0.1
     least: float = 1.2
+    windows: int = 3
     half_life: float = 86_400.0
 
 

@@ -373,15 +373,22 @@ class ClusterModel:
         return Observation(measured, done, state.rates, state.brokers, distrust)
 
     def _cost(self, state: State, now: Floats) -> Floats:
-        """(B,) costs of brokers, learnt from what they seem to be now."""
-        newest = int(state.rates.start_ms[-1])
+        """(B,) costs of brokers, learnt from what they seem to be now.
+
+        Slowly, once there were enough windows for a first estimate: one is mostly noise.
+        """
+        newest, parameters = int(state.rates.start_ms[-1]), CostParameters()
         with self._lock:
             known = self._reference
             if state.base is not self._base or newest <= known.cost_ms:
                 return np.where(np.isnan(state.reference.cost), now, state.reference.cost)
-            seconds = (newest - known.cost_ms) / 1000 if known.cost_ms >= 0 else 0.0
-            known.cost = learnt_cost(known.cost, now, seconds, CostParameters().half_life)
-            known.cost_ms = newest
+            learning = known.cost_ms >= 0
+            seconds = (newest - known.cost_ms) / 1000 if learning else 0.0
+            before = known.cost if learning else np.full(len(now), np.nan)
+            known.cost = learnt_cost(before, now, seconds, parameters.half_life)
+            enough = min(parameters.windows, state.windows)
+            if learning or len(state.rates.start_ms) >= enough:
+                known.cost_ms = newest
             return known.cost
 
     def _require_known(

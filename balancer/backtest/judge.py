@@ -9,8 +9,9 @@ import numpy as np
 
 from balancer.controller.balance import evenness
 from balancer.engine import balancedness, with_duties
-from balancer.operation import Operation, set_scene
-from balancer.scoring import Scorer
+from balancer.problem.operation import Operation
+from balancer.problem.resolution import set_scene
+from balancer.search.scorer import Scorer
 from cluster_model.snapshot import BrokerState, Snapshot
 from goals import Goal, applicable
 from goals.duties import EligibleLeaders, OnlineReplicas

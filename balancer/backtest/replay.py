@@ -15,7 +15,7 @@ from balancer.backtest.timeline import Delta, Standing, Timeline, changed, names
 from balancer.controller import Controller, Decision, Settings
 from balancer.controller.feed import standard_error
 from balancer.controller.settings import GoalViolations, MissingReplicas
-from balancer.plan import Plan
+from balancer.planning.plan import Plan
 from cluster_model.attribution import with_estimates
 from cluster_model.errors import InputError
 from cluster_model.snapshot import BrokerState, Floats, Ints, Snapshot

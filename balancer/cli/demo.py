@@ -22,7 +22,7 @@ from balancer.cli.terminal import (
     write,
     writing,
 )
-from balancer.exports import leader_election_json, reassignment_json
+from balancer.planning.exports import leader_election_json, reassignment_json
 from cluster_model import Snapshot, save_snapshot
 from metrics_reporter.quantities import plural
 
@@ -44,7 +44,7 @@ def demo(
     Example: `counterpoise demo --output /tmp/demo`
     """
     # The way over the metrics topic is all that needs it, and it takes a while to load.
-    from balancer.demo import TOPIC, demo_cluster, measure
+    from balancer.composition.demo import TOPIC, demo_cluster, measure
 
     check_outputs({}, {f"--output, {name}": output / name for name in FILES})
     with writing(output):

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from balancer import Budget, Operation
 from balancer.cli.terminal import CommandError
-from balancer.operation import Kind
+from balancer.problem.operation import Kind
 from metrics_reporter import quantities
 from metrics_reporter.clients import servers
 from metrics_reporter.documents import shown

@@ -32,9 +32,9 @@ from balancer.cli.terminal import (
     working,
     write,
 )
-from balancer.exports import leader_election_json, reassignment_json
-from balancer.operation import Operation
-from balancer.remedies import RemedyLimits
+from balancer.planning.exports import leader_election_json, reassignment_json
+from balancer.planning.remedies import RemedyLimits
+from balancer.problem.operation import Operation
 from cluster_model import BrokerState, Snapshot, load_snapshot
 from cluster_model.snapshot import Ints
 from cluster_model.trust import Distrust, frozen_partitions

@@ -28,7 +28,7 @@ def verify(
 
     Example: `counterpoise verify cluster.json plan.json`
     """
-    from balancer.checker import check_plan
+    from balancer.verification.checker import check_plan
 
     cluster, found = load_snapshot(snapshot), load_plan(plan)
     with working("checking"):

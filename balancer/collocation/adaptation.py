@@ -5,25 +5,23 @@ Seed 001, Section 4.1, Algorithm 1.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from balancer.collocation.drain import drain
-from balancer.collocation.errors import CollocationError
-from balancer.collocation.problem import Allocation
-from balancer.collocation.solver import solve
+from balancer.allocation.drain import drain
+from balancer.allocation.solver import solve
+from balancer.autoscaling.scaling import Scale, Scaling, Utilisation
 from balancer.collocation.units import Cost, Units, units_of
-from balancer.operation import Operation
+from balancer.problem.operation import Operation
 from cluster_model.snapshot import Floats, Ints, Snapshot
-
-_TINY = 1e-9
 
 Planner = Callable[[Units], Ints]
 """From units to the node (U,) of each: ``lambda units: albic(units).solution.node``."""
+
+_UTILISED = Utilisation()
 
 
 class Job(Protocol):
@@ -40,77 +38,6 @@ class Job(Protocol):
 
     def retire(self, brokers: Sequence[int]) -> None:
         """Let go of brokers, by id, on which nothing is left."""
-
-
-@dataclass(frozen=True)
-class Scale:
-    """How many nodes to start, and which to remove."""
-
-    start: int = 0
-    remove: tuple[int, ...] = ()
-
-    def __bool__(self) -> bool:
-        return self.start > 0 or len(self.remove) > 0
-
-
-class Scaling(Protocol):
-    """Decides on how many nodes a job shall run."""
-
-    def __call__(self, problem: Allocation, node: Ints) -> Scale:
-        """Look at a plan, the node (U,) of each unit; nodes to remove are named by index."""
-
-
-@dataclass(frozen=True)
-class Utilisation:
-    """Keep nodes utilised: more of them above a mark, fewer below one.
-
-    Nodes are started where the plan leaves one above `high`, and all together carry more
-    than `target`: where they do not, balance is what lacks, not nodes. Those that carry
-    least are removed where the mean is below `low`, and the others would stay below
-    `high` though as far from their mean as the plan is; never while others leave.
-
-    Parameters
-    ----------
-    low, target, high
-        Load in percent of a node of mean capacity.
-
-    Examples
-    --------
-    >>> busy = Allocation(load=np.full(4, 45.0), cost=np.ones(4), node=np.array([0, 0, 1, 1]),
-    ...     weight=np.ones(2), removed=np.zeros(2, np.bool_), budget=2)
-    >>> Utilisation()(busy, busy.node)
-    Scale(start=1, remove=())
-    """
-
-    low: float = 40.0
-    target: float = 60.0
-    high: float = 80.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.low <= self.target <= self.high:
-            raise CollocationError(
-                f"utilisation: low {self.low:g}, target {self.target:g} and high {self.high:g} "
-                "found, ascending values of more than 0 expected"
-            )
-
-    def __call__(self, problem: Allocation, node: Ints) -> Scale:
-        """Decide on a plan, the node (U,) of each unit."""
-        p, over = problem, problem.sides(node)[0]
-        stays = np.flatnonzero(~p.removed)
-        total, capacity = float(p.load.sum()), 1.0 / p.weight[stays]
-        if p.mean + over > self.high and p.mean > self.target:
-            wanted = total / self.target - float(capacity.sum())
-            return Scale(start=max(1, math.ceil(wanted - _TINY)))
-        if p.mean >= self.low or p.removed[node].any():
-            return Scale()
-        carried = p.deviation(node)[stays]
-        order = np.argsort(carried, kind="stable")
-        # The first k go where the others can carry all of the load.
-        left = capacity.sum() - np.cumsum(capacity[order])
-        mean = np.divide(total, left, out=np.full(len(left), np.inf), where=left > _TINY)
-        fits = (mean <= self.target + _TINY) & (mean + p.distance(node) <= self.high + _TINY)
-        remove = stays[order[: int(np.cumprod(fits).sum())]]
-        return Scale(remove=tuple(sorted(remove[: len(stays) - 1].tolist())))
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,7 +94,7 @@ class Adaptation:
         self,
         job: Job,
         plan: Planner | None = None,
-        scaling: Scaling | None = Utilisation(),
+        scaling: Scaling | None = _UTILISED,
         *,
         budget: float = np.inf,
         cost: Cost | Floats = "count",

@@ -13,11 +13,11 @@ import networkx as nx
 import numpy as np
 import pymetis
 
-from balancer.collocation.bound import lower_bound
-from balancer.collocation.errors import CollocationError
-from balancer.collocation.nearer import Talk, brought_nearer
-from balancer.collocation.problem import Allocation, Solution
-from balancer.collocation.solver import GOOD, solve
+from balancer.allocation.bound import lower_bound
+from balancer.allocation.errors import CollocationError
+from balancer.allocation.problem import Allocation, Solution
+from balancer.allocation.solver import GOOD, solve
+from balancer.collocation.locality_refinement import Talk, brought_nearer
 from balancer.collocation.units import Units, fold, totals
 from cluster_model.snapshot import Bools, Floats, Ints
 from cluster_model.traffic import above_average
@@ -73,7 +73,7 @@ def albic(
 
     Beyond the seed's algorithm: a load distance of less than 0.15 of maxLD is not made
     smaller while what is left of the budget can keep more of the communication on its node,
-    evenly spread or not (:func:`balancer.collocation.nearer.brought_nearer`).
+    evenly spread or not (:func:`balancer.collocation.locality_refinement.brought_nearer`).
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def albic(
     pairs
         How many pairs to bring together at most. The seed's ALBIC: one.
     rounds, seconds, seed
-        As of :func:`balancer.collocation.solver.solve`; the time is for all attempts.
+        As of :func:`balancer.allocation.solver.solve`; the time is for all attempts.
 
     Raises
     ------

@@ -7,9 +7,10 @@ from typing import Literal
 
 import numpy as np
 
-from balancer.collocation.errors import CollocationError
-from balancer.collocation.problem import Allocation
-from balancer.operation import Operation, set_scene
+from balancer.allocation.errors import CollocationError
+from balancer.allocation.problem import Allocation
+from balancer.problem.operation import Operation
+from balancer.problem.resolution import set_scene
 from cluster_model.snapshot import Bools, Floats, Ints, Snapshot
 from cluster_model.traffic import distinct_pairs
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from balancer.candidates import replica_bytes
 from balancer.controller.balance import even_sentence
 from balancer.controller.carrier import Carrier, Job, Work, in_thread
 from balancer.controller.decision import (
@@ -46,8 +45,9 @@ from balancer.controller.underway import progress_record, progress_sentence
 from balancer.controller.watches import HEALING, Watches
 from balancer.controller.worth import cluster_bytes, gain, gain_record, not_worth
 from balancer.engine import Balancer, Budget
-from balancer.operation import Operation
-from balancer.plan import Plan
+from balancer.planning.plan import Plan
+from balancer.problem.movement_cost import replica_bytes
+from balancer.problem.operation import Operation
 from cluster_model.errors import InputError
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Snapshot

@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from balancer.controller.finding import Finding, span
 from balancer.controller.roles import Outcome
-from balancer.plan import Plan, Unmet
+from balancer.planning.document import Unmet
+from balancer.planning.plan import Plan
 from goals.duties import EligibleLeaders, OnlineReplicas
 from metrics_reporter.quantities import amount, plural
 

@@ -26,7 +26,7 @@ from balancer.controller.settings import (
     MissingReplicas,
     StaleMetrics,
 )
-from balancer.operation import Operation
+from balancer.problem.operation import Operation
 from cluster_model.snapshot import Bools, BrokerState, Ints, Snapshot
 from cluster_model.trust import Doubt
 from goals.patterns import matching

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from balancer.operation import Operation
+from balancer.problem.operation import Operation
 from cluster_model.snapshot import Bools, BrokerState, Snapshot
 from cluster_model.trust import Distrust
 

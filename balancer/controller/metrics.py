@@ -11,7 +11,7 @@ from typing import Any
 from balancer.controller.finding import Finding
 from balancer.controller.roles import Outcome, Progress
 from balancer.controller.underway import progress_record
-from balancer.plan import Plan
+from balancer.planning.plan import Plan
 
 _KINDS = (
     "dead_brokers",

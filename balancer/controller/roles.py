@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
-from balancer.plan import Plan
+from balancer.planning.plan import Plan
 from cluster_model.snapshot import Snapshot
 from cluster_model.trust import Distrust
 

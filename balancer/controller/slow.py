@@ -8,7 +8,7 @@ import numpy as np
 
 from balancer.controller.finding import Finding, FirstSeen, View, listed, living, replicas_on
 from balancer.controller.settings import SlowBrokers
-from balancer.operation import Operation
+from balancer.problem.operation import Operation
 from cluster_model.snapshot import Snapshot
 
 

@@ -12,8 +12,9 @@ from balancer.controller.finding import Finding, FirstSeen, Streak, View, listed
 from balancer.controller.lost import partition_names
 from balancer.controller.settings import GoalViolations
 from balancer.engine import balancedness, with_duties
-from balancer.operation import Operation, set_scene
-from balancer.scoring import Scorer
+from balancer.problem.operation import Operation
+from balancer.problem.resolution import set_scene
+from balancer.search.scorer import Scorer
 from cluster_model.snapshot import Snapshot
 from goals import Goal, applicable, inapplicable
 from goals.duties import EligibleLeaders, OnlineReplicas
@@ -37,7 +38,7 @@ class GoalWatch:
     Attributes
     ----------
     balancedness : float
-        Of the snapshot last looked at, see :class:`balancer.plan.Summary`.
+        Of the snapshot last looked at, see :class:`balancer.planning.document.Summary`.
     evenness : dict
         Likewise, see :func:`evenness`.
     broken : frozenset of str

@@ -30,7 +30,7 @@ from balancer.controller.settings import Detector, Settings
 from balancer.controller.slow import SlowBrokerWatch
 from balancer.controller.unmatched import UnmatchedSettingWatch
 from balancer.controller.violations import GoalWatch
-from balancer.operation import Operation
+from balancer.problem.operation import Operation
 from cluster_model.errors import InputError
 from cluster_model.snapshot import BrokerState, Snapshot
 from cluster_model.trust import frozen_partitions

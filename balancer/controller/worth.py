@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from balancer.candidates import replica_bytes
 from balancer.controller.settings import GoalViolations
-from balancer.plan import Plan
+from balancer.planning.plan import Plan
+from balancer.problem.movement_cost import replica_bytes
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Snapshot
 

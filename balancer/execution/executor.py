@@ -24,7 +24,8 @@ from balancer.execution.run import Run, goes_on, still_moving
 from balancer.execution.stop import Stop
 from balancer.execution.tasks import Task, make_tasks
 from balancer.execution.wanted import Reading, Wanted, demoted_brokers, read_plan
-from balancer.plan import Plan, PlanDocument
+from balancer.planning.document import PlanDocument
+from balancer.planning.plan import Plan
 
 
 class Preview(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from balancer.execution.errors import ExecutionError
-from balancer.plan import PlanDocument
+from balancer.planning.document import PlanDocument
 
 
 def check_identity(plan: PlanDocument, stated: str | None, found: str) -> None:
@@ -62,7 +62,7 @@ def age_warning(plan: PlanDocument, now: float, limit: float) -> str | None:
 
     Examples
     --------
-    >>> from balancer.plan import Identity
+    >>> from balancer.planning.plan import Identity
     >>> plan = PlanDocument.model_construct(identity=Identity(taken_ms=0))
     >>> age_warning(plan, now=3 * 86400.0, limit=86400.0)
     'the snapshot of the plan is 3.0 days old: the cluster may have changed since then'

@@ -8,7 +8,8 @@ from typing import Annotated, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from balancer.execution.cluster import Held, Key, PartitionView, View
-from balancer.plan import Action, Plan, PlanDocument
+from balancer.planning.document import Action, PlanDocument
+from balancer.planning.plan import Plan
 from metrics_reporter.documents import Number, Whole, WholeKey
 
 

@@ -8,7 +8,7 @@ from html import escape
 from importlib.resources import files
 from string import Template
 
-from balancer.plan import Plan
+from balancer.planning.plan import Plan
 from balancer.report import page
 from balancer.report.drawing import CHART_HEIGHT, chart
 from balancer.report.facts import gather

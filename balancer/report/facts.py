@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from balancer.operation import Operation, set_scene
-from balancer.plan import ColumnResult, Plan
+from balancer.planning.document import ColumnResult
+from balancer.planning.plan import Plan
+from balancer.problem.operation import Operation
+from balancer.problem.resolution import set_scene
 from balancer.report.words import column_title, column_unit
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Bools, BrokerState, Floats, Ints

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from balancer.plan import GoalResult, Plan
+from balancer.planning.document import GoalResult
+from balancer.planning.plan import Plan
 from balancer.report.drawing import (
     BARS,
     CHART_HEIGHT,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from balancer.plan import Plan, Unmet
+from balancer.planning.document import Unmet
+from balancer.planning.plan import Plan
 from metrics_reporter.quantities import amount, plural
 
 _COLUMN_TITLES = {

@@ -7,11 +7,11 @@ from itertools import count
 
 import numpy as np
 
+from balancer.allocation.flux import flux
+from balancer.allocation.solver import solve
 from balancer.collocation.albic import albic
-from balancer.collocation.cola import cola
-from balancer.collocation.flux import flux
-from balancer.collocation.solver import solve
 from benchmarks.harness.stream_job import Period, Statistics
+from benchmarks.subjects.cola import cola
 from cluster_model.snapshot import Ints
 
 Planner = Callable[[Statistics], Ints]

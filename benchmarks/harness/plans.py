@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from balancer import Action, Identity, PlanDocument
-from balancer.plan import Summary
+from balancer.planning.document import Summary
 
 
 def plan_by_hand(*actions: Action, cluster_id: str, **operation: Any) -> PlanDocument:

@@ -22,7 +22,7 @@ from balancer.execution.journal import Journal, changed, planned, read_journal, 
 from balancer.execution.tasks import make_tasks
 from balancer.execution.throttle import Setting
 from balancer.execution.wanted import Wanted
-from balancer.plan import PlanDocument
+from balancer.planning.document import PlanDocument
 from benchmarks.harness.mutation import broken, npz, twisted, twisted_npz
 from cluster_model import Snapshot, load_snapshot, save_snapshot, synthetic_snapshot
 from cluster_model.capacities import as_capacities, load_capacities

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from balancer.collocation.problem import Allocation
+from balancer.allocation.problem import Allocation
 from balancer.collocation.units import Units
 from cluster_model.snapshot import Floats, Ints
 

@@ -16,8 +16,9 @@ import pytest
 from balancer_cases import by_hand, lists, replay
 
 from balancer import Balancer, Operation
-from balancer.ordering import align, steps_between
-from balancer.scoring import Scorer, Transition
+from balancer.planning.ordering import align, steps_between
+from balancer.search.scorer import Scorer
+from balancer.search.transition import Transition
 from cluster_model import Snapshot
 from cluster_model.placement import LEAD, MOVE, Batch, Placement
 from goals import Cluster, NetworkInUsageDistribution

@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from balancer import Balancer, PlanDocument
-from balancer.checker import check_plan
 from balancer.cli import app
+from balancer.verification.checker import check_plan
 from cluster_model import synthetic_snapshot
 from cluster_model.files import save_snapshot
 from goals import Goal, GoalError, at_most

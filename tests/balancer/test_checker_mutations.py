@@ -18,8 +18,8 @@ import pytest
 from pydantic import ValidationError
 
 from balancer import Balancer, Budget, Operation, PlanDocument
-from balancer.checker import CheckReport, check_plan
-from balancer.remedies import RemedyLimits
+from balancer.planning.remedies import RemedyLimits
+from balancer.verification.checker import CheckReport, check_plan
 from cluster_model import Snapshot, synthetic_snapshot
 from cluster_model.snapshot import BrokerState
 from goals import load_goals

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balancer import Balancer, Operation, OperationError, Plan
-from balancer.bounds import bytes_bound
-from balancer.checker import check_plan
-from balancer.operation import set_scene
-from balancer.plan import Action
+from balancer.planning.bounds import bytes_bound
+from balancer.planning.document import Action
+from balancer.problem.resolution import set_scene
+from balancer.verification.checker import check_plan
 from benchmarks.enumeration import (
     Enumeration,
     TooManyError,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from balancer import Balancer, Operation, Plan
-from balancer.checker import check_plan
+from balancer.verification.checker import check_plan
 from cluster_model import Snapshot, synthetic_snapshot
 
 

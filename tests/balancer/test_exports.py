@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balancer import Balancer, Budget, Operation, Plan
-from balancer.exports import leader_election_json, reassignment_json
+from balancer.planning.exports import leader_election_json, reassignment_json
 from cluster_model import (
     BrokerRecord,
     BrokerState,

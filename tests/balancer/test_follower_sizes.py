@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from balancer import Balancer, Operation, OperationError
-from balancer.checker import check_plan
+from balancer.verification.checker import check_plan
 from cluster_model import Snapshot, synthetic_snapshot
 from cluster_model.snapshot import BrokerState
 

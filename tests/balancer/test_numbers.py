@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balancer import Balancer, Operation, OperationError, PlanError, load_plan
-from balancer.checker import check_plan
-from balancer.remedies import RemedyLimits
+from balancer.planning.remedies import RemedyLimits
+from balancer.verification.checker import check_plan
 from benchmarks.enumeration import tiny_cluster, tiny_goals, tiny_operation
 from cluster_model import BrokerState, Snapshot, SnapshotError, synthetic_snapshot
 from cluster_model.placement import MOVE, Batch, Placement
@@ -126,7 +126,8 @@ def test_what_is_far_too_full_is_not_filled_further() -> None:
     # 10^10 times the capacity, and as good as nothing more
     snapshot = by_hand([(0,), (1,)], brokers=2, load=[1e10, 1.0])
     snapshot = replace(snapshot, capacity=np.array([[1.0], [100.0]]))
-    from balancer.scoring import Scorer, Transition
+    from balancer.search.scorer import Scorer
+    from balancer.search.transition import Transition
 
     cluster = Cluster(Placement(snapshot))
     scorer = Scorer(cluster, [ResourceCapacity(resource="disk").prepared(cluster)])

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from balancer import Balancer, Budget, Operation, OperationError, Plan
-from balancer.checker import check_plan
-from balancer.guards import guards
-from balancer.operation import set_scene
-from balancer.ordering import Steps, order, steps_between
-from balancer.scoring import Scorer
+from balancer.planning.ordering import Steps, order, steps_between
+from balancer.problem.capacity_guards import guards
+from balancer.problem.resolution import set_scene
+from balancer.search.scorer import Scorer
+from balancer.verification.checker import check_plan
 from cluster_model import BrokerState, InputError, Snapshot, SnapshotError, synthetic_snapshot
 from cluster_model.placement import MOVE, Batch
 from goals import Cluster, Goal, ReplicaDistribution, load_goals

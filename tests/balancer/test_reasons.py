@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import pytest
 from balancer_cases import by_hand
 
-from balancer import Balancer, Operation, Plan, reasons
-from balancer.checker import check_plan
+from balancer import Balancer, Operation, Plan
+from balancer.planning import infeasibility as reasons
+from balancer.verification.checker import check_plan
 from cluster_model import Snapshot
 from goals import DiskCapacity, Goal, ReplicaCapacity, ResourceCapacity, UsageDistribution
 

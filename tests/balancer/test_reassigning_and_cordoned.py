@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from balancer import Balancer, Operation, OperationError, Plan
-from balancer.checker import check_plan
 from balancer.cli import app
 from balancer.controller.detect import MissingReplicasWatch
 from balancer.controller.finding import View
 from balancer.controller.settings import MissingReplicas
+from balancer.verification.checker import check_plan
 from cluster_model import BrokerState, Snapshot, save_snapshot, synthetic_snapshot
 
 OPERATIONS: list[dict[str, Any]] = [

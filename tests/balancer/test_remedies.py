@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from balancer import Balancer, Operation, Plan, load_plan
 from balancer.cli.tables import unmet
-from balancer.plan import Remedy
-from balancer.remedies import RemedyLimits
+from balancer.planning.document import Remedy
+from balancer.planning.remedies import RemedyLimits
 from cluster_model import Snapshot, synthetic_snapshot
 from cluster_model.snapshot import BrokerState
 from goals import RackAwareness, ReplicaDistribution, ResourceCapacity

@@ -19,7 +19,8 @@ from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 from balancer import Balancer, Budget, Operation
-from balancer.plan import Plan, Unmet
+from balancer.planning.document import Unmet
+from balancer.planning.plan import Plan
 from balancer.report import before_after_svg, html_report, verdict
 from balancer.report.facts import gather, rack_ratios
 from balancer.report.page import ACTIONS, chosen_actions

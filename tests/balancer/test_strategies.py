@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from balancer import Albic, Balancer, Budget, Milp, Operation, load_plan
-from balancer.checker import check_plan
 from balancer.cli import app
-from balancer.exports import reassignment_json
+from balancer.planning.exports import reassignment_json
 from balancer.report import html_report
-from balancer.scoring import Scorer, Series, Transition
+from balancer.search.scorer import Scorer
+from balancer.search.sequential_transition import Series
+from balancer.search.transition import Transition
 from balancer.strategy import StrategyError
+from balancer.verification.checker import check_plan
 from cluster_model import Snapshot, synthetic_snapshot
 from cluster_model.errors import InputError
 from cluster_model.placement import LEAD, MOVE, Batch, Placement

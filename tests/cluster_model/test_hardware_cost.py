@@ -154,6 +154,22 @@ def test_a_cost_is_learnt_slowly() -> None:
     np.testing.assert_allclose(learnt_cost(known, now, 6000.0, 60.0), [4, 2, 3])
 
 
+def test_the_noise_of_the_first_window_is_forgotten_with_the_second() -> None:
+    s = cluster(6)
+    cpu, broker = s.resource(CPU), int(s.broker_ids[3])
+    model = ClusterModel(s, clock=lambda: 10**9)
+    capacity = []
+    for minute, report in enumerate(islice(simulated_source(s, start_ms=0), 26)):
+        for r in report:
+            of_broker = CPU in r.metrics and r.topic is None and r.broker == broker
+            high = of_broker and minute < 5
+            model.add(r._replace(metrics={CPU: r.metrics[CPU] * 1.6}) if high else r)
+        if minute >= 5:
+            capacity.append(float(model.snapshot().capacity[3, cpu]))
+    assert capacity[0] < 0.9 * s.capacity[3, cpu]
+    assert capacity[-1] == s.capacity[3, cpu]
+
+
 def test_a_broker_that_uses_more_cpu_from_one_hour_to_the_next_is_no_other_machine() -> None:
     s, now = cluster(6), [0]
     cpu = s.resource(CPU)

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balancer import Balancer
-from balancer.checker import check_plan
 from balancer.cli.propose import concerns
 from balancer.controller.finding import View
 from balancer.controller.lost import LostPartitionWatch, lost_partitions
 from balancer.controller.settings import DeadBrokers
+from balancer.verification.checker import check_plan
 from cluster_model.build import build_snapshot
 from cluster_model.capacities import Capacities
 from cluster_model.kafka import as_document, before, settled

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from balancer.collocation.problem import Allocation
+from balancer.allocation.problem import Allocation
 from balancer.collocation.units import Units
 from cluster_model import Snapshot
 from cluster_model.snapshot import Ints

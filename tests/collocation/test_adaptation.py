@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from collocation_cases import ROUNDS, MemoryJob, allocation, streams
 
-from balancer.collocation.adaptation import Adaptation, Scale, Utilisation
+from balancer.allocation.drain import drain
+from balancer.allocation.errors import CollocationError
+from balancer.allocation.problem import Allocation
+from balancer.allocation.solver import solve
+from balancer.autoscaling.scaling import Scale, Utilisation
+from balancer.collocation.adaptation import Adaptation
 from balancer.collocation.albic import albic
-from balancer.collocation.drain import drain
-from balancer.collocation.errors import CollocationError
-from balancer.collocation.problem import Allocation
-from balancer.collocation.solver import solve
 from balancer.collocation.units import Units
 from cluster_model import Snapshot
 from cluster_model.snapshot import Ints

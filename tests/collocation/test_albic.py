@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from collocation_cases import ROUNDS, allocation, streams, talking
 
+from balancer.allocation.bound import lower_bound
+from balancer.allocation.errors import CollocationError
+from balancer.allocation.solver import solve
 from balancer.collocation.albic import albic, groups, scores
-from balancer.collocation.bound import lower_bound
-from balancer.collocation.errors import CollocationError
-from balancer.collocation.solver import solve
 from balancer.collocation.units import Units, units_of
 from cluster_model.snapshot import Ints
 from cluster_model.traffic import communicating

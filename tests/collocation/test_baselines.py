@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balancer.collocation.cola import cola
-from balancer.collocation.potc import potc
-from balancer.collocation.problem import Allocation
+from balancer.allocation.problem import Allocation
+from benchmarks.subjects.cola import cola
+from benchmarks.subjects.potc import potc
 from cluster_model.snapshot import Floats, Ints
 
 

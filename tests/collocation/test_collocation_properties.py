@@ -11,12 +11,12 @@ from collocation_cases import ROUNDS, allocation, examples, jobs, problems
 from hypothesis import given
 from hypothesis import strategies as st
 
+from balancer.allocation.drain import drain, emptied
+from balancer.allocation.flux import flux
+from balancer.allocation.problem import Allocation
+from balancer.allocation.solver import GOOD, solve
 from balancer.collocation.albic import albic, groups, scores
-from balancer.collocation.drain import drain, emptied
-from balancer.collocation.flux import flux
-from balancer.collocation.nearer import Talk, brought_nearer
-from balancer.collocation.problem import Allocation
-from balancer.collocation.solver import GOOD, solve
+from balancer.collocation.locality_refinement import Talk, brought_nearer
 from balancer.collocation.units import Units
 from cluster_model.snapshot import Ints
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balancer import Operation
-from balancer.collocation.errors import CollocationError
-from balancer.collocation.solver import solve
+from balancer.allocation.errors import CollocationError
+from balancer.allocation.solver import solve
 from balancer.collocation.units import Units, fold, units_of
 from cluster_model import InputError, Snapshot, synthetic_snapshot
 from cluster_model.snapshot import BrokerState

@@ -21,8 +21,9 @@ import typer
 from pydantic import BaseModel
 from typer.testing import CliRunner
 
-from balancer import Action, PlanDocument, plan
+from balancer import Action, PlanDocument
 from balancer.cli import app
+from balancer.planning import document
 from benchmarks.__main__ import app as benchmarks_app
 from benchmarks.registry import find
 from cluster_model import DEFAULT_RESOURCES
@@ -235,12 +236,12 @@ def rows(page: str, heading: str) -> list[list[str]]:
     "record",
     [
         PlanDocument,
-        plan.Identity,
-        plan.Summary,
-        plan.ColumnResult,
-        plan.Spread,
-        plan.GoalResult,
-        plan.Unmet,
+        document.Identity,
+        document.Summary,
+        document.ColumnResult,
+        document.Spread,
+        document.GoalResult,
+        document.Unmet,
         Action,
     ],
 )

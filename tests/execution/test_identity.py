@@ -17,10 +17,10 @@ from execution_cases import FakeCluster, WonElection, move, plan_of
 from typer.testing import CliRunner, Result
 
 from balancer import Balancer, Identity, Plan, PlanDocument, load_plan
-from balancer.checker import check_plan
 from balancer.cli import app
 from balancer.execution import ExecutionError, Executor, Limits
 from balancer.execution.cluster import Cluster, Key
+from balancer.verification.checker import check_plan
 from cluster_model import Snapshot, load_snapshot, save_snapshot, synthetic_snapshot
 from cluster_model.live import ClusterModel, simulated_source
 

@@ -7,7 +7,7 @@ import pytest
 from clusters import scores
 
 from balancer import Balancer, Operation
-from balancer.checker import check_plan
+from balancer.verification.checker import check_plan
 from cluster_model import Snapshot, synthetic_snapshot
 from cluster_model.placement import Placement
 from cluster_model.traffic import Traffic, communicating, connected

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balancer import Balancer
-from balancer.checker import check_plan
 from balancer.cli.propose import concerns
+from balancer.verification.checker import check_plan
 from cluster_model import BrokerState
 from cluster_model.placement import Placement
 from goals import (

@@ -26,10 +26,10 @@ from real_kafka import CLUSTER_ID, KafkaCluster
 from typer.testing import CliRunner, Result
 
 from balancer import Balancer, Operation
-from balancer.checker import check_plan
 from balancer.cli import app
 from balancer.execution import ExecutionError, Executor
 from balancer.execution.cluster import Kafka
+from balancer.verification.checker import check_plan
 from cluster_model import Snapshot
 from cluster_model.kafka import Ask, KafkaSourceError, admin_client, read_cluster
 

@@ -1,0 +1,109 @@
+"""How small the load distance can be at best, without looking for an allocation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+
+from balancer.allocation.problem import Allocation
+from cluster_model.snapshot import Floats, Ints
+
+_HALVINGS = 60
+# Steps in which loads are told apart where units have prices of their own.
+_STEPS = 4096
+_TINY = 1e-9
+
+
+def lower_bound(problem: Allocation) -> float:
+    """A load distance that no allocation within the budget is below.
+
+    For a distance d, every node must lose what it has above the mean by more than d, and
+    every node that stays must get what it lacks. Losing takes at least the units of the
+    node that carry most for their cost, getting takes at least such units of the whole
+    cluster, and a migration is one loss and one gain. The smallest d that the budget
+    allows is found by bisection. Units are whole: where every migration costs the same, each
+    node needs a whole number of them; else what a node loses is a knapsack to be covered,
+    whose cheapest cover is found by dynamic programming, with loads rounded up.
+
+    Parameters
+    ----------
+    problem
+        What is allocated; what is fixed, and further resources, are left out of account.
+
+    Returns
+    -------
+    float
+        In percent points, from 0.
+    """
+    p = problem
+    mean, off = p.mean, p.deviation(p.node)
+    alike = bool(len(p.cost)) and bool((p.cost == p.cost[0]).all())
+    order = np.lexsort((-p.load / np.maximum(p.cost, _TINY), p.node))
+    first = np.searchsorted(p.node[order], np.arange(len(p.weight) + 1)).tolist()
+    own: dict[int, Callable[[float], float]] = {}
+    for i, (a, b) in enumerate(pairwise(first)):
+        if off[i] > _TINY:
+            price = _Prices(p, order[a:b], alike).of if alike else None
+            own[i] = price or _Cover(p, order[a:b], off[i] / p.weight[i])
+    anyone = _Prices(p, np.argsort(-p.load / np.maximum(p.cost, _TINY), kind="stable"), alike)
+    stays = np.flatnonzero(~p.removed)
+
+    def affordable(d: float) -> bool:
+        loses = np.flatnonzero(off > d + _TINY)
+        out = sum(own[i]((off[i] - d) / p.weight[i]) for i in loses.tolist())
+        gains = stays[off[stays] < -d - _TINY]
+        into = anyone.sum((-off[gains] - d) / p.weight[gains])
+        return max(out, into) <= p.budget + _TINY
+
+    # One node carries the largest unit, and an empty one lacks all of the mean.
+    least = max(0.0, float(p.load.max(initial=0.0)) * float(p.weight.min()) - mean)
+    if int((p.load > 0).sum()) < len(stays):
+        least = max(least, mean)
+    low, high = least, max(least, float(np.abs(off).max(initial=0.0)))
+    if affordable(low):
+        return low
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if affordable(middle) else (middle, high)
+    return low
+
+
+class _Cover:
+    """What it costs at least to take away so much load, or more, in whole units."""
+
+    def __init__(self, problem: Allocation, units: Ints, most: float) -> None:
+        self._step = most / _STEPS
+        steps = np.ceil(problem.load[units] / self._step).astype(np.int64)
+        self._cost = np.full(_STEPS + 1, np.inf)
+        self._cost[0] = 0.0
+        for size, cost in zip(steps.tolist(), problem.cost[units].tolist(), strict=True):
+            with_it = np.zeros(_STEPS + 1)
+            if 0 < size <= _STEPS:
+                with_it[size:] = self._cost[: _STEPS + 1 - size]
+            if size > 0:
+                np.minimum(self._cost, with_it + cost, out=self._cost)
+
+    def __call__(self, load: float) -> float:
+        return float(self._cost[min(int(load / self._step), _STEPS)])
+
+
+class _Prices:
+    """What it costs at least to move so much load, by units that carry most for their cost."""
+
+    def __init__(self, problem: Allocation, units: Ints, alike: bool) -> None:
+        self._load = np.append(0.0, np.cumsum(problem.load[units]))
+        self._cost = np.append(0.0, np.cumsum(problem.cost[units]))
+        self._each = float(problem.cost[0]) if alike else 0.0
+
+    def of(self, load: float) -> float:
+        return self.sum(np.array([load]))
+
+    def sum(self, loads: Floats) -> float:
+        if (loads > self._load[-1] + _TINY).any():
+            return np.inf
+        costs = np.interp(loads, self._load, self._cost)
+        if self._each > 0:
+            costs = self._each * np.ceil(costs / self._each - _TINY)
+        return float(costs.sum())

@@ -1,0 +1,133 @@
+"""Nodes marked for removal are emptied, with what of the budget is left."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from balancer.allocation.problem import Allocation
+from cluster_model.snapshot import Ints
+
+_TINY = 1e-9
+
+
+def drain(problem: Allocation, node: Ints, limit: float = np.inf) -> Ints:
+    """(U,) int: what nodes marked for removal carry goes to the others, as far as it can.
+
+    The busiest units go first, each to the node that then carries least; nothing else
+    moves from where `node` (U,) has it, and no node carries more than `limit` percent
+    points above the mean because of it.
+
+    Examples
+    --------
+    >>> two = Allocation(load=np.array([4.0, 2.0, 1.0]), cost=np.ones(3),
+    ...     node=np.array([0, 2, 2]), weight=np.ones(3),
+    ...     removed=np.array([False, False, True]), budget=1)
+    >>> drain(two, two.node).tolist()
+    [0, 1, 2]
+    """
+    p, node = problem, node.copy()
+    off, left = p.deviation(node), p.budget - p.spent(node)
+    stays = np.flatnonzero(~p.removed)
+    leaving = np.flatnonzero(p.removed[node] & (p.fixed < 0))
+    for unit in leaving[np.argsort(-p.load[leaving], kind="stable")].tolist():
+        if p.cost[unit] > left + _TINY:
+            continue
+        after = off[stays] + p.load[unit] * p.weight[stays]
+        for to in stays[np.argsort(after, kind="stable")].tolist():
+            if off[to] + p.load[unit] * p.weight[to] > limit + _TINY:
+                break
+            if p.admits(node, unit, to):
+                off[to] += p.load[unit] * p.weight[to]
+                node[unit], left = to, left - p.cost[unit]
+                break
+    return node
+
+
+def emptied(problem: Allocation, node: Ints, limit: float) -> Ints:
+    """(U,) int: the same, with as much as can be off nodes marked for removal.
+
+    What else is migrated gives way to that, as far as no node is farther than `limit`
+    percent points from the mean because of it.
+    """
+    p = problem
+    node = drain(p, _replaced(p, node, limit), limit)
+    if not _left(p, node):
+        return node
+    # As few go back as are needed.
+    few, many = 0, int((node != p.node).sum())
+    found = drain(p, returned(p, node, limit), limit)
+    if _left(p, found) >= _left(p, node):
+        return node
+    while many - few > 1:
+        some = (few + many) // 2
+        tried = drain(p, returned(p, node, limit, most=some), limit)
+        if _left(p, tried) <= _left(p, found):
+            found, many = tried, some
+        else:
+            few = some
+    return found
+
+
+def returned(
+    problem: Allocation,
+    node: Ints,
+    limit: float,
+    both: float = np.inf,
+    *,
+    most: int | None = None,
+) -> Ints:
+    """(U,) int: the same, with what need not have gone where it was, the costliest first.
+
+    Neither side comes to exceed `limit`, nor their sum `both`. Nothing goes back to a node
+    marked for removal. At most `most` units go back, all that can by default.
+    """
+    p, node = problem, node.copy()
+    off = p.deviation(node)
+    away = np.flatnonzero((node != p.node) & (p.fixed < 0) & (p.cost > 0) & ~p.removed[p.node])
+    left = len(away) if most is None else most
+    for unit in away[np.lexsort((p.load[away], -p.cost[away]))].tolist():
+        if left == 0:
+            break
+        here, home = int(node[unit]), int(p.node[unit])
+        tried = off.copy()
+        tried[here] -= p.load[unit] * p.weight[here]
+        tried[home] += p.load[unit] * p.weight[home]
+        over, under = max(0.0, float(tried.max())), max(0.0, float(-tried[~p.removed].min()))
+        fits = max(over, under) <= limit + _TINY and over + under <= both + _TINY
+        if fits and p.admits(node, unit, home):
+            node[unit], off, left = home, tried, left - 1
+    return node
+
+
+def _replaced(problem: Allocation, node: Ints, limit: float) -> Ints:
+    """What came from a node that stays goes back for what comes from one that does not."""
+    p, node = problem, node.copy()
+    off, left = p.deviation(node), p.budget - p.spent(node)
+    away = np.flatnonzero((node != p.node) & (p.fixed < 0) & ~p.removed[p.node])
+    leaving = np.flatnonzero(p.removed[node] & (p.fixed < 0))
+    leaving = leaving[np.argsort(-p.load[leaving], kind="stable")]
+    for unit in away[np.argsort(p.load[away], kind="stable")].tolist():
+        here, home = int(node[unit]), int(p.node[unit])
+        if off[home] + p.load[unit] * p.weight[home] > limit + _TINY:
+            continue
+        after = off[here] + (p.load[leaving] - p.load[unit]) * p.weight[here]
+        spare = left + p.cost[unit] + _TINY
+        fits = (np.abs(after) <= limit + _TINY) & (p.cost[leaving] <= spare)
+        for at in np.flatnonzero(fits).tolist():
+            other, tried = int(leaving[at]), node.copy()
+            tried[unit] = home
+            if p.admits(node, unit, home) and p.admits(tried, other, here):
+                for moved, source, target in ((unit, here, home), (other, node[other], here)):
+                    off[source] -= p.load[moved] * p.weight[source]
+                    off[target] += p.load[moved] * p.weight[target]
+                left += p.cost[unit] - p.cost[other]
+                tried[other] = here
+                node, leaving = tried, np.delete(leaving, at)
+                break
+    return node
+
+
+def _left(problem: Allocation, node: Ints) -> float:
+    """What nodes marked for removal carry of what could leave."""
+    leaves = problem.removed[node] & (problem.fixed < 0)
+    return float(problem.load[leaves].sum())

@@ -1,0 +1,216 @@
+"""The mixed-integer linear program of the seed, for HiGHS: as printed, and in neighbourhoods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import highspy
+import numpy as np
+
+from balancer.allocation.bound import lower_bound
+from balancer.allocation.problem import Allocation, Solution
+from cluster_model.snapshot import Bools, Floats, Ints
+
+# w1 and w2: the load distance counts much more than the tightness of both sides.
+_DISTANCE, _TIGHTNESS = 1000.0, 1.0
+_TINY = 1e-9
+
+
+@dataclass(frozen=True)
+class Improved:
+    """What came of a program: an allocation, and a bound on the load distance of all of them."""
+
+    node: Ints
+    bound: float
+    proven: bool
+
+
+def plain(problem: Allocation, *, seconds: float, threads: int = 2) -> Solution:
+    """The program as printed, given to HiGHS as it is, for comparison (Section 4.3.1).
+
+    Without a start; where HiGHS finds nothing in the time, nothing moves.
+
+    Parameters
+    ----------
+    problem
+        What is allocated.
+    seconds, threads
+        Limits of HiGHS.
+    """
+    p = problem
+    everything = np.ones(len(p.weight), np.bool_)
+    found = _solve(p, p.node, everything, seconds=seconds, nodes=None, threads=threads, start=False)
+    over, under = p.sides(found.node)
+    migrated = int((found.node != p.node).sum())
+    return Solution(found.node, over, under, found.bound, migrated, p.spent(found.node))
+
+
+def improve(
+    problem: Allocation,
+    node: Ints,
+    chosen: Bools,
+    *,
+    nodes: int,
+    seconds: float | None = None,
+    downhill: bool = False,
+) -> Improved:
+    """Solve the program for the units that are on some of the nodes, to stay on those nodes.
+
+    Parameters
+    ----------
+    problem
+        What is allocated.
+    node : (U,) int
+        An allocation within the budget.
+    chosen : (N,) bool
+        The nodes of the neighbourhood; of all, the bound is one on every allocation.
+    nodes
+        Branch-and-bound nodes at most: the same number gives the same answer.
+    seconds
+        A limit of time besides.
+    downhill
+        Look only at migrations from nodes above the mean to nodes below it, to begin with:
+        much smaller, but no bound.
+
+    Returns
+    -------
+    Improved
+        The allocation as it was where none is better.
+    """
+    found = _solve(
+        problem,
+        node,
+        chosen,
+        seconds=seconds,
+        nodes=nodes,
+        threads=1,
+        start=True,
+        downhill=downhill,
+    )
+    before, after = problem.sides(node), problem.sides(found.node)
+    if (max(after), sum(after)) < (max(before) - _TINY, np.inf):
+        return found
+    better = max(after) <= max(before) + _TINY and sum(after) < sum(before) - _TINY
+    return found if better else Improved(node, found.bound, found.proven)
+
+
+def _solve(
+    problem: Allocation,
+    node: Ints,
+    chosen: Bools,
+    *,
+    seconds: float | None,
+    nodes: int | None,
+    threads: int,
+    start: bool,
+    downhill: bool = False,
+) -> Improved:
+    p = problem
+    places = np.flatnonzero(chosen)
+    units = np.flatnonzero(chosen[node])
+    place_of = np.full(len(p.weight), -1)
+    place_of[places] = np.arange(len(places))
+    # x[k, i] for every unit and place where it may be; d, d_u and d_l behind them.
+    k, i = (a.ravel() for a in np.meshgrid(units, places, indexing="ij"))
+    may = ((p.fixed[k] < 0) | (p.fixed[k] == i)) & (~p.removed[i] | (p.node[k] == i))
+    if downhill:
+        # Few other migrations than from too much to too little are any good.
+        at_first = p.deviation(p.node)
+        may &= ((at_first[p.node[k]] > 0) & (at_first[i] < 0)) | (p.node[k] == i) | (node[k] == i)
+    k, i = k[may], i[may]
+    n = len(k)
+    off = p.deviation(node)[~chosen]
+    outside_over = float(off.max(initial=0.0))
+    outside_under = float((-off[~p.removed[~chosen]]).max(initial=0.0))
+    least = max(outside_over, outside_under, 0.0)
+    left = p.budget - float(p.cost[(node != p.node) & ~chosen[node]].sum())
+
+    unit_row = np.searchsorted(units, k)
+    place = place_of[i]
+    u, m, r = len(units), len(places), p.further.shape[1]
+    # Rows: one place each, the budget, upper limits, lower limits, ceilings of each resource.
+    rows = [unit_row, np.full(n, u), u + 1 + place, u + 1 + m + place]
+    values = [np.ones(n), np.where(p.node[k] == i, 0.0, p.cost[k]), p.load[k] * p.weight[i]]
+    values.append(values[-1])
+    for resource in range(r):
+        rows.append(u + 1 + (2 + resource) * m + place)
+        values.append(p.further[k, resource])
+    columns = [np.arange(n)] * len(rows)
+    d, up, low = n, n + 1, n + 2
+    every = np.arange(m)
+    for row, column, sign in (
+        (u + 1 + every, d, -1.0),
+        (u + 1 + every, up, 1.0),
+        (u + 1 + m + every, d, 1.0),
+        (u + 1 + m + every, low, -1.0),
+    ):
+        rows.append(row)
+        columns.append(np.full(m, column))
+        values.append(np.full(m, sign))
+    mean, endless = p.mean, highspy.kHighsInf
+    beyond = p.ceiling[places].T.ravel()
+    held = p.carried(p.node)
+    lower = [np.ones(u), np.array([-endless]), np.full(m, -endless)]
+    lower += [np.where(p.removed[places], -endless, mean), np.full(r * m, -endless)]
+    upper = [np.ones(u), np.array([left]), np.full(m, mean), np.full(m, endless)]
+    upper += [np.maximum(beyond, held[places].T.ravel())]
+    # d - d_u is the overload and d - d_l the underload, which others may have already.
+    sides = (max(outside_over, 0.0), max(outside_under, 0.0))
+    for at, (column, side) in enumerate(((up, sides[0]), (low, sides[1]))):
+        row = u + 1 + (2 + r) * m + at
+        rows.append(np.array([row, row]))
+        columns.append(np.array([d, column]))
+        values.append(np.array([1.0, -1.0]))
+        lower.append(np.array([side]))
+        upper.append(np.array([endless]))
+    matrix = _by_column(
+        np.concatenate(rows), np.concatenate(columns), np.concatenate(values), n + 3
+    )
+    costs = np.zeros(n + 3)
+    costs[[d, up, low]] = _DISTANCE, -_TIGHTNESS, -_TIGHTNESS
+    most = np.ones(n + 3)
+    most[n:] = max(p.distance(node), least)
+    least_of = np.zeros(n + 3)
+    least_of[d] = least
+
+    lp = highspy.HighsLp()
+    lp.num_col_, lp.num_row_ = n + 3, u + 1 + (2 + r) * m + 2
+    lp.col_cost_, lp.col_lower_, lp.col_upper_ = costs, least_of, most
+    lp.row_lower_, lp.row_upper_ = np.concatenate(lower), np.concatenate(upper)
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = matrix
+    lp.integrality_ = [highspy.HighsVarType.kInteger] * n + [highspy.HighsVarType.kContinuous] * 3
+
+    solver = highspy.Highs()
+    solver.setOptionValue("output_flag", False)
+    solver.setOptionValue("threads", threads)
+    if seconds is not None:
+        solver.setOptionValue("time_limit", max(seconds, 0.01))
+    if nodes is not None:
+        solver.setOptionValue("mip_max_nodes", nodes)
+    solver.passModel(lp)
+    if start:
+        x = np.zeros(n + 3)
+        x[:n] = node[k] == i
+        over, under = p.sides(node)
+        x[n:] = max(over, under), max(over, under) - over, max(over, under) - under
+        given = highspy.HighsSolution()
+        given.col_value = x.tolist()
+        solver.setSolution(given)
+    solver.run()
+    status, info = solver.getModelStatus(), solver.getInfo()
+    result = node.copy()
+    if info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
+        taken = np.array(solver.getSolution().col_value)[:n] > 0.5
+        result[k[taken]] = i[taken]
+    # The objective is at least w1 d - 2 w2 d, whatever both sides are.
+    bound = max(least, float(info.mip_dual_bound) / _DISTANCE)
+    whole = bool(chosen.all())
+    proven = status == highspy.HighsModelStatus.kOptimal
+    return Improved(result, max(bound, lower_bound(p)) if whole else bound, proven)
+
+
+def _by_column(row: Ints, column: Ints, value: Floats, columns: int) -> tuple[Ints, Ints, Floats]:
+    order = np.lexsort((row, column))
+    start = np.searchsorted(column[order], np.arange(columns + 1))
+    return start.astype(np.int32), row[order].astype(np.int32), value[order]

@@ -1,0 +1,192 @@
+"""What is allocated to what: units with a load and a migration cost, and nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from balancer.allocation.errors import CollocationError
+from cluster_model.snapshot import Bools, Floats, Ints
+
+
+def _no_floats() -> Floats:
+    return np.empty((0, 0))
+
+
+def _no_ints() -> Ints:
+    return np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Allocation:
+    """U units on N nodes, and what may be done about it (seed 001, Section 4.3.1, Table 2).
+
+    A unit is a key group, or a set of them that stays together.
+
+    Parameters
+    ----------
+    load : (U,) float
+        gLoad: load of each unit on a node of weight 1, in percent points.
+    cost : (U,) float
+        mc: what it costs to migrate each unit; all 1 to count migrations.
+    node : (U,) int
+        q: the node that each unit is on.
+    weight : (N,) float
+        Factor on the loads of each node: the mean capacity over its own.
+    removed : (N,) bool
+        kill: whether the node is marked for removal. At least one is not.
+    budget
+        maxMigrCost: what all migrations may cost together.
+    fixed : (U,) int
+        The node that a unit has to be on; -1 for any; empty if all are free. A
+        constraint that the budget does not allow is an error of :func:`solve`.
+    further : (U, R) float
+        Load of each unit in R further resources.
+    ceiling : (N, R) float
+        What each node may carry of them. A node that carries more to begin with
+        takes nothing more of it.
+
+    Raises
+    ------
+    CollocationError
+        Naming the field, the row and the value.
+    """
+
+    load: Floats
+    cost: Floats
+    node: Ints
+    weight: Floats
+    removed: Bools
+    budget: float
+    fixed: Ints = field(default_factory=_no_ints)
+    further: Floats = field(default_factory=_no_floats)
+    ceiling: Floats = field(default_factory=_no_floats)
+
+    def __post_init__(self) -> None:
+        units, nodes = len(self.load), len(self.weight)
+        if not len(self.fixed):
+            object.__setattr__(self, "fixed", np.full(units, -1))
+        if not self.further.size:
+            object.__setattr__(self, "further", np.zeros((units, 0)))
+            object.__setattr__(self, "ceiling", np.zeros((nodes, 0)))
+        resources = self.further.shape[-1]
+        for name, shape in (
+            ("load", (units,)),
+            ("cost", (units,)),
+            ("node", (units,)),
+            ("fixed", (units,)),
+            ("weight", (nodes,)),
+            ("removed", (nodes,)),
+            ("further", (units, resources)),
+            ("ceiling", (nodes, resources)),
+        ):
+            if getattr(self, name).shape != shape:
+                raise CollocationError(
+                    f"allocation, {name}: shape {getattr(self, name).shape} found, {shape} expected"
+                )
+        for name, low, high in (
+            ("load", 0.0, np.inf),
+            ("cost", 0.0, np.inf),
+            ("node", 0, nodes - 1),
+            ("fixed", -1, nodes - 1),
+            ("further", 0.0, np.inf),
+        ):
+            values = getattr(self, name)
+            bad = np.argwhere(~((values >= low) & (values <= high)) | np.isposinf(values))
+            if len(bad):
+                at = tuple(bad[0].tolist())
+                raise CollocationError(
+                    f"allocation, {name}, row {at[0]}: {values[at]} found, a value from {low} to "
+                    f"{high} expected"
+                )
+        if not (self.weight > 0).all() or np.isinf(self.weight).any():
+            row = int(np.argmin((self.weight > 0) & np.isfinite(self.weight)))
+            raise CollocationError(
+                f"allocation, weight, row {row}: {self.weight[row]} found, more than 0 expected"
+            )
+        if nodes == 0 or self.removed.all():
+            raise CollocationError(
+                f"allocation, removed: all {nodes} nodes are marked for removal, at least one "
+                "that stays expected"
+            )
+        if not self.budget >= 0:
+            raise CollocationError(f"allocation, budget: {self.budget} found, at least 0 expected")
+
+    @property
+    def mean(self) -> float:
+        """Load that every staying node has where all of it is spread evenly.
+
+        Not rounded up, as it is in the seed: that would only make a perfect balance
+        look like an underload.
+        """
+        return float(self.load.sum() / (1.0 / self.weight[~self.removed]).sum())
+
+    def deviation(self, node: Ints) -> Floats:
+        """(N,) float: load of each node above the mean, for any allocation."""
+        carried: Floats = np.bincount(node, self.load, len(self.weight)) * self.weight
+        return carried - self.mean
+
+    def sides(self, node: Ints) -> tuple[float, float]:
+        """Greatest overload of any node, and greatest underload of one that stays; from 0."""
+        off = self.deviation(node)
+        return max(0.0, float(off.max())), max(0.0, float(-off[~self.removed].min()))
+
+    def distance(self, node: Ints) -> float:
+        """Load distance: the greater of both sides (Section 4.3.1, Metric)."""
+        return max(self.sides(node))
+
+    def carried(self, node: Ints) -> Floats:
+        """(N, R) float: what each node carries of the further resources."""
+        carried = np.zeros(self.ceiling.shape)
+        np.add.at(carried, node, self.further)
+        return carried
+
+    def admits(self, node: Ints, unit: int, to: int) -> bool:
+        """Whether a node has room for a unit in the further resources."""
+        held = self.further[node == to].sum(axis=0)
+        more = self.further[unit]
+        return bool(((more == 0) | (held + more <= self.ceiling[to])).all())
+
+    def within_ceilings(self, node: Ints) -> bool:
+        """Whether no node carries more than it may, but for what it carries to begin with."""
+        most = np.maximum(self.carried(self.node), self.ceiling)
+        return bool((self.carried(node) <= most + 1e-9).all())
+
+    def spent(self, node: Ints) -> float:
+        """What it costs to get to that allocation."""
+        return float(self.cost[node != self.node].sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """An allocation that was found, and how far from the best possible it may be.
+
+    Parameters
+    ----------
+    node : (U,) int
+        x: the node of each unit.
+    over, under
+        Greatest overload and underload, in percent points.
+    bound
+        No allocation within the budget has a smaller load distance.
+    migrations, cost
+        Units that change nodes, and what that costs.
+    """
+
+    node: Ints
+    over: float
+    under: float
+    bound: float
+    migrations: int
+    cost: float
+
+    @property
+    def distance(self) -> float:
+        """Load distance d."""
+        return max(self.over, self.under)
+
+    @property
+    def gap(self) -> float:
+        """How much of the distance is not proven to be needed, 0 to 1."""
+        return 0.0 if self.distance <= self.bound else 1.0 - self.bound / self.distance

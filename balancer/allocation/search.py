@@ -1,0 +1,210 @@
+"""Local search for an allocation: moves and swaps under a budget, towards a band that narrows.
+
+A node is content while its load lies in a band around the mean. Where all are, and the
+budget is kept, the band is made narrower; else the search takes the best exchange of one
+unit, or none, for one unit, or none, with a node that is not content, though it makes
+matters worse. Units that have just gone somewhere stay there for a while, and the price
+of exceeding the budget follows how often that happens (tabu search with strategic
+oscillation; Glover, ORSA J. Computing 1(3), 1989).
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from balancer.allocation.problem import Allocation
+from cluster_model.snapshot import Floats, Ints
+
+# Exchanges with all other nodes are looked at where there are few, else with so many.
+_ALL_NODES = 80
+_PARTNERS = 32
+# How much of the way from what was reached to what is enough the next band goes at most
+# and at least, and the rounds after which it goes half as far.
+_LEAPS = (0.3, 0.02)
+_PATIENCE = 300
+# Rounds for which a unit stays where it went: from the first to before the second.
+_STAYS = (1, 9)
+# How often a node is chosen to save budget, while that is exceeded.
+_SAVES = 0.5
+# By how much the price of the budget changes in a round.
+_PRICE = 1.2
+_MOST_PRICE = 1e6
+_TINY = 1e-9
+
+Narrow = Literal["both", "over", "under"]
+
+
+class Found(NamedTuple):
+    """An allocation, and the rounds that went by."""
+
+    node: Ints
+    rounds: int
+
+
+def search(
+    problem: Allocation,
+    start: Ints,
+    *,
+    rounds: int,
+    deadline: float,
+    seed: int,
+    enough: float = 0.0,
+    narrow: Narrow = "both",
+) -> Found:
+    """Make the band as narrow as can be.
+
+    Parameters
+    ----------
+    problem
+        What is allocated.
+    start : (U,) int
+        An allocation that keeps the budget and what is fixed.
+    rounds
+        Exchanges at most.
+    deadline
+        By ``time.monotonic()``, when to stop at the latest.
+    seed
+        Of what is random.
+    enough
+        Stop at this load distance, or side.
+    narrow
+        Which side of the band is made narrower, while the other stays as wide as the
+        start needs it; both sides are equally far from the mean.
+
+    Returns
+    -------
+    Found
+        The best allocation; `start` where none is better.
+    """
+    return _Search(problem, start, seed).run(rounds, deadline, enough, narrow)
+
+
+class _Search:
+    def __init__(self, problem: Allocation, start: Ints, seed: int) -> None:
+        p = self.p = problem
+        self.rng = np.random.default_rng(seed)
+        units, nodes = len(p.load), len(p.weight)
+        self.units, self.nodes = units, nodes
+        # Behind the units stands, for each node, nothing, which may be exchanged too.
+        self.load = np.append(p.load, np.zeros(nodes))
+        self.cost = np.append(p.cost, np.zeros(nodes))
+        self.further = np.vstack([p.further, np.zeros((nodes, p.further.shape[1]))])
+        self.node = np.append(start, np.arange(nodes))
+        self.home = np.append(p.node, np.arange(nodes))
+        self.until = np.zeros(units + nodes, np.int64)
+        self.until[:units][p.fixed >= 0] = np.iinfo(np.int64).max
+        self.off = p.deviation(start)
+        self.carried = p.carried(start)
+        self.spent = p.spent(start)
+
+    def run(self, rounds: int, deadline: float, enough: float, narrow: Narrow) -> Found:
+        p, price, leap = self.p, 1.0, _LEAPS[0]
+        best = self.node[: self.units].copy()
+        band = _next_band(p.sides(best), enough, narrow, leap)
+        done = tried = 0
+        while band is not None and done < rounds and time.monotonic() < deadline:
+            done, tried = done + 1, tried + 1
+            if tried > _PATIENCE and leap > _LEAPS[1]:
+                leap, tried = max(leap / 2, _LEAPS[1]), 0
+                band = _next_band(p.sides(best), enough, narrow, leap) or band
+            # A node that is to be removed cannot carry too little.
+            high, low = band[0], np.where(p.removed, np.inf, band[1])
+            wrong = np.maximum(self.off - high, 0.0) + np.maximum(-self.off - low, 0.0)
+            exceeds = self.spent > p.budget + _TINY
+            if not exceeds and not (wrong > _TINY).any():
+                best, tried = self.node[: self.units].copy(), 0
+                leap = min(2 * leap, _LEAPS[0])
+                band = _next_band(p.sides(best), enough, narrow, leap)
+                continue
+            self._exchange(self._chosen(wrong, exceeds), wrong, high, low, price, done)
+            price = min(price * _PRICE, _MOST_PRICE) if exceeds else price / _PRICE
+        return Found(best, done)
+
+    def _chosen(self, wrong: Floats, exceeds: bool) -> int:
+        """A node to improve, likelier the more it is out of the band.
+
+        Where the budget is exceeded, as often one that some unit has left or come to: there
+        it can be saved.
+        """
+        total = wrong.sum()
+        if total > _TINY and not (exceeds and self.rng.random() < _SAVES):
+            return int(self.rng.choice(self.nodes, p=wrong / total))
+        away = self.rng.choice(np.flatnonzero(self.node != self.home))
+        return int((self.home if self.rng.random() < 0.5 else self.node)[away])
+
+    def _partners(self, chosen: int) -> Ints:
+        """Nodes to exchange with: all, or those farthest on the other side and a few others."""
+        if self.nodes <= _ALL_NODES:
+            return np.delete(np.arange(self.nodes), chosen)
+        order = np.argsort(self.off if self.off[chosen] > 0 else -self.off, kind="stable")
+        near = order[: _PARTNERS // 2]
+        far = self.rng.choice(self.nodes, _PARTNERS // 2, replace=False)
+        found = np.zeros(self.nodes, np.bool_)
+        found[near] = found[far] = True
+        found[chosen] = False
+        partners: Ints = np.flatnonzero(found)
+        return partners
+
+    def _exchange(
+        self, a: int, wrong: Floats, high: float, low: Floats, price: float, now: int
+    ) -> None:
+        p = self.p
+        partner = np.zeros(self.nodes, np.bool_)
+        partner[self._partners(a)] = True
+        free = self.until <= now
+        ours = np.flatnonzero((self.node == a) & free)
+        theirs = np.flatnonzero(partner[self.node] & free)
+        b = self.node[theirs]
+        gains = self.load[theirs] - self.load[ours][:, None]
+        off_a = self.off[a] + gains * p.weight[a]
+        off_b = self.off[b] - gains * p.weight[b]
+        worse = np.square(np.maximum(off_a - high, 0.0) + np.maximum(-off_a - low[a], 0.0))
+        worse += np.square(np.maximum(off_b - high, 0.0) + np.maximum(-off_b - low[b], 0.0))
+        worse -= wrong[a] ** 2 + wrong[b] ** 2
+        home_a, home_b = self.home[ours][:, None], self.home[theirs]
+        costs = self.cost[ours][:, None] * (
+            (home_a != b).astype(np.float64) - (home_a != a)
+        ) + self.cost[theirs] * ((home_b != a).astype(np.float64) - (home_b != b))
+        before = max(self.spent - p.budget, 0.0)
+        worse += price * (np.maximum(self.spent + costs - p.budget, 0.0) - before)
+        # Nothing for nothing changes nothing, and nothing goes to a node that is to be
+        # removed but what comes from there.
+        barred = (ours >= self.units)[:, None] & (theirs >= self.units)
+        barred |= (p.removed[b] & (ours < self.units)[:, None]) & (home_a != b)
+        barred |= p.removed[a] & (theirs < self.units) & (home_b != a)
+        for r in range(p.further.shape[1]):
+            more = self.further[theirs, r] - self.further[ours, r][:, None]
+            barred |= (more > 0) & (self.carried[a, r] + more > p.ceiling[a, r])
+            barred |= (more < 0) & (self.carried[b, r] - more > p.ceiling[b, r])
+        worse[barred] = np.inf
+        at = int(np.argmin(worse))
+        i, j = divmod(at, len(theirs))
+        if not np.isfinite(worse[i, j]):
+            return
+        mine, other, to = int(ours[i]), int(theirs[j]), int(b[j])
+        gain = float(gains[i, j])
+        self.off[a] += gain * p.weight[a]
+        self.off[to] -= gain * p.weight[to]
+        more = self.further[other] - self.further[mine]
+        self.carried[a] += more
+        self.carried[to] -= more
+        self.spent += float(costs[i, j])
+        for unit, node in ((mine, to), (other, a)):
+            if unit < self.units:
+                self.node[unit] = node
+                self.until[unit] = now + int(self.rng.integers(*_STAYS))
+
+
+def _next_band(
+    sides: tuple[float, float], enough: float, narrow: Narrow, leap: float
+) -> tuple[float, float] | None:
+    """Limits of overload and underload to try next; None where it is enough."""
+    over, under = sides
+    reached = {"both": max(sides), "over": over, "under": under}[narrow]
+    if reached <= enough + _TINY:
+        return None
+    wanted = reached - leap * (reached - enough)
+    return {"both": (wanted, wanted), "over": (wanted, under), "under": (over, wanted)}[narrow]

@@ -1,0 +1,176 @@
+"""The MILP of the seed, solved: a start, local search, neighbourhoods for HiGHS, a proof."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from balancer.allocation.bound import lower_bound
+from balancer.allocation.drain import emptied, returned
+from balancer.allocation.errors import CollocationError
+from balancer.allocation.flux import flux
+from balancer.allocation.milp import improve
+from balancer.allocation.problem import Allocation, Solution
+from balancer.allocation.search import Narrow, search
+from cluster_model.snapshot import Ints
+
+# A load distance that is good enough, in percent points: what the seed has ALBIC keep (maxLD).
+GOOD = 10.0
+_TINY = 1e-9
+# Shares of the effort, each with all before it: several local searches, HiGHS, and
+# local search again, at last for the tightness of each side.
+_STARTED, _STARTS = 0.6, 5
+_NEIGHBOURS = 0.8
+_FINISH: tuple[tuple[float, Narrow], ...] = ((0.9, "both"), (0.95, "under"), (1.0, "over"))
+# Pairs of a unit and a node in a program that HiGHS improves, and in one that it may prove.
+_PROGRAM, _PROOF = 100_000, 1_200
+# Nodes of the first neighbourhood, and of the search tree in each.
+_FEW = 12
+_TREE = 50
+# A distance so near to the bound is not worth more of HiGHS, nor one so far from it: there
+# the budget is no limit, and local search is better.
+_ENOUGH, _TIGHT = 0.005, 0.5
+
+
+def solve(
+    problem: Allocation,
+    *,
+    good: float = GOOD,
+    enough: float = 0.0,
+    rounds: int = 10_000,
+    seconds: float | None = None,
+    seed: int = 0,
+) -> Solution:
+    """Minimise the load distance, then the sum of both sides, then what is left on removed nodes.
+
+    Seed 001, Section 4.3.1. No unit goes to a node marked for removal (Lemma 1). While such
+    a node carries anything, a load distance that is `good` is not made better at the cost
+    of emptying it: what is urgent comes first, then the removal, then a finer balance.
+
+    Parameters
+    ----------
+    problem
+        What is allocated.
+    good
+        In percent points: by default ALBIC's maxLD. With 0 the distance is always made as
+        small as can be.
+    enough
+        In percent points: a load distance that is worth no migration to make it smaller.
+    rounds
+        Effort: exchanges that the local search tries. The same rounds and seed give the
+        same solution.
+    seconds
+        Stop after that time, with what was found until then.
+    seed
+        Of what is random.
+
+    Returns
+    -------
+    Solution
+        Never worse than what is there, if nothing is fixed, nor than what Flux finds;
+        while nodes are emptied, where these are not `good` already.
+
+    Raises
+    ------
+    CollocationError
+        If what is fixed costs more than the budget.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> three = Allocation(load=np.array([4.0, 2.0, 2.0]), cost=np.ones(3),
+    ...     node=np.zeros(3, np.int64), weight=np.ones(2), removed=np.zeros(2, np.bool_), budget=1)
+    >>> found = solve(three)
+    >>> found.node.tolist(), found.distance, found.bound
+    ([1, 0, 0], 0.0, 0.0)
+    """
+    p = problem
+    started = time.monotonic()
+
+    def until(share: float) -> float:
+        return np.inf if seconds is None else started + share * seconds
+
+    start = p.node.copy()
+    start[p.fixed >= 0] = p.fixed[p.fixed >= 0]
+    if p.spent(start) > p.budget + _TINY:
+        raise CollocationError(
+            f"allocation, fixed: units cost {p.spent(start):g} to bring where they have to be, "
+            f"at most the budget of {p.budget:g} expected"
+        )
+    if not p.within_ceilings(start):
+        raise CollocationError(
+            "allocation, fixed: units where they have to be exceed a ceiling of a further resource "
+            "there, all within the ceilings expected"
+        )
+    bound = lower_bound(p)
+    goal = max(bound, enough)
+    starts = [a for a in (start, flux(p)) if p.within_ceilings(a)]
+    best = min(starts, key=lambda a: max(p.distance(a), goal))
+    left, part, first = rounds, _STARTED / _STARTS, best
+    for turn in range(_STARTS):
+        # Where a search ends depends on chance.
+        found = search(
+            p,
+            first,
+            rounds=int(rounds * part),
+            deadline=until((turn + 1) * part),
+            seed=seed + turn,
+            enough=goal,
+        )
+        left -= found.rounds
+        best = min(best, found.node, key=p.distance)
+    if p.distance(best) > enough + _TINY:
+        best, bound = _neighbourhoods(p, best, bound, until(_NEIGHBOURS))
+    for share, narrow in _FINISH:
+        if p.distance(best) <= enough + _TINY:
+            break
+        found = search(
+            p,
+            best,
+            rounds=left // len(_FINISH),
+            deadline=until(share),
+            seed=seed,
+            enough=goal if narrow == "both" else 0.0,
+            narrow=narrow,
+        )
+        best = found.node
+    distance = p.distance(best)
+    if distance > enough:
+        best = returned(p, best, distance, sum(p.sides(best)))
+    else:
+        best = returned(p, best, enough)
+    best = emptied(p, best, max(distance, good))
+    over, under = p.sides(best)
+    migrated = best != p.node
+    return Solution(best, over, under, bound, int(migrated.sum()), p.spent(best))
+
+
+def _neighbourhoods(
+    problem: Allocation, node: Ints, bound: float, deadline: float
+) -> tuple[Ints, float]:
+    """Let HiGHS allocate anew what is on the nodes that are farthest off: few, then more.
+
+    A problem that is small is given to it whole, so that the bound is as good as it gets.
+    """
+    p = problem
+    nodes, units = len(p.weight), len(p.load)
+    seconds = None if deadline == np.inf else max(deadline - time.monotonic(), 0.0)
+    if nodes * units <= _PROOF:
+        whole = np.ones(nodes, np.bool_)
+        proven = improve(p, node, whole, nodes=_TREE, seconds=seconds)
+        return proven.node, max(bound, proven.bound)
+    size = _FEW
+    while size < 2 * nodes and time.monotonic() < deadline:
+        reached = p.distance(node)
+        if bound * (1 + _ENOUGH) + _TINY >= reached or bound < _TIGHT * reached:
+            break
+        chosen = np.zeros(nodes, np.bool_)
+        chosen[np.argsort(-np.abs(p.deviation(node)), kind="stable")[:size]] = True
+        if int(chosen[node].sum()) * int(chosen.sum()) > _PROGRAM:
+            break
+        seconds = None if deadline == np.inf else deadline - time.monotonic()
+        improved = improve(p, node, chosen, nodes=_TREE, seconds=seconds, downhill=True).node
+        size = size if p.distance(improved) < reached - _TINY else 2 * size
+        node = improved
+    return node, bound

@@ -1,0 +1,1 @@
+"""Decides how many nodes carry a load."""

@@ -1,0 +1,204 @@
+"""What is left of a budget brings units nearer to those they talk to."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+from balancer.allocation.problem import Allocation
+from balancer.collocation.units import totals
+from cluster_model.snapshot import Bools, Floats, Ints
+
+_TINY = 1e-9
+# Passes over units that would gain; how many of these a pass looks at, four for each
+# migration there is, but at least and at most so many; and the part of what is left of the
+# budget that a pass spends.
+_PASSES, _LOOKS_EACH, _LOOKS, _PART = 40, 4, (200, 1_000), 0.125
+
+
+class Talk(NamedTuple):
+    """Who talks to whom, each pair in both directions, in the order of the first.
+
+    Parameters
+    ----------
+    first : (U + 1,) int
+        Where the neighbours of each unit begin.
+    neighbour : (2E,) int
+    rate : (2E,) float
+    """
+
+    first: Ints
+    neighbour: Ints
+    rate: Floats
+
+    @classmethod
+    def of(cls, units: int, source: Ints, target: Ints, rate: Floats) -> Talk:
+        """Pairs (E,) of units, each told once or more often; those of a unit with itself go."""
+        apart = source != target
+        one = np.concatenate([source[apart], target[apart]])
+        two = np.concatenate([target[apart], source[apart]])
+        order = np.argsort(one, kind="stable")
+        first = np.searchsorted(one[order], np.arange(units + 1))
+        return cls(first, two[order], np.concatenate([rate[apart], rate[apart]])[order])
+
+    def sent(self, units: Ints, to: Bools) -> Floats:
+        """(n,) float: what each of n units exchanges with a set (U,) of units."""
+        length = self.first[units + 1] - self.first[units]
+        of = np.repeat(np.arange(len(units)), length)
+        skipped: Ints = np.cumsum(length) - length
+        begin: Ints = np.repeat(self.first[units] - skipped, length)
+        row = begin + np.arange(len(of))
+        counted = np.where(to[self.neighbour[row]], self.rate[row], 0.0)
+        return totals(of, counted, len(units))
+
+
+def brought_nearer(
+    problem: Allocation, talk: Talk, node: Ints, limit: float, deadline: float = np.inf
+) -> Ints:
+    """(U,) int: an allocation that keeps more of what is sent on its node.
+
+    Units move, or change places, those first that gain most for what they cost. No node gets
+    farther from the mean than `limit` percent points, or than one is already; the budget,
+    what is fixed, ceilings and nodes marked for removal are minded.
+
+    Parameters
+    ----------
+    problem
+        What is allocated, and what was there.
+    talk
+        Of the U units.
+    node : (U,) int
+        An allocation within the budget.
+    limit
+        In percent points.
+    deadline
+        By ``time.monotonic()``, when to stop at the latest.
+
+    Examples
+    --------
+    >>> p = Allocation(load=np.ones(4), cost=np.ones(4), node=np.array([0, 0, 1, 1]),
+    ...     weight=np.ones(2), removed=np.zeros(2, np.bool_), budget=2)
+    >>> crossed = Talk.of(4, np.array([0, 1]), np.array([2, 3]), np.array([5.0, 4.0]))
+    >>> brought_nearer(p, crossed, p.node, 1.0).tolist()
+    [1, 0, 1, 0]
+    """
+    search = _Nearer(problem, talk, node.copy(), max(limit, problem.distance(node)))
+    for _ in range(_PASSES):
+        if search.left < search.least or not search.once(deadline):
+            break
+    return search.node
+
+
+class _Change(NamedTuple):
+    """What a move gains for its cost, the unit that comes back for it or -1, and its cost."""
+
+    worth: float
+    back: int
+    spent: float
+
+
+_NOTHING = _Change(0.0, -1, 0.0)
+
+
+class _Nearer:
+    def __init__(self, problem: Allocation, talk: Talk, node: Ints, limit: float) -> None:
+        p = self.p = problem
+        self.talk, self.node, self.limit = talk, node, limit
+        self.off, self.free = p.deviation(node), p.fixed < 0
+        # Whatever the budget, no more than all of them can migrate.
+        self.left = min(p.budget - p.spent(node), float(p.cost[self.free].sum()))
+        self.least = float(p.cost[self.free].min(initial=np.inf))
+        self.low = np.where(p.removed, -np.inf, -limit)
+
+    def once(self, deadline: float) -> bool:
+        """Grant the best of what would gain now; whether anything was."""
+        wishes = []
+        for unit, to in self._wishes():
+            if time.monotonic() >= deadline:
+                break
+            wishes.append((self._best(unit, to), unit, to))
+        keep, found = (1 - _PART) * self.left, False
+        for best, unit, to in sorted(wishes, key=lambda w: -w[0].worth):
+            if best.worth <= 0 or (found and self.left <= keep):
+                break
+            # What was granted before may have changed it.
+            now = self._best(unit, to)
+            if now.worth >= best.worth / 2 and now.worth > 0:
+                self._grant(unit, to, now)
+                found = True
+        return found
+
+    def _wishes(self) -> list[tuple[int, int]]:
+        """Units and nodes on which they would keep more, those that gain most first."""
+        p, talk, nodes = self.p, self.talk, len(self.p.weight)
+        one = np.repeat(np.arange(len(p.load)), np.diff(talk.first))
+        key, which = np.unique(one * nodes + self.node[talk.neighbour], return_inverse=True)
+        with_node = np.bincount(which, talk.rate, len(key))
+        unit, to = np.divmod(key, nodes)
+        here = self.node[unit] == to
+        own = np.zeros(len(p.load))
+        own[unit[here]] = with_node[here]
+        gain = with_node - own[unit]
+        wanted = np.flatnonzero(~here & (gain > _TINY) & self.free[unit] & ~p.removed[to])
+        looks = _LOOKS_EACH * self.left / max(self.least, _TINY)
+        most = int(min(max(looks, _LOOKS[0]), _LOOKS[1]))
+        wanted = wanted[np.argsort(-gain[wanted], kind="stable")][:most]
+        return list(zip(unit[wanted].tolist(), to[wanted].tolist(), strict=True))
+
+    def _best(self, unit: int, to: int) -> _Change:
+        """How a unit gets to a node: alone, or in exchange for one that is there."""
+        p, here = self.p, int(self.node[unit])
+        if here == to:
+            return _NOTHING
+        one = np.array([unit])
+        at_to, at_here = self.node == to, self.node == here
+        gain = float((self.talk.sent(one, at_to) - self.talk.sent(one, at_here))[0])
+        # Nobody goes to a node marked for removal.
+        other = np.flatnonzero(at_to & self.free) if not p.removed[here] else one[:0]
+        between = np.zeros(len(p.load), np.bool_)
+        between[unit] = True
+        gains = gain + self.talk.sent(other, at_here) - self.talk.sent(other, at_to)
+        gains -= 2 * self.talk.sent(other, between)
+        gains, load = np.append(gains, gain), np.append(p.load[other], 0.0)
+        spent = self._price(one, to)[0] + np.append(self._price(other, here), 0.0)
+        after_here = self.off[here] + (load - p.load[unit]) * p.weight[here]
+        after_to = self.off[to] + (p.load[unit] - load) * p.weight[to]
+        fits = (after_here <= self.limit + _TINY) & (after_here >= self.low[here] - _TINY)
+        fits &= (after_to <= self.limit + _TINY) & (after_to >= self.low[to] - _TINY)
+        fits &= (gains > _TINY) & (spent <= self.left + _TINY)
+        # What costs nothing, as it goes back to where it was, comes first.
+        worth = np.where(fits, gains / np.maximum(spent, _TINY), 0.0)
+        for at in np.argsort(-worth, kind="stable").tolist():
+            if not fits[at]:
+                break
+            back = int(other[at]) if at < len(other) else -1
+            if self._admitted(unit, to, back, here):
+                return _Change(float(worth[at]), back, float(spent[at]))
+        return _NOTHING
+
+    def _grant(self, unit: int, to: int, change: _Change) -> None:
+        p, here = self.p, int(self.node[unit])
+        moves = [(unit, here, to), (change.back, to, here)]
+        for moved, source, target in moves if change.back >= 0 else moves[:1]:
+            self.node[moved] = target
+            self.off[source] -= p.load[moved] * p.weight[source]
+            self.off[target] += p.load[moved] * p.weight[target]
+        self.left -= change.spent
+
+    def _price(self, units: Ints, to: int) -> Floats:
+        """What it costs more, or less, to have units there instead of where they are."""
+        home = self.p.node[units]
+        away: Floats = (home != to).astype(np.float64) - (home != self.node[units])
+        price: Floats = self.p.cost[units] * away
+        return price
+
+    def _admitted(self, unit: int, to: int, back: int, here: int) -> bool:
+        if not self.p.further.shape[1]:
+            return True
+        tried = self.node.copy()
+        tried[unit] = to
+        if back >= 0:
+            tried[back] = here
+        return self.p.within_ceilings(tried)

@@ -1,0 +1,1 @@
+"""Puts parts together for the command line and for a server."""

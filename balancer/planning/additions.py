@@ -1,0 +1,183 @@
+"""New replicas: where they can go without overfilling anything."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from balancer.problem.disks import pick_disk
+from balancer.search.arrays import first_of
+from balancer.search.scorer import EPSILON, Scorer
+from balancer.search.sequential_transition import Series
+from balancer.search.transition import Transition
+from cluster_model.placement import MOVE, Batch, Placement, SumScope
+from cluster_model.snapshot import Bools, Floats, Ints
+from goals import Goal
+
+# new replicas in a row that nobody can take, after which the rest is not tried
+HOPELESS = 200
+# new replicas whose homes are compared at once, and the slots of all of them
+CHUNK, SLOTS = 4096, 1 << 22
+
+
+def admit(scorer: Scorer, wanted: Ints, final: Placement, receives: Ints) -> Ints:
+    """Add the new replicas that overfill no broker, host or disk; others are not added.
+
+    Each goes where `final` has it or, where a hard goal's cell would be less content, to
+    the receiver with the fewest replicas that bears it, in a new rack before all else.
+
+    Parameters
+    ----------
+    scorer
+        Its placement has the removals done and the new replicas not yet there.
+    wanted : (C,) int
+        Flat slots that are to hold a new replica.
+    final
+        Where the search ended.
+    receives : (R,) int
+        The brokers that may be given replicas.
+
+    Returns
+    -------
+    (K,) int
+        The slots that got their replica, in the order they did.
+    """
+    placement, f = scorer.placement, scorer.placement.slots
+    disks = len(placement.replica_disk) > 0
+    added, rest = [np.empty(0, np.int64)], wanted
+    while len(rest):
+        disk = final.replica_disk[rest] if disks else None
+        batch = Batch.of(MOVE, rest // f, rest % f, final.replica_broker[rest], disk)
+        batch = batch[first_of(batch.partition)]
+        done = _arrive(scorer, batch[~np.logical_or.reduce(misplaced(scorer, batch, receives))])
+        if not len(done):
+            break
+        added.append(done)
+        rest = rest[~np.isin(rest, done)]
+    # small ones find a place soonest
+    vain, size = 0, placement.contribution(f"load.{placement.snapshot.resources[-1]}")[1]
+    for slot in rest[np.argsort(size[rest // f], kind="stable")].tolist():
+        done = _arrive(scorer, _elsewhere(scorer, slot, final, receives)[:1])
+        added.append(done)
+        vain = 0 if len(done) else vain + 1
+        if vain > HOPELESS:
+            break
+    return np.concatenate(added)
+
+
+def _arrive(scorer: Scorer, batch: Batch) -> Ints:
+    """Add what can be added of new replicas of distinct partitions; the slots that were."""
+    while len(batch):
+        series = _ArrivalSeries(scorer.cluster, batch)
+        bearable = _bearable(scorer, series)
+        if bearable.all():
+            series.apply()
+            scorer.refresh(series)
+            break
+        batch = batch[bearable]
+    return batch.partition * scorer.placement.slots + batch.slot
+
+
+def _elsewhere(scorer: Scorer, slot: int, final: Placement, receives: Ints) -> Batch:
+    """Homes for a new replica that no hard goal forbids, the best first."""
+    placement, f = scorer.placement, scorer.placement.slots
+    held = placement.brokers[slot // f]
+    # where it was wanted another disk may have room
+    others = np.delete(final.brokers[slot // f], slot % f)
+    free, disk = destinations(
+        placement, receives[~np.isin(receives, np.concatenate([held, others]))]
+    )
+    at = np.full(len(free), slot)
+    batch = Batch.of(MOVE, at // f, at % f, free, disk)
+    fits = _bearable(scorer, Arrivals(scorer.cluster, batch))
+    fits &= ~np.logical_or.reduce(misplaced(scorer, batch, receives))
+    crowded = np.isin(
+        placement.snapshot.broker_rack[free], placement.snapshot.broker_rack[held[held >= 0]]
+    )
+    fuller = disk != pick_disk(placement, free)
+    best = np.lexsort((fuller, placement.sums("broker", "replica_count")[free], crowded))
+    return batch[best[fits[best]]]
+
+
+def destinations(placement: Placement, brokers: Ints) -> tuple[Ints, Ints]:
+    """Where replicas may go on some brokers: their open disks, and -1 on those without disks."""
+    s = placement.snapshot
+    disks = np.flatnonzero(s.disk_open & np.isin(s.disk_broker, brokers))
+    bare = np.setdiff1d(brokers, s.disk_broker)
+    return (
+        np.concatenate([bare, s.disk_broker[disks]]),
+        np.concatenate([np.full(len(bare), -1), disks]),
+    )
+
+
+def misplaced(scorer: Scorer, batch: Batch, receives: Ints) -> Bools:
+    """(G, C) whether each of the goals would like another home of a new replica better.
+
+    Those of :func:`of_partitions` are asked. They tell brokers apart by rack and broker set
+    alone: of every rack and broker set one home is compared.
+    """
+    s = scorer.placement.snapshot
+    kind = s.broker_rack * (len(s.broker_sets) + 1)
+    kind = kind + s.broker_set + 1 if len(s.broker_set) else kind
+    homes = receives[first_of(kind[receives])]
+    goals = of_partitions(scorer)
+    wrong = np.zeros((len(goals), len(batch)), np.bool_)
+    size = max(1, min(CHUNK, SLOTS // max(1, len(homes) * scorer.placement.slots)))
+    for begin in range(0, len(batch), size):
+        part = batch[begin : begin + size]
+        ((_, here),) = Arrivals(scorer.cluster, part).partition_states()
+        score = [np.asarray(g.score(here)) for g in goals]
+        rows = np.flatnonzero(np.any([x < 1 for x in score], axis=0))
+        if not len(rows):
+            continue
+        there = replace(part[np.repeat(rows, len(homes))], target=np.tile(homes, len(rows)))
+        ((_, elsewhere),) = Arrivals(scorer.cluster, there).partition_states()
+        for k, goal in enumerate(goals):
+            best = np.asarray(goal.score(elsewhere)).reshape(len(rows), -1).max(1)
+            wrong[k, begin + rows] = score[k][rows] < best - EPSILON
+    return wrong
+
+
+def of_partitions(scorer: Scorer) -> list[Goal]:
+    """The hard goals that judge partitions."""
+    return [g for g in scorer.goals if g.hard and g.scope == "partition"]
+
+
+class Arrivals(Transition):
+    """New replicas, each as if the others did not come: their cells are the destination's."""
+
+    def _find_cells(self, scope: SumScope) -> Ints:
+        b = self.batch
+        return self.placement.keys(scope, b.partition, b.target, b.disk)[None]
+
+    def signed_delta(self, scope: SumScope, columns: tuple[str, ...]) -> Floats:
+        """(k, 1, C) what each replica adds to its cell: it follows."""
+        parts = [self.placement.summand(column)[1] for column in columns]
+        delta: Floats = np.stack(parts)[:, None, self.batch.partition]
+        return delta
+
+    def apply(self) -> None:
+        """Put the replicas where they go."""
+        placement, b = self.placement, self.batch
+        at = b.partition * placement.slots + b.slot
+        placement.replica_broker[at] = b.target
+        if len(placement.replica_disk):
+            placement.replica_disk[at] = b.disk
+        for (scope, column), kept in placement._sums.items():
+            key = self.cells(scope)[0]
+            real = key >= 0
+            np.add.at(kept, key[real], placement.summand(column)[1][b.partition[real]])
+
+
+class _ArrivalSeries(Arrivals, Series):
+    """New replicas, one after the other."""
+
+
+def _bearable(scorer: Scorer, arrivals: Arrivals) -> Bools:
+    """(C,) whether no broker, host, disk or topic gets less content with a hard goal."""
+    ok = np.ones(len(arrivals), np.bool_)
+    for i, goal in enumerate(scorer.goals):
+        if goal.hard and goal.scope != "partition":
+            ok &= ~scorer.diff(i, arrivals)[1]
+    return ok

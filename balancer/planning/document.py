@@ -1,0 +1,277 @@
+"""The records of a plan, as they are written and read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    FailFast,
+    Field,
+    Strict,
+    ValidationError,
+    field_validator,
+)
+
+from cluster_model.errors import InputError
+from metrics_reporter.documents import (
+    DocumentError,
+    Number,
+    Whole,
+    first_problem,
+    read_document,
+    shown,
+)
+
+PLAN_SCHEMA_VERSION = 1
+
+
+ActionKind = Literal["move", "leadership", "move_disk", "add", "remove"]
+
+
+# A number of things, as large as a float can be; whether it is true is for the check to say.
+Count = Annotated[int, Strict(), Field(gt=-(10**300), lt=10**300)]
+
+
+class PlanError(InputError):
+    """A plan that cannot be read or does not fit its snapshot."""
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Action(_Record):
+    """One step: brokers by id, disks by path, bytes copied.
+
+    ``helped`` gives, for each goal the step serves, by how much it raises the lower of
+    the contentments it touches, in (0, 1]; ``hurt`` likewise what it costs. Moves with the
+    same ``group`` stand together, and are one: those of partitions that talk to one
+    another, from the same broker to the same other. What they help and hurt is stated for the
+    whole.
+    """
+
+    kind: ActionKind
+    topic: str
+    partition: Whole
+    source: Whole | None
+    destination: Whole | None
+    source_disk: str | None = None
+    destination_disk: str | None = None
+    leader: bool = False
+    bytes: Annotated[Number, Field(ge=0)] = 0.0
+    helped: dict[str, Number] = {}
+    hurt: dict[str, Number] = {}
+    group: Whole | None = None
+
+
+class Spread(_Record):
+    """How a column is spread over the brokers: in its unit, and worst / fair share."""
+
+    mean: float
+    max: float
+    min: float
+    std: float
+    worst_ratio: float
+
+
+class ColumnResult(_Record):
+    """A resource or count, before and after; no plan gets `worst_ratio` below the bound."""
+
+    before: Spread
+    after: Spread
+    worst_ratio_bound: float
+
+
+class GoalResult(_Record):
+    """A goal, before and after: cells not content, and the mean contentment in [0, 1]."""
+
+    goal: str
+    hard: bool
+    tier: Count
+    weight: float
+    met_before: bool
+    met_after: bool
+    unmet_cells_before: Count
+    unmet_cells_after: Count
+    contentment_before: float
+    contentment_after: float
+
+
+class Unmet(_Record):
+    """A goal the plan does not reach.
+
+    ``proven`` tells a goal that no placement can meet (with the reason and the cure)
+    from one that the search did not reach.
+    """
+
+    goal: str
+    hard: bool
+    proven: bool
+    reason: str
+    cure: str = ""
+    brokers_to_add: Count = 0
+    racks_to_add: Count = 0
+    broker_set: str = ""
+
+
+class Remedy(_Record):
+    """Brokers whose addition makes unmet goals possible.
+
+    ``tried`` says what has been tried (a plan for the cluster with these brokers meets the
+    goals, and every hard goal that this one meets) from what certificates say alone: with
+    fewer, the goals cannot be met.
+    """
+
+    goals: tuple[str, ...]
+    brokers: Count
+    racks: Count
+    tried: bool
+    text: str
+
+
+class AllocationResult(_Record):
+    """How far an allocation of key groups came (seed 001, Section 4.3).
+
+    ``distance`` is the load distance in percent points of the `resource` that is balanced,
+    before, after, and what no allocation within the budget gets below; ``local`` the share
+    of all communication that stays on a broker.
+    """
+
+    strategy: Literal["milp", "albic"]
+    resource: str
+    distance_before: float
+    distance_after: float
+    distance_bound: float
+    local_before: float
+    local_after: float
+
+
+class Summary(_Record):
+    """What a plan does and how good it is.
+
+    ``balancedness`` is 100 where every goal is met; each unmet goal costs its share,
+    1.1 times that of the goal below it, hard ones 1.5 times that (Cruise Control's).
+    ``bytes_bound`` is what any plan meeting the same goals must copy at least.
+    ``group_moves`` are moves of whole groups; what they move is among the replica moves.
+    """
+
+    replica_moves: Count
+    leadership_moves: Count
+    disk_moves: Count
+    replicas_added: Count
+    replicas_removed: Count
+    bytes_moved: float
+    bytes_bound: float
+    bytes_total: float
+    balancedness_before: float
+    balancedness_after: float
+    left_out: Count
+    exhausted: str | None = None
+    group_moves: Count = 0
+
+
+class Identity(_Record):
+    """The cluster that a plan is for; None where its snapshot does not say.
+
+    Parameters
+    ----------
+    cluster_id
+        Id of the cluster; the execution refuses another one.
+    taken_ms
+        When the snapshot was taken, ms since 1970.
+    metadata_version
+        The cluster's ``metadata.version`` at that time.
+    snapshot_digest
+        :meth:`cluster_model.Snapshot.digest` of the snapshot.
+
+    Examples
+    --------
+    A plan that is not made from a snapshot of Kafka states its cluster itself:
+
+    >>> Identity(cluster_id="Y291bnRlcnBvaXNlLXRlcw").cluster_id
+    'Y291bnRlcnBvaXNlLXRlcw'
+    """
+
+    cluster_id: str | None = None
+    taken_ms: int | None = None
+    metadata_version: int | None = None
+    snapshot_digest: str | None = None
+
+
+class PlanDocument(_Record):
+    """A plan as it is written: the shape of its JSON."""
+
+    schema_version: int = PLAN_SCHEMA_VERSION
+    identity: Identity = Identity()
+    digest: str | None = None
+    operation: dict[str, Any]
+    goals: Annotated[tuple[dict[str, Any], ...], FailFast()]
+    goals_left_out: dict[str, str] = {}
+    warnings: Annotated[tuple[str, ...], FailFast()] = ()
+    summary: Summary
+    columns: dict[str, ColumnResult]
+    goal_results: Annotated[tuple[GoalResult, ...], FailFast()]
+    unmet: Annotated[tuple[Unmet, ...], FailFast()]
+    actions: Annotated[tuple[Action, ...], FailFast()]
+    replicas: dict[str, Annotated[tuple[Whole, ...], Field(min_length=1)]] = {}
+    allocation: AllocationResult | None = None
+    remedy: Remedy | None = None
+
+    @property
+    def content_digest(self) -> str:
+        """A hash (SHA-256, hex) of all but `digest`, which equals it unless the plan was changed.
+
+        It shows that the plan to be executed is the one that was approved; it does not
+        show who made it.
+        """
+        # A plan from before `replicas` was stated keeps its digest.
+        unstated = set() if self.replicas else {"replicas"}
+        content = self.model_dump(mode="json", exclude={"digest"} | unstated)
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @field_validator("goals")
+    @classmethod
+    def _have_names(cls, goals: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+        for place, goal in enumerate(goals):
+            if not isinstance(goal.get("goal"), str) or not isinstance(goal.get("name"), str):
+                raise ValueError(f"entry {place}: goal and name, as text, expected")
+        return goals
+
+    @field_validator("operation")
+    @classmethod
+    def _names_its_kind(cls, operation: dict[str, Any]) -> dict[str, Any]:
+        if not isinstance(operation.get("kind"), str):
+            raise ValueError("a kind of operation, as text, expected")
+        return operation
+
+
+def load_plan(path: str | Path) -> PlanDocument:
+    """Read a plan's own JSON.
+
+    Raises
+    ------
+    PlanError
+        Where the file is missing, not JSON or not a plan, in one sentence.
+    """
+    try:
+        raw = read_document(path, "a plan", format="json")
+    except DocumentError as error:
+        raise PlanError(f"plan file {path}: {error}") from None
+    except (OSError, ValueError) as error:
+        raise PlanError(f"plan file {path}: {getattr(error, 'strerror', None) or error}") from None
+    version = raw.get("schema_version") if isinstance(raw, dict) else None
+    if type(version) is not int or version != PLAN_SCHEMA_VERSION:
+        raise PlanError(
+            f"plan file {path}: schema_version {shown(version)} found, "
+            f"{PLAN_SCHEMA_VERSION} expected"
+        )
+    try:
+        return PlanDocument.model_validate(raw)
+    except ValidationError as error:
+        raise PlanError(f"plan file {path}: {first_problem(error)}") from None

@@ -1,0 +1,78 @@
+"""A plan as the files that Kafka's own tools read."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from balancer.planning.plan import Plan, preference_lists, ranked_slots
+from cluster_model.placement import Placement
+
+
+def reassignment_json(plan: Plan) -> str:
+    """The file that ``kafka-reassign-partitions --reassignment-json-file`` reads.
+
+    It has the partitions whose replicas, their order or their log directories change, by
+    topic and number: the new leader first, replicas on demoted brokers last. A log
+    directory is named only where the plan chooses one, and is ``any`` elsewhere. The
+    list may be empty, which Kafka's tool refuses: then there is nothing to reassign.
+
+    Examples
+    --------
+    >>> from balancer import Balancer
+    >>> from cluster_model import synthetic_snapshot
+    >>> plan = Balancer().propose(synthetic_snapshot(brokers=6, partitions=60, racks=3))
+    >>> moves = json.loads(reassignment_json(plan))
+    >>> moves["version"], sorted(moves["partitions"][0])
+    (1, ['partition', 'replicas', 'topic'])
+    """
+    s, final = plan.snapshot, plan.placement
+    start = Placement(s, final.slots)
+    brokers, _ = preference_lists(plan)
+    changed = (brokers != start.brokers).any(1)
+    chosen = np.full(brokers.shape, -1)
+    if s.n_disks:
+        before, after = (p.replica_disk.reshape(brokers.shape) for p in (start, final))
+        elsewhere = (final.brokers != start.brokers) | (after != before)
+        chosen = np.where(elsewhere & (final.brokers >= 0), after, -1)
+        chosen = np.take_along_axis(chosen, ranked_slots(plan), 1)
+        changed |= (chosen >= 0).any(1)
+    paths = [*s.disk_path, "any"]
+    partitions = []
+    for p in np.flatnonzero(changed).tolist():
+        kept = brokers[p] >= 0
+        entry = _partition(plan, p) | {"replicas": s.broker_ids[brokers[p][kept]].tolist()}
+        if (chosen[p] >= 0).any():
+            entry["log_dirs"] = [paths[d] for d in chosen[p][kept].tolist()]
+        partitions.append(entry)
+    return _lines('"version": 1, ', partitions)
+
+
+def leader_election_json(plan: Plan) -> str:
+    """The file that ``kafka-leader-election --path-to-json-file`` reads.
+
+    To be run with ``--election-type preferred`` once the reassignment is complete. It
+    has the partitions whose leader changes to their preferred replica while the old
+    leader stays a replica: where it leaves, Kafka elects the preferred one by itself.
+    """
+    s = plan.snapshot
+    brokers, leader = preference_lists(plan)
+    led = s.leader >= 0
+    old = np.full(s.n_partitions, -1)
+    old[led] = s.replica_broker[(s.replica_offset[:-1] + s.leader)[led]]
+    stays = led & (brokers == old[:, None]).any(1)
+    needed = stays & (leader == 0) & (brokers[:, 0] != old)
+    return _lines("", [_partition(plan, p) for p in np.flatnonzero(needed).tolist()])
+
+
+def _partition(plan: Plan, p: int) -> dict[str, object]:
+    s = plan.snapshot
+    return {"topic": s.topics[s.partition_topic[p]], "partition": int(s.partition_number[p])}
+
+
+def _lines(head: str, partitions: list[dict[str, object]]) -> str:
+    """JSON with one partition a line, so that two plans can be compared by line."""
+    rows = ",\n".join(json.dumps(p) for p in partitions)
+
+    return f'{{{head}"partitions": [\n{rows}\n]}}\n'

@@ -1,0 +1,275 @@
+"""Why a goal is left unmet: proofs where there are some, else who vetoes what would help."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from balancer.planning.additions import Arrivals, destinations, misplaced, of_partitions
+from balancer.planning.document import Unmet
+from balancer.problem.replication_factor import ReplicationFactor
+from balancer.problem.rules import LivingRules
+from balancer.search.scorer import CHUNK, EPSILON, Scorer
+from balancer.search.transition import Transition
+from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
+from cluster_model.snapshot import Bools, Ints
+from goals import Cluster, Goal, OnlineReplicas
+from goals.obstacles import named
+from metrics_reporter.quantities import plural
+
+# replicas times destinations that are looked at; where there are more, the reason says so
+WAYS = 1 << 20
+_NOUNS = {"broker": "broker", "host": "host", "disk": "disk", "partition": "partition"}
+
+
+def unmet(
+    goals: Sequence[Goal],
+    scorer: Scorer,
+    rules: LivingRules,
+    exhausted: str | None,
+    left_out: int,
+    origin: Cluster,
+) -> list[Unmet]:
+    """What a plan does not reach, and why.
+
+    Parameters
+    ----------
+    goals
+        The goals to be told of: the scorer's first.
+    scorer
+        All goals and vetoes, at the end of the plan.
+    rules
+        What may be touched.
+    exhausted
+        The budget that was used up; None for none.
+    left_out
+        Actions that no safe order was found for.
+    origin
+        The cluster before anything is moved, as the goals were prepared: proofs do not
+        depend on where the plan ends.
+    """
+    found = []
+    for i, goal in enumerate(goals):
+        if scorer.met(i):
+            continue
+        found += [
+            Unmet(
+                goal=goal.name,
+                hard=goal.hard,
+                proven=True,
+                reason=o.reason,
+                cure=o.cure,
+                brokers_to_add=o.brokers_to_add,
+                racks_to_add=o.racks_to_add,
+                broker_set=o.broker_set,
+            )
+            for o in goal.obstacles(origin)
+        ] or [_unproven(i, goal, scorer, rules, exhausted, left_out)]
+    return found
+
+
+def _unproven(
+    i: int, goal: Goal, scorer: Scorer, rules: LivingRules, exhausted: str | None, left_out: int
+) -> Unmet:
+    cells = np.flatnonzero(scorer.scores[i] < 1)
+    what = f"{plural(len(cells), _NOUNS.get(goal.scope, 'topic placement'))} not content"
+    if goal.scope == "partition":
+        what += f" ({named(scorer.cluster, cells)})"
+    proven = False
+    if exhausted is not None:
+        reason, cure = f"the budget of {exhausted} was used up", "allow more, or plan again"
+    elif goal.scope == "partition" and rules.frozen[cells].all():
+        reason, cure = _left_alone(cells, scorer)
+    elif isinstance(goal, ReplicationFactor):
+        reason, cure, proven = _no_room(cells, goal.too_many(scorer.cluster), scorer, rules)
+    elif isinstance(goal, OnlineReplicas) and rules.lost[cells].all():
+        reason, cure, proven = (*_NOTHING_LEFT, True)
+    elif goal.hard:
+        reason, cure = _vetoed(i, goal, cells, scorer, rules)
+    else:
+        reason, cure = _NOTHING_FOUND, ""
+    if left_out and not proven:
+        reason += f"; {plural(left_out, 'action')} had no safe order and were left out"
+    return Unmet(
+        goal=goal.name, hard=goal.hard, proven=proven, reason=f"{what}: {reason}", cure=cure
+    )
+
+
+_NOTHING_LEFT = (
+    "every replica is on a dead broker or a dead disk",
+    "bring one of them back: there is nothing left to copy from",
+)
+_NOTHING_FOUND = "no allowed action was found that helps"
+_LEFT = (
+    "single actions that help are left, and no hard goal vetoes them",
+    "plan again after this plan",
+)
+
+
+def _left_alone(partitions: Ints, scorer: Scorer) -> tuple[str, str]:
+    """Why frozen partitions stay as they are, and what to do."""
+    if scorer.cluster.snapshot.partition_settled[partitions].any():
+        return "the operation leaves them alone", ""
+    return "Kafka is reassigning all of them", "plan again when it is done"
+
+
+def _no_room(cells: Ints, many: Bools, scorer: Scorer, rules: LivingRules) -> tuple[str, str, bool]:
+    """Why replicas were not added: who vetoes them, wherever they might go."""
+    frozen, cells = cells[rules.frozen[cells]], cells[~(rules.lost | rules.frozen)[cells]]
+    if not len(cells):
+        return (*_left_alone(frozen, scorer), False) if len(frozen) else (*_NOTHING_LEFT, True)
+    placement = scorer.placement
+    cells = cells[(placement.brokers[cells] < 0).any(1) & ~many[cells]]
+    if not len(cells):
+        return (
+            "the last living replica is kept until the others are restored from it",
+            "plan again after this plan",
+            False,
+        )
+    receivers = np.flatnonzero(rules.receives)
+    brokers, disks = destinations(placement, receivers)
+    looked_at = cells[:: _stride(cells, brokers)]
+    empty = looked_at * placement.slots + (placement.brokers[looked_at] < 0).argmax(1)
+    found = Counter[str]()
+    sums = [k for k, g in enumerate(scorer.goals) if g.hard and g.scope != "partition"]
+    for at, broker, disk in _pairs(empty, brokers, disks):
+        batch = Batch.of(MOVE, at // placement.slots, at % placement.slots, broker, disk)
+        batch = batch[~(placement.brokers[batch.partition] == batch.target[:, None]).any(1)]
+        vetoes = _vetoes(scorer, sums, Arrivals(scorer.cluster, batch))
+        of_racks = zip(of_partitions(scorer), misplaced(scorer, batch, receivers), strict=True)
+        vetoes |= {goal.name: wrong for goal, wrong in of_racks}
+        if len(batch) and not np.any(list(vetoes.values()), axis=0).all():
+            return (
+                "no room was found for them before other replicas were moved",
+                "plan again after this plan",
+                False,
+            )
+        found.update({name: int(vetoed.sum()) for name, vetoed in vetoes.items()})
+    where = plural(len(receivers), "broker") + " that may receive replicas"
+    reason = f"none of the {where} can take one more"
+    if ranked := _ranked(found):
+        reason += f" within {_listed(ranked)}"
+    if len(looked_at) < len(cells):
+        reason += f" ({len(looked_at)} of {len(cells)} partitions looked at)"
+    return reason, "add brokers, raise the limits, or ask for fewer replicas", False
+
+
+def _vetoed(i: int, goal: Goal, cells: Ints, scorer: Scorer, rules: LivingRules) -> tuple[str, str]:
+    """Who vetoes the actions that would help a hard goal."""
+    placement = scorer.placement
+    brokers, disks = destinations(placement, np.arange(placement.snapshot.n_brokers))
+    movers, everything = _movers(goal, cells, scorer, rules, brokers)
+    hard = [k for k, g in enumerate(scorer.goals) if g.hard]
+    seen, found = 0, Counter[str]()
+    for batch in _actions(placement, movers, brokers, disks):
+        batch = batch[rules.legal(placement, batch)]
+        batch = batch[_touching(scorer, goal, cells, batch)]
+        seen += len(batch)
+        transition = Transition(scorer.cluster, batch)
+        batch = batch[scorer.diff(i, transition)[0] > EPSILON]
+        transition = Transition(scorer.cluster, batch)
+        if scorer.harmless(transition, hard_only=True).any():
+            return _LEFT
+        vetoes = _vetoes(scorer, hard, transition)
+        found.update({name: int(vetoed.sum()) for name, vetoed in vetoes.items()})
+    ranked, some = _ranked(found), plural(seen, "single action")
+    if ranked:
+        which = (
+            "every allowed single action that helps"
+            if everything
+            else f"of {some} looked at, every one that helps"
+        )
+        return (
+            f"{which} is vetoed by {_listed(ranked)}",
+            "add brokers that have room, or raise the limits in the way",
+        )
+    return (
+        "the operation allows no single action that helps"
+        if everything
+        else f"of {some} looked at, none helps",
+        "allow more destinations, or more to be moved",
+    )
+
+
+def _vetoes(scorer: Scorer, goals: Sequence[int], transition: Transition) -> dict[str, Bools]:
+    """(C,) which actions goals veto, by what each is called."""
+    return {_spoken(scorer.goals[k].name): scorer.diff(k, transition)[1] for k in goals}
+
+
+def _ranked(vetoes: Counter[str]) -> list[str]:
+    """Who vetoes any action, those that veto most of them first."""
+    return sorted((+vetoes).keys(), key=lambda name: (-vetoes[name], name))
+
+
+def _movers(
+    goal: Goal, cells: Ints, scorer: Scorer, rules: LivingRules, destinations: Ints
+) -> tuple[Ints, bool]:
+    """Replicas whose moves may touch a discontented cell, and whether these are all.
+
+    Where there are too many, some of those that are in such a cell themselves.
+    """
+    placement, s = scorer.placement, scorer.placement.snapshot
+    at = np.flatnonzero(rules.free(placement))
+    p = at // placement.slots
+    if goal.scope == "partition":
+        at = mine = at[np.isin(p, cells)]
+    else:
+        if goal.scope in ("topic", "topic_rack"):
+            width = s.n_brokers if goal.scope == "topic" else len(s.racks)
+            at = at[np.isin(s.partition_topic[p], cells // width)]
+            p = at // placement.slots
+        disk = placement.replica_disk[at] if len(placement.replica_disk) else np.full_like(at, -1)
+        own = placement.keys(goal.scope, p, placement.replica_broker[at], disk)
+        mine = at[np.isin(own, cells)]
+    if _stride(at, destinations) == 1:
+        return at, True
+    some = mine if len(mine) else at
+    return some[:: _stride(some, destinations)], False
+
+
+def _stride(replicas: Ints, destinations: Ints) -> int:
+    """Every how many replicas one is looked at."""
+    return max(1, -(-len(replicas) * len(destinations) // WAYS))
+
+
+def _pairs(at: Ints, brokers: Ints, disks: Ints) -> Iterator[tuple[Ints, Ints, Ints]]:
+    """Every replica with every destination, in parts."""
+    size, n = max(1, CHUNK // max(1, len(brokers))), len(brokers)
+    for i in range(0, len(at), size):
+        part = at[i : i + size]
+        yield np.repeat(part, n), np.tile(brokers, len(part)), np.tile(disks, len(part))
+
+
+def _actions(placement: Placement, movers: Ints, brokers: Ints, disks: Ints) -> Iterator[Batch]:
+    """All elections, and the moves of some replicas to all destinations; not all are legal."""
+    f, where = placement.slots, placement.replica_broker
+    held = np.flatnonzero(where >= 0)
+    for i in range(0, len(held), CHUNK):
+        at = held[i : i + CHUNK]
+        yield Batch.of(LEAD, at // f, at % f, where[at])
+    for at, broker, disk in _pairs(movers, brokers, disks):
+        batch = Batch.of(MOVE, at // f, at % f, broker, disk)
+        stays = where[at] == broker
+        batch.kind[stays] = MOVE_DISK
+        yield batch[~stays | (disk != placement.source_disk(batch))]
+
+
+def _touching(scorer: Scorer, goal: Goal, cells: Ints, batch: Batch) -> Bools:
+    """(C,) whether an action touches a discontented cell: no other can help."""
+    if goal.scope == "partition":
+        return np.isin(batch.partition, cells)
+    touched = np.isin(Transition(scorer.cluster, batch).cells(goal.scope), cells)
+    return np.asarray(touched.any(0))
+
+
+def _spoken(name: str) -> str:
+    """A goal's name; the vetoes of every plan by what they keep."""
+    if name.startswith("WholeBroker["):
+        return f"the capacity of {name[12:-1]}"
+    return "the capacity of the disks" if name == "WholeDisk" else name
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

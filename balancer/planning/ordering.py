@@ -1,0 +1,386 @@
+"""From where a search ended to the steps that lead there, safe one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from balancer.problem.disks import pick_disk
+from balancer.problem.movement_cost import action_bytes, action_cost
+from balancer.problem.rules import Rules
+from balancer.search.arrays import first_of
+from balancer.search.scorer import Scorer
+from balancer.search.sequential_transition import Series
+from balancer.search.transition import Transition
+from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
+from cluster_model.snapshot import Bools, Floats, Ints
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Ordered steps of a plan; A rows, and G goals.
+
+    Parameters
+    ----------
+    batch
+        The actions, in order; slots are those of the start.
+    source, source_disk : (A,) int
+        What each action takes from, -1 for none.
+    bytes : (A,) float
+        What each action copies.
+    leads : (A,) bool
+        Whether the action moves the partition's leadership.
+    diff : (A, G) float
+        Score difference each action makes, per goal, when its turn comes; of a group, what
+        all of it makes.
+    group : (A,) int
+        Actions with the same number, from 0, are the move of a whole group, and next to
+        one another; -1 for those that are not.
+    left_out : int
+        Actions dropped because no order of steps would have been safe.
+    """
+
+    batch: Batch
+    source: Ints
+    source_disk: Ints
+    bytes: Floats
+    leads: Bools
+    diff: Floats
+    group: Ints
+    left_out: int
+
+
+# pairs of slots that are compared at once
+PAIRED = 1 << 24
+
+
+def align(start: Placement, final: Placement) -> None:
+    """Permute the slots of `final` so that a broker that keeps a replica keeps its slot.
+
+    Replicas of one partition are alike: A to B and B to C become A to C. The leader's
+    slot is paired with the new leader's broker where both change.
+    """
+    changed = np.flatnonzero((start.brokers != final.brokers).any(1))
+    size = max(1, PAIRED // start.slots**2)
+    for first in range(0, len(changed), size):
+        _align(start, final, changed[first : first + size])
+
+
+def _align(start: Placement, final: Placement, rows: Ints) -> None:
+    """The same for some partitions."""
+    f = start.slots
+    then, now = start.brokers[rows], final.brokers[rows]
+    same = (then[:, :, None] == now[:, None, :]) & (then >= 0)[:, :, None]
+    kept, stays = same.any(2), same.any(1)
+    # source column of each slot: its own broker's, else the next newcomer (or empty slot)
+    origin = np.where(kept, same.argmax(2), -1)
+    taken = stays | (now < 0)
+    rack = np.append(start.snapshot.broker_rack, -1)
+    here, there = rack[then], np.where(now < 0, -2, rack[now])
+    alike = here[:, :, None] == there[:, None, :]
+    leading = (np.arange(f) == start.leader[rows][:, None])[:, :, None] & (
+        np.arange(f) == final.leader[rows][:, None]
+    )[:, None, :]
+    anything = np.ones_like(alike)
+    # within a rack first: then no step crowds a rack that a later one relieves
+    for wanted in (
+        alike,
+        leading & (then >= 0)[:, :, None],
+        (then >= 0)[:, :, None] & anything,
+        anything,
+    ):
+        for slot in range(f):
+            fits = ~taken & wanted[:, slot] & (origin[:, slot] < 0)[:, None]
+            found = np.flatnonzero(fits.any(1))
+            new = fits[found].argmax(1)
+            origin[found, slot] = new
+            taken[found, new] = True
+    # what is left over on both sides is empty
+    empty = np.argsort(now >= 0, axis=1, kind="stable")
+    origin = np.where(origin < 0, empty[:, :1], origin)
+    final.brokers[rows] = np.take_along_axis(now, origin, 1)
+    if len(final.replica_disk):
+        disks = final.replica_disk.reshape(-1, f)
+        disks[rows] = np.take_along_axis(disks[rows], origin, 1)
+    final.leader[rows] = (origin == final.leader[rows][:, None]).argmax(1)
+
+
+def steps_between(start: Placement, final: Placement) -> Batch:
+    """The actions from one placement to an aligned other, each partition's in order.
+
+    Leadership to a replica that stays goes first: the old leader then moves as a follower.
+    """
+    f = start.slots
+    here, there = start.replica_broker, final.replica_broker
+    at = np.flatnonzero((here != there) & (here >= 0) & (there >= 0))
+    disk = final.replica_disk[at] if len(final.replica_disk) else None
+    moves = Batch.of(MOVE, at // f, at % f, there[at], disk)
+    rows = np.flatnonzero(start.leader != final.leader)
+    slot = final.leader[rows]
+    leads = Batch.of(LEAD, rows, slot, there[rows * f + slot])
+    stays = here[rows * f + slot] == there[rows * f + slot]
+    parts = [leads[stays], moves, leads[~stays]]
+    if len(final.replica_disk):
+        differ = (here == there) & (here >= 0) & (start.replica_disk != final.replica_disk)
+        at = np.flatnonzero(differ)
+        parts.append(Batch.of(MOVE_DISK, at // f, at % f, there[at], final.replica_disk[at]))
+    return Batch.concatenate(parts)
+
+
+# rounds of detours, how many in vain, and the stuck moves and the brokers that are looked at
+ROUNDS, IN_VAIN, STUCK, TRIED = 100, 6, 256, 24
+
+
+def together(start: Placement, batch: Batch, label: Ints) -> Ints:
+    """(C,) the group of each action, -1 for none: who goes the same way as another of its set.
+
+    Parameters
+    ----------
+    start
+        Where the actions start.
+    batch
+        What is to be done.
+    label : (P,) int
+        The set that each partition belongs to.
+    """
+    p = batch.partition
+    moves = (batch.kind == MOVE) & (batch.slot == start.leader[p])
+    # who is led elsewhere in the end has more to do than to move
+    moves &= ~np.isin(p, p[batch.kind == LEAD])
+    n = start.snapshot.n_brokers
+    way = (label[p] * n + start.source(batch)) * n + batch.target
+    _, at, size = np.unique(np.where(moves, way, -1), return_inverse=True, return_counts=True)
+    return np.where(moves & (size[at] > 1), at, -1)
+
+
+def order(scorer: Scorer, batch: Batch, rules: Rules, group: Ints | None = None) -> Steps:
+    """Put actions into an order in which no step breaks a hard goal or a capacity.
+
+    The scorer's placement is where the steps start, and afterwards where they end.
+    Where full brokers block each other, a replica makes a detour over a broker with
+    room. What cannot be done safely is left out. The actions of a `group`, see
+    :func:`together`, are one; where that can't be, each is done by itself.
+    """
+    way = _Way(scorer, rules, batch, group)
+    way.strictly()
+    vain, least = 0, len(way.batch)
+    for _ in range(ROUNDS):
+        if not len(way.batch) or vain > IN_VAIN or not way.detour():
+            break
+        way.strictly()
+        vain = 0 if len(way.batch) < least else vain + 1
+        least = min(least, len(way.batch))
+    return way.steps()
+
+
+class _Way:
+    """Steps taken so far, and the actions still to be done."""
+
+    def __init__(self, scorer: Scorer, rules: Rules, batch: Batch, group: Ints | None) -> None:
+        self.scorer, self.rules, self.batch = scorer, rules, batch
+        self.group = np.full(len(batch), -1) if group is None else group
+        self.placement = scorer.placement
+        self.passes: list[Steps] = []
+        self.away: Ints = np.empty(0, np.int64)
+
+    def strictly(self) -> None:
+        """Passes in which no hard goal's cell gets less content, until none is left.
+
+        Each takes the first open action of every partition, most urgent first, and keeps
+        those that are safe once all before them are done.
+        """
+        idle, slots = 0, self.placement.slots
+        while len(self.batch) and idle <= 2 * slots:
+            ready = np.flatnonzero(~self._waiting(patient=idle <= slots))
+            first = ready[first_of(self.batch.partition[ready])]
+            if idle > slots:
+                self.group[:] = -1
+            turn = self._one_by_one(first[self._whole(first)], self._harmless)
+            if len(turn):
+                self._go(self.batch[turn], self.group[turn])
+            idle = 0 if len(turn) else idle + 1
+            # let another action of each partition try
+            tried = np.zeros(len(self.batch), np.bool_)
+            tried[first] = True
+            late = tried.copy()
+            late[turn] = False
+            self.batch = Batch.concatenate([self.batch[~tried], self.batch[late]])
+            self.group = np.concatenate([self.group[~tried], self.group[late]])
+
+    def _whole(self, rows: Ints) -> Bools:
+        """(C,) whether all that is left of the group of each row is among the rows."""
+        group, last = self.group, int(self.group.max(initial=-1)) + 1
+        all_of_it = np.bincount(group + 1, minlength=last + 1)
+        here = np.bincount(group[rows] + 1, minlength=last + 1)
+        whole: Bools = (group[rows] < 0) | (here == all_of_it)[group[rows] + 1]
+        return whole
+
+    def _harmless(self, transition: Transition) -> Bools:
+        return self.scorer.harmless(transition, hard_only=True)
+
+    def _one_by_one(self, rows: Ints, safe: Callable[[Transition], Bools]) -> Ints:
+        """Rows that are safe one after the other, most urgent first."""
+        cluster = self.scorer.cluster
+        if (self.group[rows] >= 0).any():
+            # those of a group next to one another
+            alone = self.group.max() + 1 + np.arange(len(rows))
+            near = np.where(self.group[rows] < 0, alone, self.group[rows])
+            rows = rows[np.argsort(near, kind="stable")]
+        unit = self._unit(rows)
+        keep = safe(Transition(cluster, self.batch[rows], unit=unit))
+        rows = rows[keep if unit is None else keep[unit]]
+        rows = rows[_urgency(self.scorer, self.batch[rows], self._unit(rows))]
+        while len(rows):
+            unit = self._unit(rows)
+            keep = safe(Series(cluster, self.batch[rows], unit=unit))
+            if keep.all():
+                break
+            rows = rows[keep if unit is None else keep[unit]]
+        return rows
+
+    def _unit(self, rows: Ints) -> Ints | None:
+        """(C,) numbers of the groups in the order of their rows; None where all go alone."""
+        return _consecutive(self.group[rows])
+
+    def _waiting(self, patient: bool) -> Bools:
+        """(C,) whether an action has to come after another of its partition.
+
+        A replica that has yet to move to its broker is not elected there. A leader that is
+        to be one no longer goes as a follower, later; out of patience it may go before, but
+        nowhere where nobody may lead.
+        """
+        placement, batch = self.placement, self.batch
+        at = batch.partition * placement.slots + batch.slot
+        elects, moves = batch.kind == LEAD, batch.kind == MOVE
+        coming = elects & np.isin(at, at[moves])
+        resigns = np.zeros(placement.snapshot.n_partitions, np.bool_)
+        resigns[batch.partition[elects]] = True
+        leading = moves & (batch.slot == placement.leader[batch.partition])
+        leading &= resigns[batch.partition]
+        if not patient:
+            leading &= ~self.scorer.cluster.leader_eligible[batch.target]
+        waiting: Bools = coming | leading
+        return waiting
+
+    def _go(self, now: Batch, group: Ints | None = None) -> None:
+        """Carry actions out and note what they did."""
+        scorer, placement = self.scorer, self.placement
+        group = np.full(len(now), -1) if group is None else group
+        unit = _consecutive(group)
+        series = Series(scorer.cluster, now, unit=unit)
+        diffs = [scorer.diff(i, series)[0] for i in range(len(scorer.goals))]
+        if unit is not None:
+            diffs = [diff[unit] for diff in diffs]
+        elects, moves = now.kind == LEAD, now.kind == MOVE
+        leading = now.slot == placement.leader[now.partition]
+        self.passes.append(
+            Steps(
+                batch=now,
+                source=placement.source(now),
+                source_disk=placement.source_disk(now),
+                bytes=action_bytes(placement, now),
+                leads=elects | (moves & leading),
+                diff=np.stack(diffs, 1) if diffs else np.zeros((len(now), 0)),
+                group=group,
+                left_out=0,
+            )
+        )
+        scorer.commit(now)
+
+    def detour(self) -> bool:
+        """Send replicas that block others over brokers with room; whether any could go."""
+        placement, batch = self.placement, self.batch
+        awaited = np.zeros(placement.snapshot.n_brokers, np.bool_)
+        awaited[batch.target] = True
+        at = batch.partition * placement.slots + batch.slot
+        stuck = (batch.kind == MOVE) & awaited[placement.source(batch)]
+        stuck &= self.rules.movable[batch.partition] & ~np.isin(at, self.away)
+        rows = np.flatnonzero(stuck & ~self._waiting(patient=False))[:STUCK]
+        receivers = np.flatnonzero(self.rules.receives)
+        room = np.argsort(self._fullness()[receivers], kind="stable")[:TRIED]
+        row, target = np.repeat(rows, len(room)), np.tile(receivers[room], len(rows))
+        disk = pick_disk(placement, target)
+        way = Batch.of(MOVE, batch.partition[row], batch.slot[row], target, disk)
+        leading = way.slot == placement.leader[way.partition]
+        legal = self.rules.legal(placement, way) & (~leading | self.rules.leads[target])
+        # where another replica of the partition is about to go, it must find no guest
+        f, n = placement.slots, placement.snapshot.n_brokers
+        going = np.unique(batch.partition * n + batch.target)
+        legal &= ~np.isin(way.partition * n + target, going)
+        way = way[legal]
+        way = way[self._harmless(Transition(self.scorer.cluster, way))]
+        way = way[first_of(way.partition)]
+        way = way[first_of(placement.source(way))]
+        while len(way):
+            keep = self._harmless(Series(self.scorer.cluster, way))
+            if keep.all():
+                break
+            way = way[keep]
+        if not len(way):
+            return False
+        self._go(way)
+        # a group of which one goes another way is one no more
+        lost = self.group[np.isin(batch.partition, way.partition)]
+        self.group[np.isin(self.group, lost)] = -1
+        self.away = np.concatenate([self.away, way.partition * f + way.slot])
+        return True
+
+    def _fullness(self) -> Floats:
+        """(B,) the largest share of any capacity in use."""
+        s, placement = self.placement.snapshot, self.placement
+        load = np.stack([placement.sums("broker", f"load.{r}") for r in s.resources], 1)
+        share: Floats = np.divide(
+            load, s.capacity, out=np.where(load > 0, np.inf, 0.0), where=s.capacity > 0
+        ).max(1)
+        return share
+
+    def steps(self) -> Steps:
+        """All that was done."""
+        none, width, p = np.empty(0, np.int64), len(self.scorer.goals), self.passes
+        return Steps(
+            batch=Batch.concatenate([self.batch[:0], *(x.batch for x in p)]),
+            source=np.concatenate([none, *(x.source for x in p)]),
+            source_disk=np.concatenate([none, *(x.source_disk for x in p)]),
+            bytes=np.concatenate([np.empty(0), *(x.bytes for x in p)]),
+            leads=np.concatenate([np.empty(0, np.bool_), *(x.leads for x in p)]),
+            diff=np.concatenate([np.empty((0, width)), *(x.diff for x in p)]),
+            group=_numbered(np.concatenate([none, *(x.group for x in p)])),
+            left_out=len(self.batch),
+        )
+
+
+def _consecutive(group: Ints) -> Ints | None:
+    """(C,) numbers from 0 of runs of the same group, and of those in none; None if all are."""
+    if not (group >= 0).any():
+        return None
+    new = np.ones(len(group), np.int64)
+    new[1:] = (group[1:] != group[:-1]) | (group[1:] < 0)
+    runs: Ints = np.cumsum(new) - 1
+    return runs
+
+
+def _numbered(group: Ints) -> Ints:
+    """(A,) numbers of the groups, from 0 in their order; those of one are none."""
+    runs, numbers = _consecutive(group), np.full(len(group), -1)
+    if runs is not None:
+        several = (group >= 0) & (np.bincount(runs)[runs] > 1)
+        numbers[several] = np.unique(runs[several], return_inverse=True)[1]
+    return numbers
+
+
+def _urgency(scorer: Scorer, batch: Batch, unit: Ints | None) -> Ints:
+    """Order of a batch: what serves the first tier most per byte, then the next tier, …"""
+    transition = Transition(scorer.cluster, batch, unit=unit)
+    cost = action_cost(scorer.placement, batch)
+    if unit is not None:
+        cost = np.bincount(unit, cost).astype(np.float64)
+    keys = [-np.round(scorer.gain(tier, transition) / cost, 12) for tier in scorer.tiers]
+    urgent = np.lexsort([np.arange(len(cost)), *reversed(keys)])
+    if unit is None:
+        return urgent
+    rank = np.empty(len(urgent), np.int64)
+    rank[urgent] = np.arange(len(urgent))
+    ordered: Ints = np.argsort(rank[unit], kind="stable")
+    return ordered

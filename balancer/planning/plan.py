@@ -1,0 +1,251 @@
+"""A plan: ordered actions with their reasons, what they achieve, and how good that is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from balancer.planning.document import (
+    Action,
+    ActionKind,
+    AllocationResult,
+    ColumnResult,
+    GoalResult,
+    Identity,
+    PlanDocument,
+    Remedy,
+    Summary,
+    Unmet,
+)
+from cluster_model.files import write_atomically
+from cluster_model.placement import Placement
+from cluster_model.snapshot import Bools, Floats, Ints, Snapshot
+from metrics_reporter.quantities import amount, plural
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The way from a snapshot to a better placement.
+
+    Parameters
+    ----------
+    snapshot
+        Where the plan starts.
+    placement
+        Where it ends; a replica that stays keeps its slot.
+    summary, columns, goal_results, unmet
+        See the classes.
+    goals_left_out
+        Goals of a profile that do not apply to the snapshot -> what it lacks.
+    warnings
+        What was asked for and matches nothing, one sentence each.
+    allocation
+        What the strategies ``milp`` and ``albic`` achieved; None with goals alone.
+    trial
+        Finds the remedy of a plan that leaves goals unmet.
+    """
+
+    snapshot: Snapshot
+    placement: Placement
+    operation: dict[str, Any]
+    goals: tuple[dict[str, Any], ...]
+    summary: Summary
+    columns: dict[str, ColumnResult]
+    goal_results: tuple[GoalResult, ...]
+    unmet: tuple[Unmet, ...]
+    rows: ActionRows
+    goals_left_out: dict[str, str]
+    warnings: tuple[str, ...]
+    allocation: AllocationResult | None = None
+    trial: Callable[[Plan], Remedy | None] | None = None
+
+    @cached_property
+    def remedy(self) -> Remedy | None:
+        """What would make unmet goals possible, worked out when it is first asked for."""
+        return None if self.trial is None or not self.unmet else self.trial(self)
+
+    @cached_property
+    def actions(self) -> tuple[Action, ...]:
+        """The ordered steps."""
+        return tuple(self.rows.actions(self.snapshot))
+
+    @property
+    def ok(self) -> bool:
+        """Whether every goal is met after the plan."""
+        return not self.unmet
+
+    def __len__(self) -> int:
+        return len(self.rows.kind)
+
+    def __repr__(self) -> str:
+        s = self.summary
+        return (
+            f"Plan({plural(s.replica_moves, 'move')}, "
+            f"{plural(s.leadership_moves, 'leadership transfer')}, "
+            f"{amount(s.bytes_moved)}, {plural(len(self.unmet), 'goal')} unmet)"
+        )
+
+    @cached_property
+    def identity(self) -> Identity:
+        """The cluster and the snapshot that the plan is for."""
+        s = self.snapshot
+        return Identity(
+            cluster_id=s.cluster_id,
+            taken_ms=s.taken_ms,
+            metadata_version=s.metadata_version,
+            snapshot_digest=s.digest(),
+        )
+
+    @property
+    def digest(self) -> str | None:
+        """A hash of the plan's content: equal for equal plans, and kept in its file."""
+        return self.document().digest
+
+    def document(self) -> PlanDocument:
+        """The plan as plain records."""
+        found = PlanDocument(
+            identity=self.identity,
+            operation=self.operation,
+            goals=self.goals,
+            goals_left_out=self.goals_left_out,
+            warnings=self.warnings,
+            summary=self.summary,
+            columns=self.columns,
+            goal_results=self.goal_results,
+            unmet=self.unmet,
+            actions=self.actions,
+            replicas=self.rows.replicas(self.snapshot),
+            allocation=self.allocation,
+            remedy=self.remedy,
+        )
+        return found.model_copy(update={"digest": found.content_digest})
+
+    def to_json(self) -> str:
+        """The plan's own JSON; equal inputs give equal bytes."""
+        document = self.document().model_dump(mode="json")
+        return json.dumps(document, indent=1, allow_nan=False) + "\n"
+
+    def save(self, path: str | Path) -> None:
+        """Write :meth:`to_json` to a file, atomically."""
+        write_atomically(Path(path), lambda f: f.write(self.to_json().encode()))
+
+    def final_snapshot(self) -> Snapshot:
+        """The cluster after the plan: a partition's leader is its preferred replica."""
+        s, final = self.snapshot, self.placement
+        brokers, leader = preference_lists(self)
+        kept = brokers >= 0
+        disk: dict[str, Any] = {}
+        if s.n_disks:
+            disks = final.replica_disk.reshape(-1, final.slots)
+            disk["replica_disk"] = np.take_along_axis(disks, ranked_slots(self), 1)[kept]
+        return replace(
+            s,
+            replica_offset=np.concatenate([[0], np.cumsum(kept.sum(1))]),
+            replica_broker=brokers[kept],
+            leader=leader,
+            **disk,
+        )
+
+
+def ranked_slots(plan: Plan) -> Ints:
+    """(P, F) slots in the new preference order: unchanged partitions keep theirs.
+
+    The leader comes first where the plan changed the partition; replicas on demoted
+    brokers come last.
+    """
+    final, start = plan.placement, Placement(plan.snapshot, plan.placement.slots)
+    slot, last = np.arange(final.slots), 2 * final.slots
+    changed = (final.brokers != start.brokers).any(1) | (final.leader != start.leader)
+    key = np.where(final.brokers < 0, last, 0) + slot
+    demoted = plan.rows.demoted
+    if demoted.any():
+        key = key + final.slots * ((final.brokers >= 0) & demoted[final.brokers])
+        changed = changed | (demoted[final.brokers] & (final.brokers >= 0)).any(1)
+    key = np.where(slot == final.leader[:, None], -1, key)
+    key = np.where(changed[:, None], key, np.where(final.brokers < 0, last, slot))
+    return np.argsort(key, axis=1, kind="stable")
+
+
+def preference_lists(plan: Plan) -> tuple[Ints, Ints]:
+    """(P, F) broker indices in the new preference order (-1 last), and (P,) leader's position."""
+    rank = ranked_slots(plan)
+    brokers = np.take_along_axis(plan.placement.brokers, rank, 1)
+    leader = (rank == plan.placement.leader[:, None]).argmax(1)
+    untouched = plan.snapshot.leader < 0
+    same = np.isin(np.arange(len(leader)), plan.rows.partition)
+    return brokers, np.where(untouched & ~same, -1, leader)
+
+
+@dataclass(frozen=True)
+class ActionRows:
+    """The actions of a plan as arrays of A rows; brokers, disks, groups are numbers, -1 none."""
+
+    kind: tuple[ActionKind, ...]
+    partition: Ints
+    source: Ints
+    target: Ints
+    source_disk: Ints
+    target_disk: Ints
+    leads: Bools
+    bytes: Floats
+    diff: Floats
+    names: tuple[str, ...]
+    demoted: Bools
+    group: Ints
+
+    def replicas(self, s: Snapshot) -> dict[str, tuple[int, ...]]:
+        """``topic-partition`` of every partition changed -> its replicas before the plan."""
+        at, brokers = s.replica_offset, s.broker_ids[s.replica_broker]
+        return {
+            f"{s.topics[s.partition_topic[p]]}-{s.partition_number[p]}": tuple(
+                brokers[at[p] : at[p + 1]].tolist()
+            )
+            for p in dict.fromkeys(self.partition.tolist())
+        }
+
+    def actions(self, s: Snapshot) -> Iterator[Action]:
+        """One record a row."""
+        ids = [*s.broker_ids.tolist(), None]
+        paths = [*s.disk_path, None]
+        topic, number = s.partition_topic.tolist(), s.partition_number.tolist()
+        columns = (
+            self.kind,
+            self.partition.tolist(),
+            self.source.tolist(),
+            self.target.tolist(),
+            self.source_disk.tolist(),
+            self.target_disk.tolist(),
+            self.leads.tolist(),
+            self.bytes.tolist(),
+            self.group.tolist(),
+        )
+        which, goal = np.nonzero(np.abs(self.diff) > 1e-9)
+        effects: list[tuple[dict[str, float], dict[str, float]]] = [
+            ({}, {}) for _ in range(len(self.kind))
+        ]
+        values = np.round(self.diff[which, goal], 9).tolist()
+        for i, g, value in zip(which.tolist(), goal.tolist(), values, strict=True):
+            effects[i][value < 0][self.names[g]] = abs(value)
+        for (kind, p, a, b, da, db, leads, size, group), (helped, hurt) in zip(
+            zip(*columns, strict=True), effects, strict=True
+        ):
+            yield Action.model_construct(
+                kind=kind,
+                topic=s.topics[topic[p]],
+                partition=number[p],
+                source=ids[a],
+                destination=ids[b],
+                source_disk=paths[da],
+                destination_disk=paths[db],
+                leader=leads,
+                bytes=size,
+                helped=helped,
+                hurt=hurt,
+                group=group if group >= 0 else None,
+            )

@@ -1,0 +1,293 @@
+"""Finds how many brokers would make unmet goals possible, by planning on clusters with them."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from balancer.planning.document import Remedy, Unmet
+from balancer.planning.plan import Plan
+from balancer.problem.operation import Operation
+from balancer.problem.resolution import set_scene
+from cluster_model.snapshot import LARGEST_ID, BrokerState, Ints, Snapshot
+from goals import Cluster
+from metrics_reporter.quantities import plural
+
+# a plan for a cluster and an operation, with hard goals alone or all
+Attempt = Callable[[Snapshot, Operation, bool], Plan]
+# numbers of brokers, the fewest first, that are tried with all goals after the hard ones
+CONFIRMED = 2
+
+
+class RemedyLimits(BaseModel):
+    """How long a remedy is looked for. Counted in work: equal inputs give equal remedies.
+
+    Parameters
+    ----------
+    trials
+        Most clusters that are planned for.
+    replicas
+        Most replicas that these clusters have together: where one cluster has more, none
+        is tried, and only what certificates say is stated.
+    brokers
+        Most brokers that are added.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    trials: int = Field(default=6, ge=0)
+    replicas: int = Field(default=6_000, ge=0)
+    brokers: int = Field(default=200, ge=0)
+
+
+def find_remedy(
+    plan: Plan,
+    attempt: Attempt | None,
+    limits: RemedyLimits,
+    seconds: float | None = None,
+) -> Remedy | None:
+    """The fewest brokers found with which a plan meets what this one leaves unmet.
+
+    The hard goals first: all that brokers may help, else those of them that are proven out
+    of reach without; soft ones only where no hard one is unmet. Nothing that was met and
+    hard may be lost by it.
+
+    Parameters
+    ----------
+    plan
+        The plan that leaves goals unmet.
+    attempt
+        Plans for another cluster; None where no other is to be tried.
+    limits
+        How long to look.
+    seconds
+        Time after which no further cluster is tried; None for no limit.
+    """
+    operation = Operation(**plan.operation)
+    if operation.kind == "demote_brokers":
+        return None
+    hard = [u for u in plan.unmet if u.hard]
+    kept = {g.goal for g in plan.goal_results if g.hard and g.met_after}
+    groups = [_helped(hard), _helped([u for u in hard if u.proven])]
+    if not hard:
+        groups = [_helped([u for u in plan.unmet if u.proven])]
+    if plan.summary.exhausted is not None:
+        groups = groups[-1:]
+    groups = [group for group in groups if group]
+    if not groups:
+        return None
+    trials = limits.replicas // max(1, plan.snapshot.n_replicas)
+    trials = 0 if attempt is None else min(limits.trials, trials)
+    deadline = None if seconds is None else time.monotonic() + seconds
+    for group in groups:
+        number = _enough(plan, operation, group, kept, attempt, trials, limits.brokers, deadline)
+        if number is not None:
+            cluster = set_scene(plan.snapshot, operation).cluster
+            *_, places = enlarged(plan.snapshot, operation, cluster, number, group)
+            return Remedy(
+                goals=tuple(dict.fromkeys(u.goal for u in group)),
+                brokers=number,
+                racks=_new_racks(cluster, number, group),
+                tried=True,
+                text=f"add {plural(number, 'broker')}{places}",
+            )
+    return _at_least(groups[-1])
+
+
+def _enough(
+    plan: Plan,
+    operation: Operation,
+    group: Sequence[Unmet],
+    kept: set[str],
+    attempt: Attempt | None,
+    trials: int,
+    most: int,
+    deadline: float | None,
+) -> int | None:
+    """The fewest brokers found with which all goals of a group are met, and none kept is lost."""
+    wanted = {u.goal for u in group} | kept
+    hard = all(u.hard for u in group)
+    cluster = set_scene(plan.snapshot, operation).cluster
+    least = max(1, *(max(u.brokers_to_add, u.racks_to_add) for u in group))
+
+    def meets(number: int, hard_only: bool) -> bool:
+        larger, asked, _ = enlarged(plan.snapshot, operation, cluster, number, group)
+        assert attempt is not None
+        tried = attempt(larger, asked, hard_only)
+        return wanted <= {g.goal for g in tried.goal_results if g.met_after}
+
+    # brokers are tried with ids after those there are, as far as there may be any
+    most = min(most, LARGEST_ID - int(plan.snapshot.broker_ids.max()))
+    met: dict[int, bool] = {}
+    for _ in range(trials):
+        number = _next(met, least)
+        late = deadline is not None and time.monotonic() > deadline
+        if number is None or number > most or late:
+            break
+        met[number] = meets(number, hard)
+    # hard goals alone are quick to plan for; what is stated is tried with all of them
+    found = [number for number in sorted(met) if met[number]][:CONFIRMED]
+    return next((number for number in found if not hard or meets(number, False)), None)
+
+
+def _helped(unmet: Sequence[Unmet]) -> list[Unmet]:
+    """Without the goals that are proven to need something else than brokers."""
+    lost = {u.goal for u in unmet if u.proven and not (u.brokers_to_add or u.racks_to_add)}
+    return [u for u in unmet if u.goal not in lost]
+
+
+def _at_least(group: Sequence[Unmet]) -> Remedy | None:
+    """What certificates alone say; None where they ask for no broker."""
+    asking = [u for u in group if u.proven and (u.brokers_to_add or u.racks_to_add)]
+    if not asking:
+        return None
+    racks = max(u.racks_to_add for u in asking)
+    brokers = max(racks, *(u.brokers_to_add for u in asking))
+    return Remedy(
+        goals=tuple(dict.fromkeys(u.goal for u in asking)),
+        brokers=brokers,
+        racks=racks,
+        tried=False,
+        text=f"add at least {plural(brokers, 'broker')}"
+        + (f" in at least {plural(racks, 'more rack')}" if racks else ""),
+    )
+
+
+def _next(met: dict[int, bool], least: int) -> int | None:
+    """How many brokers to try next: more and more until it is enough, then fewer."""
+    enough = min((number for number, ok in met.items() if ok), default=None)
+    if enough is None:
+        return max(met) + (max(met) - least + 1) if met else least
+    short = max((number for number in met if number < enough), default=least - 1)
+    return (enough + short) // 2 if enough - short > 1 else None
+
+
+def enlarged(
+    snapshot: Snapshot,
+    operation: Operation,
+    cluster: Cluster,
+    number: int,
+    unmet: Sequence[Unmet] = (),
+) -> tuple[Snapshot, Operation, str]:
+    """A cluster with more brokers, the operation that may use them, and where they stand.
+
+    Each has the median capacities of the brokers that may receive replicas, and the disks of
+    the one in the middle. They level the number of brokers of the racks, with as many new
+    racks as certificates ask for; where every broker has a rack of its own, so has each.
+    With broker sets, they go where certificates ask for them, the others to the fullest.
+
+    Parameters
+    ----------
+    snapshot, operation
+        The cluster as it is, and what is asked.
+    cluster
+        The same as goals meet it.
+    number
+        Brokers to add.
+    unmet
+        What they are to help.
+    """
+    s = snapshot
+    new_racks = _new_racks(cluster, number, unmet)
+    names = [*s.racks, *_unused("new-rack", new_racks, s.racks)]
+    held = np.bincount(s.broker_rack[cluster.eligible], minlength=len(names))
+    open_racks = np.flatnonzero((held > 0) | (np.arange(len(names)) >= len(s.racks)))
+    if len(open_racks) == new_racks > 0 or not len(open_racks):
+        open_racks = np.arange(len(names))
+    rack = []
+    for _ in range(number):
+        least = int(open_racks[np.argmin(held[open_racks])])
+        held[least] += 1
+        rack.append(least)
+    sets = _sets(cluster, number, unmet)
+    ids = int(s.broker_ids.max()) + 1 + np.arange(number)
+    d = cluster.typical_disks
+    grown = replace(
+        s,
+        broker_ids=np.concatenate([s.broker_ids, ids]),
+        racks=tuple(names),
+        broker_rack=np.concatenate([s.broker_rack, rack]),
+        hosts=(*s.hosts, *_unused("new-host", number, s.hosts)),
+        broker_host=np.concatenate([s.broker_host, len(s.hosts) + np.arange(number)]),
+        broker_state=np.concatenate([s.broker_state, np.full(number, BrokerState.ALIVE)]),
+        capacity=np.concatenate([s.capacity, np.tile(cluster.typical, (number, 1))]),
+        broker_set=np.concatenate([s.broker_set, sets]) if len(s.broker_set) else s.broker_set,
+        disk_broker=np.concatenate(
+            [s.disk_broker, np.repeat(s.n_brokers + np.arange(number), len(d))]
+        ),
+        disk_path=(*s.disk_path, *(s.disk_path[k] for _ in range(number) for k in d.tolist())),
+        disk_capacity=np.concatenate([s.disk_capacity, np.tile(s.disk_capacity[d], number)]),
+        disk_alive=np.concatenate([s.disk_alive, np.ones(number * len(d), np.bool_)]),
+        disk_cordoned=np.concatenate([s.disk_cordoned, np.zeros(number * len(d), np.bool_)])
+        if len(s.disk_cordoned)
+        else s.disk_cordoned,
+    )
+    changes: dict[str, tuple[int, ...]] = {}
+    if operation.kind == "add_brokers":
+        changes["brokers"] = (*operation.brokers, *ids.tolist())
+    if operation.destinations is not None:
+        changes["destinations"] = (*operation.destinations, *ids.tolist())
+    places = Counter(
+        ("a new rack" if r >= len(s.racks) else f"rack {names[r]}")
+        + (f" and broker set {s.broker_sets[b]}" if b >= 0 else "")
+        for r, b in zip(rack, sets.tolist(), strict=True)
+    )
+    if new_racks > 1:
+        several = f"{new_racks} new racks"
+        places = Counter({k.replace("a new rack", several): n for k, n in places.items()})
+    if len(places) == 1:
+        text = f" in {next(iter(places))}"
+    else:
+        text = ": " + ", ".join(f"{n} in {place}" for place, n in places.items())
+    return grown, operation.model_copy(update=changes), text
+
+
+def _new_racks(cluster: Cluster, number: int, unmet: Sequence[Unmet]) -> int:
+    """As many as certificates ask for; one each where every broker has its own."""
+    held = np.bincount(cluster.snapshot.broker_rack[cluster.eligible])
+    alone = len(cluster.snapshot.racks) > 1 and int(held.max(initial=1)) == 1
+    asked = max((u.racks_to_add for u in unmet), default=0)
+    return number if alone else min(number, asked)
+
+
+def _unused(name: str, number: int, taken: Sequence[str]) -> list[str]:
+    known, at = set(taken), 1
+    found: list[str] = []
+    while len(found) < number:
+        if f"{name}-{at}" not in known:
+            found.append(f"{name}-{at}")
+        at += 1
+    return found
+
+
+def _sets(cluster: Cluster, number: int, unmet: Sequence[Unmet]) -> Ints:
+    """(number,) the broker set of each broker to add; -1 for none."""
+    s = cluster.snapshot
+    if not len(s.broker_set):
+        return np.full(number, -1)
+    asked = [
+        s.broker_sets.index(u.broker_set)
+        for u in unmet
+        if u.broker_set
+        for _ in range(u.brokers_to_add)
+    ]
+    room = np.zeros((len(s.broker_sets), len(s.resources)))
+    load = np.zeros_like(room)
+    inside = s.broker_set >= 0
+    np.add.at(load, s.broker_set[inside], s.broker_load()[inside])
+    open_ = inside & cluster.eligible
+    np.add.at(room, s.broker_set[open_], s.capacity[open_])
+    chosen: list[int] = []
+    for k in range(number):
+        if k < len(asked):
+            chosen.append(asked[k])
+        else:
+            full = load / np.maximum(room, 1e-300)
+            chosen.append(int(np.argmax(full.max(1))))
+        room[chosen[-1]] += cluster.typical
+    return np.array(chosen, np.int64)

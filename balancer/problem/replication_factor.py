@@ -1,0 +1,133 @@
+"""Changes how many replicas partitions have."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import PrivateAttr
+
+from balancer.problem.availability import living_replicas
+from balancer.problem.disks import pick_disk
+from balancer.problem.operation import Operation, OperationError
+from balancer.problem.topics import matching_partitions
+from cluster_model.placement import Placement
+from cluster_model.snapshot import Bools, Ints, Snapshot
+from goals import Cluster, Goal, State
+from goals.racks import majority_set
+from metrics_reporter.quantities import plural
+
+
+class ReplicationFactor(Goal):
+    """Every partition has as many replicas as the operation asks for.
+
+    The score is the share of them that it has, or, while it has too many, the share of
+    those it has that are wanted.
+    """
+
+    scope: ClassVar = "partition"
+    hard: bool = True
+    tier: int | None = 0
+    _wanted: Ints = PrivateAttr()
+
+    @classmethod
+    def of(cls, wanted: Ints) -> ReplicationFactor:
+        """The goal that each of the P partitions has its number of replicas."""
+        goal = cls()
+        goal._wanted = wanted
+        return goal
+
+    def score(self, state: State) -> Any:
+        """Fewer / more of the replicas there are and those wanted."""
+        have, wanted = (state.replica_broker >= 0).sum(-1), self._wanted[state.partition]
+        return np.minimum(have, wanted) / np.maximum(have, wanted)
+
+    def too_many(self, cluster: Cluster) -> Bools:
+        """(P,) whether a partition has more replicas than it is to have."""
+        more: Bools = cluster.replication_factor > self._wanted
+        return more
+
+
+def target_replication_factor(s: Snapshot, op: Operation) -> Ints:
+    factor = s.replication_factor.copy()
+    for pattern, wanted in op.replication_factor.items():
+        if wanted < 1:
+            raise OperationError(
+                f"replication factor of {pattern!r}: {wanted} found, 1 or more expected"
+            )
+        hit = matching_partitions(s, pattern)
+        if not hit.any():
+            raise OperationError(f"topic pattern {pattern!r} matches none of the snapshot's topics")
+        factor[hit] = wanted
+    return factor
+
+
+def with_replication_factor(
+    start: Placement, factor: Ints, receives: Bools, lost: Bools, frozen: Bools
+) -> tuple[Placement, Bools]:
+    """A placement with the wanted numbers of replicas, and (P * F,) which are new.
+
+    Dead followers go first, then those in crowded racks, then those late in the
+    preference order; the last living replica stays as long as the leader is dead. New
+    replicas are put on the least used broker of a rack the partition does not have
+    yet, in the broker set that holds most of its topic; the search then finds them a
+    better home. What is lost is given none: there is
+    nothing to copy. What is frozen stays as it is.
+    """
+    s, placement = start.snapshot, start.copy()
+    brokers = placement.brokers
+    have = (brokers >= 0).sum(1)
+    most = int(receives.sum())
+    unable = np.flatnonzero((factor > have) & (factor > most) & ~frozen)
+    if len(unable):
+        p = unable[0]
+        raise OperationError(
+            f"replication factor {factor[p]} asked for topic {s.topics[s.partition_topic[p]]!r}, "
+            f"but only {plural(most, 'broker')} may receive replicas"
+        )
+    lives = living_replicas(placement)
+    for p in np.flatnonzero((have > factor) & ~frozen):
+        row = brokers[p]
+        while (row >= 0).sum() > factor[p]:
+            follow = (row >= 0) & (np.arange(len(row)) != placement.leader[p])
+            # the last living replica is what the others are restored from
+            last = (lives[p] & (row >= 0)).sum() == 1
+            slots = np.flatnonzero(follow & ~(lives[p] & last))
+            if not len(slots):
+                break
+            racks = s.broker_rack[row[row >= 0]]
+            crowd = [(racks == s.broker_rack[row[f]]).sum() for f in slots]
+            row[slots[np.lexsort((slots, crowd, ~lives[p, slots]))[-1]]] = -1
+    used = np.bincount(brokers[brokers >= 0], minlength=s.n_brokers).astype(np.float64)
+    used[~receives] = np.inf
+    added = np.zeros(brokers.shape, np.bool_)
+    own = s.broker_set if len(s.broker_set) else np.full(s.n_brokers, -1, np.int64)
+    home = majority_set(s, start.brokers, own)
+    for p in np.flatnonzero((have < factor) & ~lost & ~frozen):
+        row = brokers[p]
+        held = row[row >= 0]
+        racks = np.isin(s.broker_rack, s.broker_rack[held])
+        cost = used + 1e9 * racks
+        if home[s.partition_topic[p]] >= 0:
+            cost = cost + 1e12 * (own != home[s.partition_topic[p]])
+        cost[held] = np.inf
+        for slot in np.flatnonzero(row < 0)[: factor[p] - len(held)].tolist():
+            best = int(np.argmin(cost))
+            if not np.isfinite(cost[best]):
+                raise OperationError(
+                    f"replication factor {factor[p]} asked for topic "
+                    f"{s.topics[s.partition_topic[p]]!r}, but no further broker may receive "
+                    "replicas"
+                )
+            row[slot], added[p, slot] = best, True
+            used[best] += 1
+            cost[best] = np.inf
+            if not racks[best]:
+                mates = s.broker_rack == s.broker_rack[best]
+                racks |= mates
+                cost[mates] += 1e9
+    if len(placement.replica_disk):
+        at = np.flatnonzero(added.ravel())
+        placement.replica_disk[placement.replica_broker < 0] = -1
+        placement.replica_disk[at] = pick_disk(placement, placement.replica_broker[at])
+    return placement, added.ravel()

@@ -1,0 +1,1 @@
+"""Scores candidate actions, and searches for a better placement with them."""

@@ -1,0 +1,387 @@
+"""Where to look: actions worth scoring, drawn from the cells that are not content.
+
+Goals only judge, so nothing here knows what a goal wants. A discontented cell is
+pushed from, pulled to and led differently, and the scores decide what helped.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from balancer.problem.disks import pick_disk
+from balancer.problem.movement_cost import action_cost
+from balancer.problem.rules import Rules
+from balancer.search.scorer import Scorer, Tier
+from balancer.search.transition import Transition
+from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
+from cluster_model.snapshot import Bools, Ints
+from cluster_model.traffic import Traffic, connected
+from goals import Cluster, CollocationGoal
+
+
+class Index:
+    """Replicas by broker: flat positions, ``start[b]`` to ``start[b + 1]`` those of broker `b`.
+
+    Within a broker they are in partition order, and so by topic.
+    """
+
+    def __init__(self, placement: Placement) -> None:
+        n = placement.snapshot.n_brokers
+        narrow = placement.replica_broker.astype(np.int16 if n < 2**15 else np.int64)
+        order = np.argsort(narrow, kind="stable")  # a radix sort for 16 bits
+        count = np.bincount(placement.replica_broker[placement.replica_broker >= 0], minlength=n)
+        self.at: Ints = order[len(order) - count.sum() :]
+        self.start: Ints = np.concatenate([[0], np.cumsum(count)])
+
+    def sample(self, brokers: Ints, n: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
+        """Up to `n` replicas of each broker, spread evenly from a random start.
+
+        Returns their flat positions and, for each, the row of `brokers` it belongs to.
+        """
+        start, count = self.start[brokers], self.start[brokers + 1] - self.start[brokers]
+        take = np.minimum(count, n)
+        row = np.repeat(np.arange(len(brokers)), take)
+        rank = np.arange(len(row)) - np.repeat(np.cumsum(take) - take, take)
+        shift = rng.random(len(brokers))[row]
+        offset = ((rank + shift) * (count[row] / take[row])).astype(np.int64)
+        return self.at[start[row] + offset], row
+
+
+# shares of the mean broker that a destination is tried with, largest first
+PARCELS = (0.8, 0.6, 0.45, 0.35, 0.25, 0.18, 0.12, 0.08, 0.05, 0.03, 0.015, 0.005)
+
+
+ENOUGH = 6
+
+
+# destinations that a whole group is tried with, and the most members of one that is
+SPREAD, MEMBERS = 6, 64
+
+
+class Candidates:
+    """Draws candidate actions for a tier; deterministic for a given generator."""
+
+    def __init__(self, scorer: Scorer, rules: Rules, rng: np.random.Generator) -> None:
+        self.scorer, self.rules, self.rng = scorer, rules, rng
+        self.cluster: Cluster = scorer.cluster
+        self.placement: Placement = scorer.placement
+        self.receivers: Ints = np.flatnonzero(rules.receives)
+        factor = next((g.factor for g in scorer.goals if isinstance(g, CollocationGoal)), None)
+        self.traffic: Traffic | None = None if factor is None else self.placement.traffic(factor)
+
+    def draw(self, tier: Tier, destinations: Ints, budget: int) -> Batch:
+        """About `budget` candidate actions for the discontented cells of a tier's goals."""
+        index = Index(self.placement)
+        found: list[Batch] = []
+        brokers: Bools = np.zeros(self.placement.snapshot.n_brokers, np.bool_)
+        slots: list[Ints] = []
+        for i in tier.goals:
+            scope, score = self.scorer.goals[i].scope, self.scorer.scores[i]
+            unmet = np.flatnonzero(score < 1)
+            if not len(unmet):
+                continue
+            if scope == "broker":
+                brokers[unmet] = True
+            elif scope == "host":
+                brokers |= (score < 1)[self.placement.snapshot.broker_host]
+            elif scope == "partition":
+                slots.append(self._some(unmet, budget // 8))
+            elif scope == "disk":
+                found.append(self._disk_moves(unmet, budget))
+            else:
+                found += self._topic_actions(scope, unmet, index, destinations, budget)
+        if slots:
+            found += self._partition_actions(np.unique(np.concatenate(slots)), destinations)
+        if brokers.any():
+            found += self._broker_actions(
+                tier, np.flatnonzero(brokers), index, destinations, budget
+            )
+        batch = Batch.concatenate(found) if found else _nothing()
+        return batch[self.rules.legal(self.placement, batch)]
+
+    def swaps(self, tier: Tier, budget: int) -> tuple[Batch, Batch]:
+        """About `budget` swaps between discontented brokers and others."""
+        index = Index(self.placement)
+        brokers = np.flatnonzero(self._unhappy(tier) & self.rules.receives)
+        if not len(brokers) or len(self.receivers) < 2:
+            return _nothing(), _nothing()
+        share = max(budget // len(brokers), 64)
+        each = max(round(share ** (1 / 3)), 4)
+        mine, _ = index.sample(brokers, 2 * each, self.rng)
+        others = self.receivers[self.rng.integers(0, len(self.receivers), len(mine) * each)]
+        theirs, pair = index.sample(others, max(each // 2, 2), self.rng)
+        return self.exchanged(mine[pair // each], theirs)
+
+    def exchanged(self, mine: Ints, theirs: Ints) -> tuple[Batch, Batch]:
+        """Swaps of replicas, given by flat position, as far as they are legal."""
+        placement = self.placement
+        here, there = placement.replica_broker[mine], placement.replica_broker[theirs]
+        p, q = self._split(mine)[0], self._split(theirs)[0]
+        keep = (here != there) & (p != q)
+        mine, theirs, here, there = mine[keep], theirs[keep], here[keep], there[keep]
+        disks = len(placement.replica_disk) > 0
+        batch, partner = (
+            Batch.of(MOVE, *self._split(at), to, placement.replica_disk[other] if disks else None)
+            for at, to, other in ((mine, there, theirs), (theirs, here, mine))
+        )
+        legal = self.rules.legal(placement, batch) & self.rules.legal(placement, partner)
+        return batch[legal], partner[legal]
+
+    def groups(self, tier: Tier, destinations: Ints, budget: int) -> tuple[Batch, Ints]:
+        """About `budget` moves of partitions that are together, and of those to be.
+
+        Returns their actions and, in ascending order, the number of the move that each
+        belongs to. What talks to one another on one broker moves as a whole, to where it
+        talks to besides, and from and to discontented brokers; and what talks to elsewhere
+        goes there alone.
+        """
+        traffic = self.traffic
+        unhappy = self._unhappy(tier)
+        if traffic is None or not unhappy.any():
+            return _nothing(), np.empty(0, np.int64)
+        where, n = self.placement.location, self.placement.snapshot.n_partitions
+        local = where[traffic.one] == where[traffic.two]
+        label = connected(n, traffic.one[local], traffic.two[local])
+        size = np.bincount(label, minlength=n)
+        moves = [self._to_join(unhappy, where, local, budget // 4)]
+        away = np.flatnonzero((size > 1) & (size <= MEMBERS))
+        for group, ends in (
+            (away[unhappy[where[away]]], destinations),
+            (away, self._taking(tier, np.flatnonzero(unhappy & self.rules.receives))),
+        ):
+            if len(ends):
+                group = np.repeat(self._some(group, budget // (4 * SPREAD)), SPREAD)
+                moves.append((group, self.rng.choice(ends, len(group))))
+        p, to = (np.concatenate(column) for column in zip(*moves, strict=True))
+        whole = size[label[p]] <= MEMBERS
+        batch, unit = self._whole(label, label[p[whole]], to[whole])
+        p, to = moves[0]
+        member = size[label[p]] > 1
+        single = self._leaders_to(p[member], to[member])
+        numbers = int(whole.sum()) + np.arange(len(single))
+        return Batch.concatenate([batch, single]), np.concatenate([unit, numbers])
+
+    def _to_join(self, unhappy: Bools, where: Ints, local: Bools, n: int) -> tuple[Ints, Ints]:
+        """Up to `n` partitions that talk to elsewhere, and where that is."""
+        assert self.traffic is not None
+        one, two = self.traffic.one[~local], self.traffic.two[~local]
+        ends, others = np.concatenate([one, two]), np.concatenate([two, one])
+        rows = self._some(np.flatnonzero(unhappy[where[ends]]), n)
+        return ends[rows], where[others[rows]]
+
+    def _whole(self, label: Ints, group: Ints, target: Ints) -> tuple[Batch, Ints]:
+        """Moves of all members of groups, each group to its target."""
+        members = np.argsort(label, kind="stable")
+        begin = np.searchsorted(label[members], group)
+        size = np.searchsorted(label[members], group, side="right") - begin
+        unit = np.repeat(np.arange(len(group)), size)
+        rank = np.arange(len(unit)) - np.repeat(np.cumsum(size) - size, size)
+        return self._leaders_to(members[begin[unit] + rank], target[unit]), unit
+
+    def _leaders_to(self, partition: Ints, target: Ints) -> Batch:
+        slot, disk = self.placement.leader[partition], pick_disk(self.placement, target)
+        return Batch.of(MOVE, partition, slot, target, disk)
+
+    def _unhappy(self, tier: Tier) -> Bools:
+        """(B,) brokers that are not content with a goal of the tier."""
+        unhappy: Bools = np.zeros(self.placement.snapshot.n_brokers, np.bool_)
+        for i in tier.goals:
+            if self.scorer.goals[i].scope == "broker":
+                unhappy |= self.scorer.scores[i] < 1
+        return unhappy
+
+    def anything(self, n: int) -> Batch:
+        """The legal ones of `n` moves and of `n` leadership transfers drawn at random."""
+        at = self.rng.choice(np.flatnonzero(self.placement.replica_broker >= 0), n)
+        moves, leads = self._spread(at, self.receivers, 1), self._leads(at)
+        batch = Batch.concatenate([moves, leads])
+        batch = batch[self.rules.legal(self.placement, batch)]
+        return batch[self.rng.permutation(len(batch))]
+
+    def receptive(self, number: int) -> Ints:
+        """The brokers with the most room for what tier `number` wants to move.
+
+        Those that could take a good parcel and be no less content, the parcel as large
+        as leaves enough brokers to choose from.
+        """
+        keys = np.tile(np.arange(self.placement.snapshot.n_brokers), (len(PARCELS), 1))
+        counted = {i for i, goal in enumerate(self.scorer.goals) if goal.hard}
+        counted.update(*(tier.goals for tier in self.scorer.tiers[: max(number + 1, 2)]))
+        state = self.cluster.shifted(np.array(PARCELS)[:, None], keys)
+        unhurt = np.ones(keys.shape, np.bool_)
+        for i, score in self.scorer.judge("broker", counted, state):
+            unhurt &= score >= self.scorer.scores[i]
+        room = unhurt[:, self.receivers]
+        enough = max(8, len(self.receivers) // ENOUGH)
+        count = room.sum(1)
+        level = int(np.argmax(count >= enough)) if (count >= enough).any() else len(PARCELS)
+        return self.receivers if level == len(PARCELS) else self.receivers[room[level]]
+
+    def _taking(self, tier: Tier, brokers: Ints) -> Ints:
+        """Those of some brokers that would be happier with a little more."""
+        state = self.cluster.shifted(PARCELS[-1], brokers)
+        gain = np.zeros(len(brokers))
+        weight = dict(zip(tier.goals, tier.weights, strict=True))
+        for i, score in self.scorer.judge("broker", set(weight), state):
+            gain += weight[i] * (score - self.scorer.scores[i][brokers])
+        return brokers[gain > 0]
+
+    def _some(self, rows: Ints, n: int) -> Ints:
+        if len(rows) <= max(n, 1):
+            return rows
+        return np.sort(self.rng.choice(rows, max(n, 1), replace=False))
+
+    def _split(self, at: Ints) -> tuple[Ints, Ints]:
+        partition = at // self.placement.slots
+        return partition, at - partition * self.placement.slots
+
+    def _spread(self, at: Ints, destinations: Ints, n: int) -> Batch:
+        """Each replica to `n` of the destinations, all of them where there are no more."""
+        if not len(destinations) or not len(at):
+            return _nothing()
+        if len(destinations) <= n:
+            target = np.tile(destinations, len(at))
+            n = len(destinations)
+        else:
+            target = destinations[self.rng.integers(0, len(destinations), len(at) * n)]
+        partition, slot = self._split(np.repeat(at, n))
+        return Batch.of(MOVE, partition, slot, target, pick_disk(self.placement, target))
+
+    def _leads(self, at: Ints) -> Batch:
+        """Leadership from each leader to every follower, and to each follower that is drawn."""
+        partition, slot = self._split(at)
+        leading = slot == self.placement.leader[partition]
+        p = np.repeat(partition[leading], self.placement.slots)
+        s = np.tile(np.arange(self.placement.slots), int(leading.sum()))
+        led = np.zeros(self.placement.snapshot.n_partitions, np.bool_)
+        led[p] = True
+        others = ~leading & ~led[partition]
+        p, s = np.concatenate([p, partition[others]]), np.concatenate([s, slot[others]])
+        keep = self.placement.replica_broker[p * self.placement.slots + s] >= 0
+        p, s = p[keep], s[keep]
+        return Batch.of(LEAD, p, s, self.placement.replica_broker[p * self.placement.slots + s])
+
+    def _broker_actions(
+        self, tier: Tier, brokers: Ints, index: Index, destinations: Ints, budget: int
+    ) -> list[Batch]:
+        share = max(budget // len(brokers), 24)
+        sample = max(share // 4, 16)
+        at, row = index.sample(brokers, sample, self.rng)
+        width = min(max(share // 16, 6), max(len(destinations), 1))
+        keep = max(share // (2 * width), 4)
+        chosen = self._most_relief(tier, at, row, keep)
+        found = [self._spread(chosen, destinations, width), self._leads(at)]
+        pulling = self._taking(tier, brokers[self.rules.receives[brokers]])
+        if len(pulling):
+            pulled = self.rng.choice(index.at, len(pulling) * sample)
+            target = np.repeat(pulling, sample)
+            partition, slot = self._split(pulled)
+            found.append(Batch.of(MOVE, partition, slot, target, pick_disk(self.placement, target)))
+        return found
+
+    def _most_relief(self, tier: Tier, at: Ints, row: Ints, keep: int) -> Ints:
+        """The `keep` replicas of each broker whose leaving helps it most for their bytes."""
+        partition, slot = self._split(at)
+        target = self.placement.replica_broker[at]
+        leaving = Transition(
+            self.cluster, Batch.of(MOVE, partition, slot, target, np.full(len(at), -1))
+        )
+        relief = self.scorer.relief(tier, leaving)
+        worth = relief / action_cost(self.placement, leaving.batch)
+        order = np.lexsort((-worth, row))
+        first = np.concatenate([[0], np.cumsum(np.bincount(row))])
+        rank = np.arange(len(at)) - first[row[order]]
+        chosen = order[(rank < keep) & (relief[order] > 0)]
+        kept: Ints = at[np.sort(chosen)]
+        return kept
+
+    def _partition_actions(self, partitions: Ints, destinations: Ints) -> list[Batch]:
+        f = self.placement.slots
+        at = (partitions[:, None] * f + np.arange(f)).ravel()
+        at = at[self.placement.replica_broker[at] >= 0]
+        return [self._spread(at, destinations, 8), self._leads(at)]
+
+    def _disk_moves(self, disks: Ints, budget: int) -> Batch:
+        """Replicas of discontented disks to the other disks of their broker, and the reverse."""
+        s, placement = self.placement.snapshot, self.placement
+        unmet = np.zeros(s.n_disks, np.bool_)
+        unmet[disks] = True
+        hot = np.zeros(s.n_brokers, np.bool_)
+        hot[s.disk_broker[disks]] = True
+        at = np.flatnonzero((placement.replica_broker >= 0) & hot[placement.replica_broker])
+        at = at[placement.replica_disk[at] >= 0]
+        per = np.bincount(s.disk_broker, minlength=s.n_brokers)
+        width = int(per.max())
+        at = self._some(at, budget // max(width, 1))
+        first = np.searchsorted(s.disk_broker, placement.replica_broker[at])
+        target = (first[:, None] + np.arange(width)).ravel()
+        source = np.repeat(at, width)
+        inside = target < s.n_disks
+        target = np.minimum(target, s.n_disks - 1)
+        broker = placement.replica_broker[source]
+        own = placement.replica_disk[source]
+        keep = inside & (s.disk_broker[target] == broker) & (target != own) & s.disk_open[target]
+        keep &= unmet[target] | unmet[own]
+        partition, slot = self._split(source[keep])
+        return Batch.of(MOVE_DISK, partition, slot, broker[keep], target[keep])
+
+    def _topic_actions(
+        self, scope: str, cells: Ints, index: Index, destinations: Ints, budget: int
+    ) -> list[Batch]:
+        """For cells (topic, broker or rack): push from them, pull to them, lead differently."""
+        s, f = self.placement.snapshot, self.placement.slots
+        share = 24
+        cells = self._some(cells, max(budget // (4 * share), 1))
+        if scope == "topic":
+            topic, broker = cells // s.n_brokers, cells % s.n_brokers
+        else:
+            topic, rack = cells // len(s.racks), cells % len(s.racks)
+            members = [
+                np.flatnonzero((s.broker_rack == k) & self.rules.receives)
+                for k in range(len(s.racks))
+            ]
+            broker = np.array(
+                [self.rng.choice(members[k]) if len(members[k]) else -1 for k in rack], np.int64
+            )
+            topic, broker = topic[broker >= 0], broker[broker >= 0]
+        if not len(topic):
+            return []
+        begin = np.searchsorted(s.partition_topic, topic) * f
+        count = np.searchsorted(s.partition_topic, topic, side="right") * f - begin
+        topic, broker, begin, count = (x[count > 0] for x in (topic, broker, begin, count))
+        # a few replicas of the topic from anywhere, to the cell's broker
+        take = np.minimum(count, share)
+        row = np.repeat(np.arange(len(topic)), take)
+        rank = np.arange(len(row)) - np.repeat(np.cumsum(take) - take, take)
+        offset = (rank + self.rng.random(len(topic))[row]) * (count[row] / take[row])
+        at = begin[row] + offset.astype(np.int64)
+        real = self.placement.replica_broker[at] >= 0
+        at, target = at[real], broker[row[real]]
+        partition, slot = self._split(at)
+        pulls = Batch.of(MOVE, partition, slot, target, pick_disk(self.placement, target))
+        # and what the cell itself holds, to elsewhere
+        if scope == "topic":
+            own = self._held(topic, broker, index, share // 4)
+        else:
+            own = self._some(at, len(topic) * 4)
+        return [pulls, self._spread(own, destinations, 8), self._leads(np.concatenate([at, own]))]
+
+    def _held(self, topic: Ints, broker: Ints, index: Index, n: int) -> Ints:
+        """Up to `n` replicas of each topic on each broker."""
+        s = self.placement.snapshot
+        key = (
+            self.placement.replica_broker[index.at] * len(s.topics)
+            + s.partition_topic[index.at // self.placement.slots]
+        )
+        wanted = broker * len(s.topics) + topic
+        begin = np.searchsorted(key, wanted)
+        take = np.minimum(np.searchsorted(key, wanted, side="right") - begin, n)
+        row = np.repeat(np.arange(len(topic)), take)
+        rank = np.arange(len(row)) - np.repeat(np.cumsum(take) - take, take)
+        found: Ints = index.at[begin[row] + rank]
+        return found
+
+
+def _nothing() -> Batch:
+    none = np.empty(0, np.int64)
+    return Batch.of(MOVE, none, none, none)

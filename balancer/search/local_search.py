@@ -1,0 +1,422 @@
+"""The search: from a placement to a better one, in batches, tier by tier."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from balancer.problem.disks import pick_disk
+from balancer.problem.movement_cost import action_bytes, action_cost, replica_bytes
+from balancer.problem.rules import Rules
+from balancer.search.arrays import best_of_each
+from balancer.search.candidates import Candidates
+from balancer.search.scorer import EPSILON, Scorer, Tier
+from balancer.search.sequential_transition import Series
+from balancer.search.transition import Transition
+from cluster_model.placement import LEAD, MOVE, Batch, Placement
+from cluster_model.snapshot import Bools, Floats, Ints
+
+# candidates a round scores for one discontented broker, and in all
+PER_BROKER, AT_LEAST, AT_MOST = 96, 2_000, 160_000
+# replicas of a partition up to which that many are scored; fewer where there are more
+SLOTS = 8
+# how much more a round looks at when the one before found nothing
+# a tier is left when this many rounds together bring less than this share of what is missing
+PATIENCE, STALL = 12, 0.02
+# rounds without any progress before a tier is left, and the progress below which swaps
+# are tried besides
+GIVE_UP, SLOW = 4, 0.95
+# what a lower tier's gain counts when actions serve their tier alike
+BELOW = 0.1
+# share of its first gain that an action must still bring when its turn comes
+KEEP = 0.3
+# guests of like size that are tried in exchange for a replica that could come home
+NEAR = 2
+# what room for later actions counts against content now, and the least worth a swap
+ROOM, SMALL = 0.1, 1e-6
+# a reduction goes on while it saves this share of the bytes, and harvests the same
+# candidates again while this share of them can be carried out at once
+WORTHWHILE, FEW = 0.02, 0.01
+WIDER = (1, 4, 16)
+# times that all tiers are gone through
+PASSES = 3
+# actions of one partition, the best of them, that the vetoes are asked about
+ASKED = 4
+# pairs are chosen until a pass over them adds less than this share of the first one's
+ROUNDED = 0.1
+# up to this many replicas, a tier that is stuck is tried again until this many tries in a
+# row were in vain, each after a few steps picked among so many
+SHAKEN, SHAKES, KICKS = 50, 10, 32
+
+
+@dataclass
+class Search:
+    """One optimisation under way.
+
+    Parameters
+    ----------
+    scorer
+        Goals and the placement to be changed.
+    rules
+        What may be touched.
+    serve
+        How many of the tiers to serve; those after only veto.
+    deadline
+        Monotonic time after which no round is begun; all else is deterministic.
+    seed
+        Seed of the sampling.
+    progress
+        Called after each round with (phase, met goals, all goals, actions so far).
+    """
+
+    scorer: Scorer
+    rules: Rules
+    serve: int | None = None
+    deadline: float | None = None
+    seed: int = 0
+    progress: Callable[[str, int, int, int], None] | None = None
+    actions: int = 0
+    rounds: int = 0
+    exhausted: bool = False
+
+    def __post_init__(self) -> None:
+        self.rng = np.random.default_rng(self.seed)
+        self.candidates = Candidates(self.scorer, self.rules, self.rng)
+        # a candidate costs as much as its partition has replicas
+        self._width = max(1, self.scorer.placement.slots // SLOTS)
+
+    def run(self) -> None:
+        """Serve the tiers in their order, and again while that makes room for one another."""
+        tiers = list(enumerate(self.scorer.tiers[: self.serve]))
+        for _ in range(PASSES):
+            helped = [self._improve(number, tier) for number, tier in tiers]
+            if not any(helped) or not any(self._missing(tier) for _, tier in tiers):
+                break
+
+    def _improve(self, number: int, tier: Tier) -> bool:
+        """Serve a tier; what brings it next to nothing is taken back, and False returned."""
+        scorer = self.scorer
+        if self._missing(tier) == 0:
+            return False
+        mark, strain, actions = scorer.mark(), scorer.strain(tier), self.actions
+        self._serve(number, tier)
+        if self._missing(tier) > 0:
+            self._shake(number, tier)
+        if scorer.strain(tier) < scorer.worthwhile(tier, strain):
+            return True
+        scorer.restore(mark)
+        self.actions = actions
+        return False
+
+    def _shake(self, number: int, tier: Tier) -> None:
+        """Where a small cluster is stuck, go on from placements nearby; keep what ends closer."""
+        scorer, goals = self.scorer, self.scorer.goals
+        if scorer.placement.snapshot.n_replicas > SHAKEN or all(
+            scorer.met(i) or goals[i].obstacles(scorer.cluster) for i in tier.goals
+        ):
+            return
+        failed = 0
+        while failed < SHAKES and self._missing(tier) > 0 and not self._spent():
+            mark, strain = scorer.mark(), scorer.strain(tier)
+            for _ in range(1 + failed % 3):
+                self._kick(number)
+            self._serve(number, tier, give_up=GIVE_UP // 2)
+            failed += 1
+            if scorer.strain(tier) < strain - EPSILON:
+                failed = 0
+            else:
+                scorer.restore(mark)
+
+    def _kick(self, number: int) -> None:
+        """Carry out one action, any that no hard goal and no tier above minds."""
+        batch = self.candidates.anything(KICKS)
+        batch = batch[self.scorer.allowed(number, Transition(self.scorer.cluster, batch))]
+        if len(batch):
+            self.scorer.commit(batch[:1])
+            self.actions += 1
+
+    def _serve(self, number: int, tier: Tier, give_up: int = GIVE_UP) -> None:
+        idle, missing = 0, [self._missing(tier)]
+        while idle < give_up and missing[-1] > 0 and not self._spent():
+            wider = WIDER[min(idle, len(WIDER) - 1)]
+            self._round(number, tier, wider)
+            if self.candidates.traffic is not None:
+                self._group_round(number, tier, wider)
+            if self._missing(tier) > SLOW * missing[-1]:
+                self._swap_round(number, tier, wider)
+            self.rounds += 1
+            missing.append(self._missing(tier))
+            if self.progress is not None:
+                met = sum(self.scorer.met(i) for i in range(len(self.scorer.goals)))
+                self.progress(f"tier {number}", met, len(self.scorer.goals), self.actions)
+            idle = 0 if missing[-1] < missing[-2] else idle + 1
+            if len(missing) > PATIENCE and missing[-1] > (1 - STALL) * missing[-1 - PATIENCE]:
+                return
+
+    def _missing(self, tier: Tier) -> float:
+        return sum(self.scorer.deficit(i) for i in tier.goals)
+
+    def _spent(self) -> bool:
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            self.exhausted = True
+        return self.exhausted
+
+    def _round(self, number: int, tier: Tier, wider: int) -> int:
+        destinations = (
+            self.candidates.receptive(number) if wider < WIDER[-1] else self.candidates.receivers
+        )
+        n = self.scorer.placement.snapshot.n_brokers
+        budget = wider * min(max(PER_BROKER * n, AT_LEAST), AT_MOST) // self._width
+        batch = self.candidates.draw(tier, destinations, budget)
+        if not len(batch):
+            return 0
+        gain = self.scorer.gains(tier, batch)
+        useful = np.flatnonzero(gain > EPSILON)
+        if not len(useful):
+            return 0
+        batch, gain = batch[useful], gain[useful]
+        worth = self._worth(number, batch, gain)
+        best = best_of_each(batch.partition, worth, ASKED * wider)
+        batch, worth, gain = batch[best], worth[best], gain[best]
+        ok = self.scorer.allowed(number, Transition(self.scorer.cluster, batch))
+        batch, worth, gain = batch[ok], worth[ok], gain[ok]
+        best = best_of_each(batch.partition, worth, 1)
+        order = best[np.argsort(-worth[best], kind="stable")]
+        return self._commit(number, tier, batch[order], gain[order])
+
+    def _worth(self, number: int, batch: Batch, gain: Floats) -> Floats:
+        """Gain per cost, the tiers below having a small say."""
+        return self._with_lower_tiers(number, batch, gain) / action_cost(
+            self.scorer.placement, batch
+        )
+
+    def _with_lower_tiers(self, number: int, batch: Batch, gain: Floats) -> Floats:
+        """The tier's gain, up to half more or less for what the tiers below it would say."""
+        below = self.scorer.tiers[number + 1 : self.serve]
+        if not below:
+            return gain
+        transition, bonus, share = Transition(self.scorer.cluster, batch), np.zeros(len(batch)), 1.0
+        for lower in below:
+            share *= BELOW
+            bonus += share * self.scorer.gain(lower, transition)
+        voiced: Floats = gain + np.clip(bonus, -0.5 * gain, 0.5 * gain)
+        return voiced
+
+    def _commit(self, number: int, tier: Tier, batch: Batch, gain: Floats) -> int:
+        """Carry out, in the order given, every action that still helps when its turn comes."""
+        cluster, scorer = self.scorer.cluster, self.scorer
+        while len(batch):
+            series = Series(cluster, batch)
+            now = scorer.gain(tier, series)
+            keep = now > np.maximum(EPSILON, KEEP * gain)
+            if keep.all():
+                keep = scorer.allowed(number, series)
+                if keep.all():
+                    break
+            batch, gain = batch[keep], gain[keep]
+        if len(batch):
+            self.scorer.commit(batch)
+            self.actions += len(batch)
+        return len(batch)
+
+    def _group_round(self, number: int, tier: Tier, wider: int) -> int:
+        """Move what is together as a whole, and what is to be together to where that is."""
+        scorer, cluster = self.scorer, self.scorer.cluster
+        destinations = (
+            self.candidates.receptive(number) if wider < WIDER[-1] else self.candidates.receivers
+        )
+        batch, unit = self.candidates.groups(tier, destinations, wider * AT_LEAST)
+        legal = np.ones(int(unit.max(initial=-1)) + 1, np.bool_)
+        legal[unit[~self.candidates.rules.legal(scorer.placement, batch)]] = False
+        batch, unit = _chosen(batch, unit, legal)
+        if not len(unit):
+            return 0
+        transition = Transition(cluster, batch, unit=unit)
+        gain = scorer.gain(tier, transition)
+        gain = np.where(scorer.allowed(number, transition), gain, 0.0)
+        worth = gain / np.bincount(unit, action_cost(scorer.placement, batch))
+        # one after the other by worth, no partition twice
+        first = np.searchsorted(unit, np.arange(len(gain) + 1))
+        turns: list[Ints] = []
+        taken = np.zeros(scorer.placement.snapshot.n_partitions, np.bool_)
+        for row in np.argsort(-worth, kind="stable")[: int((gain > EPSILON).sum())].tolist():
+            members = np.arange(first[row], first[row + 1])
+            if not taken[batch.partition[members]].any():
+                taken[batch.partition[members]] = True
+                turns.append(members)
+        if not turns:
+            return 0
+        gain = gain[[unit[members[0]] for members in turns]]
+        unit = np.repeat(np.arange(len(turns)), [len(members) for members in turns])
+        batch = batch[np.concatenate(turns)]
+        while len(unit):
+            series = Series(cluster, batch, unit=unit)
+            keep = scorer.gain(tier, series) > np.maximum(EPSILON, KEEP * gain)
+            keep &= scorer.allowed(number, series)
+            if keep.all():
+                scorer.commit(batch)
+                self.actions += len(batch)
+                break
+            batch, unit = _chosen(batch, unit, keep)
+            gain = gain[keep]
+        return len(unit)
+
+    def _swap_round(self, number: int, tier: Tier, wider: int) -> int:
+        scorer = self.scorer
+        batch, partner = self.candidates.swaps(tier, wider * AT_LEAST // self._width)
+        transition = Transition(scorer.cluster, batch, partner)
+        real = scorer.gain(tier, transition)
+        # what changes nothing now may make room for what will
+        gain = np.where(real > EPSILON, real, 0.0) + ROOM * scorer.slack(tier, transition)
+        rows = np.flatnonzero((real >= -EPSILON) & (gain > SMALL))
+        batch, partner, gain = batch[rows], partner[rows], gain[rows]
+        ok = scorer.allowed(number, Transition(scorer.cluster, batch, partner))
+        batch, partner, gain = batch[ok], partner[ok], gain[ok]
+        cost = action_cost(scorer.placement, batch) + action_cost(scorer.placement, partner)
+        rows = self._disjoint(batch, partner, gain / cost)
+        batch, partner, gain = batch[rows], partner[rows], gain[rows]
+        while len(batch):
+            series = Series(scorer.cluster, batch, partner)
+            real = scorer.gain(tier, series)
+            now = np.where(real > EPSILON, real, 0.0) + ROOM * scorer.slack(tier, series)
+            keep = (real >= -EPSILON) & (now > KEEP * gain) & scorer.allowed(number, series)
+            if keep.all():
+                scorer.commit(batch, partner)
+                self.actions += 2 * len(batch)
+                break
+            batch, partner, gain = batch[keep], partner[keep], gain[keep]
+        return len(batch)
+
+    def _disjoint(self, batch: Batch, partner: Batch | None, worth: Floats) -> Ints:
+        """Rows in order of worth, no partition touched twice, the worthiest chosen first."""
+        order = np.argsort(-worth, kind="stable")
+        mates = batch.partition if partner is None else partner.partition
+        one, two, turn = batch.partition[order], mates[order], np.arange(len(order))
+        best = np.empty(self.scorer.placement.snapshot.n_partitions, np.int64)
+        chosen: list[Ints] = []
+        while len(turn):
+            # the last write stays: written backwards, that is the worthiest
+            best[np.stack([one, two], 1).ravel()[::-1]] = np.repeat(turn, 2)[::-1]
+            first = (best[one] == turn) & (best[two] == turn)
+            chosen.append(turn[first])
+            best[one[first]] = best[two[first]] = -1
+            free = (best[one] >= 0) & (best[two] >= 0)
+            if partner is None or len(chosen[-1]) < ROUNDED * len(chosen[0]):
+                break
+            one, two, turn = one[free], two[free], turn[free]
+        rows: Ints = order[np.sort(np.concatenate(chosen))] if chosen else order
+        return rows
+
+    def reduce(self, start: Placement) -> int:
+        """Send back home every replica, and every leadership, that no goal needs away.
+
+        Only actions whose removal leaves every cell as content as it was.
+        """
+        undone = 0
+        while not self._spent():
+            moved = self._bytes_away(start)
+            found = self._send_home(start) + self._exchange_home(start)
+            undone += found
+            if not found or moved - self._bytes_away(start) < WORTHWHILE * moved:
+                break
+        return undone
+
+    def _bytes_away(self, start: Placement) -> float:
+        placement = self.scorer.placement
+        moved = np.flatnonzero(placement.replica_broker != start.replica_broker)
+        partition = moved // placement.slots
+        inside = (start.brokers[partition] == placement.replica_broker[moved][:, None]).any(1)
+        return float(replica_bytes(placement)[0][partition[~inside]].sum())
+
+    def _send_home(self, start: Placement) -> int:
+        batch = self._homeward(start)
+        return self._harvest(batch, None, action_bytes(self.scorer.placement, batch))
+
+    def _harvest(self, batch: Batch, partner: Batch | None, worth: Floats) -> int:
+        """Carry out all that stays harmless, the worthiest first, until nothing is left."""
+        done = 0
+        while len(batch):
+            ok = self.scorer.harmless_rows(batch, partner)
+            batch, worth = batch[ok], worth[ok]
+            partner = partner[ok] if partner is not None else None
+            rows = self._disjoint(batch, partner, worth)
+            while len(rows):
+                mates = partner[rows] if partner is not None else None
+                keep = self.scorer.harmless(Series(self.scorer.cluster, batch[rows], mates))
+                if keep.all():
+                    break
+                rows = rows[keep]
+            if not len(rows):
+                break
+            mates = partner[rows] if partner is not None else None
+            self.scorer.commit(batch[rows], mates)
+            done += len(rows)
+            touched = np.zeros(self.scorer.placement.snapshot.n_partitions, np.bool_)
+            touched[batch.partition[rows]] = True
+            if mates is not None:
+                touched[mates.partition] = True
+            rest = ~touched[batch.partition]
+            if partner is not None:
+                rest &= ~touched[partner.partition]
+                partner = partner[rest]
+            batch, worth = batch[rest], worth[rest]
+            if len(rows) < FEW * len(batch):
+                break
+        return done
+
+    def _exchange_home(self, start: Placement) -> int:
+        """Where replica r came to broker B and q left B for C: r goes to C instead, q stays."""
+        placement = self.scorer.placement
+        home = self._homeward(start)
+        home = home[home.kind == MOVE]
+        away = np.flatnonzero(
+            (placement.replica_broker >= 0)
+            & ~(placement.brokers[:, :, None] == start.brokers[:, None, :]).any(2).ravel()
+        )
+        if not len(home) or not len(away):
+            return 0
+        # guests of each broker by size, and for each replica that left the nearest of them
+        f = placement.slots
+        size, _ = replica_bytes(placement)
+        scale = float(size.max()) * 1.001 or 1.0
+        guest_key = placement.replica_broker[away] + size[away // f] / scale
+        order = np.argsort(guest_key, kind="stable")
+        away, guest_key = away[order], guest_key[order]
+        at = np.searchsorted(guest_key, home.target + size[home.partition] / scale)
+        near = at[:, None] + np.arange(-NEAR, NEAR)
+        rows, _ = np.nonzero((near >= 0) & (near < len(away)))
+        guests = away[near[(near >= 0) & (near < len(away))]]
+        mine = (home.partition * f + home.slot)[rows]
+        local = placement.replica_broker[guests] == home.target[rows]
+        batch, partner = self.candidates.exchanged(mine[local], guests[local])
+        return self._harvest(batch, partner, action_bytes(placement, batch))
+
+    def _homeward(self, start: Placement) -> Batch:
+        now, then = self.scorer.placement.brokers, start.brokers
+        moved = np.flatnonzero((now != then).any(1))
+        now, then = now[moved], then[moved]
+        away = (now >= 0) & ~(now[:, :, None] == then[:, None, :]).any(2)
+        gone = (then >= 0) & ~(then[:, :, None] == now[:, None, :]).any(2)
+        row, slot, home = np.nonzero(away[:, :, None] & gone[:, None, :])
+        target = then[row, home]
+        placement = self.scorer.placement
+        moves = Batch.of(MOVE, moved[row], slot, target, pick_disk(placement, target))
+        led = placement.leader
+        row = np.flatnonzero(
+            placement.brokers[np.arange(len(led)), led]
+            != start.brokers[np.arange(len(led)), start.leader]
+        )
+        before = start.brokers[row, start.leader[row]]
+        at, slot = np.nonzero(placement.brokers[row] == before[:, None])
+        leads = Batch.of(LEAD, row[at], slot, before[at])
+        batch = Batch.concatenate([moves, leads])
+        return batch[self.rules.legal(placement, batch)]
+
+
+def _chosen(batch: Batch, unit: Ints, kept: Bools) -> tuple[Batch, Ints]:
+    """The actions of the groups that are kept, and their groups counted anew."""
+    rows = kept[unit]
+    return batch[rows], (np.cumsum(kept) - 1)[unit[rows]]

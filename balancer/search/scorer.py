@@ -1,0 +1,324 @@
+"""Normalised scores of actions (seed 004), for whole batches at once.
+
+For a goal and an action, with the cells the action touches before (``c``) and
+after (``c'``)::
+
+    diff = min score(c') - min score(c)        in [-1, 1]
+    f    = (diff + 1) / 2                      in [ 0, 1]
+
+Everything here works with ``diff``: f > 1/2 is diff > 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from balancer.search.sequential_transition import Series
+from balancer.search.transition import Transition
+from cluster_model.placement import Batch, Placement, SumScope
+from cluster_model.snapshot import Bools, Floats, Ints
+from goals import Cluster, Goal, State
+from goals.goal import Scope
+
+# differences of scores below this, or below this share of them, are rounding, not judgement
+EPSILON = 1e-12
+
+
+# actions scored at once where there are very many: what of them stays in a processor's cache
+CHUNK = 1 << 15
+
+
+# share of a soft tier's strain whose removal is not worth moving anything
+TRIVIAL = 0.01
+
+
+# share of the mean broker that is small enough to be what the next action moves
+PARCEL = 0.03
+
+
+@dataclass
+class Tier:
+    """Goals of one priority."""
+
+    goals: list[int]
+    weights: Floats = field(default_factory=lambda: np.empty(0))
+
+
+class Scorer:
+    """How content every cell is with every goal, kept up to date as the placement changes.
+
+    Parameters
+    ----------
+    cluster
+        The cluster, its placement the one to be changed.
+    goals
+        Prepared goals.
+    """
+
+    def __init__(self, cluster: Cluster, goals: Sequence[Goal]) -> None:
+        self.cluster, self.goals = cluster, list(goals)
+        self.placement: Placement = cluster.placement
+        self._bundles = [_Bundle(self.goals, members) for members in _alike(self.goals)]
+        self._bundle_of = {i: bundle for bundle in self._bundles for i in bundle.members}
+        self.scores: list[Floats] = [np.empty(0)] * len(self.goals)
+        for bundle in self._bundles:
+            bundle.scores = bundle.score(self._everywhere(bundle.scope))
+            for row, i in enumerate(bundle.members):
+                self.scores[i] = bundle.scores[row]
+        numbers = sorted({goal.tier or 0 for goal in self.goals})
+        self.tiers = [
+            Tier([i for i, goal in enumerate(self.goals) if (goal.tier or 0) == n]) for n in numbers
+        ]
+        for tier in self.tiers:
+            weights = np.array([self.goals[i].weight for i in tier.goals])
+            tier.weights = weights / weights.sum()
+
+    def _everywhere(self, scope: Scope) -> State:
+        return self.cluster.partition_state() if scope == "partition" else self.cluster.state(scope)
+
+    def commit(self, batch: Batch, partner: Batch | None = None) -> None:
+        """Carry out actions on distinct partitions and bring every score up to date."""
+        transition = Transition(self.cluster, batch, partner)
+        for goal in self.goals:
+            if goal.scope == "partition":
+                transition.partition_states()
+            else:
+                transition.cells(goal.scope)
+        self.placement.apply(batch)
+        if partner is not None:
+            self.placement.apply(partner)
+        self.refresh(transition)
+
+    def mark(self) -> tuple[Placement, list[Floats]]:
+        """What :meth:`restore` needs to come back to where things stand."""
+        return self.placement.copy(), [bundle.scores.copy() for bundle in self._bundles]
+
+    def restore(self, mark: tuple[Placement, list[Floats]]) -> None:
+        """Go back to an earlier mark."""
+        self.placement.restore(mark[0])
+        for bundle, scores in zip(self._bundles, mark[1], strict=True):
+            bundle.scores[:] = scores
+
+    def refresh(self, transition: Transition) -> None:
+        """Bring the cell scores up to date after the actions have been applied."""
+        fresh: dict[str, tuple[Ints, State]] = {}
+        for bundle in self._bundles:
+            scope = bundle.scope
+            if scope not in fresh:
+                fresh[scope] = self._touched(scope, transition)
+            keys, state = fresh[scope]
+            bundle.scores[:, keys] = bundle.score(state)
+
+    def _touched(self, scope: Scope, transition: Transition) -> tuple[Ints, State]:
+        if scope == "partition":
+            rows = np.concatenate([p for p, _ in transition.partition_states()])
+            return rows, self.cluster.partition_state(rows)
+        if scope in ("broker", "host"):
+            return np.arange(self.placement.cells(scope)), self.cluster.state(scope)
+        keys = np.unique(transition.cells(scope))
+        keys = keys[keys >= 0]
+        return keys, State(self._fetcher(scope, keys))
+
+    def _fetcher(self, scope: SumScope, keys: Ints) -> Callable[[str], Floats | Ints]:
+        return lambda name: self.cluster.fetch(scope, name, keys)
+
+    def judge(self, scope: Scope, goals: set[int], state: State) -> Iterator[tuple[int, Floats]]:
+        """Those of the goals that are of a scope, each with its scores of a state."""
+        for bundle in self._bundles:
+            if bundle.scope == scope and not goals.isdisjoint(bundle.members):
+                for i, score in zip(bundle.members, bundle.score(state), strict=True):
+                    if i in goals:
+                        yield i, score
+
+    def worthwhile(self, tier: Tier, strain: float) -> float:
+        """The strain below which a tier must come for a change to be worth it."""
+        hard = any(self.goals[i].hard for i in tier.goals)
+        return strain - (EPSILON if hard else TRIVIAL * strain)
+
+    def met(self, i: int) -> bool:
+        """Whether every cell is content with goal number `i`."""
+        return bool((self.scores[i] >= 1).all())
+
+    def deficit(self, i: int) -> float:
+        """Sum over the cells of what is missing to contentment with goal number `i`."""
+        return float((1 - self.scores[i]).sum())
+
+    def diff(self, i: int, transition: Transition) -> tuple[Floats, Bools]:
+        """(C,) the score difference of each action, and (C,) whether any cell gets worse."""
+        if i not in transition.diffs:
+            self._compare(self._bundle_of[i], transition)
+        return transition.diffs[i]
+
+    def _compare(self, bundle: _Bundle, transition: Transition) -> None:
+        """Fill in the differences of all goals of a bundle."""
+        scope = bundle.scope
+        if scope == "partition":
+            states = transition.partition_states()
+            keys = np.stack([rows for rows, _ in states])
+            before = bundle.scores[:, keys]
+            after = np.stack([bundle.score(state) for _, state in states], 1)
+        else:
+            keys = transition.cells(scope)
+            after = bundle.score(transition.after_state(scope))
+            if isinstance(transition, Series):
+                before = transition.scores_before(scope, bundle.scores, after)
+            else:
+                before = bundle.scores[:, keys]
+        if scope == "disk" or transition.unit is not None:
+            before, after = np.where(keys < 0, 1.0, before), np.where(keys < 0, 1.0, after)
+        # by share of the score: 10^9 times too full is no excuse for more
+        worse: Bools = np.any(after < before * (1 - EPSILON), axis=1)
+        diff = after.min(1) - before.min(1)
+        for row, i in enumerate(bundle.members):
+            transition.diffs[i] = diff[row], worse[row]
+            transition.scored[i] = before[row], after[row]
+
+    def relief(self, tier: Tier, leaving: Transition) -> Floats:
+        """(C,) how much happier each source would be without the replica, whoever takes it."""
+        total = np.zeros(len(leaving))
+        weight = dict(zip(tier.goals, tier.weights, strict=True))
+        for bundle in self._bundles:
+            share = np.array([weight.get(i, 0.0) for i in bundle.members])
+            if bundle.scope not in ("broker", "host") or not share.any():
+                continue
+            keys = leaving.cells(bundle.scope)[0]
+            score = bundle.score(leaving.departed_state(bundle.scope))
+            total += share @ (score - bundle.scores[:, keys])
+        return total
+
+    def slack(self, tier: Tier, transition: Transition) -> Floats:
+        """(C,) how much content an action adds for the case that its brokers change a little.
+
+        A goal that is flat inside its limits does not tell a broker on a limit from one
+        in the middle. Scored with a small parcel more, and less, it does.
+        """
+        total = np.zeros(len(transition))
+        keys = transition.cells("broker")
+        everywhere = np.arange(self.placement.snapshot.n_brokers)
+        weight = dict(zip(tier.goals, tier.weights, strict=True))
+        for bundle in self._bundles:
+            share = np.array([weight.get(i, 0.0) for i in bundle.members])
+            if bundle.scope != "broker" or not share.any():
+                continue
+            for parcel in (-PARCEL, PARCEL):
+                before = bundle.score(self.cluster.shifted(parcel, everywhere))[:, keys]
+                after = bundle.score(transition.shifted_state(parcel))
+                total += share @ (after - before).sum(1)
+        return total
+
+    def gain(self, tier: Tier, transition: Transition) -> Floats:
+        """(C,) weighted sum over a tier's goals of the score differences: F - 1/2, doubled."""
+        total = np.zeros(len(transition))
+        for i, weight in zip(tier.goals, tier.weights, strict=True):
+            diff, _ = self.diff(i, transition)
+            total += weight * diff
+        return total
+
+    def gains(self, tier: Tier, batch: Batch) -> Floats:
+        """(C,) the same for actions each carried out alone, however many."""
+        chunks = [batch[i : i + CHUNK] for i in range(0, len(batch), CHUNK)]
+        return np.concatenate([self.gain(tier, Transition(self.cluster, b)) for b in chunks])
+
+    def allowed(self, number: int, transition: Transition) -> Bools:
+        """(C,) whether actions that serve tier `number` hurt no hard goal and no tier above."""
+        ok = np.ones(len(transition), np.bool_)
+        for k, tier in enumerate(self.tiers):
+            total, strain = np.zeros(len(transition)), np.zeros(len(transition))
+            for i, weight in zip(tier.goals, tier.weights, strict=True):
+                goal = self.goals[i]
+                if (k >= number and not goal.hard) or self._settled(goal, transition):
+                    continue
+                diff, worse = self.diff(i, transition)
+                if goal.hard:
+                    ok &= ~worse
+                else:
+                    strain += weight * _strain(*transition.scored[i])
+                total += weight * diff
+            if k < number:
+                ok &= (total >= -EPSILON) & (strain <= EPSILON)
+        return ok
+
+    def strain(self, tier: Tier) -> float:
+        """How far a tier is from content: weighted squares of what its cells lack.
+
+        Actions that :meth:`allowed` lets through for the tiers below never add to it, so
+        plans that lower it, the first tiers first, come to an end.
+        """
+        pairs = zip(tier.goals, tier.weights, strict=True)
+        return float(sum(weight * ((1 - self.scores[i]) ** 2).sum() for i, weight in pairs))
+
+    def harmless(self, transition: Transition, hard_only: bool = False) -> Bools:
+        """(C,) whether no cell gets less content with any goal."""
+        ok = np.ones(len(transition), np.bool_)
+        for i, goal in enumerate(self.goals):
+            if (goal.hard or not hard_only) and not self._settled(goal, transition):
+                ok &= ~self.diff(i, transition)[1]
+        return ok
+
+    def harmless_rows(self, batch: Batch, partner: Batch | None) -> Ints:
+        """Rows of actions that make no cell less content; what most fail is asked first."""
+        bundles = sorted(self._bundles, key=lambda b: (b.scope == "partition", -len(b.members)))
+        found = []
+        for start in range(0, len(batch), CHUNK):
+            rows = np.arange(start, min(start + CHUNK, len(batch)))
+            for bundle in bundles:
+                mates = None if partner is None else partner[rows]
+                transition = Transition(self.cluster, batch[rows], mates)
+                self._compare(bundle, transition)
+                rows = rows[~np.any([transition.diffs[i][1] for i in bundle.members], axis=0)]
+            found.append(rows)
+        return np.concatenate(found) if found else np.empty(0, np.int64)
+
+    def _settled(self, goal: Goal, transition: Transition) -> bool:
+        # what an action does to its own partition does not depend on those before it:
+        # whoever makes a series has asked before
+        return goal.scope == "partition" and isinstance(transition, Series)
+
+
+def eases(before: Scorer, after: Scorer, tiers: int) -> bool:
+    """Whether the first of so many tiers whose strain changes is better, and worth the change."""
+    for tier in before.tiers[:tiers]:
+        then, now = before.strain(tier), after.strain(tier)
+        if now > then + EPSILON:
+            return False
+        if now < before.worthwhile(tier, then):
+            return True
+    return False
+
+
+def _strain(before: Floats, after: Floats) -> Floats:
+    """(C,) what actions add to the squares of what their (K, C) cells lack."""
+    more: Floats = ((1 - after) ** 2 - (1 - before) ** 2).sum(0)
+    return more
+
+
+class _Bundle:
+    """Goals of one scope that score themselves at once; most hold a single goal."""
+
+    def __init__(self, goals: Sequence[Goal], members: list[int]) -> None:
+        self.members, self.scope = members, goals[members[0]].scope
+        self.scores = np.empty((len(members), 0))
+        self._goals = [goals[i] for i in members]
+        self._together = self._goals[0].together(self._goals) if len(members) > 1 else None
+
+    def score(self, state: State) -> Floats:
+        """(k, …) contentment with each goal."""
+        scores: Floats = (
+            self._together(state)
+            if self._together is not None
+            else np.asarray(self._goals[0].score(state), np.float64)[None]
+        )
+        return scores
+
+
+def _alike(goals: Sequence[Goal]) -> list[list[int]]:
+    found: dict[object, list[int]] = {}
+    for i, goal in enumerate(goals):
+        alone = type(goal).together.__func__ is Goal.together.__func__  # type: ignore[attr-defined]
+        # a subclass that scores otherwise is not alike, whatever it inherits
+        key = i if alone else (type(goal).score, goal.scope, goal.hard, goal.tier)
+        found.setdefault(key, []).append(i)
+    return list(found.values())

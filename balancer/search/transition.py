@@ -1,0 +1,237 @@
+"""C actions scored at once, each from the present placement: what they touch and leave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from cluster_model.placement import LEAD, LOCAL, Batch, SumScope
+from cluster_model.snapshot import Bools, Floats, Ints
+from goals import Cluster, State
+from goals.cluster import is_sum, is_traffic, partition_state
+
+
+class Transition:
+    """C actions, each from the state the placement is in now.
+
+    Parameters
+    ----------
+    cluster
+        The cluster whose placement the actions start from.
+    batch
+        C elementary actions.
+    partner
+        For swaps: C further actions, carried out together with those of `batch`; the
+        partner's replica goes the opposite way between the same two brokers.
+    unit : (M,) int
+        Where the actions are those of whole groups: the group, 0 to C - 1, that each of
+        the M actions of `batch` belongs to, in ascending order. No partner goes with it.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        batch: Batch,
+        partner: Batch | None = None,
+        unit: Ints | None = None,
+    ) -> None:
+        self.cluster, self.batch, self.partner, self.unit = cluster, batch, partner, unit
+        self.placement = cluster.placement
+        self._places: dict[SumScope, Ints] = {}
+        self._cells: dict[SumScope, Ints] = {}
+        self._delta: dict[tuple[str, ...], Floats] = {}
+        self._states: dict[SumScope, State] = {}
+        self._partition_states: list[tuple[Ints, State]] | None = None
+        self.diffs: dict[int, tuple[Floats, Bools]] = {}
+        self.scored: dict[int, tuple[Floats, Floats]] = {}
+
+    def __len__(self) -> int:
+        if self.unit is None:
+            return len(self.batch)
+        return int(self.unit[-1]) + 1 if len(self.unit) else 0
+
+    def cells(self, scope: SumScope) -> Ints:
+        """(K, C) the cells each action touches: source and destination, of each partition.
+
+        With groups as many as one has at most, -1 where another has fewer.
+        """
+        known = self._cells.get(scope)
+        if known is None:
+            known = self._cells[scope] = self._find_cells(scope)
+        return known
+
+    def _find_cells(self, scope: SumScope) -> Ints:
+        pairs = [self.batch]
+        if self.partner is not None and scope in ("topic", "topic_rack"):
+            pairs.append(self.partner)
+        keys = []
+        for b in pairs:
+            source_disk = self.placement.source_disk(b)
+            target_disk = self.placement.target_disk(b)
+            keys.append(
+                self.placement.keys(scope, b.partition, self.placement.source(b), source_disk)
+            )
+            keys.append(self.placement.keys(scope, b.partition, b.target, target_disk))
+        return np.stack(keys) if self.unit is None else self._gathered(scope, np.stack(keys))
+
+    def _gathered(self, scope: SumScope, keys: Ints) -> Ints:
+        """(K, C) the different cells of each group, from the (2, M) of its actions."""
+        assert self.unit is not None
+        cells, n = self.placement.cells(scope) + 1, len(self)
+        key, at = np.unique((self.unit * cells + keys + 1).ravel(), return_inverse=True)
+        unit = key // cells
+        rank = np.arange(len(key)) - np.searchsorted(unit, unit)
+        found = np.full((int(rank.max(initial=0)) + 1, n), -1)
+        found[rank, unit] = key % cells - 1
+        self._places[scope] = (rank * n + unit)[at.ravel()]
+        return found
+
+    def _moved(self, columns: tuple[str, ...]) -> Floats:
+        """(k, C) what goes from source to destination, net of what comes back in a swap."""
+        known = self._delta.get(columns)
+        if known is None:
+            known = self.placement.deltas(self.batch, columns)
+            if self.partner is not None:
+                known = known - self.placement.deltas(self.partner, columns)
+            self._delta[columns] = known
+        return known
+
+    def _local(self, column: str) -> tuple[Floats, Floats]:
+        """What each action adds to the local traffic of its source, and of its target."""
+        if self.partner is None:
+            lost, gained = self.placement.local_changes(self.batch, column, self._in_turn())
+            return -lost, gained
+        # both of a swap in turn, one after the other
+        n, pair = len(self), np.arange(2 * len(self))
+        both = Batch.concatenate([self.batch, self.partner])[(pair % 2) * n + pair // 2]
+        turn = self._in_turn()
+        row = pair // 2 if turn is None else turn[pair // 2]
+        lost, gained = self.placement.local_changes(both, column, row)
+        return gained[1::2] - lost[::2], gained[::2] - lost[1::2]
+
+    def _in_turn(self) -> Ints | None:
+        """(M,) actions with the same number follow one another, None: each is alone."""
+        return self.unit
+
+    def signed_delta(self, scope: SumScope, columns: tuple[str, ...]) -> Floats:
+        """(k, K, C) what each action adds to each of its cells."""
+        keys = self.cells(scope)
+        if self.unit is not None:
+            if columns[0].startswith(LOCAL):
+                ends = np.stack(self._local(columns[0]))
+            else:
+                ends = self._moved(columns)
+                ends = np.stack([-ends, ends], 1)
+            flat, place = ends.reshape(-1, 2 * len(self.batch)), self._places[scope]
+            summed = [np.bincount(place, row, keys.size).reshape(keys.shape) for row in flat]
+            return np.stack(summed)
+        if columns[0].startswith(LOCAL):
+            return np.where(keys[0] == keys[1], 0.0, np.stack(self._local(columns[0])))[None]
+        if len(keys) == 2:
+            moved = np.where(keys[0] == keys[1], 0.0, self._moved(columns))
+            return np.stack([-moved, moved], 1)
+        assert self.partner is not None
+        one = self.placement.deltas(self.batch, columns)
+        two = self.placement.deltas(self.partner, columns)
+        topic = self.placement.snapshot.partition_topic
+        same = topic[self.batch.partition] == topic[self.partner.partition]
+        # within one topic both legs touch the same cells, once
+        one, two = np.where(same, one - two, one), np.where(same, 0.0, two)
+        one = np.where(keys[0] == keys[1], 0.0, one)
+        two = np.where(keys[2] == keys[3], 0.0, two)
+        return np.stack([-one, one, -two, two], 1)
+
+    def before(self, scope: SumScope, columns: tuple[str, ...]) -> Floats:
+        """(k, K, C) sums in each cell before the action."""
+        keys = self.cells(scope)
+        return np.stack([self.placement.sums(scope, column)[keys] for column in columns])
+
+    def after_state(self, scope: SumScope) -> State:
+        """The cells as the action leaves them."""
+        known = self._states.get(scope)
+        if known is None:
+            known = self._states[scope] = self._state(
+                scope, self.cells(scope), lambda names: self._after(scope, names)
+            )
+        return known
+
+    def _after(self, scope: SumScope, columns: tuple[str, ...]) -> Floats:
+        """(k, K, C) sums in each cell after the action."""
+        first, *rest = (
+            self.before(scope, part) + self.signed_delta(scope, part)
+            for part in self.placement.parts(columns)
+        )
+        for part in rest:
+            first += part
+        return first
+
+    def shifted_state(self, parcel: float) -> State:
+        """The brokers as the action leaves them, each with a share of the mean broker more."""
+
+        def sums(names: tuple[str, ...]) -> Floats:
+            after = self.before("broker", names) + self.signed_delta("broker", names)
+            if is_traffic(names[0]):
+                return after
+            shifted: Floats = after + parcel * self.cluster.means(names)[:, None, None]
+            return shifted
+
+        return self._state("broker", self.cells("broker"), sums)
+
+    def departed_state(self, scope: SumScope) -> State:
+        """(C,) the source cells with the moved load gone and nothing given anywhere."""
+        keys = self.cells(scope)[0]
+        return self._state(
+            scope,
+            keys,
+            lambda names: (
+                np.stack([self.placement.sums(scope, name)[keys] for name in names])
+                - self._leaving(names)
+            ),
+        )
+
+    def _leaving(self, columns: tuple[str, ...]) -> Floats:
+        """(k, C) what each action takes from its source."""
+        if columns[0].startswith(LOCAL):
+            return -self._local(columns[0])[0][None]
+        return self._moved(columns)
+
+    def _state(
+        self, scope: SumScope, keys: Ints, sums: Callable[[tuple[str, ...]], Floats]
+    ) -> State:
+        def fetch(name: str) -> Floats | Ints:
+            return sums((name,))[0] if is_sum(name) else self.cluster.fetch(scope, name, keys)
+
+        return State(fetch, sums)
+
+    def partition_states(self) -> list[tuple[Ints, State]]:
+        """For each partition an action touches: (C,) its index, and its state afterwards.
+
+        With groups, -1 where one has fewer partitions than others.
+        """
+        if self._partition_states is None:
+            if self.unit is None:
+                self._partition_states = [
+                    self._partition_after(b) for b in (self.batch, self.partner) if b is not None
+                ]
+            else:
+                self._partition_states = list(self._members_after(self.unit))
+        return self._partition_states
+
+    def _members_after(self, unit: Ints) -> Iterator[tuple[Ints, State]]:
+        first = np.searchsorted(unit, np.arange(len(self)))
+        size = np.bincount(unit, minlength=len(self))
+        for rank in range(int(size.max(initial=0))):
+            rows, state = self._partition_after(self.batch[first + np.minimum(rank, size - 1)])
+            yield np.where(rank < size, rows, -1), state
+
+    def _partition_after(self, b: Batch) -> tuple[Ints, State]:
+        placement, rows = self.placement, np.arange(len(b))
+        brokers = placement.brokers[b.partition]
+        brokers[rows, b.slot] = b.target
+        leader = np.where(b.kind == LEAD, b.slot, placement.leader[b.partition])
+        disks = None
+        if len(placement.replica_disk):
+            disks = placement.replica_disk.reshape(-1, placement.slots)[b.partition]
+            disks[rows, b.slot] = placement.target_disk(b)
+        return b.partition, partition_state(placement.snapshot, b.partition, brokers, leader, disks)

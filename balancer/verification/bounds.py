@@ -1,0 +1,157 @@
+"""What no placement can do better than, derived without the code that made the plan.
+
+A plan may state a lower bound than these (it is as true), not a higher one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from balancer.verification.goals import TOLERANCE, Picture, Who, band, contribution, limits, sizes
+from cluster_model.snapshot import Bools, Floats, Ints
+
+_BANDS = {
+    "UsageDistribution",
+    "ReplicaDistribution",
+    "LeaderReplicaDistribution",
+    "LeaderBytesInDistribution",
+}
+
+
+def least_ratio(
+    who: Who, column: str, share: Floats, base: Picture, ended: Picture, free: bool
+) -> float:
+    """Least worst-broker / fair-share ratio of a placement that leaves as little behind.
+
+    Parameters
+    ----------
+    who
+        Who may hold, lead and move what.
+    column
+        What is counted.
+    share : (B,) float
+        Fair shares; brokers without one take no part.
+    base
+        Where the plan starts, replicas added and removed.
+    ended
+        Where it ends.
+    free
+        Whether replicas that are online may move.
+    """
+    has = share > 0
+    if not has.any():
+        return 1.0
+    carried = float(ended.per_broker(column)[has].sum())
+    found = [
+        carried / float(share.sum()),
+        _largest(who, column, has, base, ended) / float(share.max()),
+        float((_stays(who, column, base, ended, free)[has] / share[has]).max()),
+    ]
+    if column.endswith("_count"):
+        found.append(_whole(carried, share))
+    return max(found)
+
+
+def _whole(carried: float, share: Floats) -> float:
+    """Least ratio at which whole numbers of replicas find room: one of (n + 1) / share."""
+    low, high = 0.0, (carried + 1) / float(share.max())
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        if np.floor(middle * share).sum() < carried:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _largest(who: Who, column: str, has: Bools, base: Picture, ended: Picture) -> float:
+    """What the fullest broker holds at least, as replicas are not cut into pieces."""
+    if (who.receives & ~has).any():
+        return 0.0
+    left = np.bincount(ended.broker, minlength=len(has)) > 0
+    elsewhere = ~has & (~who.draining | left)
+    inside = base.count(elsewhere[base.broker]) == 0
+    lead, follow = contribution(who.snapshot, column)
+    copies = np.maximum(np.minimum(base.factor, ended.factor)[inside] - 1, 0)
+    pieces = np.sort(np.concatenate([lead[inside], np.repeat(follow[inside], copies)]))[::-1]
+    n = int(has.sum())
+    if len(pieces) <= n:
+        return float(pieces.max(initial=0.0))
+    return max(float(pieces[0]), float(pieces[n - 1] + pieces[n]))
+
+
+def _stays(who: Who, column: str, base: Picture, ended: Picture, free: bool) -> Floats:
+    """(B,) what each broker carries that may neither move nor be led elsewhere."""
+    s = who.snapshot
+    fixed = who.excluded | who.untouched if free else np.ones(s.n_partitions, np.bool_)
+    stays = fixed[base.partition] & ~who.draining[base.broker]
+    if s.n_disks:
+        stays &= np.append(s.disk_alive, True)[base.disk]
+    if who.kind == "change_replication_factor":
+        # what was added may still move
+        original = {*zip(s.replica_partition.tolist(), s.replica_broker.tolist(), strict=True)}
+        here = zip(base.partition.tolist(), base.broker.tolist(), strict=True)
+        stays &= [pair in original for pair in here]
+    lead, follow = contribution(s, column)
+    alone = np.maximum(base.factor, ended.factor)[base.partition] == 1
+    led = base.leads & (alone | (fixed[base.partition] & who.may_lead[base.broker]))
+    # where the leader stays the leader, its followers stay followers
+    keeps = np.bincount(base.partition[led & stays], minlength=s.n_partitions) > 0
+    amount = np.where(keeps, follow, np.minimum(lead, follow))
+    least = np.where(led, lead[base.partition], amount[base.partition])
+    return np.bincount(base.broker[stays], least[stays], s.n_brokers).astype(np.float64)
+
+
+def least_bytes(who: Who, start: Picture, goals: Iterable[Mapping[str, Any]]) -> float:
+    """Least bytes that any plan must copy to meet goals; every role is taken for free.
+
+    The largest of what must leave brokers, what must reach brokers, and the replicas beyond
+    the first of a partition in a rack.
+    """
+    s = who.snapshot
+    size: Floats = np.minimum(*sizes(s))
+    p, broker = start.partition, start.broker
+    out, into, crowded = np.zeros(s.n_brokers), np.zeros(s.n_brokers), 0.0
+    for goal in goals:
+        name = goal["goal"]
+        if name == "OnlineReplicas":
+            held = np.bincount(broker, size[p], s.n_brokers)
+            out = np.maximum(out, np.where(who.draining, held, 0.0))
+        if name == "RackAwareness":
+            partition, replicas = start.rack_counts()
+            crowded = float(((replicas - 1) * size[partition]).sum())
+        ceiling = limits(goal, who)
+        lower = np.zeros(s.n_brokers)
+        if ceiling is not None and ceiling[0] == "broker":
+            _, column, upper = ceiling
+        elif name in _BANDS:
+            column, lower, upper, _ = band(goal, start, who)
+            lower = np.where(who.takes(column), lower, 0.0)
+        else:
+            continue
+        lead, follow = contribution(s, column)
+        upper = np.where(who.draining, np.inf, upper)
+        light, heavy = np.minimum(lead, follow), np.maximum(lead, follow)
+        # goals let pass what is this close to a limit
+        slack = 2 * TOLERANCE * np.where(np.isinf(upper), 0.0, upper)
+        excess = np.bincount(broker, light[p], s.n_brokers) - upper - slack
+        out = np.maximum(out, _cheapest(broker, light[p], size[p], excess))
+        lack = np.maximum(lower - slack - np.bincount(broker, heavy[p], s.n_brokers), 0.0)
+        some = heavy > 0
+        if some.any() and (size[some] > 0).all():
+            into = np.maximum(into, lack / float((heavy[some] / size[some]).max()))
+    return max(float(out.sum()), float(into.sum()), crowded)
+
+
+def _cheapest(broker: Ints, amount: Floats, size: Floats, excess: Floats) -> Floats:
+    """(B,) bytes of the cheapest parts of replicas that make up each broker's excess."""
+    found = np.zeros(len(excess))
+    for b in np.flatnonzero(excess > 0).tolist():
+        mine = np.flatnonzero((broker == b) & (amount > 0))
+        order = mine[np.argsort(size[mine] / amount[mine], kind="stable")]
+        rest = np.maximum(excess[b] - (np.cumsum(amount[order]) - amount[order]), 0.0)
+        found[b] = (size[order] * np.minimum(rest / amount[order], 1.0)).sum()
+    return found

@@ -1,0 +1,288 @@
+"""Checks what a plan says of goals that it leaves unmet: proofs, reasons, and the remedy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from balancer.planning.document import PlanDocument, Remedy, Unmet
+from balancer.verification.goals import Who
+from cluster_model.snapshot import Bools, Ints
+from goals import Obstacle
+from metrics_reporter.quantities import plural
+
+_NOUNS = {"broker": "broker", "host": "host", "disk": "disk", "partition": "partition"}
+_LOST = (
+    "every replica is on a dead broker or a dead disk",
+    "bring one of them back: there is nothing left to copy from",
+)
+_NOTHING_FOUND = "no allowed action was found that helps"
+
+
+@dataclass(frozen=True)
+class Left:
+    """What the replay found of a goal that is not met at the end.
+
+    Parameters
+    ----------
+    kind
+        Its class.
+    scope
+        What its cells are.
+    cells
+        Those that are not content; None where they are not known.
+    proofs
+        What the goal itself proves of the start; None where that is not known.
+    """
+
+    kind: str
+    scope: str
+    cells: Ints | None
+    proofs: Sequence[Obstacle] | None
+
+
+def unmet_faults(
+    plan: PlanDocument, who: Who, lost: Bools, left: Callable[[str], Left]
+) -> Iterator[tuple[str, str]]:
+    """What is wrong with the list of unmet goals: a kind, and a sentence.
+
+    Parameters
+    ----------
+    plan
+        What is checked.
+    who
+        Who may hold and touch what.
+    lost : (P,) bool
+        Partitions without a living replica.
+    left
+        What the replay found, by the name of a goal.
+    """
+    results = {g.goal: g for g in plan.goal_results}
+    expected = [g.goal for g in plan.goal_results if not g.met_after]
+    names = list(dict.fromkeys(u.goal for u in plan.unmet))
+    if names != expected:
+        yield "unmet", f"unmet: {names} stated, {expected} found"
+    exhausted = plan.summary.exhausted
+    if exhausted not in (None, "seconds", "moves or bytes"):
+        yield "exhausted", f"exhausted: {exhausted!r} is no limit of plans"
+    for name in names:
+        entries = [u for u in plan.unmet if u.goal == name]
+        result = results.get(name)
+        if result is None:
+            continue
+        if any(u.hard != result.hard for u in entries):
+            yield "unmet", f"unmet: {name}: hard is wrong"
+        found = left(name)
+        if found.proofs is None:
+            continue
+        if found.proofs:
+            if [_proof(u) for u in entries] != [_proof(o) for o in found.proofs] or not all(
+                u.proven for u in entries
+            ):
+                yield "proven", f"unmet: {name}: its proof is: {found.proofs[0].reason}"
+            continue
+        if len(entries) > 1:
+            yield (
+                "proven",
+                f"unmet: {name}: {plural(len(entries), 'entry', 'entries')}, and no proof found",
+            )
+            continue
+        count = result.unmet_cells_after
+        yield from _unproven(plan, who, lost, entries[0], found, count)
+
+
+def _proof(entry: Unmet | Obstacle) -> tuple[str, str, int, int, str]:
+    return entry.reason, entry.cure, entry.brokers_to_add, entry.racks_to_add, entry.broker_set
+
+
+def _unproven(
+    plan: PlanDocument, who: Who, lost: Bools, entry: Unmet, found: Left, count: int
+) -> Iterator[tuple[str, str]]:
+    """What is wrong with an entry that no goal proves."""
+    if (entry.brokers_to_add, entry.racks_to_add, entry.broker_set) != (0, 0, ""):
+        yield "proven", f"unmet: {entry.goal}: asks for brokers, and no proof found"
+    what = f"{plural(count, _NOUNS.get(found.scope, 'topic placement'))} not content"
+    if found.scope == "partition" and found.cells is not None and len(found.cells):
+        what += f" ({_named(who, found.cells)})"
+    elif found.cells is None and (given := re.match(rf"{what}( \(.+?\))?(?=: )", entry.reason)):
+        what = given[0]
+    hard = any(g.get("hard") for g in plan.goals if g.get("name") == entry.goal)
+    proven, ways = _ways(plan, hard, who, lost, found)
+    if entry.proven != proven:
+        truth = "no replica is left to copy from" if proven else "no proof found"
+        yield "proven", f"unmet: {entry.goal}: proven {entry.proven} stated, {truth}"
+    out = plan.summary.left_out
+    end = f"; {plural(out, 'action')} had no safe order and were left out" if out else ""
+    for why, cure in ways:
+        full = re.escape(f"{what}: ") + why + ("" if proven else re.escape(end))
+        if re.fullmatch(full, entry.reason) and entry.cure == cure:
+            return
+    known = " or ".join(re.sub(r"\\(.)", r"\1", why.split("(")[0]) for why, _ in ways)
+    yield (
+        "unmet",
+        f"unmet: {entry.goal}: {entry.reason!r}, cure {entry.cure!r} stated, "
+        f"{what}: {known}{end} expected",
+    )
+
+
+def _ways(
+    plan: PlanDocument, hard: bool, who: Who, lost: Bools, found: Left
+) -> tuple[bool, list[tuple[str, str]]]:
+    """Whether an unmet goal counts as proven; patterns of its reasons, with their cures."""
+    exhausted = plan.summary.exhausted
+    if exhausted is not None:
+        why = re.escape(f"the budget of {exhausted} was used up")
+        return False, [(why, "allow more, or plan again")]
+    known = found.scope == "partition" and found.cells is not None
+    cells = found.cells if known and found.cells is not None else np.empty(0, np.int64)
+    still = who.untouched[cells]
+    if len(cells) and still.all():
+        return False, [_alone(who, cells)]
+    if found.kind == "ReplicationFactor":
+        rest = cells[~(still | lost[cells])]
+        if not len(rest):
+            return (False, [_alone(who, cells[still])]) if still.any() else (True, [_text(*_LOST)])
+        where = re.escape(f"none of the {plural(int(who.receives.sum()), 'broker')}")
+        return False, [
+            _text(
+                "the last living replica is kept until the others are restored from it",
+                "plan again after this plan",
+            ),
+            _text(
+                "no room was found for them before other replicas were moved",
+                "plan again after this plan",
+            ),
+            (
+                f"{where} that may receive replicas can take one more( within {_vetoes(plan)})?"
+                r"( \(\d+ of \d+ partitions looked at\))?",
+                "add brokers, raise the limits, or ask for fewer replicas",
+            ),
+        ]
+    if found.kind == "OnlineReplicas" and lost[cells].all():
+        return True, [_text(*_LOST)]
+    if not hard:
+        return False, [_text(_NOTHING_FOUND, "")]
+    looked_at = r"of [\d,]+ single actions? looked at,"
+    return False, [
+        (
+            f"(the operation allows no single action that helps|{looked_at} none helps)",
+            "allow more destinations, or more to be moved",
+        ),
+        _text(
+            "single actions that help are left, and no hard goal vetoes them",
+            "plan again after this plan",
+        ),
+        (
+            f"(every allowed single action|{looked_at} every one) that helps is vetoed by "
+            f"{_vetoes(plan)}",
+            "add brokers that have room, or raise the limits in the way",
+        ),
+    ]
+
+
+def _text(reason: str, cure: str) -> tuple[str, str]:
+    return re.escape(reason), cure
+
+
+def _alone(who: Who, partitions: Ints) -> tuple[str, str]:
+    if who.reassigning[partitions].all():
+        return _text("Kafka is reassigning all of them", "plan again when it is done")
+    return _text("the operation leaves them alone", "")
+
+
+def _vetoes(plan: PlanDocument) -> str:
+    """A pattern of what may veto a step: hard goals, and capacities."""
+    names = [str(g.get("name")) for g in plan.goals if g.get("hard")]
+    names += [f"the capacity of {r}" for r in (*plan.columns, "the disks")]
+    one = "(" + "|".join(re.escape(name) for name in names) + ")"
+    return f"({one}|{one}(, {one})* and {one})"
+
+
+def _named(who: Who, partitions: Ints) -> str:
+    s, p = who.snapshot, int(partitions[0])
+    first = f"{s.topics[s.partition_topic[p]]}-{s.partition_number[p]}"
+    return first + (f" and {len(partitions) - 1} more" if len(partitions) > 1 else "")
+
+
+def remedy_faults(plan: PlanDocument, who: Who) -> Iterator[str]:
+    """What is wrong with the remedy, as far as certificates show."""
+    remedy = plan.remedy
+    groups = _groups(plan)
+    if who.kind == "demote_brokers" or not groups:
+        if remedy is not None:
+            yield "remedy: stated, though brokers to add would not help"
+        return
+    if remedy is None or not remedy.tried:
+        expected = _at_least(groups[-1])
+        if remedy != expected:
+            told = "none" if expected is None else repr(expected.text)
+            yield f"remedy: {'none' if remedy is None else repr(remedy.text)} stated, {told} found"
+        return
+    group = next((g for g in groups if remedy.goals == _goals_of(g)), None)
+    if group is None:
+        yield f"remedy: goals {list(remedy.goals)} stated, {list(_goals_of(groups[0]))} expected"
+        return
+    asked = max(u.racks_to_add for u in group)
+    least = max(1, asked, *(u.brokers_to_add for u in group))
+    if remedy.brokers < least:
+        yield f"remedy: {plural(remedy.brokers, 'broker')}, at least {least} expected"
+    s = who.snapshot
+    held = np.bincount(s.broker_rack[who.eligible])
+    own = len(s.racks) > 1 and int(held.max(initial=1)) == 1
+    racks = remedy.brokers if own else min(remedy.brokers, asked)
+    if remedy.racks != racks:
+        yield f"remedy: {remedy.racks} new racks stated, {racks} expected"
+    if not _places_agree(remedy, who):
+        yield f"remedy: {remedy.text!r} is not {plural(remedy.brokers, 'broker')} in as many racks"
+
+
+def _goals_of(group: Sequence[Unmet]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(u.goal for u in group))
+
+
+def _groups(plan: PlanDocument) -> list[list[Unmet]]:
+    """The goals that a remedy may serve: all hard ones, those proven, or soft ones proven."""
+    hard = [u for u in plan.unmet if u.hard]
+    chosen = [hard, [u for u in hard if u.proven]]
+    if not hard:
+        chosen = [[u for u in plan.unmet if u.proven]]
+    found = []
+    for group in chosen if plan.summary.exhausted is None else chosen[-1:]:
+        # who needs something else than brokers is not helped by them
+        hopeless = {u.goal for u in group if u.proven and not u.brokers_to_add + u.racks_to_add}
+        helped = [u for u in group if u.goal not in hopeless]
+        found += [helped] if helped else []
+    return found
+
+
+def _at_least(group: Sequence[Unmet]) -> Remedy | None:
+    asking = [u for u in group if u.proven and u.brokers_to_add + u.racks_to_add]
+    if not asking:
+        return None
+    racks = max(u.racks_to_add for u in asking)
+    brokers = max(racks, *(u.brokers_to_add for u in asking))
+    text = f"add at least {plural(brokers, 'broker')}"
+    text += f" in at least {plural(racks, 'more rack')}" if racks else ""
+    return Remedy(goals=_goals_of(asking), brokers=brokers, racks=racks, tried=False, text=text)
+
+
+def _places_agree(remedy: Remedy, who: Who) -> bool:
+    """Whether the sentence places as many brokers, in as many new racks, as the numbers say."""
+    s = who.snapshot
+    new = "a new rack" if remedy.racks == 1 else f"{remedy.racks} new racks"
+    racks = [f"rack {name}" for name in s.racks] + ([new] if remedy.racks else [])
+    sets = "|".join(re.escape(name) for name in s.broker_sets)
+    place = "(?:" + "|".join(re.escape(r) for r in racks) + f")(?: and broker set (?:{sets}))?"
+    start = f"add {plural(remedy.brokers, 'broker')}"
+    if not remedy.text.startswith(start):
+        return False
+    rest = remedy.text[len(start) :]
+    if re.fullmatch(f" in {place}", rest):
+        return True
+    if not re.fullmatch(rf": \d+ in {place}(?:, \d+ in {place})+", rest):
+        return False
+    counts = re.findall(rf"(?:: |, )(\d+) in (?={place})", rest)
+    return sum(map(int, counts)) == remedy.brokers
