@@ -19,15 +19,15 @@ from balancer.planning.infeasibility import unmet
 from balancer.planning.ordering import Steps, align, order, steps_between, together
 from balancer.planning.plan import ActionRows, Plan
 from balancer.planning.remedies import RemedyLimits, find_remedy
-from balancer.problem.capacity_guards import guards, implied
+from balancer.problem.capacity_guards import capacity_guards, implied
 from balancer.problem.movement_cost import replica_bytes
 from balancer.problem.operation import Operation
 from balancer.problem.replication_factor import ReplicationFactor
-from balancer.problem.resolution import Scene, set_scene
+from balancer.problem.resolution import ResolvedOperation, resolve
 from balancer.problem.rules import Rules
 from balancer.search.arrays import first_of
 from balancer.search.local_search import Search
-from balancer.search.scorer import Scorer, eases
+from balancer.search.scorer import Scorer, improves
 from balancer.strategy import Allocated, Limits, Milp, Strategy, allocate, strategy_of
 from cluster_model.placement import LEAD, MOVE, Batch, Placement
 from cluster_model.snapshot import BrokerState, Floats, Ints, Snapshot
@@ -43,7 +43,7 @@ from goals import (
     profile_of,
     unmatched,
 )
-from goals.duties import EligibleLeaders, OnlineReplicas
+from goals.availability import EligibleLeaders, OnlineReplicas
 from goals.patterns import matching
 
 Progress = Callable[[str, int, int, int], None]
@@ -160,25 +160,25 @@ class Balancer:
         """
         operation = operation or Operation()
         started = time.monotonic()
-        scene = set_scene(snapshot, operation)
-        goals = with_duties(applicable(self.goals, snapshot, strict=self.strict))
+        resolved = resolve(snapshot, operation)
+        goals = with_availability(applicable(self.goals, snapshot, strict=self.strict))
         if operation.kind == "change_replication_factor":
-            goals = [ReplicationFactor.of(scene.factor), *goals]
-        cluster = scene.cluster
-        prepared = [g.prepared(cluster) for g in [*goals, *guards(snapshot, goals)]]
+            goals = [ReplicationFactor.of(resolved.factor), *goals]
+        cluster = resolved.cluster
+        prepared = [g.prepared(cluster) for g in [*goals, *capacity_guards(snapshot, goals)]]
         shown = prepared[: len(goals)]
         if self.strategy is not None:
             limits = Limits(self.budget.moves, self.budget.bytes, self.budget.seconds)
-            scene = _integrated(scene, operation)
-            allocated = allocate(self.strategy, scene, operation, limits, self.seed)
+            resolved = _integrated(resolved, operation)
+            allocated = allocate(self.strategy, resolved, operation, limits, self.seed)
             found = _Found(allocated.placement, allocated=allocated)
-            plan = self._plan(operation, scene, prepared, len(goals), found, progress)
+            plan = self._plan(operation, resolved, prepared, len(goals), found, progress)
             return replace(plan, trial=self._remedy)
         needed = [g for g in prepared[len(goals) :] if not implied(g, shown)]
         scorer = Scorer(cluster, [*_at_stake(shown, cluster), *needed])
         search = Search(
             scorer,
-            scene.rules,
+            resolved.rules,
             serve=len(scorer.tiers) - bool(needed),
             deadline=None if self.budget.seconds is None else started + self.budget.seconds,
             seed=self.seed,
@@ -186,9 +186,9 @@ class Balancer:
         )
         search.run()
         if operation.kind != "change_replication_factor":
-            search.reduce(scene.start)
+            search.reduce(resolved.start)
         found = _Found(scorer.placement, search.actions, search.exhausted)
-        plan = self._plan(operation, scene, prepared, len(goals), found, progress)
+        plan = self._plan(operation, resolved, prepared, len(goals), found, progress)
         return replace(plan, trial=self._remedy)
 
     def _remedy(self, plan: Plan) -> Remedy | None:
@@ -215,20 +215,20 @@ class Balancer:
     def _plan(
         self,
         operation: Operation,
-        scene: Scene,
+        resolved: ResolvedOperation,
         goals: list[Goal],
         shown: int,
         found: _Found,
         progress: Progress | None,
     ) -> Plan:
         # what is stated, and what is safe, is worked out on exact sums
-        start, rules, final = scene.start.stated(), scene.rules, found.placement
+        start, rules, final = resolved.start.stated(), resolved.rules, found.placement
         walked = _without_removed(start, final)
         align(walked, final)
         if progress is not None:
             progress("order", 0, 0, found.actions)
         cluster = Cluster(
-            walked, scene.cluster.eligible, scene.cluster.leader_eligible, rules.draining
+            walked, resolved.cluster.eligible, resolved.cluster.leader_eligible, rules.draining
         )
         added = _added(cluster, goals, final, rules)
         cluster = Cluster(walked.copy(), cluster.eligible, cluster.leader_eligible, rules.draining)
@@ -247,7 +247,7 @@ class Balancer:
         if kept < len(rows.kind):
             exhausted = "moves or bytes"
         elif steps.left_out and not (
-            eases(initial, scorer, len({g.tier for g in goals[:shown]}))
+            improves(initial, scorer, len({g.tier for g in goals[:shown]}))
             if found.allocated is None
             else found.allocated.worth(scorer.placement)
         ):
@@ -302,14 +302,14 @@ class Balancer:
         )
 
 
-def _integrated(scene: Scene, operation: Operation) -> Scene:
+def _integrated(resolved: ResolvedOperation, operation: Operation) -> ResolvedOperation:
     """The scene in which all may move while brokers are removed, not what is on those alone."""
     if operation.kind != "remove_brokers":
-        return scene
+        return resolved
     rest = operation.model_copy(update={"kind": "rebalance", "brokers": ()})
-    free = set_scene(scene.start.snapshot, rest).rules
-    slots = scene.rules.slots | free.slots
-    return replace(scene, rules=replace(scene.rules, slots=slots, movable=free.movable))
+    free = resolve(resolved.start.snapshot, rest).rules
+    slots = resolved.rules.slots | free.slots
+    return replace(resolved, rules=replace(resolved.rules, slots=slots, movable=free.movable))
 
 
 @dataclass(frozen=True, eq=False)
@@ -333,7 +333,7 @@ class _Found:
         return connected(len(here), traffic.one[same], traffic.two[same])
 
 
-def with_duties(goals: list[Goal]) -> list[Goal]:
+def with_availability(goals: list[Goal]) -> list[Goal]:
     """Duties come before every tier, unless the list has them itself."""
     have = {type(g) for g in goals}
     duties: list[Goal] = [

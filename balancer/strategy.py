@@ -12,7 +12,7 @@ from balancer.planning.document import AllocationResult
 from balancer.problem.disks import pick_disk
 from balancer.problem.movement_cost import replica_bytes
 from balancer.problem.operation import Operation
-from balancer.problem.resolution import Scene
+from balancer.problem.resolution import ResolvedOperation
 from cluster_model.errors import InputError
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Floats, Ints
@@ -149,7 +149,7 @@ class Allocated:
 
 
 def allocate(
-    strategy: Milp, scene: Scene, operation: Operation, limits: Limits, seed: int
+    strategy: Milp, resolved: ResolvedOperation, operation: Operation, limits: Limits, seed: int
 ) -> Allocated:
     """Find a placement by allocating key groups.
 
@@ -184,7 +184,7 @@ def allocate(
             f"strategy {strategy.name}: the package {error.name} is missing; install "
             "counterpoise[collocation]"
         ) from None
-    start = scene.start
+    start = resolved.start
     by_bytes: Floats | None = None if limits.bytes is None else replica_bytes(start)[0]
     budget = limits.moves if by_bytes is None else limits.bytes
     units = units_of(

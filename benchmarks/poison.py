@@ -13,7 +13,7 @@ from balancer import Balancer
 from balancer.controller import Controller, Settings, at_once
 from balancer.controller.balance import evenness
 from balancer.problem.operation import Operation
-from balancer.problem.resolution import set_scene
+from balancer.problem.resolution import resolve
 from benchmarks.harness.forked import Beat, Lost, forked, progress
 from benchmarks.harness.world import FLUSH, HOUR, Weather, World
 from benchmarks.registry import BenchmarkError, Options, Row, benchmark
@@ -357,7 +357,7 @@ def _rounds(controller: Controller, world: World, seconds: float) -> None:
 
 
 def _worst(world: World) -> float:
-    ratios = evenness(set_scene(world.true(), Operation()).cluster)["ratios"]
+    ratios = evenness(resolve(world.true(), Operation()).cluster)["ratios"]
     return float(max(ratios[resource] for resource in DEFAULT_RESOURCES))
 
 

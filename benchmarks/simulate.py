@@ -14,7 +14,7 @@ from balancer.controller.balance import evenness
 from balancer.controller.finding import View
 from balancer.controller.violations import GoalWatch
 from balancer.problem.operation import Operation
-from balancer.problem.resolution import set_scene
+from balancer.problem.resolution import resolve
 from benchmarks.harness.world import DAY, HOUR, START, Weather, World, thrash
 from benchmarks.registry import BenchmarkError, Options, Row, benchmark
 from cluster_model import DEFAULT_RESOURCES, Snapshot, synthetic_snapshot
@@ -115,7 +115,7 @@ def _look(true: Snapshot, goals: Sequence[Any], told: _Told, elapsed: float) -> 
     beyond = sum(v["shortfall"] > Settings().goal_violations.margin for v in short)
     told.violated.setdefault(int(elapsed // _BIN), []).append(beyond)
     told.balancedness.append(watch.balancedness)
-    ratios = evenness(set_scene(true, Operation()).cluster)["ratios"]
+    ratios = evenness(resolve(true, Operation()).cluster)["ratios"]
     for resource in DEFAULT_RESOURCES:
         told.worst.setdefault(resource, []).append(ratios[resource])
 

@@ -34,12 +34,12 @@ from cluster_model.cross_checks import (
     log_dir_sizes,
     usual_cpu,
 )
-from cluster_model.directory import AMBIGUOUS, Directory
 from cluster_model.errors import InputError
-from cluster_model.newest import Newest, rows_of
+from cluster_model.index import AMBIGUOUS, SnapshotIndex
+from cluster_model.last_value import LastValue, rows_of
 from cluster_model.snapshot import DEFAULT_RESOURCES, Bools, BrokerState, Floats, Ints, Snapshot
 from cluster_model.trust import Distrust, Reference, TrustParameters, partition_names
-from cluster_model.windows import LoadWindows, Outcome, Strategy, Windows
+from cluster_model.windows import LoadWindows, RecordOutcome, Strategy, Windows
 from metrics_reporter import (
     BROKER_METRICS,
     BYTES_IN,
@@ -57,7 +57,7 @@ _BATCH = 50_000
 _SPLITS = 1_000_000
 _RATES = (BYTES_IN, BYTES_OUT)
 _RATE_COLUMNS = [BROKER_METRICS.index(name) for name in _RATES]
-_NOT_HEARD = (Outcome.INVALID, Outcome.FUTURE, Outcome.UNKNOWN)
+_NOT_HEARD = (RecordOutcome.INVALID, RecordOutcome.FUTURE, RecordOutcome.UNKNOWN)
 # What a broker without a stated capacity has: cpu in percent.
 _WHOLE_CPU = 100.0
 
@@ -160,8 +160,8 @@ class ClusterModel:
         self._max_extrapolations = max_extrapolations
         self._stale_ms = stale_ms
         self._clock = clock
-        self._outcomes = np.zeros(len(Outcome), np.int64)
-        self._sizes = Newest(base.n_replicas)
+        self._outcomes = np.zeros(len(RecordOutcome), np.int64)
+        self._sizes = LastValue(base.n_replicas)
         self._heard = np.full(base.n_brokers, -1, np.int64)
         self._lock = Lock()
         self._trust = trust or TrustParameters()
@@ -169,7 +169,7 @@ class ClusterModel:
         self._reference = Reference(base)
         self._doubted: frozenset[int] = frozenset()
         self._moved_ms = np.full(base.n_brokers, -1, np.int64)
-        self._base, self._directory = base, Directory(base)
+        self._base, self._index = base, SnapshotIndex(base)
 
     @property
     def metadata(self) -> Snapshot:
@@ -204,7 +204,7 @@ class ClusterModel:
         another topic has too, once dots are underscores; ``surplus``, one of more samples
         than a window takes.
         """
-        return {o.name.lower(): int(n) for o, n in zip(Outcome, self._outcomes, strict=True)}
+        return {o.name.lower(): int(n) for o, n in zip(RecordOutcome, self._outcomes, strict=True)}
 
     @property
     def oldest_ms(self) -> int:
@@ -230,10 +230,10 @@ class ClusterModel:
         """Add records as columns, in any order; what does not fit is counted, never raised."""
         with self._lock:
             limit = self._clock() + self._rates.window_ms
-            topic = self._directory.topics(batch.topics, batch.underscored)
+            topic = self._index.topics(batch.topics, batch.underscored)
             # The last is that of records without a topic.
             topic = np.append(topic, -1)[batch.topic]
-            broker = self._directory.brokers(batch.broker)
+            broker = self._index.brokers(batch.broker)
             whole = batch.topic < 0
             summed = ~whole & (batch.partition == -1)
             for chosen, add in (
@@ -243,7 +243,7 @@ class ClusterModel:
             ):
                 if chosen.any():
                     outcome = add(batch, chosen, topic[chosen], broker[chosen], limit)
-                    self._outcomes += np.bincount(outcome, minlength=len(Outcome))
+                    self._outcomes += np.bincount(outcome, minlength=len(RecordOutcome))
                     # What is not valid is no sign of life.
                     heard = (broker[chosen] >= 0) & ~np.isin(outcome, _NOT_HEARD)
                     at, time_ms = broker[chosen][heard], batch.time_ms[chosen][heard]
@@ -253,7 +253,7 @@ class ClusterModel:
         """Take new metadata, and keep what is known of everything that is still there."""
         base = _arrays(metadata)
         with self._lock:
-            old = self._directory
+            old = self._index
             topic = old.topics(base.topics, [False] * len(base.topics))
             partition = old.partitions(topic[base.partition_topic], base.partition_number)
             broker = old.brokers(base.broker_ids)
@@ -271,7 +271,7 @@ class ClusterModel:
             self._reference = self._reference.reindexed(base, partition, replica, broker)
             self._moved_ms = rows_of(self._moved_ms, broker, -1)
             self._moved_ms[np.isin(base.broker_ids, moved)] = self._clock()
-            self._base, self._directory = base, Directory(base)
+            self._base, self._index = base, SnapshotIndex(base)
 
     def completeness(self) -> Completeness:
         """How much is known, and in which windows."""
@@ -494,15 +494,15 @@ class ClusterModel:
         whole = base.capacity[:, base.resource(CPU)] if CPU in base.resources else _WHOLE_CPU
         measured = np.broadcast_to(whole, base.n_brokers)[broker] * values[:, -1]
         values[:, 0] = np.where(np.isnan(values[:, 0]), measured, values[:, 0])
-        good = outcome == Outcome.ADDED
+        good = outcome == RecordOutcome.ADDED
         outcome[good] = self._brokers.add(broker[good], times[good], values[good, :-1])
         return outcome
 
     def _add_partitions(
         self, batch: RecordBatch, chosen: Bools, topic: Ints, broker: Ints, limit: int
     ) -> npt.NDArray[np.int8]:
-        row = self._directory.partitions(topic, batch.partition[chosen])
-        replica = self._directory.replicas(row, broker)
+        row = self._index.partitions(topic, batch.partition[chosen])
+        replica = self._index.replicas(row, broker)
         values = _dense(batch, chosen, (*_RATES, SIZE))
         times = batch.time_ms[chosen]
         most = self._limits[[*_RATE_COLUMNS, -1]]
@@ -510,8 +510,10 @@ class ClusterModel:
         rates, size = values[:, :-1], values[:, -1]
         # What a follower takes in is not what producers send to the partition.
         rates[~self._base.replica_is_leader[replica]] = np.nan
-        outcome[(outcome == Outcome.ADDED) & np.isnan(values).all(axis=1)] = Outcome.FOLLOWER
-        good = outcome == Outcome.ADDED
+        outcome[(outcome == RecordOutcome.ADDED) & np.isnan(values).all(axis=1)] = (
+            RecordOutcome.FOLLOWER
+        )
+        good = outcome == RecordOutcome.ADDED
         sized = good & ~np.isnan(size)
         self._sizes.add(replica[sized], times[sized], size[sized])
         # A size is a level, not a sample: the newest counts, and telling it again does no harm.
@@ -526,26 +528,26 @@ class ClusterModel:
         # Most of what is told of topics are no rates, and looking leaders up is slow.
         rated = ~np.isnan(values).all(axis=1)
         first, count = np.zeros(len(topic), np.int64), np.zeros(len(topic), np.int64)
-        first[rated], end = self._directory.led(topic[rated], broker[rated])
+        first[rated], end = self._index.led(topic[rated], broker[rated])
         count[rated] = end - first[rated]
         most = self._limits[_RATE_COLUMNS]
         outcome = _screen(times, np.where(count > 0, first, -1), values, limit, most, topic)
-        good = np.flatnonzero(outcome == Outcome.ADDED)
+        good = np.flatnonzero(outcome == RecordOutcome.ADDED)
         share = values[good] / count[good, None]
         part = np.cumsum(count[good]) // _SPLITS
         for these in np.split(np.arange(len(good)), np.flatnonzero(np.diff(part)) + 1):
             n = count[good[these]]
             of = np.repeat(these, n)
             within = np.arange(len(of)) - np.repeat(np.cumsum(n) - n, n)
-            row = self._directory.by_leader[first[good[of]] + within]
+            row = self._index.by_leader[first[good[of]] + within]
             became = self._rates.add(row, times[good[of]], share[of], estimated=True)
             # Whatever became of most of its shares: a record counts for the best of them.
             for kind, tells in (
-                (Outcome.LATE, Outcome.LATE),
-                (Outcome.SUPERSEDED, Outcome.SUPERSEDED),
-                (Outcome.SURPLUS, Outcome.SURPLUS),
-                (Outcome.DUPLICATE, Outcome.DUPLICATE),
-                (Outcome.ADDED, Outcome.SPLIT),
+                (RecordOutcome.LATE, RecordOutcome.LATE),
+                (RecordOutcome.SUPERSEDED, RecordOutcome.SUPERSEDED),
+                (RecordOutcome.SURPLUS, RecordOutcome.SURPLUS),
+                (RecordOutcome.DUPLICATE, RecordOutcome.DUPLICATE),
+                (RecordOutcome.ADDED, RecordOutcome.SPLIT),
             ):
                 outcome[good[of[became == kind]]] = tells
         return outcome
@@ -650,10 +652,12 @@ def _screen(
     topic: Ints | None = None,
 ) -> npt.NDArray[np.int8]:
     """An outcome for each record that needs no windows to be known."""
-    outcome = np.full(len(times), Outcome.ADDED, np.int8)
-    outcome[times > limit] = Outcome.FUTURE
-    outcome[(row < 0) | np.isnan(values).all(axis=1)] = Outcome.UNKNOWN
+    outcome = np.full(len(times), RecordOutcome.ADDED, np.int8)
+    outcome[times > limit] = RecordOutcome.FUTURE
+    outcome[(row < 0) | np.isnan(values).all(axis=1)] = RecordOutcome.UNKNOWN
     if topic is not None:
-        outcome[topic == AMBIGUOUS] = Outcome.AMBIGUOUS
-    outcome[(times < 0) | (values > most).any(axis=1) | (values < 0).any(axis=1)] = Outcome.INVALID
+        outcome[topic == AMBIGUOUS] = RecordOutcome.AMBIGUOUS
+    outcome[(times < 0) | (values > most).any(axis=1) | (values < 0).any(axis=1)] = (
+        RecordOutcome.INVALID
+    )
     return outcome

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cluster_model.newest import rows_of
+from cluster_model.last_value import rows_of
 from cluster_model.snapshot import Bools, Ints, Snapshot
 from metrics_reporter import BROKER_METRICS, BYTES_IN, BYTES_OUT, CPU, CPU_RATIO, SIZE
 from metrics_reporter.records import REPLICATION_IN, REPLICATION_OUT

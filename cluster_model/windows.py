@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cluster_model.errors import InputError
-from cluster_model.newest import rows_of
+from cluster_model.last_value import rows_of
 from cluster_model.snapshot import Bools, Floats, Ints
 
 Number = TypeVar("Number", np.float64, np.int32)
@@ -28,7 +28,7 @@ class WindowsError(InputError):
     """Windows that cannot be, or samples that do not fit them."""
 
 
-class Outcome(IntEnum):
+class RecordOutcome(IntEnum):
     """What became of a record."""
 
     ADDED = 0
@@ -212,7 +212,7 @@ class Windows:
         self.min_samples = min_samples
         self.strategy: Strategy = strategy
         self._current: int | None = None
-        self._outcomes = np.zeros(len(Outcome), np.int64)
+        self._outcomes = np.zeros(len(RecordOutcome), np.int64)
         self._empty = -np.inf if strategy == "max" else 0.0
         shape = (entities, windows + 1, metrics)
         # Per cell the sum, the largest or the latest of its samples.
@@ -226,7 +226,12 @@ class Windows:
     @property
     def counters(self) -> dict[str, int]:
         """Records by what became of them: added, late, future, duplicate."""
-        names = (Outcome.ADDED, Outcome.LATE, Outcome.FUTURE, Outcome.DUPLICATE)
+        names = (
+            RecordOutcome.ADDED,
+            RecordOutcome.LATE,
+            RecordOutcome.FUTURE,
+            RecordOutcome.DUPLICATE,
+        )
         return {o.name.lower(): int(self._outcomes[o]) for o in names}
 
     def add(
@@ -257,7 +262,7 @@ class Windows:
         Returns
         -------
         (n,) int8
-            Values of :class:`Outcome`. A record is a duplicate if the entity has a
+            Values of :class:`RecordOutcome`. A record is a duplicate if the entity has a
             sample of that very time for each of the record's metrics; the first stays.
             It is surplus if its windows already have all the samples they take.
 
@@ -282,24 +287,29 @@ class Windows:
         if np.isinf(values).any():
             raise WindowsError("samples: an infinite value found, finite values expected")
         number = time_ms // self.window_ms
-        outcome = np.full(n, Outcome.ADDED, np.int8)
+        outcome = np.full(n, RecordOutcome.ADDED, np.int8)
         if not_after_ms is not None:
-            outcome[time_ms > not_after_ms] = Outcome.FUTURE
-        taken = outcome == Outcome.ADDED
+            outcome[time_ms > not_after_ms] = RecordOutcome.FUTURE
+        taken = outcome == RecordOutcome.ADDED
         if taken.any():
             oldest = self._roll(int(number[taken].max())) - self.windows
-            outcome[taken & (number < oldest)] = Outcome.LATE
+            outcome[taken & (number < oldest)] = RecordOutcome.LATE
             taken &= number >= oldest
         row, metric = np.nonzero(~np.isnan(values) & taken[:, None])
         cell = (entity[row] * slots + number[row] % slots) * metrics + metric
         offset = time_ms[row] - number[row] * self.window_ms
-        became = np.full(len(cell), Outcome.SUPERSEDED, np.int8)
+        became = np.full(len(cell), RecordOutcome.SUPERSEDED, np.int8)
         wanted = self._wanted(cell, estimated)
         became[wanted] = self._store(cell[wanted], offset[wanted], values[row, metric][wanted])
         # A record is what became of the best of its samples.
-        for kind in (Outcome.SUPERSEDED, Outcome.SURPLUS, Outcome.DUPLICATE, Outcome.ADDED):
+        for kind in (
+            RecordOutcome.SUPERSEDED,
+            RecordOutcome.SURPLUS,
+            RecordOutcome.DUPLICATE,
+            RecordOutcome.ADDED,
+        ):
             outcome[row[became == kind]] = kind
-        self._outcomes += np.bincount(outcome, minlength=len(Outcome))
+        self._outcomes += np.bincount(outcome, minlength=len(RecordOutcome))
         return outcome
 
     def aggregate(self) -> LoadWindows:
@@ -411,13 +421,13 @@ class Windows:
         c, o = cell[order], offset[order].astype(np.int32)
         there = offsets[c]
         new = ~again & ~(there == o[:, None]).any(axis=1)
-        became = np.full(len(cell), Outcome.DUPLICATE, np.int8)
-        became[order[new]] = Outcome.ADDED
+        became = np.full(len(cell), RecordOutcome.DUPLICATE, np.int8)
+        became[order[new]] = RecordOutcome.ADDED
         c, o, order, latest = c[new], o[new], order[new], there[new].max(axis=1, initial=-1)
         place = counts[c] + np.arange(len(c)) - np.searchsorted(c, c)
         room = place < self._most
         if not room.all():
-            became[order[~room]] = Outcome.SURPLUS
+            became[order[~room]] = RecordOutcome.SURPLUS
             c, o, order, latest, place = (a[room] for a in (c, o, order, latest, place))
         if len(c) and place.max() >= self._width:
             width = min(max(int(place.max()) + 1, self._width * 3 // 2), self._most)

@@ -1,5 +1,6 @@
 """Goals: how content each broker, topic, disk or partition is, from 0 to 1."""
 
+from goals.availability import EligibleLeaders, OnlineReplicas
 from goals.capacity import HostCapacity, PotentialNetworkOut, ReplicaCapacity, ResourceCapacity
 from goals.cluster import Cluster
 from goals.collocation import CollocationGoal
@@ -11,7 +12,6 @@ from goals.distribution import (
     ReplicaDistribution,
     UsageDistribution,
 )
-from goals.duties import EligibleLeaders, OnlineReplicas
 from goals.goal import Goal, GoalError, Obstacle
 from goals.leadership import PreferredLeader
 from goals.network import NetworkInUsageDistribution, NetworkOutUsageDistribution

@@ -13,7 +13,7 @@ from cluster_model.snapshot import Bools, Floats
 from goals.cluster import Cluster
 from goals.curves import at_most
 from goals.goal import Goal, Obstacle, Utilization
-from goals.obstacles import oversized, too_little_room
+from goals.infeasibility import oversized, too_little_room
 from goals.state import State, at_cells
 
 # Cruise Control's capacity thresholds: a cpu queues long before it is full.
@@ -25,7 +25,7 @@ class Ceiling(Goal):
     """At most so much in each cell: 1 up to the limit, then limit / value.
 
     A subclass says which column is limited and to what. Cells that are to be
-    emptied have no limit: :class:`goals.duties.OnlineReplicas` empties them, and a
+    emptied have no limit: :class:`goals.availability.OnlineReplicas` empties them, and a
     dead broker without capacity would otherwise hide what happens to the living.
     """
 

@@ -12,7 +12,7 @@ from cluster_model.traffic import connected
 from goals.cluster import Cluster
 from goals.curves import TOLERANCE
 from goals.goal import MOST, Goal, Obstacle
-from goals.obstacles import named
+from goals.infeasibility import named
 from goals.state import State
 
 

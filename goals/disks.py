@@ -18,7 +18,7 @@ from goals.state import State
 class DiskCapacity(Ceiling):
     """Each disk is filled to at most `threshold` of its capacity.
 
-    Dead disks are content: :class:`goals.duties.OnlineReplicas` empties them.
+    Dead disks are content: :class:`goals.availability.OnlineReplicas` empties them.
 
     Parameters
     ----------

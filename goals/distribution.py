@@ -12,7 +12,7 @@ from cluster_model.snapshot import Floats
 from goals.cluster import Cluster
 from goals.curves import TOLERANCE, distance
 from goals.goal import Goal, Obstacle, Ratio
-from goals.obstacles import oversized
+from goals.infeasibility import oversized
 from goals.state import State, at_cells
 
 
@@ -22,7 +22,7 @@ class Band(Goal):
     A subclass says which column, and the limits about the share. The score is 1
     between the limits and the AutoBalancer seed's curve outside, of the distance in
     percent of the share: 0.1 a whole share away. Brokers that are to be emptied are
-    content (:class:`goals.duties.OnlineReplicas` empties them); living brokers that
+    content (:class:`goals.availability.OnlineReplicas` empties them); living brokers that
     receive nothing have no lower limit.
 
     Parameters

@@ -12,7 +12,7 @@ from cluster_model.snapshot import Bools, Floats, Ints, Snapshot
 from goals.cluster import Cluster
 from goals.curves import TOLERANCE, distance
 from goals.goal import Goal, GoalError, Obstacle
-from goals.obstacles import named
+from goals.infeasibility import named
 from goals.patterns import matching, valid_pattern
 from goals.slots import count
 from goals.state import State

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from cluster_model.snapshot import Snapshot
+from goals.availability import EligibleLeaders, OnlineReplicas
 from goals.capacity import HostCapacity, PotentialNetworkOut, ReplicaCapacity, ResourceCapacity
 from goals.collocation import CollocationGoal
 from goals.disks import DiskCapacity, DiskUsageDistribution
@@ -21,7 +22,6 @@ from goals.distribution import (
     ReplicaDistribution,
     UsageDistribution,
 )
-from goals.duties import EligibleLeaders, OnlineReplicas
 from goals.goal import Goal, GoalError
 from goals.leadership import PreferredLeader
 from goals.network import NetworkInUsageDistribution, NetworkOutUsageDistribution

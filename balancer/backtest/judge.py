@@ -8,13 +8,13 @@ from typing import NamedTuple
 import numpy as np
 
 from balancer.controller.balance import evenness
-from balancer.engine import balancedness, with_duties
+from balancer.engine import balancedness, with_availability
 from balancer.problem.operation import Operation
-from balancer.problem.resolution import set_scene
+from balancer.problem.resolution import resolve
 from balancer.search.scorer import Scorer
 from cluster_model.snapshot import BrokerState, Snapshot
 from goals import Goal, applicable
-from goals.duties import EligibleLeaders, OnlineReplicas
+from goals.availability import EligibleLeaders, OnlineReplicas
 
 
 class Verdict(NamedTuple):
@@ -74,8 +74,8 @@ def judge(snapshot: Snapshot, goals: Sequence[Goal], limit: float, known: float 
     >>> judge(cluster, load_goals("default"), 0.8).worst_resource
     'network_out'
     """
-    cluster = set_scene(snapshot, Operation()).cluster
-    fitting = with_duties(applicable(goals, snapshot, strict=False))
+    cluster = resolve(snapshot, Operation()).cluster
+    fitting = with_availability(applicable(goals, snapshot, strict=False))
     prepared = [g.prepared(cluster) for g in fitting]
     scorer = Scorer(cluster, prepared)
     short = [

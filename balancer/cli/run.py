@@ -43,7 +43,7 @@ from balancer.controller import (
     WebhookNotifier,
 )
 from balancer.controller.endpoint import parse_address
-from balancer.controller.roles import Model
+from balancer.controller.protocols import Model
 from balancer.controller.settings import Model as ModelSettings
 from balancer.controller.settings import Webhook
 from balancer.controller.settings_file import differences

@@ -10,7 +10,7 @@ import numpy as np
 from balancer.allocation.errors import CollocationError
 from balancer.allocation.problem import Allocation
 from balancer.problem.operation import Operation
-from balancer.problem.resolution import set_scene
+from balancer.problem.resolution import resolve
 from cluster_model.snapshot import Bools, Floats, Ints, Snapshot
 from cluster_model.traffic import distinct_pairs
 
@@ -153,11 +153,11 @@ def units_of(
             f"operation {op.kind}: key groups have one replica, which leads; an operation that "
             "moves them expected"
         )
-    rules = set_scene(s, op).rules
+    rules = resolve(s, op).rules
     movable = rules.slots
     if op.kind == "remove_brokers" and integrated:
         rest = op.model_copy(update={"kind": "rebalance", "brokers": ()})
-        movable = movable | set_scene(s, rest).rules.slots
+        movable = movable | resolve(s, rest).rules.slots
     unit = np.flatnonzero(~rules.lost)
     node, stays = s.replica_broker[unit], ~rules.draining
     if not stays.any():

@@ -2,11 +2,11 @@
 
 import logging
 
-from balancer.controller.carrier import at_once, in_thread
 from balancer.controller.controller import Controller, ControllerError
 from balancer.controller.decision import Decision
 from balancer.controller.election import Election
 from balancer.controller.endpoint import Endpoint
+from balancer.controller.execution_runner import at_once, in_thread
 from balancer.controller.feed import MeasuredCluster, PlainCluster
 from balancer.controller.finding import Finding, View
 from balancer.controller.notify import WebhookNotifier, log_notifier

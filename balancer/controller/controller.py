@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from balancer.controller.balance import even_sentence
-from balancer.controller.carrier import Carrier, Job, Work, in_thread
+from balancer.controller.cooldown import Cooldown, stale_sentence
+from balancer.controller.cost_benefit import cluster_bytes, gain, gain_record, not_worth
 from balancer.controller.decision import (
     Decision,
     Kind,
@@ -23,14 +24,15 @@ from balancer.controller.decision import (
     plan_sentence,
     unmet_first,
 )
+from balancer.controller.detectors import HEALING, Detectors
 from balancer.controller.election import boot_clock
+from balancer.controller.event_log import EventLog
+from balancer.controller.execution_progress import progress_record, progress_sentence
+from balancer.controller.execution_runner import ExecutionRunner, Job, Work, in_thread
 from balancer.controller.finding import Finding, View, listed, span
 from balancer.controller.leftovers import Leftovers
 from balancer.controller.metrics import Metrics
-from balancer.controller.news import News
-from balancer.controller.patience import Patience, stale_sentence
-from balancer.controller.redact import Redactor
-from balancer.controller.roles import (
+from balancer.controller.protocols import (
     Alone,
     Clock,
     Executor,
@@ -40,10 +42,8 @@ from balancer.controller.roles import (
     Progress,
     Vote,
 )
+from balancer.controller.redact import Redactor
 from balancer.controller.settings import Settings
-from balancer.controller.underway import progress_record, progress_sentence
-from balancer.controller.watches import HEALING, Watches
-from balancer.controller.worth import cluster_bytes, gain, gain_record, not_worth
 from balancer.engine import Balancer, Budget
 from balancer.planning.plan import Plan
 from balancer.problem.movement_cost import replica_bytes
@@ -179,10 +179,10 @@ class Controller:
         self._vote = vote or Alone()
         self._wall = clock or time.time
         self._clock = steady or clock or boot_clock
-        self._carrier = None if executor is None else Carrier(executor, self._vote, spawn)
-        self._watches = Watches(self.settings, balancer.goals, strict=balancer.strict)
-        self._patience = Patience()
-        self._news = News(self.settings.decisions, notifiers, redactor or Redactor())
+        self._runner = None if executor is None else ExecutionRunner(executor, self._vote, spawn)
+        self._detectors = Detectors(self.settings, balancer.goals, strict=balancer.strict)
+        self._cooldown = Cooldown()
+        self._events = EventLog(self.settings.decisions, notifiers, redactor or Redactor())
         self._stopping = threading.Event()
         self._witness = witness
         self._recovered = False
@@ -203,12 +203,12 @@ class Controller:
     @property
     def decisions(self) -> tuple[Decision, ...]:
         """The last decisions, oldest first."""
-        return self._news.decisions
+        return self._events.decisions
 
     @property
     def work(self) -> Work | None:
         """The execution under way."""
-        return None if self._carrier is None else self._carrier.work
+        return None if self._runner is None else self._runner.work
 
     def configure(self, settings: Settings) -> None:
         """Take other settings, from any thread; what detectors remember is kept.
@@ -217,14 +217,14 @@ class Controller:
         execution under way is stopped.
         """
         self.settings = settings
-        self._news.keep_last(settings.decisions)
-        if not settings.execute and self._carrier is not None:
-            self._carrier.stop()
+        self._events.keep_last(settings.decisions)
+        if not settings.execute and self._runner is not None:
+            self._runner.stop()
         self._wake.set()
 
     def notify(self, notifiers: Iterable[Notifier], redactor: Redactor) -> None:
         """Send notifications to these from now on, and hide these secrets."""
-        self._news.tell(notifiers, redactor)
+        self._events.tell(notifiers, redactor)
 
     def step(self) -> Decision:
         """One round; returns its decision (of an execution that is over already, its end).
@@ -262,7 +262,7 @@ class Controller:
                 self._keep(Decision(self._clock(), "error", str(error)))
                 raise
             except Exception as error:
-                self._news.trace()
+                self._events.trace()
                 reason = f"the round failed: {_sentence(error)}"
                 self._keep(Decision(self._clock(), "error", reason))
             if not self._stopping.is_set():
@@ -273,8 +273,8 @@ class Controller:
         """End :meth:`run` after the round in hand, and an execution soon; from any thread."""
         self._stopping.set()
         self._wake.set()
-        if self._carrier is not None:
-            self._carrier.stop()
+        if self._runner is not None:
+            self._runner.stop()
 
     def supervise(self) -> None:
         """Look after the execution under way as each round does, between rounds.
@@ -299,9 +299,9 @@ class Controller:
         """
         self.stop()
         deadline = time.monotonic() + self.settings.stop_within
-        while self._carrier is not None and not self._carrier.wait(_STOP_SECONDS):
+        while self._runner is not None and not self._runner.wait(_STOP_SECONDS):
             # Again: an execution that was only just beginning may have missed it.
-            self._carrier.stop()
+            self._runner.stop()
             work = self.work
             if work is not None and time.monotonic() >= deadline:
                 self._keep(
@@ -327,13 +327,13 @@ class Controller:
             one that hangs is forever: nothing stops it meanwhile. To wait with an end, wait
             briefly and call :meth:`supervise`, repeatedly.
         """
-        return self._carrier is None or self._carrier.wait(timeout)
+        return self._runner is None or self._runner.wait(timeout)
 
     def state(self) -> dict[str, Any]:
         """Everything a person may want to see, as JSON takes it."""
-        work, progress, watches = self.work, self._progress, self._watches
+        work, progress, watches = self.work, self._progress, self._detectors
         cooling = self._cooling(self._clock())
-        return self._news.hidden(
+        return self._events.hidden(
             {
                 "acting": self._vote.acting,
                 "execute": self._executes,
@@ -358,11 +358,11 @@ class Controller:
 
     @property
     def _executes(self) -> bool:
-        return bool(self.settings.execute) and self._carrier is not None
+        return bool(self.settings.execute) and self._runner is not None
 
     @property
     def _paused(self) -> bool:
-        return self._carrier is not None and not self.settings.execute
+        return self._runner is not None and not self.settings.execute
 
     @property
     def _standby(self) -> str:
@@ -387,15 +387,15 @@ class Controller:
                 rejoin()
 
     def _round(self, now: float) -> Decision | None:
-        if self._watches.settings is not self.settings:
-            self._watches.configure(self.settings)
+        if self._detectors.settings is not self.settings:
+            self._detectors.configure(self.settings)
         self._take_part()
         acting = self._vote.acting
         recover = acting and self._executes and not self._recovered and self.work is None
         self._recovered = acting and self._executes and (self._recovered or recover)
         if recover:
-            assert self._carrier is not None
-            executor = self._carrier.executor
+            assert self._runner is not None
+            executor = self._runner.executor
             self._launch(Work(_RECOVERY, now), lambda: executor.recover(progress=self._progressed))
         try:
             view = self._look(now)
@@ -406,12 +406,12 @@ class Controller:
                 return beside
             return Decision(now, "waiting", f"there is no picture of the cluster: {error}")
         cooling = self._cooling(now)
-        self._patience.saw(view.snapshot, now)
-        findings = self._watches.find(view, cooling)
-        self.metrics.saw(findings, self._watches.goals.balancedness)
+        self._cooldown.saw(view.snapshot, now)
+        findings = self._detectors.find(view, cooling)
+        self.metrics.saw(findings, self._detectors.goals.balancedness)
         # One that is paused has no vote, and proposes like one that was never given any.
         judging = acting or self._paused
-        self._news.found(self._dated(findings), self._shown(now), tell=judging)
+        self._events.found(self._dated(findings), self._shown(now), tell=judging)
         if self.work is not None:
             beside = self._beside(self.work, findings, now)
             if judging or beside.kind == "stopping":
@@ -422,7 +422,7 @@ class Controller:
 
     def _cooling(self, now: float) -> set[str]:
         set_ = self.settings
-        return self._patience.cooling(now, set_.moved_cooldown, set_.longest_moved_cooldown)
+        return self._cooldown.cooling(now, set_.moved_cooldown, set_.longest_moved_cooldown)
 
     def _look_after_left(self, now: float) -> None:
         """Look at moves that ended executions left in Kafka, where that is due.
@@ -437,8 +437,8 @@ class Controller:
             and not self._stopping.is_set()
             and self._leftovers.due(now)
         ):
-            assert self._carrier is not None
-            executor = self._carrier.executor
+            assert self._runner is not None
+            executor = self._runner.executor
 
             def look() -> None:
                 left = executor.left()
@@ -459,7 +459,9 @@ class Controller:
             self._changed = True
         if fresh:
             more = f" (and {len(fresh) - 1} more)" if len(fresh) > 1 else ""
-            self._news.note(f"left in Kafka: {fresh[0]}{more}; this is looked at until it is over")
+            self._events.note(
+                f"left in Kafka: {fresh[0]}{more}; this is looked at until it is over"
+            )
         elif before and not left:
             over = (
                 "what earlier executions left in Kafka is over, and nothing is throttled any more"
@@ -489,21 +491,21 @@ class Controller:
                 incomplete=incomplete,
             )
         except Exception as error:
-            self._news.trace()
+            self._events.trace()
             return View(snapshot=snapshot, now=now, incomplete=incomplete or _sentence(error))
 
     def _placement(self, error: Exception) -> Snapshot:
         """Enough to heal by: where replicas are is known even where loads are not."""
-        self._news.trace()
+        self._events.trace()
         if not self._changed:
             try:
                 return _summed(self._model.snapshot(0.0))
             except Exception:
-                self._news.trace()
+                self._events.trace()
         try:
             placement = self._model.placement()
         except Exception:
-            self._news.trace()
+            self._events.trace()
             raise error from None
         return placement if _is_summable(placement) else _without_loads(placement)
 
@@ -514,12 +516,12 @@ class Controller:
         notes: list[_Note] = []
         known = [f for f in findings if f.kind in _ORDER]
         for finding in sorted(known, key=lambda f: _ORDER.index(f.kind)):
-            in_the_way = self._patience.obstacle(
+            in_the_way = self._cooldown.obstacle(
                 view,
                 finding,
                 findings,
-                self._watches.settings_of(finding.kind),
-                self._watches.goals.evenness,
+                self._detectors.settings_of(finding.kind),
+                self._detectors.goals.evenness,
                 self.settings.settle,
             )
             if in_the_way is not None:
@@ -533,7 +535,7 @@ class Controller:
 
     def _nothing(self, view: View, findings: tuple[Finding, ...], notes: list[_Note]) -> Decision:
         """The decision to do nothing, with the reasons."""
-        facts: dict[str, Any] = {"evenness": self._watches.goals.evenness}
+        facts: dict[str, Any] = {"evenness": self._detectors.goals.evenness}
         lost = [f for f in findings if f.kind == "lost_partitions"]
         aside = "".join(
             f"; {plural(f.data['partitions'], 'partition')} set aside, since nothing is left to "
@@ -548,7 +550,7 @@ class Controller:
             reason = "; ".join(dict.fromkeys(note.why for note in notes)) + aside
             kind, cause = first.kind, first.finding.kind
             return Decision(view.now, kind, reason, cause, findings, facts, first.plan)
-        troubles = [view.incomplete] if view.incomplete is not None else self._watches.troubles
+        troubles = [view.incomplete] if view.incomplete is not None else self._detectors.troubles
         if troubles:
             return Decision(view.now, "waiting", "; ".join(troubles) + aside, None, findings, facts)
         stale = [f for f in findings if f.kind == "stale_metrics"]
@@ -566,7 +568,7 @@ class Controller:
     def _even(self) -> str:
         """How even the cluster is, or why that is not known."""
         return (
-            even_sentence(self._watches.goals.evenness)
+            even_sentence(self._detectors.goals.evenness)
             if self.settings.goal_violations.enabled
             else "goals are not looked at, because goal_violations is switched off"
         )
@@ -579,11 +581,11 @@ class Controller:
         cooling: tuple[str, ...],
     ) -> Decision | _Note | None:
         """Plan for a finding: a proposal, why nothing comes of it, or None if it was begun."""
-        now, patience = view.now, self._patience
+        now, cooldown = view.now, self._cooldown
         mended = _mended(finding, findings)
         started = time.perf_counter()
         try:
-            snapshot, operation = self._watches.scene(view, finding, findings)
+            snapshot, operation = self._detectors.resolved(view, finding, findings)
             cap = self._cap(finding, snapshot)
             operation = self._sparing(view, finding, snapshot, operation, cooling)
             if finding.kind in HEALING:
@@ -599,10 +601,10 @@ class Controller:
                 plan = self._propose(view, finding, snapshot, operation, cap) if names else plan
         except Exception as error:
             # What cannot be planned for must not keep the others from being mended.
-            self._news.trace()
+            self._events.trace()
             kind: Kind = "nothing_helps" if isinstance(error, InputError) else "error"
             came = f"no plan can be made: {_sentence(error)}"
-            patience.tried(mended, now, came, helped=False)
+            cooldown.tried(mended, now, came, helped=False)
             return _Note(kind, finding, f"{finding.sentence}; {came}")
         cut = self._is_cut(plan, cap)
         seconds = time.perf_counter() - started
@@ -630,7 +632,7 @@ class Controller:
                     stay, "partition stays, because it was", "partitions stay, because they were"
                 )
                 why += f" ({left} moved not long ago)"
-            patience.tried(mended, now, f"nothing helped, {why}", helped=False)
+            cooldown.tried(mended, now, f"nothing helped, {why}", helped=False)
             why = f"{finding.sentence}; nothing helps: {why}"
             return _Note("nothing_helps", finding, why, figures, facts)
         if finding.kind == "goal_violations":
@@ -643,7 +645,7 @@ class Controller:
                 poor = not_worth(found, self.settings.goal_violations)
             facts |= gain_record(found)
             if poor is not None:
-                patience.tried(mended, now, f"a plan was not worth it, {poor}")
+                cooldown.tried(mended, now, f"a plan was not worth it, {poor}")
                 why = f"{finding.sentence}; a plan is not worth it: {poor}"
                 return _Note("not_worth", finding, why, figures, facts)
         told = plan_sentence(plan) + last_resort
@@ -657,7 +659,7 @@ class Controller:
         reason = f"{finding.sentence}; {told}"
         decision = Decision(now, "proposed", reason, finding.kind, findings, facts, figures)
         if not self._executes:
-            patience.tried(mended, now, f"proposed {told}")
+            cooldown.tried(mended, now, f"proposed {told}")
             return decision
         # The search may have taken minutes.
         if self._stopping.is_set():
@@ -665,7 +667,7 @@ class Controller:
         if not self._vote.acting:
             return replace(decision, kind="standby", reason=self._standby)
         # After an action of its own a goal isn't judged again because another fell short too.
-        patience.tried(mended, now, f"begun: {told}", anything=finding.kind == "goal_violations")
+        cooldown.tried(mended, now, f"begun: {told}", anything=finding.kind == "goal_violations")
         self._mending, self._cut = mended, cut
         self._keep(replace(decision, kind="started"))
         self._carry_out(plan, finding.kind, now, figures)
@@ -694,7 +696,7 @@ class Controller:
         except Exception:
             if finding.kind not in HEALING:
                 raise
-            self._news.trace()
+            self._events.trace()
             return balancer.propose(_without_loads(snapshot), operation)
 
     def _healing(
@@ -706,18 +708,18 @@ class Controller:
         operation: Operation,
     ) -> tuple[Plan, str]:
         """A plan that heals, onto drained brokers only if no other can receive; what to add."""
-        drained = sorted(self._watches.drained(view))
+        drained = sorted(self._detectors.drained(view))
         plan: Plan | None = None
         try:
             plan = self._propose(view, finding, snapshot, operation, None)
         except Exception:
             if not drained:
                 raise
-            self._news.trace()
+            self._events.trace()
         if plan is not None and (not drained or _heals(plan)):
             return plan, ""
-        scene = self._watches.scene(view, finding, findings, last_resort=drained)
-        other = self._propose(view, finding, *scene, None)
+        resolved = self._detectors.resolved(view, finding, findings, last_resort=drained)
+        other = self._propose(view, finding, *resolved, None)
         if plan is not None and not _heals(other):
             return plan, ""
         return other, (
@@ -741,7 +743,7 @@ class Controller:
         """
         if finding.kind != "goal_violations" or operation.excluded_partitions or not cooling:
             return operation
-        others = tuple(p for p in cooling if p not in self._watches.goals.broken)
+        others = tuple(p for p in cooling if p not in self._detectors.goals.broken)
         spared = operation.model_copy(update={"excluded_partitions": others})
         plan = self._propose(view, finding, snapshot, spared, None)
         ripe = {*finding.data["ripe"]}
@@ -792,17 +794,17 @@ class Controller:
         return f"{100 * self.settings.max_share_per_cycle:.3g} % of the cluster's bytes"
 
     def _carry_out(self, plan: Plan, cause: str, now: float, figures: dict[str, Any]) -> None:
-        assert self._carrier is not None
-        executor = self._carrier.executor
+        assert self._runner is not None
+        executor = self._runner.executor
         partitions = dict.fromkeys(f"{a.topic}-{a.partition}" for a in plan.actions)
         work = Work(cause, now, figures, tuple(partitions))
         self._launch(work, lambda: executor.execute(plan, progress=self._progressed))
 
     def _launch(self, work: Work, do: Callable[[], Outcome | None]) -> None:
-        assert self._carrier is not None
+        assert self._runner is not None
         self._progress, self._asked = None, None
         self._heard = self._logged = work.since
-        self._carrier.launch(work, do, self._ended)
+        self._runner.launch(work, do, self._ended)
 
     def _progressed(self, progress: Progress) -> None:
         """Take how far the execution is; log it now and then."""
@@ -811,7 +813,7 @@ class Controller:
         self.metrics.progressed(progress)
         if work is not None and now - self._logged >= self.settings.progress_interval:
             self._logged = now
-            self._news.note(f"executing ({_spoken(work)}): {progress_sentence(progress)}")
+            self._events.note(f"executing ({_spoken(work)}): {progress_sentence(progress)}")
 
     def _ended(self, work: Work, outcome: Outcome | None, failure: Exception | None) -> None:
         now = self._clock()
@@ -819,7 +821,7 @@ class Controller:
         self.metrics.progressed(None)
         if work.cause == _LEFT:
             if self._leftovers.failed(failure):
-                self._news.note(f"what is left in Kafka cannot be looked at: {failure}")
+                self._events.note(f"what is left in Kafka cannot be looked at: {failure}")
             return
         self._changed = True
         recovery = work.cause == _RECOVERY
@@ -845,9 +847,9 @@ class Controller:
                 self._paused and outcome.state == "stopped"
             ):
                 # The rest is of the same finding, and goes on.
-                self._patience.forget(work.cause)
+                self._cooldown.forget(work.cause)
             if outcome.state == "failed" and not outcome.completed:
-                self._patience.gave_up(self._mending)
+                self._cooldown.gave_up(self._mending)
             kind: Kind = "recovered" if recovery else "executed"
             figures = outcome_record(outcome)
             reason = f"{work.cause.replace('_', ' ')}: {outcome_sentence(outcome)}"
@@ -856,7 +858,7 @@ class Controller:
                 reason += f"; its plan was {reached}, so more may be left to do"
             decision = Decision(now, kind, reason, work.cause, (), {}, work.plan, figures)
         self._mending, self._cut = (), False
-        self._patience.moved(work.partitions, now)
+        self._cooldown.moved(work.partitions, now)
         self._keep(decision)
 
     def _beside(self, work: Work, findings: tuple[Finding, ...], now: float) -> Decision:
@@ -887,16 +889,16 @@ class Controller:
         if work.cause == _RECOVERY and now - work.since <= self.settings.recovery_timeout:
             return None
         for f in findings:
-            if f.kind in HEALING and f.state == "ripe" and self._watches.settings_of(f.kind).act:
+            if f.kind in HEALING and f.state == "ripe" and self._detectors.settings_of(f.kind).act:
                 return f.sentence, f.kind
         return None
 
     def _stop_work(self, now: float) -> bool:
         """Ask the execution to end; returns whether this is the first time."""
-        assert self._carrier is not None
+        assert self._runner is not None
         first = self._asked is None
         # Again and again: one that was only just beginning may have missed the first.
-        self._carrier.stop()
+        self._runner.stop()
         if first:
             self._asked = now
         return first
@@ -927,13 +929,13 @@ class Controller:
     def _keep(self, decision: Decision) -> Decision:
         self.metrics.decided(decision.kind)
         time_, findings = self._shown(decision.time), self._dated(decision.findings)
-        shown = self._news.decided(replace(decision, time=time_, findings=findings))
+        shown = self._events.decided(replace(decision, time=time_, findings=findings))
         if self._witness is not None:
             try:
                 self._witness(shown)
             except Exception as error:
                 # A listener that fails, as standard output on a full disk does, stops nothing here.
-                self._news.note(f"the decision could not be passed on: {_sentence(error)}")
+                self._events.note(f"the decision could not be passed on: {_sentence(error)}")
         return shown
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from balancer.controller.finding import Finding, span
-from balancer.controller.roles import Outcome
+from balancer.controller.protocols import Outcome
 from balancer.planning.document import Unmet
 from balancer.planning.plan import Plan
-from goals.duties import EligibleLeaders, OnlineReplicas
+from goals.availability import EligibleLeaders, OnlineReplicas
 from metrics_reporter.quantities import amount, plural
 
 Kind = Literal[

@@ -17,7 +17,7 @@ from balancer.controller.finding import (
     replicas_on,
     span,
 )
-from balancer.controller.lost import healable
+from balancer.controller.lost_partitions import healable
 from balancer.controller.settings import (
     DeadBrokers,
     DeadDisks,

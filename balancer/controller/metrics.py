@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from balancer.controller.execution_progress import progress_record
 from balancer.controller.finding import Finding
-from balancer.controller.roles import Outcome, Progress
-from balancer.controller.underway import progress_record
+from balancer.controller.protocols import Outcome, Progress
 from balancer.planning.plan import Plan
 
 _KINDS = (

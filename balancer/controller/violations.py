@@ -9,15 +9,15 @@ import numpy as np
 
 from balancer.controller.balance import evenness
 from balancer.controller.finding import Finding, FirstSeen, Streak, View, listed
-from balancer.controller.lost import partition_names
+from balancer.controller.lost_partitions import partition_names
 from balancer.controller.settings import GoalViolations
-from balancer.engine import balancedness, with_duties
+from balancer.engine import balancedness, with_availability
 from balancer.problem.operation import Operation
-from balancer.problem.resolution import set_scene
+from balancer.problem.resolution import resolve
 from balancer.search.scorer import Scorer
 from cluster_model.snapshot import Snapshot
 from goals import Goal, applicable, inapplicable
-from goals.duties import EligibleLeaders, OnlineReplicas
+from goals.availability import EligibleLeaders, OnlineReplicas
 
 # What rounding leaves of equal windows.
 _NO_NOISE = 1e-6
@@ -75,8 +75,8 @@ class GoalWatch:
             self.evenness = {}
             sentence = f"{lacking[0]}; nothing is rebalanced until that is mended"
             return [Finding("goal_violations", "goals", sentence, "waiting", min(since.values()))]
-        cluster = set_scene(view.snapshot, operation).cluster
-        fitting = with_duties(applicable(self._goals, view.snapshot, strict=False))
+        cluster = resolve(view.snapshot, operation).cluster
+        fitting = with_availability(applicable(self._goals, view.snapshot, strict=False))
         goals = [g.prepared(cluster) for g in fitting]
         scorer = Scorer(cluster, goals)
         self.balancedness, self.evenness = balancedness(goals, scorer), evenness(cluster)

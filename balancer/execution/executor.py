@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from balancer.execution import journal as records
 from balancer.execution import throttle
-from balancer.execution.abandoned import abandoned, superseded
 from balancer.execution.cluster import Cluster, Kafka
 from balancer.execution.errors import ExecutionError
 from balancer.execution.fence import Fence, Fenced, Vote
@@ -20,10 +19,11 @@ from balancer.execution.identity import check_identity, check_stated
 from balancer.execution.journal import Journal, Recorded, is_damaged, read_journal
 from balancer.execution.limits import Limits
 from balancer.execution.outcome import Outcome, Progress
+from balancer.execution.recovery import abandoned, superseded
 from balancer.execution.run import Run, goes_on, still_moving
 from balancer.execution.stop import Stop
+from balancer.execution.targets import Reading, Target, demoted_brokers, read_plan
 from balancer.execution.tasks import Task, make_tasks
-from balancer.execution.wanted import Reading, Wanted, demoted_brokers, read_plan
 from balancer.planning.document import PlanDocument
 from balancer.planning.plan import Plan
 
@@ -422,7 +422,7 @@ class Executor:
         )
         return self._run(cluster, recorded, progress, Reading([], [], [told]))
 
-    def _tasks(self, wanted: list[Wanted]) -> list[Task]:
+    def _tasks(self, wanted: list[Target]) -> list[Task]:
         return make_tasks(wanted, one_at_a_time=self._limits.one_replica_at_a_time)
 
     def _run(

@@ -20,9 +20,9 @@ from pydantic import BaseModel, ConfigDict, StrictBool, ValidationError
 
 from balancer.execution.errors import ExecutionError
 from balancer.execution.outcome import Ended
+from balancer.execution.targets import Target
 from balancer.execution.tasks import State, Task
 from balancer.execution.throttle import Setting
-from balancer.execution.wanted import Wanted
 from metrics_reporter.documents import Whole, parse_json
 
 VERSION = 1
@@ -70,7 +70,7 @@ class Recorded:
     """
 
     cluster: str
-    wanted: list[Wanted] = field(default_factory=list)
+    wanted: list[Target] = field(default_factory=list)
     tasks: dict[int, Task] = field(default_factory=dict)
     states: dict[int, State] = field(default_factory=dict)
     notes: dict[int, str] = field(default_factory=dict)
@@ -277,7 +277,7 @@ def read_journal(path: Path) -> Recorded | None:
     return recorded
 
 
-def planned(wanted: Iterable[Wanted], tasks: Iterable[Task]) -> list[dict[str, Any]]:
+def planned(wanted: Iterable[Target], tasks: Iterable[Task]) -> list[dict[str, Any]]:
     """Records of what is to be done."""
     return [
         *({"record": "wanted", **w.model_dump(mode="json")} for w in wanted),
@@ -410,7 +410,7 @@ def _fold(so_far: Recorded | None, record: dict[str, Any]) -> Recorded:
             raise ValueError("version")
         return Recorded(cluster=head.cluster, epoch=head.epoch)
     if kind == "wanted":
-        so_far.wanted.append(Wanted.model_validate(record))
+        so_far.wanted.append(Target.model_validate(record))
     elif kind == "task":
         task = Task.model_validate(record)
         if task.id in so_far.tasks:

@@ -10,7 +10,7 @@ from balancer.execution.errors import ExecutionError
 from metrics_reporter.documents import first_problem, shown_name
 from metrics_reporter.quantities import WithDuration, WithRate
 
-Strategy = Literal[
+TaskOrder = Literal[
     "plan_order",
     "smallest_first",
     "largest_first",
@@ -110,7 +110,7 @@ class Limits(BaseModel):
     concurrent_log_dir_moves_per_broker: Count = 2
     leadership_batch: Count = 250
     one_replica_at_a_time: bool = False
-    strategies: tuple[Strategy, ...] = ()
+    strategies: tuple[TaskOrder, ...] = ()
     spread: bool = True
     throttle: Rate | None = None
     log_dir_throttle: Rate | None = None

@@ -7,25 +7,25 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from balancer.execution import throttle
-from balancer.execution.book import STOPPED, Book, Judged
+from balancer.execution.availability import LOOKS, Availability
 from balancer.execution.cluster import Cluster, Held, Key, View
+from balancer.execution.concurrency import AdaptiveConcurrency, Health, health
+from balancer.execution.disk_space import DiskSpace
 from balancer.execution.errors import VoteLostError
 from balancer.execution.journal import Journal, Recorded, moves_left, throttles_left, throttling
 from balancer.execution.limits import Limits
 from balancer.execution.outcome import Outcome, Progress, Waiting
-from balancer.execution.pace import Health, Pace, health
-from balancer.execution.presence import LOOKS, Presence
-from balancer.execution.room import Room
 from balancer.execution.stop import Stop
-from balancer.execution.strategy import choose, copying, ordered
+from balancer.execution.targets import Reading, Target, back, differences
+from balancer.execution.task_order import choose, copying, ordered
+from balancer.execution.task_status import Judgement, cancel_refused, judge, may_start, refused
+from balancer.execution.task_tracker import STOPPED, Judged, TaskTracker
 from balancer.execution.tasks import PHASES, Phase, Task, make_tasks
-from balancer.execution.verdicts import Verdict, cancel_refused, judge, may_start, refused
-from balancer.execution.wanted import Reading, Wanted, back, differences
 from cluster_model.kafka import KafkaSourceError
 from metrics_reporter.quantities import plural
 
 _SHORTEST_WAIT = 0.1
-_GONE = Verdict("cancelled", "it was not under way any more")
+_GONE = Judgement("cancelled", "it was not under way any more")
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Run:
     recorded
         What the journal holds.
     reading
-        What the plan could not have; see :class:`Book`.
+        What the plan could not have; see :class:`TaskTracker`.
     limits, stop
         How fast, and when to stop.
     progress
@@ -82,10 +82,10 @@ class Run:
         self._progress = progress or (lambda progress: None)
         self._slow = slow or (lambda: False)
         self._owner = owner
-        self._book = Book(journal, recorded, reading)
-        self._pace = Pace(limits)
-        self._presence = Presence(limits.broker_grace)
-        self._room = Room(cluster.free, limits.task_timeout)
+        self._tracker = TaskTracker(journal, recorded, reading)
+        self._concurrency = AdaptiveConcurrency(limits)
+        self._availability = Availability(limits.broker_grace)
+        self._disk_space = DiskSpace(cluster.free, limits.task_timeout)
         self._min_isr: dict[str, int] = {}
         self._leaders: dict[Key, int | None] = {}
         # Since when others reassign a partition, and since when nothing may begin.
@@ -102,14 +102,14 @@ class Run:
                 self._work_through()
             return self._end()
         except KafkaSourceError as error:
-            self._book.problems.append(
+            self._tracker.problems.append(
                 f"{error}; what was begun goes on in Kafka: recover once it answers"
             )
-            return self._book.outcome("failed")
+            return self._tracker.outcome("failed")
         except VoteLostError as error:
             # Not even to clean up: what is in Kafka may be another's by now.
-            self._book.problems.append(str(error))
-            return self._book.outcome("vote lost")
+            self._tracker.problems.append(str(error))
+            return self._tracker.outcome("vote lost")
         except BaseException:
             self._abandon()
             raise
@@ -128,11 +128,11 @@ class Run:
 
     def _turn_back(self) -> None:
         """Plan the way back of all that was moved."""
-        tasks, states = self._book.tasks, self._book.states
+        tasks, states = self._tracker.tasks, self._tracker.states
         done = {t.key for i, t in tasks.items() if states[i] == "completed"}
         done -= {t.key for t in self._recorded.left}
         moved = [w for w in self._recorded.wanted if w.key in done]
-        self._book.add(
+        self._tracker.add(
             make_tasks(
                 back(moved, self._cluster.view(_topics(moved))),
                 one_at_a_time=self._limits.one_replica_at_a_time,
@@ -143,7 +143,7 @@ class Run:
     def _work(self, phase: Phase) -> None:
         """Carry out the tasks of a phase."""
         wait = _SHORTEST_WAIT
-        tasks = self._book.open(phase)
+        tasks = self._tracker.open(phase)
         while tasks:
             self._keep_time()
             look = self._look(phase, tasks)
@@ -152,8 +152,8 @@ class Run:
                 self._halt(look)
             else:
                 self._start(phase, look)
-            self._progress(self._book.progress(phase, self._waiting))
-            before, tasks = len(tasks), self._book.open(phase)
+            self._progress(self._tracker.progress(phase, self._waiting))
+            before, tasks = len(tasks), self._tracker.open(phase)
             if not tasks:
                 return
             # Look soon again while tasks end, and ever more seldom while they do not; in a
@@ -167,7 +167,7 @@ class Run:
         if self._stop.soon and self._recorded.going_back:
             raise KafkaSourceError("the way back was stopped")
         if self._stop.overdue:
-            left = plural(len(self._book.running()), "task was", "tasks were")
+            left = plural(len(self._tracker.running()), "task was", "tasks were")
             within = f"{self._limits.stop_timeout:g} s"
             raise KafkaSourceError(f"stopped, but {left} not cancelled within {within}")
 
@@ -177,23 +177,23 @@ class Run:
         return asked and not self._recorded.going_back
 
     def _look(self, phase: Phase, tasks: list[Task]) -> _Look:
-        now, running = time.monotonic(), self._book.running()
+        now, running = time.monotonic(), self._tracker.running()
         view = self._cluster.view(None if self._limits.adaptive else _topics(tasks))
         absent = [
             task
             for task in tasks
-            if task.key not in view.partitions and not self._presence.deleted(task.key)
+            if task.key not in view.partitions and not self._availability.deleted(task.key)
         ]
         if self._limits.adaptive and absent:
             # A list of all topics leaves out what rights hide; asked for by name, it is an error.
             named = self._cluster.view(_topics(absent))
             view = replace(view, partitions={**view.partitions, **named.partitions})
-        self._presence.look(view, tasks, now)
+        self._availability.look(view, tasks, now)
         for key in {t.key for t in tasks} & view.partitions.keys():
             leader = view.partitions[key].leader
             self._leaders[key] = self._leaders.get(key) if leader is None else leader
         judged = self._judge(view, running)
-        self._pace.look(judged, now, slow=self._slow())
+        self._concurrency.look(judged, now, slow=self._slow())
         if phase == "log_dir":
             asked = [(t.key, t.broker) for t in tasks if t.broker is not None]
         else:
@@ -218,43 +218,45 @@ class Run:
         else:
             copies = [look.held.get((task.key, b)) for b in task.added]
             seen = sum(c.size for c in copies if c is not None)
-        standing = self._book.standing[task.id]
+        standing = self._tracker.standing[task.id]
         if seen > standing.seen:
             standing.seen, standing.progressed = seen, look.now
 
     def _settle(self, look: _Look) -> None:
         """Judge what is under way."""
-        verdicts = [(t, v) for t in self._book.running() if (v := self._verdict(t, look))]
+        verdicts = [(t, v) for t in self._tracker.running() if (v := self._verdict(t, look))]
         if self._recorded.adopted:
             # Whoever began it, or acted after that, may have cancelled it.
             verdicts = [(t, _GONE if v.state == "in progress" else v) for t, v in verdicts]
         again = [t for t, v in verdicts if v.state == "in progress"]
         over = [(t, v) for t, v in verdicts if v.state != "in progress"]
-        self._book.close([(t, v) for t, v in over if not v.cancel])
+        self._tracker.close([(t, v) for t, v in over if not v.cancel])
         self._cancel([(t, v) for t, v in over if v.cancel], look)
         for task in again:
-            self._book.standing[task.id].looks = 0
-            self._book.standing[task.id].tries += 1
+            self._tracker.standing[task.id].looks = 0
+            self._tracker.standing[task.id].tries += 1
         self._ask(again, look)
 
-    def _verdict(self, task: Task, look: _Look) -> Verdict | None:
+    def _verdict(self, task: Task, look: _Look) -> Judgement | None:
         return judge(
             task,
-            self._book.standing[task.id],
+            self._tracker.standing[task.id],
             look.view.partitions.get(task.key),
             look.replica(task),
-            self._presence,
+            self._availability,
             self._limits,
             look.now,
         )
 
     def _start(self, phase: Phase, look: _Look) -> None:
         """Begin what may begin, as far as the limits allow."""
-        waiting = [t for t in self._book.waiting() if t.phase == phase]
+        waiting = [t for t in self._tracker.waiting() if t.phase == phase]
         verdicts = [(t, self._may_start(t, look)) for t in waiting]
-        self._book.close([(t, v) for t, v in verdicts if v.state not in ("in progress", "pending")])
+        self._tracker.close(
+            [(t, v) for t, v in verdicts if v.state not in ("in progress", "pending")]
+        )
         ready = [t for t, v in verdicts if v.state == "in progress"]
-        if self._pace.held and phase != "leadership":
+        if self._concurrency.held and phase != "leadership":
             self._waiting = Waiting(len(ready), "partitions under min ISR")
             self._hold(ready, look.now)
             return
@@ -265,34 +267,37 @@ class Run:
             under_min_isr=look.health.under_min_isr,
             under_replicated=look.health.under_replicated,
         )
-        chosen, full = self._room.fitting(
-            self._choose(phase, self._room.last(ready)), self._book.running(), look.held, look.now
+        chosen, full = self._disk_space.fitting(
+            self._choose(phase, self._disk_space.last(ready)),
+            self._tracker.running(),
+            look.held,
+            look.now,
         )
-        self._book.close(full)
-        self._room.keep(t.id for t in ready)
-        self._waiting = self._room.waiting
-        self._book.begin(chosen)
+        self._tracker.close(full)
+        self._disk_space.keep(t.id for t in ready)
+        self._waiting = self._disk_space.waiting
+        self._tracker.begin(chosen)
         self._ask(chosen, look)
 
-    def _may_start(self, task: Task, look: _Look) -> Verdict:
+    def _may_start(self, task: Task, look: _Look) -> Judgement:
         found = look.view.partitions.get(task.key)
-        before = None if task.after is None else self._book.states[task.after]
-        verdict = may_start(task, before, found, look.replica(task), self._presence, look.now)
+        before = None if task.after is None else self._tracker.states[task.after]
+        verdict = may_start(task, before, found, look.replica(task), self._availability, look.now)
         if verdict.state == "cancelled":
             # Metadata may be older than the list of reassignments: what they say is believed
             # once enough looks in a row confirm it.
             self._doubts[task.id] = self._doubts.get(task.id, 0) + 1
-            return verdict if self._doubts[task.id] >= LOOKS else Verdict("pending")
+            return verdict if self._doubts[task.id] >= LOOKS else Judgement("pending")
         self._doubts.pop(task.id, None)
         if verdict.state != "pending" or not verdict.note:
             self._others.pop(task.key, None)
             return verdict
         waited = look.now - self._others.setdefault(task.key, look.now)
         patient = self._limits.others == "wait" and waited <= self._limits.task_timeout
-        return verdict if patient else Verdict("cancelled", verdict.note)
+        return verdict if patient else Judgement("cancelled", verdict.note)
 
     def _choose(self, phase: Phase, ready: list[Task]) -> list[Task]:
-        limits, running = self._limits, self._book.running()
+        limits, running = self._limits, self._tracker.running()
         if phase == "leadership":
             return ready[: max(0, limits.leadership_batch - len(running))]
         if phase == "log_dir":
@@ -308,17 +313,17 @@ class Run:
             ready,
             running,
             lambda t: copying(t, self._leaders),
-            per_broker=self._pace.per_broker,
-            cluster=self._pace.cluster,
+            per_broker=self._concurrency.per_broker,
+            cluster=self._concurrency.cluster,
             spread=limits.spread,
         )
 
     def _hold(self, ready: list[Task], now: float) -> None:
         """Begin nothing; give up what never could begin."""
-        self._idle = None if self._book.standing else self._idle or now
+        self._idle = None if self._tracker.standing else self._idle or now
         if self._idle is not None and now - self._idle > self._limits.task_timeout:
             note = "partitions stayed under min ISR, so it was never begun"
-            self._book.close([(t, Verdict("cancelled", note)) for t in ready])
+            self._tracker.close([(t, Judgement("cancelled", note)) for t in ready])
 
     def _ask(self, tasks: list[Task], look: _Look) -> None:
         """Ask Kafka for tasks of one phase."""
@@ -338,7 +343,7 @@ class Run:
             why = {i: told[place] for i, place in places.items() if place in told}
         else:
             why = self._elect(tasks, look)
-        self._book.close([(t, refused(why[t.id])) for t in tasks if t.id in why])
+        self._tracker.close([(t, refused(why[t.id])) for t in tasks if t.id in why])
 
     def _elect(self, tasks: list[Task], look: _Look) -> dict[int, str]:
         """Put the leader first where it is not, then elect it."""
@@ -350,14 +355,14 @@ class Run:
         # An election that fails now may succeed with the next look, within its time.
         why = self._cluster.elect([t.key for t in voted])
         for task in voted:
-            self._book.standing[task.id].note = why.get(task.key, "")
+            self._tracker.standing[task.id].note = why.get(task.key, "")
         return {t.id: said[t.key] for t in tasks if t.key in said}
 
     def _cancel(self, tasks: Judged, look: _Look) -> None:
         """Ask Kafka to cancel tasks; they are over once it has."""
         if not tasks:
             return
-        self._book.cancel(tasks)
+        self._tracker.cancel(tasks)
         wanted: dict[Key, tuple[int, ...] | None] = {}
         for task, _ in tasks:
             found = look.view.partitions.get(task.key)
@@ -369,11 +374,11 @@ class Run:
                 wanted[task.key] = task.origin
         said = self._cluster.reassign(wanted)
         over = [
-            (t, cancel_refused(self._book.standing[t.id], said[t.key], moving=not wanted[t.key]))
+            (t, cancel_refused(self._tracker.standing[t.id], said[t.key], moving=not wanted[t.key]))
             for t, _ in tasks
             if t.key in said
         ]
-        self._book.close([(t, v) for t, v in over if v is not None])
+        self._tracker.close([(t, v) for t, v in over if v is not None])
         stay = {
             (t.key, t.broker): replica.log_dir
             for t, _ in tasks
@@ -390,16 +395,16 @@ class Run:
             self._journal.append({"record": "stop", "rollback": rollback})
             self._recorded.stop = wish
         self._waiting = Waiting()
-        stopped = Verdict("cancelled", STOPPED)
-        states = self._book.states
-        running = [t for t in self._book.running() if states[t.id] == "in progress"]
+        stopped = Judgement("cancelled", STOPPED)
+        states = self._tracker.states
+        running = [t for t in self._tracker.running() if states[t.id] == "in progress"]
         self._cancel([(t, stopped) for t in running], look)
-        self._book.close([(t, stopped) for t in self._book.waiting()])
+        self._tracker.close([(t, stopped) for t in self._tracker.waiting()])
 
     def _throttle(self) -> None:
         """Throttle what is still to be moved; written down before it is set."""
-        todo = self._book.open()
-        ours = {t.key for t in self._book.running()}
+        todo = self._tracker.open()
+        ours = {t.key for t in self._tracker.running()}
         wanted = throttle.settings(
             self._cluster,
             throttle.flows(t for t in todo if t.phase == "move"),
@@ -417,7 +422,7 @@ class Run:
         self._recorded.throttles = [*kept, *wanted]
         if todo:
             # All of them: a process that died may have written down what it never set.
-            self._book.problems += throttle.apply(self._cluster, self._recorded.throttles)
+            self._tracker.problems += throttle.apply(self._cluster, self._recorded.throttles)
 
     def _unthrottle(self) -> None:
         """Remove the throttles, except those of moves that Kafka goes on with."""
@@ -430,9 +435,9 @@ class Run:
             kept, problems = throttle.remove(self._cluster, self._recorded.throttles, lasting)
             self._journal.append(throttles_left(kept))
             self._recorded.throttles = kept
-            self._book.problems += problems
+            self._tracker.problems += problems
         throttled = bool(self._recorded.throttles)
-        self._book.problems += [
+        self._tracker.problems += [
             f"{goes_on(task, throttled=throttled)}: recover then" for task in self._recorded.left
         ]
 
@@ -442,7 +447,7 @@ class Run:
             # Somebody else has the journal now, and acts by it.
             return
         try:
-            moves = [t for t in self._book.running() if t.phase == "move"]
+            moves = [t for t in self._tracker.running() if t.phase == "move"]
             self._cluster.reassign({t.key: None for t in moves})
             lasting = throttle.flows(still_moving(self._cluster, [*moves, *self._recorded.left]))
             throttle.remove(self._cluster, self._recorded.throttles, lasting)
@@ -457,11 +462,11 @@ class Run:
         view = self._cluster.view(_topics(wanted))
         placed = [(w.key, b) for w in wanted for b in w.dirs if b in view.brokers]
         found = differences(wanted, view, self._cluster.held(placed))
-        state = self._recorded.ended or self._book.end()
+        state = self._recorded.ended or self._tracker.end()
         if self._recorded.ended is None:
             self._journal.append({"record": "end", "state": state})
             self._recorded.ended = state
-        return self._book.outcome(state, found)
+        return self._tracker.outcome(state, found)
 
 
 def still_moving(cluster: Cluster, tasks: Sequence[Task]) -> list[Task]:
@@ -483,5 +488,5 @@ def goes_on(task: Task, *, throttled: bool) -> str:
     )
 
 
-def _topics(things: Iterable[Task | Wanted]) -> list[str]:
+def _topics(things: Iterable[Task | Target]) -> list[str]:
     return sorted({thing.topic for thing in things})

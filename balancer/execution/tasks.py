@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from balancer.execution.cluster import Key
-from balancer.execution.wanted import Wanted
+from balancer.execution.targets import Target
 from metrics_reporter.documents import Number, Whole, WholeKey
 
 Phase = Literal["move", "log_dir", "leadership"]
@@ -77,7 +77,7 @@ class Task(BaseModel):
 
 
 def make_tasks(
-    wanted: Iterable[Wanted], *, one_at_a_time: bool = False, start: int = 0
+    wanted: Iterable[Target], *, one_at_a_time: bool = False, start: int = 0
 ) -> list[Task]:
     """Tasks of all phases, each phase in the order of the plan.
 
@@ -91,7 +91,7 @@ def make_tasks(
         Id of the first task.
     """
     rows = sorted(wanted, key=lambda w: w.place)
-    moves: list[tuple[int, Wanted, tuple[int, ...], tuple[int, ...]]] = []
+    moves: list[tuple[int, Target, tuple[int, ...], tuple[int, ...]]] = []
     for w in rows:
         if set(w.origin) == set(w.target):
             continue

@@ -9,7 +9,7 @@ import numpy as np
 from balancer.problem.disks import pick_disk
 from balancer.search.arrays import first_of
 from balancer.search.scorer import EPSILON, Scorer
-from balancer.search.sequential_transition import Series
+from balancer.search.sequential_transition import SequentialTransition
 from balancer.search.transition import Transition
 from cluster_model.placement import MOVE, Batch, Placement, SumScope
 from cluster_model.snapshot import Bools, Floats, Ints
@@ -170,7 +170,7 @@ class Arrivals(Transition):
             np.add.at(kept, key[real], placement.summand(column)[1][b.partition[real]])
 
 
-class _ArrivalSeries(Arrivals, Series):
+class _ArrivalSeries(Arrivals, SequentialTransition):
     """New replicas, one after the other."""
 
 

@@ -16,7 +16,7 @@ from balancer.search.transition import Transition
 from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
 from cluster_model.snapshot import Bools, Ints
 from goals import Cluster, Goal, OnlineReplicas
-from goals.obstacles import named
+from goals.infeasibility import named
 from metrics_reporter.quantities import plural
 
 # replicas times destinations that are looked at; where there are more, the reason says so

@@ -12,7 +12,7 @@ from balancer.problem.movement_cost import action_bytes, action_cost
 from balancer.problem.rules import Rules
 from balancer.search.arrays import first_of
 from balancer.search.scorer import Scorer
-from balancer.search.sequential_transition import Series
+from balancer.search.sequential_transition import SequentialTransition
 from balancer.search.transition import Transition
 from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
 from cluster_model.snapshot import Bools, Floats, Ints
@@ -234,7 +234,7 @@ class _Way:
         rows = rows[_urgency(self.scorer, self.batch[rows], self._unit(rows))]
         while len(rows):
             unit = self._unit(rows)
-            keep = safe(Series(cluster, self.batch[rows], unit=unit))
+            keep = safe(SequentialTransition(cluster, self.batch[rows], unit=unit))
             if keep.all():
                 break
             rows = rows[keep if unit is None else keep[unit]]
@@ -269,7 +269,7 @@ class _Way:
         scorer, placement = self.scorer, self.placement
         group = np.full(len(now), -1) if group is None else group
         unit = _consecutive(group)
-        series = Series(scorer.cluster, now, unit=unit)
+        series = SequentialTransition(scorer.cluster, now, unit=unit)
         diffs = [scorer.diff(i, series)[0] for i in range(len(scorer.goals))]
         if unit is not None:
             diffs = [diff[unit] for diff in diffs]
@@ -314,7 +314,7 @@ class _Way:
         way = way[first_of(way.partition)]
         way = way[first_of(placement.source(way))]
         while len(way):
-            keep = self._harmless(Series(self.scorer.cluster, way))
+            keep = self._harmless(SequentialTransition(self.scorer.cluster, way))
             if keep.all():
                 break
             way = way[keep]

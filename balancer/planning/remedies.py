@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from balancer.planning.document import Remedy, Unmet
 from balancer.planning.plan import Plan
 from balancer.problem.operation import Operation
-from balancer.problem.resolution import set_scene
+from balancer.problem.resolution import resolve
 from cluster_model.snapshot import LARGEST_ID, BrokerState, Ints, Snapshot
 from goals import Cluster
 from metrics_reporter.quantities import plural
@@ -87,7 +87,7 @@ def find_remedy(
     for group in groups:
         number = _enough(plan, operation, group, kept, attempt, trials, limits.brokers, deadline)
         if number is not None:
-            cluster = set_scene(plan.snapshot, operation).cluster
+            cluster = resolve(plan.snapshot, operation).cluster
             *_, places = enlarged(plan.snapshot, operation, cluster, number, group)
             return Remedy(
                 goals=tuple(dict.fromkeys(u.goal for u in group)),
@@ -112,7 +112,7 @@ def _enough(
     """The fewest brokers found with which all goals of a group are met, and none kept is lost."""
     wanted = {u.goal for u in group} | kept
     hard = all(u.hard for u in group)
-    cluster = set_scene(plan.snapshot, operation).cluster
+    cluster = resolve(plan.snapshot, operation).cluster
     least = max(1, *(max(u.brokers_to_add, u.racks_to_add) for u in group))
 
     def meets(number: int, hard_only: bool) -> bool:

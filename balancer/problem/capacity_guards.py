@@ -22,7 +22,7 @@ class WholeDisk(DiskCapacity):
     threshold: float = 1.0
 
 
-def guards(snapshot: Snapshot, goals: list[Goal]) -> list[Goal]:
+def capacity_guards(snapshot: Snapshot, goals: list[Goal]) -> list[Goal]:
     """The vetoes of a snapshot, in a tier of their own after all the goals."""
     last: dict[str, Any] = {"tier": 1 + max((g.tier or 0 for g in goals), default=0)}
     of_brokers: list[Goal] = [WholeBroker(resource=r, **last) for r in snapshot.resources]

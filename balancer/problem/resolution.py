@@ -18,7 +18,7 @@ from goals import Cluster
 
 
 @dataclass(frozen=True)
-class Scene:
+class ResolvedOperation:
     """An operation laid over a snapshot: where the search starts, and its limits.
 
     Parameters
@@ -39,7 +39,7 @@ class Scene:
     factor: Ints
 
 
-def set_scene(snapshot: Snapshot, operation: Operation) -> Scene:
+def resolve(snapshot: Snapshot, operation: Operation) -> ResolvedOperation:
     """Work out who may hold, lead and move what.
 
     Raises
@@ -101,7 +101,7 @@ def set_scene(snapshot: Snapshot, operation: Operation) -> Scene:
         working, slots = with_replication_factor(start, factor, eligible & receives, lost, frozen)
         cluster = Cluster(working, eligible, leads, draining)
         rules = LivingRules(receives, leads, nothing, slots, draining, lost, frozen, stranded)
-        return Scene(start, cluster, rules, factor)
+        return ResolvedOperation(start, cluster, rules, factor)
     if op.kind == "demote_brokers":
         slots = np.zeros_like(slots)
     if op.kind in ("remove_brokers", "fix_offline_replicas", "demote_brokers"):
@@ -110,7 +110,7 @@ def set_scene(snapshot: Snapshot, operation: Operation) -> Scene:
     working = start.copy()
     cluster = Cluster(working, eligible, leads, draining)
     rules = LivingRules(receives, leads, movable, slots, draining, lost, frozen, stranded)
-    return Scene(start, cluster, rules, factor)
+    return ResolvedOperation(start, cluster, rules, factor)
 
 
 def _broker_mask(s: Snapshot, rows: Ints) -> Bools:

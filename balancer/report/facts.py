@@ -10,7 +10,7 @@ import numpy as np
 from balancer.planning.document import ColumnResult
 from balancer.planning.plan import Plan
 from balancer.problem.operation import Operation
-from balancer.problem.resolution import set_scene
+from balancer.problem.resolution import resolve
 from balancer.report.words import column_title, column_unit
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Bools, BrokerState, Floats, Ints
@@ -88,7 +88,7 @@ class Facts:
 def gather(plan: Plan, topics: int = 12) -> Facts:
     """Work out the facts of a plan, with the `topics` most affected topics."""
     s = plan.snapshot
-    scene = set_scene(s, Operation.model_validate(plan.operation))
+    scene = resolve(s, Operation.model_validate(plan.operation))
     start, c = Placement(s), scene.cluster
     began = Cluster(start, c.eligible, c.leader_eligible, c.draining)
     goals = list(_goals(plan))

@@ -19,7 +19,7 @@ from cluster_model.traffic import Traffic, connected
 from goals import Cluster, CollocationGoal
 
 
-class Index:
+class ReplicaIndex:
     """Replicas by broker: flat positions, ``start[b]`` to ``start[b + 1]`` those of broker `b`.
 
     Within a broker they are in partition order, and so by topic.
@@ -71,7 +71,7 @@ class Candidates:
 
     def draw(self, tier: Tier, destinations: Ints, budget: int) -> Batch:
         """About `budget` candidate actions for the discontented cells of a tier's goals."""
-        index = Index(self.placement)
+        index = ReplicaIndex(self.placement)
         found: list[Batch] = []
         brokers: Bools = np.zeros(self.placement.snapshot.n_brokers, np.bool_)
         slots: list[Ints] = []
@@ -101,7 +101,7 @@ class Candidates:
 
     def swaps(self, tier: Tier, budget: int) -> tuple[Batch, Batch]:
         """About `budget` swaps between discontented brokers and others."""
-        index = Index(self.placement)
+        index = ReplicaIndex(self.placement)
         brokers = np.flatnonzero(self._unhappy(tier) & self.rules.receives)
         if not len(brokers) or len(self.receivers) < 2:
             return _nothing(), _nothing()
@@ -262,7 +262,7 @@ class Candidates:
         return Batch.of(LEAD, p, s, self.placement.replica_broker[p * self.placement.slots + s])
 
     def _broker_actions(
-        self, tier: Tier, brokers: Ints, index: Index, destinations: Ints, budget: int
+        self, tier: Tier, brokers: Ints, index: ReplicaIndex, destinations: Ints, budget: int
     ) -> list[Batch]:
         share = max(budget // len(brokers), 24)
         sample = max(share // 4, 16)
@@ -326,7 +326,7 @@ class Candidates:
         return Batch.of(MOVE_DISK, partition, slot, broker[keep], target[keep])
 
     def _topic_actions(
-        self, scope: str, cells: Ints, index: Index, destinations: Ints, budget: int
+        self, scope: str, cells: Ints, index: ReplicaIndex, destinations: Ints, budget: int
     ) -> list[Batch]:
         """For cells (topic, broker or rack): push from them, pull to them, lead differently."""
         s, f = self.placement.snapshot, self.placement.slots
@@ -366,7 +366,7 @@ class Candidates:
             own = self._some(at, len(topic) * 4)
         return [pulls, self._spread(own, destinations, 8), self._leads(np.concatenate([at, own]))]
 
-    def _held(self, topic: Ints, broker: Ints, index: Index, n: int) -> Ints:
+    def _held(self, topic: Ints, broker: Ints, index: ReplicaIndex, n: int) -> Ints:
         """Up to `n` replicas of each topic on each broker."""
         s = self.placement.snapshot
         key = (

@@ -14,7 +14,7 @@ from balancer.problem.rules import Rules
 from balancer.search.arrays import best_of_each
 from balancer.search.candidates import Candidates
 from balancer.search.scorer import EPSILON, Scorer, Tier
-from balancer.search.sequential_transition import Series
+from balancer.search.sequential_transition import SequentialTransition
 from balancer.search.transition import Transition
 from cluster_model.placement import LEAD, MOVE, Batch, Placement
 from cluster_model.snapshot import Bools, Floats, Ints
@@ -101,11 +101,11 @@ class Search:
         scorer = self.scorer
         if self._missing(tier) == 0:
             return False
-        mark, strain, actions = scorer.mark(), scorer.strain(tier), self.actions
+        mark, penalty, actions = scorer.mark(), scorer.penalty(tier), self.actions
         self._serve(number, tier)
         if self._missing(tier) > 0:
             self._shake(number, tier)
-        if scorer.strain(tier) < scorer.worthwhile(tier, strain):
+        if scorer.penalty(tier) < scorer.worthwhile(tier, penalty):
             return True
         scorer.restore(mark)
         self.actions = actions
@@ -120,12 +120,12 @@ class Search:
             return
         failed = 0
         while failed < SHAKES and self._missing(tier) > 0 and not self._spent():
-            mark, strain = scorer.mark(), scorer.strain(tier)
+            mark, penalty = scorer.mark(), scorer.penalty(tier)
             for _ in range(1 + failed % 3):
                 self._kick(number)
             self._serve(number, tier, give_up=GIVE_UP // 2)
             failed += 1
-            if scorer.strain(tier) < strain - EPSILON:
+            if scorer.penalty(tier) < penalty - EPSILON:
                 failed = 0
             else:
                 scorer.restore(mark)
@@ -209,7 +209,7 @@ class Search:
         """Carry out, in the order given, every action that still helps when its turn comes."""
         cluster, scorer = self.scorer.cluster, self.scorer
         while len(batch):
-            series = Series(cluster, batch)
+            series = SequentialTransition(cluster, batch)
             now = scorer.gain(tier, series)
             keep = now > np.maximum(EPSILON, KEEP * gain)
             if keep.all():
@@ -253,7 +253,7 @@ class Search:
         unit = np.repeat(np.arange(len(turns)), [len(members) for members in turns])
         batch = batch[np.concatenate(turns)]
         while len(unit):
-            series = Series(cluster, batch, unit=unit)
+            series = SequentialTransition(cluster, batch, unit=unit)
             keep = scorer.gain(tier, series) > np.maximum(EPSILON, KEEP * gain)
             keep &= scorer.allowed(number, series)
             if keep.all():
@@ -279,7 +279,7 @@ class Search:
         rows = self._disjoint(batch, partner, gain / cost)
         batch, partner, gain = batch[rows], partner[rows], gain[rows]
         while len(batch):
-            series = Series(scorer.cluster, batch, partner)
+            series = SequentialTransition(scorer.cluster, batch, partner)
             real = scorer.gain(tier, series)
             now = np.where(real > EPSILON, real, 0.0) + ROOM * scorer.slack(tier, series)
             keep = (real >= -EPSILON) & (now > KEEP * gain) & scorer.allowed(number, series)
@@ -345,7 +345,9 @@ class Search:
             rows = self._disjoint(batch, partner, worth)
             while len(rows):
                 mates = partner[rows] if partner is not None else None
-                keep = self.scorer.harmless(Series(self.scorer.cluster, batch[rows], mates))
+                keep = self.scorer.harmless(
+                    SequentialTransition(self.scorer.cluster, batch[rows], mates)
+                )
                 if keep.all():
                     break
                 rows = rows[keep]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from balancer.search.sequential_transition import Series
+from balancer.search.sequential_transition import SequentialTransition
 from balancer.search.transition import Transition
 from cluster_model.placement import Batch, Placement, SumScope
 from cluster_model.snapshot import Bools, Floats, Ints
@@ -133,10 +133,10 @@ class Scorer:
                     if i in goals:
                         yield i, score
 
-    def worthwhile(self, tier: Tier, strain: float) -> float:
+    def worthwhile(self, tier: Tier, penalty: float) -> float:
         """The strain below which a tier must come for a change to be worth it."""
         hard = any(self.goals[i].hard for i in tier.goals)
-        return strain - (EPSILON if hard else TRIVIAL * strain)
+        return penalty - (EPSILON if hard else TRIVIAL * penalty)
 
     def met(self, i: int) -> bool:
         """Whether every cell is content with goal number `i`."""
@@ -163,7 +163,7 @@ class Scorer:
         else:
             keys = transition.cells(scope)
             after = bundle.score(transition.after_state(scope))
-            if isinstance(transition, Series):
+            if isinstance(transition, SequentialTransition):
                 before = transition.scores_before(scope, bundle.scores, after)
             else:
                 before = bundle.scores[:, keys]
@@ -226,7 +226,7 @@ class Scorer:
         """(C,) whether actions that serve tier `number` hurt no hard goal and no tier above."""
         ok = np.ones(len(transition), np.bool_)
         for k, tier in enumerate(self.tiers):
-            total, strain = np.zeros(len(transition)), np.zeros(len(transition))
+            total, penalty = np.zeros(len(transition)), np.zeros(len(transition))
             for i, weight in zip(tier.goals, tier.weights, strict=True):
                 goal = self.goals[i]
                 if (k >= number and not goal.hard) or self._settled(goal, transition):
@@ -235,13 +235,13 @@ class Scorer:
                 if goal.hard:
                     ok &= ~worse
                 else:
-                    strain += weight * _strain(*transition.scored[i])
+                    penalty += weight * _penalty(*transition.scored[i])
                 total += weight * diff
             if k < number:
-                ok &= (total >= -EPSILON) & (strain <= EPSILON)
+                ok &= (total >= -EPSILON) & (penalty <= EPSILON)
         return ok
 
-    def strain(self, tier: Tier) -> float:
+    def penalty(self, tier: Tier) -> float:
         """How far a tier is from content: weighted squares of what its cells lack.
 
         Actions that :meth:`allowed` lets through for the tiers below never add to it, so
@@ -275,13 +275,13 @@ class Scorer:
     def _settled(self, goal: Goal, transition: Transition) -> bool:
         # what an action does to its own partition does not depend on those before it:
         # whoever makes a series has asked before
-        return goal.scope == "partition" and isinstance(transition, Series)
+        return goal.scope == "partition" and isinstance(transition, SequentialTransition)
 
 
-def eases(before: Scorer, after: Scorer, tiers: int) -> bool:
+def improves(before: Scorer, after: Scorer, tiers: int) -> bool:
     """Whether the first of so many tiers whose strain changes is better, and worth the change."""
     for tier in before.tiers[:tiers]:
-        then, now = before.strain(tier), after.strain(tier)
+        then, now = before.penalty(tier), after.penalty(tier)
         if now > then + EPSILON:
             return False
         if now < before.worthwhile(tier, then):
@@ -289,7 +289,7 @@ def eases(before: Scorer, after: Scorer, tiers: int) -> bool:
     return False
 
 
-def _strain(before: Floats, after: Floats) -> Floats:
+def _penalty(before: Floats, after: Floats) -> Floats:
     """(C,) what actions add to the squares of what their (K, C) cells lack."""
     more: Floats = ((1 - after) ** 2 - (1 - before) ** 2).sum(0)
     return more

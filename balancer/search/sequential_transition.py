@@ -10,7 +10,7 @@ from cluster_model.snapshot import Floats, Ints
 from goals import Cluster
 
 
-class Series(Transition):
+class SequentialTransition(Transition):
     """C actions carried out one after the other: each starts where the one before it ends.
 
     The partitions must be distinct; brokers, topics and disks need not be. Each action

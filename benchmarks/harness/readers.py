@@ -19,9 +19,9 @@ from balancer.backtest.configuration import load_configurations
 from balancer.cli.options import client_properties, java_properties
 from balancer.controller.settings import Settings, as_settings, load_settings
 from balancer.execution.journal import Journal, changed, planned, read_journal, throttles_left
+from balancer.execution.targets import Target
 from balancer.execution.tasks import make_tasks
 from balancer.execution.throttle import Setting
-from balancer.execution.wanted import Wanted
 from balancer.planning.document import PlanDocument
 from benchmarks.harness.mutation import broken, npz, twisted, twisted_npz
 from cluster_model import Snapshot, load_snapshot, save_snapshot, synthetic_snapshot
@@ -246,8 +246,8 @@ def _page(path: Path) -> int:
 
 def _write_journal(path: Path) -> None:
     wanted = [
-        Wanted(topic="a", partition=0, origin=(0, 1), target=(0, 2), size=5.0),
-        Wanted(topic="b", partition=1, origin=(0, 1), target=(1, 0), leader=1, place=1),
+        Target(topic="a", partition=0, origin=(0, 1), target=(0, 2), size=5.0),
+        Target(topic="b", partition=1, origin=(0, 1), target=(1, 0), leader=1, place=1),
     ]
     tasks = make_tasks(wanted)
     journal = Journal(path)

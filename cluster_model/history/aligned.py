@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from cluster_model.directory import Directory
+from cluster_model.index import SnapshotIndex
 from cluster_model.snapshot import DEFAULT_RESOURCES, Floats, Ints, Snapshot
 
 
 def partition_rows(snapshot: Snapshot, topic: Sequence[str], partition: Ints) -> Ints:
     """(n,) int: row of each partition by its name; -1 of those that the snapshot has not."""
-    directory = Directory(snapshot)
+    directory = SnapshotIndex(snapshot)
     return directory.partitions(directory.topics(topic, [False] * len(topic)), partition)
 
 

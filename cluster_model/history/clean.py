@@ -1,7 +1,7 @@
 """What becomes of each record of a history: the live model's verdicts, for all of them at once.
 
 A record is judged by what had arrived before it, as :class:`cluster_model.live.ClusterModel`
-judges it; its outcome is the name of a :class:`cluster_model.windows.Outcome` in lower case.
+judges it; its outcome is the name of a :class:`cluster_model.windows.RecordOutcome` in lower case.
 There is no ``surplus`` here, as a window takes any number of samples. Metadata are those of
 the record's time, where the live model has only those of its arrival: rates of a partition
 count if they come from the broker that led it then.

@@ -18,7 +18,6 @@ from cluster_model.attribution import (
     hardware_cost,
     with_estimates,
 )
-from cluster_model.directory import Directory
 from cluster_model.history import windows as windowed
 from cluster_model.history.aligned import (
     aligned_loads,
@@ -26,7 +25,6 @@ from cluster_model.history.aligned import (
     matrix,
     partition_rows,
 )
-from cluster_model.history.cells import broker_cells, cells, sizes
 from cluster_model.history.clean import Metadata, judge
 from cluster_model.history.cpu import CpuModel, broker_classes, broker_traffic, fit_cpu
 from cluster_model.history.errors import HistoryError
@@ -37,6 +35,8 @@ from cluster_model.history.prepare import Prepared, read_prepared
 from cluster_model.history.schema import CLUSTER
 from cluster_model.history.statistics import DAY_MS, ENTITY, load_statistics, one_number, ordered
 from cluster_model.history.traffic import traffic_cells, traffic_rates, with_traffic
+from cluster_model.history.window_sums import broker_cells, cells, sizes
+from cluster_model.index import SnapshotIndex
 from cluster_model.live import disk_by_role
 from cluster_model.snapshot import DEFAULT_RESOURCES, Floats, Snapshot
 from cluster_model.windows import Extrapolation
@@ -450,14 +450,14 @@ class History:
             .toArrow()
         )
         cpu = np.full(base.n_brokers, np.nan)
-        row = Directory(base).brokers(found["broker"].to_numpy())
+        row = SnapshotIndex(base).brokers(found["broker"].to_numpy())
         cpu[row[row >= 0]] = found["cpu"].to_numpy()[row >= 0]
         return cpu
 
     def _disk(self, base: Snapshot, end: int) -> tuple[Floats, Floats]:
         """(P,), (P,) float: newest bytes of the leader, and of a follower on average."""
         found = windowed.newest_sizes(self._sizes, end_ms=end).toArrow()
-        directory = Directory(base)
+        directory = SnapshotIndex(base)
         row = partition_rows(base, found["topic"].to_pylist(), found["partition"].to_numpy())
         replica = directory.replicas(row, directory.brokers(found["broker"].to_numpy()))
         size = np.full(base.n_replicas, np.nan)

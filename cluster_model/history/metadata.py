@@ -16,10 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from cluster_model.directory import Directory
 from cluster_model.files import load_snapshot, save_snapshot, write_atomically
 from cluster_model.history.errors import HistoryError
 from cluster_model.history.schema import BROKERS, DEFAULT_CLUSTER, PLACEMENTS, TOPICS
+from cluster_model.index import SnapshotIndex
 from cluster_model.snapshot import Bools, Floats, Ints, Snapshot
 from metrics_reporter.documents import read_document
 
@@ -310,7 +310,7 @@ def _write(path: Path, entry: Entry) -> None:
 
 def _difference(at_ms: int, old: Snapshot, new: Snapshot) -> Entry | None:
     """What is otherwise in the new one; None if nothing is."""
-    directory = Directory(old)
+    directory = SnapshotIndex(old)
     topic = directory.topics(new.topics, [False] * len(new.topics))
     row = directory.partitions(topic[new.partition_topic], new.partition_number)
     gone = np.setdiff1d(np.arange(old.n_partitions), row)

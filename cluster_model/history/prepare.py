@@ -9,7 +9,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as t
 
-from cluster_model.history.cells import broker_cells, cells, sizes
 from cluster_model.history.clean import Metadata, judge
 from cluster_model.history.errors import HistoryError
 from cluster_model.history.schema import (
@@ -23,6 +22,7 @@ from cluster_model.history.schema import (
 )
 from cluster_model.history.store import Store
 from cluster_model.history.traffic import traffic_cells
+from cluster_model.history.window_sums import broker_cells, cells, sizes
 
 DAY_MS = 86_400_000
 # Days are dates from here to the year 9999; a time that is no date counts as the nearest.

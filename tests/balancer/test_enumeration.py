@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from balancer import Balancer, Operation, OperationError, Plan
 from balancer.planning.bounds import bytes_bound
 from balancer.planning.document import Action
-from balancer.problem.resolution import set_scene
+from balancer.problem.resolution import resolve
 from balancer.verification.checker import check_plan
 from benchmarks.enumeration import (
     Enumeration,
@@ -217,7 +217,7 @@ def test_nothing_moves_between_the_disks_of_a_dead_broker() -> None:
     )
     forged = plan.document().model_copy(update={"actions": (moved,)})
     assert "dead source" in {f.kind for f in check_plan(snapshot, forged).violations}
-    rules = set_scene(snapshot, Operation()).rules
+    rules = resolve(snapshot, Operation()).rules
     batch = Batch.of(MOVE_DISK, *(np.array([x]) for x in (0, 0, 0, 1)))
     assert not rules.legal(Placement(snapshot), batch).any()
 

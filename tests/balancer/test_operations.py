@@ -14,8 +14,8 @@ from pydantic import ValidationError
 
 from balancer import Balancer, Budget, Operation, OperationError, Plan
 from balancer.planning.ordering import Steps, order, steps_between
-from balancer.problem.capacity_guards import guards
-from balancer.problem.resolution import set_scene
+from balancer.problem.capacity_guards import capacity_guards
+from balancer.problem.resolution import resolve
 from balancer.search.scorer import Scorer
 from balancer.verification.checker import check_plan
 from cluster_model import BrokerState, InputError, Snapshot, SnapshotError, synthetic_snapshot
@@ -565,12 +565,12 @@ def swap_of_full_brokers(third: float, threshold: float) -> Steps:
             ]
         }
     )
-    scene = set_scene(snapshot, Operation())
-    prepared = [g.prepared(scene.cluster) for g in [*goals, *guards(snapshot, goals)]]
-    final = scene.start.copy()
+    resolved = resolve(snapshot, Operation())
+    prepared = [g.prepared(resolved.cluster) for g in [*goals, *capacity_guards(snapshot, goals)]]
+    final = resolved.start.copy()
     final.replica_broker[:2] = [1, 0]
-    scorer = Scorer(Cluster(scene.start.copy()), prepared)
-    return order(scorer, steps_between(scene.start, final), scene.rules)
+    scorer = Scorer(Cluster(resolved.start.copy()), prepared)
+    return order(scorer, steps_between(resolved.start, final), resolved.rules)
 
 
 def test_brokers_that_block_each_other_are_unlocked_by_a_detour() -> None:
@@ -819,13 +819,13 @@ def test_nothing_goes_to_a_dead_disk_and_no_leader_to_where_nobody_may_lead() ->
         dead_disks={1: "/b"},
         log_dirs=[("/a", "/a"), ("/a", "/a"), ("/a", "/a")],
     )
-    scene = set_scene(snapshot, Operation())
+    resolved = resolve(snapshot, Operation())
     disk_of_1, disk_of_3 = snapshot.disk_broker.searchsorted([1, 3]).tolist()
     dead = next(d for d in (disk_of_1, disk_of_1 + 1) if not snapshot.disk_alive[d])
     # a follower to the dead disk of 1; the leader on dead 0, and its follower on 1, to demoted 3
     rows = np.array([[2, 0, 1, dead], [0, 0, 3, disk_of_3], [0, 1, 3, disk_of_3]])
     batch = Batch.of(MOVE, *rows.T)
-    assert scene.rules.legal(scene.start, batch).tolist() == [False, False, True]
+    assert resolved.rules.legal(resolved.start, batch).tolist() == [False, False, True]
 
 
 def test_a_replica_on_a_dead_disk_goes_to_another_broker_and_not_to_another_disk() -> None:

@@ -18,7 +18,7 @@ from balancer.cli import app
 from balancer.planning.exports import reassignment_json
 from balancer.report import html_report
 from balancer.search.scorer import Scorer
-from balancer.search.sequential_transition import Series
+from balancer.search.sequential_transition import SequentialTransition
 from balancer.search.transition import Transition
 from balancer.strategy import StrategyError
 from balancer.verification.checker import check_plan
@@ -395,8 +395,8 @@ def test_groups_are_scored_as_what_they_come_to(seed: int) -> None:
     cluster = Cluster(Placement(snapshot))
     goals = [g.prepared(cluster) for g in applicable(all_goals(), snapshot, strict=False)]
     scorer = Scorer(cluster, goals)
-    for kind in (Transition, Series):
-        batch, unit = random_units(cluster.placement, rng, series=kind is Series)
+    for kind in (Transition, SequentialTransition):
+        batch, unit = random_units(cluster.placement, rng, series=kind is SequentialTransition)
         transition = kind(cluster, batch, unit=unit)
         found = [scorer.diff(i, transition) for i in range(len(goals))]
         walked = Scorer(Cluster(cluster.placement.copy()), goals)
@@ -407,7 +407,7 @@ def test_groups_are_scored_as_what_they_come_to(seed: int) -> None:
             walked.commit(members)
             walked.placement.check()
             for i, goal in enumerate(goals):
-                if kind is Series and goal.scope == "partition":
+                if kind is SequentialTransition and goal.scope == "partition":
                     continue
                 after = Scorer(walked.cluster, goals).scores[i]
                 np.testing.assert_allclose(walked.scores[i], after, atol=1e-9)
@@ -449,7 +449,7 @@ def test_swaps_know_of_what_is_exchanged(seed: int) -> None:
     where, slot = placement.location, placement.leader
     batch = Batch.of(MOVE, one, slot[one], where[two])
     partner = Batch.of(MOVE, two, slot[two], where[one])
-    for kind in (Transition, Series):
+    for kind in (Transition, SequentialTransition):
         transition = kind(cluster, batch, partner)
         diff, worse = scorer.diff(0, transition)
         walked = Scorer(Cluster(placement.copy()), goals)

@@ -4,8 +4,8 @@ import time
 
 from balancer.execution.cluster import Key, PartitionView
 from balancer.execution.journal import Recorded
+from balancer.execution.targets import Target
 from balancer.execution.tasks import Task
-from balancer.execution.wanted import Wanted
 from benchmarks.chaos import _wrong
 from benchmarks.harness.ledger import Ledger
 from benchmarks.registry import all_benchmarks
@@ -22,7 +22,7 @@ def test_an_execution_ends_right_where_its_last_completed_task_led() -> None:
     steps = [((0, 1), (0, 2)), ((0, 2), (1, 2))]
     recorded = Recorded(
         "id",
-        [Wanted(topic="a", partition=0, origin=(0, 1), target=(1, 2))],
+        [Target(topic="a", partition=0, origin=(0, 1), target=(1, 2))],
         {
             i: Task(id=i, phase="move", topic="a", partition=0, origin=old, target=new)
             for i, (old, new) in enumerate(steps)

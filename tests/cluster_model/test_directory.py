@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster_model import BrokerRecord, PartitionRecord, SnapshotDocument, build_snapshot
-from cluster_model.directory import Directory
+from cluster_model.index import SnapshotIndex
 
 NUMBERS = st.sets(st.integers(0, 12), max_size=6)
 
@@ -26,7 +26,7 @@ def test_every_name_is_found_and_no_other(topics: list[set[int]], random) -> Non
             ),
         )
     )
-    found = Directory(base)
+    found = SnapshotIndex(base)
     names = [f"t{t}" for t in range(4)]
     topic = found.topics(names, [False] * 4)
     assert [base.topics[t] if t >= 0 else None for t in topic] == [

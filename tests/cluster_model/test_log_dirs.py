@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from balancer import Balancer
 from balancer.cli.propose import concerns
 from balancer.controller.finding import View
-from balancer.controller.lost import LostPartitionWatch, lost_partitions
+from balancer.controller.lost_partitions import LostPartitionWatch, lost_partitions
 from balancer.controller.settings import DeadBrokers
 from balancer.verification.checker import check_plan
 from cluster_model.build import build_snapshot

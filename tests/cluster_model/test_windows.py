@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster_model.errors import InputError
-from cluster_model.newest import Newest
-from cluster_model.windows import Extrapolation, Outcome, Windows
+from cluster_model.last_value import LastValue
+from cluster_model.windows import Extrapolation, RecordOutcome, Windows
 
 WINDOW = 10
 SAMPLES = st.tuples(
@@ -30,16 +30,16 @@ class Naive:
         self.current: int | None = None
         self.seen: dict[tuple[int, int], dict[int, float]] = defaultdict(dict)
 
-    def add(self, entity: int, time_ms: int, values: tuple[float, ...]) -> Outcome:
+    def add(self, entity: int, time_ms: int, values: tuple[float, ...]) -> RecordOutcome:
         number = time_ms // WINDOW
         self.current = number if self.current is None else max(self.current, number)
         if number < self.current - self.windows:
-            return Outcome.LATE
+            return RecordOutcome.LATE
         given_ = {m: v for m, v in enumerate(values) if not math.isnan(v)}
         new = {m: v for m, v in given_.items() if time_ms not in self.seen[entity, m]}
         for m, v in new.items():
             self.seen[entity, m][time_ms] = v
-        return Outcome.DUPLICATE if given_ and not new else Outcome.ADDED
+        return RecordOutcome.DUPLICATE if given_ and not new else RecordOutcome.ADDED
 
     def samples(self, entity: int, number: int, metric: int) -> list[float]:
         return [v for t, v in self.seen[entity, metric].items() if t // WINDOW == number]
@@ -68,8 +68,8 @@ def test_windows_equal_a_naive_recomputation(
     for entity, time_ms, values in samples:
         outcomes.append(naive.add(entity, time_ms, values))
         assert one.add([entity], [time_ms], [values]).tolist() == [outcomes[-1]]
-    assert one.counters["late"] == outcomes.count(Outcome.LATE)
-    assert one.counters["duplicate"] == outcomes.count(Outcome.DUPLICATE)
+    assert one.counters["late"] == outcomes.count(RecordOutcome.LATE)
+    assert one.counters["duplicate"] == outcomes.count(RecordOutcome.DUPLICATE)
 
     batch = Windows(3, 2, window_ms=WINDOW, windows=windows, min_samples=min_samples)
     entities, times, values = zip(*samples, strict=True) if samples else ((), (), ())
@@ -145,10 +145,10 @@ def test_a_window_takes_so_many_samples_and_no_more(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("cluster_model.windows._MOST_OFFSETS", 60)
     w = Windows(3, 1, window_ms=1000, windows=1, min_samples=1)
     outcome = w.add([1] * 12, np.arange(12), np.arange(12.0)[:, None])
-    assert outcome.tolist() == [Outcome.ADDED] * 10 + [Outcome.SURPLUS] * 2
+    assert outcome.tolist() == [RecordOutcome.ADDED] * 10 + [RecordOutcome.SURPLUS] * 2
     assert w.add([1, 1], [3, 500], [[9.0], [9.0]]).tolist() == [
-        Outcome.DUPLICATE,
-        Outcome.SURPLUS,
+        RecordOutcome.DUPLICATE,
+        RecordOutcome.SURPLUS,
     ]
     w.add([0], [1000], [[0.0]])
     assert w.aggregate().value[:, 0, 0].tolist() == [0.0, 4.5, 0.0]
@@ -161,8 +161,8 @@ def test_a_window_takes_so_many_samples_and_no_more(monkeypatch: pytest.MonkeyPa
 def test_a_time_beyond_the_limit_does_not_move_the_windows() -> None:
     w = windows_of([4, 4])
     assert w.add([0, 0], [10**15, 250], [[1.0], [3.0]], not_after_ms=300).tolist() == [
-        Outcome.FUTURE,
-        Outcome.ADDED,
+        RecordOutcome.FUTURE,
+        RecordOutcome.ADDED,
     ]
     assert w.aggregate().start_ms.tolist() == [0, 100]
     assert w.counters["future"] == 1
@@ -177,8 +177,8 @@ def test_reindexed_windows_keep_their_entities() -> None:
     assert mean[[0, 2, 3]].tolist() == [30.0, 10.0, 10.0]
     assert np.isnan(mean[1])
     assert other.add([0, 1], [7, 7], [[1.0], [1.0]]).tolist() == [
-        Outcome.DUPLICATE,
-        Outcome.ADDED,
+        RecordOutcome.DUPLICATE,
+        RecordOutcome.ADDED,
     ]
     assert w.aggregate().mean[2, 0] == 30.0
 
@@ -240,11 +240,11 @@ def test_one_value_of_many_windows() -> None:
 def test_measurements_supersede_guesses() -> None:
     w = Windows(1, 2, window_ms=100, windows=2, min_samples=1)
     guess = {"estimated": True}
-    assert w.add([0], [10], [[1.0, 1.0]], **guess).tolist() == [Outcome.ADDED]
-    assert w.add([0], [10], [[1.0, 1.0]], **guess).tolist() == [Outcome.DUPLICATE]
-    assert w.add([0], [10], [[8.0, math.nan]]).tolist() == [Outcome.ADDED]
-    assert w.add([0], [20], [[1.0, 3.0]], **guess).tolist() == [Outcome.ADDED]
-    assert w.add([0], [30], [[1.0, math.nan]], **guess).tolist() == [Outcome.SUPERSEDED]
+    assert w.add([0], [10], [[1.0, 1.0]], **guess).tolist() == [RecordOutcome.ADDED]
+    assert w.add([0], [10], [[1.0, 1.0]], **guess).tolist() == [RecordOutcome.DUPLICATE]
+    assert w.add([0], [10], [[8.0, math.nan]]).tolist() == [RecordOutcome.ADDED]
+    assert w.add([0], [20], [[1.0, 3.0]], **guess).tolist() == [RecordOutcome.ADDED]
+    assert w.add([0], [30], [[1.0, math.nan]], **guess).tolist() == [RecordOutcome.SUPERSEDED]
     assert w.estimated().tolist() == [False]
     w.add([0], [100], [[8.0, 8.0]])
     assert w.aggregate().value.tolist() == [[[8.0, 2.0]]]
@@ -288,7 +288,7 @@ def test_newest_is_the_same_in_any_batches(rows: list[tuple[int, int, float]]) -
         if entity not in best or time_ms > best[entity][0]:
             best[entity] = (time_ms, value)
     for size in (1, 7, 30):
-        newest = Newest(3)
+        newest = LastValue(3)
         for i in range(0, len(rows), size):
             part = np.array(rows[i : i + size])
             newest.add(part[:, 0].astype(int), part[:, 1].astype(int), part[:, 2])

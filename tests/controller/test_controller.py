@@ -11,7 +11,7 @@ import pytest
 from controller_cases import START, Applies, Ended, Progressed, Stage, Still, even, heavier, skewed
 
 from balancer.controller import Controller, Decision, Redactor, in_thread
-from balancer.controller.patience import Patience
+from balancer.controller.cooldown import Cooldown
 from cluster_model import BrokerState
 from cluster_model.trust import Distrust, Doubt, frozen_partitions
 
@@ -627,7 +627,7 @@ def test_where_nothing_helps_because_partitions_were_just_moved_that_is_said() -
     everything = [
         f"{s.topics[t]}-{n}" for t, n in zip(s.partition_topic, s.partition_number, strict=True)
     ]
-    stage.controller._patience.moved(everything, stage.now)
+    stage.controller._cooldown.moved(everything, stage.now)
     stage.model.cluster = heavier(s, 1, 1.5)
     assert stage.rounds(1) == ["nothing_helps"]
     assert "120 partitions stay, because they were moved not long ago" in stage.reason
@@ -680,13 +680,13 @@ def test_what_is_moved_again_and_again_rests_ever_longer() -> None:
 
 
 def test_what_has_rested_for_long_counts_as_never_moved() -> None:
-    patience = Patience()
+    cooldown = Cooldown()
     for now in (0.0, 10.0):
-        patience.moved(["a-0"], now)
-    assert patience.cooling(40.0, 10.0, 100.0) == {"a-0"}
-    assert not patience.cooling(60.0, 10.0, 100.0)
-    patience.moved(["a-0"], 60.0)
-    assert patience.cooling(159.0, 10.0, 100.0) == {"a-0"}
-    assert not patience.cooling(161.0, 10.0, 100.0)
-    patience.moved(["a-0"], 161.0)
-    assert not patience.cooling(172.0, 10.0, 100.0)
+        cooldown.moved(["a-0"], now)
+    assert cooldown.cooling(40.0, 10.0, 100.0) == {"a-0"}
+    assert not cooldown.cooling(60.0, 10.0, 100.0)
+    cooldown.moved(["a-0"], 60.0)
+    assert cooldown.cooling(159.0, 10.0, 100.0) == {"a-0"}
+    assert not cooldown.cooling(161.0, 10.0, 100.0)
+    cooldown.moved(["a-0"], 161.0)
+    assert not cooldown.cooling(172.0, 10.0, 100.0)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from balancer import Balancer, Operation
 from balancer.controller import MeasuredCluster, PlainCluster
+from balancer.controller.cost_benefit import cluster_bytes
 from balancer.controller.feed import FeedError
-from balancer.controller.lost import lost_partitions, partition_names
-from balancer.controller.worth import cluster_bytes
+from balancer.controller.lost_partitions import lost_partitions, partition_names
 from cluster_model import Snapshot, SnapshotError, synthetic_snapshot
 from cluster_model.live import ClusterModel
 

@@ -76,7 +76,7 @@ def _until(met: Callable[[], bool]) -> None:
 def test_decisions_arrive_as_json(receiver: Receiver) -> None:
     notifier = WebhookNotifier(receiver.webhook())
     stage = Stage(skewed())
-    stage.controller._news._notifiers = (notifier,)
+    stage.controller._events._notifiers = (notifier,)
     stage.rounds(3)
     notifier.close()
     assert [b["event"] for b in receiver.bodies] == ["started", "executed"]
@@ -162,7 +162,7 @@ def test_a_notifier_that_raises_stops_nothing() -> None:
     def broken(event: object) -> None:
         raise RuntimeError("broken")
 
-    stage.controller._news._notifiers = (broken,)
+    stage.controller._events._notifiers = (broken,)
     assert stage.rounds(2) == ["executed", "balanced"]
 
 

@@ -147,7 +147,7 @@ def _longest_moved_cooldown() -> None:
     moved = stage.controller.state()["partitions_cooling"]
     # What has rested for that counts as never moved.
     for _ in range(2):
-        stage.controller._patience.moved(stage.controller._patience.cooling(0, 1, 1e9), stage.now)
+        stage.controller._cooldown.moved(stage.controller._cooldown.cooling(0, 1, 1e9), stage.now)
     stage.now += 7 * 3600
     assert stage.controller.state()["partitions_cooling"] == moved
     _set(stage, longest_moved_cooldown="6h")
@@ -311,7 +311,7 @@ def _dead_disks() -> None:
     stage = Stage(even())
     _set(stage, dead_disks={"heal_after": "7m"})
     stage.rounds(1)
-    assert stage.controller._watches.settings_of("dead_disks").heal_after == 420  # type: ignore[attr-defined]
+    assert stage.controller._detectors.settings_of("dead_disks").heal_after == 420  # type: ignore[attr-defined]
 
 
 def _slow_brokers() -> None:
@@ -619,7 +619,7 @@ def test_every_detector_takes_its_settings_at_once() -> None:
     fresh = Settings.model_validate({n: {"cooldown": 7} for n in DETECTORS})
     stage.controller.configure(fresh)
     stage.rounds(1)
-    watches = stage.controller._watches
+    watches = stage.controller._detectors
     for name in DETECTORS:
         watch = watches.goals if name == "goal_violations" else watches._simple[name]
         assert watch.settings is getattr(fresh, name)

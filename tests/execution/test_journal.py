@@ -14,10 +14,10 @@ from execution_cases import FakeCluster, Killed, alive, executor, move, plan_of
 from balancer.execution import ExecutionError
 from balancer.execution.cluster import Key
 from balancer.execution.journal import Journal, changed, planned, read_journal
+from balancer.execution.targets import Target
 from balancer.execution.tasks import Task
-from balancer.execution.wanted import Wanted
 
-WANTED = Wanted(topic="a", partition=0, origin=(0, 1), target=(0, 2))
+WANTED = Target(topic="a", partition=0, origin=(0, 1), target=(0, 2))
 TASK = Task(id=0, phase="move", topic="a", partition=0, origin=(0, 1), target=(0, 2))
 
 

@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 
 from cluster_model import BrokerRecord, InputError, PartitionRecord, Snapshot, SnapshotDocument
 from cluster_model.build import build_snapshot
-from cluster_model.history.cells import broker_cells, cells, sizes
 from cluster_model.history.clean import Judged, Metadata, judge
 from cluster_model.history.metadata import MetadataLog
+from cluster_model.history.window_sums import broker_cells, cells, sizes
 from cluster_model.history.windows import (
     broker_windows,
     completeness,

@@ -50,7 +50,7 @@ def health(view: View, min_isr: Mapping[str, int], ours: AbstractSet[Key]) -> He
     return Health(frozenset(under), frozenset(strained), frozenset(lacking))
 
 
-class Pace:
+class AdaptiveConcurrency:
     """How many moves may be under way at once, as the cluster's health allows.
 
     Parameters

@@ -20,7 +20,7 @@ _CHANGED = 0.005
 _AFTER_HEALING = ("missing_replicas", "drained_brokers", "goal_violations")
 
 
-class Patience:
+class Cooldown:
     """Remembers what was tried, what was moved, and when loads can be judged again."""
 
     def __init__(self) -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from balancer.execution.cluster import Key
-from balancer.execution.limits import Strategy
+from balancer.execution.limits import TaskOrder
 from balancer.execution.tasks import Task
 
 Loads = Callable[[Task], Iterable[int]]
@@ -14,13 +14,13 @@ Loads = Callable[[Task], Iterable[int]]
 
 def ordered(
     tasks: Iterable[Task],
-    strategies: Sequence[Strategy],
+    strategies: Sequence[TaskOrder],
     *,
     under_min_isr: Collection[Key] = (),
     under_replicated: Collection[Key] = (),
 ) -> list[Task]:
     """Tasks as the strategies want them, the first deciding most, the plan's order last."""
-    keys: dict[Strategy, Callable[[Task], float]] = {
+    keys: dict[TaskOrder, Callable[[Task], float]] = {
         "plan_order": lambda t: t.id,
         "smallest_first": lambda t: t.bytes,
         "largest_first": lambda t: -t.bytes,

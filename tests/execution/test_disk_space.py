@@ -9,10 +9,10 @@ from typing import Any
 from execution_cases import SIZE, FakeCluster, move, plan_of
 
 from balancer.cli.execute import _progress
-from balancer.controller.underway import progress_record, progress_sentence
+from balancer.controller.execution_progress import progress_record, progress_sentence
 from balancer.execution import Executor, Limits, Outcome, Progress
 from balancer.execution.cluster import Held, Key
-from balancer.execution.room import Room
+from balancer.execution.disk_space import DiskSpace
 from balancer.execution.tasks import Task
 from cluster_model.log_dirs import FileSystem
 
@@ -37,7 +37,7 @@ def task(number: int, size: float, *, log_dir: str | None = None, added: int = 2
 
 
 def fit(room: Mapping[int, Sequence[FileSystem]], *tasks: Task, **more: Any) -> list[int]:
-    found, _ = Room(lambda brokers: room, 1.0).fitting(
+    found, _ = DiskSpace(lambda brokers: room, 1.0).fitting(
         tasks, more.get("running", ()), more.get("held", {}), 0.0
     )
     return [t.id for t in found]
@@ -68,7 +68,7 @@ def test_of_a_broker_that_does_not_tell_everything_fits() -> None:
 
 def test_a_task_waits_for_room_and_is_given_up_after_a_while() -> None:
     room = {2: [FileSystem(("/a",), 10.0)]}
-    waiting = Room(lambda brokers: room, 1.0)
+    waiting = DiskSpace(lambda brokers: room, 1.0)
     one, two = task(0, 60), task(1, 5)
     assert waiting.fitting([one, two], (), {}, 0.0) == ([two], [])
     assert waiting.last([one, two]) == [two, one]

@@ -20,15 +20,15 @@ from balancer.controller.detect import (
     with_state,
 )
 from balancer.controller.finding import Finding, View, Watch
-from balancer.controller.lost import (
+from balancer.controller.lost_partitions import (
     LostPartitionWatch,
     lost_partitions,
     offline_replicas,
     partition_names,
 )
 from balancer.controller.settings import Detector, Settings
-from balancer.controller.slow import SlowBrokerWatch
-from balancer.controller.unmatched import UnmatchedSettingWatch
+from balancer.controller.slow_brokers import SlowBrokerWatch
+from balancer.controller.unmatched_settings import UnmatchedSettingWatch
 from balancer.controller.violations import GoalWatch
 from balancer.problem.operation import Operation
 from cluster_model.errors import InputError
@@ -50,7 +50,7 @@ _DETECTORS: dict[str, Callable[[Any], Watch]] = {
 log = logging.getLogger("counterpoise.controller")
 
 
-class Watches:
+class Detectors:
     """The detectors of a controller.
 
     Attributes
@@ -145,7 +145,7 @@ class Watches:
             return snapshot
         return replace(snapshot, broker_state=with_state(snapshot, slow, BrokerState.DEMOTED))
 
-    def scene(
+    def resolved(
         self,
         view: View,
         finding: Finding,

@@ -8,16 +8,16 @@ from collections.abc import Iterable, Sequence
 from balancer.execution import journal as records
 from balancer.execution.journal import Journal, Recorded
 from balancer.execution.outcome import Ended, Ending, Outcome, Progress, Waiting
+from balancer.execution.targets import Reading
+from balancer.execution.task_status import Judgement, TaskStatus
 from balancer.execution.tasks import OPEN, Phase, State, Task
-from balancer.execution.verdicts import Standing, Verdict
-from balancer.execution.wanted import Reading
 
 STOPPED = "stopped"
 
-Judged = Sequence[tuple[Task, Verdict]]
+Judged = Sequence[tuple[Task, Judgement]]
 
 
-class Book:
+class TaskTracker:
     """The tasks of one execution.
 
     Parameters
@@ -48,7 +48,7 @@ class Book:
         self.problems = [*reading.problems, *reading.gone]
         if reading.problems and not recorded.wanted:
             self.problems.insert(0, "no step of the plan applies to this cluster as it is now")
-        self.standing: dict[int, Standing] = {}
+        self.standing: dict[int, TaskStatus] = {}
         for task, state in self.states.items():
             if state in ("in progress", "cancelling"):
                 self._stand(task)
@@ -179,4 +179,4 @@ class Book:
 
     def _stand(self, task: int) -> None:
         now = time.monotonic()
-        self.standing[task] = Standing(since=now, progressed=now)
+        self.standing[task] = TaskStatus(since=now, progressed=now)

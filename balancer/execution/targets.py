@@ -13,7 +13,7 @@ from balancer.planning.plan import Plan
 from metrics_reporter.documents import Number, Whole, WholeKey
 
 
-class Wanted(BaseModel):
+class Target(BaseModel):
     """A partition: where it was, and where it is to be.
 
     Parameters
@@ -52,7 +52,7 @@ class Wanted(BaseModel):
         return Key(self.topic, self.partition)
 
     @property
-    def undone(self) -> Wanted:
+    def undone(self) -> Target:
         """The same, wanting all back as it was: a leader only where it was the preferred one."""
         led = self.origin_leader if self.origin_leader == self.origin[0] else None
         changed = led if led != self.leader else None
@@ -62,7 +62,7 @@ class Wanted(BaseModel):
 class Reading(NamedTuple):
     """What a plan asks of the partitions that exist, and what no longer applies."""
 
-    wanted: list[Wanted]
+    wanted: list[Target]
     problems: list[str]
     gone: list[str]
 
@@ -106,7 +106,7 @@ def read_plan(plan: Plan | PlanDocument, view: View) -> Reading:
         last = _ordered(found.settled, None, demoted)
         if key not in steps and demoted and last != found.settled and found.leader is not None:
             reading.wanted.append(
-                Wanted(
+                Target(
                     topic=key.topic,
                     partition=key.partition,
                     origin=found.settled,
@@ -128,7 +128,7 @@ def demoted_brokers(plan: Plan | PlanDocument) -> frozenset[int]:
     return frozenset(found)
 
 
-def back(done: Iterable[Wanted], view: View) -> list[Wanted]:
+def back(done: Iterable[Target], view: View) -> list[Target]:
     """The way back to where partitions were, from where Kafka has them now; last in, first out."""
     found = []
     for place, w in enumerate(reversed(list(done))):
@@ -159,7 +159,7 @@ def back(done: Iterable[Wanted], view: View) -> list[Wanted]:
 
 
 def differences(
-    wanted: Iterable[Wanted], view: View, held: Mapping[tuple[Key, int], Held]
+    wanted: Iterable[Target], view: View, held: Mapping[tuple[Key, int], Held]
 ) -> list[str]:
     """What Kafka reports, against what was wanted; deleted topics are no difference."""
     found = []
@@ -194,7 +194,7 @@ def _wanted(
     actions: Sequence[tuple[int, Action]],
     made_for: Sequence[int] | None,
     demoted: frozenset[int],
-) -> Wanted:
+) -> Target:
     replicas, leader = list(found.settled), found.leader
     led_by_plan = False
     dirs: dict[int, str] = {}
@@ -222,7 +222,7 @@ def _wanted(
     target = _ordered(tuple(replicas), leader if leader in replicas else None, demoted)
     if steps:
         steps[-1] = (steps[-1][0], target)
-    return Wanted(
+    return Target(
         topic=key.topic,
         partition=key.partition,
         origin=found.settled,

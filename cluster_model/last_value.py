@@ -15,7 +15,7 @@ Kind = TypeVar("Kind", bound=np.generic)
 _CHUNK = 1 << 16
 
 
-class Newest:
+class LastValue:
     """The newest value of each of n entities; nan before the first.
 
     Attributes
@@ -38,9 +38,9 @@ class Newest:
         self.value[entity[newest]] = value[newest]
         self._time[entity[newest]] = time_ms[newest]
 
-    def reindexed(self, entity: Ints) -> Newest:
+    def reindexed(self, entity: Ints) -> LastValue:
         """Values of other entities: row i is that of ``entity[i]`` here; nan for -1."""
-        other = Newest(0)
+        other = LastValue(0)
         other.value = rows_of(self.value, entity, np.nan)
         other._time = rows_of(self._time, entity, -1)
         return other

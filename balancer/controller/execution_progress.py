@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from balancer.controller.finding import span
-from balancer.controller.roles import Progress
+from balancer.controller.protocols import Progress
 from metrics_reporter.quantities import amount, plural
 
 

@@ -12,13 +12,13 @@ from typing import Any
 
 from balancer.controller.decision import NEWS, Decision
 from balancer.controller.finding import Finding
+from balancer.controller.protocols import Notifier
 from balancer.controller.redact import Redactor
-from balancer.controller.roles import Notifier
 
 log = logging.getLogger("counterpoise.controller")
 
 
-class News:
+class EventLog:
     """The last decisions, and where they are sent.
 
     Parameters

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from balancer.execution.cluster import Held, Key
 from balancer.execution.outcome import Waiting
+from balancer.execution.task_status import Judgement
 from balancer.execution.tasks import Task
-from balancer.execution.verdicts import Verdict
 from cluster_model.log_dirs import FileSystem
 from metrics_reporter.quantities import amounts
 
 Free = Callable[[Sequence[int]], Mapping[int, Sequence[FileSystem]]]
 
 
-class Room:
+class DiskSpace:
     """Holds back tasks that do not fit, and gives them up after a while.
 
     A task waits, because what others move away may make room for it: Kafka deletes files
@@ -56,7 +56,7 @@ class Room:
         running: Sequence[Task],
         held: Mapping[tuple[Key, int], Held],
         now: float,
-    ) -> tuple[list[Task], list[tuple[Task, Verdict]]]:
+    ) -> tuple[list[Task], list[tuple[Task, Judgement]]]:
         """The tasks that fit, in turn and together, and those to be given up.
 
         Parameters
@@ -83,7 +83,7 @@ class Room:
                 if place is not None:
                     place.free -= max(0.0, size - _copied(task, broker, held))
         fit: list[Task] = []
-        given_up: list[tuple[Task, Verdict]] = []
+        given_up: list[tuple[Task, Judgement]] = []
         for task in tasks:
             lacking = ""
             places = []
@@ -106,7 +106,7 @@ class Room:
             self._lacks[task.id] = lacking
             if now - self._since.setdefault(task.id, now) > self._patience:
                 del self._lacks[task.id]
-                given_up.append((task, Verdict("cancelled", lacking)))
+                given_up.append((task, Judgement("cancelled", lacking)))
         return fit, given_up
 
 

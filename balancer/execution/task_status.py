@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from balancer.execution.availability import LOOKS, Availability, needs
 from balancer.execution.cluster import Held, PartitionView
 from balancer.execution.limits import Limits
-from balancer.execution.presence import LOOKS, Presence, needs
 from balancer.execution.tasks import State, Task
 
 # Times that a task which vanished, as at a controller's fail-over, is asked for again.
@@ -16,7 +16,7 @@ TRIES = 3
 
 
 @dataclass
-class Standing:
+class TaskStatus:
     """What is known of a task that is under way.
 
     Parameters
@@ -46,7 +46,7 @@ class Standing:
     note: str = ""
 
 
-class Verdict(NamedTuple):
+class Judgement(NamedTuple):
     """What becomes of a task.
 
     ``in progress`` asks Kafka for it (again), ``pending`` lets it wait; `cancel` says that
@@ -60,18 +60,18 @@ class Verdict(NamedTuple):
     left: bool = False
 
 
-DELETED = Verdict("completed", "the topic was deleted")
+DELETED = Judgement("completed", "the topic was deleted")
 
 
 def judge(
     task: Task,
-    standing: Standing,
+    standing: TaskStatus,
     found: PartitionView | None,
     held: Held | None,
-    presence: Presence,
+    presence: Availability,
     limits: Limits,
     now: float,
-) -> Verdict | None:
+) -> Judgement | None:
     """What becomes of a task that is under way; None where it goes on.
 
     Parameters
@@ -97,88 +97,88 @@ def judge(
 
 def _move(
     task: Task,
-    standing: Standing,
+    standing: TaskStatus,
     found: PartitionView,
-    presence: Presence,
+    presence: Availability,
     limits: Limits,
     now: float,
-) -> Verdict | None:
+) -> Judgement | None:
     if found.moving and set(found.settled) != set(task.target):
-        return Verdict("cancelled", f"another reassignment to {_list(found.settled)} replaced it")
+        return Judgement("cancelled", f"another reassignment to {_list(found.settled)} replaced it")
     if found.moving and standing.cancelling is not None:
         return _cancelled(task, standing, found, limits, now)
     if found.moving:
         standing.looks = 0
         gone = presence.gone(found.adding, now) or presence.dead(task.key, now)
-        return Verdict("dead", gone, cancel=True) if gone else _stuck(standing, limits, now)
+        return Judgement("dead", gone, cancel=True) if gone else _stuck(standing, limits, now)
     if set(found.replicas) == set(task.target):
-        return Verdict("completed")
+        return Judgement("completed")
     if standing.cancelling is not None:
         return _cancelled(task, standing, found, limits, now)
     if set(found.replicas) == set(task.origin):
-        return _again(standing, Verdict("in progress"))
+        return _again(standing, Judgement("in progress"))
     # Metadata may be older than the list of reassignments: look again before it is believed.
     other = f"its replicas were brought to {_list(found.replicas)} by another"
-    return _again(standing, Verdict("cancelled", other))
+    return _again(standing, Judgement("cancelled", other))
 
 
 def _log_dir(
     task: Task,
-    standing: Standing,
+    standing: TaskStatus,
     held: Held | None,
-    presence: Presence,
+    presence: Availability,
     limits: Limits,
     now: float,
-) -> Verdict | None:
+) -> Judgement | None:
     gone = presence.gone(needs(task), now)
     if gone:
-        return Verdict("dead", gone)
+        return Judgement("dead", gone)
     if held is not None and held.future_dir is None:
         if held.log_dir == task.target_dir:
-            return Verdict("completed")
+            return Judgement("completed")
         if standing.cancelling is not None:
-            return Verdict(standing.verdict, standing.note)
-        return _again(standing, Verdict("in progress"))
+            return Judgement(standing.verdict, standing.note)
+        return _again(standing, Judgement("in progress"))
     if standing.cancelling is not None:
         if now - standing.cancelling > limits.cancel_timeout:
             return _uncancelled(standing, limits)
-        return _again(standing, Verdict(standing.verdict, standing.note, cancel=True))
+        return _again(standing, Judgement(standing.verdict, standing.note, cancel=True))
     return _stuck(standing, limits, now)
 
 
 def _leadership(
-    task: Task, standing: Standing, found: PartitionView, limits: Limits, now: float
-) -> Verdict | None:
+    task: Task, standing: TaskStatus, found: PartitionView, limits: Limits, now: float
+) -> Judgement | None:
     if found.moving:
-        return Verdict("cancelled", f"another reassignment to {_list(found.settled)} replaced it")
+        return Judgement("cancelled", f"another reassignment to {_list(found.settled)} replaced it")
     if found.replicas == task.target and task.leader in (None, found.leader):
-        return Verdict("completed")
+        return Judgement("completed")
     if standing.cancelling is not None:
         return _cancelled(task, standing, found, limits, now)
     if set(found.replicas) != set(task.target):
         other = f"its replicas were brought to {_list(found.replicas)} by another"
-        return _again(standing, Verdict("cancelled", other))
+        return _again(standing, Judgement("cancelled", other))
     if now - standing.since > limits.leadership_timeout:
         led = "nobody" if found.leader is None else f"broker {found.leader}"
         why = f": {standing.note}" if standing.note else ""
         note = f"{led} leads after {limits.leadership_timeout:g} s{why}"
-        return Verdict("dead", note, cancel=True)
-    return Verdict("in progress")
+        return Judgement("dead", note, cancel=True)
+    return Judgement("in progress")
 
 
-def _stuck(standing: Standing, limits: Limits, now: float) -> Verdict | None:
+def _stuck(standing: TaskStatus, limits: Limits, now: float) -> Judgement | None:
     if now - standing.progressed > limits.task_timeout:
-        return Verdict("dead", f"no byte was copied for {limits.task_timeout:g} s", cancel=True)
+        return Judgement("dead", f"no byte was copied for {limits.task_timeout:g} s", cancel=True)
     if now - standing.since > limits.task_deadline:
-        return Verdict("dead", f"not complete after {limits.task_deadline:g} s", cancel=True)
+        return Judgement("dead", f"not complete after {limits.task_deadline:g} s", cancel=True)
     return None
 
 
 def _cancelled(
-    task: Task, standing: Standing, found: PartitionView, limits: Limits, now: float
-) -> Verdict | None:
+    task: Task, standing: TaskStatus, found: PartitionView, limits: Limits, now: float
+) -> Judgement | None:
     """The verdict of a task that is being cancelled, once its replicas are as they were."""
-    verdict = Verdict(standing.verdict, standing.note)
+    verdict = Judgement(standing.verdict, standing.note)
     if found.replicas == task.origin and not found.moving:
         return verdict
     late = standing.cancelling is not None and now - standing.cancelling > limits.cancel_timeout
@@ -194,22 +194,22 @@ def _cancelled(
     return _again(standing, verdict)
 
 
-def _uncancelled(standing: Standing, limits: Limits) -> Verdict:
+def _uncancelled(standing: TaskStatus, limits: Limits) -> Judgement:
     note = f"Kafka did not cancel it in {limits.cancel_timeout:g} s"
-    return Verdict("dead", _joined(standing.note, note), left=True)
+    return Judgement("dead", _joined(standing.note, note), left=True)
 
 
 def _joined(*notes: str) -> str:
     return "; ".join(note for note in notes if note)
 
 
-def _again(standing: Standing, verdict: Verdict) -> Verdict | None:
+def _again(standing: TaskStatus, verdict: Judgement) -> Judgement | None:
     """The verdict, once enough looks confirm it; `dead` once it was asked for too often."""
     standing.looks += 1
     if standing.looks < LOOKS:
         return None
     if verdict.state == "in progress" and standing.tries >= TRIES:
-        return Verdict("dead", f"Kafka was asked for it {TRIES + 1} times, and dropped it")
+        return Judgement("dead", f"Kafka was asked for it {TRIES + 1} times, and dropped it")
     return verdict
 
 
@@ -218,9 +218,9 @@ def may_start(
     before: State | None,
     found: PartitionView | None,
     held: Held | None,
-    presence: Presence,
+    presence: Availability,
     now: float,
-) -> Verdict:
+) -> Judgement:
     """Whether a task that waits may start (``in progress``), must wait, or is over already.
 
     Parameters
@@ -231,41 +231,41 @@ def may_start(
         As for :func:`judge`.
     """
     if before in ("pending", "in progress"):
-        return Verdict("pending")
+        return Judgement("pending")
     if before in ("cancelled", "dead"):
-        return Verdict("cancelled", "the move before it was not completed")
+        return Judgement("cancelled", "the move before it was not completed")
     if found is None:
-        return DELETED if presence.deleted(task.key) else Verdict("pending")
+        return DELETED if presence.deleted(task.key) else Judgement("pending")
     dead = presence.dead(task.key, now) if task.phase == "move" else ""
     if dead:
-        return Verdict("cancelled", dead)
+        return Judgement("cancelled", dead)
     if found.moving:
-        return Verdict("pending", f"others are reassigning it to {_list(found.settled)}")
+        return Judgement("pending", f"others are reassigning it to {_list(found.settled)}")
     here = set(found.replicas)
     if task.phase == "move" and here == set(task.target):
-        return Verdict("completed")
+        return Judgement("completed")
     if here != set(task.origin):
-        return Verdict(
+        return Judgement(
             "cancelled",
             f"its replicas are on {_list(found.replicas)}, {_list(task.origin)} expected",
         )
     if task.phase == "leadership" and found.replicas == task.target and task.leader == found.leader:
-        return Verdict("completed")
+        return Judgement("completed")
     if held is not None and held.log_dir == task.target_dir and held.future_dir is None:
-        return Verdict("completed")
+        return Judgement("completed")
     gone = presence.gone(needs(task), now)
     if gone:
-        return Verdict("cancelled", gone)
+        return Judgement("cancelled", gone)
     waits = presence.away(needs(task)) or (task.phase == "move" and found.leader is None)
-    return Verdict("pending" if waits else "in progress")
+    return Judgement("pending" if waits else "in progress")
 
 
-def refused(why: str) -> Verdict:
+def refused(why: str) -> Judgement:
     """What becomes of a task that Kafka refuses."""
-    return DELETED if "unknown topic" in why else Verdict("dead", f"Kafka refused it: {why}")
+    return DELETED if "unknown topic" in why else Judgement("dead", f"Kafka refused it: {why}")
 
 
-def cancel_refused(standing: Standing, why: str, *, moving: bool) -> Verdict | None:
+def cancel_refused(standing: TaskStatus, why: str, *, moving: bool) -> Judgement | None:
     """What becomes of a task whose cancel Kafka refuses; None where the next look decides.
 
     Parameters
@@ -277,9 +277,9 @@ def cancel_refused(standing: Standing, why: str, *, moving: bool) -> Verdict | N
         return None
     if moving:
         note = _joined(standing.note, f"Kafka refuses to cancel it: {why}")
-        return Verdict("dead", note, left=True)
+        return Judgement("dead", note, left=True)
     note = _joined(standing.note, f"Kafka refuses to put its preference order back: {why}")
-    return Verdict(standing.verdict, note)
+    return Judgement(standing.verdict, note)
 
 
 def _list(brokers: Iterable[int]) -> str:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from balancer.execution import ExecutionError, Limits
 from balancer.execution.cluster import Key, PartitionView, View
-from balancer.execution.pace import Health, Pace, health
+from balancer.execution.concurrency import AdaptiveConcurrency, Health, health
 
 A, B, C, D = (Key("a", n) for n in range(4))
 NONE: frozenset[Key] = frozenset()
@@ -37,7 +37,9 @@ def test_a_topic_that_asks_for_more_replicas_than_it_has_is_no_emergency() -> No
 
 
 def test_half_when_it_suffers_one_more_when_it_is_well() -> None:
-    pace = Pace(Limits(concurrent_moves_per_broker=8, concurrent_moves=80, adaptive_interval=10))
+    pace = AdaptiveConcurrency(
+        Limits(concurrent_moves_per_broker=8, concurrent_moves=80, adaptive_interval=10)
+    )
     pace.look(WELL, 0)
     assert (pace.per_broker, pace.cluster) == (8, 80)
     pace.look(Health(frozenset({A}), NONE, NONE), 1)
@@ -54,13 +56,13 @@ def test_half_when_it_suffers_one_more_when_it_is_well() -> None:
 
 
 def test_slower_when_others_tell_that_it_suffers() -> None:
-    pace = Pace(Limits(concurrent_moves_per_broker=4))
+    pace = AdaptiveConcurrency(Limits(concurrent_moves_per_broker=4))
     pace.look(WELL, 0, slow=True)
     assert (pace.per_broker, pace.held) == (2, False)
 
 
 def test_nothing_new_while_a_partition_is_strained() -> None:
-    pace = Pace(Limits())
+    pace = AdaptiveConcurrency(Limits())
     pace.look(Health(frozenset({A}), frozenset({A}), NONE), 0)
     assert pace.held
     pace.look(WELL, 1)
@@ -69,7 +71,7 @@ def test_nothing_new_while_a_partition_is_strained() -> None:
 
 @given(st.lists(st.sampled_from([NONE, frozenset({A}), frozenset({A, B})])), st.integers(1, 9))
 def test_it_stays_within_its_limits(looks: list[frozenset[Key]], most: int) -> None:
-    pace = Pace(Limits(concurrent_moves_per_broker=most, adaptive_interval=1))
+    pace = AdaptiveConcurrency(Limits(concurrent_moves_per_broker=most, adaptive_interval=1))
     for now, suffering in enumerate(looks):
         pace.look(Health(suffering, NONE, NONE), now)
         assert 1 <= pace.per_broker <= most
@@ -77,7 +79,7 @@ def test_it_stays_within_its_limits(looks: list[frozenset[Key]], most: int) -> N
 
 
 def test_not_adaptive_is_not() -> None:
-    pace = Pace(Limits(adaptive=False))
+    pace = AdaptiveConcurrency(Limits(adaptive=False))
     pace.look(Health(frozenset({A}), frozenset({A}), NONE), 0)
     assert (pace.per_broker, pace.held) == (5, False)
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balancer.execution.cluster import Key
-from balancer.execution.limits import Strategy
-from balancer.execution.strategy import choose, copying, ordered
+from balancer.execution.limits import TaskOrder
+from balancer.execution.task_order import choose, copying, ordered
 from balancer.execution.tasks import Task
 
 
@@ -91,7 +91,7 @@ def test_taking_replicas_away_occupies_nobody() -> None:
     ],
 )
 def test_strategies_decide_one_after_the_other(
-    strategies: tuple[Strategy, ...], expected: list[int]
+    strategies: tuple[TaskOrder, ...], expected: list[int]
 ) -> None:
     tasks = [task(n, 0, 5, size) for n, size in enumerate((20, 10, 30, 10))]
     found = ordered(tasks, strategies, under_min_isr={Key("a", 3)}, under_replicated={Key("a", 0)})

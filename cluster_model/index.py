@@ -12,7 +12,7 @@ from cluster_model.snapshot import Ints, Snapshot
 UNKNOWN, AMBIGUOUS = -1, -2
 
 
-class Directory:
+class SnapshotIndex:
     """Rows of a snapshot by the names that records use; -1 for what is not there.
 
     Parameters

@@ -9,8 +9,8 @@ from execution_cases import FakeCluster, executor, lead, move, plan_of
 
 from balancer import Action, Balancer, Operation, Plan, load_plan
 from balancer.execution.cluster import Key, PartitionView, View
+from balancer.execution.targets import Reading, back, differences, read_plan
 from balancer.execution.tasks import make_tasks
-from balancer.execution.wanted import Reading, back, differences, read_plan
 from cluster_model import Snapshot, synthetic_snapshot
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from balancer.controller.roles import Alone, Executor, Outcome, Vote
+from balancer.controller.protocols import Alone, Executor, Outcome, Vote
 
 Job = Callable[[], None]
 Ended = Callable[["Work", Outcome | None, Exception | None], None]
@@ -34,7 +34,7 @@ class Work:
     partitions: tuple[str, ...] = ()
 
 
-class Carrier:
+class ExecutionRunner:
     """Runs an executor's work.
 
     Parameters

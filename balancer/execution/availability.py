@@ -12,7 +12,7 @@ from balancer.execution.tasks import Task
 LOOKS = 3
 
 
-class Presence:
+class Availability:
     """Brokers, partitions and leaders that tasks need, and since when they are missing.
 
     Parameters

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from balancer.execution.cluster import Cluster, Key, Resource
 from balancer.execution.errors import VoteLostError
 from balancer.execution.journal import Recorded
+from balancer.execution.targets import Target
 from balancer.execution.tasks import Task
 from balancer.execution.throttle import (
     FOLLOWER_RATE,
@@ -17,7 +18,6 @@ from balancer.execution.throttle import (
     Setting,
     marked,
 )
-from balancer.execution.wanted import Wanted
 
 # Topics that one request asks for.
 _TOPICS = 1000
@@ -65,7 +65,7 @@ def abandoned(cluster: Cluster, owner: str, epoch: int | None = None) -> Recorde
         for partition, broker in found.replicas
     }
     wanted = [
-        Wanted(
+        Target(
             topic=key.topic,
             partition=key.partition,
             origin=p.before,

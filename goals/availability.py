@@ -10,7 +10,7 @@ from pydantic import PrivateAttr
 from cluster_model.snapshot import Bools, BrokerState
 from goals.cluster import Cluster
 from goals.goal import Goal, Obstacle
-from goals.obstacles import named
+from goals.infeasibility import named
 from goals.slots import count
 from goals.state import State
 from metrics_reporter.quantities import plural
