@@ -1,10 +1,12 @@
 """The engine a controller embeds: ``Balancer(goals).propose(snapshot) -> Plan``."""
 
-from balancer.engine import Balancer, Budget
+from balancer.collocation.strategy import Albic
+from balancer.engine import Balancer
 from balancer.planning.document import Action, Identity, PlanDocument, PlanError, load_plan
 from balancer.planning.plan import Plan
+from balancer.problem.budget import Budget
 from balancer.problem.operation import Operation, OperationError
-from balancer.strategy import Albic, Milp
+from balancer.strategies.milp import Milp
 
 __all__ = [
     "Action",

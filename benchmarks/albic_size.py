@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from balancer.allocation.problem import Allocation
+from balancer.allocation.units import Units
 from balancer.collocation.albic import albic, groups, scores
-from balancer.collocation.units import Units
 from benchmarks.harness.processes import run_apart
 from benchmarks.registry import BenchmarkError, Options, Row, benchmark
 

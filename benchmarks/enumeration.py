@@ -20,7 +20,6 @@ import numpy.typing as npt
 
 import goals as library
 from balancer import Operation, Plan
-from balancer.problem.operation import Kind
 from cluster_model import Snapshot
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Bools, BrokerState, Floats, Ints
@@ -28,7 +27,7 @@ from goals import Cluster, Goal, State
 
 # two sums of the same loads differ by about this share of them
 _ROUNDING = 1e-9
-KINDS: tuple[Kind, ...] = (
+KINDS: tuple[str, ...] = (
     "rebalance",
     "rebalance",
     "add_brokers",

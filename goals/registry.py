@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from importlib.metadata import EntryPoint, entry_points
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -41,8 +40,8 @@ from metrics_reporter.documents import (
     shown,
     shown_name,
 )
+from metrics_reporter.plugins import Plugins
 
-ENTRY_POINTS = "counterpoise.goals"
 BUILT_IN: dict[str, type[Goal]] = {
     goal.__name__: goal
     for goal in (
@@ -71,6 +70,14 @@ BUILT_IN: dict[str, type[Goal]] = {
         CollocationGoal,
     )
 }
+PLUGINS: Plugins[type[Goal]] = Plugins(
+    group="counterpoise.goals",
+    noun="goal",
+    built_in=BUILT_IN,
+    accepts=lambda found: inspect.isclass(found) and issubclass(found, Goal),
+    expected="a subclass of goals.Goal",
+    error=GoalError,
+)
 _PROFILES = files("goals").joinpath("profiles")
 
 Config = str | Path | Mapping[str, Any]
@@ -84,8 +91,7 @@ def available() -> dict[str, type[Goal]]:
     GoalError
         Naming the package of an installed goal that cannot be loaded.
     """
-    installed = sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name)
-    return BUILT_IN | {point.name: _loaded(point) for point in installed}
+    return PLUGINS.all()
 
 
 def profiles() -> list[str]:
@@ -296,37 +302,7 @@ def _goal(entry: Any, place: int) -> Goal:
 
 
 def _class(name: str, place: int) -> type[Goal]:
-    if name in BUILT_IN:
-        return BUILT_IN[name]
-    # Only the package in question: another one's fault is no reason to fail.
-    points = entry_points(group=ENTRY_POINTS)
-    for point in points:
-        if point.name == name:
-            return _loaded(point)
-    known = sorted({*BUILT_IN, *points.names})
-    raise GoalError(f"goals, entry {place}: goal {shown(name)} found, one of {_or(known)} expected")
-
-
-def _loaded(point: EntryPoint) -> type[Goal]:
-    package = point.dist.name if point.dist else "an unknown package"
-    if point.name in BUILT_IN:
-        raise GoalError(
-            f"package {package}: goal {point.name!r} found, a name that is not built in expected"
-        )
-    try:
-        found = point.load()
-    except Exception as error:  # a plug-in may fail in any way
-        reason = " ".join(str(error).split())
-        raise GoalError(
-            f"package {package}: goal {point.name} cannot be loaded from {point.value} "
-            f"({type(error).__name__}: {reason})"
-        ) from None
-    if not (inspect.isclass(found) and issubclass(found, Goal)):
-        raise GoalError(
-            f"package {package}: goal {point.name}: {point.value} is {found!r}, "
-            "a subclass of goals.Goal expected"
-        )
-    return found
+    return PLUGINS.get(name, f"goals, entry {place}: ")
 
 
 def _or(names: Sequence[str]) -> str:

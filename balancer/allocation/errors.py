@@ -1,7 +1,7 @@
-"""What can be wrong with what is asked of collocation."""
+"""What can be wrong with an allocation."""
 
 from cluster_model.errors import InputError
 
 
-class CollocationError(InputError):
+class AllocationError(InputError):
     """An allocation that cannot be, or options that do not fit."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from balancer.allocation.errors import CollocationError
+from balancer.allocation.errors import AllocationError
 from cluster_model.snapshot import Bools, Floats, Ints
 
 
@@ -49,7 +49,7 @@ class Allocation:
 
     Raises
     ------
-    CollocationError
+    AllocationError
         Naming the field, the row and the value.
     """
 
@@ -82,7 +82,7 @@ class Allocation:
             ("ceiling", (nodes, resources)),
         ):
             if getattr(self, name).shape != shape:
-                raise CollocationError(
+                raise AllocationError(
                     f"allocation, {name}: shape {getattr(self, name).shape} found, {shape} expected"
                 )
         for name, low, high in (
@@ -96,22 +96,22 @@ class Allocation:
             bad = np.argwhere(~((values >= low) & (values <= high)) | np.isposinf(values))
             if len(bad):
                 at = tuple(bad[0].tolist())
-                raise CollocationError(
+                raise AllocationError(
                     f"allocation, {name}, row {at[0]}: {values[at]} found, a value from {low} to "
                     f"{high} expected"
                 )
         if not (self.weight > 0).all() or np.isinf(self.weight).any():
             row = int(np.argmin((self.weight > 0) & np.isfinite(self.weight)))
-            raise CollocationError(
+            raise AllocationError(
                 f"allocation, weight, row {row}: {self.weight[row]} found, more than 0 expected"
             )
         if nodes == 0 or self.removed.all():
-            raise CollocationError(
+            raise AllocationError(
                 f"allocation, removed: all {nodes} nodes are marked for removal, at least one "
                 "that stays expected"
             )
         if not self.budget >= 0:
-            raise CollocationError(f"allocation, budget: {self.budget} found, at least 0 expected")
+            raise AllocationError(f"allocation, budget: {self.budget} found, at least 0 expected")
 
     @property
     def mean(self) -> float:

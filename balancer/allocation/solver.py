@@ -8,7 +8,7 @@ import numpy as np
 
 from balancer.allocation.bound import lower_bound
 from balancer.allocation.drain import emptied, returned
-from balancer.allocation.errors import CollocationError
+from balancer.allocation.errors import AllocationError
 from balancer.allocation.flux import flux
 from balancer.allocation.milp import improve
 from balancer.allocation.problem import Allocation, Solution
@@ -73,7 +73,7 @@ def solve(
 
     Raises
     ------
-    CollocationError
+    AllocationError
         If what is fixed costs more than the budget.
 
     Examples
@@ -94,12 +94,12 @@ def solve(
     start = p.node.copy()
     start[p.fixed >= 0] = p.fixed[p.fixed >= 0]
     if p.spent(start) > p.budget + _TINY:
-        raise CollocationError(
+        raise AllocationError(
             f"allocation, fixed: units cost {p.spent(start):g} to bring where they have to be, "
             f"at most the budget of {p.budget:g} expected"
         )
     if not p.within_ceilings(start):
-        raise CollocationError(
+        raise AllocationError(
             "allocation, fixed: units where they have to be exceed a ceiling of a further resource "
             "there, all within the ceilings expected"
         )

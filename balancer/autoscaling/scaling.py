@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from balancer.allocation.errors import CollocationError
+from balancer.allocation.errors import AllocationError
 from balancer.allocation.problem import Allocation
 from cluster_model.snapshot import Ints
 
@@ -61,7 +61,7 @@ class Utilisation:
 
     def __post_init__(self) -> None:
         if not 0 < self.low <= self.target <= self.high:
-            raise CollocationError(
+            raise AllocationError(
                 f"utilisation: low {self.low:g}, target {self.target:g} and high {self.high:g} "
                 "found, ascending values of more than 0 expected"
             )

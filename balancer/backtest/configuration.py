@@ -11,7 +11,8 @@ from typing import Any, Literal, get_args
 from balancer.backtest.errors import BacktestError
 from balancer.controller import Settings
 from balancer.controller.settings import as_settings
-from balancer.engine import Balancer, Budget
+from balancer.engine import Balancer
+from balancer.problem.budget import Budget
 from metrics_reporter.documents import DocumentError, read_document, shown, shown_name
 from metrics_reporter.quantities import byte_rate, duration
 

@@ -8,9 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from balancer.controller.balance import evenness
-from balancer.engine import balancedness, with_availability
+from balancer.planning.figures import balancedness
 from balancer.problem.operation import Operation
 from balancer.problem.resolution import resolve
+from balancer.problem.tiers import with_availability
 from balancer.search.scorer import Scorer
 from cluster_model.snapshot import BrokerState, Snapshot
 from goals import Goal, applicable

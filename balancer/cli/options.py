@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import ValidationError
 
 from balancer import Budget, Operation
 from balancer.cli.terminal import CommandError
-from balancer.problem.operation import Kind
+from balancer.problem.operations import OPERATIONS
 from metrics_reporter import quantities
 from metrics_reporter.clients import servers
 from metrics_reporter.documents import shown
@@ -119,9 +119,11 @@ def operation(
     asked += ["change_replication_factor"] * bool(replication_factor)
     if kind is not None:
         kind = kind.replace("-", "_")
-        if kind not in get_args(Kind):
-            known = ", ".join(get_args(Kind))
-            raise CommandError(f"--operation: {shown(kind)} found, one of {known} expected")
+        known = OPERATIONS.names()
+        if kind not in known:
+            raise CommandError(
+                f"--operation: {shown(kind)} found, one of {', '.join(known)} expected"
+            )
         asked = list(dict.fromkeys([kind, *asked]))
     if len(asked) > 1:
         raise CommandError(f"{' and '.join(asked)} asked for, one operation at a time expected")

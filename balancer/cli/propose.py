@@ -35,6 +35,7 @@ from balancer.cli.terminal import (
 from balancer.planning.exports import leader_election_json, reassignment_json
 from balancer.planning.remedies import RemedyLimits
 from balancer.problem.operation import Operation
+from balancer.problem.operations import type_of
 from cluster_model import BrokerState, Snapshot, load_snapshot
 from cluster_model.snapshot import Ints
 from cluster_model.trust import Distrust, frozen_partitions
@@ -206,7 +207,7 @@ def propose(
         goals,
         budget=budget(max_moves, max_bytes, max_seconds),
         seed=seed,
-        strategy=strategy,  # type: ignore[arg-type]  # it checks the name itself
+        strategy=strategy,
         remedies=RemedyLimits(),
     )
     kafka = {
@@ -317,7 +318,7 @@ def _some(names: Sequence[Any], most: int = 5) -> str:
 
 def _sparing(snapshot: Snapshot, asked: Operation, distrust: Distrust) -> Operation:
     """The operation without what nothing must be planned on; healing needs no loads."""
-    if asked.kind not in ("rebalance", "add_brokers"):
+    if not type_of(asked).needs_loads:
         return asked
     frozen = distrust.unknown | frozen_partitions(snapshot, distrust.brokers)
     ids = snapshot.broker_ids.tolist() if asked.destinations is None else asked.destinations

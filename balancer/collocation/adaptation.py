@@ -13,8 +13,8 @@ import numpy as np
 
 from balancer.allocation.drain import drain
 from balancer.allocation.solver import solve
+from balancer.allocation.units import Cost, Units, units_of
 from balancer.autoscaling.scaling import Scale, Scaling, Utilisation
-from balancer.collocation.units import Cost, Units, units_of
 from balancer.problem.operation import Operation
 from cluster_model.snapshot import Floats, Ints, Snapshot
 

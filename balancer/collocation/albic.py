@@ -14,11 +14,11 @@ import numpy as np
 import pymetis
 
 from balancer.allocation.bound import lower_bound
-from balancer.allocation.errors import CollocationError
+from balancer.allocation.errors import AllocationError
 from balancer.allocation.problem import Allocation, Solution
 from balancer.allocation.solver import GOOD, solve
+from balancer.allocation.units import Units, fold, totals
 from balancer.collocation.locality_refinement import Talk, brought_nearer
-from balancer.collocation.units import Units, fold, totals
 from cluster_model.snapshot import Bools, Floats, Ints
 from cluster_model.traffic import above_average
 
@@ -95,7 +95,7 @@ def albic(
 
     Raises
     ------
-    CollocationError
+    AllocationError
         For options out of their range.
 
     Examples
@@ -121,7 +121,7 @@ def albic(
         ("pairs", pairs, pairs >= 0, "at least 0"),
     ):
         if not ok:
-            raise CollocationError(f"albic, {name}: {value} found, {expected} expected")
+            raise AllocationError(f"albic, {name}: {value} found, {expected} expected")
     problem, rng = units.problem, np.random.default_rng(seed)
     started, attempts = time.monotonic(), 0
     bound = lower_bound(problem)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from balancer.allocation.problem import Allocation
-from balancer.collocation.units import totals
+from balancer.allocation.units import totals
 from cluster_model.snapshot import Bools, Floats, Ints
 
 _TINY = 1e-9

@@ -44,8 +44,9 @@ from balancer.controller.protocols import (
 )
 from balancer.controller.redact import Redactor
 from balancer.controller.settings import Settings
-from balancer.engine import Balancer, Budget
+from balancer.engine import Balancer
 from balancer.planning.plan import Plan
+from balancer.problem.budget import Budget
 from balancer.problem.movement_cost import replica_bytes
 from balancer.problem.operation import Operation
 from cluster_model.errors import InputError

@@ -31,6 +31,7 @@ from balancer.controller.slow_brokers import SlowBrokerWatch
 from balancer.controller.unmatched_settings import UnmatchedSettingWatch
 from balancer.controller.violations import GoalWatch
 from balancer.problem.operation import Operation
+from balancer.problem.operations import type_of
 from cluster_model.errors import InputError
 from cluster_model.snapshot import BrokerState, Snapshot
 from cluster_model.trust import frozen_partitions
@@ -177,10 +178,10 @@ class Detectors:
         excluded = self.settings.excluded_topics
         return snapshot, operation.model_copy(
             update={
-                "frozen_partitions": self._frozen(view.snapshot, operation.kind),
+                "frozen_partitions": self._frozen(view.snapshot, operation),
                 "excluded_brokers_for_replicas": tuple(sorted(barred - {*operation.brokers})),
                 "excluded_topics": ()
-                if operation.kind == "change_replication_factor"
+                if type_of(operation).changes_replication_factor
                 else excluded,
             }
         )
@@ -194,7 +195,7 @@ class Detectors:
         silent = _reported_as(findings, "stale_metrics") | view.distrust.brokers
         # Nothing is planned on loads that are not known, not even to mend a hard goal.
         unknown = view.distrust.unknown | frozen_partitions(view.snapshot, silent)
-        frozen = unknown.union(self._frozen(view.snapshot, "rebalance"))
+        frozen = unknown.union(self._frozen(view.snapshot, Operation()))
         doubted = silent.union(d.broker for d in view.distrust.doubts)
         return Operation(
             excluded_topics=self.settings.excluded_topics,
@@ -216,14 +217,14 @@ class Detectors:
         named = frozenset(drained.brokers if drained.enabled else ())
         return named & {*view.snapshot.broker_ids.tolist()}
 
-    def _frozen(self, snapshot: Snapshot, kind: str) -> tuple[str, ...]:
-        """Partitions that an operation of that kind leaves alone, whatever its goals.
+    def _frozen(self, snapshot: Snapshot, operation: Operation) -> tuple[str, ...]:
+        """Partitions that an operation leaves alone, whatever its goals.
 
         What cannot be healed, for one. What can is healed by itself, after its grace and
         within its limits, and not on the occasion of another move.
         """
         aside = lost_partitions(snapshot)
-        if kind in ("rebalance", "remove_brokers", "change_replication_factor"):
+        if operation.kind != "fix_offline_replicas" and type_of(operation).moves_replicas:
             s, offline = snapshot, offline_replicas(snapshot)
             aside = aside | (np.bincount(s.replica_partition, offline, s.n_partitions) > 0)
         return partition_names(snapshot, aside)

@@ -65,7 +65,7 @@ class SlowBrokerWatch:
                     sentence=f"broker {broker} is slow (score {self._score[broker]}): {because}",
                     state="ripe" if open_work else "notice",
                     since=since[broker],
-                    operation=Operation(kind=kind, brokers=(broker,)),  # type: ignore[arg-type]
+                    operation=Operation(kind=kind, brokers=(broker,)),
                     data={"broker": broker, "score": self._score[broker]},
                 )
             )

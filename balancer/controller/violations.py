@@ -11,9 +11,10 @@ from balancer.controller.balance import evenness
 from balancer.controller.finding import Finding, FirstSeen, Streak, View, listed
 from balancer.controller.lost_partitions import partition_names
 from balancer.controller.settings import GoalViolations
-from balancer.engine import balancedness, with_availability
+from balancer.planning.figures import balancedness
 from balancer.problem.operation import Operation
 from balancer.problem.resolution import resolve
+from balancer.problem.tiers import with_availability
 from balancer.search.scorer import Scorer
 from cluster_model.snapshot import Snapshot
 from goals import Goal, applicable, inapplicable

@@ -17,6 +17,7 @@ from pydantic import (
     field_validator,
 )
 
+from balancer.allocation.result import AllocationResult
 from cluster_model.errors import InputError
 from metrics_reporter.documents import (
     DocumentError,
@@ -132,23 +133,6 @@ class Remedy(_Record):
     racks: Count
     tried: bool
     text: str
-
-
-class AllocationResult(_Record):
-    """How far an allocation of key groups came (seed 001, Section 4.3).
-
-    ``distance`` is the load distance in percent points of the `resource` that is balanced,
-    before, after, and what no allocation within the budget gets below; ``local`` the share
-    of all communication that stays on a broker.
-    """
-
-    strategy: Literal["milp", "albic"]
-    resource: str
-    distance_before: float
-    distance_after: float
-    distance_bound: float
-    local_before: float
-    local_after: float
 
 
 class Summary(_Record):

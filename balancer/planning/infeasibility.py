@@ -10,7 +10,7 @@ import numpy as np
 from balancer.planning.additions import Arrivals, destinations, misplaced, of_partitions
 from balancer.planning.document import Unmet
 from balancer.problem.replication_factor import ReplicationFactor
-from balancer.problem.rules import LivingRules
+from balancer.problem.rules import Rules
 from balancer.search.scorer import CHUNK, EPSILON, Scorer
 from balancer.search.transition import Transition
 from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
@@ -27,7 +27,7 @@ _NOUNS = {"broker": "broker", "host": "host", "disk": "disk", "partition": "part
 def unmet(
     goals: Sequence[Goal],
     scorer: Scorer,
-    rules: LivingRules,
+    rules: Rules,
     exhausted: str | None,
     left_out: int,
     origin: Cluster,
@@ -71,7 +71,7 @@ def unmet(
 
 
 def _unproven(
-    i: int, goal: Goal, scorer: Scorer, rules: LivingRules, exhausted: str | None, left_out: int
+    i: int, goal: Goal, scorer: Scorer, rules: Rules, exhausted: str | None, left_out: int
 ) -> Unmet:
     cells = np.flatnonzero(scorer.scores[i] < 1)
     what = f"{plural(len(cells), _NOUNS.get(goal.scope, 'topic placement'))} not content"
@@ -115,7 +115,7 @@ def _left_alone(partitions: Ints, scorer: Scorer) -> tuple[str, str]:
     return "Kafka is reassigning all of them", "plan again when it is done"
 
 
-def _no_room(cells: Ints, many: Bools, scorer: Scorer, rules: LivingRules) -> tuple[str, str, bool]:
+def _no_room(cells: Ints, many: Bools, scorer: Scorer, rules: Rules) -> tuple[str, str, bool]:
     """Why replicas were not added: who vetoes them, wherever they might go."""
     frozen, cells = cells[rules.frozen[cells]], cells[~(rules.lost | rules.frozen)[cells]]
     if not len(cells):
@@ -156,7 +156,7 @@ def _no_room(cells: Ints, many: Bools, scorer: Scorer, rules: LivingRules) -> tu
     return reason, "add brokers, raise the limits, or ask for fewer replicas", False
 
 
-def _vetoed(i: int, goal: Goal, cells: Ints, scorer: Scorer, rules: LivingRules) -> tuple[str, str]:
+def _vetoed(i: int, goal: Goal, cells: Ints, scorer: Scorer, rules: Rules) -> tuple[str, str]:
     """Who vetoes the actions that would help a hard goal."""
     placement = scorer.placement
     brokers, disks = destinations(placement, np.arange(placement.snapshot.n_brokers))
@@ -204,7 +204,7 @@ def _ranked(vetoes: Counter[str]) -> list[str]:
 
 
 def _movers(
-    goal: Goal, cells: Ints, scorer: Scorer, rules: LivingRules, destinations: Ints
+    goal: Goal, cells: Ints, scorer: Scorer, rules: Rules, destinations: Ints
 ) -> tuple[Ints, bool]:
     """Replicas whose moves may touch a discontented cell, and whether these are all.
 

@@ -133,7 +133,7 @@ def steps_between(start: Placement, final: Placement) -> Batch:
 ROUNDS, IN_VAIN, STUCK, TRIED = 100, 6, 256, 24
 
 
-def together(start: Placement, batch: Batch, label: Ints) -> Ints:
+def grouped(start: Placement, batch: Batch, label: Ints) -> Ints:
     """(C,) the group of each action, -1 for none: who goes the same way as another of its set.
 
     Parameters

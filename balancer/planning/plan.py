@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from balancer.allocation.result import AllocationResult
 from balancer.planning.document import (
     Action,
     ActionKind,
-    AllocationResult,
     ColumnResult,
     GoalResult,
     Identity,

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from balancer.planning.document import Remedy, Unmet
 from balancer.planning.plan import Plan
 from balancer.problem.operation import Operation
+from balancer.problem.operations import type_of
 from balancer.problem.resolution import resolve
 from cluster_model.snapshot import LARGEST_ID, BrokerState, Ints, Snapshot
 from goals import Cluster
@@ -69,7 +70,7 @@ def find_remedy(
         Time after which no further cluster is tried; None for no limit.
     """
     operation = Operation(**plan.operation)
-    if operation.kind == "demote_brokers":
+    if not type_of(operation).moves_replicas:
         return None
     hard = [u for u in plan.unmet if u.hard]
     kept = {g.goal for g in plan.goal_results if g.hard and g.met_after}
@@ -228,7 +229,7 @@ def enlarged(
         else s.disk_cordoned,
     )
     changes: dict[str, tuple[int, ...]] = {}
-    if operation.kind == "add_brokers":
+    if type_of(operation).named_receive:
         changes["brokers"] = (*operation.brokers, *ids.tolist())
     if operation.destinations is not None:
         changes["destinations"] = (*operation.destinations, *ids.tolist())

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from cluster_model.errors import InputError
-
-Kind = Literal[
-    "rebalance",
-    "add_brokers",
-    "remove_brokers",
-    "demote_brokers",
-    "fix_offline_replicas",
-    "change_replication_factor",
-]
 
 
 class OperationError(InputError):
@@ -32,7 +23,8 @@ class Operation(BaseModel):
         `brokers`. ``remove_brokers``: nothing is left on `brokers`, nothing else moves.
         ``demote_brokers``: `brokers` lead nothing, no replica moves.
         ``fix_offline_replicas``: replicas on dead brokers and disks get a new home,
-        nothing else moves. ``change_replication_factor``: as `replication_factor` says.
+        nothing else moves. ``change_replication_factor``: as `replication_factor` says. Or
+        one that another package adds (``counterpoise operations list``).
     brokers
         The brokers of the operation.
     replication_factor
@@ -50,6 +42,8 @@ class Operation(BaseModel):
         Brokers that are given no replicas, or no leadership; averages leave them out.
     destinations
         The only brokers that are given replicas; None for all.
+    options
+        Options of an operation that another package adds.
 
     Examples
     --------
@@ -59,7 +53,7 @@ class Operation(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    kind: Kind = "rebalance"
+    kind: str = "rebalance"
     brokers: tuple[int, ...] = ()
     replication_factor: dict[str, int] = Field(default_factory=dict)
     excluded_topics: tuple[str, ...] = ()
@@ -68,3 +62,4 @@ class Operation(BaseModel):
     excluded_brokers_for_replicas: tuple[int, ...] = ()
     excluded_brokers_for_leadership: tuple[int, ...] = ()
     destinations: tuple[int, ...] | None = None
+    options: dict[str, Any] = Field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -9,7 +10,7 @@ from pydantic import PrivateAttr
 
 from balancer.problem.availability import living_replicas
 from balancer.problem.disks import pick_disk
-from balancer.problem.operation import Operation, OperationError
+from balancer.problem.operation import OperationError
 from balancer.problem.topics import matching_partitions
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Bools, Ints, Snapshot
@@ -28,37 +29,44 @@ class ReplicationFactor(Goal):
     scope: ClassVar = "partition"
     hard: bool = True
     tier: int | None = 0
-    _wanted: Ints = PrivateAttr()
+    _target: Ints = PrivateAttr()
 
     @classmethod
-    def of(cls, wanted: Ints) -> ReplicationFactor:
+    def of(cls, target: Ints) -> ReplicationFactor:
         """The goal that each of the P partitions has its number of replicas."""
         goal = cls()
-        goal._wanted = wanted
+        goal._target = target
         return goal
 
     def score(self, state: State) -> Any:
         """Fewer / more of the replicas there are and those wanted."""
-        have, wanted = (state.replica_broker >= 0).sum(-1), self._wanted[state.partition]
-        return np.minimum(have, wanted) / np.maximum(have, wanted)
+        have, target = (state.replica_broker >= 0).sum(-1), self._target[state.partition]
+        return np.minimum(have, target) / np.maximum(have, target)
 
     def too_many(self, cluster: Cluster) -> Bools:
         """(P,) whether a partition has more replicas than it is to have."""
-        more: Bools = cluster.replication_factor > self._wanted
+        more: Bools = cluster.replication_factor > self._target
         return more
 
 
-def target_replication_factor(s: Snapshot, op: Operation) -> Ints:
+def target_replication_factor(s: Snapshot, targets: Mapping[str, int]) -> Ints:
+    """(P,) replicas that each partition is to have, by regular expressions of topics.
+
+    Raises
+    ------
+    OperationError
+        For a target below 1, or a pattern that matches nothing.
+    """
     factor = s.replication_factor.copy()
-    for pattern, wanted in op.replication_factor.items():
-        if wanted < 1:
+    for pattern, target in targets.items():
+        if target < 1:
             raise OperationError(
-                f"replication factor of {pattern!r}: {wanted} found, 1 or more expected"
+                f"replication factor of {pattern!r}: {target} found, 1 or more expected"
             )
         hit = matching_partitions(s, pattern)
         if not hit.any():
             raise OperationError(f"topic pattern {pattern!r} matches none of the snapshot's topics")
-        factor[hit] = wanted
+        factor[hit] = target
     return factor
 
 
@@ -71,8 +79,8 @@ def with_replication_factor(
     preference order; the last living replica stays as long as the leader is dead. New
     replicas are put on the least used broker of a rack the partition does not have
     yet, in the broker set that holds most of its topic; the search then finds them a
-    better home. What is lost is given none: there is
-    nothing to copy. What is frozen stays as it is.
+    better home. What is lost is given none: there is nothing to copy. What is frozen stays
+    as it is.
     """
     s, placement = start.snapshot, start.copy()
     brokers = placement.brokers

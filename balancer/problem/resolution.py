@@ -9,8 +9,9 @@ import numpy as np
 
 from balancer.problem.availability import dead_brokers, lost_partitions, stranded_replicas
 from balancer.problem.operation import Operation, OperationError
-from balancer.problem.replication_factor import target_replication_factor, with_replication_factor
-from balancer.problem.rules import LivingRules
+from balancer.problem.operations import OperationType, type_of
+from balancer.problem.permissions import Permissions
+from balancer.problem.rules import Rules
 from balancer.problem.topics import matching_partitions
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Bools, BrokerState, Ints, Snapshot
@@ -23,6 +24,8 @@ class ResolvedOperation:
 
     Parameters
     ----------
+    type
+        What the operation does.
     start
         The placement as it is, with slots enough.
     cluster
@@ -31,12 +34,19 @@ class ResolvedOperation:
         What may be touched.
     factor : (P,) int
         How many replicas each partition is to have.
+    named : (B,) bool
+        The brokers of the operation.
+    emptied : (B,) bool
+        Brokers that the operation empties.
     """
 
+    type: OperationType
     start: Placement
     cluster: Cluster
-    rules: LivingRules
+    rules: Rules
     factor: Ints
+    named: Bools
+    emptied: Bools
 
 
 def resolve(snapshot: Snapshot, operation: Operation) -> ResolvedOperation:
@@ -48,69 +58,52 @@ def resolve(snapshot: Snapshot, operation: Operation) -> ResolvedOperation:
         Naming the broker, topic pattern or number that does not fit the snapshot.
     """
     s, op = snapshot, operation
-    named = s.broker_index(op.brokers)
-    if op.kind in ("add_brokers", "remove_brokers", "demote_brokers") and not len(named):
+    asked = type_of(op)
+    if asked.takes_brokers == "always" and not op.brokers:
         raise OperationError(f"operation {op.kind}: at least one broker expected, none given")
-    if op.kind in ("rebalance", "fix_offline_replicas") and len(named):
+    if asked.takes_brokers == "never" and op.brokers:
         raise OperationError(f"operation {op.kind}: takes no brokers, {list(op.brokers)} given")
-    if bool(op.replication_factor) != (op.kind == "change_replication_factor"):
-        raise OperationError(
-            "replication_factor (a topic pattern and a number) goes with the operation "
-            "change_replication_factor, and only with it"
-        )
-    mine = _broker_mask(s, named)
-    draining = dead_brokers(s)
-    if op.kind == "remove_brokers":
-        draining = draining | mine
+    named = _broker_mask(s, s.broker_index(op.brokers))
     barred = _broker_mask(s, s.broker_index(op.excluded_brokers_for_replicas))
-    eligible = ~draining & ~barred & s.broker_open
-    leads = ~draining & (s.broker_state != BrokerState.DEMOTED)
-    leads &= ~_broker_mask(s, s.broker_index(op.excluded_brokers_for_leadership))
-    if op.kind == "demote_brokers":
-        leads &= ~mine
-    receives = eligible.copy()
+    follows = _broker_mask(s, s.broker_index(op.excluded_brokers_for_leadership))
+    receives = np.ones(s.n_brokers, np.bool_)
     if op.destinations is not None:
-        receives &= _broker_mask(s, s.broker_index(op.destinations))
-    if op.kind == "add_brokers":
-        gone = s.broker_ids[mine & draining]
-        if len(gone):
-            raise OperationError(f"operation add_brokers: broker {gone[0]} is dead")
-        closed = s.broker_ids[mine & ~s.broker_open]
-        if len(closed):
-            raise OperationError(
-                f"operation add_brokers: every log directory of broker {closed[0]} is cordoned"
-            )
-        receives &= mine
-    if op.kind == "demote_brokers":
-        receives[:] = False
-
-    factor = target_replication_factor(s, op)
+        receives = _broker_mask(s, s.broker_index(op.destinations))
+    asked.check(s, named)
+    emptied = asked.empties(s, named)
+    draining = dead_brokers(s) | emptied
+    eligible = ~draining & ~barred & s.broker_open
+    factor = asked.factor(s)
     start = Placement(s, int(factor.max(initial=1)))
     frozen = _named(s, op.frozen_partitions) | ~s.partition_settled
     movable = _outside_topics(s, op.excluded_topics) & ~_named(s, op.excluded_partitions) & ~frozen
-    slots = np.repeat(movable, start.slots)
-    nothing = np.zeros_like(movable)
-    where = start.replica_broker
-    lost = lost_partitions(start)
-    stranded = stranded_replicas(start)
-    if op.kind in ("remove_brokers", "fix_offline_replicas"):
-        slots = (where >= 0) & draining[where]
-        if s.n_disks:
-            slots |= (start.replica_disk >= 0) & ~s.disk_alive[start.replica_disk]
-    elif op.kind == "change_replication_factor":
-        working, slots = with_replication_factor(start, factor, eligible & receives, lost, frozen)
-        cluster = Cluster(working, eligible, leads, draining)
-        rules = LivingRules(receives, leads, nothing, slots, draining, lost, frozen, stranded)
-        return ResolvedOperation(start, cluster, rules, factor)
-    if op.kind == "demote_brokers":
-        slots = np.zeros_like(slots)
-    if op.kind in ("remove_brokers", "fix_offline_replicas", "demote_brokers"):
-        movable = nothing
-    movable, slots = movable & ~frozen, slots & np.repeat(~frozen, start.slots)
-    working = start.copy()
-    cluster = Cluster(working, eligible, leads, draining)
-    rules = LivingRules(receives, leads, movable, slots, draining, lost, frozen, stranded)
-    return ResolvedOperation(start, cluster, rules, factor)
+    allowed = asked.permissions(
+        Permissions(
+            start=start,
+            named=named,
+            draining=draining,
+            eligible=eligible,
+            receives=receives & eligible,
+            leads=~draining & (s.broker_state != BrokerState.DEMOTED) & ~follows,
+            movable=movable,
+            slots=np.repeat(movable, start.slots),
+            lost=lost_partitions(start),
+            frozen=frozen,
+        )
+    )
+    placement, slots = asked.placement(allowed)
+    rules = Rules(
+        receives=allowed.receives,
+        leads=allowed.leads,
+        movable=allowed.movable & ~frozen,
+        slots=slots & np.repeat(~frozen, start.slots),
+        draining=draining,
+        lost=allowed.lost,
+        frozen=frozen,
+        stranded=stranded_replicas(start),
+    )
+    cluster = Cluster(placement, eligible, allowed.leads, draining)
+    return ResolvedOperation(asked, start, cluster, rules, factor, named, emptied)
 
 
 def _broker_mask(s: Snapshot, rows: Ints) -> Bools:

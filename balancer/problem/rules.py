@@ -12,7 +12,7 @@ from cluster_model.snapshot import Bools, Ints
 
 @dataclass(frozen=True)
 class Rules:
-    """What an operation lets the search touch.
+    """What an operation lets a strategy touch: which actions are legal.
 
     Parameters
     ----------
@@ -21,62 +21,14 @@ class Rules:
     leads : (B,) bool
         Brokers that may be given leadership.
     movable : (P,) bool
-        Partitions that may be touched where no duty (a dead broker or disk) demands it.
+        Partitions that may be touched where nothing (a dead broker or disk) demands it.
     slots : (P * F,) bool
         Replicas that may be moved, by where they were at the start.
     draining : (B,) bool
         Brokers whose replicas, and leaders, may always be moved.
-    """
-
-    receives: Bools
-    leads: Bools
-    movable: Bools
-    slots: Bools
-    draining: Bools
-
-    def legal(self, placement: Placement, batch: Batch) -> Bools:
-        """(C,) whether each action is possible at all: no goal is asked."""
-        p, at = batch.partition, batch.partition * placement.slots + batch.slot
-        own = placement.replica_broker[at]
-        source = placement.source(batch)
-        lead = batch.kind == LEAD
-        move = batch.kind == MOVE
-        duty = self.draining[source]
-        if len(placement.replica_disk):
-            disk = placement.source_disk(batch)
-            duty |= (disk >= 0) & ~placement.snapshot.disk_alive[disk]
-        ok: Bools = (own >= 0) & (
-            duty | np.where(lead, self.movable[p] | ~self.leads[source], self.slots[at])
-        )
-        ok &= ~lead | ((batch.slot != placement.leader[p]) & self.leads[own])
-        if len(placement.replica_disk):
-            s = placement.snapshot
-            bare = np.bincount(s.disk_broker, minlength=s.n_brokers) == 0
-            to = np.where(move, batch.target, source)
-            ok &= lead | np.where(
-                batch.disk < 0, bare[to], np.append(s.disk_open, False)[batch.disk]
-            )
-            # what is to leave its broker is not moved between the disks there
-            ok &= (batch.kind != MOVE_DISK) | ~self.draining[source]
-        rows = np.flatnonzero(move & ok)
-        inside = (placement.brokers[p[rows]] == batch.target[rows, None]).any(1)
-        leading = batch.slot[rows] == placement.leader[p[rows]]
-        ok[rows] = (
-            ~inside
-            & self.receives[batch.target[rows]]
-            & (~leading | self.leads[batch.target[rows]])
-        )
-        return ok
-
-
-@dataclass(frozen=True)
-class LivingRules(Rules):
-    """Rules that leave alone what cannot be copied, and lead nowhere where nobody may.
-
-    Parameters
-    ----------
     lost : (P,) bool
-        Partitions all of whose replicas are on dead brokers or dead disks.
+        Partitions all of whose replicas are on dead brokers or dead disks: nothing can be
+        copied from them, and they are left alone.
     frozen : (P,) bool
         Partitions that are not touched: those of :class:`Operation`, and those that Kafka is
         reassigning, as another request would replace the one under way.
@@ -86,6 +38,11 @@ class LivingRules(Rules):
         takes a replica that comes back for one that never left.
     """
 
+    receives: Bools
+    leads: Bools
+    movable: Bools
+    slots: Bools
+    draining: Bools
     lost: Bools
     frozen: Bools
     stranded: Ints
@@ -101,18 +58,46 @@ class LivingRules(Rules):
 
     def legal(self, placement: Placement, batch: Batch) -> Bools:
         """(C,) whether each action is possible at all: no goal is asked."""
-        p = batch.partition
-        legal = super().legal(placement, batch) & ~(self.lost[p] | self.frozen[p])
-        # leadership is handed over before its replica goes where nobody may lead
-        moves = (batch.kind == MOVE) & (batch.slot == placement.leader[p])
-        rows = np.flatnonzero(legal & moves & ~self.leads[batch.target])
-        heirs = np.append(self.leads, False)[placement.brokers[p[rows]]].any(1)
-        legal[rows[heirs]] = False
+        p, at = batch.partition, batch.partition * placement.slots + batch.slot
+        own = placement.replica_broker[at]
+        source = placement.source(batch)
+        lead = batch.kind == LEAD
+        move = batch.kind == MOVE
+        urgent = self.draining[source]
+        if len(placement.replica_disk):
+            disk = placement.source_disk(batch)
+            urgent |= (disk >= 0) & ~placement.snapshot.disk_alive[disk]
+        ok: Bools = (
+            (own >= 0)
+            & ~(self.lost[p] | self.frozen[p])
+            & (urgent | np.where(lead, self.movable[p] | ~self.leads[source], self.slots[at]))
+        )
+        ok &= ~lead | ((batch.slot != placement.leader[p]) & self.leads[own])
         s = placement.snapshot
+        if len(placement.replica_disk):
+            bare = np.bincount(s.disk_broker, minlength=s.n_brokers) == 0
+            to = np.where(move, batch.target, source)
+            ok &= lead | np.where(
+                batch.disk < 0, bare[to], np.append(s.disk_open, False)[batch.disk]
+            )
+            # what is to leave its broker is not moved between the disks there
+            ok &= (batch.kind != MOVE_DISK) | ~self.draining[source]
+        rows = np.flatnonzero(move & ok)
+        inside = (placement.brokers[p[rows]] == batch.target[rows, None]).any(1)
+        leading = batch.slot[rows] == placement.leader[p[rows]]
+        ok[rows] = (
+            ~inside
+            & self.receives[batch.target[rows]]
+            & (~leading | self.leads[batch.target[rows]])
+        )
+        # leadership is handed over before its replica goes where nobody may lead
+        moves = move & (batch.slot == placement.leader[p])
+        rows = np.flatnonzero(ok & moves & ~self.leads[batch.target])
+        heirs = np.append(self.leads, False)[placement.brokers[p[rows]]].any(1)
+        ok[rows[heirs]] = False
         if not s.disk_alive.all():
-            arrives = batch.kind == MOVE
-            legal &= ~(arrives & (self.stranded[p] == batch.target[:, None]).any(1))
+            ok &= ~(move & (self.stranded[p] == batch.target[:, None]).any(1))
             alive = np.append(s.disk_alive, True)
-            legal &= (batch.kind != MOVE_DISK) | alive[placement.source_disk(batch)]
-            legal &= (batch.kind != LEAD) | alive[placement.target_disk(batch)]
-        return legal
+            ok &= (batch.kind != MOVE_DISK) | alive[placement.source_disk(batch)]
+            ok &= ~lead | alive[placement.target_disk(batch)]
+        return ok

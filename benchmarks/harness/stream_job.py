@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from balancer.allocation.problem import Allocation
-from balancer.collocation.units import Units
+from balancer.allocation.units import Units
 from cluster_model.snapshot import Floats, Ints
 
 # Seconds between two adaptations (SPL), and that an average key group pauses to migrate:

@@ -41,7 +41,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
         EntryPoint(kind.__name__, f"{__name__}:{kind.__name__}", "counterpoise.goals")
         for kind in (AlwaysContent, FewLeaders)
     )
-    monkeypatch.setattr("goals.registry.entry_points", lambda group: points)
+    monkeypatch.setattr("metrics_reporter.plugins.entry_points", lambda group: points)
 
 
 def plan_with(goal: Goal) -> PlanDocument:

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from balancer.allocation.problem import Allocation
-from balancer.collocation.units import Units
+from balancer.allocation.units import Units
 from cluster_model import Snapshot
 from cluster_model.snapshot import Ints
 

@@ -9,13 +9,13 @@ import pytest
 from collocation_cases import ROUNDS, MemoryJob, allocation, streams
 
 from balancer.allocation.drain import drain
-from balancer.allocation.errors import CollocationError
+from balancer.allocation.errors import AllocationError
 from balancer.allocation.problem import Allocation
 from balancer.allocation.solver import solve
+from balancer.allocation.units import Units
 from balancer.autoscaling.scaling import Scale, Utilisation
 from balancer.collocation.adaptation import Adaptation
 from balancer.collocation.albic import albic
-from balancer.collocation.units import Units
 from cluster_model import Snapshot
 from cluster_model.snapshot import Ints
 
@@ -165,7 +165,7 @@ def test_nothing_more_is_removed_while_something_leaves() -> None:
 
 
 def test_marks_of_utilisation_ascend() -> None:
-    with pytest.raises(CollocationError, match=r"low 50, target 40 and high 80 found"):
+    with pytest.raises(AllocationError, match=r"low 50, target 40 and high 80 found"):
         Utilisation(low=50, target=40)
 
 

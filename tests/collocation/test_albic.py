@@ -10,10 +10,10 @@ import pytest
 from collocation_cases import ROUNDS, allocation, streams, talking
 
 from balancer.allocation.bound import lower_bound
-from balancer.allocation.errors import CollocationError
+from balancer.allocation.errors import AllocationError
 from balancer.allocation.solver import solve
+from balancer.allocation.units import Units, units_of
 from balancer.collocation.albic import albic, groups, scores
-from balancer.collocation.units import Units, units_of
 from cluster_model.snapshot import Ints
 from cluster_model.traffic import communicating
 
@@ -254,5 +254,5 @@ def test_a_time_limit_ends_in_a_plan(seconds: float) -> None:
     ],
 )
 def test_options_out_of_range_are_named(options: dict[str, float], message: str) -> None:
-    with pytest.raises(CollocationError, match=message):
+    with pytest.raises(AllocationError, match=message):
         albic(chain(4, 1.0), **options)  # type: ignore[arg-type]

@@ -15,9 +15,9 @@ from balancer.allocation.drain import drain, emptied
 from balancer.allocation.flux import flux
 from balancer.allocation.problem import Allocation
 from balancer.allocation.solver import GOOD, solve
+from balancer.allocation.units import Units
 from balancer.collocation.albic import albic, groups, scores
 from balancer.collocation.locality_refinement import Talk, brought_nearer
-from balancer.collocation.units import Units
 from cluster_model.snapshot import Ints
 
 LIMITS = st.sampled_from([0.0, 4.0, 12.0, 25.0])

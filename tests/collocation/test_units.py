@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balancer import Operation
-from balancer.allocation.errors import CollocationError
+from balancer.allocation.errors import AllocationError
 from balancer.allocation.solver import solve
-from balancer.collocation.units import Units, fold, units_of
+from balancer.allocation.units import Units, fold, units_of
 from cluster_model import InputError, Snapshot, synthetic_snapshot
 from cluster_model.snapshot import BrokerState
 from cluster_model.traffic import distinct_pairs
@@ -145,7 +145,7 @@ def test_groups_migrate_as_one() -> None:
     assert folded.load.tolist() == [4, 4, 1]
     assert folded.cost.tolist() == [1, 5, 4]
     assert folded.node.tolist() == [0, 1, 0]
-    with pytest.raises(CollocationError, match=r"node, row 0: 0 found, 1 expected.*group 0"):
+    with pytest.raises(AllocationError, match=r"node, row 0: 0 found, 1 expected.*group 0"):
         fold(p, np.array([0, 0, 1, 2]))
 
 

@@ -7,9 +7,10 @@ from typing import Literal
 
 import numpy as np
 
-from balancer.allocation.errors import CollocationError
+from balancer.allocation.errors import AllocationError
 from balancer.allocation.problem import Allocation
 from balancer.problem.operation import Operation
+from balancer.problem.operations import type_of
 from balancer.problem.resolution import resolve
 from cluster_model.snapshot import Bools, Floats, Ints, Snapshot
 from cluster_model.traffic import distinct_pairs
@@ -68,13 +69,13 @@ class Units:
             object.__setattr__(self, name, values)
         for name, length in (("operator", units), ("partition", units), ("target", len(source))):
             if len(getattr(self, name)) != length:
-                raise CollocationError(
+                raise AllocationError(
                     f"units, {name}: {len(getattr(self, name))} rows found, {length} expected"
                 )
         ends = np.concatenate([source, target])
         outside = ends[(ends < 0) | (ends >= units)]
         if len(outside):
-            raise CollocationError(
+            raise AllocationError(
                 f"units, traffic: key group {outside[0]} found, one from 0 to {units - 1} expected"
             )
 
@@ -148,27 +149,29 @@ def units_of(
     """
     s, op = snapshot, operation or Operation()
     _one_replica_each(s)
-    if op.kind in ("demote_brokers", "change_replication_factor"):
-        raise CollocationError(
+    kind = type_of(op)
+    if not kind.moves_replicas or kind.changes_replication_factor:
+        raise AllocationError(
             f"operation {op.kind}: key groups have one replica, which leads; an operation that "
             "moves them expected"
         )
-    rules = resolve(s, op).rules
+    resolved = resolve(s, op)
+    rules = resolved.rules
     movable = rules.slots
-    if op.kind == "remove_brokers" and integrated:
-        rest = op.model_copy(update={"kind": "rebalance", "brokers": ()})
+    if resolved.emptied.any() and integrated:
+        rest = op.model_copy(update={"kind": "rebalance", "brokers": (), "options": {}})
         movable = movable | resolve(s, rest).rules.slots
     unit = np.flatnonzero(~rules.lost)
     node, stays = s.replica_broker[unit], ~rules.draining
     if not stays.any():
-        raise CollocationError(
+        raise AllocationError(
             f"units: none of the {s.n_brokers} brokers stays, at least one expected"
         )
     balanced = _bottleneck(s, unit, stays) if resource is None else s.resource(resource)
     capacity = s.capacity[:, balanced]
     without = np.flatnonzero(stays & (capacity <= 0))
     if len(without):
-        raise CollocationError(
+        raise AllocationError(
             f"broker {s.broker_ids[without[0]]}, capacity of {s.resources[balanced]}: 0 found, "
             "more expected of the resource that is balanced"
         )
@@ -222,7 +225,7 @@ def fold(problem: Allocation, group: Ints) -> Allocation:
 
     Raises
     ------
-    CollocationError
+    AllocationError
         Where a group is on two nodes, or has to be.
 
     Examples
@@ -243,7 +246,7 @@ def fold(problem: Allocation, group: Ints) -> Allocation:
     ):
         if (of_unit != of_group).any():
             row = int(np.argmax(of_unit != of_group))
-            raise CollocationError(
+            raise AllocationError(
                 f"allocation, {name}, row {row}: {of_unit[row]} found, {of_group[row]} expected, "
                 f"like the others of group {group[row]}"
             )
@@ -265,7 +268,7 @@ def _one_replica_each(s: Snapshot) -> None:
     several = np.flatnonzero(s.replication_factor > 1)
     if len(several):
         p = several[0]
-        raise CollocationError(
+        raise AllocationError(
             f"partition {s.topics[s.partition_topic[p]]}-{s.partition_number[p]}: "
             f"{s.replication_factor[p]} replicas found, 1 expected of a key group"
         )
@@ -282,14 +285,14 @@ def _bottleneck(s: Snapshot, unit: Ints, stays: Bools) -> int:
 def _costs(s: Snapshot, cost: Cost | Floats, alpha: float) -> Floats:
     if isinstance(cost, np.ndarray):
         if cost.shape != (s.n_partitions,):
-            raise CollocationError(
+            raise AllocationError(
                 f"units, cost: shape {cost.shape} found, {(s.n_partitions,)} expected"
             )
         return cost
     if cost == "count":
         return np.ones(s.n_partitions)
     if len(s.state_size) != s.n_partitions:
-        raise CollocationError(
+        raise AllocationError(
             "units, cost: a budget of state, but the snapshot has no state_size; give it, or "
             "count migrations"
         )

@@ -1,0 +1,115 @@
+"""``counterpoise strategies`` and ``operations``: which there are, and what options each takes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any
+
+import typer
+import yaml
+from pydantic import BaseModel
+from rich.markup import escape
+from rich.table import Table
+
+from balancer.cli.terminal import Command, CommandError, out
+from balancer.problem.operations import OPERATIONS
+from balancer.strategies import STRATEGIES
+from metrics_reporter.documents import parse_yaml, shown
+from metrics_reporter.plugins import Plugins
+
+_USE = {
+    "strategy": "counterpoise propose --strategy {name} --strategy-option FIELD=VALUE",
+    "operation": "counterpoise propose --operation {name} --option FIELD=VALUE",
+}
+
+
+def fields_table(kind: type[Any], skip: Iterable[str] = ()) -> Table:
+    """The options of a class: name, type and default."""
+    table = Table(box=None, pad_edge=False)
+    for header in ("field", "type", "default"):
+        table.add_column(header, overflow="fold")
+    fields = kind.model_fields if issubclass(kind, BaseModel) else {}
+    for name, info in fields.items():
+        if name in skip:
+            continue
+        default = (
+            "required"
+            if info.is_required()
+            else repr(info.get_default(call_default_factory=True, validated_data={}))
+        )
+        type_name = getattr(info.annotation, "__name__", str(info.annotation))
+        if getattr(info.annotation, "__args__", None):
+            type_name = str(info.annotation).replace("typing.", "")
+        table.add_row(name, escape(type_name), escape(default))
+    return table
+
+
+def options_of(option: str, pairs: Iterable[str]) -> dict[str, Any]:
+    """Fields from ``FIELD=VALUE``, values read as YAML.
+
+    Raises
+    ------
+    CommandError
+        For a pair without a field, or a field that is given twice.
+    """
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not name or not equals:
+            raise CommandError(f"{option}: {shown(pair)} found, FIELD=VALUE expected")
+        if name in found:
+            raise CommandError(f"{option}: {shown(name)} is given twice")
+        try:
+            found[name] = parse_yaml(text)
+        except (ValueError, yaml.YAMLError):
+            raise CommandError(f"{option} {name}: {shown(text)} found, a value expected") from None
+    return found
+
+
+def _commands(name: str, plugins: Plugins[type[Any]], about: str) -> typer.Typer:
+    app = typer.Typer(name=name, no_args_is_help=True, help=about)
+    noun = plugins.noun
+
+    def list_all() -> None:
+        table = Table(box=None, pad_edge=False)
+        for header in (noun, "what it does"):
+            table.add_column(header, overflow="fold")
+        for each, kind in plugins.all().items():
+            table.add_row(escape(each), escape(_summary(kind)))
+        console = out()
+        console.print(table)
+        console.print(f"\nOptions of one of them: counterpoise {name} show NAME")
+
+    def show(name: Annotated[str, typer.Argument(help=f"The name of one {noun}.")]) -> None:
+        kind = plugins.get(name)
+        console = out()
+        console.print(f"{name}\n\n{inspect.getdoc(kind) or ''}\n", markup=False)
+        table = fields_table(kind)
+        if table.row_count:
+            console.print(table)
+            console.print(f"\nUse: {_USE[noun].format(name=name)}", markup=False)
+        else:
+            console.print("It has no options.")
+
+    list_all.__doc__ = (
+        f"List every {noun}, built in and installed.\n\nExample: `counterpoise {name} list`"
+    )
+    first = next(iter(plugins.built_in))
+    show.__doc__ = f"Show what one {noun} does, and its options.\n\nExample: `counterpoise {name} show {first}`"
+    app.command("list", cls=Command)(list_all)
+    app.command("show", cls=Command)(show)
+    return app
+
+
+def _summary(kind: type[Any]) -> str:
+    summary = getattr(kind, "summary", "")
+    return summary if isinstance(summary, str) and summary else _first_line(kind)
+
+
+def _first_line(kind: type[Any]) -> str:
+    return (inspect.getdoc(kind) or "").partition("\n")[0]
+
+
+strategies = _commands("strategies", STRATEGIES, "The strategies: ways to find a better placement.")
+operations = _commands("operations", OPERATIONS, "The operations: what a plan can be asked for.")

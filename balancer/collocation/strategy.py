@@ -1,0 +1,49 @@
+"""ALBIC as a strategy of the balancer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field
+
+from balancer.strategies.milp import Milp
+from cluster_model.snapshot import Ints
+
+if TYPE_CHECKING:
+    from balancer.allocation.problem import Solution
+    from balancer.allocation.units import Units
+
+
+class Albic(Milp):
+    """As :class:`~balancer.strategies.milp.Milp`, and key groups that communicate come together.
+
+    Seed 001, Section 4.3.2.
+
+    Parameters
+    ----------
+    resource, rounds, max_distance
+        As for the MILP.
+    max_group_load, step, score_factor, pairs
+        maxPL, stepPL and sF, and how many pairs to bring together, see
+        :func:`balancer.collocation.albic.albic`.
+    """
+
+    summary: ClassVar[str] = "As milp, while partitions that communicate come together."
+
+    max_group_load: float = Field(default=25.0, ge=0)
+    step: float = Field(default=5.0, gt=0)
+    score_factor: float = Field(default=1.5, ge=0)
+    pairs: int = Field(default=1, ge=0)
+
+    @property
+    def name(self) -> str:
+        """``albic``."""
+        return "albic"
+
+    def solved(self, units: Units, seconds: float | None, seed: int) -> tuple[Solution, Ints]:
+        """An allocation by ALBIC, and the set that each unit migrates with."""
+        from balancer.collocation.albic import albic
+
+        options = self.model_dump(exclude={"resource", "rounds"})
+        found = albic(units, **options, rounds=self.rounds, seconds=seconds, seed=seed)
+        return found.solution, found.group

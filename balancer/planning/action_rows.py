@@ -1,0 +1,120 @@
+"""The steps of a plan as rows, and the prefix of them that a budget allows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from balancer.planning.document import ActionKind
+from balancer.planning.ordering import Steps
+from balancer.planning.plan import ActionRows
+from balancer.problem.budget import Budget
+from balancer.problem.movement_cost import replica_bytes
+from balancer.problem.rules import Rules
+from balancer.search.arrays import first_of
+from cluster_model.placement import LEAD, MOVE, Batch, Placement
+from cluster_model.snapshot import BrokerState, Ints
+from goals import (
+    Goal,
+)
+
+
+def action_rows(
+    start: Placement,
+    walked: Placement,
+    added: Ints,
+    steps: Steps,
+    goals: list[Goal],
+    rules: Rules,
+) -> ActionRows:
+    s = start.snapshot
+    removed = np.flatnonzero((start.replica_broker >= 0) & (walked.replica_broker < 0))
+    none = np.full(len(removed) + len(added), -1, np.int64)
+    flat = np.concatenate([removed, added])
+    _, size = replica_bytes(start)
+    kind_names: dict[int, ActionKind] = {MOVE: "move", LEAD: "leadership"}
+    names: list[ActionKind] = ["remove" for _ in removed]
+    names += ["add" for _ in added]
+    names += [kind_names.get(k, "move_disk") for k in steps.batch.kind.tolist()]
+    disks = len(start.replica_disk) > 0
+    source_disk = (
+        np.concatenate([start.replica_disk[removed], none[: len(added)]]) if disks else none
+    )
+    target_disk = (
+        np.concatenate([none[: len(removed)], walked.replica_disk[added]]) if disks else none
+    )
+    return ActionRows(
+        kind=tuple(names),
+        partition=np.concatenate([flat // start.slots, steps.batch.partition]),
+        source=np.concatenate([start.replica_broker[removed], none[: len(added)], steps.source]),
+        target=np.concatenate(
+            [none[: len(removed)], walked.replica_broker[added], steps.batch.target]
+        ),
+        source_disk=np.concatenate([source_disk, steps.source_disk]),
+        target_disk=np.concatenate([target_disk, steps.batch.disk]),
+        leads=np.concatenate([np.zeros(len(flat), np.bool_), steps.leads]),
+        bytes=np.concatenate([np.zeros(len(removed)), size[added // start.slots], steps.bytes]),
+        diff=np.concatenate([np.zeros((len(flat), len(goals))), steps.diff[:, : len(goals)]]),
+        names=tuple(g.name for g in goals),
+        demoted=~rules.leads & (s.broker_state != BrokerState.DEAD),
+        group=np.concatenate([none, steps.group]),
+    )
+
+
+def within(rows: ActionRows, budget: Budget) -> int:
+    """How many of the first actions stay within the budget: any prefix of a plan is a plan."""
+    kinds = np.array(rows.kind)
+    fits = np.ones(len(kinds), np.bool_)
+    if budget.moves is not None:
+        fits &= np.cumsum(np.isin(kinds, ("move", "move_disk", "add"))) <= budget.moves
+    if budget.bytes is not None:
+        fits &= np.cumsum(rows.bytes) <= budget.bytes
+    if fits.all():
+        return len(fits)
+    kept = int(np.argmin(fits))
+    # a group goes as a whole
+    cut = rows.group[kept]
+    return kept if cut < 0 else int(np.argmax(rows.group == cut))
+
+
+def truncated(
+    rows: ActionRows, n: int, start: Placement, walked: Placement, steps: Steps
+) -> tuple[ActionRows, Placement]:
+    ended = start.copy()
+    changes = len(rows.kind) - len(steps.batch)
+    for p, a, b in zip(
+        rows.partition[: min(n, changes)].tolist(),
+        rows.source[:changes].tolist(),
+        rows.target[:changes].tolist(),
+        strict=False,
+    ):
+        held = ended.brokers[p] if b < 0 else walked.brokers[p]
+        at = p * ended.slots + int(np.flatnonzero(held == (a if b < 0 else b))[0])
+        ended.replica_broker[at] = b
+        if len(ended.replica_disk):
+            ended.replica_disk[at] = -1 if b < 0 else walked.replica_disk[at]
+    ended._sums.clear()
+    done: Batch = steps.batch[: max(n - changes, 0)]
+    while len(done):
+        first = first_of(done.partition)
+        ended.apply(done[first])
+        rest = np.ones(len(done), np.bool_)
+        rest[first] = False
+        done = done[rest]
+    cut = slice(n)
+    return (
+        ActionRows(
+            rows.kind[:n],
+            rows.partition[cut],
+            rows.source[cut],
+            rows.target[cut],
+            rows.source_disk[cut],
+            rows.target_disk[cut],
+            rows.leads[cut],
+            rows.bytes[cut],
+            rows.diff[cut],
+            rows.names,
+            rows.demoted,
+            rows.group[cut],
+        ),
+        ended,
+    )

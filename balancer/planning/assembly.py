@@ -1,0 +1,183 @@
+"""From a proposal to a plan: steps in a safe order, cut to the budget, with bounds and reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from balancer.planning.action_rows import action_rows, truncated, within
+from balancer.planning.additions import admit
+from balancer.planning.bounds import bytes_bound
+from balancer.planning.document import Remedy, Summary
+from balancer.planning.figures import balancedness, bytes_total, columns, goal_result
+from balancer.planning.infeasibility import unmet
+from balancer.planning.ordering import align, grouped, order, steps_between
+from balancer.planning.plan import Plan
+from balancer.problem.budget import Budget
+from balancer.problem.problem import Problem
+from balancer.problem.rules import Rules
+from balancer.search.scorer import Scorer, improves
+from balancer.strategies.strategy import Progress, Proposal
+from cluster_model.placement import Placement
+from cluster_model.snapshot import Ints
+from cluster_model.traffic import connected
+from goals import Cluster, CollocationGoal, Goal
+
+
+def assemble(
+    problem: Problem,
+    proposal: Proposal,
+    budget: Budget,
+    *,
+    goals_left_out: dict[str, str],
+    warnings: Sequence[str],
+    remedy: Callable[[Plan], Remedy | None],
+    progress: Progress | None = None,
+) -> Plan:
+    """Make a plan of what a strategy proposes.
+
+    Every step is legal and safe for the goals and vetoes of the problem; what has no safe
+    order is left out. All that is stated is worked out on exact sums.
+
+    Parameters
+    ----------
+    problem
+        What was asked.
+    proposal
+        Where the strategy goes.
+    budget
+        What of the steps is kept: any prefix of a plan is a plan.
+    goals_left_out, warnings
+        Stated as they are.
+    remedy
+        Finds what would make unmet goals possible, once it is asked for.
+    progress
+        Called as the work goes on.
+    """
+    goals = [*problem.goals, *problem.vetoes]
+    shown = goals[: len(problem.goals)]
+    kind, asked = problem.resolved.type, problem.operation
+    start, final = problem.start.stated(), proposal.placement
+    rules = proposal.rules or problem.rules
+    own = problem.cluster
+
+    def cluster_at(placement: Placement) -> Cluster:
+        return Cluster(placement, own.eligible, own.leader_eligible, rules.draining)
+
+    walked = _without_removed(start, final)
+    align(walked, final)
+    if progress is not None:
+        progress("order", 0, 0, proposal.actions)
+    added = _added(cluster_at(walked), goals, final, rules)
+    scorer, initial = (
+        Scorer(cluster_at(walked.copy()), goals),
+        Scorer(cluster_at(start.copy()), goals),
+    )
+    targets = steps_between(walked, final)
+    groups = _groups(proposal, walked, goals)
+    steps = order(
+        scorer, targets, rules, None if groups is None else grouped(walked, targets, groups)
+    )
+    rows = action_rows(start, walked, added, steps, shown, rules)
+    kept = within(rows, budget)
+    exhausted, left_out = proposal.exhausted, steps.left_out
+    if kept < len(rows.kind):
+        exhausted = "moves or bytes"
+    elif steps.left_out:
+        better = proposal.improves(scorer.placement)
+        if better is None:
+            better = improves(initial, scorer, len({g.tier for g in shown}))
+        if not better:
+            # what had a safe order is not what would have helped
+            kept, left_out = 0, left_out + len(steps.batch)
+    if kept < len(rows.kind):
+        rows, ended = truncated(rows, kept, start, walked, steps)
+        scorer = Scorer(cluster_at(ended), goals)
+    ended = scorer.placement
+    met = [scorer.met(i) for i in range(len(shown))]
+    kinds = np.array(rows.kind)
+    origin = cluster_at(walked)
+    summary = Summary(
+        replica_moves=int((kinds == "move").sum()),
+        leadership_moves=int((kinds == "leadership").sum()),
+        disk_moves=int((kinds == "move_disk").sum()),
+        replicas_added=int((kinds == "add").sum()),
+        replicas_removed=int((kinds == "remove").sum()),
+        bytes_moved=float(rows.bytes.sum()),
+        bytes_bound=0.0
+        if kind.changes_replication_factor
+        else bytes_bound(start, shown, met, initial.cluster),
+        bytes_total=bytes_total(start),
+        balancedness_before=balancedness(shown, initial),
+        balancedness_after=balancedness(shown, scorer),
+        left_out=left_out,
+        exhausted=exhausted,
+        group_moves=int(rows.group.max(initial=-1)) + 1,
+    )
+    return Plan(
+        snapshot=start.snapshot,
+        placement=ended,
+        operation=asked.model_dump(mode="json", exclude_defaults=True) | {"kind": asked.kind},
+        goals=tuple(
+            {"goal": type(g).__name__, "name": g.name, **g.model_dump(mode="json")} for g in shown
+        ),
+        goals_left_out=goals_left_out,
+        warnings=tuple(warnings),
+        summary=summary,
+        columns=columns(initial.cluster, origin, ended, rules),
+        goal_results=tuple(goal_result(g, i, initial, scorer) for i, g in enumerate(shown)),
+        unmet=tuple(unmet(shown, scorer, rules, exhausted, left_out, origin)),
+        rows=rows,
+        allocation=proposal.allocation(ended),
+        trial=remedy,
+    )
+
+
+def _groups(proposal: Proposal, start: Placement, goals: list[Goal]) -> Ints | None:
+    """(P,) the set that each partition moves with; None where there are no sets."""
+    if proposal.group is not None:
+        return proposal.group
+    factor = next((g.factor for g in goals if isinstance(g, CollocationGoal)), None)
+    if factor is None:
+        return None
+    traffic, here, there = start.traffic(factor), start.location, proposal.placement.location
+    same = (here[traffic.one] == here[traffic.two]) & (there[traffic.one] == there[traffic.two])
+    return connected(len(here), traffic.one[same], traffic.two[same])
+
+
+def _without_removed(start: Placement, final: Placement) -> Placement:
+    """The start without the replicas that the final placement has no slot for."""
+    walked = start.copy()
+    walked._sums.clear()
+    removed = final.replica_broker < 0
+    walked.replica_broker[removed] = -1
+    if len(walked.replica_disk):
+        walked.replica_disk[removed] = -1
+    return walked
+
+
+def _added(cluster: Cluster, goals: list[Goal], final: Placement, rules: Rules) -> Ints:
+    """Add the new replicas to the cluster's placement; slots of those there is room for.
+
+    The final placement is told where they went, and of those that came to nothing.
+    """
+    walked = cluster.placement
+    missing = np.flatnonzero((walked.replica_broker < 0) & (final.replica_broker >= 0))
+    if not len(missing):
+        return missing
+    added = admit(Scorer(cluster, goals), missing, final, np.flatnonzero(rules.receives))
+    final.replica_broker[missing] = walked.replica_broker[missing]
+    if len(final.replica_disk):
+        final.replica_disk[missing] = walked.replica_disk[missing]
+    # who was to lead came to nothing, or where nobody may: another may lead, or who did does
+    able = np.append(rules.leads, False)[final.brokers]
+    if len(final.replica_disk):
+        alive = np.append(final.snapshot.disk_alive, True)
+        able &= alive[final.replica_disk].reshape(able.shape)
+    heir = np.where(able.any(1), able.argmax(1), walked.leader)
+    now = final.leader
+    unfit = (now != walked.leader) & ~able[np.arange(len(now)), now]
+    final.leader = np.where(unfit, heir, now)
+    final._sums.clear()
+    return added

@@ -1,0 +1,82 @@
+"""What a plan states in numbers: spreads, contentment, balancedness."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from balancer.planning.bounds import imbalance_bound
+from balancer.planning.document import ColumnResult, GoalResult, Spread
+from balancer.problem.movement_cost import replica_bytes
+from balancer.problem.rules import Rules
+from balancer.search.scorer import Scorer
+from cluster_model.placement import Placement
+from cluster_model.snapshot import Floats
+from goals import (
+    Cluster,
+    Goal,
+    GoalError,
+)
+
+
+def bytes_total(start: Placement) -> float:
+    """Bytes of all replicas: leaders at their size, followers at theirs."""
+    lead, follow = replica_bytes(start)
+    followers = np.count_nonzero(start.brokers >= 0, axis=1) - 1
+    return float((lead + follow * followers).sum())
+
+
+def balancedness(goals: list[Goal], scorer: Scorer) -> float:
+    weight, total, lost = 1.0, 0.0, 0.0
+    for i in reversed(range(len(goals))):
+        cost = weight * (1.5 if goals[i].hard else 1.0)
+        total += cost
+        lost += 0.0 if scorer.met(i) else cost
+        weight *= 1.1
+    return 100.0 * (1 - lost / total) if total else 100.0
+
+
+def columns(
+    before: Cluster, after: Cluster, ended: Placement, rules: Rules
+) -> dict[str, ColumnResult]:
+    names = [*(f"load.{r}" for r in before.snapshot.resources), "replica_count", "leader_count"]
+    return {
+        name.removeprefix("load."): ColumnResult(
+            before=_spread(before.placement.recompute("broker", name), before.fair_share(name)),
+            after=_spread(ended.recompute("broker", name), after.fair_share(name)),
+            worst_ratio_bound=imbalance_bound(after, rules, name, ended),
+        )
+        for name in names
+    }
+
+
+def _spread(value: Floats, share: Floats) -> Spread:
+    usable = share > 0
+    of = value[usable] if usable.any() else value
+    ratio = value[usable] / share[usable] if usable.any() else np.ones(1)
+    return Spread(
+        mean=float(of.mean()),
+        max=float(of.max()),
+        min=float(of.min()),
+        std=float(of.std()),
+        worst_ratio=float(ratio.max()),
+    )
+
+
+def goal_result(goal: Goal, i: int, before: Scorer, after: Scorer) -> GoalResult:
+    old, new = before.scores[i], after.scores[i]
+    for scores in (old, new):
+        if len(scores) and not 0 <= scores.min() <= scores.max() <= 1:
+            wrong = scores[~((scores >= 0) & (scores <= 1))][0]
+            raise GoalError(f"goal {goal.name}: score {wrong} found, 0 to 1 expected")
+    return GoalResult(
+        goal=goal.name,
+        hard=goal.hard,
+        tier=goal.tier or 0,
+        weight=goal.weight,
+        met_before=before.met(i),
+        met_after=after.met(i),
+        unmet_cells_before=int((old < 1).sum()),
+        unmet_cells_after=int((new < 1).sum()),
+        contentment_before=float(old.mean()) if len(old) else 1.0,
+        contentment_after=float(new.mean()) if len(new) else 1.0,
+    )

@@ -1,0 +1,82 @@
+"""Operations: one file each, and the registry of them all.
+
+Another package adds its own as an entry point of the group ``counterpoise.operations``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from balancer.problem.operation import Operation, OperationError
+from balancer.problem.operations.add_brokers import AddBrokers
+from balancer.problem.operations.change_replication_factor import ChangeReplicationFactor
+from balancer.problem.operations.demote_brokers import DemoteBrokers
+from balancer.problem.operations.fix_offline_replicas import FixOfflineReplicas
+from balancer.problem.operations.operation_type import OperationType, Verdict
+from balancer.problem.operations.rebalance import Rebalance
+from balancer.problem.operations.remove_brokers import RemoveBrokers
+from metrics_reporter.documents import shown
+from metrics_reporter.plugins import Plugins
+
+BUILT_IN: Mapping[str, type[OperationType]] = {
+    "rebalance": Rebalance,
+    "add_brokers": AddBrokers,
+    "remove_brokers": RemoveBrokers,
+    "demote_brokers": DemoteBrokers,
+    "fix_offline_replicas": FixOfflineReplicas,
+    "change_replication_factor": ChangeReplicationFactor,
+}
+OPERATIONS: Plugins[type[OperationType]] = Plugins(
+    group="counterpoise.operations",
+    noun="operation",
+    built_in=BUILT_IN,
+    accepts=lambda found: inspect.isclass(found) and issubclass(found, OperationType),
+    expected="a subclass of balancer.problem.OperationType",
+    error=OperationError,
+)
+
+
+def type_of(operation: Operation) -> OperationType:
+    """What an operation does, with its options.
+
+    Raises
+    ------
+    OperationError
+        For a kind that is not installed, or an option that does not fit.
+    """
+    kind = operation.kind
+    found = OPERATIONS.get(kind)
+    options: dict[str, Any] = dict(operation.options)
+    if "replication_factor" in found.model_fields:
+        options["replication_factor"] = operation.replication_factor
+    elif operation.replication_factor:
+        raise OperationError(
+            "replication_factor (a topic pattern and a number) goes with the operation "
+            "change_replication_factor, and only with it"
+        )
+    try:
+        return found.model_validate(options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"])
+        known = ", ".join(found.model_fields) or "none"
+        if first["type"] == "extra_forbidden":
+            raise OperationError(
+                f"operation {kind}: option {shown(name)} found, one of its own ({known}) expected"
+            ) from None
+        if first["type"] == "missing":
+            raise OperationError(
+                f"operation {kind}, option {name}: none found, a value expected"
+            ) from None
+        reason = first["msg"].removeprefix("Value error, ")
+        raise OperationError(
+            f"operation {kind}, option {name}: {shown(first['input'])} found; "
+            f"{reason[:1].lower()}{reason[1:]}"
+        ) from None
+
+
+__all__ = ["BUILT_IN", "OPERATIONS", "OperationType", "Verdict", "type_of"]

@@ -1,0 +1,54 @@
+"""Moves replicas to brokers that are new."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+
+from balancer.problem.availability import dead_brokers
+from balancer.problem.operation import OperationError
+from balancer.problem.operations.operation_type import OperationType, Verdict
+from balancer.problem.permissions import Permissions
+from balancer.problem.sentences import brokers_named
+from cluster_model.placement import Placement
+from cluster_model.snapshot import Bools, Snapshot
+from goals import Cluster
+from metrics_reporter.quantities import plural
+
+
+class AddBrokers(OperationType):
+    """Moves replicas to the named brokers alone."""
+
+    summary: ClassVar = "Move replicas to the named brokers alone."
+    takes_brokers: ClassVar = "always"
+    named_receive: ClassVar = True
+    needs_loads: ClassVar = True
+
+    def check(self, snapshot: Snapshot, named: Bools) -> None:
+        """The brokers live, and have a log directory that takes replicas."""
+        s = snapshot
+        gone = s.broker_ids[named & dead_brokers(s)]
+        if len(gone):
+            raise OperationError(f"operation add_brokers: broker {gone[0]} is dead")
+        closed = s.broker_ids[named & ~s.broker_open]
+        if len(closed):
+            raise OperationError(
+                f"operation add_brokers: every log directory of broker {closed[0]} is cordoned"
+            )
+
+    def permissions(self, whole: Permissions) -> Permissions:
+        """Only the named brokers are given anything."""
+        return replace(whole, receives=whole.receives & whole.named)
+
+    def verdict(self, before: Cluster, ended: Placement, named: Bools) -> Verdict:
+        """Fulfilled where each of the brokers holds a replica."""
+        held = np.bincount(ended.replica_broker[ended.replica_broker >= 0], minlength=len(named))
+        idle = named & (held == 0)
+        if idle.any():
+            return Verdict(False, f"{brokers_named(ended.snapshot, idle)} given no replicas")
+        count = plural(int(held[named].sum()), "replica")
+        return Verdict(
+            True, f"{brokers_named(ended.snapshot, named, verb=('holds', 'hold'))} {count}"
+        )

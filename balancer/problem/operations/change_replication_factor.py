@@ -1,0 +1,75 @@
+"""Gives partitions more or fewer replicas."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+
+from balancer.problem.availability import lost_partitions
+from balancer.problem.operation import OperationError
+from balancer.problem.operations.operation_type import OperationType, Verdict
+from balancer.problem.permissions import Permissions
+from balancer.problem.replication_factor import (
+    ReplicationFactor,
+    target_replication_factor,
+    with_replication_factor,
+)
+from cluster_model.placement import Placement
+from cluster_model.snapshot import Bools, Ints, Snapshot
+from goals import Cluster, Goal
+from metrics_reporter.quantities import plural
+
+
+class ChangeReplicationFactor(OperationType):
+    """Gives each partition of some topics a number of replicas.
+
+    Parameters
+    ----------
+    replication_factor
+        Regular expression of topics -> replicas each of their partitions is to have.
+    """
+
+    summary: ClassVar = "Give each partition of some topics a number of replicas."
+    takes_brokers: ClassVar = "optional"
+    changes_replication_factor: ClassVar = True
+
+    replication_factor: dict[str, int]
+
+    def check(self, snapshot: Snapshot, named: Bools) -> None:
+        """At least one topic is given a number."""
+        if not self.replication_factor:
+            raise OperationError(
+                "operation change_replication_factor: a topic pattern and a number expected, "
+                "none given"
+            )
+
+    def factor(self, snapshot: Snapshot) -> Ints:
+        """As many as asked for."""
+        return target_replication_factor(snapshot, self.replication_factor)
+
+    def permissions(self, whole: Permissions) -> Permissions:
+        """Only replicas that are added may go wherever they fit best."""
+        return replace(whole, movable=np.zeros_like(whole.movable))
+
+    def placement(self, allowed: Permissions) -> tuple[Placement, Bools]:
+        """The start with replicas removed, and added where they are well placed."""
+        factor = self.factor(allowed.snapshot)
+        takes = allowed.eligible & allowed.receives
+        return with_replication_factor(allowed.start, factor, takes, allowed.lost, allowed.frozen)
+
+    def goals(self, factor: Ints) -> list[Goal]:
+        """Every partition has its number of replicas."""
+        return [ReplicationFactor.of(factor)]
+
+    def verdict(self, before: Cluster, ended: Placement, named: Bools) -> Verdict:
+        """Fulfilled where every partition has its number of replicas."""
+        target = self.factor(ended.snapshot)
+        other = (ended.brokers >= 0).sum(axis=1) != target
+        if not other.any():
+            return Verdict(True, "every partition has the number of replicas asked for")
+        lost = int((other & lost_partitions(ended)).sum())
+        text = plural(int(other.sum()), "partition has", "partitions have")
+        text += " another number of replicas than asked for"
+        return Verdict(False, text + (f", {lost:,} of them with no living copy" if lost else ""))

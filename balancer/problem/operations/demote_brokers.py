@@ -1,0 +1,46 @@
+"""Takes leadership from brokers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+
+from balancer.problem.operations.operation_type import OperationType, Verdict
+from balancer.problem.permissions import Permissions
+from balancer.problem.sentences import brokers_named
+from cluster_model.placement import Placement
+from cluster_model.snapshot import Bools
+from goals import Cluster
+from metrics_reporter.quantities import plural
+
+
+class DemoteBrokers(OperationType):
+    """Lets the named brokers lead nothing; no replica moves."""
+
+    summary: ClassVar = "Let the named brokers lead nothing; no replica moves."
+    takes_brokers: ClassVar = "always"
+    moves_replicas: ClassVar = False
+
+    def permissions(self, whole: Permissions) -> Permissions:
+        """Leadership alone, and to other brokers."""
+        return replace(
+            whole,
+            leads=whole.leads & ~whole.named,
+            receives=np.zeros_like(whole.receives),
+            movable=np.zeros_like(whole.movable),
+            slots=np.zeros_like(whole.slots),
+        )
+
+    def verdict(self, before: Cluster, ended: Placement, named: Bools) -> Verdict:
+        """Fulfilled where the brokers lead nothing."""
+        led = ended.location[(ended.location >= 0) & ~ended.snapshot.leaderless]
+        leads = np.bincount(led, minlength=len(named))
+        still = named & (leads > 0)
+        if not still.any():
+            return Verdict(
+                True, f"{brokers_named(ended.snapshot, named, ('leads', 'lead'))} nothing"
+            )
+        who = brokers_named(ended.snapshot, still, ("still leads", "still lead"))
+        return Verdict(False, f"{who} {plural(int(leads[still].sum()), 'partition')}")

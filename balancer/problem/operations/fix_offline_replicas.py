@@ -1,0 +1,49 @@
+"""Gives replicas on dead brokers and disks a new home."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+
+from balancer.problem.availability import living_replicas
+from balancer.problem.operations.operation_type import OperationType, Verdict
+from balancer.problem.permissions import Permissions
+from cluster_model.placement import Placement
+from cluster_model.snapshot import Bools
+from goals import Cluster
+from metrics_reporter.quantities import plural
+
+
+def replicas_that_must_move(whole: Permissions) -> Permissions:
+    """Nothing but replicas on brokers to be emptied and on dead disks may move."""
+    start, s = whole.start, whole.snapshot
+    where = start.replica_broker
+    slots: Bools = (where >= 0) & whole.draining[where]
+    if s.n_disks:
+        slots |= (start.replica_disk >= 0) & ~s.disk_alive[start.replica_disk]
+    return replace(whole, movable=np.zeros_like(whole.movable), slots=slots)
+
+
+class FixOfflineReplicas(OperationType):
+    """Gives replicas on dead brokers and disks a new home; nothing else moves."""
+
+    summary: ClassVar = "Give replicas on dead brokers and disks a new home; nothing else moves."
+
+    def permissions(self, whole: Permissions) -> Permissions:
+        """Replicas on dead brokers and disks."""
+        return replicas_that_must_move(whole)
+
+    def verdict(self, before: Cluster, ended: Placement, named: Bools) -> Verdict:
+        """Fulfilled where every replica is on a living broker and disk."""
+        lives = living_replicas(ended)
+        offline = (ended.brokers >= 0) & ~lives
+        if not offline.any():
+            return Verdict(True, "every replica is on a living broker and disk")
+        count = int(offline.sum())
+        lost = int(((ended.brokers >= 0).any(axis=1) & ~lives.any(axis=1)).sum())
+        text = plural(count, "replica stays", "replicas stay") + " on dead brokers or disks"
+        if lost:
+            text += f"; {plural(lost, 'partition has', 'partitions have')} no living copy"
+        return Verdict(False, text)

@@ -1,0 +1,45 @@
+"""Empties brokers."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from balancer.problem.availability import living_replicas
+from balancer.problem.operations.fix_offline_replicas import replicas_that_must_move
+from balancer.problem.operations.operation_type import OperationType, Verdict
+from balancer.problem.permissions import Permissions
+from balancer.problem.sentences import brokers_named
+from cluster_model.placement import Placement
+from cluster_model.snapshot import Bools, Snapshot
+from goals import Cluster
+from metrics_reporter.quantities import plural
+
+
+class RemoveBrokers(OperationType):
+    """Empties the named brokers; nothing else moves."""
+
+    summary: ClassVar = "Empty the named brokers; nothing else moves."
+    takes_brokers: ClassVar = "always"
+
+    def empties(self, snapshot: Snapshot, named: Bools) -> Bools:
+        """The named brokers."""
+        return named
+
+    def permissions(self, whole: Permissions) -> Permissions:
+        """Replicas on brokers to be emptied, and on dead disks."""
+        return replicas_that_must_move(whole)
+
+    def verdict(self, before: Cluster, ended: Placement, named: Bools) -> Verdict:
+        """Fulfilled where the brokers hold nothing."""
+        where = ended.replica_broker
+        left = (where >= 0) & named[where]
+        if not left.any():
+            return Verdict(True, f"{brokers_named(ended.snapshot, named)} empty")
+        holds = named.copy()
+        holds[:] = False
+        holds[where[left]] = True
+        lost = ~living_replicas(ended).any(axis=1)
+        dead = int(left.reshape(ended.brokers.shape)[lost].sum())
+        kept = brokers_named(ended.snapshot, holds, verb=("still holds", "still hold"))
+        why = f", {dead:,} of them with no living copy" if dead else ""
+        return Verdict(False, f"{kept} {plural(int(left.sum()), 'replica')}{why}")

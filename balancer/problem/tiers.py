@@ -1,0 +1,21 @@
+"""The order of goals: availability before everything else."""
+
+from __future__ import annotations
+
+from goals import (
+    Goal,
+)
+from goals.availability import EligibleLeaders, OnlineReplicas
+
+
+def with_availability(goals: list[Goal]) -> list[Goal]:
+    """Duties come before every tier, unless the list has them itself."""
+    have = {type(g) for g in goals}
+    duties: list[Goal] = [
+        g for g in (OnlineReplicas(tier=0), EligibleLeaders(tier=0)) if type(g) not in have
+    ]
+    numbers = sorted({g.tier if g.tier is not None else 0 for g in goals})
+    return duties + [
+        g.model_copy(update={"tier": 1 + numbers.index(g.tier if g.tier is not None else 0)})
+        for g in goals
+    ]

@@ -1,0 +1,99 @@
+"""Strategies by name: the protocol, the built-in ones, and those that are installed.
+
+Another package adds its own as an entry point of the group ``counterpoise.strategies``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from balancer.strategies.local_search import LocalSearch
+from balancer.strategies.milp import Milp
+from balancer.strategies.strategy import (
+    Progress,
+    Proposal,
+    Strategy,
+    StrategyError,
+)
+from metrics_reporter.documents import shown
+from metrics_reporter.plugins import Plugins
+
+STRATEGIES: Plugins[type[Strategy]] = Plugins(
+    group="counterpoise.strategies",
+    noun="strategy",
+    built_in={
+        "goals": LocalSearch,
+        "milp": Milp,
+        "albic": "balancer.collocation.strategy:Albic",
+    },
+    accepts=lambda found: callable(getattr(found, "propose", None)),
+    expected="a class with a method propose",
+    error=StrategyError,
+)
+
+Config = str | Mapping[str, Any] | Strategy
+"""A strategy, its name, or a mapping of ``strategy`` to its name and of its options."""
+
+
+def load_strategy(config: Config = "goals") -> Strategy:
+    """A strategy as configured.
+
+    Parameters
+    ----------
+    config
+        See :data:`Config`.
+
+    Raises
+    ------
+    StrategyError
+        Naming the strategy or option, the value found and what was expected.
+
+    Examples
+    --------
+    >>> load_strategy({"strategy": "milp", "rounds": 500}).rounds
+    500
+    """
+    if not isinstance(config, str | Mapping):
+        if isinstance(config, type) or not callable(getattr(config, "propose", None)):
+            raise StrategyError(f"strategy: {config!r} found, an object with `propose` expected")
+        return config
+    options: dict[str, Any] = {"strategy": config} if isinstance(config, str) else dict(config)
+    name = options.pop("strategy", None)
+    if not isinstance(name, str):
+        raise StrategyError(f"strategy: {shown(name)} found, a name expected")
+    kind = STRATEGIES.get(name)
+    if not issubclass(kind, BaseModel):
+        if options:
+            raise StrategyError(f"strategy {name}: takes no options, {shown(options)} found")
+        return kind()
+    try:
+        made = kind.model_validate(options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            known = ", ".join(kind.model_fields) or "none"
+            raise StrategyError(
+                f"strategy {name}: option {shown(where)} found, one of {known} expected"
+            ) from None
+        reason = first["msg"].removeprefix("Value error, ")
+        raise StrategyError(
+            f"strategy {name}, option {where}: {shown(first['input'])} found; "
+            f"{reason[:1].lower()}{reason[1:]}"
+        ) from None
+    assert isinstance(made, Strategy)
+    return made
+
+
+__all__ = [
+    "STRATEGIES",
+    "Config",
+    "Progress",
+    "Proposal",
+    "Strategy",
+    "StrategyError",
+    "load_strategy",
+]

@@ -1,0 +1,69 @@
+"""The default strategy: a batched local search for what the goals ask, tier by tier."""
+
+from __future__ import annotations
+
+import time
+from typing import ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+from balancer.problem.budget import Budget
+from balancer.problem.capacity_guards import implied
+from balancer.problem.problem import Problem
+from balancer.problem.replication_factor import ReplicationFactor
+from balancer.search.local_search import Search
+from balancer.search.scorer import Scorer
+from balancer.strategies.strategy import Progress, Proposal
+from goals import Cluster, Goal
+from goals.availability import EligibleLeaders, OnlineReplicas
+
+
+class LocalSearch(BaseModel):
+    """Searches for what the goals ask, on clusters of any size."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    summary: ClassVar[str] = "Search for what the goals ask, tier by tier."
+
+    @property
+    def name(self) -> str:
+        """``goals``."""
+        return "goals"
+
+    def propose(
+        self, problem: Problem, limits: Budget, seed: int, progress: Progress | None = None
+    ) -> Proposal:
+        """Serve the tiers in their order; see :class:`balancer.search.local_search.Search`."""
+        started, goals = time.monotonic(), list(problem.goals)
+        needed = [g for g in problem.vetoes if not implied(g, goals)]
+        scorer = Scorer(problem.cluster, [*_at_stake(goals, problem.cluster), *needed])
+        search = Search(
+            scorer,
+            problem.rules,
+            serve=len(scorer.tiers) - bool(needed),
+            deadline=None if limits.seconds is None else started + limits.seconds,
+            seed=seed,
+            progress=progress,
+        )
+        search.run()
+        if not problem.resolved.type.changes_replication_factor:
+            search.reduce(problem.start)
+        return Proposal(
+            placement=scorer.placement,
+            actions=search.actions,
+            exhausted="seconds" if search.exhausted else None,
+        )
+
+
+def _at_stake(goals: list[Goal], cluster: Cluster) -> list[Goal]:
+    """The goals without those of availability that are met: no legal action hurts those."""
+    return [
+        g
+        for g in goals
+        if not (
+            isinstance(g, OnlineReplicas | EligibleLeaders)
+            and (g.score(cluster.partition_state()) >= 1).all()
+        )
+        # The search adds and removes nothing.
+        and not isinstance(g, ReplicationFactor)
+    ]

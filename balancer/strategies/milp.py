@@ -1,0 +1,164 @@
+"""Balances one resource of partitions with one replica by a mixed-integer program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from balancer.allocation.result import AllocationResult
+from balancer.problem.budget import Budget
+from balancer.problem.disks import pick_disk
+from balancer.problem.movement_cost import replica_bytes
+from balancer.problem.problem import Problem
+from balancer.problem.resolution import resolve
+from balancer.problem.rules import Rules
+from balancer.strategies.strategy import Progress, Proposal, StrategyError
+from cluster_model.placement import Placement
+from cluster_model.snapshot import Floats, Ints
+
+if TYPE_CHECKING:
+    from balancer.allocation.problem import Solution
+    from balancer.allocation.units import Units
+
+_TINY = 1e-9
+
+
+class Milp(BaseModel):
+    """Balance one resource under the budget: the MILP of seed 001, Section 4.3.1.
+
+    For partitions with one replica (key groups). Goals then judge: a step that a hard one
+    vetoes is not made, and the plan tells what each of them gains.
+
+    Parameters
+    ----------
+    resource
+        What is balanced; by default the bottleneck.
+    rounds
+        Effort, see :func:`balancer.allocation.solver.solve`.
+    max_distance
+        maxLD: a load distance, in percent points, that is good enough while brokers are
+        emptied, and (ALBIC) that is kept for all collocation.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    summary: ClassVar[str] = "Balance one resource of partitions with one replica by a program."
+
+    resource: str | None = None
+    rounds: int = Field(default=10_000, ge=0)
+    max_distance: float = Field(default=10.0, ge=0)
+
+    @property
+    def name(self) -> str:
+        """``milp``."""
+        return "milp"
+
+    def propose(
+        self, problem: Problem, limits: Budget, seed: int, progress: Progress | None = None
+    ) -> Proposal:
+        """Allocate key groups; moves or bytes are what their migrations may cost.
+
+        Raises
+        ------
+        InputError
+            Where snapshot, operation or limits do not fit, or a package is missing.
+        """
+        if limits.moves is not None and limits.bytes is not None:
+            raise StrategyError(
+                f"strategy {self.name}: a budget of moves or of bytes expected, both given"
+            )
+        try:
+            from balancer.allocation.units import units_of
+
+            start = problem.start
+            by_bytes: Floats | None = None if limits.bytes is None else replica_bytes(start)[0]
+            budget = limits.moves if by_bytes is None else limits.bytes
+            units = units_of(
+                start.snapshot,
+                problem.operation,
+                budget=np.inf if budget is None else budget,
+                cost="count" if by_bytes is None else by_bytes,
+                resource=self.resource,
+            )
+            solution, group = self.solved(units, limits.seconds, seed)
+        except ModuleNotFoundError as error:
+            raise StrategyError(
+                f"strategy {self.name}: the package {error.name} is missing; install "
+                "counterpoise[collocation]"
+            ) from None
+        placement = start.copy()
+        placement._sums.clear()
+        placement.brokers[:, 0] = units.unfold(solution.node)
+        if len(placement.replica_disk):
+            moved = np.flatnonzero(placement.replica_broker != start.replica_broker)
+            placement.replica_disk[moved] = pick_disk(start, placement.replica_broker[moved])
+        label = np.arange(start.snapshot.n_partitions) + len(group)
+        label[units.partition] = group
+        still = solution.node == units.problem.node
+        left = units.problem.budget - solution.cost
+        spent = bool(still.any() and units.problem.cost[still].min() > left + _TINY)
+        return _Allocated(
+            placement=placement,
+            rules=_integrated(problem),
+            group=label,
+            exhausted="moves or bytes" if spent else None,
+            strategy="albic" if self.name == "albic" else "milp",
+            units=units,
+            bound=solution.bound,
+        )
+
+    def solved(self, units: Units, seconds: float | None, seed: int) -> tuple[Solution, Ints]:
+        """An allocation of the units, and (U,) the set that each of them migrates with."""
+        from balancer.allocation.solver import solve
+
+        found = solve(
+            units.problem, good=self.max_distance, rounds=self.rounds, seconds=seconds, seed=seed
+        )
+        return found, np.arange(len(units.problem.load))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Allocated(Proposal):
+    """What came of an allocation."""
+
+    strategy: str
+    units: Units
+    bound: float
+
+    def improves(self, ended: Placement) -> bool:
+        """Whether what must go has gone, or balance is gained."""
+        p = self.units.problem
+        before, after = p.node, self._node(ended)
+        left = [float(p.load[p.removed[node]].sum()) for node in (before, after)]
+        return left[1] < left[0] or p.distance(after) <= p.distance(before) + _TINY
+
+    def allocation(self, ended: Placement) -> AllocationResult:
+        """Load distances, their bound, and what stays local."""
+        p, after = self.units.problem, self._node(ended)
+        return AllocationResult(
+            strategy="albic" if self.strategy == "albic" else "milp",
+            resource=self.units.resource,
+            distance_before=p.distance(p.node),
+            distance_after=p.distance(after),
+            # what is off by rounding alone proves nothing
+            distance_bound=min(self.bound, p.distance(after)),
+            local_before=self.units.local(p.node),
+            local_after=self.units.local(after),
+        )
+
+    def _node(self, placement: Placement) -> Ints:
+        node: Ints = placement.location[self.units.partition]
+        return node
+
+
+def _integrated(problem: Problem) -> Rules:
+    """Rules by which all may move while brokers are emptied, not what is on those alone."""
+    rules = problem.rules
+    if not problem.resolved.emptied.any():
+        return rules
+    rest = problem.operation.model_copy(update={"kind": "rebalance", "brokers": (), "options": {}})
+    free = resolve(problem.start.snapshot, rest).rules
+    return replace(rules, slots=rules.slots | free.slots, movable=free.movable)

@@ -1,0 +1,104 @@
+"""A registry of what other packages may add: built-in classes, then installed entry points."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Generic, TypeVar
+
+from metrics_reporter.documents import shown
+
+Class = TypeVar("Class")
+
+
+@dataclass(frozen=True)
+class Plugins(Generic[Class]):
+    """Classes by the names that users give in files and on the command line.
+
+    Parameters
+    ----------
+    group
+        Group of entry points that other packages register theirs in.
+    noun
+        What one of them is called in messages: "goal", "strategy".
+    built_in
+        Name to class, or to ``"module:Class"`` where its module is loaded only when asked for.
+    accepts
+        Whether an object is a class of that kind.
+    expected
+        What `accepts` asks for, for messages.
+    error
+        What is raised, with one sentence.
+    """
+
+    group: str
+    noun: str
+    built_in: Mapping[str, Class | str]
+    accepts: Callable[[Any], bool]
+    expected: str
+    error: type[Exception]
+
+    def names(self) -> list[str]:
+        """Every name, sorted: built in and installed."""
+        return sorted({*self.built_in, *entry_points(group=self.group).names})
+
+    def get(self, name: str, where: str = "") -> Class:
+        """The class of that name.
+
+        Loads no other package than the one in question: another one's fault is no reason
+        to fail.
+
+        Parameters
+        ----------
+        name
+            As given by a user.
+        where
+            Beginning of the message where there is none of that name.
+        """
+        if name in self.built_in:
+            return self._own(name)
+        for point in entry_points(group=self.group):
+            if point.name == name:
+                return self._loaded(point)
+        known = ", ".join(self.names())
+        raise self.error(f"{where}{self.noun} {shown(name)} found, one of {known} expected")
+
+    def all(self) -> dict[str, Class]:
+        """Every class by name: built in, then installed, each sorted."""
+        installed = sorted(entry_points(group=self.group), key=lambda point: point.name)
+        return {name: self._own(name) for name in self.built_in} | {
+            point.name: self._loaded(point) for point in installed
+        }
+
+    def _own(self, name: str) -> Class:
+        found = self.built_in[name]
+        if isinstance(found, str):
+            module, _, attribute = found.partition(":")
+            loaded: Class = getattr(importlib.import_module(module), attribute)
+            return loaded
+        return found
+
+    def _loaded(self, point: EntryPoint) -> Class:
+        package = point.dist.name if point.dist else "an unknown package"
+        if point.name in self.built_in:
+            raise self.error(
+                f"package {package}: {self.noun} {point.name!r} found, a name that is not built in "
+                "expected"
+            )
+        try:
+            found = point.load()
+        except Exception as error:  # a plug-in may fail in any way
+            reason = " ".join(str(error).split())
+            raise self.error(
+                f"package {package}: {self.noun} {point.name} cannot be loaded from {point.value} "
+                f"({type(error).__name__}: {reason})"
+            ) from None
+        if not self.accepts(found):
+            raise self.error(
+                f"package {package}: {self.noun} {point.name}: {point.value} is {found!r}, "
+                f"{self.expected} expected"
+            )
+        accepted: Class = found
+        return accepted
