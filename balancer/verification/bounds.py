@@ -101,7 +101,7 @@ def _stays(
     stays = fixed[base.partition] & ~request.draining[base.broker]
     if s.n_disks:
         stays &= np.append(s.disk_alive, True)[base.disk]
-    if request.kind == "change_replication_factor":
+    if request.kind.moves == "changed":
         # what was added may still move
         original = {*zip(s.replica_partition.tolist(), s.replica_broker.tolist(), strict=True)}
         here = zip(base.partition.tolist(), base.broker.tolist(), strict=True)

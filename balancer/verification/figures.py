@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -20,6 +21,7 @@ def _differs(what: str, stated: float, found: float) -> Iterator[Finding]:
 
 
 def summary_faults(replay: Replay) -> Iterator[Finding]:
+    """Counts of actions, bytes and their bound, and balancedness."""
     plan, s = replay.plan, replay.plan.summary
     kinds: list[str] = [a.kind for a in plan.actions]
     stated = {
@@ -44,8 +46,10 @@ def summary_faults(replay: Replay) -> Iterator[Finding]:
         yield Finding(
             "bytes_bound", f"bytes_bound: {s.bytes_bound:.9g}, more than {s.bytes_moved:.9g} moved"
         )
-    least = 0.0
-    if replay.request.kind != "change_replication_factor":
+    operation = replay.request.kind
+    # of an operation that is not known nothing can be derived
+    least = 0.0 if operation.known else math.inf
+    if operation.known and operation.moves != "changed":
         names = {g.goal for g in plan.goal_results if g.met_after}
         reached = [g for g in replay.goals if g["name"] in names]
         least = least_bytes(replay.request, replay.start, reached)
@@ -88,12 +92,15 @@ def allocation_faults(replay: Replay) -> Iterator[Finding]:
         # nothing is known of how much a broker without capacity can carry
         off = 100 * (carried / np.where(capacity > 0, capacity, mean) - fair)
         distance = max(float(off.max()), -float(off[stays].min()), 0.0)
-        yield from _differs(f"distance_{when}", getattr(stated, f"distance_{when}"), distance)
+        # which brokers stay depends on the operation
+        if request.kind.known:
+            yield from _differs(f"distance_{when}", getattr(stated, f"distance_{when}"), distance)
     if not stated.distance_bound <= stated.distance_after:
         yield Finding("distance_bound", f"distance_bound: {stated.distance_bound:.9g} not reached")
 
 
 def column_faults(replay: Replay) -> Iterator[Finding]:
+    """How each resource and count is spread, before and after, and its bound."""
     request, s = replay.request, replay.snapshot
     columns = {r: f"load.{r}" for r in s.resources}
     columns |= {"replica_count": "replica_count", "leader_count": "leader_count"}
@@ -103,6 +110,15 @@ def column_faults(replay: Replay) -> Iterator[Finding]:
         )
     for name, result in replay.plan.columns.items():
         if name not in columns:
+            continue
+        if result.after.worst_ratio < result.worst_ratio_bound * (1 - 1e-6):
+            yield Finding(
+                "worst_ratio_bound",
+                f"column {name}: worst_ratio_bound {result.worst_ratio_bound:.9g}, "
+                f"more than {result.after.worst_ratio:.9g} reached",
+            )
+        # which brokers have a share depends on the operation
+        if not request.kind.known:
             continue
         weight = request.weight(columns[name])
         for when, table, base, spread in (
@@ -118,7 +134,7 @@ def column_faults(replay: Replay) -> Iterator[Finding]:
                 yield from _differs(f"columns: {name} {figure} {when}", stated, found)
         share = request.fair_share(replay.base.per_broker(columns[name]), weight)
         # an allocation balances while it empties brokers
-        free = request.kind in ("rebalance", "add_brokers") or replay.plan.allocation is not None
+        free = request.kind.moves == "any" or replay.plan.allocation is not None
         ends = replay.base, replay.now
         least = least_ratio(request, columns[name], share, *ends, free)
         bound = result.worst_ratio_bound
@@ -126,12 +142,6 @@ def column_faults(replay: Replay) -> Iterator[Finding]:
             yield Finding(
                 "worst_ratio_bound",
                 f"column {name}: worst_ratio_bound {bound:.9g} stated, {least:.9g} can be derived",
-            )
-        if result.after.worst_ratio < result.worst_ratio_bound * (1 - 1e-6):
-            yield Finding(
-                "worst_ratio_bound",
-                f"column {name}: worst_ratio_bound {result.worst_ratio_bound:.9g}, "
-                f"more than {result.after.worst_ratio:.9g} reached",
             )
 
 

@@ -332,21 +332,21 @@ def topic_sets(goal: Mapping[str, Any], base: ReplicaTable, request: StatedReque
     # brokers in no set count in a cell of their own, which is then cut off
     own = np.where(s.broker_set < 0, sets, s.broker_set)
     held = base.per_topic(False, own, sets + 1)[:, :sets]
-    wanted = np.where(held.any(1), held.argmax(1), -1)
+    home = np.where(held.any(1), held.argmax(1), -1)
     for pattern, name in reversed(list(goal["sets"].items())):
-        wanted[request.topics(pattern)] = s.broker_sets.index(name)
-    wanted[request.topics(goal["exempt"])] = -1
-    return wanted
+        home[request.topics(pattern)] = s.broker_sets.index(name)
+    home[request.topics(goal["exempt"])] = -1
+    return home
 
 
 def _broker_sets(
     goal: Mapping[str, Any], base: ReplicaTable, request: StatedRequest, tolerance: float
 ) -> GoalDefinition:
     s = request.snapshot
-    wanted = topic_sets(goal, base, request)[s.partition_topic]
+    home_of = topic_sets(goal, base, request)[s.partition_topic]
 
     def score(rows: PartitionTable) -> Floats:
-        home = wanted[rows.partition]
+        home = home_of[rows.partition]
         inside = rows.share(rows.of_brokers(s.broker_set, -2) == home[:, None])
         return np.where(home < 0, 1.0, inside)
 
@@ -381,8 +381,8 @@ def _factor(
     goal: Mapping[str, Any], base: ReplicaTable, request: StatedRequest, tolerance: float
 ) -> GoalDefinition:
     def score(rows: PartitionTable) -> Floats:
-        wanted = request.factor[rows.partition]
-        part: Floats = np.minimum(rows.factor, wanted) / np.maximum(rows.factor, wanted)
+        asked = request.factor[rows.partition]
+        part: Floats = np.minimum(rows.factor, asked) / np.maximum(rows.factor, asked)
         return part
 
     return GoalDefinition("partition", "", score)

@@ -32,11 +32,21 @@ class Ceiling:
         What is added up in each cell.
     limit : (cells,) float
         The most that each may hold, infinite for no limit.
+    either_end
+        Whether the limit holds for the cell that a step takes from as well: a follower may
+        carry more than the leader that it was.
     """
 
     def __init__(
-        self, name: str, start: ReplicaTable, scope: str, column: str, limit: Floats
+        self,
+        name: str,
+        start: ReplicaTable,
+        scope: str,
+        column: str,
+        limit: Floats,
+        either_end: bool = True,
     ) -> None:
+        self._either_end = either_end
         self._name, self._scope, self._snapshot = name, scope, start.snapshot
         self._limit: list[float] = limit.tolist()
         self._host: list[int] = start.snapshot.broker_host.tolist()
@@ -54,6 +64,8 @@ class Ceiling:
             before = self._sums.number(cell)
             self._sums.held[cell] += change
             value, limit = self._sums.number(cell), self._limit[cell]
+            if cell == gives and not self._either_end:
+                continue
             if change > 0 and value > max(limit * (1 + TOLERANCE), before * (1 + _UNSEEN)):
                 where = self._cell_name(cell)
                 yield f"{self._name}: {value:.9g} on {where}, at most {limit:.9g} expected"
@@ -78,15 +90,17 @@ def ceilings(
 ) -> Iterator[Ceiling]:
     """The capacities of the cluster, and the hard goals that are limits."""
     s = request.snapshot
-    # a broker to be emptied is given nothing but followers that were leaders there
+    # a broker to be emptied is given nothing but followers that were leaders there, and of an
+    # operation that is not known it is not known which brokers are emptied
+    either_end = request.kind.known
     raw = np.where(~request.draining[:, None], s.capacity, np.inf)
     for r, resource in enumerate(s.resources):
         name = f"capacity of {resource}"
-        yield Ceiling(name, start, "broker", f"load.{resource}", raw[:, r])
+        yield Ceiling(name, start, "broker", f"load.{resource}", raw[:, r], either_end)
     if s.n_disks and "disk" in s.resources:
         held = s.disk_alive & ~request.draining[s.disk_broker]
         fits = np.where(held, s.disk_capacity, np.inf)
-        yield Ceiling("capacity of the disk", start, "disk", "load.disk", fits)
+        yield Ceiling("capacity of the disk", start, "disk", "load.disk", fits, either_end)
     for goal in goals:
         found = limits(goal, request)
         if found is not None and goal["hard"]:

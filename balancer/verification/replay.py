@@ -60,7 +60,8 @@ class Replay:
         size = sizes(s)
         self.bytes = [(a, b) for a, b in zip(size[0].tolist(), size[1].tolist(), strict=True)]
         self.start = self.base = self.table()
-        self.stated, self.goals = stated, stated.known
+        # whom a goal is about depends on the operation
+        self.stated, self.goals = stated, stated.known if request.kind.known else ()
         self.ceilings = list(ceilings(self.goals, self.start, request))
         self.rules = PartitionRules(self.goals, self.start, request)
         self.led: dict[tuple[int, int], int] = {}
@@ -78,7 +79,7 @@ class Replay:
         self.units: list[int | None] = []
         self.steps: list[tuple[int, int, PartitionState, PartitionState]] = []
         self.tallies: dict[tuple[str, str], Tally] = {}
-        for goal in stated.known:
+        for goal in self.goals:
             definition = definition_of(goal, self.start, request)
             if definition is not None and definition.scope != "partition":
                 key = definition.scope, definition.column
@@ -95,6 +96,8 @@ class Replay:
     @property
     def cut(self) -> bool:
         """Whether replicas that fair shares are worked out from were left out."""
+        if not self.request.kind.known:
+            return False
         other = self.base.factor != self.request.factor
         return bool((other & ~self.lost & ~self.request.untouched).any())
 
@@ -266,23 +269,25 @@ class Replay:
             self.fail("lost", f"{label(a)}: every replica is dead, nothing to copy from", step)
 
     def _may_move(self, step: int, a: Action, p: int, at: int) -> None:
-        kind = self.request.kind
+        kind, name = self.request.kind, self.request.kind_name
         self._can_be_copied(step, a, p)
-        if self._offline(p, at):
-            if kind == "demote_brokers":
-                self.fail("promise", f"{label(a)}: demote_brokers moves no replica", step)
+        if not kind.known:
             return
-        if kind == "change_replication_factor":
+        if self._offline(p, at):
+            if kind.moves == "none":
+                self.fail("promise", f"{label(a)}: {name} moves no replica", step)
+            return
+        if kind.moves == "changed":
             # replicas are alike: which of them goes and which one moves is a matter of taste
             stuck = any(self._offline(p, i) for i in range(len(self.holders[p])))
             bound = not stuck and self.request.factor[p] == self.start.factor[p]
         else:
-            bound = kind in ("remove_brokers", "fix_offline_replicas", "demote_brokers")
             # an allocation balances while it empties brokers
-            bound &= kind != "remove_brokers" or self.plan.allocation is None
+            balances = kind.empties and self.plan.allocation is not None
+            bound = kind.moves_what_must and not balances
         if bound:
-            self.fail("promise", f"{label(a)}: {kind} moves no replica that is online", step)
-        elif self.excluded[p] and kind != "change_replication_factor":
+            self.fail("promise", f"{label(a)}: {name} moves no replica that is online", step)
+        elif self.excluded[p] and kind.moves != "changed":
             self.fail("excluded topic", f"{label(a)}: the topic is excluded", step)
 
     def _move(self, step: int, a: Action, p: int) -> None:
@@ -345,8 +350,8 @@ class Replay:
         heir = self.disks[p][self.holders[p].index(target)]
         if heir >= 0 and not self.disk_alive[heir]:
             self.fail("wrong leader", f"{label(a)}: what is on a dead disk cannot lead", step)
-        if not self.leader_leaves[p]:
-            if self.request.kind in ("remove_brokers", "demote_brokers", "fix_offline_replicas"):
+        if self.request.kind.known and not self.leader_leaves[p]:
+            if self.request.kind.moves_what_must:
                 self.fail("promise", f"{label(a)}: {a.source} need not give up leading", step)
             if self.excluded[p]:
                 self.fail("excluded topic", f"{label(a)}: the topic is excluded", step)
@@ -402,9 +407,12 @@ class Replay:
             self.fail("wrong source disk", f"{label(a)}: disks {path} and none expected", step)
 
     def _changes_factor(self, step: int, a: Action, p: int, by: int) -> None:
-        wanted, have = int(self.request.factor[p]), len(self.holders[p])
-        if (wanted - have) * by <= 0:
-            self.fail("promise", f"{label(a)}: {have} replicas, {wanted} wanted: no {a.kind}", step)
+        if not self.request.kind.known:
+            return
+        expected, have = int(self.request.factor[p]), len(self.holders[p])
+        if (expected - have) * by <= 0:
+            text = f"{label(a)}: {have} replicas found, {expected} asked for: no reason to {a.kind}"
+            self.fail("promise", text, step)
 
     def _bytes(self, step: int, a: Action, size: float) -> None:
         if not agree(a.bytes, size):
@@ -431,7 +439,7 @@ class Replay:
         self.led[topic, target] = self.led.get((topic, target), 0) + 1
         if left < self.rules.least_leaders[topic] and self.may_lead[source]:
             self.fail("leaders", f"{label(a)}: MinTopicLeaders: {left} left on {a.source}", step)
-        if a.kind == "move" and not self.may_lead[target]:
+        if self.request.kind.known and a.kind == "move" and not self.may_lead[target]:
             others = [b for b in self.holders[p] if b != target and self.may_lead[b]]
             if self.may_lead[source] or others:
                 self.fail("wrong leader", f"{label(a)}: broker {a.destination} may not lead", step)
@@ -451,13 +459,15 @@ class Replay:
     def promises(self) -> None:
         """What the operation says of the end."""
         plan, request, s = self.plan, self.request, self.snapshot
+        if not request.kind.known:
+            return
         unmet = {u.goal for u in plan.unmet}
-        if request.kind == "remove_brokers" and "OnlineReplicas" not in unmet:
+        if request.kind.empties and "OnlineReplicas" not in unmet:
             left = np.flatnonzero(request.draining[self.now.broker])
             if len(left):
                 count = plural(len(left), "replica is", "replicas are")
                 self.fail("promise", f"{count} left on brokers to be emptied")
-        if request.kind == "demote_brokers" and "EligibleLeaders" not in unmet:
+        if request.kind.demotes and "EligibleLeaders" not in unmet:
             able = self.now.count(request.may_lead[self.now.broker]) > 0
             still = np.flatnonzero(request.named[self.now.leader] & able)
             if len(still):

@@ -8,25 +8,32 @@ from typing import Any
 
 import numpy as np
 
+from balancer.verification.operations import kind_of
 from balancer.verification.replicas import sums
 from cluster_model.snapshot import Bools, BrokerState, Floats, Snapshot
 from goals.patterns import matching
 
 
 class StatedRequest:
-    """Which brokers may hold, lead and receive what, by the operation's own words."""
+    """Which brokers may hold, lead and receive what, as the plan states its operation.
+
+    Of an operation whose kind is not known it holds what every operation forbids; what that
+    one allows may be less.
+    """
 
     def __init__(self, s: Snapshot, operation: Mapping[str, Any]) -> None:
         self.snapshot, self.operation = s, operation
-        self.kind = str(operation.get("kind", "rebalance"))
-        self.named = self._brokers("brokers")
+        self.kind, self.kind_name = kind_of(operation), str(operation["kind"])
+        # what other fields of a kind that is not known mean is not known either
+        own = operation if self.kind.known else {}
+        self.named = np.isin(s.broker_ids, list(own.get("brokers") or ()))
         disks = np.bincount(s.disk_broker, minlength=s.n_brokers)
         broken = np.bincount(s.disk_broker, ~s.disk_alive, s.n_brokers)
         # a broker all of whose disks are dead can hold nothing either
         self.dead = (s.broker_state == BrokerState.DEAD) | ((disks > 0) & (broken == disks))
-        self.draining = self.dead | (self.named & (self.kind == "remove_brokers"))
+        self.draining = self.dead | (self.named & self.kind.empties)
         self.eligible = ~self.draining & ~self._brokers("excluded_brokers_for_replicas")
-        # who has cordoned disks alone is given nothing either
+        # a broker all of whose disks are cordoned is given nothing either
         cordoned = np.zeros(s.n_disks, np.bool_)
         cordoned[: len(s.disk_cordoned)] = s.disk_cordoned
         self.open_disk = s.disk_alive & ~cordoned
@@ -36,13 +43,13 @@ class StatedRequest:
         self.reassigning[: len(s.reassigning)] = s.reassigning
         self.may_lead = ~self.draining & (s.broker_state != BrokerState.DEMOTED)
         self.may_lead &= ~self._brokers("excluded_brokers_for_leadership")
-        self.may_lead &= ~(self.named & (self.kind == "demote_brokers"))
+        self.may_lead &= ~(self.named & self.kind.demotes)
         self.receives = self.eligible.copy()
         if operation.get("destinations") is not None:
             self.receives &= self._brokers("destinations")
-        if self.kind == "add_brokers":
+        if self.kind.receivers == "named":
             self.receives &= self.named
-        self.receives &= self.kind != "demote_brokers"
+        self.receives &= self.kind.receivers != "none"
         self.excluded = np.zeros(s.n_partitions, np.bool_)
         for pattern in operation.get("excluded_topics", ()):
             self.excluded |= self.topics(pattern)[s.partition_topic]
@@ -50,8 +57,8 @@ class StatedRequest:
         self.frozen = self._partitions("frozen_partitions")
         self.untouched = self.frozen | self.reassigning
         self.factor = s.replication_factor.copy()
-        for pattern, wanted in operation.get("replication_factor", {}).items():
-            self.factor[self.topics(pattern)[s.partition_topic]] = wanted
+        for pattern, number in (own.get("replication_factor") or {}).items():
+            self.factor[self.topics(pattern)[s.partition_topic]] = number
         self.set_index = s.broker_set + 1 if len(s.broker_set) else np.zeros(s.n_brokers, np.int64)
         self.n_sets = int(self.set_index.max()) + 1
 
@@ -60,11 +67,11 @@ class StatedRequest:
 
     def _partitions(self, name: str) -> Bools:
         """(P,) those that a list of the operation names."""
-        s, wanted = self.snapshot, frozenset(self.operation.get(name, ()))
-        if not wanted:
+        s, named = self.snapshot, frozenset(self.operation.get(name, ()))
+        if not named:
             return np.zeros(s.n_partitions, np.bool_)
         numbered = zip(s.partition_topic.tolist(), s.partition_number.tolist(), strict=True)
-        return np.array([f"{s.topics[t]}-{n}" in wanted for t, n in numbered], np.bool_)
+        return np.array([f"{s.topics[t]}-{n}" in named for t, n in numbered], np.bool_)
 
     def topics(self, pattern: str) -> Bools:
         """(T,) whether a pattern matches the whole name; an empty one matches none."""
@@ -102,7 +109,7 @@ class StatedRequest:
         return np.where(takes, self.capacity(resource) if resource else self.size, 0.0)
 
     def takes(self, column: str) -> Bools:
-        """(B,) who has a part in a column: where replicas, or leaders, may go."""
+        """(B,) which brokers have a part in a column: where replicas, or leaders, may go."""
         takes: Bools = self.eligible
         return takes & self.may_lead if column.startswith("leader_") else takes
 

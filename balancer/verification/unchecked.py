@@ -12,7 +12,10 @@ from balancer.verification.report import Unchecked
 def unchecked_parts(replay: Replay) -> Iterator[Unchecked]:
     """What is taken as it stands, and why."""
     plan, stated = replay.plan, replay.stated
-    yield Unchecked("operation", "what was asked for; the plan is checked against it")
+    if replay.request.kind.known:
+        yield Unchecked("operation", "what was asked for; the plan is checked against it")
+    else:
+        yield from _of_unknown_operation(replay)
     yield Unchecked("goals", "what was asked for; the plan is checked against them")
     yield Unchecked("goals_left_out", "goals missing here: the plan does not name its profile")
     yield Unchecked("summary.left_out", "depends on what the search tried")
@@ -52,3 +55,23 @@ def unchecked_parts(replay: Replay) -> Iterator[Unchecked]:
             yield Unchecked(f"goals[{known['name']}]", f"{known['name']}: {reason}", known["hard"])
     if replay.cut:
         yield Unchecked("columns[].after.worst_ratio", "fair shares as before: the plan was cut")
+
+
+def _of_unknown_operation(replay: Replay) -> Iterator[Unchecked]:
+    """What depends on an operation that the checker does not know."""
+    plan, name = replay.plan, replay.request.kind_name
+    yield Unchecked(
+        "operation",
+        f"{name!r} is not known to the check: what it allows to move, to receive and to lead, "
+        "and what it promises",
+        hard=True,
+    )
+    hard = [str(g.get("name")) for g in plan.goals if g.get("hard")]
+    which = f"; hard goals are {', '.join(hard)}" if hard else ""
+    yield Unchecked("goal_results", f"goals depend on what {name!r} allows{which}", hard=bool(hard))
+    fields = ["actions[].helped", "actions[].hurt", "columns", "warnings"]
+    fields += ["unmet"] if plan.unmet else []
+    fields += ["remedy"] if plan.remedy is not None else []
+    fields += ["allocation.distance"] if plan.allocation is not None else []
+    for field in fields:
+        yield Unchecked(field, f"depends on what {name!r} allows")

@@ -216,17 +216,19 @@ def _named(request: StatedRequest, partitions: Ints) -> str:
 
 def remedy_faults(plan: PlanDocument, request: StatedRequest) -> Iterator[str]:
     """What is wrong with the remedy, as far as certificates show."""
+    if not request.kind.known:
+        return
     remedy = plan.remedy
     groups = _groups(plan)
-    if request.kind == "demote_brokers" or not groups:
+    if request.kind.receivers == "none" or not groups:
         if remedy is not None:
             yield "remedy: stated, though brokers to add would not help"
         return
     if remedy is None or not remedy.tried:
         expected = _at_least(groups[-1])
         if remedy != expected:
-            told = "none" if expected is None else repr(expected.text)
-            yield f"remedy: {'none' if remedy is None else repr(remedy.text)} stated, {told} found"
+            found = "none" if expected is None else repr(expected.text)
+            yield f"remedy: {'none' if remedy is None else repr(remedy.text)} stated, {found} found"
         return
     group = next((g for g in groups if remedy.goals == _goals_of(g)), None)
     if group is None:
