@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.progress import track
 
 from balancer import Balancer, Budget, Operation, OperationError, Plan
-from balancer.verification.checker import CheckReport, check_plan
+from balancer.verification.checker import check_plan
+from balancer.verification.report import CheckReport
 from benchmarks.enumeration import (
     TooManyError,
     false_statements,

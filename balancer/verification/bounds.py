@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from balancer.verification.goals import TOLERANCE, Picture, Who, band, contribution, limits, sizes
+from balancer.verification.goals import TOLERANCE, band, limits
+from balancer.verification.replicas import ReplicaTable, contribution, sizes
+from balancer.verification.stated_request import StatedRequest
 from cluster_model.snapshot import Bools, Floats, Ints
 
 _BANDS = {
@@ -22,14 +24,19 @@ _BANDS = {
 
 
 def least_ratio(
-    who: Who, column: str, share: Floats, base: Picture, ended: Picture, free: bool
+    request: StatedRequest,
+    column: str,
+    share: Floats,
+    base: ReplicaTable,
+    ended: ReplicaTable,
+    free: bool,
 ) -> float:
     """Least worst-broker / fair-share ratio of a placement that leaves as little behind.
 
     Parameters
     ----------
-    who
-        Who may hold, lead and move what.
+    request
+        Which brokers and replicas may hold, lead and move what.
     column
         What is counted.
     share : (B,) float
@@ -47,8 +54,8 @@ def least_ratio(
     carried = float(ended.per_broker(column)[has].sum())
     found = [
         carried / float(share.sum()),
-        _largest(who, column, has, base, ended) / float(share.max()),
-        float((_stays(who, column, base, ended, free)[has] / share[has]).max()),
+        _largest(request, column, has, base, ended) / float(share.max()),
+        float((_stays(request, column, base, ended, free)[has] / share[has]).max()),
     ]
     if column.endswith("_count"):
         found.append(_whole(carried, share))
@@ -67,14 +74,16 @@ def _whole(carried: float, share: Floats) -> float:
     return high
 
 
-def _largest(who: Who, column: str, has: Bools, base: Picture, ended: Picture) -> float:
+def _largest(
+    request: StatedRequest, column: str, has: Bools, base: ReplicaTable, ended: ReplicaTable
+) -> float:
     """What the fullest broker holds at least, as replicas are not cut into pieces."""
-    if (who.receives & ~has).any():
+    if (request.receives & ~has).any():
         return 0.0
     left = np.bincount(ended.broker, minlength=len(has)) > 0
-    elsewhere = ~has & (~who.draining | left)
+    elsewhere = ~has & (~request.draining | left)
     inside = base.count(elsewhere[base.broker]) == 0
-    lead, follow = contribution(who.snapshot, column)
+    lead, follow = contribution(request.snapshot, column)
     copies = np.maximum(np.minimum(base.factor, ended.factor)[inside] - 1, 0)
     pieces = np.sort(np.concatenate([lead[inside], np.repeat(follow[inside], copies)]))[::-1]
     n = int(has.sum())
@@ -83,21 +92,23 @@ def _largest(who: Who, column: str, has: Bools, base: Picture, ended: Picture) -
     return max(float(pieces[0]), float(pieces[n - 1] + pieces[n]))
 
 
-def _stays(who: Who, column: str, base: Picture, ended: Picture, free: bool) -> Floats:
+def _stays(
+    request: StatedRequest, column: str, base: ReplicaTable, ended: ReplicaTable, free: bool
+) -> Floats:
     """(B,) what each broker carries that may neither move nor be led elsewhere."""
-    s = who.snapshot
-    fixed = who.excluded | who.untouched if free else np.ones(s.n_partitions, np.bool_)
-    stays = fixed[base.partition] & ~who.draining[base.broker]
+    s = request.snapshot
+    fixed = request.excluded | request.untouched if free else np.ones(s.n_partitions, np.bool_)
+    stays = fixed[base.partition] & ~request.draining[base.broker]
     if s.n_disks:
         stays &= np.append(s.disk_alive, True)[base.disk]
-    if who.kind == "change_replication_factor":
+    if request.kind.moves == "changed":
         # what was added may still move
         original = {*zip(s.replica_partition.tolist(), s.replica_broker.tolist(), strict=True)}
         here = zip(base.partition.tolist(), base.broker.tolist(), strict=True)
         stays &= [pair in original for pair in here]
     lead, follow = contribution(s, column)
     alone = np.maximum(base.factor, ended.factor)[base.partition] == 1
-    led = base.leads & (alone | (fixed[base.partition] & who.may_lead[base.broker]))
+    led = base.leads & (alone | (fixed[base.partition] & request.may_lead[base.broker]))
     # where the leader stays the leader, its followers stay followers
     keeps = np.bincount(base.partition[led & stays], minlength=s.n_partitions) > 0
     amount = np.where(keeps, follow, np.minimum(lead, follow))
@@ -105,13 +116,15 @@ def _stays(who: Who, column: str, base: Picture, ended: Picture, free: bool) -> 
     return np.bincount(base.broker[stays], least[stays], s.n_brokers).astype(np.float64)
 
 
-def least_bytes(who: Who, start: Picture, goals: Iterable[Mapping[str, Any]]) -> float:
+def least_bytes(
+    request: StatedRequest, start: ReplicaTable, goals: Iterable[Mapping[str, Any]]
+) -> float:
     """Least bytes that any plan must copy to meet goals; every role is taken for free.
 
     The largest of what must leave brokers, what must reach brokers, and the replicas beyond
     the first of a partition in a rack.
     """
-    s = who.snapshot
+    s = request.snapshot
     size: Floats = np.minimum(*sizes(s))
     p, broker = start.partition, start.broker
     out, into, crowded = np.zeros(s.n_brokers), np.zeros(s.n_brokers), 0.0
@@ -119,21 +132,21 @@ def least_bytes(who: Who, start: Picture, goals: Iterable[Mapping[str, Any]]) ->
         name = goal["goal"]
         if name == "OnlineReplicas":
             held = np.bincount(broker, size[p], s.n_brokers)
-            out = np.maximum(out, np.where(who.draining, held, 0.0))
+            out = np.maximum(out, np.where(request.draining, held, 0.0))
         if name == "RackAwareness":
             partition, replicas = start.rack_counts()
             crowded = float(((replicas - 1) * size[partition]).sum())
-        ceiling = limits(goal, who)
+        ceiling = limits(goal, request)
         lower = np.zeros(s.n_brokers)
         if ceiling is not None and ceiling[0] == "broker":
             _, column, upper = ceiling
         elif name in _BANDS:
-            column, lower, upper, _ = band(goal, start, who)
-            lower = np.where(who.takes(column), lower, 0.0)
+            column, lower, upper, _ = band(goal, start, request)
+            lower = np.where(request.takes(column), lower, 0.0)
         else:
             continue
         lead, follow = contribution(s, column)
-        upper = np.where(who.draining, np.inf, upper)
+        upper = np.where(request.draining, np.inf, upper)
         light, heavy = np.minimum(lead, follow), np.maximum(lead, follow)
         # goals let pass what is this close to a limit
         slack = 2 * TOLERANCE * np.where(np.isinf(upper), 0.0, upper)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from balancer.planning.document import PlanDocument, Remedy, Unmet
-from balancer.verification.goals import Who
+from balancer.verification.stated_request import StatedRequest
 from cluster_model.snapshot import Bools, Ints
 from goals import Obstacle
 from metrics_reporter.quantities import plural
@@ -23,7 +23,7 @@ _NOTHING_FOUND = "no allowed action was found that helps"
 
 
 @dataclass(frozen=True)
-class Left:
+class UnmetGoal:
     """What the replay found of a goal that is not met at the end.
 
     Parameters
@@ -45,7 +45,7 @@ class Left:
 
 
 def unmet_faults(
-    plan: PlanDocument, who: Who, lost: Bools, left: Callable[[str], Left]
+    plan: PlanDocument, request: StatedRequest, lost: Bools, left: Callable[[str], UnmetGoal]
 ) -> Iterator[tuple[str, str]]:
     """What is wrong with the list of unmet goals: a kind, and a sentence.
 
@@ -53,8 +53,8 @@ def unmet_faults(
     ----------
     plan
         What is checked.
-    who
-        Who may hold and touch what.
+    request
+        What may hold replicas, and what may be touched.
     lost : (P,) bool
         Partitions without a living replica.
     left
@@ -91,7 +91,7 @@ def unmet_faults(
             )
             continue
         count = result.unmet_cells_after
-        yield from _unproven(plan, who, lost, entries[0], found, count)
+        yield from _unproven(plan, request, lost, entries[0], found, count)
 
 
 def _proof(entry: Unmet | Obstacle) -> tuple[str, str, int, int, str]:
@@ -99,18 +99,23 @@ def _proof(entry: Unmet | Obstacle) -> tuple[str, str, int, int, str]:
 
 
 def _unproven(
-    plan: PlanDocument, who: Who, lost: Bools, entry: Unmet, found: Left, count: int
+    plan: PlanDocument,
+    request: StatedRequest,
+    lost: Bools,
+    entry: Unmet,
+    found: UnmetGoal,
+    count: int,
 ) -> Iterator[tuple[str, str]]:
     """What is wrong with an entry that no goal proves."""
     if (entry.brokers_to_add, entry.racks_to_add, entry.broker_set) != (0, 0, ""):
         yield "proven", f"unmet: {entry.goal}: asks for brokers, and no proof found"
     what = f"{plural(count, _NOUNS.get(found.scope, 'topic placement'))} not content"
     if found.scope == "partition" and found.cells is not None and len(found.cells):
-        what += f" ({_named(who, found.cells)})"
+        what += f" ({_named(request, found.cells)})"
     elif found.cells is None and (given := re.match(rf"{what}( \(.+?\))?(?=: )", entry.reason)):
         what = given[0]
     hard = any(g.get("hard") for g in plan.goals if g.get("name") == entry.goal)
-    proven, ways = _ways(plan, hard, who, lost, found)
+    proven, ways = _ways(plan, hard, request, lost, found)
     if entry.proven != proven:
         truth = "no replica is left to copy from" if proven else "no proof found"
         yield "proven", f"unmet: {entry.goal}: proven {entry.proven} stated, {truth}"
@@ -129,7 +134,7 @@ def _unproven(
 
 
 def _ways(
-    plan: PlanDocument, hard: bool, who: Who, lost: Bools, found: Left
+    plan: PlanDocument, hard: bool, request: StatedRequest, lost: Bools, found: UnmetGoal
 ) -> tuple[bool, list[tuple[str, str]]]:
     """Whether an unmet goal counts as proven; patterns of its reasons, with their cures."""
     exhausted = plan.summary.exhausted
@@ -138,14 +143,16 @@ def _ways(
         return False, [(why, "allow more, or plan again")]
     known = found.scope == "partition" and found.cells is not None
     cells = found.cells if known and found.cells is not None else np.empty(0, np.int64)
-    still = who.untouched[cells]
+    still = request.untouched[cells]
     if len(cells) and still.all():
-        return False, [_alone(who, cells)]
+        return False, [_alone(request, cells)]
     if found.kind == "ReplicationFactor":
         rest = cells[~(still | lost[cells])]
         if not len(rest):
-            return (False, [_alone(who, cells[still])]) if still.any() else (True, [_text(*_LOST)])
-        where = re.escape(f"none of the {plural(int(who.receives.sum()), 'broker')}")
+            return (
+                (False, [_alone(request, cells[still])]) if still.any() else (True, [_text(*_LOST)])
+            )
+        where = re.escape(f"none of the {plural(int(request.receives.sum()), 'broker')}")
         return False, [
             _text(
                 "the last living replica is kept until the others are restored from it",
@@ -187,8 +194,8 @@ def _text(reason: str, cure: str) -> tuple[str, str]:
     return re.escape(reason), cure
 
 
-def _alone(who: Who, partitions: Ints) -> tuple[str, str]:
-    if who.reassigning[partitions].all():
+def _alone(request: StatedRequest, partitions: Ints) -> tuple[str, str]:
+    if request.reassigning[partitions].all():
         return _text("Kafka is reassigning all of them", "plan again when it is done")
     return _text("the operation leaves them alone", "")
 
@@ -201,25 +208,27 @@ def _vetoes(plan: PlanDocument) -> str:
     return f"({one}|{one}(, {one})* and {one})"
 
 
-def _named(who: Who, partitions: Ints) -> str:
-    s, p = who.snapshot, int(partitions[0])
+def _named(request: StatedRequest, partitions: Ints) -> str:
+    s, p = request.snapshot, int(partitions[0])
     first = f"{s.topics[s.partition_topic[p]]}-{s.partition_number[p]}"
     return first + (f" and {len(partitions) - 1} more" if len(partitions) > 1 else "")
 
 
-def remedy_faults(plan: PlanDocument, who: Who) -> Iterator[str]:
+def remedy_faults(plan: PlanDocument, request: StatedRequest) -> Iterator[str]:
     """What is wrong with the remedy, as far as certificates show."""
+    if not request.kind.known:
+        return
     remedy = plan.remedy
     groups = _groups(plan)
-    if who.kind == "demote_brokers" or not groups:
+    if request.kind.receivers == "none" or not groups:
         if remedy is not None:
             yield "remedy: stated, though brokers to add would not help"
         return
     if remedy is None or not remedy.tried:
         expected = _at_least(groups[-1])
         if remedy != expected:
-            told = "none" if expected is None else repr(expected.text)
-            yield f"remedy: {'none' if remedy is None else repr(remedy.text)} stated, {told} found"
+            found = "none" if expected is None else repr(expected.text)
+            yield f"remedy: {'none' if remedy is None else repr(remedy.text)} stated, {found} found"
         return
     group = next((g for g in groups if remedy.goals == _goals_of(g)), None)
     if group is None:
@@ -229,13 +238,13 @@ def remedy_faults(plan: PlanDocument, who: Who) -> Iterator[str]:
     least = max(1, asked, *(u.brokers_to_add for u in group))
     if remedy.brokers < least:
         yield f"remedy: {plural(remedy.brokers, 'broker')}, at least {least} expected"
-    s = who.snapshot
-    held = np.bincount(s.broker_rack[who.eligible])
+    s = request.snapshot
+    held = np.bincount(s.broker_rack[request.eligible])
     own = len(s.racks) > 1 and int(held.max(initial=1)) == 1
     racks = remedy.brokers if own else min(remedy.brokers, asked)
     if remedy.racks != racks:
         yield f"remedy: {remedy.racks} new racks stated, {racks} expected"
-    if not _places_agree(remedy, who):
+    if not _places_agree(remedy, request):
         yield f"remedy: {remedy.text!r} is not {plural(remedy.brokers, 'broker')} in as many racks"
 
 
@@ -251,7 +260,7 @@ def _groups(plan: PlanDocument) -> list[list[Unmet]]:
         chosen = [[u for u in plan.unmet if u.proven]]
     found = []
     for group in chosen if plan.summary.exhausted is None else chosen[-1:]:
-        # who needs something else than brokers is not helped by them
+        # a goal that needs something other than brokers is not helped by them
         hopeless = {u.goal for u in group if u.proven and not u.brokers_to_add + u.racks_to_add}
         helped = [u for u in group if u.goal not in hopeless]
         found += [helped] if helped else []
@@ -269,9 +278,9 @@ def _at_least(group: Sequence[Unmet]) -> Remedy | None:
     return Remedy(goals=_goals_of(asking), brokers=brokers, racks=racks, tried=False, text=text)
 
 
-def _places_agree(remedy: Remedy, who: Who) -> bool:
+def _places_agree(remedy: Remedy, request: StatedRequest) -> bool:
     """Whether the sentence places as many brokers, in as many new racks, as the numbers say."""
-    s = who.snapshot
+    s = request.snapshot
     new = "a new rack" if remedy.racks == 1 else f"{remedy.racks} new racks"
     racks = [f"rack {name}" for name in s.racks] + ([new] if remedy.racks else [])
     sets = "|".join(re.escape(name) for name in s.broker_sets)

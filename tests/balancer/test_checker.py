@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from balancer import Action, Balancer, Operation, PlanDocument
-from balancer.verification.checker import CheckReport, check_plan
+from balancer.verification.checker import check_plan
+from balancer.verification.report import CheckReport
 from cluster_model import BrokerState, Snapshot, synthetic_snapshot
 
 # six brokers with ids 1 to 6 in three racks

@@ -19,7 +19,8 @@ from pydantic import ValidationError
 
 from balancer import Balancer, Budget, Operation, PlanDocument
 from balancer.planning.remedies import RemedyLimits
-from balancer.verification.checker import CheckReport, check_plan
+from balancer.verification.checker import check_plan
+from balancer.verification.report import CheckReport
 from cluster_model import Snapshot, synthetic_snapshot
 from cluster_model.snapshot import BrokerState
 from goals import load_goals

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from balancer import Operation
-from balancer.verification.checker import CheckReport, Finding
+from balancer.verification.report import CheckReport, Finding
 from benchmarks import soak as module
 from benchmarks.registry import BenchmarkError, Options, all_benchmarks
 

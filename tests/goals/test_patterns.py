@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from balancer import Balancer, Operation
-from balancer.verification.request import wrong_operation
+from balancer.verification.operations import wrong_operation
 from cluster_model import InputError, synthetic_snapshot
 from goals import GoalError, load_goals
 from goals.patterns import PatternError, PatternLimits, matching

@@ -1,0 +1,116 @@
+"""Checks each goal before and after the plan, and what is left of those that are not met."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from balancer.verification.effects import (
+    CONTENTMENT_TOLERANCE,
+    by_own_code,
+    shares_unknown,
+)
+from balancer.verification.goals import TOLERANCE, definition_of
+from balancer.verification.own_code import cluster_of, own_scores
+from balancer.verification.replay import Replay
+from balancer.verification.replicas import ReplicaTable
+from balancer.verification.report import Finding
+from balancer.verification.unmet import UnmetGoal, remedy_faults, unmet_faults
+from cluster_model.snapshot import Floats
+from goals import Obstacle
+from metrics_reporter.quantities import plural
+
+# A goal is judged a little strictly and a little laxly; what is stated must agree with either.
+_STRICT, _LAX = 0.25 * TOLERANCE, 4 * TOLERANCE
+
+
+def _scores(replay: Replay, goal: Mapping[str, Any], table: ReplicaTable) -> list[Floats]:
+    """(cells,) contentment judged strictly, as it is meant, and laxly; none where not known."""
+    if shares_unknown(replay, goal):
+        return []
+    if by_own_code(replay, goal):
+        own = replay.stated.objects[goal["name"]].prepared(cluster_of(replay.base, replay.request))
+        return 3 * [own_scores(own, cluster_of(table, replay.request))]
+    tolerances = (_STRICT, TOLERANCE, _LAX)
+    definitions = [definition_of(goal, replay.base, replay.request, t) for t in tolerances]
+    return [definition.everywhere(table) for definition in definitions if definition is not None]
+
+
+def goal_faults(replay: Replay) -> Iterator[Finding]:
+    """Each goal before and after: cells not content, and the mean contentment."""
+    plan = replay.plan
+    stated = [g.get("name") for g in plan.goals]
+    if [g.goal for g in plan.goal_results] != stated:
+        yield Finding("goal_results", f"goal_results: one for each of {stated} in order expected")
+    results = {g.goal: g for g in plan.goal_results}
+    for goal in replay.goals:
+        result = results.get(goal["name"])
+        if result is None:
+            continue
+        for name in ("hard", "tier", "weight"):
+            if getattr(result, name) != goal[name]:
+                yield Finding(
+                    "goal_results",
+                    f"{result.goal}: {name} {getattr(result, name)}, {goal[name]} expected",
+                )
+        for when, table in (("before", replay.start), ("after", replay.now)):
+            scores = _scores(replay, goal, table)
+            if not scores:
+                continue
+            # A wider tolerance rounds the even share of a topic up too, and is not laxer there.
+            unmet = np.stack(scores) < 1
+            most, fewest = int(unmet.any(axis=0).sum()), int(unmet.all(axis=0).sum())
+            cells = getattr(result, f"unmet_cells_{when}")
+            if not fewest <= cells <= most:
+                yield Finding(
+                    f"goal {goal['goal']}",
+                    f"{goal['name']}: {plural(cells, 'cell')} unmet {when} stated, {most} found",
+                )
+            mean = float(scores[1].mean()) if len(scores[1]) else 1.0
+            if abs(getattr(result, f"contentment_{when}") - mean) > CONTENTMENT_TOLERANCE:
+                yield Finding(
+                    "contentment",
+                    f"{goal['name']}: contentment_{when} "
+                    f"{getattr(result, f'contentment_{when}'):.9g} stated, {mean:.9g} found",
+                )
+    for result in plan.goal_results:
+        for when in ("before", "after"):
+            cells, met = getattr(result, f"unmet_cells_{when}"), getattr(result, f"met_{when}")
+            if met != (cells == 0):
+                yield Finding(
+                    "met", f"{result.goal}: met_{when} is wrong, {plural(cells, 'cell')} unmet"
+                )
+            mean = getattr(result, f"contentment_{when}")
+            if not 0 <= mean <= 1 or (met and mean != 1):
+                yield Finding("contentment", f"{result.goal}: contentment_{when} {mean} is wrong")
+
+
+def _unmet_goal(replay: Replay, name: str) -> UnmetGoal:
+    """What the replay found of a goal that is not met at the end."""
+    goal = next((g for g in replay.goals if g["name"] == name), None)
+    if goal is None:
+        return UnmetGoal(name, "", None, None)
+    own = replay.stated.objects.get(name)
+    definition = definition_of(goal, replay.base, replay.request)
+    cells = None
+    if definition is not None and not shares_unknown(replay, goal):
+        cells = np.flatnonzero(definition.everywhere(replay.now) < 1)
+    scope = definition.scope if definition is not None else own.scope if own is not None else ""
+    proofs: Sequence[Obstacle] | None = () if own is None else None
+    if own is not None and not replay.cut_short:
+        origin = cluster_of(replay.base, replay.request)
+        proofs = own.prepared(origin).obstacles(origin)
+    return UnmetGoal(goal["goal"], scope, cells, proofs)
+
+
+def unmet_goal_faults(replay: Replay) -> Iterator[Finding]:
+    """What is said of goals that are not met, and of brokers that would help."""
+    plan, request = replay.plan, replay.request
+    found = partial(_unmet_goal, replay)
+    for kind, text in unmet_faults(plan, request, replay.lost, found):
+        yield Finding(kind, text)
+    for text in remedy_faults(plan, request):
+        yield Finding("remedy", text)

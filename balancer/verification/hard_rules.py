@@ -1,0 +1,163 @@
+"""Limits that capacities and hard goals put on every single step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from balancer.verification.goals import TOLERANCE, least_leaders, limits, topic_sets
+from balancer.verification.replicas import ReplicaTable
+from balancer.verification.stated_request import StatedRequest
+from balancer.verification.tallies import ExactSums, Transfer
+from cluster_model.snapshot import Floats
+
+# An amount that is a smaller part of what is there already changes nothing that can be seen.
+_UNSEEN = 1e-12
+
+
+class Ceiling:
+    """A limit that no step may break or break further, with what its cells hold at the moment.
+
+    Parameters
+    ----------
+    name
+        What sets the limit, as findings name it.
+    start
+        The replicas before the first step.
+    scope
+        What a cell is: ``broker``, ``host`` or ``disk``.
+    column
+        What is added up in each cell.
+    limit : (cells,) float
+        The most that each may hold, infinite for no limit.
+    either_end
+        Whether the limit holds for the cell that a step takes from as well: a follower may
+        carry more than the leader that it was.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        start: ReplicaTable,
+        scope: str,
+        column: str,
+        limit: Floats,
+        either_end: bool = True,
+    ) -> None:
+        self._either_end = either_end
+        self._name, self._scope, self._snapshot = name, scope, start.snapshot
+        self._limit: list[float] = limit.tolist()
+        self._host: list[int] = start.snapshot.broker_host.tolist()
+        self._sums = ExactSums(start, scope, column)
+
+    def exceeded(self, p: int, transfer: Transfer) -> Iterator[str]:
+        """Take over what a step moves, the destination first; say where that is too much."""
+        amount = self._sums.amount(p, transfer)
+        gives, takes = self._cell(transfer.source), self._cell(transfer.target)
+        if gives == takes or not amount:
+            return
+        for cell, change in ((takes, amount), (gives, -amount)):
+            if cell < 0:
+                continue
+            before = self._sums.number(cell)
+            self._sums.held[cell] += change
+            value, limit = self._sums.number(cell), self._limit[cell]
+            if cell == gives and not self._either_end:
+                continue
+            if change > 0 and value > max(limit * (1 + TOLERANCE), before * (1 + _UNSEEN)):
+                where = self._cell_name(cell)
+                yield f"{self._name}: {value:.9g} on {where}, at most {limit:.9g} expected"
+
+    def _cell(self, end: tuple[int, int] | None) -> int:
+        if end is None:
+            return -1
+        broker, disk = end
+        return {"broker": broker, "host": self._host[broker], "disk": disk}[self._scope]
+
+    def _cell_name(self, cell: int) -> str:
+        s = self._snapshot
+        if self._scope == "host":
+            return f"host {s.hosts[cell]}"
+        if self._scope == "disk":
+            return f"disk {s.disk_path[cell]} of broker {s.broker_ids[s.disk_broker[cell]]}"
+        return f"broker {s.broker_ids[cell]}"
+
+
+def ceilings(
+    goals: Iterable[Mapping[str, Any]], start: ReplicaTable, request: StatedRequest
+) -> Iterator[Ceiling]:
+    """The capacities of the cluster, and the hard goals that are limits."""
+    s = request.snapshot
+    # a broker to be emptied is given nothing but followers that were leaders there, and of an
+    # operation that is not known it is not known which brokers are emptied
+    either_end = request.kind.known
+    raw = np.where(~request.draining[:, None], s.capacity, np.inf)
+    for r, resource in enumerate(s.resources):
+        name = f"capacity of {resource}"
+        yield Ceiling(name, start, "broker", f"load.{resource}", raw[:, r], either_end)
+    if s.n_disks and "disk" in s.resources:
+        held = s.disk_alive & ~request.draining[s.disk_broker]
+        fits = np.where(held, s.disk_capacity, np.inf)
+        yield Ceiling("capacity of the disk", start, "disk", "load.disk", fits, either_end)
+    for goal in goals:
+        found = limits(goal, request)
+        if found is not None and goal["hard"]:
+            yield Ceiling(goal["name"], start, *found)
+
+
+class PartitionRules:
+    """Hard goals about the racks, broker sets and leaders of single partitions."""
+
+    def __init__(
+        self, goals: Iterable[Mapping[str, Any]], start: ReplicaTable, request: StatedRequest
+    ) -> None:
+        s = request.snapshot
+        hard = {g["goal"]: g for g in goals if g["hard"]}
+        self._rack_aware = "RackAwareness" in hard
+        self._rack_even = "RackAwareDistribution" in hard
+        self._racks: list[int] = s.broker_rack.tolist()
+        self._usable_racks = len(np.unique(s.broker_rack[request.eligible]))
+        self._receives: list[bool] = request.receives.tolist()
+        self._topic: list[int] = s.partition_topic.tolist()
+        self._set_of_broker: list[int] = s.broker_set.tolist()
+        sets = hard.get("BrokerSetAwareness")
+        self._set_of_topic: list[int] = [-1] * len(s.topics)
+        if sets is not None:
+            self._set_of_topic = topic_sets(sets, start, request).tolist()
+        self.least_leaders: list[int] = [0] * len(s.topics)
+        if "MinTopicLeaders" in hard:
+            self.least_leaders = least_leaders(hard["MinTopicLeaders"], request).tolist()
+
+    def broken(self, p: int, before: list[int], now: list[int]) -> Iterator[tuple[str, str]]:
+        """What is worse on these brokers than before the step: a kind, and a sentence."""
+        adds = len(now) > len(before)
+        if self._rack_aware:
+            was, is_ = (len(x) - len({self._racks[b] for b in x}) for x in (before, now))
+            unavoidable = len(now) - self._usable_racks if adds else 0
+            if is_ > max(was, unavoidable):
+                yield "racks", "RackAwareness: one replica more in a rack"
+        if self._rack_even and self._crowded(now) > self._crowded(before):
+            yield "racks", "RackAwareDistribution: less even racks"
+        home = self._set_of_topic[self._topic[p]]
+        if home >= 0:
+            was, is_ = (sum(self._set_of_broker[b] != home for b in x) for x in (before, now))
+            if is_ > was and not (adds and self._full(home, now)):
+                yield "broker sets", "BrokerSetAwareness: out of its set"
+
+    def _full(self, home: int, now: list[int]) -> bool:
+        """Whether every broker of a set that receives replicas has one already."""
+        return not any(
+            ok and self._set_of_broker[b] == home and b not in now
+            for b, ok in enumerate(self._receives)
+        )
+
+    def _crowded(self, holders: list[int]) -> int:
+        """How many replicas are beyond an even part of the racks."""
+        counts: dict[int, int] = {}
+        for b in holders:
+            counts[self._racks[b]] = counts.get(self._racks[b], 0) + 1
+        full, extra = divmod(len(holders), max(1, self._usable_racks))
+        above = [n - full for n in counts.values() if n > full]
+        return sum(above) - min(extra, len(above))

@@ -1,0 +1,55 @@
+"""Checks that a plan belongs to its snapshot, and that nobody changed it since."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from balancer.planning.document import PlanDocument
+from balancer.verification.report import Finding
+from cluster_model.snapshot import Snapshot
+
+
+def identity_faults(snapshot: Snapshot, plan: PlanDocument) -> Iterator[Finding]:
+    """Whether this is the snapshot that the plan was made from; plans by hand do not say."""
+    stated, found = plan.identity, snapshot.digest()
+    if stated.cluster_id is not None and stated.cluster_id != snapshot.cluster_id:
+        yield Finding(
+            "other cluster",
+            f"the plan is for cluster {stated.cluster_id}, "
+            f"the snapshot is of {snapshot.cluster_id or 'no named cluster'}",
+        )
+    if stated.snapshot_digest is not None and stated.snapshot_digest != found:
+        yield Finding(
+            "other snapshot",
+            f"the plan was made from another snapshot: digest {stated.snapshot_digest[:12]} "
+            f"stated, {found[:12]} found",
+        )
+    if stated.metadata_version not in (None, snapshot.metadata_version):
+        yield Finding(
+            "other snapshot",
+            f"the plan is for metadata.version {stated.metadata_version}, "
+            f"the snapshot has {snapshot.metadata_version}",
+        )
+    if plan.digest is not None and plan.digest != plan.content_digest:
+        yield Finding(
+            "changed plan",
+            f"the plan was changed after it was made: digest {plan.digest[:12]} stated, "
+            f"{plan.content_digest[:12]} found",
+        )
+
+
+def replica_faults(snapshot: Snapshot, plan: PlanDocument) -> Iterator[Finding]:
+    """Whether the replicas stated are those of the partitions changed; old plans state none."""
+    s, changed = snapshot, {f"{a.topic}-{a.partition}" for a in plan.actions}
+    if not plan.replicas:
+        return
+    found = {}
+    for p, (topic, number) in enumerate(zip(s.partition_topic, s.partition_number, strict=True)):
+        if (name := f"{s.topics[topic]}-{number}") in changed:
+            rows = s.replica_broker[s.replica_offset[p] : s.replica_offset[p + 1]]
+            found[name] = tuple(s.broker_ids[rows].tolist())
+    for name in sorted(found.keys() | plan.replicas.keys()):
+        stated, expected = plan.replicas.get(name), found.get(name)
+        if stated != expected:
+            texts = ("none" if r is None else str(list(r)) for r in (stated, expected))
+            yield Finding("replicas", f"{name}: {next(texts)} stated, {next(texts)} expected")

@@ -1,0 +1,123 @@
+"""What the checker knows of each kind of operation, and what is wrong with one in a plan.
+
+A kind that is missing in :data:`OPERATIONS`, such as one from another package, is not an
+error: the steps are replayed, and what depends on the kind is listed as unchecked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from cluster_model.snapshot import Snapshot
+from goals.patterns import valid_pattern
+from metrics_reporter.documents import shown
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperationKind:
+    """What one kind of operation allows and ensures.
+
+    Parameters
+    ----------
+    requires
+        The field that it must state, and that kinds without it must not state.
+    empties
+        Its brokers end up without replicas, and lead nothing.
+    demotes
+        Its brokers end up leading nothing.
+    receivers
+        Which brokers may be given replicas: any, only its own, or none.
+    moves
+        Which replicas may move, and which leaders may change: ``any``; ``offline``, those
+        that must leave a dead or emptied broker or a dead disk; ``none``, no replica, and
+        leaders only where they must; ``changed``, those of partitions that are given
+        another number of replicas, excluded topics too.
+    known
+        Whether the checker knows the kind. What an unknown one allows is not checked.
+    """
+
+    requires: Literal["brokers", "replication_factor"] | None = None
+    empties: bool = False
+    demotes: bool = False
+    receivers: Literal["any", "named", "none"] = "any"
+    moves: Literal["any", "offline", "none", "changed"] = "any"
+    known: bool = True
+
+    @property
+    def moves_what_must(self) -> bool:
+        """Whether replicas and leaders that may stay where they are have to."""
+        return self.moves in ("offline", "none")
+
+
+OPERATIONS = {
+    "rebalance": OperationKind(),
+    "add_brokers": OperationKind(requires="brokers", receivers="named"),
+    "remove_brokers": OperationKind(requires="brokers", empties=True, moves="offline"),
+    "demote_brokers": OperationKind(
+        requires="brokers", demotes=True, receivers="none", moves="none"
+    ),
+    "fix_offline_replicas": OperationKind(moves="offline"),
+    "change_replication_factor": OperationKind(requires="replication_factor", moves="changed"),
+}
+_UNKNOWN = OperationKind(known=False)
+# Fields of every operation, whatever its kind.
+_ID_LISTS = (
+    "excluded_brokers_for_replicas",
+    "excluded_brokers_for_leadership",
+    "destinations",
+)
+_TEXT_LISTS = ("excluded_topics", "excluded_partitions", "frozen_partitions")
+_FIELDS = {"kind", "brokers", "replication_factor", *_TEXT_LISTS, *_ID_LISTS}
+
+
+def kind_of(operation: Mapping[str, Any]) -> OperationKind:
+    """What is known of the kind of an operation."""
+    return OPERATIONS.get(operation["kind"], _UNKNOWN)
+
+
+def wrong_operation(s: Snapshot, operation: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with an operation, one sentence each.
+
+    Of a kind that is not known only the fields that every operation has are looked at.
+    """
+    name = operation.get("kind")
+    if not isinstance(name, str):
+        yield f"operation: kind {shown(name)} found, text expected"
+        return
+    kind = kind_of(operation)
+    id_lists: tuple[str, ...] = _ID_LISTS
+    factors: Any = {}
+    if kind.known:
+        id_lists = ("brokers", *_ID_LISTS)
+        factors = operation.get("replication_factor") or {}
+        for field in sorted({*operation} - _FIELDS):
+            yield f"operation: no field is called {field!r}"
+        for field in ("brokers", "replication_factor"):
+            if bool(operation.get(field)) != (kind.requires == field):
+                yield f"operation {name}: {field} {operation.get(field)!r} is wrong"
+    known = set(s.broker_ids.tolist())
+    for field in id_lists:
+        ids = operation.get(field)
+        ids = () if ids is None else ids
+        if not isinstance(ids, list | tuple) or not all(
+            isinstance(b, int) and b in known for b in ids
+        ):
+            yield f"operation: {field} {ids!r} found, ids of brokers of the snapshot expected"
+    for field in _TEXT_LISTS:
+        texts = operation.get(field, ())
+        if not isinstance(texts, list | tuple) or not all(isinstance(x, str) for x in texts):
+            yield f"operation: {field} {texts!r} found, a list of text expected"
+            return
+    if not isinstance(factors, Mapping):
+        yield f"operation: replication_factor {factors!r} found, a number by pattern expected"
+        return
+    for pattern, number in factors.items():
+        if not isinstance(number, int) or number < 1:
+            yield f"operation: {number!r} replicas of {pattern!r}, 1 or more expected"
+    for pattern in (*operation.get("excluded_topics", ()), *factors):
+        try:
+            valid_pattern(pattern)
+        except ValueError as error:
+            yield f"operation: topic pattern {shown(pattern)}: {error}"

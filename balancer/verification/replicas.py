@@ -1,0 +1,168 @@
+"""Where replicas are, as tables, and what they add up to in every cell of a scope."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from cluster_model.snapshot import Bools, Floats, Ints, Snapshot
+
+
+@dataclass(frozen=True)
+class ReplicaTable:
+    """Which replica is where at one moment; N replicas in preference order of each partition."""
+
+    snapshot: Snapshot
+    partition: Ints
+    broker: Ints
+    disk: Ints
+    leads: Bools
+    leader: Ints
+
+    @cached_property
+    def factor(self) -> Ints:
+        return np.bincount(self.partition, minlength=self.snapshot.n_partitions)
+
+    def amounts(self, column: str) -> Floats:
+        """(N,) what each replica adds to a column."""
+        lead, follow = contribution(self.snapshot, column)
+        return np.where(self.leads, lead[self.partition], follow[self.partition])
+
+    def per_broker(self, column: str) -> Floats:
+        """(B,) a column added up."""
+        return sums(self.broker, self.amounts(column), self.snapshot.n_brokers)
+
+    def per_topic(self, leaders: bool, of_broker: Ints, cells: int) -> Floats:
+        """(T, cells) replicas, or leaders, where brokers fall into cells."""
+        key = self.snapshot.partition_topic[self.partition] * cells + of_broker[self.broker]
+        key = key[self.leads] if leaders else key
+        count = np.bincount(key, minlength=len(self.snapshot.topics) * cells)
+        return count.reshape(-1, cells).astype(np.float64)
+
+    def per_disk(self) -> Floats:
+        """(D,) bytes on each disk."""
+        known = self.disk >= 0
+        return sums(self.disk[known], self.amounts("load.disk")[known], self.snapshot.n_disks)
+
+    def count(self, replicas: Bools) -> Ints:
+        """(P,) how many replicas of each partition are marked."""
+        return np.bincount(self.partition[replicas], minlength=self.snapshot.n_partitions)
+
+    def rack_counts(self) -> tuple[Ints, Ints]:
+        """For every rack that holds a partition: the partition, and its replicas there."""
+        racks = max(len(self.snapshot.racks), 1)
+        key = self.partition * racks + self.snapshot.broker_rack[self.broker]
+        key, held = np.unique(key, return_counts=True)
+        return key // racks, held
+
+
+def sums(cell: Ints, value: Floats | Bools, cells: int) -> Floats:
+    """(cells,) values added up by cell."""
+    return np.bincount(cell, value, cells).astype(np.float64)
+
+
+def contribution(s: Snapshot, column: str) -> tuple[Floats, Floats]:
+    """(P,) what a replica adds to a column while it leads, and while it follows."""
+    name, _, resource = column.partition(".")
+    ones, none = np.ones(s.n_partitions), np.zeros(s.n_partitions)
+    if not resource:
+        return ones, ones if name == "replica_count" else none
+    r = s.resources.index(resource)
+    lead = s.leader_load[:, r]
+    return lead, {"load": s.follower_load[:, r], "leader_load": none, "potential_load": lead}[name]
+
+
+def sizes(s: Snapshot) -> tuple[Floats, Floats]:
+    """(P,) bytes of a replica while it leads, and while it follows."""
+    if "disk" in s.resources:
+        return contribution(s, "load.disk")
+    size = s.state_size if len(s.state_size) else np.ones(s.n_partitions)
+    return size, size
+
+
+@dataclass(frozen=True)
+class PartitionTable:
+    """Some partitions, one a row: brokers and disks of (C, F) replicas, -1 for none."""
+
+    partition: Ints
+    brokers: Ints
+    disks: Ints
+    leader: Ints
+
+    @cached_property
+    def held(self) -> Bools:
+        """(C, F) where there is a replica."""
+        found: Bools = self.brokers >= 0
+        return found
+
+    @cached_property
+    def factor(self) -> Ints:
+        """(C,) replicas."""
+        count: Ints = self.held.sum(1)
+        return count
+
+    def share(self, good: Bools) -> Floats:
+        """(C,) the part of the replicas that are marked."""
+        part: Floats = (good & self.held).sum(1) / self.factor
+        return part
+
+    def of_brokers(self, values: Ints | Bools, empty: int) -> Ints:
+        """(C, F) a value of each replica's broker."""
+        found: Ints = np.where(self.held, values[self.brokers], empty)
+        return found
+
+    @staticmethod
+    def of(table: ReplicaTable) -> PartitionTable:
+        """All partitions as they are in a table."""
+        factor = table.factor
+        width = int(factor.max(initial=1))
+        rank = np.arange(len(table.partition)) - np.repeat(np.cumsum(factor) - factor, factor)
+        tables = np.full((2, len(factor), width), -1, np.int64)
+        tables[0, table.partition, rank] = table.broker
+        tables[1, table.partition, rank] = table.disk
+        return PartitionTable(np.arange(len(factor)), tables[0], tables[1], table.leader)
+
+
+def values(table: ReplicaTable, scope: str, column: str) -> Floats:
+    """(cells,) a column added up in every cell of a scope."""
+    s = table.snapshot
+    if scope == "disk":
+        return table.per_disk()
+    if scope == "topic":
+        return table.per_topic(
+            column == "leader_count", np.arange(s.n_brokers), s.n_brokers
+        ).ravel()
+    if scope == "topic_rack":
+        return table.per_topic(False, s.broker_rack, len(s.racks)).ravel()
+    if column.startswith("remote."):
+        one, two, rate = pairs(s, float(column.removeprefix("remote.")))
+        ends = np.stack([table.leader[one], table.leader[two]])
+        apart = ends[0] != ends[1]
+        return sums(ends[:, apart].ravel(), np.tile(rate[apart], 2), s.n_brokers)
+    value = table.per_broker(column)
+    return value if scope == "broker" else sums(s.broker_host, value, len(s.hosts))
+
+
+def pairs(s: Snapshot, factor: float) -> tuple[Ints, Ints, Floats]:
+    """Who sends to whom more than so many times what it sends downstream on average, and what."""
+    sent: dict[tuple[int, int], float] = {}
+    ends = zip(s.traffic_from.tolist(), s.traffic_to.tolist(), strict=True)
+    for pair, rate in zip(ends, s.traffic_rate.tolist(), strict=True):
+        if pair[0] != pair[1] and rate > 0:
+            sent[pair] = sent.get(pair, 0.0) + rate
+    topic, size = s.partition_topic.tolist(), np.bincount(s.partition_topic).tolist()
+    output: dict[int, float] = {}
+    downstream: dict[int, set[int]] = {}
+    for (one, two), rate in sent.items():
+        output[one] = output.get(one, 0.0) + rate
+        downstream.setdefault(topic[one], set()).add(topic[two])
+    width = {t: sum(size[d] for d in down) for t, down in downstream.items()}
+    kept = {
+        pair: rate
+        for pair, rate in sent.items()
+        if rate > factor * output[pair[0]] / width[topic[pair[0]]]
+    }
+    found = np.array(list(kept), np.int64).reshape(-1, 2)
+    return found[:, 0], found[:, 1], np.array(list(kept.values()), np.float64)

@@ -1,0 +1,96 @@
+"""What a check of a plan reports: violations, wrong figures, and what was not checked."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from balancer.planning.document import Action
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something wrong with a plan.
+
+    Parameters
+    ----------
+    kind
+        A short name, the same for all findings of a sort.
+    text
+        What, where, what was found and what was expected.
+    step
+        Index of the action; None for the plan as a whole.
+    """
+
+    kind: str
+    text: str
+    step: int | None = None
+
+    def __str__(self) -> str:
+        return f"{'' if self.step is None else f'step {self.step}: '}{self.text}"
+
+
+@dataclass(frozen=True)
+class Unchecked:
+    """A part of a plan that is taken as it stands.
+
+    Parameters
+    ----------
+    field
+        Where it is in the plan's document, ``[]`` for any item: ``unmet[].cure``.
+    reason
+        Why it is not checked, or what of it is.
+    hard
+        Whether it is about a hard goal: then the plan is not sound.
+    """
+
+    field: str
+    reason: str
+    hard: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What a check found.
+
+    Parameters
+    ----------
+    violations
+        Steps that cannot or must not be done, and promises of the operation not kept.
+    mismatches
+        Figures that are not what they come out as from the snapshot and the steps.
+    unchecked
+        What nothing was worked out for.
+    """
+
+    violations: tuple[Finding, ...]
+    mismatches: tuple[Finding, ...]
+    unchecked: tuple[Unchecked, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was found, and every hard goal was checked."""
+        hard = any(u.hard for u in self.unchecked)
+        return not (self.violations or self.mismatches or hard)
+
+    def record(self) -> dict[str, Any]:
+        """The report as JSON takes it."""
+        return {
+            "ok": self.ok,
+            "violations": [asdict(f) for f in self.violations],
+            "mismatches": [asdict(f) for f in self.mismatches],
+            "unchecked": [asdict(u) for u in self.unchecked],
+        }
+
+
+def label(action: Action) -> str:
+    """An action as findings name it: its kind and its partition."""
+    return f"{action.kind} {action.topic}-{action.partition}"
+
+
+def agree(stated: float, found: float) -> bool:
+    """Whether two figures are the same to a millionth of the larger one."""
+    return abs(stated - found) <= 1e-6 * max(abs(stated), abs(found)) + 1e-9

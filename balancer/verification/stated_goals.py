@@ -1,0 +1,138 @@
+"""The goals that a plan states: which are known here, which are not, and what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from balancer.planning.document import PlanDocument
+from balancer.verification.operations import kind_of
+from cluster_model.snapshot import Snapshot
+from goals import Goal, GoalError, available, inapplicable, load_goals, unmatched
+from goals.patterns import matching
+from goals.registry import BUILT_IN
+
+_DUTIES = ("OnlineReplicas", "EligibleLeaders")
+
+
+@dataclass(frozen=True)
+class StatedGoals:
+    """The goals of a plan.
+
+    Parameters
+    ----------
+    known
+        All fields of those that the checker may have a definition of, defaults too.
+    objects
+        Name -> the goal, where its class is known.
+    foreign
+        Names of those that do not come with Counterpoise.
+    hard
+        Names of foreign goals that are hard.
+    wrong
+        What is wrong with the list: a kind, and a sentence.
+    """
+
+    known: tuple[dict[str, Any], ...]
+    objects: dict[str, Goal]
+    foreign: tuple[str, ...]
+    hard: frozenset[str]
+    wrong: tuple[tuple[str, str], ...]
+
+    @staticmethod
+    def of(plan: PlanDocument, snapshot: Snapshot) -> StatedGoals:
+        """Read the goals, and what the plan says of them."""
+        known, objects, foreign, hard = [], {}, [], set()
+        wrong: list[tuple[str, str]] = []
+        for place, stated in enumerate(plan.goals):
+            kind, name = stated.get("goal"), stated.get("name")
+            if not isinstance(kind, str) or not isinstance(name, str):
+                wrong.append(("goals", f"goals, entry {place}: goal and name expected"))
+                continue
+            fields: dict[str, Any] = {"hard": True, "weight": 1.0, "tier": 0}
+            if kind != "ReplicationFactor":
+                try:
+                    goal = _goal(kind, stated)
+                except GoalError as error:
+                    if kind in BUILT_IN:
+                        wrong.append(("goals", f"goals, entry {place}: {error}"))
+                    else:
+                        foreign.append(name)
+                        hard |= {name} if stated.get("hard", True) else set()
+                    continue
+                fields = goal.model_dump(mode="json")
+                fields["name"] = goal.name
+                lacks = list(inapplicable([goal], snapshot).values()) or _unknown_sets(
+                    goal, snapshot
+                )
+                if lacks:
+                    wrong.append(("goals", lacks[0]))
+                    continue
+                objects[name] = goal
+                if type(goal) is not BUILT_IN.get(kind):
+                    foreign.append(name)
+                    hard |= {name} if goal.hard else set()
+            full = {"goal": kind, "name": kind} | fields
+            if full != stated:
+                different = sorted(
+                    k for k in {*full, *stated} if full.get(k, ...) != stated.get(k, ...)
+                )
+                wrong.append(
+                    (
+                        "goals",
+                        f"goals, entry {place}: {kind}: {different[0]} is not as it should be",
+                    )
+                )
+            known.append(full | {"name": name})
+        names = [g.get("name") for g in plan.goals]
+        wrong += [
+            ("goals", f"goals: {name} expected once, as in every plan")
+            for name in _DUTIES
+            if names.count(name) != 1
+        ]
+        wrong += [("goals", f"goals: {n} twice") for n in {*names} if names.count(n) > 1]
+        wrong += _remarks(plan, snapshot, objects)
+        return StatedGoals(tuple(known), objects, tuple(foreign), frozenset(hard), tuple(wrong))
+
+
+def _goal(kind: str, stated: Mapping[str, Any]) -> Goal:
+    fields = {k: v for k, v in stated.items() if k != "name"}
+    if kind not in BUILT_IN:
+        # what is installed may go by another name than its class
+        entries = [name for name, found in available().items() if found.__name__ == kind]
+        fields["goal"] = entries[0] if entries else kind
+    (goal,) = load_goals({"goals": [fields]})
+    return goal
+
+
+def _unknown_sets(goal: Goal, snapshot: Snapshot) -> list[str]:
+    sets = {*getattr(goal, "sets", {}).values()} - {*snapshot.broker_sets}
+    return [f"goal {goal.name}: the snapshot has no broker set {name!r}" for name in sorted(sets)]
+
+
+def _remarks(
+    plan: PlanDocument, snapshot: Snapshot, objects: Mapping[str, Goal]
+) -> Iterator[tuple[str, str]]:
+    """What is wrong with the goals that a profile left out, and with the warnings."""
+    for name, reason in plan.goals_left_out.items():
+        kind, _, resource = name.removesuffix("]").partition("[")
+        try:
+            goal = _goal(kind, {"goal": kind} | ({"resource": resource} if resource else {}))
+        except GoalError as error:
+            yield "goals_left_out", f"goals_left_out: {error}"
+            continue
+        found = inapplicable([goal], snapshot).get(name)
+        if found != reason or name in {g.get("name") for g in plan.goals}:
+            yield "goals_left_out", f"goals_left_out: {name}: {reason!r} stated, {found!r} found"
+    excluded = [
+        f"excluded_topics: {pattern!r} matches none of the snapshot's topics"
+        for pattern in plan.operation.get("excluded_topics", ())
+        if not matching(pattern, snapshot.topics).any()
+    ]
+    of_plan = [objects[g["name"]] for g in plan.goals if g.get("name") in objects]
+    # of goals of a profile that are given no pattern nothing is said
+    expected = [unmatched(of_plan, snapshot, strict) + excluded for strict in (True, False)]
+    # an operation that is not known may have warnings of its own
+    if kind_of(plan.operation).known and list(plan.warnings) not in expected:
+        yield "warnings", f"warnings: {list(plan.warnings)} stated, {expected[0]} found"

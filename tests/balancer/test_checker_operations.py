@@ -1,0 +1,158 @@
+"""Operations in the check of a plan: kinds that it does not know, and values that make no sense."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from balancer import Action, Balancer, Budget, Operation, PlanDocument
+from balancer.verification.checker import check_plan
+from balancer.verification.report import CheckReport
+from cluster_model import BrokerState, Snapshot, synthetic_snapshot
+
+SNAPSHOT = synthetic_snapshot(brokers=6, partitions=60, racks=3, disks_per_broker=2)
+# fields of its own, one of them by the name of another operation's field
+UNKNOWN = {"kind": "evacuate", "zone": "a", "brokers": "all of the zone"}
+
+
+def relabelled(plan: PlanDocument, **common: Any) -> PlanDocument:
+    """The same plan, as one of an operation that the checker does not know."""
+    # without a digest, which would show any change
+    return plan.model_copy(update={"operation": UNKNOWN | common, "digest": None})
+
+
+def checked(action: dict[str, Any], s: Snapshot = SNAPSHOT, **common: Any) -> CheckReport:
+    """What is found where the first move of a plan is changed."""
+    plan = Balancer("default").propose(SNAPSHOT).document()
+    first = next(a for a in plan.actions if a.kind == "move")
+    changed = Action(**first.model_dump() | action)
+    return check_plan(s, relabelled(plan.model_copy(update={"actions": (changed,)}), **common))
+
+
+def unsteady(seed: int) -> Snapshot:
+    s = synthetic_snapshot(brokers=6, partitions=40, racks=3, disks_per_broker=2, seed=seed)
+    if seed % 2 == 0:
+        return s
+    state, alive = s.broker_state.copy(), s.disk_alive.copy()
+    state[seed % s.n_brokers], alive[0] = BrokerState.DEAD, False
+    return replace(s, broker_state=state, disk_alive=alive)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "operation",
+    [
+        {},
+        {"kind": "add_brokers", "brokers": (3,)},
+        {"kind": "remove_brokers", "brokers": (3, 4)},
+        {"kind": "demote_brokers", "brokers": (3,)},
+        {"kind": "fix_offline_replicas"},
+        {"kind": "change_replication_factor", "replication_factor": {"topic-.*": 3}},
+        {"kind": "change_replication_factor", "replication_factor": {"topic-.*": 1}},
+    ],
+)
+@pytest.mark.parametrize("goals", ["default", "cruise-control"])
+def test_a_sound_plan_of_an_unknown_operation_has_no_fault(
+    goals: str, operation: dict[str, Any], seed: int
+) -> None:
+    s = unsteady(seed)
+    budget = Budget(moves=5) if seed >= 2 else Budget()
+    plan = Balancer(goals, budget=budget).propose(s, Operation(**operation)).document()
+    report = check_plan(s, relabelled(plan))
+    assert not report.violations + report.mismatches
+
+
+def test_what_depends_on_an_unknown_operation_is_unchecked_and_the_plan_is_not_sound() -> None:
+    plan = Balancer("default").propose(SNAPSHOT).document()
+    report = check_plan(SNAPSHOT, relabelled(plan))
+    found = {u.field: u for u in report.unchecked}
+    assert not report.ok
+    assert found["operation"].hard
+    assert found["operation"].reason.startswith("'evacuate' is not known to the check")
+    assert found["goal_results"].hard
+    assert "OnlineReplicas" in found["goal_results"].reason
+    assert {"columns", "actions[].helped", "actions[].hurt", "warnings"} <= found.keys()
+
+
+def test_a_known_operation_needs_no_such_reservation() -> None:
+    report = check_plan(SNAPSHOT, Balancer("default").propose(SNAPSHOT).document())
+    assert report.ok
+    assert not [u for u in report.unchecked if u.hard]
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({"bytes": 1.0}, "wrong bytes"),
+        ({"destination": 77}, "unknown broker"),
+        ({"destination_disk": "/nowhere"}, "wrong destination disk"),
+        ({"topic": "no-such"}, "unknown partition"),
+    ],
+)
+def test_an_impossible_step_of_an_unknown_operation_is_found(
+    changes: dict[str, Any], found: str
+) -> None:
+    assert found in {f.kind for f in checked(changes).violations}
+
+
+def test_what_every_operation_forbids_is_found() -> None:
+    plan = Balancer("default").propose(SNAPSHOT).document()
+    first = next(a for a in plan.actions if a.kind == "move")
+    name = f"{first.topic}-{first.partition}"
+    others = sorted({*SNAPSHOT.broker_ids.tolist()} - {first.destination})
+    kinds = {f.kind for f in checked({}, frozen_partitions=[name]).violations}
+    assert kinds == {"frozen"}
+    kinds = {f.kind for f in checked({}, destinations=others).violations}
+    assert kinds == {"wrong destination"}
+
+
+def test_a_broker_filled_beyond_its_capacity_is_found() -> None:
+    plan = Balancer("default").propose(SNAPSHOT).document()
+    first = next(a for a in plan.actions if a.kind == "move")
+    disk, target = SNAPSHOT.resource("disk"), SNAPSHOT.broker_ids == first.destination
+    capacity = SNAPSHOT.capacity.copy()
+    capacity[target, disk] = SNAPSHOT.broker_load()[target, disk] + 0.5 * first.bytes
+    report = checked({}, replace(SNAPSHOT, capacity=capacity))
+    assert {f.kind for f in report.violations} == {"over capacity"}
+
+
+def test_fields_of_every_operation_are_read_in_an_unknown_one() -> None:
+    plan = Balancer("default").propose(SNAPSHOT).document()
+    (finding,) = check_plan(SNAPSHOT, relabelled(plan, destinations=[77])).violations
+    assert (
+        str(finding)
+        == "operation: destinations [77] found, ids of brokers of the snapshot expected"
+    )
+
+
+@pytest.mark.parametrize(
+    ("operation", "says"),
+    [
+        ({"kind": 3}, "operation: kind 3 found, text expected"),
+        (
+            {"kind": "change_replication_factor", "replication_factor": [1]},
+            "operation: replication_factor [1] found, a number by pattern expected",
+        ),
+        (
+            {"kind": "remove_brokers", "brokers": [[1]]},
+            "operation: brokers [[1]] found, ids of brokers of the snapshot expected",
+        ),
+        (
+            {"kind": "rebalance", "destinations": [{}]},
+            "operation: destinations [{}] found, ids of brokers of the snapshot expected",
+        ),
+    ],
+)
+def test_a_value_that_makes_no_sense_is_one_sentence(operation: dict[str, Any], says: str) -> None:
+    plan = Balancer("default").propose(SNAPSHOT).document()
+    changed = plan.model_copy(update={"operation": operation})
+    assert [str(f) for f in check_plan(SNAPSHOT, changed).violations] == [says]
+
+
+def test_a_field_that_is_null_counts_as_not_given() -> None:
+    plan = Balancer("default").propose(SNAPSHOT).document()
+    operation = {"kind": "rebalance", "brokers": None, "replication_factor": None}
+    changed = plan.model_copy(update={"operation": operation, "digest": None})
+    assert check_plan(SNAPSHOT, changed).ok
