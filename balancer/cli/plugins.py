@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
@@ -96,7 +96,7 @@ def _commands(name: str, plugins: Plugins[type[Any]], about: str) -> typer.Typer
         f"List every {noun}, built in and installed.\n\nExample: `counterpoise {name} list`"
     )
     first = next(iter(plugins.built_in))
-    show.__doc__ = f"Show what one {noun} does, and its options.\n\nExample: `counterpoise {name} show {first}`"
+    show.__doc__ = f"Show what one {noun} does, and its options.{example} show {first}`"
     app.command("list", cls=Command)(list_all)
     app.command("show", cls=Command)(show)
     return app
