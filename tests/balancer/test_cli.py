@@ -357,7 +357,7 @@ BAD_INPUT: list[tuple[str, str]] = [
     ("propose {cluster} --goals happiness", "'happiness' found, a file or a profile"),
     ("propose {cluster} --goals {dir}/unknown.yaml", "goal 'Happiness' found"),
     ("propose {cluster} --goals {dir}/field.yaml", "ReplicaCapacity, field limits"),
-    ("propose {cluster} --goals {dir}/torn.json", "YAML expected"),
+    ("propose {cluster} --goals {dir}/torn.json", "torn.json: not JSON"),
     ("propose {cluster} --remove-brokers 77", "no broker 77"),
     ("propose {cluster} --remove-brokers two", "--remove-brokers: 'two' found"),
     ("propose {cluster} --remove-brokers 1,,2", "--remove-brokers: '1,,2' found"),
