@@ -23,8 +23,8 @@ from cluster_model.live import ClusterModel
 from metrics_reporter import BYTES_IN, BYTES_OUT, CPU, CPU_RATIO, SIZE, Format, decode_batch
 from metrics_reporter.arrays import Floats, Ints
 from metrics_reporter.foreign import AUTOMQ_METRICS, CRUISE_CONTROL_METRICS
-from metrics_reporter.records import REPLICATION_IN, REPLICATION_OUT
-from metrics_reporter.wire import MAGIC, METRIC_IDS, VERSION
+from metrics_reporter.metrics import METRIC_IDS, REPLICATION_IN, REPLICATION_OUT
+from metrics_reporter.wire import MAGIC, VERSION
 
 _CLUSTERS: dict[str, dict[str, Any]] = {
     "S": {"brokers": 20, "partitions": 2_000, "racks": 5},

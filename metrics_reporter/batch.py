@@ -25,8 +25,9 @@ from metrics_reporter.foreign import (
     LATEST_MS,
     Format,
 )
+from metrics_reporter.metrics import METRIC_IDS
 from metrics_reporter.records import Record
-from metrics_reporter.wire import HEADER_SIZE, MAGIC, METRIC_IDS, VERSION, decode
+from metrics_reporter.wire import HEADER_SIZE, MAGIC, VERSION, decode
 
 # Every name that stands for a number in one of the formats; our own ids come first.
 METRICS: tuple[str, ...] = tuple(

@@ -9,7 +9,8 @@ import numpy as np
 
 from metrics_reporter.arrays import Floats, Ints
 from metrics_reporter.errors import ReporterError
-from metrics_reporter.records import BYTES_IN, BYTES_OUT, CPU, SIZE, Record
+from metrics_reporter.metrics import BYTES_IN, BYTES_OUT, CPU, SIZE
+from metrics_reporter.records import Record
 
 Numbers = Sequence[float] | Floats
 Integers = Sequence[int] | Ints

@@ -17,7 +17,7 @@ from cluster_model.attribution import FOLLOWER_IN_WEIGHT, LEADER_IN_WEIGHT, LEAD
 from cluster_model.errors import InputError
 from cluster_model.history.schema import CLUSTER, DEFAULT_CLUSTER, RECORDS
 from cluster_model.snapshot import DEFAULT_RESOURCES, Bools, BrokerState, Floats, Ints, Snapshot
-from metrics_reporter.records import (
+from metrics_reporter.metrics import (
     BYTES_IN,
     BYTES_OUT,
     CPU,
