@@ -134,7 +134,7 @@ def measure(size: str, seed: int, scratch: Path) -> list[tuple[str, float, str]]
     from cluster_model.history.history import History
     from cluster_model.history.schema import RECORDS
     from cluster_model.history.synthetic import Traffic, synthetic_records
-    from metrics_reporter.wire import METRIC_IDS
+    from metrics_reporter.metrics import METRIC_IDS
 
     cluster = synthetic_snapshot(**_CLUSTER, seed=seed)
     replicas, leaders = cluster.n_replicas, cluster.n_partitions
@@ -274,7 +274,7 @@ def replay(
 ) -> list[tuple[str, float, str]]:
     """Two configurations through days of invented loads."""
     from balancer import Balancer
-    from balancer.backtest import Configuration, backtest
+    from balancer.backtest import Configuration, backtest, draw
     from balancer.controller import Settings
     from cluster_model.history.synthetic import START_MS
 
@@ -292,7 +292,7 @@ def replay(
         )
     seconds, worked = time.perf_counter() - began, processor_seconds() - worked
     if picture is not None:
-        found.picture(picture)
+        draw(found, picture)
     rows = [
         ("windows judged", float(len(found.windows)), "windows"),
         ("seconds", seconds, "seconds"),
@@ -316,7 +316,7 @@ def _records_with_peaks(spark: SparkSession, cluster: Snapshot, seed: int) -> Da
     from pyspark.sql import functions as f
 
     from cluster_model.history.synthetic import Traffic, synthetic_records
-    from metrics_reporter.records import BROKER_METRICS
+    from metrics_reporter.metrics import BROKER_METRICS
 
     peaks = np.arange(len(cluster.topics)) % _ONE_PEAKS_OF == 0
     parts = [

@@ -21,9 +21,10 @@ from benchmarks.registry import BenchmarkError, Options, Row, benchmark
 from cluster_model import Snapshot, synthetic_snapshot
 from cluster_model.live import ClusterModel
 from metrics_reporter import BYTES_IN, BYTES_OUT, CPU, CPU_RATIO, SIZE, Format, decode_batch
+from metrics_reporter.arrays import Floats, Ints
 from metrics_reporter.foreign import AUTOMQ_METRICS, CRUISE_CONTROL_METRICS
-from metrics_reporter.records import REPLICATION_IN, REPLICATION_OUT
-from metrics_reporter.wire import MAGIC, METRIC_IDS, VERSION
+from metrics_reporter.metrics import METRIC_IDS, REPLICATION_IN, REPLICATION_OUT
+from metrics_reporter.wire import MAGIC, VERSION
 
 _CLUSTERS: dict[str, dict[str, Any]] = {
     "S": {"brokers": 20, "partitions": 2_000, "racks": 5},
@@ -38,8 +39,6 @@ _INTERVAL_MS = 100_000
 _START_MS = 1_699_999_200_000
 _ROOT = Path(__file__).parents[1]
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 # The messages of one report by layout: a structured array each, and the values in a message.
 Report = list[npt.NDArray[Any]]
 

@@ -21,7 +21,7 @@ from cluster_model import DEFAULT_RESOURCES, Snapshot, synthetic_snapshot
 from cluster_model.attribution import role_weights
 from cluster_model.snapshot import Bools, Floats
 from metrics_reporter import BYTES_IN, BYTES_OUT, CPU, SIZE, RecordBatch
-from metrics_reporter.records import REPLICATION_IN, REPLICATION_OUT
+from metrics_reporter.metrics import REPLICATION_IN, REPLICATION_OUT
 
 _CLUSTERS: dict[str, dict[str, Any]] = {
     "S": {"brokers": 12, "partitions": 480, "racks": 3},

@@ -8,17 +8,15 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, Strict, field_validator
 
 from cluster_model.errors import InputError
 from cluster_model.log_dirs import Sharing
 from cluster_model.snapshot import DEFAULT_RESOURCES
 from metrics_reporter.documents import (
-    DocumentError,
-    KindError,
     WholeKey,
-    first_problem,
-    read_document,
+    as_model,
+    load_mapping,
     shown,
 )
 from metrics_reporter.quantities import byte_count, byte_rate
@@ -126,18 +124,13 @@ def load_capacities(path: str | Path, resources: Iterable[str] = DEFAULT_RESOURC
         For a missing or unreadable file, or naming the first entry that is wrong.
     """
     where = f"capacity file {path}"
-    try:
-        content = read_document(path, "a capacity file")
-    except OSError as error:
-        raise CapacityError(f"{where}: {error.strerror or error}") from None
-    except KindError as error:
-        raise CapacityError(f"{where}: {error}") from None
-    except DocumentError as error:
-        raise CapacityError(f"{where}: {error}") from None
-    if not isinstance(content, Mapping):
-        raise CapacityError(
-            f"{where}: {type(content).__name__} found, a mapping with default and brokers expected"
-        )
+    content = load_mapping(
+        path,
+        where,
+        CapacityError,
+        "a capacity file",
+        expected="a mapping with default and brokers",
+    )
     return _capacities(content, where, resources)
 
 
@@ -171,23 +164,20 @@ def as_capacities(
 
 
 def _capacities(content: Mapping[str, Any], where: str, resources: Iterable[str]) -> Capacities:
-    try:
-        found = Capacities.model_validate(content)
-    except ValidationError as error:
-        expected = {
-            "extra_forbidden": "default, brokers or log_dirs",
-            "literal_error": "shared or separate",
-            "string_pattern_mismatch": "a broker id or default",
-            "dict_type": "a mapping",
-            "finite_number": "a finite number of at least 0",
-            "greater_than_equal": "a finite number of at least 0",
-            "float_type": "a finite number of at least 0 (of disk also like 2TB, of network like "
-            "100MB/s, with a capital B: Mb reads as bits)",
-            "int_parsing": "a broker id",
-            "less_than": "a broker id",
-            "value_error": "a broker id",
-        }
-        raise CapacityError(f"{where}: {first_problem(error, expected)}") from None
+    expected = {
+        "extra_forbidden": "default, brokers or log_dirs",
+        "literal_error": "shared or separate",
+        "string_pattern_mismatch": "a broker id or default",
+        "dict_type": "a mapping",
+        "finite_number": "a finite number of at least 0",
+        "greater_than_equal": "a finite number of at least 0",
+        "float_type": "a finite number of at least 0 (of disk also like 2TB, of network like "
+        "100MB/s, with a capital B: Mb reads as bits)",
+        "int_parsing": "a broker id",
+        "less_than": "a broker id",
+        "value_error": "a broker id",
+    }
+    found = as_model(Capacities, content, where, CapacityError, expected)
     brokers = content.get("brokers") or {}
     if len(found.brokers) < len(brokers):
         raise CapacityError(

@@ -18,11 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cluster_model.errors import SnapshotError
+from metrics_reporter.arrays import Bools as Bools
+from metrics_reporter.arrays import Floats as Floats
+from metrics_reporter.arrays import Ints as Ints
 from metrics_reporter.quantities import plural
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 # What loads or capacities may add up to: squares and products of such sums are still numbers.
 LARGEST_SUM = 1e100

@@ -10,7 +10,7 @@ import numpy as np
 from cluster_model.last_value import rows_of
 from cluster_model.snapshot import Bools, Ints, Snapshot
 from metrics_reporter import BROKER_METRICS, BYTES_IN, BYTES_OUT, CPU, CPU_RATIO, SIZE
-from metrics_reporter.records import REPLICATION_IN, REPLICATION_OUT
+from metrics_reporter.metrics import REPLICATION_IN, REPLICATION_OUT
 
 
 @dataclass(frozen=True)

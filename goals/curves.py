@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from metrics_reporter.arrays import Floats
 
 # Sums of a million float64 loads differ in their last digits with the order of
 # addition: a value this close to a limit is on it.

@@ -33,10 +33,8 @@ from goals.racks import (
 )
 from goals.topics import MinTopicLeaders, TopicLeaderDistribution, TopicReplicaDistribution
 from metrics_reporter.documents import (
-    DocumentError,
-    KindError,
+    load_mapping,
     parse_yaml,
-    read_document,
     shown,
     shown_name,
 )
@@ -261,21 +259,15 @@ def _entries(content: Mapping[str, Any]) -> list[Any]:
 
 def _read(path: Path) -> Mapping[str, Any]:
     try:
-        content = read_document(path, "a goals file")
+        path.stat()
     except FileNotFoundError:
         raise GoalError(
             f"goals: {shown(str(path))} found, a file or a profile ({_or(profiles())}) expected"
         ) from None
-    except (OSError, ValueError) as error:
-        if not isinstance(error, DocumentError):
-            why = getattr(error, "strerror", None) or error
-            raise GoalError(f"goals file {shown_name(str(path))}: {why}") from None
-        right = path.suffix == ".toml" or isinstance(error, KindError)
-        kind = "" if right else "YAML expected: "
-        raise GoalError(f"goals file {path}: {kind}{error}") from None
-    if not isinstance(content, Mapping):
-        raise GoalError(f"goals file {path}: {type(content).__name__} found, a mapping expected")
-    return content
+    except (OSError, ValueError):
+        # Reading it says what is wrong.
+        pass
+    return load_mapping(path, f"goals file {shown_name(str(path))}", GoalError, "a goals file")
 
 
 def _goal(entry: Any, place: int) -> Goal:

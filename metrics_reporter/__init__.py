@@ -4,16 +4,9 @@ from metrics_reporter.batch import RecordBatch, decode_batch
 from metrics_reporter.consumer import RecordReader, read_records
 from metrics_reporter.errors import MalformedRecordError, ReporterError
 from metrics_reporter.foreign import Format, decode_any, format_of
+from metrics_reporter.metrics import BROKER_METRICS, BYTES_IN, BYTES_OUT, CPU, CPU_RATIO, SIZE
 from metrics_reporter.mock import mock_cluster
-from metrics_reporter.records import (
-    BROKER_METRICS,
-    BYTES_IN,
-    BYTES_OUT,
-    CPU,
-    CPU_RATIO,
-    SIZE,
-    Record,
-)
+from metrics_reporter.records import Record
 from metrics_reporter.reporter import Reporter
 from metrics_reporter.sources import SimulatedSource, Source
 from metrics_reporter.wire import decode, decode_all, encode

@@ -12,7 +12,8 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 from metrics_reporter.errors import ReporterError
-from metrics_reporter.records import BYTES_IN, BYTES_OUT, SIZE, Record
+from metrics_reporter.metrics import BYTES_IN, BYTES_OUT, SIZE
+from metrics_reporter.records import Record
 
 Partition = tuple[str, int]
 Ask = Callable[[Callable[[Any], Any]], Any]

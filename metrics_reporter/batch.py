@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from metrics_reporter.arrays import Bools, Floats, Ints
 from metrics_reporter.errors import MalformedRecordError
 from metrics_reporter.foreign import (
     AUTOMQ_METRICS,
@@ -24,12 +25,9 @@ from metrics_reporter.foreign import (
     LATEST_MS,
     Format,
 )
+from metrics_reporter.metrics import METRIC_IDS
 from metrics_reporter.records import Record
-from metrics_reporter.wire import HEADER_SIZE, MAGIC, METRIC_IDS, VERSION, decode
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
+from metrics_reporter.wire import HEADER_SIZE, MAGIC, VERSION, decode
 
 # Every name that stands for a number in one of the formats; our own ids come first.
 METRICS: tuple[str, ...] = tuple(

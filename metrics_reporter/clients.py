@@ -13,6 +13,9 @@ from metrics_reporter.errors import ReporterError
 # How long a broker may take to answer before a person is told, in seconds.
 PATIENCE = 30.0
 
+# A consumer whose positions are its reader's own affair: nothing is committed by itself.
+MANUAL_POSITIONS = {"enable.auto.commit": False, "enable.auto.offset.store": False}
+
 
 def kafka() -> ModuleType:
     """The module ``confluent_kafka``.

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from metrics_reporter.batch import RecordBatch, decode_batch
-from metrics_reporter.clients import PATIENCE, create, kafka, reason
+from metrics_reporter.clients import MANUAL_POSITIONS, PATIENCE, create, kafka, reason
 from metrics_reporter.errors import ReporterError
 from metrics_reporter.foreign import TOPIC_FORMATS, Format
 from metrics_reporter.records import Record
@@ -18,9 +18,8 @@ _BATCH = 10_000
 _LOOK_AGAIN = 30.0
 _PROPERTIES = {
     "group.id": "counterpoise-metrics",
-    # Positions are the reader's own affair: reading twice must give the same records.
-    "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
+    # Reading twice must give the same records.
+    **MANUAL_POSITIONS,
     "auto.offset.reset": "earliest",
     "enable.partition.eof": True,
 }

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, Field, Strict, ValidationError
@@ -57,6 +57,9 @@ class DocumentLimits:
 
 
 LIMITS = DocumentLimits()
+
+
+AnyModel = TypeVar("AnyModel", bound=BaseModel)
 
 
 class DocumentError(ValueError):
@@ -136,6 +139,81 @@ def read_document(
             if other != kind and belongs(found) and not KINDS[kind](found):
                 raise KindError(f"{other} found, {kind} expected")
     return found
+
+
+def load_document(
+    path: str | Path,
+    where: str,
+    error: type[Exception],
+    kind: str | None = None,
+    *,
+    format: str | None = None,
+) -> Any:
+    """What a file holds; whatever is wrong with it is one sentence in the caller's error.
+
+    Parameters
+    ----------
+    path, kind, format
+        See :func:`read_document`.
+    where
+        What the sentence begins with, like ``settings file balancer.yaml``.
+    error
+        The error to raise.
+
+    Examples
+    --------
+    >>> load_document("/none.yaml", "settings file /none.yaml", DocumentError)
+    Traceback (most recent call last):
+        ...
+    metrics_reporter.documents.DocumentError: settings file /none.yaml: No such file or directory
+    """
+    try:
+        return read_document(path, kind, format=format)
+    except (OSError, ValueError) as problem:
+        said = getattr(problem, "strerror", None) or problem
+        raise error(f"{where}: {said}") from None
+
+
+def load_mapping(
+    path: str | Path,
+    where: str,
+    error: type[Exception],
+    kind: str | None = None,
+    *,
+    expected: str = "a mapping",
+) -> Mapping[Any, Any]:
+    """The same for a file that must hold a mapping; `expected` says which."""
+    found = load_document(path, where, error, kind)
+    if not isinstance(found, Mapping):
+        # Without the value, which may hold a password.
+        raise error(f"{where}: {type(found).__name__} found, {expected} expected")
+    return found
+
+
+def as_model(
+    model: type[AnyModel],
+    content: Any,
+    where: str,
+    error: type[Exception],
+    expected: Mapping[str, str] | None = None,
+    *,
+    hide: Iterable[str] = (),
+) -> AnyModel:
+    """A pydantic model of a document; the first problem is one sentence in the caller's error.
+
+    Parameters
+    ----------
+    model, content
+        The model, and what it is made of.
+    where, error
+        See :func:`load_document`.
+    expected, hide
+        See :func:`first_problem`.
+    """
+    try:
+        return model.model_validate(content)
+    except ValidationError as problem:
+        raise error(f"{where}: {first_problem(problem, expected, hide=hide)}") from None
 
 
 _SETTINGS = frozenset(

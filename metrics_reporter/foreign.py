@@ -45,7 +45,7 @@ from math import isfinite
 from typing import Literal
 
 from metrics_reporter.errors import MalformedRecordError
-from metrics_reporter.records import (
+from metrics_reporter.metrics import (
     APPEND_TIME_MEAN,
     BYTES_IN,
     BYTES_OUT,
@@ -61,12 +61,12 @@ from metrics_reporter.records import (
     REPLICATION_OUT,
     REQUEST_QUEUE,
     SIZE,
-    Record,
+    Scope,
 )
+from metrics_reporter.records import Record
 from metrics_reporter.wire import MAGIC, decode
 
 Format = Literal["counterpoise", "cruise-control", "automq"]
-Scope = Literal["broker", "topic", "partition"]
 
 # The format of what is read from a topic of this name.
 TOPIC_FORMATS: dict[str, Format] = {

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from metrics_reporter.errors import ReporterError
-from metrics_reporter.records import CPU_RATIO, Record
+from metrics_reporter.metrics import CPU_RATIO
+from metrics_reporter.records import Record
 
 # user, nice, system, idle, iowait, irq, softirq, steal; guests count as user already.
 _FIELDS = 8

@@ -21,12 +21,12 @@ from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, Strict, field_validator
 
-from metrics_reporter.documents import DocumentError, WholeKey, first_problem, read_document
+from metrics_reporter.documents import WholeKey, as_model, load_mapping
 from metrics_reporter.errors import ReporterError
 from metrics_reporter.exposition import Sample, checked_url, parse, scrape
-from metrics_reporter.records import (
+from metrics_reporter.metrics import (
     BYTES_IN,
     BYTES_OUT,
     CPU,
@@ -52,8 +52,8 @@ from metrics_reporter.records import (
     REPLICATION_OUT,
     REQUEST_QUEUE,
     SIZE,
-    Record,
 )
+from metrics_reporter.records import Record
 
 # What is read to make sense of the rest, and not reported.
 END_OFFSET, REPLICAS, START_TIME = "end_offset", "replicas", "start_time"
@@ -143,26 +143,17 @@ def load_prometheus(path: str | Path) -> PrometheusOptions:
         For a file that cannot be read, or naming the first entry that is wrong.
     """
     where = f"exporter file {path}"
-    try:
-        content = read_document(path, "a file of exporters")
-    except OSError as error:
-        raise ReporterError(f"{where}: {error.strerror or error}") from None
-    except DocumentError as error:
-        raise ReporterError(f"{where}: {error}") from None
-    if not isinstance(content, Mapping):
-        raise ReporterError(
-            f"{where}: {type(content).__name__} found, a mapping with endpoints expected"
-        )
-    try:
-        options = PrometheusOptions.model_validate(content)
-    except ValidationError as error:
-        expected = {
-            "extra_forbidden": "a known name",
-            "missing": "none found, a value",
-            "int_parsing": "a broker id",
-        }
-        said = first_problem(error, expected, hide=["endpoints"])
-        raise ReporterError(f"{where}: {said}") from None
+    content = load_mapping(
+        path, where, ReporterError, "a file of exporters", expected="a mapping with endpoints"
+    )
+    expected = {
+        "extra_forbidden": "a known name",
+        "missing": "none found, a value",
+        "int_parsing": "a broker id",
+    }
+    options = as_model(
+        PrometheusOptions, content, where, ReporterError, expected, hide=["endpoints"]
+    )
     if len(options.endpoints) < len(content.get("endpoints") or {}):
         raise ReporterError(f"{where}: endpoints: a broker found twice, one endpoint each expected")
     for url in options.endpoints.values():

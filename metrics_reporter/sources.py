@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from metrics_reporter.arrays import Floats, Ints
 from metrics_reporter.errors import ReporterError
-from metrics_reporter.records import BYTES_IN, BYTES_OUT, CPU, SIZE, Record
+from metrics_reporter.metrics import BYTES_IN, BYTES_OUT, CPU, SIZE
+from metrics_reporter.records import Record
 
-Numbers = Sequence[float] | npt.NDArray[np.float64]
-Integers = Sequence[int] | npt.NDArray[np.int64]
+Numbers = Sequence[float] | Floats
+Integers = Sequence[int] | Ints
 
 # A full hour, so that windows of any usual length start with the simulation.
 _START_MS = 1_699_999_200_000

@@ -13,8 +13,8 @@ offset type       field
 20     uint16     t, bytes of the topic name; 0 with scope 0
 22     uint16     m, bytes of all metric names sent by name
 24     float64[n] values, all finite
-..     uint16[n]  metric ids: 1 bytes_in, 2 bytes_out, 3 size, 4 cpu, 5 and on the rest
-                  of :data:`METRIC_IDS`, 0 by name
+..     uint16[n]  metric ids: those of :data:`~metrics_reporter.metrics.METRIC_TABLE`,
+                  0 by name
 ..     byte[t]    topic, UTF-8
 ..     byte[m]    for each id 0 in order: uint8 length, name in UTF-8
 ====== ========== ==============================================================
@@ -30,78 +30,12 @@ from collections.abc import Iterable
 from math import isfinite
 
 from metrics_reporter.errors import MalformedRecordError, ReporterError
-from metrics_reporter.records import (
-    APPEND_TIME_MEAN,
-    BYTES_IN,
-    BYTES_OUT,
-    CPU,
-    CPU_RATIO,
-    FETCH_LOCAL_MEAN,
-    FETCH_LOCAL_P999,
-    FETCH_RATE,
-    FETCH_TIME_MEAN,
-    FETCH_TIME_P999,
-    FOLLOWER_LOCAL_MEAN,
-    FOLLOWER_LOCAL_P999,
-    HANDLER_IDLE,
-    LOG_FLUSH_MEAN,
-    LOG_FLUSH_P999,
-    LOG_FLUSH_RATE,
-    MESSAGES_IN,
-    PENDING_APPEND_MAX,
-    PENDING_FETCH_MAX,
-    PRODUCE_LOCAL_MEAN,
-    PRODUCE_LOCAL_P999,
-    PRODUCE_RATE,
-    PRODUCE_TIME_MEAN,
-    PRODUCE_TIME_P999,
-    REPLICATION_IN,
-    REPLICATION_OUT,
-    REQUEST_QUEUE,
-    SIZE,
-    Record,
-)
+from metrics_reporter.metrics import METRIC_IDS
+from metrics_reporter.records import Record
 
 VERSION = 1
 MAGIC = 0xC7
 HEADER_SIZE = 24
-# Part of the format: a name is never moved, a new one goes to the end.
-METRIC_IDS = {
-    name: number
-    for number, name in enumerate(
-        (
-            BYTES_IN,
-            BYTES_OUT,
-            SIZE,
-            CPU,
-            CPU_RATIO,
-            REPLICATION_IN,
-            REPLICATION_OUT,
-            MESSAGES_IN,
-            PRODUCE_RATE,
-            FETCH_RATE,
-            HANDLER_IDLE,
-            REQUEST_QUEUE,
-            LOG_FLUSH_RATE,
-            LOG_FLUSH_MEAN,
-            LOG_FLUSH_P999,
-            PRODUCE_TIME_MEAN,
-            PRODUCE_TIME_P999,
-            FETCH_TIME_MEAN,
-            FETCH_TIME_P999,
-            APPEND_TIME_MEAN,
-            PENDING_APPEND_MAX,
-            PENDING_FETCH_MAX,
-            PRODUCE_LOCAL_MEAN,
-            PRODUCE_LOCAL_P999,
-            FETCH_LOCAL_MEAN,
-            FETCH_LOCAL_P999,
-            FOLLOWER_LOCAL_MEAN,
-            FOLLOWER_LOCAL_P999,
-        ),
-        1,
-    )
-}
 
 _SCOPES = {"broker": 0, "partition": 1, "topic": 2}
 _BY_NAME = 0

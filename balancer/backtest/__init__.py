@@ -6,6 +6,7 @@ result = backtest(history, load_configurations("candidates.yaml"), first_ms=...,
 from balancer.backtest.configuration import RECORDED, Configuration, load_configurations
 from balancer.backtest.errors import BacktestError
 from balancer.backtest.judge import Verdict, judge
+from balancer.backtest.picture import draw
 from balancer.backtest.result import BacktestResult, Tally
 from balancer.backtest.spark import backtest, judge_placements
 
@@ -17,6 +18,7 @@ __all__ = [
     "Tally",
     "Verdict",
     "backtest",
+    "draw",
     "judge",
     "judge_placements",
     "load_configurations",

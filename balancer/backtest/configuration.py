@@ -13,7 +13,7 @@ from balancer.controller import Settings
 from balancer.controller.settings import as_settings
 from balancer.engine import Balancer
 from balancer.problem.budget import Budget
-from metrics_reporter.documents import DocumentError, read_document, shown, shown_name
+from metrics_reporter.documents import load_document, shown, shown_name
 from metrics_reporter.quantities import byte_rate, duration
 
 Statistic = Literal["mean", "p95", "peak"]
@@ -94,12 +94,7 @@ def load_configurations(path: str | Path) -> tuple[Configuration, ...]:
         For a file that cannot be read, or naming the first entry that is wrong.
     """
     where = f"configurations file {path}"
-    try:
-        content = read_document(path)
-    except OSError as error:
-        raise BacktestError(f"{where}: {error.strerror or error}") from None
-    except DocumentError as error:
-        raise BacktestError(f"{where}: {error}") from None
+    content = load_document(path, where, BacktestError)
     if not isinstance(content, Mapping) or not content:
         # Without the value, which may hold the address of a webhook.
         found = type(content).__name__ if content else shown(content)

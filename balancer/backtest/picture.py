@@ -6,13 +6,11 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from balancer.backtest.errors import BacktestError
+from balancer.backtest.result import BacktestResult
 from cluster_model.files import write_atomically
-
-if TYPE_CHECKING:
-    from balancer.backtest.result import BacktestResult
 
 # Okabe and Ito's colours, which most eyes tell apart; what was is grey.
 _COLOURS = ("#7f7f7f", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
@@ -22,7 +20,7 @@ _POINTS = 500
 
 
 def draw(result: BacktestResult, path: Path) -> None:
-    """Write the picture to a file.
+    """Draw how the configurations compare over time; the suffix says which format.
 
     Raises
     ------

@@ -193,18 +193,6 @@ class BacktestResult:
         text = self.to_csv() if path.suffix == ".csv" else self.to_json()
         write_atomically(path, lambda f: f.write(text.encode()))
 
-    def picture(self, path: str | Path) -> None:
-        """Draw how the configurations compare over time; the suffix says which format.
-
-        Raises
-        ------
-        BacktestError
-            Without matplotlib, or for a format that it does not know.
-        """
-        from balancer.backtest.picture import draw
-
-        draw(self, Path(path))
-
     @cached_property
     def by_name(self) -> tuple[dict[str, list[Judged]], dict[str, list[Event]]]:
         """Windows and rounds of each configuration."""

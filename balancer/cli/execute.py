@@ -20,7 +20,7 @@ from rich.progress import BarColumn, SpinnerColumn, TextColumn
 from rich.progress import Progress as Bar
 
 from balancer import load_plan
-from balancer.cli.options import addresses, byte_rate, client_properties
+from balancer.cli.options import addresses, byte_rate
 from balancer.cli.snapshot import CommandConfig, Timeout
 from balancer.cli.terminal import (
     DONE,
@@ -33,8 +33,9 @@ from balancer.cli.terminal import (
     say,
     working,
 )
-from balancer.controller.election import Election
-from balancer.execution import ExecutionError, Executor, Limits, Outcome, Preview, Progress
+from balancer.composition.client import client_properties
+from balancer.composition.execution import single_execution
+from balancer.execution import Executor, Limits, Outcome, Preview, Progress
 from balancer.execution.identity import age_warning
 from metrics_reporter.quantities import amount, plural
 
@@ -45,8 +46,6 @@ _LINE_SECONDS = 30.0
 _SHOWN = 10
 # Seconds after its deadline that an execution may take to return, before the process ends.
 _GRACE = 1.5
-# Kafka waits 3 s for further members before the first of an empty group gets anything.
-_JOIN_SECONDS = 4.0
 PHASES = {"move": "moving", "log_dir": "moving between disks", "leadership": "electing leaders"}
 
 
@@ -187,13 +186,6 @@ def execute(
         raise CommandError(f"a plan or --recover expected, {given} of them given")
     check_outputs({"PLAN": plan, "--command-config": command_config}, {"--journal": journal})
     properties = client_properties(command_config)
-    election = Election(
-        bootstrap_server,
-        group=group,
-        session=session,
-        client=properties,
-        name="counterpoise execute",
-    )
     limits = Limits.of(
         concurrent_moves_per_broker=moves_per_broker,
         concurrent_moves=moves,
@@ -208,13 +200,15 @@ def execute(
         timeout=timeout,
         resume_within=None,
     )
-    executor = Executor(
+    executor, election = single_execution(
         bootstrap_server,
         journal=journal,
         limits=limits,
-        client=properties,
-        owner=group,
-        vote=_Candidate(election, group, session),
+        properties=properties,
+        group=group,
+        session=session,
+        name="counterpoise execute",
+        notice=say,
     )
     if plan is None:
         there = journal.exists()
@@ -247,63 +241,6 @@ def execute(
         assert outcome is not None
         code = last_resort.code = _told(outcome)
     raise typer.Exit(code)
-
-
-class _Candidate:
-    """The vote of a group, which is sought once an execution is about to begin."""
-
-    def __init__(self, election: Election, group: str, session: float) -> None:
-        self._election, self._group = election, group
-        # A predecessor that was killed keeps the vote for a session; groups start with a delay.
-        self._seconds = session + _JOIN_SECONDS
-        self._deadline: float | None = None
-        self._told = self._held = False
-
-    @property
-    def acting(self) -> bool:
-        """See :class:`balancer.execution.Vote`."""
-        return self._election.acting
-
-    @property
-    def epoch(self) -> int | None:
-        """See :class:`balancer.execution.Vote`."""
-        return self._election.epoch
-
-    @property
-    def previous(self) -> int | None:
-        """See :class:`balancer.execution.Vote`."""
-        return self._election.previous
-
-    def prove(self, within: float) -> int | None:
-        """See :class:`balancer.execution.Vote`; a refusal names who has it."""
-        if self._deadline is None:
-            self._election.start()
-            self._deadline = time.monotonic() + self._seconds
-        epoch = self._election.prove(within)
-        self._held = self._held or epoch is not None
-        if not self._held:
-            self._wait(self._deadline)
-        return epoch
-
-    def _wait(self, deadline: float) -> None:
-        if time.monotonic() > deadline:
-            if self._election.holder is None:
-                raise ExecutionError(
-                    f"the vote of group {self._group} could not be had in {self._seconds:.0f} s, "
-                    "though nobody is known to hold it: see that the brokers are well, then try "
-                    "again"
-                )
-            raise ExecutionError(
-                f"{self._election.holder} acts on this cluster, or did last (group "
-                f"{self._group}): wait for its end, or pause a controller with `execute: false` "
-                "in its settings file, then try again"
-            )
-        if not self._told:
-            say(
-                f"Waiting for the vote of group {self._group}, which another may hold, "
-                f"for at most {self._seconds:.0f} s ..."
-            )
-        self._told = True
 
 
 def _show(preview: Preview, throttle: str | None) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,9 +21,11 @@ from balancer.cli.history_options import (
 )
 from balancer.cli.history_prepare import prepare
 from balancer.cli.history_snapshot import snapshot
-from balancer.cli.options import addresses, byte_count, client_properties, java_properties
-from balancer.cli.snapshot import KAFKA, CapacityFile, CommandConfig, Timeout, from_kafka
+from balancer.cli.options import addresses, byte_count
+from balancer.cli.snapshot import KAFKA, CapacityFile, CommandConfig, Timeout, warn
 from balancer.cli.terminal import LONGEST, Command, CommandError, check_outputs, out, say
+from balancer.composition.client import client_properties, java_properties
+from balancer.composition.source import KafkaSource
 from balancer.controller import Redactor
 from cluster_model import Snapshot
 from metrics_reporter.quantities import plural
@@ -124,7 +125,7 @@ def archive(
         look = _metadata(
             metadata,
             cluster,
-            partial(from_kafka, bootstrap_server, capacity, known, None, timeout),
+            KafkaSource(bootstrap_server, capacity, known, None, timeout, warn).read,
         )
         look()
         spark = start_spark(master, conf, kafka=True)

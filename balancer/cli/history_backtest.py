@@ -145,7 +145,7 @@ def backtest(
             found.save(output)
     if picture is not None:
         with writing(picture):
-            found.picture(picture)
+            backtests.draw(found, picture)
     out().print(table(found))
 
 

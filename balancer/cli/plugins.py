@@ -96,7 +96,10 @@ def _commands(name: str, plugins: Plugins[type[Any]], about: str) -> typer.Typer
         f"List every {noun}, built in and installed.\n\nExample: `counterpoise {name} list`"
     )
     first = next(iter(plugins.built_in))
-    show.__doc__ = f"Show what one {noun} does, and its options.{example} show {first}`"
+    show.__doc__ = (
+        f"Show what one {noun} does, and its options.\n\n"
+        f"Example: `counterpoise {name} show {first}`"
+    )
     app.command("list", cls=Command)(list_all)
     app.command("show", cls=Command)(show)
     return app

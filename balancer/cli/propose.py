@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 from balancer import Balancer, Plan
 from balancer.cli import tables
-from balancer.cli.options import broker_ids, budget, client_properties, operation
+from balancer.cli.options import broker_ids, budget, operation
 from balancer.cli.snapshot import (
     Bootstrap,
     CapacityFile,
@@ -19,7 +17,6 @@ from balancer.cli.snapshot import (
     MetricsTopic,
     PartialView,
     Timeout,
-    measured_from_kafka,
     warn,
 )
 from balancer.cli.terminal import (
@@ -32,13 +29,13 @@ from balancer.cli.terminal import (
     working,
     write,
 )
+from balancer.composition.client import client_properties
+from balancer.composition.proposal import concerns, restricted_to_known
+from balancer.composition.source import KafkaSource
 from balancer.planning.exports import leader_election_json, reassignment_json
 from balancer.planning.remedies import RemedyLimits
-from balancer.problem.operation import Operation
-from balancer.problem.operations import type_of
-from cluster_model import BrokerState, Snapshot, load_snapshot
-from cluster_model.snapshot import Ints
-from cluster_model.trust import Distrust, frozen_partitions
+from cluster_model import Snapshot, load_snapshot
+from cluster_model.trust import Distrust
 from metrics_reporter.quantities import plural
 
 WHAT, LIMITS, RESULT = "What to do", "Limits", "Results"
@@ -219,7 +216,7 @@ def propose(
     cluster, distrust = _cluster(snapshot, bootstrap_server, kafka, timeout)
     for sentence in concerns(cluster):
         warn(sentence)
-    asked = _sparing(cluster, asked, distrust)
+    asked = restricted_to_known(cluster, asked, distrust, warn)
     with working("balancing") as progress:
         plan = balancer.propose(
             cluster,
@@ -255,85 +252,15 @@ def _cluster(
             return load_snapshot(path), Distrust()
     assert bootstrap is not None
     with working("reading the cluster"):
-        return measured_from_kafka(
+        return KafkaSource(
             bootstrap,
             kafka["--capacity"],
             client_properties(kafka["--command-config"]),
             kafka["--metrics-topic"],
             timeout,
-            partial_view=bool(kafka["--partial-view"]),
-        )
-
-
-def concerns(s: Snapshot) -> list[str]:
-    """What in a cluster makes a plan for it less than it could be, in sentences.
-
-    Examples
-    --------
-    >>> from cluster_model import synthetic_snapshot
-    >>> concerns(synthetic_snapshot(brokers=6, dead_brokers=1))
-    ['1 broker is down: 4']
-    """
-    found = []
-    down = s.broker_ids[s.broker_state == BrokerState.DEAD].tolist()
-    if down:
-        verb = "is" if len(down) == 1 else "are"
-        found.append(f"{plural(len(down), 'broker')} {verb} down: {_some(down)}")
-    lost = np.flatnonzero(~s.disk_alive & (s.broker_state != BrokerState.DEAD)[s.disk_broker])
-    if len(lost):
-        verb = "is" if len(lost) == 1 else "are"
-        paths = [f"{s.disk_path[d]} of broker {s.broker_ids[s.disk_broker[d]]}" for d in lost]
-        found.append(f"{plural(len(lost), 'disk')} {verb} offline: {_some(paths)}")
-    for stuck, why in (
-        (
-            s.leaderless & ~s.partition_settled,
-            "a reassignment that cannot finish, because there is no leader to copy from; the "
-            "replicas from before it are shown",
-        ),
-        (s.leaderless & s.partition_settled, "no leader, because no replica in sync serves"),
-    ):
-        if stuck.any():
-            names = _names(s, np.flatnonzero(stuck))
-            verb = "has" if len(names) == 1 else "have"
-            found.append(f"{plural(len(names), 'partition')} ({_some(names)}) {verb} {why}")
-    moving = np.flatnonzero(~s.partition_settled & ~s.leaderless)
-    if len(moving):
-        names = _names(s, moving)
-        one = len(names) == 1
-        found.append(
-            f"Kafka is reassigning {plural(len(names), 'partition')} ({_some(names)}): the plan "
-            f"takes {'it' if one else 'them'} as moved and leaves {'it' if one else 'them'} alone"
-        )
-    return found
-
-
-def _names(s: Snapshot, partitions: Ints) -> list[str]:
-    return [f"{s.topics[s.partition_topic[p]]}-{s.partition_number[p]}" for p in partitions]
-
-
-def _some(names: Sequence[Any], most: int = 5) -> str:
-    shown = ", ".join(str(name) for name in names[:most])
-    return shown + (f" and {len(names) - most:,} more" if len(names) > most else "")
-
-
-def _sparing(snapshot: Snapshot, asked: Operation, distrust: Distrust) -> Operation:
-    """The operation without what nothing must be planned on; healing needs no loads."""
-    if not type_of(asked).needs_loads:
-        return asked
-    frozen = distrust.unknown | frozen_partitions(snapshot, distrust.brokers)
-    ids = snapshot.broker_ids.tolist() if asked.destinations is None else asked.destinations
-    silent = distrust.brokers - {*asked.brokers}
-    if frozen:
-        stay = plural(len(frozen), "partition stays", "partitions stay")
-        say(f"warning: {stay}, because not all loads are known")
-    return asked.model_copy(
-        update={
-            "excluded_partitions": tuple(sorted(frozen.union(asked.excluded_partitions))),
-            "destinations": tuple(b for b in ids if b not in silent)
-            if silent
-            else asked.destinations,
-        }
-    )
+            warn,
+            bool(kafka["--partial-view"]),
+        ).measured()
 
 
 def _write(

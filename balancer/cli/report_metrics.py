@@ -12,9 +12,10 @@ from typing import Annotated
 import typer
 
 from balancer.cli.daemon import ended_by_signals, logged, redacted
-from balancer.cli.options import addresses, client_properties
+from balancer.cli.options import addresses
 from balancer.cli.snapshot import CommandConfig, Timeout
 from balancer.cli.terminal import DONE, LONGEST, UNMET, CommandError, out
+from balancer.composition.client import client_properties
 from balancer.controller import Redactor
 from metrics_reporter import Source
 from metrics_reporter.admin import AdminSource

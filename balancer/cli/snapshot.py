@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from balancer.cli.options import addresses, client_properties
+from balancer.cli.options import addresses
 from balancer.cli.terminal import LONGEST, Command, check_outputs, out, say, working, writing
+from balancer.composition.client import client_properties
+from balancer.composition.source import KafkaSource
 from cluster_model import Snapshot, save_snapshot, synthetic_snapshot
-from cluster_model.capacities import as_capacities
 from cluster_model.files import check_suffix
-from cluster_model.trust import Distrust
 
 KAFKA = "A running Kafka"
 
@@ -90,14 +89,11 @@ def kafka(
         {"--capacity": capacity, "--command-config": command_config}, {"--output": output}
     )
     with working("reading the cluster"):
-        found = from_kafka(
-            bootstrap_server,
-            capacity,
-            client_properties(command_config),
-            metrics_topic,
-            timeout,
-            partial_view=partial_view,
+        properties = client_properties(command_config)
+        source = KafkaSource(
+            bootstrap_server, capacity, properties, metrics_topic, timeout, warn, partial_view
         )
+        found, _ = source.measured()
     _save(found, output)
 
 
@@ -150,62 +146,6 @@ def synthetic(
             seed=seed,
         )
     _save(found, output)
-
-
-def from_kafka(
-    bootstrap: str,
-    capacity: Path | None,
-    properties: Mapping[str, str],
-    metrics_topic: str | None,
-    timeout: float,
-    *,
-    partial_view: bool = False,
-) -> Snapshot:
-    """A snapshot of a running Kafka, with the resources whose capacity is known.
-
-    Kafka tells the size of its disks; any other resource counts only where `capacity`
-    states it, and carries load only where the metrics topic tells of it.
-    """
-    return measured_from_kafka(
-        bootstrap, capacity, properties, metrics_topic, timeout, partial_view=partial_view
-    )[0]
-
-
-def measured_from_kafka(
-    bootstrap: str,
-    capacity: Path | None,
-    properties: Mapping[str, str],
-    metrics_topic: str | None,
-    timeout: float,
-    *,
-    partial_view: bool,
-) -> tuple[Snapshot, Distrust]:
-    """The same, and which of its loads nothing must be planned on; that is said, too."""
-    from cluster_model.kafka import read_cluster
-
-    stated = as_capacities(capacity)
-    found = read_cluster(
-        bootstrap,
-        capacity=stated,
-        resources=stated.resources,
-        client_properties=properties,
-        timeout=timeout,
-        partial_view=partial_view,
-        notice=warn,
-    )
-    if metrics_topic is None:
-        return found, Distrust()
-    from cluster_model.live import ClusterModel
-    from metrics_reporter import read_records
-
-    model = ClusterModel(found)
-    reader = read_records(bootstrap, metrics_topic, timeout=timeout, client=properties)
-    for batch in reader.batches():
-        model.add_batch(batch)
-    seen = model.observe()
-    for doubt in seen.distrust.doubts:
-        say(f"warning: {doubt.sentence}; its metrics are not believed")
-    return seen.snapshot, seen.distrust
 
 
 def warn(sentence: str) -> None:

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from cluster_model.errors import InputError
-from metrics_reporter.clients import PATIENCE, create, kafka, reason
+from metrics_reporter.clients import MANUAL_POSITIONS, PATIENCE, create, kafka, reason
 from metrics_reporter.errors import ReporterError
 
 log = logging.getLogger("counterpoise.election")
@@ -120,8 +120,7 @@ class Election:
         self._properties = {
             **self._admin_properties,
             "group.id": group,
-            "enable.auto.commit": False,
-            "enable.auto.offset.store": False,
+            **MANUAL_POSITIONS,
             "auto.offset.reset": "latest",
             "on_commit": self._committed,
             # A controller that joins must not take the partition from the one that acts.

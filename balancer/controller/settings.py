@@ -23,11 +23,10 @@ from cluster_model.errors import InputError
 from goals.patterns import valid_pattern
 from metrics_reporter import BROKER_METRICS
 from metrics_reporter.documents import (
-    DocumentError,
     Whole,
     first_problem,
+    load_document,
     number_not_truth,
-    read_document,
     shown,
     shown_name,
 )
@@ -391,12 +390,7 @@ def load_settings(path: str | Path) -> Settings:
         For a file that cannot be read, or naming the first entry that is wrong.
     """
     where = f"settings file {path}"
-    try:
-        content = read_document(path, "a settings file")
-    except OSError as error:
-        raise SettingsError(f"{where}: {error.strerror or error}") from None
-    except DocumentError as error:
-        raise SettingsError(f"{where}: {error}") from None
+    content = load_document(path, where, SettingsError, "a settings file")
     return as_settings({} if content is None else content, where)
 
 

@@ -16,7 +16,7 @@ from cluster_model.live import ClusterModel
 from cluster_model.snapshot import Bools
 from cluster_model.windows import Extrapolation, LoadWindows
 from metrics_reporter import BROKER_METRICS
-from metrics_reporter.records import (
+from metrics_reporter.metrics import (
     FETCH_LOCAL_MEAN,
     FETCH_LOCAL_P999,
     FOLLOWER_LOCAL_MEAN,

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from benchmarks.registry import BenchmarkError
+from metrics_reporter.clients import MANUAL_POSITIONS
 
 Place = tuple[str, int]
 _ACKNOWLEDGE_SECONDS = 120.0
@@ -123,7 +124,7 @@ class Ledger:
             {
                 "bootstrap.servers": self._bootstrap,
                 "group.id": "ledger",
-                "enable.auto.commit": False,
+                **MANUAL_POSITIONS,
                 "auto.offset.reset": "error",
                 "log_level": 0,
                 "error_cb": lambda error: None,

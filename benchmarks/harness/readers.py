@@ -16,7 +16,7 @@ import yaml
 
 from balancer import Balancer, load_plan
 from balancer.backtest.configuration import load_configurations
-from balancer.cli.options import client_properties, java_properties
+from balancer.composition.client import client_properties, java_properties
 from balancer.controller.settings import Settings, as_settings, load_settings
 from balancer.execution.journal import Journal, changed, planned, read_journal, throttles_left
 from balancer.execution.targets import Target

@@ -16,7 +16,7 @@ from cluster_model.attribution import cpu_capacity
 from cluster_model.live import ClusterModel
 from cluster_model.snapshot import DEFAULT_RESOURCES, Floats, Ints
 from metrics_reporter import BYTES_IN, BYTES_OUT, CPU, SIZE, RecordBatch
-from metrics_reporter.records import REPLICATION_IN, REPLICATION_OUT
+from metrics_reporter.metrics import REPLICATION_IN, REPLICATION_OUT
 
 HOUR = 3600.0
 DAY = 24 * HOUR

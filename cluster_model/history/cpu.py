@@ -21,7 +21,7 @@ from cluster_model.attribution import (
 from cluster_model.history.schema import CLUSTER
 from cluster_model.snapshot import Floats, Ints, Snapshot
 from cluster_model.windows import Extrapolation
-from metrics_reporter.records import CPU
+from metrics_reporter.metrics import CPU
 
 _PARTITION = (CLUSTER, "topic", "partition")
 _VALID = ("valid_from_ms", "valid_to_ms")

@@ -13,7 +13,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from cluster_model.history.schema import DECODED, MESSAGES
 from metrics_reporter import Format, RecordBatch
 from metrics_reporter import batch as messages
-from metrics_reporter.wire import METRIC_IDS
+from metrics_reporter.metrics import METRIC_IDS
 
 MALFORMED, SKIPPED = "malformed", "skipped"
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
@@ -257,7 +256,7 @@ def _whole_entities(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield rest
 
 
-def _changes(table: pa.Table) -> npt.NDArray[np.int64]:
+def _changes(table: pa.Table) -> Ints:
     """Rows at which another partition begins, 0 first."""
     new = np.zeros(table.num_rows, np.bool_)
     new[0] = True

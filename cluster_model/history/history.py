@@ -40,7 +40,7 @@ from cluster_model.index import SnapshotIndex
 from cluster_model.live import disk_by_role
 from cluster_model.snapshot import DEFAULT_RESOURCES, Floats, Snapshot
 from cluster_model.windows import Extrapolation
-from metrics_reporter.records import BYTES_IN, BYTES_OUT, CPU
+from metrics_reporter.metrics import BYTES_IN, BYTES_OUT, CPU
 
 HistoryStatistic = Literal["mean", "p95", "peak", "forecast"]
 CpuMethod = Literal["regression", "attribution"]

@@ -21,7 +21,7 @@ from cluster_model.history.errors import HistoryError
 from cluster_model.history.schema import BROKERS, DEFAULT_CLUSTER, PLACEMENTS, TOPICS
 from cluster_model.index import SnapshotIndex
 from cluster_model.snapshot import Bools, Floats, Ints, Snapshot
-from metrics_reporter.documents import read_document
+from metrics_reporter.documents import load_document
 
 # What the first entry says holds for all time before it too, what the last says for all
 # time after it.
@@ -286,11 +286,12 @@ def _read(path: Path) -> Iterator[Entry]:
             raise HistoryError(f"metadata log: {file} found, names like 1700000000000.npz expected")
     for file in sorted(found, key=lambda f: int(f.stem)):
         removed = file.with_suffix(".removed.json")
+        where = f"metadata log, {removed}"
+        gone = load_document(removed, where, HistoryError) if removed.exists() else []
         try:
-            gone = read_document(removed) if removed.exists() else []
             pairs = tuple((str(topic), int(number)) for topic, number in gone)
-        except (OSError, ValueError, TypeError, OverflowError) as error:
-            raise HistoryError(f"metadata log, {removed}: {error}") from None
+        except (ValueError, TypeError, OverflowError) as error:
+            raise HistoryError(f"{where}: {error}") from None
         yield Entry(int(file.stem), load_snapshot(file), pairs)
 
 

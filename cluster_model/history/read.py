@@ -18,7 +18,7 @@ from cluster_model.history.schema import CLUSTER, DECODED, DEFAULT_CLUSTER, MESS
 from cluster_model.history.session import CONNECTOR
 from metrics_reporter import Format
 from metrics_reporter.foreign import TOPIC_FORMATS
-from metrics_reporter.wire import METRIC_IDS
+from metrics_reporter.metrics import METRIC_IDS
 
 Paths = str | Path | Sequence[str | Path]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import types as t
 
-from metrics_reporter.wire import METRIC_IDS
+from metrics_reporter.metrics import METRIC_IDS
 
 CLUSTER, DAY = "cluster", "day"
 # The name of a cluster that nobody named.

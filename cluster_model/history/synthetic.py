@@ -16,8 +16,8 @@ from pyspark.sql.types import StructType
 from cluster_model.attribution import FOLLOWER_IN_WEIGHT, LEADER_IN_WEIGHT, LEADER_OUT_WEIGHT
 from cluster_model.errors import InputError
 from cluster_model.history.schema import CLUSTER, DEFAULT_CLUSTER, RECORDS
-from cluster_model.snapshot import DEFAULT_RESOURCES, BrokerState, Floats, Ints, Snapshot
-from metrics_reporter.records import (
+from cluster_model.snapshot import DEFAULT_RESOURCES, Bools, BrokerState, Floats, Ints, Snapshot
+from metrics_reporter.metrics import (
     BYTES_IN,
     BYTES_OUT,
     CPU,
@@ -225,7 +225,7 @@ class _Script:
     number: Ints
     replica_partition: Ints
     replica_broker: Ints
-    leads: npt.NDArray[np.bool_]
+    leads: Bools
     bytes_in: Floats
     bytes_out: Floats
     network_out: Floats
@@ -347,7 +347,7 @@ class _Script:
             columns["other"] = self.others(partition, whole | ~self.leads[replica], factor)
         return pa.RecordBatch.from_pydict(columns)
 
-    def others(self, partition: Ints, none: npt.NDArray[np.bool_], factor: Floats) -> pa.MapArray:
+    def others(self, partition: Ints, none: Bools, factor: Floats) -> pa.MapArray:
         """What the partitions send to others, by metric name."""
         count = np.where(none, 0, np.diff(self.traffic_offset)[partition])
         end = np.cumsum(count)

@@ -13,7 +13,7 @@ from cluster_model.history.schema import CLUSTER
 from cluster_model.history.statistics import PERCENTILES, percentiles
 from cluster_model.snapshot import Snapshot
 from cluster_model.trust import TrustParameters
-from metrics_reporter.records import BYTES_IN, BYTES_OUT, BYTES_TO
+from metrics_reporter.metrics import BYTES_IN, BYTES_OUT, BYTES_TO
 
 _ARRIVAL = (CLUSTER, "batch", "source_partition", "source_offset")
 _PAIR = (CLUSTER, "topic", "partition", "to_topic", "to_partition")

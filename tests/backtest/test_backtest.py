@@ -22,6 +22,7 @@ from balancer.backtest import (
     BacktestResult,
     Configuration,
     backtest,
+    draw,
     judge_placements,
 )
 from balancer.controller import Settings
@@ -98,13 +99,13 @@ def test_the_table_is_written_and_the_picture_drawn(result: BacktestResult, tmp_
     with (tmp_path / "found.csv").open() as file:
         assert len(list(csv.DictReader(file))) == len(result.windows) == 3 * (HOURS - 1)
     for name in ("one.svg", "two.svg", "one.png"):
-        result.picture(tmp_path / name)
+        draw(result, tmp_path / name)
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
     assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
     drawn = (tmp_path / "one.svg").read_text()
     assert "careful" in drawn
     with pytest.raises(BacktestError, match="format 'docx' found"):
-        result.picture(tmp_path / "one.docx")
+        draw(result, tmp_path / "one.docx")
 
 
 def test_it_is_the_same_in_whatever_parts(spark: SparkSession, result: BacktestResult) -> None:

@@ -15,8 +15,9 @@ from typer.testing import CliRunner, Result
 
 from balancer import Action, load_plan
 from balancer.cli import app, main
-from balancer.cli.options import byte_count, byte_rate, client_properties
+from balancer.cli.options import byte_count, byte_rate
 from balancer.cli.terminal import CommandError
+from balancer.composition.client import ClientPropertiesError, client_properties
 from benchmarks.harness.plans import plan_by_hand
 from cluster_model import Snapshot, load_snapshot, save_snapshot, synthetic_snapshot
 
@@ -356,7 +357,7 @@ BAD_INPUT: list[tuple[str, str]] = [
     ("propose {cluster} --goals happiness", "'happiness' found, a file or a profile"),
     ("propose {cluster} --goals {dir}/unknown.yaml", "goal 'Happiness' found"),
     ("propose {cluster} --goals {dir}/field.yaml", "ReplicaCapacity, field limits"),
-    ("propose {cluster} --goals {dir}/torn.json", "YAML expected"),
+    ("propose {cluster} --goals {dir}/torn.json", "torn.json: not JSON"),
     ("propose {cluster} --remove-brokers 77", "no broker 77"),
     ("propose {cluster} --remove-brokers two", "--remove-brokers: 'two' found"),
     ("propose {cluster} --remove-brokers 1,,2", "--remove-brokers: '1,,2' found"),
@@ -500,7 +501,7 @@ def test_client_properties_are_read_as_java_reads_them(tmp_path: Path) -> None:
         "ssl.ca.location": "/etc/ca.pem",
     }
     path.write_text("sasl.jaas.config=Login required;\n")
-    with pytest.raises(CommandError, match="username"):
+    with pytest.raises(ClientPropertiesError, match="username"):
         client_properties(path)
 
 
@@ -508,5 +509,5 @@ def test_client_properties_are_read_as_java_reads_them(tmp_path: Path) -> None:
 def test_what_is_no_name_of_a_property_is_refused(tmp_path: Path, name: str) -> None:
     path = tmp_path / "client.properties"
     path.write_text(f"{name}=7\n", encoding="utf-8")
-    with pytest.raises(CommandError, match="entry 1: name=value expected"):
+    with pytest.raises(ClientPropertiesError, match="entry 1: name=value expected"):
         client_properties(path)

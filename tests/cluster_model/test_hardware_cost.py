@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import islice
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,9 +18,8 @@ from cluster_model.attribution import (
     replica_weights,
 )
 from cluster_model.live import ClusterModel, simulated_source
+from cluster_model.snapshot import Floats
 from metrics_reporter import CPU
-
-Floats = npt.NDArray[np.float64]
 
 
 def cluster(seed: int, **options: int) -> Snapshot:

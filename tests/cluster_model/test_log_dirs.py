@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balancer import Balancer
-from balancer.cli.propose import concerns
+from balancer.composition.proposal import concerns
 from balancer.controller.finding import View
 from balancer.controller.lost_partitions import LostPartitionWatch, lost_partitions
 from balancer.controller.settings import DeadBrokers

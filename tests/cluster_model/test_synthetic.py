@@ -3,21 +3,21 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster_model import BrokerState, Snapshot, SnapshotError, synthetic_snapshot
+from cluster_model.snapshot import Ints
 
 
-def rows_by_partition(snapshot: Snapshot) -> npt.NDArray[np.int64]:
+def rows_by_partition(snapshot: Snapshot) -> Ints:
     return snapshot.replica_broker.reshape(snapshot.n_partitions, -1)
 
 
-def breaks_rack_rule(snapshot: Snapshot) -> npt.NDArray[np.int64]:
+def breaks_rack_rule(snapshot: Snapshot) -> Ints:
     rack = np.sort(snapshot.broker_rack[rows_by_partition(snapshot)], axis=1)
-    doubled: npt.NDArray[np.int64] = (rack[:, 1:] == rack[:, :-1]).sum(axis=1)
+    doubled: Ints = (rack[:, 1:] == rack[:, :-1]).sum(axis=1)
     return doubled
 
 

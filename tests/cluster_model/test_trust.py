@@ -17,7 +17,7 @@ from cluster_model.live import ClusterModel, Observation
 from cluster_model.snapshot import Floats
 from cluster_model.trust import TrustParameters, frozen_partitions
 from metrics_reporter import BYTES_IN, BYTES_OUT, CPU, SIZE, Record, RecordBatch
-from metrics_reporter.records import REPLICATION_IN
+from metrics_reporter.metrics import REPLICATION_IN
 
 NETWORK_IN, DISK = 1, 3
 LIAR = 4

@@ -14,7 +14,7 @@ from balancer.controller.finding import View
 from cluster_model import Snapshot, synthetic_snapshot
 from cluster_model.live import ClusterModel, simulated_source
 from metrics_reporter import Record
-from metrics_reporter.records import LOG_FLUSH_P999
+from metrics_reporter.metrics import LOG_FLUSH_P999
 
 START_MS = 1_699_999_200_000
 

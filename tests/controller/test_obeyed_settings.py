@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from controller_cases import UNBOUNDED, Ended, Progressed, Stage, even, heavier, skewed
 
-from balancer.cli.run import Following, Webhooks
+from balancer.composition.controller import SettingsFollower
+from balancer.composition.webhooks import Webhooks
 from balancer.controller import (
     ControllerError,
     Redactor,
@@ -479,7 +480,7 @@ def test_a_file_is_read_when_it_rests_and_what_is_wrong_is_told_once(tmp_path: P
     assert not file.changed()
 
 
-def _following(tmp_path: Path, text: str) -> tuple[Following, Path]:
+def _following(tmp_path: Path, text: str) -> tuple[SettingsFollower, Path]:
     path = tmp_path / "settings.yaml"
     path.write_text(text)
     file = SettingsFile(path, True)
@@ -487,10 +488,10 @@ def _following(tmp_path: Path, text: str) -> tuple[Following, Path]:
     executor = Executor("localhost:1", journal=tmp_path / "journal")
     webhooks = Webhooks({})
     webhooks.take(file.settings.webhooks)
-    return Following(file, stage.controller, webhooks, executor, None), path
+    return SettingsFollower(file, stage.controller, webhooks, executor, None), path
 
 
-def _write(following: Following, path: Path, text: str) -> None:
+def _write(following: SettingsFollower, path: Path, text: str) -> None:
     path.write_text(text)
     following.look()
     following.look()

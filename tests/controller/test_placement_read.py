@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from controller_cases import Stage
 
-from balancer.cli.run import Notices, Source
+from balancer.composition.source import KafkaSource, Notices
 from balancer.controller import PlainCluster
 from cluster_model.capacities import Capacities
 from cluster_model.kafka import KafkaSourceError, read_cluster
@@ -77,8 +77,8 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Admin]:
     return serve
 
 
-def source(told: list[str]) -> Source:
-    return Source("k:1", None, {}, None, 1.0, notices=Notices(told.append))
+def source(told: list[str]) -> KafkaSource:
+    return KafkaSource("k:1", None, {}, None, 1.0, Notices(told.append))
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,13 @@ from typer.testing import CliRunner
 
 from balancer import Balancer
 from balancer.cli import app
-from balancer.cli.run import Ending, Source, _limits, _once, is_left_to_do, warn_of_goals
+from balancer.composition.controller import (
+    execution_limits,
+    is_left_to_do,
+    run_once,
+    warn_of_goals,
+)
+from balancer.composition.source import KafkaSource, Notices
 from balancer.controller import Controller, ControllerError, Decision, Settings
 from balancer.execution import Limits
 from balancer.execution.errors import ExecutionError
@@ -67,17 +73,17 @@ def test_wrong_options_are_told_in_one_sentence(tmp_path: Path, nobody: str) -> 
 
 
 def test_what_a_window_tells_counts_once_unless_set_otherwise() -> None:
-    assert _limits(Settings(), Settings()) == Limits()
+    assert execution_limits(Settings(), Settings()) == Limits()
     one = Settings.model_validate({"model": {"window": "1m"}})
-    assert _limits(one, one).slow_interval == 60
+    assert execution_limits(one, one).slow_interval == 60
     # What holds is the window of the model in use.
-    assert _limits(one, Settings()).slow_interval == 300
+    assert execution_limits(one, Settings()).slow_interval == 300
     other = one.model_copy(update={"execution": {"slow_interval": 5, "produce_local_ms": None}})
-    found = _limits(other, other)
+    found = execution_limits(other, other)
     assert (found.slow_interval, found.produce_local_ms) == (5, None)
 
 
-def test_the_limits_of_the_guide_are_the_limits() -> None:
+def test_the_limits_of_the_guide_are_theexecution_limits() -> None:
     page = (Path(__file__).parents[2] / "docs" / "controller.md").read_text()
     rows = dict(re.findall(r"(?m)^\| `(\w+)` \| (\d+) \|", page))
     rows |= dict(re.findall(r"`(\w+)`(?: seconds)? \((\d+)\)", page))
@@ -142,9 +148,9 @@ class _Busy:
 
 @pytest.mark.parametrize("ends", [True, False])
 def test_one_round_that_is_told_to_end_stops_what_it_began(ends: bool) -> None:
-    ending, controller = Ending(lambda: 60.0), _Busy(ends)
-    ending.asked.set()
-    assert _once(controller, 1.0, ending) == "the last"  # type: ignore[arg-type, comparison-overlap]
+    asked, controller = threading.Event(), _Busy(ends)
+    asked.set()
+    assert run_once(controller, 1.0, asked) == "the last"  # type: ignore[arg-type, comparison-overlap]
     assert controller.finished == (not ends)
 
 
@@ -184,7 +190,7 @@ class _Hangs:
 
 def test_one_round_ends_where_the_recovery_fails() -> None:
     executor = _Hangs(recovers=False)
-    found = _once(_controller(executor), 1.0, Ending(lambda: 60.0))
+    found = run_once(_controller(executor), 1.0, threading.Event())
     assert found.kind == "error"
     assert "the journal is of another cluster" in found.reason
     assert executor.recoveries == 1
@@ -195,7 +201,7 @@ def test_one_round_ends_where_an_execution_hangs() -> None:
     controller = _controller(executor, silence_timeout=0.2, stop_timeout=0.2)
     try:
         with pytest.raises(ControllerError, match="was asked to stop"):
-            _once(controller, 1.0, Ending(lambda: 60.0))
+            run_once(controller, 1.0, threading.Event())
     finally:
         executor.release.set()
         controller.wait(30)
@@ -204,7 +210,7 @@ def test_one_round_ends_where_an_execution_hangs() -> None:
 def test_one_round_ends_where_nothing_is_known() -> None:
     controller = _controller(_Hangs(recovers=True))
     controller._model.known = -1  # type: ignore[attr-defined]
-    found = _once(controller, 0.1, Ending(lambda: 60.0))
+    found = run_once(controller, 0.1, threading.Event())
     assert found.kind == "waiting"
     assert "there is no picture of the cluster" in found.reason
 
@@ -238,7 +244,7 @@ class _Ends:
     ],
 )
 def test_one_round_whose_execution_did_not_do_its_plan_leaves_something(outcome: Ended) -> None:
-    found = _once(_controller(_Ends(outcome)), 1.0, Ending(lambda: 60.0))
+    found = run_once(_controller(_Ends(outcome)), 1.0, threading.Event())
     assert found.kind == "executed"
     assert is_left_to_do(found)
 
@@ -247,7 +253,7 @@ def test_one_round_whose_plan_was_cut_leaves_something() -> None:
     def ended(**settings: object) -> Decision:
         model = Still(skewed())
         controller = _controller(Applies(model), model, settle=0, **settings)
-        return _once(controller, 1.0, Ending(lambda: 60.0))
+        return run_once(controller, 1.0, threading.Event())
 
     whole = ended(max_share_per_cycle=1.0)
     assert whole.kind == "executed"
@@ -264,7 +270,7 @@ def test_one_round_that_did_not_come_to_its_end_leaves_something(kind: Any) -> N
 
 
 def test_what_is_to_be_known_of_disks_is_said_once_and_again_when_it_changes(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sentences = ["log directories of 1 of 3 brokers have the same size"]
 
@@ -274,12 +280,14 @@ def test_what_is_to_be_known_of_disks_is_said_once_and_again_when_it_changes(
         return even()
 
     monkeypatch.setattr("cluster_model.kafka.read_cluster", read)
-    source = Source("localhost:1", None, {}, None, 1.0)
+    printed: list[str] = []
+    notices = Notices(printed.append)
+    source = KafkaSource("localhost:1", None, {}, None, 1.0, notices)
     source.read()
     source.read()
-    assert capsys.readouterr().err.count("warning: log directories of 1 of 3") == 1
+    assert printed == ["log directories of 1 of 3 brokers have the same size"]
     logged: list[str] = []
-    source.notices.tell = logged.append
+    notices.notify = logged.append
     stated = "broker 1: a disk capacity of 4 TB is stated, but its replicas and what is free"
     for free in ("3.25 TB", "3.251 TB", "3.252 TB"):
         sentences[:] = [f"{stated} are {free}"]
@@ -302,15 +310,13 @@ def test_the_follower_of_metrics_tells_of_disks_too(monkeypatch: pytest.MonkeyPa
         assert told == ["something"]
 
 
-def test_goals_of_a_file_that_do_not_apply_are_named_at_the_start(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_goals_of_a_file_that_do_not_apply_are_named_at_the_start() -> None:
+    said: list[str] = []
     goals = {"goals": [{"goal": "RackAwareness"}, {"goal": "UsageDistribution", "resource": "dsk"}]}
-    warn_of_goals(Balancer(goals), even())
-    told = capsys.readouterr().err
-    assert told.startswith("warning: goal UsageDistribution[dsk]")
-    assert "nothing is rebalanced until that is mended" in told
-    assert told.count("warning") == 1
+    warn_of_goals(Balancer(goals), even(), said.append)
+    (sentence,) = said
+    assert sentence.startswith("goal UsageDistribution[dsk]")
+    assert "nothing is rebalanced until that is mended" in sentence
     # A profile leaves out what does not apply.
-    warn_of_goals(Balancer("default"), even())
-    assert not capsys.readouterr().err
+    warn_of_goals(Balancer("default"), even(), said.append)
+    assert said == [sentence]

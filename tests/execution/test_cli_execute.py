@@ -53,7 +53,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
 def execute_module() -> Any:
     import importlib
 
-    return importlib.import_module("balancer.cli.execute")
+    return importlib.import_module("balancer.composition.execution")
 
 
 def test_without_yes_it_only_tells(cluster: FakeCluster, plan: Path, tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ def test_a_signal_ends_the_process_even_where_the_execution_hangs(
 ) -> None:
     code = (
         "import importlib, sys, time\n"
-        "command = importlib.import_module('balancer.cli.execute')\n"
+        "command = importlib.import_module('balancer.composition.execution')\n"
         "class Hanging(command.Executor):\n"
         "    def execute(self, plan, **options):\n"
         "        print('hangs', flush=True)\n"

@@ -155,7 +155,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     def connected(*args: Any, **options: Any) -> Executor:
         return Executor(*args, **options, connect=lambda: found)
 
-    command = importlib.import_module("balancer.cli.execute")
+    command = importlib.import_module("balancer.composition.execution")
     monkeypatch.setattr(command, "Executor", connected)
     monkeypatch.setattr(command, "Election", WonElection)
     return found

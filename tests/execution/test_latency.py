@@ -14,7 +14,7 @@ from balancer.execution.cluster import Key
 from cluster_model import synthetic_snapshot
 from cluster_model.live import ClusterModel
 from metrics_reporter import Record
-from metrics_reporter.records import (
+from metrics_reporter.metrics import (
     FETCH_LOCAL_P999,
     FOLLOWER_LOCAL_P999,
     PRODUCE_LOCAL_MEAN,

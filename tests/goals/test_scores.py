@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balancer import Balancer
-from balancer.cli.propose import concerns
+from balancer.composition.proposal import concerns
 from balancer.verification.checker import check_plan
 from cluster_model import BrokerState
 from cluster_model.placement import Placement

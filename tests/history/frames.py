@@ -10,7 +10,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from cluster_model.history.schema import RECORDS
 from metrics_reporter import Record
-from metrics_reporter.wire import METRIC_IDS
+from metrics_reporter.metrics import METRIC_IDS
 
 Arrived = tuple[str, int, Sequence[int], Sequence[Record]]
 

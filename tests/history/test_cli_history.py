@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from balancer.cli import app
 from balancer.cli.history import _watched
-from balancer.cli.options import client_properties, java_properties
+from balancer.composition.client import client_properties, java_properties
 from cluster_model.history.archive import read_archive, write_batch
 from cluster_model.history.decode import decode
 from cluster_model.history.schema import MESSAGES

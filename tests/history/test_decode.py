@@ -11,7 +11,7 @@ from pyspark.sql import Row, SparkSession
 from cluster_model.history.decode import decode
 from cluster_model.history.schema import DECODED, MESSAGES
 from metrics_reporter import MalformedRecordError, Record, decode_any, encode
-from metrics_reporter.wire import METRIC_IDS
+from metrics_reporter.metrics import METRIC_IDS
 
 T = 1_700_000_000_000
 CRUISE_CONTROL = struct.pack(">bbbqi", 0, 0, 5, T, 3) + struct.pack(">d", 0.25)

@@ -39,7 +39,7 @@ from cluster_model.history.synthetic import (
 )
 from cluster_model.live import ClusterModel
 from metrics_reporter import Record
-from metrics_reporter.wire import METRIC_IDS
+from metrics_reporter.metrics import METRIC_IDS
 
 WINDOW = 300_000
 CPU, IN, OUT, DISK = range(4)

@@ -24,7 +24,7 @@ from cluster_model.history.windows import (
 )
 from cluster_model.windows import Extrapolation
 from metrics_reporter import Record
-from metrics_reporter.wire import METRIC_IDS
+from metrics_reporter.metrics import METRIC_IDS
 
 CHANGED = 1500
 GOOD, AVAILABLE, ADJACENT, _, NOTHING = (kind.value for kind in Extrapolation)

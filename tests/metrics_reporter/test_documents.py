@@ -11,11 +11,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from metrics_reporter.documents import (
     DocumentError,
     DocumentLimits,
+    as_model,
     clipped,
+    load_document,
+    load_mapping,
     parse_json,
     parse_toml,
     parse_yaml,
@@ -122,3 +126,46 @@ def test_a_value_in_a_message_is_short_and_printable(value: Any) -> None:
     assert len(shown(value)) <= 80
     assert shown(value).isprintable()
     assert len(clipped(f"{value!r}")) <= 803
+
+
+class _Refused(Exception):
+    """What a caller raises."""
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("none.yaml", None, "No such file or directory"),
+        ("nul\0.yaml", None, "embedded null byte"),
+        ("torn.json", "{", "not JSON: "),
+        ("torn.toml", "a = ", "TOML expected ("),
+        ("list.yaml", "- 1", "list found, a mapping of names expected"),
+        ("plan.yaml", "{operation: x, actions: []}", "a plan found, a settings file expected"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_one_sentence_of_the_callers_error(
+    tmp_path: Path, name: str, content: str | None, said: str
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(_Refused) as refused:
+        load_mapping(
+            tmp_path / name, "file F", _Refused, "a settings file", expected="a mapping of names"
+        )
+    assert str(refused.value).startswith(f"file F: {said}")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_document_becomes_a_model_or_one_sentence(tmp_path: Path) -> None:
+    class Colours(BaseModel):
+        sky: int
+        secret: int = 0
+
+    file = tmp_path / "colours.toml"
+    file.write_text("sky = 3\n")
+    found = as_model(Colours, load_document(file, "F", _Refused), "F", _Refused)
+    assert found == Colours(sky=3)
+    with pytest.raises(_Refused, match=r"^F: sky: 'blue' found, a whole number expected$"):
+        as_model(Colours, {"sky": "blue"}, "F", _Refused)
+    with pytest.raises(_Refused, match=r"^F: secret: a whole number expected$"):
+        as_model(Colours, {"sky": 1, "secret": "x"}, "F", _Refused, hide=["secret"])

@@ -15,7 +15,7 @@ from metrics_reporter import (
     format_of,
 )
 from metrics_reporter.foreign import CRUISE_CONTROL_METRICS, decode_automq, decode_cruise_control
-from metrics_reporter.records import (
+from metrics_reporter.metrics import (
     FETCH_LOCAL_MEAN,
     FETCH_LOCAL_P999,
     FOLLOWER_LOCAL_MEAN,

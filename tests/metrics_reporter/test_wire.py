@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from record_strategies import RECORDS
 
 from metrics_reporter import MalformedRecordError, Record, ReporterError, decode, decode_all, encode
-from metrics_reporter.wire import METRIC_IDS
+from metrics_reporter.metrics import BROKER_METRICS, METRIC_IDS, METRIC_TABLE
 
 
 @given(RECORDS)
@@ -125,3 +125,14 @@ def test_encode_refuses_what_does_not_fit(record: Record, says: str) -> None:
     with pytest.raises(ReporterError) as caught:
         encode(record)
     assert says in str(caught.value)
+
+
+def test_the_table_of_metrics_states_each_once_with_a_unit() -> None:
+    assert len({m.name for m in METRIC_TABLE}) == len({m.id for m in METRIC_TABLE})
+    assert [m.id for m in METRIC_TABLE] == list(range(1, len(METRIC_TABLE) + 1))
+    for metric in METRIC_TABLE:
+        assert metric.unit
+        assert ("_ms_" in metric.name) == (metric.unit == "ms")
+    # The model's windows of brokers have a column for each, in this order.
+    assert BROKER_METRICS[:3] == ("cpu", "bytes_in", "bytes_out")
+    assert len(BROKER_METRICS) == 26

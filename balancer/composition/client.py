@@ -1,0 +1,91 @@
+"""Reads a client's properties file, as Kafka's tools take it, for clients in Python and Java."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from cluster_model import InputError
+from metrics_reporter.documents import shown
+
+_MOST_BYTES = 1 << 20
+# Names of Kafka's properties have no escapes, and no mark of an encoding within.
+_LINE = re.compile(r"([A-Za-z0-9_.-]+)(?:\s*[=:]\s*|\s+)(.*)")
+
+
+class ClientPropertiesError(InputError):
+    """A properties file that cannot be used: says what is wrong and where."""
+
+
+def client_properties(path: Path | None) -> dict[str, str]:
+    """Read a client's properties file, as Kafka's tools take it for ``--command-config``.
+
+    User and password of a PLAIN or SCRAM ``sasl.jaas.config``, and a PEM trust store,
+    are given the names that the clients of Python know.
+
+    Raises
+    ------
+    ClientPropertiesError
+        For a file that cannot be read, or naming the line that is no property.
+    """
+    return _named_for_python(java_properties(path))
+
+
+def java_properties(path: Path | None) -> dict[str, str]:
+    """The same under the names that the file has, for clients that Java runs."""
+    if path is None:
+        return {}
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ClientPropertiesError(
+            f"client properties {path}: no UTF-8 at byte {error.start}"
+        ) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ClientPropertiesError(f"client properties {path}: {reason}") from None
+    if len(data) > _MOST_BYTES:
+        raise ClientPropertiesError(
+            f"client properties {path}: more than {_MOST_BYTES} bytes found, fewer expected"
+        )
+    found: dict[str, str] = {}
+    for number, line in enumerate(_joined(text), 1):
+        match = _LINE.fullmatch(line)
+        # What is no property may be part of a secret, as a line of a private key is.
+        if match is None or not match[2] or "\0" in line:
+            raise ClientPropertiesError(
+                f"client properties {path}, entry {number}: name=value expected"
+            )
+        if match[1] in found:
+            raise ClientPropertiesError(
+                f"client properties {path}, entry {number}: {shown(match[1])} found twice"
+            )
+        found[match[1]] = match[2].strip()
+    return found
+
+
+def _joined(text: str) -> list[str]:
+    """Lines that say something, those that end with a backslash joined to the next."""
+    # Of backslashes at the end of a line the last joins, unless it is itself escaped.
+    whole = re.sub(r"(?<!\\)((?:\\\\)*)\\(?:(?:\r\n?|\n)\s*|\Z)", r"\1", text)
+    lines = re.split(r"\r\n?|\n", whole)
+    return [x.strip() for x in lines if x.strip() and x.strip()[0] not in "#!"]
+
+
+def _named_for_python(properties: dict[str, str]) -> dict[str, str]:
+    jaas = properties.pop("sasl.jaas.config", None)
+    if jaas is not None:
+        for field in ("username", "password"):
+            match = re.search(rf'\b{field}\s*=\s*"((?:\\.|[^"\\])*)"', jaas)
+            if match is None:
+                raise ClientPropertiesError(
+                    f'client properties: sasl.jaas.config without {field}="...", '
+                    "a PLAIN or SCRAM login module expected"
+                )
+            properties.setdefault(f"sasl.{field}", re.sub(r"\\(.)", r"\1", match[1]))
+    if properties.get("ssl.truststore.type", "").upper() == "PEM":
+        del properties["ssl.truststore.type"]
+        properties["ssl.ca.location"] = properties.pop("ssl.truststore.location", "")
+    return properties

@@ -1,0 +1,385 @@
+"""Puts a controller together from its settings, runs it, and follows the settings file."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from balancer.composition.source import KafkaSource
+from balancer.composition.webhooks import Webhooks
+from balancer.controller import (
+    Controller,
+    ControllerError,
+    Decision,
+    Election,
+    MeasuredCluster,
+    PlainCluster,
+    Settings,
+    SettingsFile,
+)
+from balancer.controller.protocols import Model
+from balancer.controller.settings import Model as ModelSettings
+from balancer.controller.settings_file import differences
+from balancer.engine import Balancer
+from balancer.execution import Executor, Limits, LocalTimes
+from cluster_model import InputError, Snapshot
+from cluster_model.capacities import as_capacities
+from cluster_model.live import ClusterModel
+from cluster_model.trust import TrustParameters
+from goals import inapplicable
+
+_LOOK_SECONDS = 0.2
+# How often a single round asks a model that still reads its records, in seconds.
+_ASK_AGAIN_SECONDS = 0.5
+# Settings of the model that hold as soon as they are read.
+_AT_ONCE = ("model.believed", "model.set_aside_after")
+
+log = logging.getLogger("counterpoise")
+
+
+@dataclass(frozen=True)
+class Acting:
+    """How a controller carries plans out.
+
+    Parameters
+    ----------
+    journal
+        Where executions are recorded.
+    group, session, name
+        See :class:`balancer.controller.Election`; the session in seconds.
+    """
+
+    journal: Path
+    group: str
+    session: float
+    name: str
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What a controller watches.
+
+    Parameters
+    ----------
+    model
+        The cluster.
+    slow
+        Says which brokers are slow.
+    counters
+        Of what feeds the model.
+    live
+        Its live model, where metrics are read.
+    """
+
+    model: Model
+    slow: LocalTimes | None = None
+    counters: Callable[[], dict[str, float]] = dict
+    live: ClusterModel | None = None
+
+
+@dataclass(frozen=True)
+class Composed:
+    """A controller, ready to run, and what goes with it.
+
+    Parameters
+    ----------
+    controller
+        The controller; nothing runs yet.
+    follower
+        Applies changes of its settings file.
+    metrics
+        The text of its metrics for Prometheus.
+    """
+
+    controller: Controller
+    follower: SettingsFollower
+    metrics: Callable[[], str]
+
+
+@contextmanager
+def compose_controller(
+    source: KafkaSource,
+    file: SettingsFile,
+    balancer: Balancer,
+    webhooks: Webhooks,
+    acting: Acting | None = None,
+    witness: Callable[[Decision], None] | None = None,
+) -> Iterator[Composed]:
+    """A controller of a running Kafka, for as long as the context is open.
+
+    Parameters
+    ----------
+    source
+        The Kafka to watch.
+    file
+        Its settings.
+    balancer
+        Makes its plans.
+    webhooks
+        Opened as the settings say; the caller closes them.
+    acting
+        How plans are carried out; None proposes them only.
+    witness
+        Gets every decision.
+
+    Raises
+    ------
+    InputError, ReporterError
+        For what cannot be reached, or settings that cannot be applied.
+    """
+    settings = file.settings
+    limits = execution_limits(settings, settings)
+    with watch(source, settings, limits, balancer) as watched:
+        executor: Executor | None = None
+        vote: Election | None = None
+        if acting is not None:
+            vote = Election(
+                source.bootstrap,
+                group=acting.group,
+                session=acting.session,
+                client=source.properties,
+                name=acting.name,
+            )
+            executor = Executor(
+                source.bootstrap,
+                journal=acting.journal,
+                limits=limits,
+                client=source.properties,
+                slow=watched.slow,
+                # Of a group one acts: what another one left is nobody else's.
+                owner=acting.group,
+                vote=vote,
+            )
+        controller = Controller(
+            watched.model,
+            balancer,
+            executor,
+            settings,
+            notifiers=webhooks.take(settings.webhooks),
+            vote=vote,
+            redactor=webhooks.redactor,
+            witness=witness,
+        )
+        composed = Composed(
+            controller,
+            SettingsFollower(file, controller, webhooks, executor, watched.slow, watched.live),
+            lambda: controller.metrics.text(watched.counters()),
+        )
+        if vote is None:
+            yield composed
+        else:
+            # Only now: a controller that is paused has resigned by then.
+            with vote:
+                yield composed
+
+
+def execution_limits(settings: Settings, started: Settings) -> Limits:
+    """Limits of executions; what one window of the model in use reports counts once."""
+    return Limits.of(**{"slow_interval": started.model.window, **settings.execution})
+
+
+@contextmanager
+def watch(
+    source: KafkaSource, settings: Settings, limits: Limits, balancer: Balancer
+) -> Iterator[Watched]:
+    """What a controller watches; reports at once what cannot be reached or applied."""
+    if source.topic is None:
+        warn_of_goals(balancer, source.read(), source.notice)
+        yield Watched(PlainCluster(source.read, source.placement))
+        return
+    from cluster_model.follow import follow_kafka
+
+    kept = settings.model
+    follower = follow_kafka(
+        source.bootstrap,
+        source.topic,
+        capacity=source.capacity,
+        resources=as_capacities(source.capacity).resources,
+        client=source.properties,
+        timeout=source.timeout,
+        partial_view=source.partial_view,
+        notice=source.notice,
+        refresh=kept.refresh,
+        window_ms=int(kept.window * 1000),
+        windows=kept.windows,
+        min_samples=kept.min_samples,
+        trust=_trust(kept),
+    )
+    with follower:
+        warn_of_goals(balancer, follower.model.metadata, source.notice)
+        model = MeasuredCluster(
+            follower.model,
+            source.read,
+            placement=source.placement,
+            metadata_age=lambda: follower.metadata_age,
+            max_age=10 * kept.refresh,
+            problems=lambda: follower.problems,
+        )
+
+        slow = LocalTimes(follower.model, limits)
+
+        def counters() -> dict[str, float]:
+            records = follower.model.counters.items()
+            over = {"brokers_over_local_time_limits": float(slow.brokers)}
+            return {**{f"records_{k}": float(v) for k, v in records}, **over}
+
+        yield Watched(model, slow, counters, follower.model)
+
+
+def warn_of_goals(balancer: Balancer, snapshot: Snapshot, notice: Callable[[str], None]) -> None:
+    """Say which goals of a file do not apply to the cluster, and what that means."""
+    if balancer.strict:
+        for sentence in inapplicable(balancer.goals, snapshot).values():
+            notice(
+                f"{sentence}; nothing is rebalanced until that is mended, dead brokers and disks "
+                "are healed without this goal"
+            )
+
+
+def _trust(model: ModelSettings) -> TrustParameters:
+    return TrustParameters(set_aside_after=model.set_aside_after, believed=model.believed)
+
+
+@dataclass
+class SettingsFollower:
+    """Applies settings to all they are for, whenever their file changes."""
+
+    file: SettingsFile
+    controller: Controller
+    webhooks: Webhooks
+    executor: Executor | None
+    slow: LocalTimes | None
+    live: ClusterModel | None = None
+
+    def __post_init__(self) -> None:
+        self._started = self.file.settings
+
+    def look(self) -> None:
+        """Apply them where the file has changed; where it cannot be used, the old ones hold."""
+        before = self.file.settings, self.file.note
+        try:
+            if not self.file.changed():
+                return
+            now = self.file.settings
+            limits = execution_limits(now, self._started)
+            notifiers = self.webhooks.take(now.webhooks)
+        # Whatever a file does to its reader, the controller goes on.
+        except Exception as error:
+            self.file.settings, self.file.note = before
+            said = str(error) if isinstance(error, InputError) else type(error).__name__
+            log.error("settings: %s; the old ones hold", said)
+            return
+        old = before[0]
+        if self.executor is not None:
+            self.executor.configure(limits)
+        if self.slow is not None:
+            self.slow.limits = limits
+        if self.live is not None:
+            self.live.trust = _trust(now.model)
+        self.controller.notify(notifiers, self.webhooks.redactor)
+        self.controller.configure(now)
+        changed = differences(old, now)
+        log.info("settings: read again; changed: %s", ", ".join(changed) or "nothing")
+        if self.file.note is not None:
+            log.warning("%s", self.file.note)
+        changed = differences(self._started.model, now.model, "model.")
+        if names := ", ".join(name for name in changed if name not in _AT_ONCE):
+            log.warning("settings: %s: needs a restart; until then the old value holds", names)
+
+
+def run_once(controller: Controller, timeout: float, asked: threading.Event) -> Decision:
+    """One round, as soon as the model knows anything, to its end.
+
+    Parameters
+    ----------
+    controller
+        The controller.
+    timeout
+        Seconds a broker may take to answer; a model may take three times that.
+    asked
+        Set to end it early.
+    """
+    deadline = time.monotonic() + 3 * timeout
+    while True:
+        decision = controller.step()
+        early = decision.cause is None and decision.kind in ("waiting", "standby")
+        if decision.kind in ("started", "executing", "stopping"):
+            # What an execution that died left behind comes first.
+            _await(controller, asked)
+            latest = controller.decisions[-1]
+            # A recovery that failed would fail again.
+            if decision.kind == "started" or latest.kind == "error":
+                return latest
+        elif not early or time.monotonic() > deadline:
+            return decision
+        if asked.wait(_ASK_AGAIN_SECONDS):
+            return controller.decisions[-1]
+
+
+def _await(controller: Controller, asked: threading.Event) -> None:
+    """Wait for the execution under way; where asked to end, stop it, and not wait for ever.
+
+    One that reports no progress is stopped, and one that does not end then is an error.
+    """
+    while not controller.wait(_LOOK_SECONDS):
+        controller.supervise()
+        if asked.is_set():
+            controller.finish()
+            return
+
+
+def is_left_to_do(decision: Decision) -> bool:
+    """Whether a round leaves something to do, or it is not known that it does not.
+
+    Of an execution that is so unless it did all of its plan, and no limit ended the plan.
+    """
+    if decision.kind != "executed":
+        return decision.kind not in ("balanced", "trivial")
+    plan, outcome = decision.plan or {}, decision.outcome or {}
+    whole = outcome.get("state") == "done" and not outcome.get("differences")
+    return not whole or plan.get("exhausted") is not None
+
+
+def run_until(
+    controller: Controller,
+    follower: SettingsFollower,
+    asked: threading.Event,
+    failing: Callable[[], None],
+) -> bool:
+    """Run until asked to end, following the settings; returns whether it ended in good order.
+
+    Parameters
+    ----------
+    controller
+        The controller.
+    follower
+        Applies changes of its settings.
+    asked
+        Set to end it.
+    failing
+        Called when the controller ends by itself with an error; sets `asked`.
+    """
+    failed: list[ControllerError] = []
+
+    def rounds() -> None:
+        try:
+            controller.run()
+        except ControllerError as error:
+            failed.append(error)
+            failing()
+
+    thread = threading.Thread(target=rounds, name="controller", daemon=True)
+    thread.start()
+    while thread.is_alive() and not asked.is_set():
+        thread.join(_LOOK_SECONDS)
+        follower.look()
+    if asked.is_set():
+        # The round in hand may take as long as a plan does; what it finds is not carried out.
+        controller.finish()
+        thread.join(_LOOK_SECONDS)
+    return asked.is_set() and not failed and controller.work is None

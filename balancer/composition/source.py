@@ -1,0 +1,120 @@
+"""Reads snapshots of a running Kafka, with stated capacities and measured loads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster_model import Snapshot
+from cluster_model.capacities import as_capacities
+from cluster_model.trust import Distrust
+
+# Bytes that a disk holds of which nothing better is known: healing must not depend on it.
+_PLENTY = 1e18
+
+
+class Notices:
+    """Passes on each notice about a cluster once, however often the cluster is read.
+
+    Attributes
+    ----------
+    notify
+        Where sentences go: the terminal, and later the log.
+    """
+
+    def __init__(self, notify: Callable[[str], None]) -> None:
+        self.notify = notify
+        self._said: set[str] = set()
+
+    def __call__(self, sentence: str) -> None:
+        """Pass a sentence on, unless it differs from an earlier one in numbers of bytes only."""
+        # Numbers of bytes drift from one reading to the next.
+        about = re.sub(r"\d[\d.,]* [kMGTPE]?B\b", "", sentence)
+        if about not in self._said:
+            self._said.add(about)
+            self.notify(sentence)
+
+
+@dataclass(frozen=True)
+class KafkaSource:
+    """A running Kafka, and how to read it.
+
+    Only resources whose capacity is known are read. Kafka states the size of its disks; any
+    other resource needs a stated capacity, and has load only where the metrics topic reports it.
+
+    Parameters
+    ----------
+    bootstrap
+        Addresses of brokers, ``host:port`` separated by commas.
+    capacity
+        File with the capacities of brokers; None for disks alone.
+    properties
+        Client properties, see :func:`balancer.composition.client.client_properties`.
+    topic
+        Metrics topic; None where loads are not measured.
+    timeout
+        Seconds a broker may take to answer.
+    notice
+        Gets what the reader of a result should know, in sentences.
+    partial_view
+        Leave out topics that the user may not describe.
+    """
+
+    bootstrap: str
+    capacity: Path | None
+    properties: Mapping[str, str]
+    topic: str | None
+    timeout: float
+    notice: Callable[[str], None]
+    partial_view: bool = False
+
+    def placement(self) -> Snapshot:
+        """Where replicas are, whatever capacities are stated and disks report."""
+        from cluster_model.kafka import read_cluster
+
+        return read_cluster(
+            self.bootstrap,
+            capacity={"default": {"disk": _PLENTY}},
+            resources=("disk",),
+            client_properties=self.properties,
+            timeout=self.timeout,
+            partial_view=self.partial_view,
+            placement_only=True,
+            notice=self.notice,
+        )
+
+    def read(self) -> Snapshot:
+        """The cluster as it is, without measured loads."""
+        from cluster_model.kafka import read_cluster
+
+        stated = as_capacities(self.capacity)
+        return read_cluster(
+            self.bootstrap,
+            capacity=stated,
+            resources=stated.resources,
+            client_properties=self.properties,
+            timeout=self.timeout,
+            partial_view=self.partial_view,
+            notice=self.notice,
+        )
+
+    def measured(self) -> tuple[Snapshot, Distrust]:
+        """The cluster with its measured loads, and those that no plan may rely on."""
+        found = self.read()
+        if self.topic is None:
+            return found, Distrust()
+        from cluster_model.live import ClusterModel
+        from metrics_reporter import read_records
+
+        model = ClusterModel(found)
+        reader = read_records(
+            self.bootstrap, self.topic, timeout=self.timeout, client=self.properties
+        )
+        for batch in reader.batches():
+            model.add_batch(batch)
+        seen = model.observe()
+        for doubt in seen.distrust.doubts:
+            self.notice(f"{doubt.sentence}; its metrics are not believed")
+        return seen.snapshot, seen.distrust

@@ -1,0 +1,55 @@
+"""Opens and closes the webhooks that the settings name, and hides their secrets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from balancer.controller.notify import WebhookNotifier
+from balancer.controller.redact import Redactor
+from balancer.controller.settings import Webhook
+
+# Seconds that all webhooks together may take at the end to deliver their last events.
+_CLOSING_SECONDS = 1.5
+
+
+class Webhooks:
+    """The open notifiers of decisions, and all secrets of the client and of their addresses.
+
+    Parameters
+    ----------
+    properties
+        Client properties, whose secrets are hidden too.
+
+    Attributes
+    ----------
+    redactor
+        Hides the secrets in a text.
+    """
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self._properties = properties
+        self._urls: set[str] = set()
+        self._open: dict[Webhook, WebhookNotifier] = {}
+        self.redactor = Redactor(properties)
+
+    def hide(self, text: str) -> str:
+        """A text without secrets."""
+        return self.redactor(text)
+
+    def take(self, settings: Sequence[Webhook]) -> list[WebhookNotifier]:
+        """The notifiers of these settings; new ones are opened, and others end by themselves."""
+        # What was a secret stays one. What cannot be used leaves everything as it was.
+        urls = self._urls | {w.url for w in settings}
+        redactor = Redactor(self._properties, urls)
+        opened = {w: self._open.get(w) or WebhookNotifier(w) for w in settings}
+        for gone in self._open.keys() - opened.keys():
+            self._open[gone].close(0)
+        self._urls, self.redactor, self._open = urls, redactor, opened
+        return list(opened.values())
+
+    def close(self) -> None:
+        """Send what waits, as far as the time for all of them together allows."""
+        deadline = time.monotonic() + _CLOSING_SECONDS
+        for webhook in self._open.values():
+            webhook.close(max(0.0, deadline - time.monotonic()))
