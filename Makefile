@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 
 # in the order written: what is installed may be needed to make the environment
 .NOTPARALLEL:
-.PHONY: demo setup test test-fast peer lint types check picture kafka clean
+.PHONY: demo setup test test-fast peer lint types docs check picture kafka clean
 
 demo: $(VENV)/.demo
 	$(BIN)/counterpoise demo --output demo
@@ -36,7 +36,11 @@ types: $(VENV)/.dev
 	$(BIN)/mypy benchmarks
 	@set -e; for folder in tests/*/; do MYPYPATH=. $(BIN)/mypy $$folder; done
 
-check: test peer lint types
+# the guides and the API reference, to site/index.html; every link is checked
+docs: $(VENV)/.docs
+	$(BIN)/mkdocs build --strict
+
+check: test peer lint types docs
 
 picture: $(VENV)/.dev
 	$(BIN)/python -m balancer.report docs/images/before-after.svg
@@ -57,5 +61,9 @@ $(VENV)/.dev: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[kafka,spark,collocation,dev]'
 	@touch $@
 
+$(VENV)/.docs: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	@touch $@
+
 clean:
-	rm -rf $(VENV) demo build dist *.egg-info
+	rm -rf $(VENV) demo build dist site *.egg-info
