@@ -32,7 +32,7 @@ from goals import Goal, available, load_goals, profiles
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
-PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 # tests/kafka runs every command of these
 _ON_A_REAL_CLUSTER = ("first-rebalance.md",)
 _WITH_SPARK = ("history.md",)
