@@ -1,18 +1,26 @@
-# The two commands of the README, and what they need: a Python 3.11+ and, for the tests'
-# real Kafka, a Java 17+ runtime with Maven and a Chromium for the report's page.
+# The two commands of the README and what else a contributor runs. All need a Python 3.11+;
+# `make test` installs what it needs besides (tests/setup.sh).
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test peer lint types check picture kafka clean
+# in the order written: what is installed may be needed to make the environment
+.NOTPARALLEL:
+.PHONY: demo setup test test-fast peer lint types docs check picture kafka clean
 
 demo: $(VENV)/.demo
 	$(BIN)/counterpoise demo --output demo
 
-test: $(VENV)/.dev
-	@command -v java >/dev/null || { echo "make test: no java found; install a Java 17+ runtime (Debian: apt-get install openjdk-17-jre-headless)" >&2; exit 1; }
-	@command -v mvn >/dev/null || { echo "make test: no mvn found; install Maven (Debian: apt-get install maven)" >&2; exit 1; }
+# Java, Maven and a Chromium, for the tests with a real Kafka, Spark and the report's page
+setup:
+	@tests/setup.sh
+
+test: setup $(VENV)/.dev
 	$(BIN)/python -m pytest --numprocesses 2
+
+# without a real Kafka, Spark or browser, and without what takes long: no Java, two minutes
+test-fast: $(VENV)/.dev
+	$(BIN)/python -m pytest --numprocesses 2 -m 'not (peer or kafka or spark or browser or slow)'
 
 # the peer of the benchmarks, in an environment of its own: needs a Python 3.12+ besides
 peer: $(VENV)/.dev
@@ -28,7 +36,11 @@ types: $(VENV)/.dev
 	$(BIN)/mypy benchmarks
 	@set -e; for folder in tests/*/; do MYPYPATH=. $(BIN)/mypy $$folder; done
 
-check: test peer lint types
+# the guides and the API reference, to site/index.html; every link is checked
+docs: $(VENV)/.docs
+	$(BIN)/mkdocs build --strict
+
+check: test peer lint types docs
 
 picture: $(VENV)/.dev
 	$(BIN)/python -m balancer.report docs/images/before-after.svg
@@ -49,5 +61,9 @@ $(VENV)/.dev: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[kafka,spark,collocation,dev]'
 	@touch $@
 
+$(VENV)/.docs: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	@touch $@
+
 clean:
-	rm -rf $(VENV) demo build dist *.egg-info
+	rm -rf $(VENV) demo build dist site *.egg-info

@@ -1,4 +1,4 @@
-"""What holds for all tests: settings, how they share two processors, the one Spark session."""
+"""What holds for all tests: settings, markers, how they share two processors, one Spark session."""
 
 from __future__ import annotations
 
@@ -28,6 +28,10 @@ GROUPS = {
     "tests/backtest/test_backtest.py": "spark",
 }
 
+# What a test needs follows from the fixtures that it uses, by itself or through others. A test
+# that starts one of these in another process has the marker in its source.
+MARKERS = {"start_kafka": "kafka", "spark": "spark", "browser": "browser"}
+
 
 def _group(nodeid: str) -> str | None:
     return next((GROUPS[path] for path in GROUPS if nodeid.startswith(path)), None)
@@ -50,8 +54,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
     return ByGroup(config, log)
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by marker
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Among workers, the groups come first."""
+    """Mark tests by what they need; among workers, the groups come first."""
+    for item in items:
+        for fixture in MARKERS.keys() & set(getattr(item, "fixturenames", ())):
+            item.add_marker(MARKERS[fixture])
     if "PYTEST_XDIST_WORKER" in os.environ:
         order = [*dict.fromkeys(GROUPS.values()), None]
         items.sort(key=lambda item: order.index(_group(item.nodeid)))

@@ -39,7 +39,8 @@ def demo(
     """Balance an invented cluster, the whole way: metrics topic, model, plan, report.
 
     The brokers are invented, the rest is real: their metrics go over a Kafka topic (on
-    the broker that librdkafka carries), are read into a model, and balanced.
+    the broker that librdkafka carries), are read into a model, and balanced. Without the
+    extra `kafka` the metrics go into the model directly.
 
     Example: `counterpoise demo --output /tmp/demo`
     """
@@ -58,10 +59,13 @@ def demo(
             lambda n, of: show("records read back", n, of),
         ),
         lambda m: (
-            f"{plural(m.records, 'record')} over topic {TOPIC} into the model, "
-            f"{percent(m.model.completeness().ratio)} of partitions known"
+            f"{plural(m.records, 'record')}{f' over topic {TOPIC}' if m.over_topic else ''} into "
+            f"the model, {percent(m.model.completeness().ratio)} of partitions known"
         ),
     )
+    if not measured.over_topic:
+        hint = "No topic in between: pip install 'counterpoise[kafka]' adds a broker for one"
+        out().print(f"{'':<9} {hint}", markup=False, soft_wrap=True)
     snapshot = _stage(
         "Snapshot",
         lambda _: _saved(measured.model.snapshot(), output / FILES[0]),

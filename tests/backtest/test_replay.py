@@ -134,6 +134,7 @@ def test_nothing_is_planned_on_loads_that_are_not_known(resource: str) -> None:
     assert not np.isin(unknown, changed).any()
 
 
+@pytest.mark.slow
 def test_what_is_not_worth_its_bytes_is_not_done() -> None:
     wanted = {"goal_violations": {"min_gain": 1e9, "min_gain_per_share": 1e9}}
     soft = Balancer({"goals": [{"goal": "UsageDistribution", "resource": "network_in"}]})
@@ -197,6 +198,7 @@ def test_thrash_is_what_was_moved_not_long_before() -> None:
     assert all(e.bytes_again == 0 for e in events[:4])
 
 
+@pytest.mark.slow
 def test_the_history_may_lose_a_broker_and_the_controller_mends_it() -> None:
     s = skewed()
     state = s.broker_state.copy()
@@ -212,6 +214,7 @@ def test_the_history_may_lose_a_broker_and_the_controller_mends_it() -> None:
     assert not (lives.at(6 * HOUR_MS).snapshot(1).leader == -1).any()
 
 
+@pytest.mark.slow
 def test_topics_come_and_go_as_they_did() -> None:
     s = skewed(topics=4)
     less, more = without_topic(s, 1), s
@@ -229,6 +232,7 @@ def test_topics_come_and_go_as_they_did() -> None:
     assert (lives.at(0).replicas[rows] == -1).all()
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_removed_takes_its_replicas_out_of_the_plans() -> None:
     s = skewed()
     fewer = Balancer("default").propose(s, _removal(1)).final_snapshot()

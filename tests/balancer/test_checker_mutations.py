@@ -169,6 +169,7 @@ def planned(case: str) -> tuple[Snapshot, PlanDocument]:
     return s, plan.model_copy(update={"digest": None})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_every_changed_field_is_found_or_listed_as_unchecked(case: str) -> None:
     s, plan = planned(case)

@@ -230,6 +230,7 @@ profiles = pytest.mark.parametrize("profile", ["cruise-control", "default"])
 clusters = pytest.mark.parametrize("name", SMALL)
 
 
+@pytest.mark.slow
 @clusters
 @profiles
 def test_plans_can_be_carried_out_step_by_step(name: str, profile: str) -> None:
@@ -337,6 +338,7 @@ def test_by_hand_nothing_moves_where_only_the_impossible_is_unmet() -> None:
     assert plan.summary.replica_moves == 0
 
 
+@pytest.mark.slow
 @profiles
 def test_by_hand_unbalanced5_needs_many_more_brokers(profile: str) -> None:
     # 28 partitions of 23.5 % on average: 658 % of a broker in every resource

@@ -53,6 +53,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
     return unlike_leaders(s, low, high, draw(st.integers(0, 1000), "sizes' seed"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", OPERATIONS)
 def test_a_plan_passes_its_check_whatever_the_size_of_followers(kind: str) -> None:
     @settings(

@@ -340,6 +340,7 @@ def test_a_plan_goes_through_what_it_is_written_to(
     assert json.loads(text[text.index("{") :])["schema_version"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["[/]", "[red]", "\x1b[31mred\x1b]0;title\x07", "a\rb", "\u202eab"]
 )
@@ -477,6 +478,7 @@ def test_a_pipe_waits_for_its_reader(tmp_path: Path) -> None:
     assert json.loads(found.read_text())["schema_version"] == 1
 
 
+@pytest.mark.slow
 def test_an_archive_is_refused_by_the_sizes_that_it_states(files: Path, tmp_path: Path) -> None:
     many = tmp_path / "many.npz"
     # Some tens of thousands of bytes that say they are 128 MiB of text.

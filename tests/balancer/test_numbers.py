@@ -308,6 +308,7 @@ def absurd(rng: np.random.Generator) -> Snapshot:
     return replace(s, **changes)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**31))
 def test_a_plan_passes_its_check_whatever_the_magnitudes(seed: int) -> None:

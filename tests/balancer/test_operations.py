@@ -62,6 +62,7 @@ def hard_goals_are_no_worse(plan: Plan) -> None:
 # --- add brokers
 
 
+@pytest.mark.slow
 @few
 @given(seeds)
 def test_only_added_brokers_are_given_replicas(seed: int) -> None:
@@ -86,6 +87,7 @@ def test_a_new_broker_that_was_not_named_is_given_nothing() -> None:
 # --- remove brokers
 
 
+@pytest.mark.slow
 @few
 @given(seeds)
 def test_removed_brokers_are_empty_and_nothing_else_moves(seed: int) -> None:
@@ -100,6 +102,7 @@ def test_removed_brokers_are_empty_and_nothing_else_moves(seed: int) -> None:
     hard_goals_are_no_worse(plan)
 
 
+@pytest.mark.slow
 @few
 @given(seeds)
 def test_leadership_leaves_only_removed_brokers(seed: int) -> None:
@@ -159,6 +162,7 @@ def test_a_demoted_broker_keeps_a_partition_that_nobody_else_holds() -> None:
 # --- fix offline replicas
 
 
+@pytest.mark.slow
 @few
 @given(seeds)
 def test_replicas_of_dead_brokers_get_a_new_home_and_nothing_else_moves(seed: int) -> None:
@@ -186,6 +190,7 @@ def with_dead_disk(snapshot: Snapshot, disk: int) -> Snapshot:
     return replace(snapshot, disk_alive=alive, broker_state=state)
 
 
+@pytest.mark.slow
 @few
 @given(seeds, st.integers(0, 29))
 def test_replicas_of_a_dead_disk_leave_it_and_nothing_else_moves(seed: int, disk: int) -> None:
@@ -363,6 +368,7 @@ def test_new_replicas_of_jbod_brokers_have_a_living_disk() -> None:
 # --- limits that any operation may carry
 
 
+@pytest.mark.slow
 @few
 @given(seeds)
 def test_excluded_topics_stay_where_they_are(seed: int) -> None:
@@ -384,6 +390,7 @@ def test_excluded_topics_leave_dead_brokers_all_the_same() -> None:
     assert {a.source for a in plan.actions if a.kind == "move"} <= set(dead)
 
 
+@pytest.mark.slow
 @few
 @given(seeds)
 def test_excluded_brokers_are_given_nothing(seed: int) -> None:
@@ -400,6 +407,7 @@ def test_excluded_brokers_are_given_nothing(seed: int) -> None:
         assert leader not in (6, 7) or before[name] == leader
 
 
+@pytest.mark.slow
 @few
 @given(seeds)
 def test_destinations_are_the_only_ones(seed: int) -> None:
@@ -432,6 +440,7 @@ def test_a_budget_of_moves_is_kept(seed: int, moves: int) -> None:
     hard_goals_are_no_worse(plan)
 
 
+@pytest.mark.slow
 @few
 @given(seeds, st.floats(0, 1))
 def test_a_budget_of_bytes_is_kept(seed: int, share: float) -> None:

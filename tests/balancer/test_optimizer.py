@@ -53,6 +53,7 @@ def scores(placement: Placement, goals: list[Goal]) -> list[np.ndarray]:
     ]
 
 
+@pytest.mark.slow
 @few
 @given(clusters(), profiles)
 def test_plans_can_be_carried_out_and_end_where_they_say(snapshot: Snapshot, profile: str) -> None:
@@ -79,6 +80,7 @@ def test_plans_can_be_carried_out_and_end_where_they_say(snapshot: Snapshot, pro
     assert {u.goal for u in plan.unmet} == {g.goal for g in plan.goal_results if not g.met_after}
 
 
+@pytest.mark.slow
 @few
 @given(clusters(), profiles)
 def test_no_step_makes_a_hard_goal_worse_or_overfills_a_broker(
@@ -116,6 +118,7 @@ def loads(placement: Placement) -> np.ndarray:
     return np.stack([placement.recompute("broker", f"load.{r}") for r in resources], 1)
 
 
+@pytest.mark.slow
 @few
 @given(clusters(), profiles)
 def test_plans_keep_to_their_bounds(snapshot: Snapshot, profile: str) -> None:
@@ -125,6 +128,7 @@ def test_plans_keep_to_their_bounds(snapshot: Snapshot, profile: str) -> None:
         assert column.after.worst_ratio >= column.worst_ratio_bound * (1 - 1e-9), name
 
 
+@pytest.mark.slow
 @few
 @given(clusters(), profiles)
 def test_equal_input_gives_equal_bytes(snapshot: Snapshot, profile: str) -> None:
@@ -132,6 +136,7 @@ def test_equal_input_gives_equal_bytes(snapshot: Snapshot, profile: str) -> None
     assert plan == again
 
 
+@pytest.mark.slow
 @few
 @given(clusters(), profiles)
 def test_proposals_do_not_go_on_for_ever(snapshot: Snapshot, profile: str) -> None:

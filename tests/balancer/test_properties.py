@@ -153,6 +153,7 @@ def cases(draw: st.DrawFn, kinds: tuple[str, ...] = KINDS) -> Case:
     return Case(arguments, draw(goal_lists(s)), draw(operations(s, kinds)), budget)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_second_opinion_finds_nothing_wrong(kind: str) -> None:
     @examples(15)
@@ -164,6 +165,7 @@ def test_a_second_opinion_finds_nothing_wrong(kind: str) -> None:
     check()
 
 
+@pytest.mark.slow
 @examples(10)
 @given(cases())
 def test_equal_input_gives_equal_bytes_and_is_left_alone(case: Case) -> None:
@@ -173,6 +175,7 @@ def test_equal_input_gives_equal_bytes_and_is_left_alone(case: Case) -> None:
     assert case.snapshot == before
 
 
+@pytest.mark.slow
 @examples(20)
 @given(cases())
 def test_sums_and_placement_stay_sound(case: Case) -> None:
@@ -183,6 +186,7 @@ def test_sums_and_placement_stay_sound(case: Case) -> None:
     assert final.broker_load()[:, 3] == pytest.approx(load)
 
 
+@pytest.mark.slow
 @examples(20)
 @given(cases())
 def test_budgets_are_kept(case: Case) -> None:
@@ -193,6 +197,7 @@ def test_budgets_are_kept(case: Case) -> None:
         assert s.bytes_moved <= case.budget.bytes
 
 
+@pytest.mark.slow
 @examples(20)
 @given(st.integers(4, 9), st.sampled_from([0.2, 0.4]), st.integers(0, 1000))
 def test_what_is_balanced_is_left_alone(brokers: int, utilization: float, seed: int) -> None:

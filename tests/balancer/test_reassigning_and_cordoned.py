@@ -42,6 +42,7 @@ def touched(plan: Plan) -> set[tuple[str, int]]:
     return {(a.topic, a.partition) for a in plan.actions}
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from(OPERATIONS), st.floats(0.05, 0.5), st.floats(0, 0.6))
 def test_no_plan_touches_them(
@@ -149,6 +150,7 @@ def test_a_reassignment_is_no_missing_replica() -> None:
     assert MissingReplicasWatch(MissingReplicas()).look(View(moving, 0.0)) == []
 
 
+@pytest.mark.slow
 def test_a_replica_on_an_unknown_disk_is_swapped_to_a_known_one() -> None:
     """Kafka may state no directory for a replica; what goes to a broker with disks names one."""
     for seed in range(10):

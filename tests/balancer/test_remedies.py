@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from balancer_cases import by_hand
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -81,6 +82,7 @@ def test_the_largest_of_two_certificates_is_not_the_remedy_for_both() -> None:
     holds(plan, snapshot)
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None)
 @given(st.data())
 def test_a_remedy_that_was_tried_works(data: st.DataObject) -> None:

@@ -304,12 +304,19 @@ def test_the_picture_stands_alone(tmp_path: Path) -> None:
     ET.fromstring(checked_in.read_text())
 
 
-def _dom(text: str, folder: Path) -> str:
-    """The page as a browser has it after its scripts have run."""
-    browser = shutil.which("chromium") or shutil.which("google-chrome")
-    if browser is None:
+@pytest.fixture(scope="module")
+def browser() -> str:
+    """Path of a Chromium; a test that needs one fails, never skips, where there is none."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    found = next(filter(None, map(shutil.which, names)), None)
+    if found is None:
         where = "the CI image" if os.environ.get("CI") else "this machine"
         pytest.fail(f"no chromium on {where}: install it with `apt-get install -y chromium`")
+    return found
+
+
+def _dom(browser: str, text: str, folder: Path) -> str:
+    """The page as a browser has it after its scripts have run."""
     page = folder / "report.html"
     page.write_text(text, encoding="utf-8")
     quiet = (
@@ -335,16 +342,16 @@ def _dom(text: str, folder: Path) -> str:
 
 @pytest.mark.parametrize("which", ["plan", "nasty", "large"])
 def test_a_browser_runs_its_script(
-    which: str, request: pytest.FixtureRequest, tmp_path: Path
+    browser: str, which: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    dom = _dom(html_report(request.getfixturevalue(which)), tmp_path)
+    dom = _dom(browser, html_report(request.getfixturevalue(which)), tmp_path)
     assert 'data-ready="yes"' in dom
     assert re.search(r'id="found"[^>]*>[\d,]+ of [\d,]+ shown', dom)
 
 
 @pytest.mark.parametrize("which", ["plan", "large"])
 def test_keys_read_out_brokers_and_the_search_finds_actions(
-    which: str, request: pytest.FixtureRequest, tmp_path: Path
+    browser: str, which: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     text = html_report(request.getfixturevalue(which))
     # the page lets no script but its own run; a stand-in for a person needs that lifted
@@ -362,7 +369,7 @@ def test_keys_read_out_brokers_and_the_search_finds_actions(
         document.getElementById("broker-table").tBodies[0].rows.length;
     }, 200));
     </script></body>"""
-    dom = _dom(text.replace("</body>", hands), tmp_path)
+    dom = _dom(browser, text.replace("</body>", hands), tmp_path)
     assert f'data-rows="{request.getfixturevalue(which).snapshot.n_brokers}"' in dom
     tip = re.search(r'id="tip"[^>]*>([^<]*)<', dom)
     assert tip is not None
@@ -371,10 +378,12 @@ def test_keys_read_out_brokers_and_the_search_finds_actions(
     assert "0 of 0 shown" in dom
 
 
-def test_a_script_smuggled_into_a_page_does_not_run(plan: Plan, tmp_path: Path) -> None:
+def test_a_script_smuggled_into_a_page_does_not_run(
+    browser: str, plan: Plan, tmp_path: Path
+) -> None:
     smuggled = html_report(plan).replace(
         "</main>", "<script>document.documentElement.dataset.owned = 1</script></main>"
     )
-    dom = _dom(smuggled, tmp_path)
+    dom = _dom(browser, smuggled, tmp_path)
     assert "data-owned" not in dom
     assert 'data-ready="yes"' in dom

@@ -143,6 +143,7 @@ def test_bytes_of_state_are_what_a_migration_costs() -> None:
         assert check_plan(s, plan.document()).ok
 
 
+@pytest.mark.slow
 def test_without_communication_albic_is_the_milp() -> None:
     s = stream()
     none = np.empty(0, np.int64)
@@ -316,6 +317,7 @@ def test_plans_are_read_as_they_are_written(tmp_path: Path) -> None:
         assert load_plan(tmp_path / "plan.json") == plan.document()
 
 
+@pytest.mark.slow
 def test_from_the_command_line(tmp_path: Path) -> None:
     s = stream()
     s_file, goals, plan = (str(tmp_path / x) for x in ("s.npz", "goals.yaml", "plan.json"))
@@ -380,6 +382,7 @@ def all_goals() -> list[Goal]:
     return load_goals({"goals": [*names, *of]})
 
 
+@pytest.mark.slow
 @settings(max_examples=16, deadline=None)
 @given(st.integers(0, 10**6))
 def test_groups_are_scored_as_what_they_come_to(seed: int) -> None:

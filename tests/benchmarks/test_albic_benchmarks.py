@@ -205,6 +205,7 @@ def test_collocation_compares_both() -> None:
         assert 0 <= low < high <= 100
 
 
+@pytest.mark.slow
 def test_jobs_say_what_the_paper_states(tmp_path: Path) -> None:
     options = Options(tell=lambda s: None, rounds=2, pictures=tmp_path)
     found = list(albic_jobs.albic_jobs(["S"], options))
@@ -231,6 +232,7 @@ def test_crowds_are_as_large_as_they_say() -> None:
     assert 0.3 < units.local(units.problem.node) < 0.7
 
 
+@pytest.mark.slow
 def test_size_is_measured_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = values(albic_size.albic_size(["S"], QUIET))
     assert rows["albic", "peak memory"] > 1e6

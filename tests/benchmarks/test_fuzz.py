@@ -82,6 +82,7 @@ def test_a_hang_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "reader 'slow', seed 0, input 0: HangError: not done in 0.2 s" in tally.failures[0]
 
 
+@pytest.mark.slow
 def test_all_inputs_are_counted_in_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     two = {name: READERS[name] for name in ("capacity", "plan")}
     monkeypatch.setattr(module, "all_readers", lambda: two)

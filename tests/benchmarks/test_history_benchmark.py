@@ -23,6 +23,7 @@ def test_an_unknown_subject_is_one_sentence() -> None:
         list(module.history(["S"], Options(subjects=("x",), tell=lambda s: None)))
 
 
+@pytest.mark.spark
 def test_records_on_disk_become_a_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster: dict[str, Any] = {"brokers": 4, "partitions": 20, "racks": 2, "topics": 4,
                                "replication_factor": 2}  # fmt: skip
@@ -36,6 +37,7 @@ def test_records_on_disk_become_a_snapshot(tmp_path: Path, monkeypatch: pytest.M
     assert rows["bytes on disk"] > 0
 
 
+@pytest.mark.spark
 def test_days_of_invented_loads_are_replayed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

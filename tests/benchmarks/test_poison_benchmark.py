@@ -40,6 +40,7 @@ def test_it_is_a_benchmark() -> None:
     assert [row.metric for row in rows[-1:]] == ["seconds"]
 
 
+@pytest.mark.slow
 def test_cases_in_processes_are_what_they_are_one_after_the_other(even: Snapshot) -> None:
     options = Options(subjects=("bytes_in", "real shift, all"), rounds=2, tell=lambda _: None)
     first, again = (list(find("poison", ["S"]).run(["S"], options)) for _ in range(2))

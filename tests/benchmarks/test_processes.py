@@ -49,6 +49,7 @@ def test_a_missing_python_is_told_in_one_sentence() -> None:
         find_python("peer", [(2, 1)])
 
 
+@pytest.mark.slow
 def test_an_environment_that_is_ready_is_used_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

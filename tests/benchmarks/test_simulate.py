@@ -41,6 +41,7 @@ def test_noise_and_quantised_metrics_alone_move_nothing(weather: Weather) -> Non
     assert {d.kind for d in controller.decisions} <= {"balanced", "trivial", "waiting"}
 
 
+@pytest.mark.slow
 def test_a_hot_topic_is_seen_and_spread() -> None:
     even = Balancer("default").propose(_skewed()).final_snapshot()
     world = World(even, Weather(hot=8.0))

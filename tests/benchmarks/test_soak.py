@@ -30,6 +30,7 @@ def test_cases_are_the_same_again_and_cover_all_operations() -> None:
     assert {c.operation.kind for c in first} == set(kinds)
 
 
+@pytest.mark.slow
 def test_rows_are_told_where_nothing_is_found(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "check_plan", lambda *a: CheckReport((), ()))
     rows = {row.metric: row.value for row in module.soak(["S"], QUIET)}
@@ -42,6 +43,7 @@ def test_rows_are_told_where_nothing_is_found(small: None, monkeypatch: pytest.M
     assert rows["false statements"] == 0
 
 
+@pytest.mark.slow
 def test_findings_are_told_and_fail_the_run(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
     found = CheckReport((Finding("racks", "too close", 3),), (Finding("bytes_moved", "off"),))
     monkeypatch.setattr(module, "check_plan", lambda *a: found)
@@ -66,6 +68,7 @@ def test_a_crash_is_a_finding(small: None, monkeypatch: pytest.MonkeyPatch) -> N
         list(module.soak(["S"], QUIET))
 
 
+@pytest.mark.slow
 def test_a_false_statement_fails_the_run(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "check_plan", lambda *a: CheckReport((), ()))
     monkeypatch.setattr(module, "false_statements", lambda *a: ["bytes_bound 3, but 2"])

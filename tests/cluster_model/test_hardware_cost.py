@@ -152,6 +152,7 @@ def test_a_cost_is_learnt_slowly() -> None:
     np.testing.assert_allclose(learnt_cost(known, now, 6000.0, 60.0), [4, 2, 3])
 
 
+@pytest.mark.slow
 def test_the_noise_of_the_first_window_is_forgotten_with_the_second() -> None:
     s = cluster(6)
     cpu, broker = s.resource(CPU), int(s.broker_ids[3])

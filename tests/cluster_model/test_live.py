@@ -339,6 +339,7 @@ DIRTY = st.builds(
 ).map(lambda r: r._replace(partition=-1) if r.topic is None else r)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     st.lists(st.lists(st.tuples(DIRTY, st.integers(-1, 60), st.integers(0, 255)), max_size=20)),
@@ -376,6 +377,7 @@ def one_by_one(value: bytes) -> Record | None:
         return None
 
 
+@pytest.mark.slow
 def test_snapshots_are_whole_while_updates_go_on() -> None:
     # Rates that jump by themselves are in doubt, which is not what this is about.
     believed = TrustParameters(believed=(1, 2, 3))

@@ -169,6 +169,7 @@ UNCONFIRMED: list[tuple[str, int, Change, int]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("metric", "resource", "change", "replicas"), UNCONFIRMED)
 def test_a_jump_that_nobody_confirms_is_never_believed(
     metric: str, resource: int, change: Change, replicas: int
@@ -196,6 +197,7 @@ def test_cpu_beyond_its_capacity_is_contradicted_outright() -> None:
         assert (doubt.broker, doubt.check, doubt.proven) == (LIAR, "capacity", True)
 
 
+@pytest.mark.slow
 def test_cpu_confirms_bytes_only_if_they_explain_it() -> None:
     class Both(Lying):
         def report(self) -> RecordBatch:

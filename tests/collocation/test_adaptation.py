@@ -48,6 +48,7 @@ def test_marked_brokers_are_retired_in_the_period_after_they_are_empty() -> None
     assert (loop.removing, run.now.broker_ids.tolist()) == ((), [1, 3, 4])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("integrated", [True, False])
 def test_scale_in_ends_and_the_rest_is_balanced(integrated: bool) -> None:
     hot = job(brokers=6)
@@ -64,6 +65,7 @@ def test_scale_in_ends_and_the_rest_is_balanced(integrated: bool) -> None:
     assert moved[~leaving].any() == integrated
 
 
+@pytest.mark.slow
 def test_integrated_scale_in_is_in_balance_sooner() -> None:
     def periods(integrated: bool) -> list[float]:
         hot = job(brokers=6)
@@ -122,6 +124,7 @@ def test_brokers_that_were_to_leave_are_kept_before_others_are_started() -> None
     assert (loop.removing, run.started) == ((), 1)
 
 
+@pytest.mark.slow
 def test_load_that_grows_and_falls_takes_brokers_and_lets_go_of_them() -> None:
     run = MemoryJob(job(load=10.0))
     loop = Adaptation(run, by_albic)

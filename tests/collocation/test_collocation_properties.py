@@ -79,6 +79,7 @@ def test_without_communication_the_plan_is_that_of_the_milp(
     assert found.solution.bound == plain.bound
 
 
+@pytest.mark.slow
 @given(jobs(), st.integers(0, 100))
 @examples(40)
 def test_with_groups_of_no_load_the_plan_is_that_of_the_milp(units: Units, seed: int) -> None:
@@ -123,6 +124,7 @@ def test_without_limits_groups_are_what_pairs_in_one_place_connect(units: Units)
     assert len(set(group.tolist())) == len(set(label))
 
 
+@pytest.mark.slow
 @given(problems(), st.integers(0, 100))
 @examples(50)
 def test_the_solver_is_sound_and_never_worse_than_flux_or_its_bound(
@@ -181,6 +183,7 @@ def test_lemma_2_holds_for_the_best_of_all_allocations() -> None:
     assert solve(p, rounds=ROUNDS).distance == least
 
 
+@pytest.mark.slow
 @given(jobs(), st.sampled_from([0.0, 1.5, GOOD]), st.integers(0, 100))
 @examples(60)
 def test_bringing_nearer_is_sound_and_keeps_more_local(
@@ -206,6 +209,7 @@ def test_pairs_that_are_crossed_change_places() -> None:
     assert (brought_nearer(too_dear, talk, crossed.node, 1.0) == crossed.node).all()
 
 
+@pytest.mark.slow
 @given(problems(), st.sampled_from([0.0, 3.0, GOOD]), st.integers(0, 100))
 @examples(40)
 def test_emptying_is_sound_and_keeps_a_good_balance_good(
@@ -220,6 +224,7 @@ def test_emptying_is_sound_and_keeps_a_good_balance_good(
     assert p.load[p.removed[after]].sum() <= p.load[p.removed[before]].sum() + 1e-9
 
 
+@pytest.mark.slow
 def test_a_good_balance_is_not_made_better_before_nodes_are_empty() -> None:
     # Two nodes carry 14, three 12, and the one that leaves 6; three units may migrate.
     load = [*[2.0] * 30, 1.0, 1.0, 1.0, 1.0, *[1.0] * 6]

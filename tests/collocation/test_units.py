@@ -109,6 +109,7 @@ def test_what_is_excluded_stays_unless_its_broker_goes() -> None:
     assert units_of(JOB, leaving).problem.fixed.tolist() == [-1, 1, -1, 0, -1]
 
 
+@pytest.mark.slow
 @given(
     st.integers(0, 2**20),
     st.sampled_from(

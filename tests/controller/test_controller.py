@@ -659,6 +659,7 @@ def test_who_listens_to_decisions_and_fails_stops_nothing() -> None:
     assert "error" not in kinds
 
 
+@pytest.mark.slow
 def test_what_is_moved_again_and_again_rests_ever_longer() -> None:
     snapshot = skewed(rack_violations=0.0)
     stage = Stage(snapshot, {"max_share_per_cycle": 0.1})

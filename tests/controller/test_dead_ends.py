@@ -344,6 +344,7 @@ def test_a_step_that_is_too_large_is_left_out_and_named() -> None:
     assert "raise max_share_per_cycle, to 0.2" in told
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(share=st.floats(0.001, 1), seed=st.integers(0, 50))
 def test_no_cycle_moves_more_than_its_share(share: float, seed: int) -> None:

@@ -32,9 +32,10 @@ from goals import Goal, available, load_goals, profiles
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
-PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 # tests/kafka runs every command of these
 _ON_A_REAL_CLUSTER = ("first-rebalance.md",)
+_WITH_SPARK = ("history.md",)
 _NOT_OURS = ("pip", "kafka-acls", "kafka-reassign-partitions", "kafka-leader-election")
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -136,7 +137,13 @@ def run_example(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", [p for p in PAGES if p.name not in _ON_A_REAL_CLUSTER], ids=lambda page: page.name
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.spark if page.name in _WITH_SPARK else ())
+        for page in PAGES
+        if page.name not in _ON_A_REAL_CLUSTER
+    ],
+    ids=lambda page: page.name,
 )
 def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -66,9 +66,19 @@ def test_a_plan_needs_no_kafka_client(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_the_demo_needs_no_kafka_client(tmp_path: Path) -> None:
+    done = run_cli("demo", "--output", "demo", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    (sentence,) = (line for line in done.stdout.splitlines() if "pip install" in line)
+    assert "counterpoise[kafka]" in sentence
+    assert "over topic" not in done.stdout
+    assert {path.name for path in (tmp_path / "demo").iterdir()} == {
+        "snapshot.json", "plan.json", "reassignment.json", "leader-election.json", "report.html"
+    }  # fmt: skip
+
+
 def test_what_needs_the_client_says_so_in_one_sentence(tmp_path: Path) -> None:
     for words in (
-        ["demo", "--output", "demo"],
         ["propose", "--bootstrap-server", "localhost:1"],
         ["snapshot", "kafka", "--bootstrap-server", "localhost:1", "-o", "cluster.json"],
     ):

@@ -46,6 +46,7 @@ def test_there_is_one_session_and_its_code_is_sent_once(spark: SparkSession) -> 
     assert not any("__pycache__" in name for name in names)
 
 
+@pytest.mark.spark
 def test_executors_of_their_own_get_the_code(tmp_path: Path) -> None:
     # An executor that is another process, started elsewhere.
     script = """
@@ -119,6 +120,7 @@ print([name for name in sys.modules if name.split(".")[0] in ("pyspark", "pyarro
     assert python(script, tmp_path).stdout.strip() == "[]"
 
 
+@pytest.mark.spark
 def test_a_connector_that_cannot_be_had(tmp_path: Path) -> None:
     nowhere = (tmp_path / "empty").as_uri()
     settings = tmp_path / "settings.xml"
@@ -141,6 +143,7 @@ except InputError as error:
     assert done.stderr == ""
 
 
+@pytest.mark.spark
 def test_a_master_that_is_none(tmp_path: Path) -> None:
     script = """
 from cluster_model import InputError

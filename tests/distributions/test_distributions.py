@@ -1,0 +1,94 @@
+"""The built sdist and wheel, installed where nothing else is, and used."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("balancer", "goals", "cluster_model", "metrics_reporter")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+NO_RUBBISH = shutil.ignore_patterns("__pycache__")
+EMBEDDED = """
+import importlib.util, sys
+import balancer
+from balancer import Balancer
+from cluster_model import synthetic_snapshot
+
+assert balancer.__file__.startswith(sys.prefix), balancer.__file__
+assert importlib.util.find_spec("confluent_kafka") is None
+for profile in ("default", "cruise-control"):
+    plan = Balancer(profile).propose(synthetic_snapshot(brokers=6, partitions=90, racks=3))
+    assert plan.actions
+"""
+
+
+def run(*words: str | Path, cwd: Path) -> str:
+    """Standard output of a command that knows nothing of this environment."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VIRTUAL_ENV"))}
+    done = subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def build(kind: str, source: Path, directory: Path) -> Path:
+    """A distribution that setuptools builds from a directory."""
+    code = f"import sys; from setuptools.build_meta import *; build_{kind}(sys.argv[1])"
+    run(sys.executable, "-c", code, directory, cwd=source)
+    (found,) = directory.glob("*.whl" if kind == "wheel" else "*.tar.gz")
+    return found
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """An sdist of the project, and the wheel that is built from nothing but the sdist."""
+    directory = tmp_path_factory.mktemp("built")
+    source = directory / "source"
+    for package in (*PACKAGES, "tests", "benchmarks", "docs"):
+        shutil.copytree(ROOT / package, source / package, ignore=NO_RUBBISH)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source / name)
+    sdist = build("sdist", source, directory)
+    with tarfile.open(sdist) as archive:
+        archive.extractall(directory, filter="data")
+    return {"sdist": sdist, "wheel": build("wheel", Path(str(sdist)[: -len(".tar.gz")]), directory)}
+
+
+def files_of(package: Path) -> Iterator[str]:
+    for path in package.rglob("*"):
+        if path.is_file() and "__pycache__" not in path.parts:
+            yield str(path.relative_to(ROOT))
+
+
+def test_the_wheel_has_every_file_of_the_packages_and_no_other(built: dict[str, Path]) -> None:
+    names = zipfile.ZipFile(built["wheel"]).namelist()
+    found = {name for name in names if ".dist-info/" not in name}
+    assert found == {name for package in PACKAGES for name in files_of(ROOT / package)}
+    assert {f"{package}/py.typed" for package in PACKAGES} <= found
+
+
+@pytest.mark.parametrize("kind", ["sdist", "wheel"])
+def test_it_is_installed_and_used(kind: str, built: dict[str, Path], tmp_path: Path) -> None:
+    environment = tmp_path / "environment"
+    run(sys.executable, "-m", "venv", environment, cwd=tmp_path)
+    python = environment / "bin" / "python"
+    pip = (python, "-m", "pip", "--disable-pip-version-check")
+    run(*pip, "install", "--quiet", "--no-compile", built[kind], cwd=tmp_path)
+    run(*pip, "check", cwd=tmp_path)
+
+    command = environment / "bin" / "counterpoise"
+    assert run(command, "--version", cwd=tmp_path) == f"counterpoise {PROJECT['version']}\n"
+    assert "All goals are met." in run(command, "demo", cwd=tmp_path)
+    assert (tmp_path / "demo" / "report.html").stat().st_size > 10_000
+    run(python, "-c", EMBEDDED, cwd=tmp_path)
