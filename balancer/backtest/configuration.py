@@ -85,7 +85,8 @@ def load_configurations(path: str | Path) -> tuple[Configuration, ...]:
     """Read configurations from a YAML (or JSON) file: name -> what it is.
 
     Of each, ``goals`` are what :func:`goals.load_goals` takes (a file's path is relative to
-    this file), ``settings`` are those of ``counterpoise run``, and ``seed``, ``statistic``,
+    this file), ``strategy`` is what :func:`balancer.strategies.load_strategy` takes,
+    ``settings`` are those of ``counterpoise run``, and ``seed``, ``statistic``,
     ``span`` and ``copy_rate`` are those of :class:`Configuration`.
 
     Raises
@@ -109,7 +110,7 @@ def _configuration(name: str, entry: Any, where: str, folder: Path) -> Configura
     entry = {} if entry is None else entry
     if not isinstance(entry, Mapping):
         raise BacktestError(f"{where}: {type(entry).__name__} found, a mapping expected")
-    known = ("goals", "settings", "seed", "statistic", "span", "copy_rate")
+    known = ("goals", "strategy", "settings", "seed", "statistic", "span", "copy_rate")
     for key in entry:
         if key not in known:
             raise BacktestError(f"{where}: {shown(key)} found, one of {', '.join(known)} expected")
@@ -127,7 +128,7 @@ def _configuration(name: str, entry: Any, where: str, folder: Path) -> Configura
     seed = numbers.pop("seed", 0)
     return Configuration(
         name,
-        Balancer(goals, seed=int(seed)),
+        Balancer(goals, seed=int(seed), strategy=entry.get("strategy", "goals")),
         as_settings(entry.get("settings", {}), f"{where}, settings"),
         entry.get("statistic", "mean"),
         **numbers,

@@ -12,6 +12,7 @@ from balancer.cli.execute import execute
 from balancer.cli.explain import explain
 from balancer.cli.goals import goals
 from balancer.cli.history import history
+from balancer.cli.plugins import operations, strategies
 from balancer.cli.propose import propose
 from balancer.cli.report_metrics import report_metrics
 from balancer.cli.run import run
@@ -57,5 +58,7 @@ app.command(cls=Command)(execute)
 app.command(cls=Command)(run)
 app.command("report-metrics", cls=Command)(report_metrics)
 app.add_typer(goals)
+app.add_typer(strategies)
+app.add_typer(operations)
 app.add_typer(history)
 app.add_typer(snapshot)

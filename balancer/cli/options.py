@@ -93,6 +93,7 @@ def factors(given: Sequence[str]) -> dict[str, int]:
 def operation(
     kind: str | None,
     brokers: Mapping[str, str | None],
+    named_brokers: str | None,
     fix_offline_replicas: bool,
     replication_factor: Sequence[str],
     **limits: Any,
@@ -105,6 +106,8 @@ def operation(
         What ``--operation`` says; the options that follow say it by themselves.
     brokers
         Operation to the broker ids given with its option.
+    named_brokers
+        Broker ids of ``--operation``.
     limits
         Further fields of :class:`balancer.Operation`.
 
@@ -128,10 +131,17 @@ def operation(
         raise CommandError(f"{' and '.join(asked)} asked for, one operation at a time expected")
     named = asked[0] if asked else "rebalance"
     option = f"--{named.replace('_', '-')}"
+    ids = brokers.get(named)
+    if named_brokers is not None:
+        if ids is not None:
+            raise CommandError(f"--brokers: given beside {option} IDS, one of them expected")
+        if kind is None:
+            raise CommandError("--brokers: goes with --operation NAME, which is not given")
+        option, ids = "--brokers", named_brokers
     return Operation.model_validate(
         {
             "kind": named,
-            "brokers": broker_ids(option, brokers.get(named)),
+            "brokers": broker_ids(option, ids),
             "replication_factor": factors(replication_factor),
             **limits,
         }

@@ -10,6 +10,7 @@ import typer
 from balancer import Balancer, Plan
 from balancer.cli import tables
 from balancer.cli.options import broker_ids, budget, operation
+from balancer.cli.plugins import options_of
 from balancer.cli.snapshot import (
     Bootstrap,
     CapacityFile,
@@ -60,8 +61,20 @@ def propose(
             "--operation",
             metavar="NAME",
             rich_help_panel=WHAT,
-            help="The operation by its name in plans; the options below say it by themselves. "
-            "Without any of them: rebalance.",
+            help="The operation by its name in plans (`counterpoise operations list`); the options "
+            "below name theirs by themselves. Without any of them: rebalance.",
+        ),
+    ] = None,
+    brokers: Annotated[
+        str | None,
+        typer.Option(metavar="IDS", rich_help_panel=WHAT, help="The brokers of --operation."),
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FIELD=VALUE",
+            rich_help_panel=WHAT,
+            help="An option of an operation that another package adds; repeatable.",
         ),
     ] = None,
     add_brokers: Annotated[
@@ -121,12 +134,19 @@ def propose(
     strategy: Annotated[
         str,
         typer.Option(
-            metavar="goals|milp|albic",
+            metavar="NAME",
             rich_help_panel=WHAT,
-            help="How to search: by goals alone; balance partitions with one replica by a "
-            "program; the same, while those that talk to one another come together.",
+            help="How a better placement is found; see `counterpoise strategies list`.",
         ),
     ] = "goals",
+    strategy_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FIELD=VALUE",
+            rich_help_panel=WHAT,
+            help="An option of the strategy; repeatable. See `counterpoise strategies show NAME`.",
+        ),
+    ] = None,
     seed: Annotated[
         int, typer.Option(min=0, rich_help_panel=LIMITS, help="Equal seeds give equal plans.")
     ] = 0,
@@ -189,6 +209,7 @@ def propose(
             "remove_brokers": remove_brokers,
             "demote_brokers": demote_brokers,
         },
+        brokers,
         fix_offline_replicas,
         replication_factor or (),
         excluded_topics=tuple(exclude_topics or ()),
@@ -199,12 +220,13 @@ def propose(
             "--exclude-brokers-for-leadership", exclude_brokers_for_leadership
         ),
         destinations=None if destinations is None else broker_ids("--destinations", destinations),
+        options=options_of("--option", option or ()),
     )
     balancer = Balancer(
         goals,
         budget=budget(max_moves, max_bytes, max_seconds),
         seed=seed,
-        strategy=strategy,
+        strategy={"strategy": strategy, **options_of("--strategy-option", strategy_option or ())},
         remedies=RemedyLimits(),
     )
     kafka = {

@@ -16,6 +16,7 @@ import typer
 from balancer import Balancer
 from balancer.cli.daemon import ended_by_signals, logged, redacted
 from balancer.cli.options import addresses
+from balancer.cli.plugins import options_of
 from balancer.cli.snapshot import (
     KAFKA,
     CapacityFile,
@@ -64,6 +65,18 @@ def run(
     goals: Annotated[
         str, typer.Option(metavar="PROFILE|FILE", help="See `counterpoise goals list`.")
     ] = "default",
+    strategy: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="How rebalances are planned; see `counterpoise strategies list`. Healing is "
+            "always planned by goals.",
+        ),
+    ] = "goals",
+    strategy_option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FIELD=VALUE", help="An option of the strategy; repeatable."),
+    ] = None,
     settings: Annotated[
         Path | None,
         typer.Option(
@@ -141,7 +154,10 @@ def run(
     properties = client_properties(command_config)
     webhooks = Webhooks(properties)
     address = None if listen is None else parse_address(listen)
-    balancer = Balancer(goals)
+    balancer = Balancer(
+        goals,
+        strategy={"strategy": strategy, **options_of("--strategy-option", strategy_option or ())},
+    )
     notices = Notices(warn)
     source = KafkaSource(
         bootstrap_server, capacity, properties, metrics_topic, timeout, notices, partial_view

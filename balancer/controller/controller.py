@@ -49,6 +49,8 @@ from balancer.planning.plan import Plan
 from balancer.problem.budget import Budget
 from balancer.problem.movement_cost import replica_bytes
 from balancer.problem.operation import Operation
+from balancer.problem.operations import type_of
+from balancer.strategies import load_strategy
 from cluster_model.errors import InputError
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Snapshot
@@ -690,6 +692,9 @@ class Controller:
             bytes=_least(own.bytes, set_.max_bytes, cap),
             seconds=_least(own.seconds, set_.max_seconds),
         )
+        if not type_of(operation).needs_loads:
+            # Another strategy may not be able to heal this cluster.
+            balancer.strategy = load_strategy()
         if view.incomplete is not None or finding.kind in _AT_RISK:
             balancer.goals = applicable(balancer.goals, snapshot, strict=False)
         try:

@@ -363,7 +363,7 @@ BAD_INPUT: list[tuple[str, str]] = [
     ("propose {cluster} --remove-brokers 1,,2", "--remove-brokers: '1,,2' found"),
     ("propose {cluster} --destinations x", "--destinations: 'x' found"),
     ("propose {cluster} --remove-brokers 1 --add-brokers 2", "one operation at a time"),
-    ("propose {cluster} --operation dance", "'dance' found, one of rebalance"),
+    ("propose {cluster} --operation dance", "'dance' found, one of add_brokers"),
     ("propose {cluster} --operation remove_brokers", "at least one broker expected"),
     ("propose {cluster} --replication-factor 3", "TOPIC=NUMBER"),
     ("propose {cluster} --replication-factor topic-1=9", "replication factor 9"),
