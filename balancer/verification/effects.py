@@ -72,7 +72,7 @@ def effects_of(replay: Replay, goal: Mapping[str, Any]) -> UnitEffects | None:
 
 
 def by_own_code(replay: Replay, goal: Mapping[str, Any]) -> bool:
-    """Whether a goal has no definition here, and speaks for itreplay."""
+    """Whether a goal has no definition here, and is judged by its own code."""
     return goal["name"] in replay.stated.foreign
 
 

@@ -77,7 +77,7 @@ def allocation_faults(replay: Replay) -> Iterator[Finding]:
     r = s.resource(stated.resource)
     capacity, mean = s.capacity[:, r], s.capacity[stays, r].mean()
     if not mean > 0:
-        yield Finding("resource", f"allocation: nobody has any capacity of {stated.resource}")
+        yield Finding("resource", f"allocation: no broker has any capacity of {stated.resource}")
         return
     # what was on a dead disk alone is gone, and takes no part
     alive = np.append(s.disk_alive, True)[s.replica_disk] if s.n_disks else np.ones(s.n_replicas)

@@ -1,8 +1,8 @@
 """Defines every built-in goal a second time, without the goals' own code.
 
 A definition scores cells (brokers, hosts, disks, topics on brokers or in racks, partitions) from 0
-to 1, for the check of a plan in :mod:`balancer.verification.checker`. Where nobody leads a
-partition, its first replica is the leader to be, as everywhere.
+to 1, for the check of a plan in :mod:`balancer.verification.checker`. A partition
+without a leader counts as led by its first replica.
 """
 
 from __future__ import annotations
@@ -303,7 +303,7 @@ def _racks(
 ) -> GoalDefinition:
     def score(rows: PartitionTable) -> Floats:
         before, there = _in_rack(rows, request.snapshot.broker_rack)
-        distinct: Floats = ((before == 0) & there).sum(1) / rows.factor
+        distinct: Floats = ((before == 0) & there).sum(1) / rows.at_least_one
         return distinct
 
     return GoalDefinition("partition", "", score)
@@ -319,7 +319,8 @@ def _even_racks(
         full, extra = rows.factor // usable, rows.factor % usable
         crowded = (there & (before > full[:, None])).sum(1)
         fuller = (there & (before == full[:, None])).sum(1)
-        even: Floats = (rows.factor - crowded - np.maximum(fuller - extra, 0)) / rows.factor
+        kept = rows.factor - crowded - np.maximum(fuller - extra, 0)
+        even: Floats = kept / rows.at_least_one
         return even
 
     return GoalDefinition("partition", "", score)
@@ -395,7 +396,7 @@ def _preferred(
         able = rows.of_brokers(request.may_lead, 0) > 0
         leads = rows.brokers == rows.leader[:, None]
         before = np.arange(able.shape[1]) < leads.argmax(1)[:, None]
-        passed = (able & before).sum(1) / rows.factor
+        passed = (able & before).sum(1) / rows.at_least_one
         found = np.where((able & leads).any(1), 1.0 - passed, 0.0)
         return np.where(able.any(1), found, 1.0)
 

@@ -137,14 +137,17 @@ class PartitionRules:
             was, is_ = (len(x) - len({self._racks[b] for b in x}) for x in (before, now))
             unavoidable = len(now) - self._usable_racks if adds else 0
             if is_ > max(was, unavoidable):
-                yield "racks", "RackAwareness: one replica more in a rack"
+                yield "racks", "RackAwareness: one more replica shares a rack"
         if self._rack_even and self._crowded(now) > self._crowded(before):
-            yield "racks", "RackAwareDistribution: less even racks"
+            yield "racks", "RackAwareDistribution: racks are less even"
         home = self._set_of_topic[self._topic[p]]
         if home >= 0:
             was, is_ = (sum(self._set_of_broker[b] != home for b in x) for x in (before, now))
             if is_ > was and not (adds and self._full(home, now)):
-                yield "broker sets", "BrokerSetAwareness: out of its set"
+                yield (
+                    "broker sets",
+                    "BrokerSetAwareness: one more replica outside its set",
+                )
 
     def _full(self, home: int, now: list[int]) -> bool:
         """Whether every broker of a set that receives replicas has one already."""

@@ -60,7 +60,7 @@ class Replay:
         size = sizes(s)
         self.bytes = [(a, b) for a, b in zip(size[0].tolist(), size[1].tolist(), strict=True)]
         self.start = self.base = self.table()
-        # whom a goal is about depends on the operation
+        # which brokers a goal is about depends on the operation
         self.stated, self.goals = stated, stated.known if request.kind.known else ()
         self.ceilings = list(ceilings(self.goals, self.start, request))
         self.rules = PartitionRules(self.goals, self.start, request)
@@ -68,7 +68,7 @@ class Replay:
         for p, b in enumerate(self.leader):
             key = (self.topic[p], b)
             self.led[key] = self.led.get(key, 0) + 1
-        # partitions whose leader had to go from the start, whoever leads in between
+        # partitions whose leader had to go from the start, whichever broker leads in between
         self.leader_leaves = [
             not self.may_lead[b] or self._offline(p, self.holders[p].index(b))
             for p, b in enumerate(self.leader)
@@ -278,7 +278,7 @@ class Replay:
                 self.fail("promise", f"{label(a)}: {name} moves no replica", step)
             return
         if kind.moves == "changed":
-            # replicas are alike: which of them goes and which one moves is a matter of taste
+            # replicas are alike: which of them goes and which one moves makes no difference
             stuck = any(self._offline(p, i) for i in range(len(self.holders[p])))
             bound = not stuck and self.request.factor[p] == self.start.factor[p]
         else:
@@ -300,7 +300,11 @@ class Replay:
         leads = self.leader[p] == source
         before = list(self.holders[p])
         if target[0] in self.stranded[p]:
-            self.fail("dead source", f"{label(a)}: a dead copy on it is not replaced", step)
+            self.fail(
+                "dead source",
+                f"{label(a)}: it holds a dead replica, which this move does not replace",
+                step,
+            )
         self._bytes(step, a, self.bytes[p][0 if leads else 1])
         self._carry(step, a, p, Transfer.of((source, disk), target, leads))
         self.holders[p][at], self.disks[p][at] = target
@@ -347,12 +351,12 @@ class Replay:
             self.fail("wrong leader flag", f"{label(a)}: leader False is wrong", step)
         if not self.may_lead[target]:
             self.fail("wrong leader", f"{label(a)}: broker {a.destination} may not lead", step)
-        heir = self.disks[p][self.holders[p].index(target)]
-        if heir >= 0 and not self.disk_alive[heir]:
-            self.fail("wrong leader", f"{label(a)}: what is on a dead disk cannot lead", step)
+        successor = self.disks[p][self.holders[p].index(target)]
+        if successor >= 0 and not self.disk_alive[successor]:
+            self.fail("wrong leader", f"{label(a)}: a replica on a dead disk cannot lead", step)
         if self.request.kind.known and not self.leader_leaves[p]:
             if self.request.kind.moves_what_must:
-                self.fail("promise", f"{label(a)}: {a.source} need not give up leading", step)
+                self.fail("promise", f"{label(a)}: broker {a.source} may go on leading", step)
             if self.excluded[p]:
                 self.fail("excluded topic", f"{label(a)}: the topic is excluded", step)
         where = self.holders[p]
@@ -369,7 +373,7 @@ class Replay:
         self._can_be_copied(step, a, p)
         if a.source is not None or a.leader:
             self.fail(
-                "wrong source", f"{label(a)}: a new replica has no source, leads nothing", step
+                "wrong source", f"{label(a)}: a new replica has no source and does not lead", step
             )
         if target is None:
             return
@@ -390,7 +394,9 @@ class Replay:
         broker, disk = self.holders[p][at], self.disks[p][at]
         leads = self.leader[p] == broker
         if a.destination is not None:
-            self.fail("wrong destination", f"{label(a)}: nothing takes what is removed", step)
+            self.fail(
+                "wrong destination", f"{label(a)}: a removed replica has no destination", step
+            )
         self._on_disks(step, a, disk)
         if leads:
             self.fail("leader removed", f"{label(a)}: broker {a.source} still leads", step)
@@ -438,7 +444,9 @@ class Replay:
         self.led[topic, source] = left = self.led.get((topic, source), 0) - 1
         self.led[topic, target] = self.led.get((topic, target), 0) + 1
         if left < self.rules.least_leaders[topic] and self.may_lead[source]:
-            self.fail("leaders", f"{label(a)}: MinTopicLeaders: {left} left on {a.source}", step)
+            self.fail(
+                "leaders", f"{label(a)}: MinTopicLeaders: {left} left on broker {a.source}", step
+            )
         if self.request.kind.known and a.kind == "move" and not self.may_lead[target]:
             others = [b for b in self.holders[p] if b != target and self.may_lead[b]]
             if self.may_lead[source] or others:
@@ -453,7 +461,11 @@ class Replay:
             last, first = known.get(a.group, (step - 1, a))
             same = (a.kind, a.source, a.destination) == ("move", first.source, first.destination)
             if last != step - 1 or not same:
-                self.fail("group", f"{label(a)}: apart from the others of group {a.group}", step)
+                self.fail(
+                    "group",
+                    f"{label(a)}: not next to, or not like, the other moves of group {a.group}",
+                    step,
+                )
             known[a.group] = step, first
 
     def promises(self) -> None:

@@ -103,9 +103,15 @@ class PartitionTable:
         count: Ints = self.held.sum(1)
         return count
 
+    @property
+    def at_least_one(self) -> Ints:
+        """(C,) what parts are taken of: the replicas, 1 where a wrong plan leaves none."""
+        count: Ints = np.maximum(self.factor, 1)
+        return count
+
     def share(self, good: Bools) -> Floats:
         """(C,) the part of the replicas that are marked."""
-        part: Floats = (good & self.held).sum(1) / self.factor
+        part: Floats = (good & self.held).sum(1) / self.at_least_one
         return part
 
     def of_brokers(self, values: Ints | Bools, empty: int) -> Ints:
@@ -146,7 +152,7 @@ def values(table: ReplicaTable, scope: str, column: str) -> Floats:
 
 
 def pairs(s: Snapshot, factor: float) -> tuple[Ints, Ints, Floats]:
-    """Who sends to whom more than so many times what it sends downstream on average, and what."""
+    """Partitions that send others over `factor` times their mean, those others, and the rates."""
     sent: dict[tuple[int, int], float] = {}
     ends = zip(s.traffic_from.tolist(), s.traffic_to.tolist(), strict=True)
     for pair, rate in zip(ends, s.traffic_rate.tolist(), strict=True):

@@ -15,7 +15,7 @@ class Finding:
     Parameters
     ----------
     kind
-        A short name, the same for all findings of a sort.
+        A short name, the same for all findings of this kind.
     text
         What, where, what was found and what was expected.
     step
@@ -32,7 +32,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Unchecked:
-    """A part of a plan that is taken as it stands.
+    """A part of a plan that is not checked.
 
     Parameters
     ----------

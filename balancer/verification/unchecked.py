@@ -1,4 +1,4 @@
-"""Lists what a check takes as it stands, and why."""
+"""Lists the parts of a plan that a check does not cover, and why."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from balancer.verification.report import Unchecked
 
 
 def unchecked_parts(replay: Replay) -> Iterator[Unchecked]:
-    """What is taken as it stands, and why."""
+    """The parts of a plan that are not checked, and why."""
     plan, stated = replay.plan, replay.stated
     if replay.request.kind.known:
         yield Unchecked("operation", "what was asked for; the plan is checked against it")
@@ -31,7 +31,8 @@ def unchecked_parts(replay: Replay) -> Iterator[Unchecked]:
         yield Unchecked("unmet", "proofs are of replicas that the plan does not state")
     if any(not u.proven for u in plan.unmet):
         yield Unchecked(
-            "unmet[].reason", "without a proof, who vetoes what: only that it is one of the reasons"
+            "unmet[].reason",
+            "without a proof: only that it is one of the known reasons, not which goal vetoes",
         )
     if plan.remedy is not None and plan.remedy.tried:
         yield Unchecked("remedy.tried", "planning for the larger cluster is not repeated")

@@ -67,7 +67,7 @@ def unmet_faults(
         yield "unmet", f"unmet: {names} stated, {expected} found"
     exhausted = plan.summary.exhausted
     if exhausted not in (None, "seconds", "moves or bytes"):
-        yield "exhausted", f"exhausted: {exhausted!r} is no limit of plans"
+        yield "exhausted", f"exhausted: {exhausted!r} found, seconds or moves or bytes expected"
     for name in names:
         entries = [u for u in plan.unmet if u.goal == name]
         result = results.get(name)
@@ -108,24 +108,24 @@ def _unproven(
 ) -> Iterator[tuple[str, str]]:
     """What is wrong with an entry that no goal proves."""
     if (entry.brokers_to_add, entry.racks_to_add, entry.broker_set) != (0, 0, ""):
-        yield "proven", f"unmet: {entry.goal}: asks for brokers, and no proof found"
+        yield "proven", f"unmet: {entry.goal}: brokers to add are stated without a proof"
     what = f"{plural(count, _NOUNS.get(found.scope, 'topic placement'))} not content"
     if found.scope == "partition" and found.cells is not None and len(found.cells):
         what += f" ({_named(request, found.cells)})"
     elif found.cells is None and (given := re.match(rf"{what}( \(.+?\))?(?=: )", entry.reason)):
         what = given[0]
     hard = any(g.get("hard") for g in plan.goals if g.get("name") == entry.goal)
-    proven, ways = _ways(plan, hard, request, lost, found)
+    proven, accepted = _accepted_reasons(plan, hard, request, lost, found)
     if entry.proven != proven:
         truth = "no replica is left to copy from" if proven else "no proof found"
         yield "proven", f"unmet: {entry.goal}: proven {entry.proven} stated, {truth}"
     out = plan.summary.left_out
     end = f"; {plural(out, 'action')} had no safe order and were left out" if out else ""
-    for why, cure in ways:
+    for why, cure in accepted:
         full = re.escape(f"{what}: ") + why + ("" if proven else re.escape(end))
         if re.fullmatch(full, entry.reason) and entry.cure == cure:
             return
-    known = " or ".join(re.sub(r"\\(.)", r"\1", why.split("(")[0]) for why, _ in ways)
+    known = " or ".join(re.sub(r"\\(.)", r"\1", why.split("(")[0]) for why, _ in accepted)
     yield (
         "unmet",
         f"unmet: {entry.goal}: {entry.reason!r}, cure {entry.cure!r} stated, "
@@ -133,7 +133,7 @@ def _unproven(
     )
 
 
-def _ways(
+def _accepted_reasons(
     plan: PlanDocument, hard: bool, request: StatedRequest, lost: Bools, found: UnmetGoal
 ) -> tuple[bool, list[tuple[str, str]]]:
     """Whether an unmet goal counts as proven; patterns of its reasons, with their cures."""
@@ -145,12 +145,14 @@ def _ways(
     cells = found.cells if known and found.cells is not None else np.empty(0, np.int64)
     still = request.untouched[cells]
     if len(cells) and still.all():
-        return False, [_alone(request, cells)]
+        return False, [_left_alone(request, cells)]
     if found.kind == "ReplicationFactor":
         rest = cells[~(still | lost[cells])]
         if not len(rest):
             return (
-                (False, [_alone(request, cells[still])]) if still.any() else (True, [_text(*_LOST)])
+                (False, [_left_alone(request, cells[still])])
+                if still.any()
+                else (True, [_text(*_LOST)])
             )
         where = re.escape(f"none of the {plural(int(request.receives.sum()), 'broker')}")
         return False, [
@@ -194,7 +196,7 @@ def _text(reason: str, cure: str) -> tuple[str, str]:
     return re.escape(reason), cure
 
 
-def _alone(request: StatedRequest, partitions: Ints) -> tuple[str, str]:
+def _left_alone(request: StatedRequest, partitions: Ints) -> tuple[str, str]:
     if request.reassigning[partitions].all():
         return _text("Kafka is reassigning all of them", "plan again when it is done")
     return _text("the operation leaves them alone", "")
@@ -222,7 +224,7 @@ def remedy_faults(plan: PlanDocument, request: StatedRequest) -> Iterator[str]:
     groups = _groups(plan)
     if request.kind.receivers == "none" or not groups:
         if remedy is not None:
-            yield "remedy: stated, though brokers to add would not help"
+            yield "remedy: stated, but adding brokers would not help"
         return
     if remedy is None or not remedy.tried:
         expected = _at_least(groups[-1])

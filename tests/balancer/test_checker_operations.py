@@ -156,3 +156,18 @@ def test_a_field_that_is_null_counts_as_not_given() -> None:
     operation = {"kind": "rebalance", "brokers": None, "replication_factor": None}
     changed = plan.model_copy(update={"operation": operation, "digest": None})
     assert check_plan(SNAPSHOT, changed).ok
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("goals", ["default", "cruise-control"])
+def test_a_plan_that_removes_every_replica_is_checked_without_a_warning(goals: str) -> None:
+    s = synthetic_snapshot(brokers=6, partitions=20, racks=3)
+    plan = Balancer(goals).propose(s).document()
+    first, last = s.replica_offset[:2]
+    topic, number = s.topics[s.partition_topic[0]], int(s.partition_number[0])
+    removed = tuple(
+        Action(kind="remove", topic=topic, partition=number, source=broker, destination=None)
+        for broker in s.broker_ids[s.replica_broker[first:last]].tolist()
+    )
+    report = check_plan(s, plan.model_copy(update={"actions": removed}))
+    assert {"promise", "leader removed"} <= {f.kind for f in report.violations}
