@@ -81,7 +81,9 @@ def _commands(name: str, plugins: Plugins[type[Any]], about: str) -> typer.Typer
         console.print(table)
         console.print(f"\nOptions of one of them: counterpoise {name} show NAME")
 
-    def show(name: Annotated[str, typer.Argument(help="One of the names that `list` shows.")]) -> None:
+    def show(
+        name: Annotated[str, typer.Argument(help="One of the names that `list` shows.")],
+    ) -> None:
         kind = plugins.get(name)
         console = out()
         console.print(f"{name}\n\n{inspect.getdoc(kind) or ''}\n", markup=False)

@@ -32,7 +32,6 @@ class ChangeReplicationFactor(OperationType):
     """
 
     summary: ClassVar = "Give each partition of some topics a number of replicas."
-    takes_brokers: ClassVar = "optional"
     changes_replication_factor: ClassVar = True
 
     replication_factor: dict[str, int]
