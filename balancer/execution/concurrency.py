@@ -60,7 +60,7 @@ class AdaptiveConcurrency:
 
     Examples
     --------
-    >>> pace = Pace(Limits(concurrent_moves_per_broker=4))
+    >>> pace = AdaptiveConcurrency(Limits(concurrent_moves_per_broker=4))
     >>> hurt = Health(frozenset({Key("a", 0)}), frozenset(), frozenset())
     >>> pace.look(hurt, 0.0); pace.per_broker
     2

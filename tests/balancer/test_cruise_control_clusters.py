@@ -239,6 +239,7 @@ def test_plans_can_be_carried_out_step_by_step(name: str, profile: str) -> None:
     assert plan.summary.left_out == 0
 
 
+@pytest.mark.slow
 @clusters
 @profiles
 def test_no_hard_goal_is_worse_than_at_the_start(name: str, profile: str) -> None:
