@@ -11,6 +11,7 @@ from rich.text import Text
 
 from balancer import Action, Plan, PlanDocument
 from balancer.cli.terminal import percent, quantity
+from balancer.problem.verdict import Verdict
 from metrics_reporter.quantities import amount, plural
 
 AnyPlan = Plan | PlanDocument
@@ -124,9 +125,16 @@ def unmet(plan: AnyPlan) -> RenderableType:
     return Text.from_markup("\n".join(parts) or "[green]All goals are met.[/]")
 
 
+def verdict(of: Verdict) -> Text:
+    """Whether the operation is fulfilled: the first thing to know of a plan."""
+    sentence = of.sentence[:1].upper() + of.sentence[1:]
+    return Text(f"{sentence}.", style="bold green" if of.fulfilled else "bold yellow")
+
+
 def report(plan: AnyPlan) -> RenderableType:
     """All of the above."""
-    parts: list[RenderableType] = [overview(plan), "", columns(plan), "", goals(plan), ""]
+    parts: list[RenderableType] = [] if plan.verdict is None else [verdict(plan.verdict), ""]
+    parts += [overview(plan), "", columns(plan), "", goals(plan), ""]
     parts.append(unmet(plan))
     return Group(*parts, *remarks(plan))
 

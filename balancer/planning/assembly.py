@@ -129,6 +129,7 @@ def assemble(
         goal_results=tuple(goal_result(g, i, initial, scorer) for i, g in enumerate(shown)),
         unmet=tuple(unmet(shown, scorer, rules, exhausted, left_out, origin)),
         rows=rows,
+        verdict=kind.verdict(initial.cluster, ended, problem.resolved.named),
         allocation=proposal.allocation(ended),
         trial=remedy,
     )

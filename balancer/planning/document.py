@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from balancer.allocation.result import AllocationResult
+from balancer.problem.verdict import Verdict
 from cluster_model.errors import InputError
 from metrics_reporter.documents import (
     DocumentError,
@@ -203,6 +204,7 @@ class PlanDocument(_Record):
     unmet: Annotated[tuple[Unmet, ...], FailFast()]
     actions: Annotated[tuple[Action, ...], FailFast()]
     replicas: dict[str, Annotated[tuple[Whole, ...], Field(min_length=1)]] = {}
+    verdict: Verdict | None = None
     allocation: AllocationResult | None = None
     remedy: Remedy | None = None
 

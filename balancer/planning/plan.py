@@ -23,6 +23,7 @@ from balancer.planning.document import (
     Summary,
     Unmet,
 )
+from balancer.problem.verdict import Verdict
 from cluster_model.files import write_atomically
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Bools, Floats, Ints, Snapshot
@@ -45,6 +46,8 @@ class Plan:
         Goals of a profile that do not apply to the snapshot -> what it lacks.
     warnings
         What was asked for and matches nothing, one sentence each.
+    verdict
+        Whether the operation is fulfilled; None for a rebalance.
     allocation
         What the strategies ``milp`` and ``albic`` achieved; None with goals alone.
     trial
@@ -62,6 +65,7 @@ class Plan:
     rows: ActionRows
     goals_left_out: dict[str, str]
     warnings: tuple[str, ...]
+    verdict: Verdict | None = None
     allocation: AllocationResult | None = None
     trial: Callable[[Plan], Remedy | None] | None = None
 
@@ -121,6 +125,7 @@ class Plan:
             unmet=self.unmet,
             actions=self.actions,
             replicas=self.rows.replicas(self.snapshot),
+            verdict=self.verdict,
             allocation=self.allocation,
             remedy=self.remedy,
         )

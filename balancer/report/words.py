@@ -63,8 +63,11 @@ def operation_title(plan: Plan) -> str:
 
 
 def verdict(plan: Plan) -> str:
-    """The plan in one sentence: what it does, what that costs, what stays unmet and the cure."""
+    """What became of the operation; what the plan does and costs, what stays unmet, the remedy."""
     does = _does(plan)
+    if plan.verdict is not None:
+        sentence = plan.verdict.sentence
+        does = f"{sentence[:1].upper()}{sentence[1:]}. {does}"
     goals = len(plan.goal_results)
     unmet = [g for g in plan.goal_results if not g.met_after]
     if not unmet:

@@ -20,6 +20,7 @@ from balancer.verification.report import CheckReport, Finding
 from balancer.verification.stated_goals import StatedGoals
 from balancer.verification.stated_request import StatedRequest
 from balancer.verification.unchecked import unchecked_parts
+from balancer.verification.verdict import verdict_faults
 from cluster_model.snapshot import Snapshot
 
 
@@ -64,6 +65,7 @@ def check_plan(snapshot: Snapshot, plan: PlanDocument) -> CheckReport:
         *reason_faults(replay),
         *unmet_goal_faults(replay),
         *allocation_faults(replay),
+        *verdict_faults(replay),
     ]
     unchecked = tuple(unchecked_parts(replay))
     return CheckReport(tuple(replay.violations), tuple(mismatches), unchecked)

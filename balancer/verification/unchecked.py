@@ -24,6 +24,8 @@ def unchecked_parts(replay: Replay) -> Iterator[Unchecked]:
         yield Unchecked(
             name, "that no placement is below it is checked, not that it is the largest"
         )
+    if plan.verdict is not None and replay.request.kind.known:
+        yield Unchecked("verdict.sentence", "its words; whether and how much is left is checked")
     if plan.allocation is not None:
         yield Unchecked("allocation.strategy", "how the placement was found")
         yield Unchecked("allocation.distance_bound", "the solver's; only that it was not beaten")
@@ -72,6 +74,7 @@ def _of_unknown_operation(replay: Replay) -> Iterator[Unchecked]:
     yield Unchecked("goal_results", f"goals depend on what {name!r} allows{which}", hard=bool(hard))
     fields = ["actions[].helped", "actions[].hurt", "columns", "warnings"]
     fields += ["unmet"] if plan.unmet else []
+    fields += ["verdict"] if plan.verdict is not None else []
     fields += ["remedy"] if plan.remedy is not None else []
     fields += ["allocation.distance"] if plan.allocation is not None else []
     for field in fields:

@@ -24,6 +24,7 @@ from typer.testing import CliRunner
 from balancer import Action, PlanDocument
 from balancer.cli import app
 from balancer.planning import document
+from balancer.problem.verdict import Verdict
 from benchmarks.__main__ import app as benchmarks_app
 from benchmarks.registry import find
 from cluster_model import DEFAULT_RESOURCES
@@ -249,6 +250,7 @@ def rows(page: str, heading: str) -> list[list[str]]:
         document.Spread,
         document.GoalResult,
         document.Unmet,
+        Verdict,
         Action,
     ],
 )

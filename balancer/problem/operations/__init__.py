@@ -16,9 +16,10 @@ from balancer.problem.operations.add_brokers import AddBrokers
 from balancer.problem.operations.change_replication_factor import ChangeReplicationFactor
 from balancer.problem.operations.demote_brokers import DemoteBrokers
 from balancer.problem.operations.fix_offline_replicas import FixOfflineReplicas
-from balancer.problem.operations.operation_type import OperationType, Verdict
+from balancer.problem.operations.operation_type import OperationType
 from balancer.problem.operations.rebalance import Rebalance
 from balancer.problem.operations.remove_brokers import RemoveBrokers
+from balancer.problem.verdict import Verdict
 from metrics_reporter.documents import shown
 from metrics_reporter.plugins import Plugins
 

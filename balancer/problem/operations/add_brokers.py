@@ -9,9 +9,10 @@ import numpy as np
 
 from balancer.problem.availability import dead_brokers
 from balancer.problem.operation import OperationError
-from balancer.problem.operations.operation_type import OperationType, Verdict
+from balancer.problem.operations.operation_type import OperationType
 from balancer.problem.permissions import Permissions
 from balancer.problem.sentences import brokers_named
+from balancer.problem.verdict import Verdict
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Bools, Snapshot
 from goals import Cluster
@@ -45,10 +46,10 @@ class AddBrokers(OperationType):
     def verdict(self, before: Cluster, ended: Placement, named: Bools) -> Verdict:
         """Fulfilled where each of the brokers holds a replica."""
         held = np.bincount(ended.replica_broker[ended.replica_broker >= 0], minlength=len(named))
-        idle = named & (held == 0)
+        s, idle = ended.snapshot, named & (held == 0)
         if idle.any():
-            return Verdict(False, f"{brokers_named(ended.snapshot, idle)} given no replicas")
+            text = f"{brokers_named(s, idle, ('holds', 'hold'))} no replicas"
+            return Verdict(fulfilled=False, remaining=int(idle.sum()), sentence=text)
         count = plural(int(held[named].sum()), "replica")
-        return Verdict(
-            True, f"{brokers_named(ended.snapshot, named, verb=('holds', 'hold'))} {count}"
-        )
+        text = f"{brokers_named(s, named, ('holds', 'hold'))} {count}"
+        return Verdict(fulfilled=True, remaining=0, sentence=text)

@@ -9,13 +9,14 @@ import numpy as np
 
 from balancer.problem.availability import lost_partitions
 from balancer.problem.operation import OperationError
-from balancer.problem.operations.operation_type import OperationType, Verdict
+from balancer.problem.operations.operation_type import OperationType
 from balancer.problem.permissions import Permissions
 from balancer.problem.replication_factor import (
     ReplicationFactor,
     target_replication_factor,
     with_replication_factor,
 )
+from balancer.problem.verdict import Verdict
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Bools, Ints, Snapshot
 from goals import Cluster, Goal
@@ -67,8 +68,10 @@ class ChangeReplicationFactor(OperationType):
         target = self.factor(ended.snapshot)
         other = (ended.brokers >= 0).sum(axis=1) != target
         if not other.any():
-            return Verdict(True, "every partition has the number of replicas asked for")
-        lost = int((other & lost_partitions(ended)).sum())
-        text = plural(int(other.sum()), "partition has", "partitions have")
+            text = "every partition has the number of replicas asked for"
+            return Verdict(fulfilled=True, remaining=0, sentence=text)
+        count, lost = int(other.sum()), int((other & lost_partitions(ended)).sum())
+        text = plural(count, "partition has", "partitions have")
         text += " another number of replicas than asked for"
-        return Verdict(False, text + (f", {lost:,} of them with no living copy" if lost else ""))
+        text += f", {lost:,} of them with no living copy" if lost else ""
+        return Verdict(fulfilled=False, remaining=count, sentence=text)

@@ -7,9 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from balancer.problem.operations.operation_type import OperationType, Verdict
+from balancer.problem.operations.operation_type import OperationType
 from balancer.problem.permissions import Permissions
 from balancer.problem.sentences import brokers_named
+from balancer.problem.verdict import Verdict
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Bools
 from goals import Cluster
@@ -39,8 +40,9 @@ class DemoteBrokers(OperationType):
         leads = np.bincount(led, minlength=len(named))
         still = named & (leads > 0)
         if not still.any():
-            return Verdict(
-                True, f"{brokers_named(ended.snapshot, named, ('leads', 'lead'))} nothing"
-            )
+            text = f"{brokers_named(ended.snapshot, named, ('leads', 'lead'))} nothing"
+            return Verdict(fulfilled=True, remaining=0, sentence=text)
+        count = int(leads[still].sum())
         who = brokers_named(ended.snapshot, still, ("still leads", "still lead"))
-        return Verdict(False, f"{who} {plural(int(leads[still].sum()), 'partition')}")
+        text = f"{who} {plural(count, 'partition')}"
+        return Verdict(fulfilled=False, remaining=count, sentence=text)

@@ -8,8 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from balancer.problem.availability import living_replicas
-from balancer.problem.operations.operation_type import OperationType, Verdict
+from balancer.problem.operations.operation_type import OperationType
 from balancer.problem.permissions import Permissions
+from balancer.problem.verdict import Verdict
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Bools
 from goals import Cluster
@@ -40,10 +41,11 @@ class FixOfflineReplicas(OperationType):
         lives = living_replicas(ended)
         offline = (ended.brokers >= 0) & ~lives
         if not offline.any():
-            return Verdict(True, "every replica is on a living broker and disk")
+            text = "every replica is on a living broker and disk"
+            return Verdict(fulfilled=True, remaining=0, sentence=text)
         count = int(offline.sum())
         lost = int(((ended.brokers >= 0).any(axis=1) & ~lives.any(axis=1)).sum())
         text = plural(count, "replica stays", "replicas stay") + " on dead brokers or disks"
         if lost:
             text += f"; {plural(lost, 'partition has', 'partitions have')} no living copy"
-        return Verdict(False, text)
+        return Verdict(fulfilled=False, remaining=count, sentence=text)

@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from balancer.problem.permissions import Permissions
+from balancer.problem.verdict import Verdict
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Bools, Ints, Snapshot
 from goals import Cluster, Goal
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """Whether what an operation asks for is done, in one sentence.
-
-    Parameters
-    ----------
-    fulfilled
-        Whether it is.
-    sentence
-        "broker 3 is empty"; leads the report of a plan.
-    """
-
-    fulfilled: bool
-    sentence: str
 
 
 class OperationType(BaseModel):

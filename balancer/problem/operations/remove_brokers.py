@@ -6,9 +6,10 @@ from typing import ClassVar
 
 from balancer.problem.availability import living_replicas
 from balancer.problem.operations.fix_offline_replicas import replicas_that_must_move
-from balancer.problem.operations.operation_type import OperationType, Verdict
+from balancer.problem.operations.operation_type import OperationType
 from balancer.problem.permissions import Permissions
 from balancer.problem.sentences import brokers_named
+from balancer.problem.verdict import Verdict
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Bools, Snapshot
 from goals import Cluster
@@ -34,7 +35,8 @@ class RemoveBrokers(OperationType):
         where = ended.replica_broker
         left = (where >= 0) & named[where]
         if not left.any():
-            return Verdict(True, f"{brokers_named(ended.snapshot, named)} empty")
+            text = f"{brokers_named(ended.snapshot, named)} empty"
+            return Verdict(fulfilled=True, remaining=0, sentence=text)
         holds = named.copy()
         holds[:] = False
         holds[where[left]] = True
@@ -42,4 +44,6 @@ class RemoveBrokers(OperationType):
         dead = int(left.reshape(ended.brokers.shape)[lost].sum())
         kept = brokers_named(ended.snapshot, holds, verb=("still holds", "still hold"))
         why = f", {dead:,} of them with no living copy" if dead else ""
-        return Verdict(False, f"{kept} {plural(int(left.sum()), 'replica')}{why}")
+        count = int(left.sum())
+        text = f"{kept} {plural(count, 'replica')}{why}"
+        return Verdict(fulfilled=False, remaining=count, sentence=text)

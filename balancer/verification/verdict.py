@@ -1,0 +1,50 @@
+"""Checks whether the operation is fulfilled where a plan ends, as the plan says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from balancer.verification.replay import Replay
+from balancer.verification.report import Finding
+
+
+def verdict_faults(replay: Replay) -> Iterator[Finding]:
+    """What is wrong with the verdict of a known operation: whether and how much is left to do."""
+    stated, request = replay.plan.verdict, replay.request
+    if not request.kind.known:
+        return
+    left = _remaining(replay)
+    if left is None:
+        if stated is not None:
+            yield Finding("verdict", "verdict: stated of a rebalance, none expected")
+        return
+    if stated is None:
+        yield Finding("verdict", f"verdict: none stated, {left:,} found to be left to do")
+        return
+    if stated.remaining != left:
+        yield Finding("verdict", f"verdict: remaining {stated.remaining:,} stated, {left:,} found")
+    if stated.fulfilled != (left == 0):
+        what = "fulfilled" if stated.fulfilled else "not fulfilled"
+        yield Finding("verdict", f"verdict: {what} stated, {left:,} found to be left to do")
+
+
+def _remaining(replay: Replay) -> int | None:
+    """How much of the operation is left to do; None where there is nothing to fulfil."""
+    s, request, kind = replay.snapshot, replay.request, replay.request.kind
+    table = replay.now
+    if kind.empties:
+        return int(request.named[table.broker].sum())
+    if kind.demotes:
+        led = table.leads & ~s.leaderless[table.partition]
+        return int((led & request.named[table.broker]).sum())
+    if kind.receivers == "named":
+        held = np.bincount(table.broker, minlength=s.n_brokers)
+        return int((request.named & (held == 0)).sum())
+    if kind.moves == "offline":
+        alive = np.append(s.disk_alive, True)[table.disk]
+        return int((request.dead[table.broker] | ~alive).sum())
+    if kind.moves == "changed":
+        return int((table.factor != request.factor).sum())
+    return None
