@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 from balancer.controller.balance import even_sentence
 from balancer.controller.cooldown import Cooldown, stale_sentence
-from balancer.controller.cost_benefit import cluster_bytes, gain, gain_record, not_worth
+from balancer.controller.cost_benefit import gain, gain_record, not_worth
 from balancer.controller.decision import (
     Decision,
     Kind,
@@ -32,6 +28,8 @@ from balancer.controller.execution_runner import ExecutionRunner, Job, Work, in_
 from balancer.controller.finding import Finding, View, listed, span
 from balancer.controller.leftovers import Leftovers
 from balancer.controller.metrics import Metrics
+from balancer.controller.observation import Observation, sentence
+from balancer.controller.proposals import Proposals
 from balancer.controller.protocols import (
     Alone,
     Clock,
@@ -46,15 +44,8 @@ from balancer.controller.redact import Redactor
 from balancer.controller.settings import Settings
 from balancer.engine import Balancer
 from balancer.planning.plan import Plan
-from balancer.problem.budget import Budget
-from balancer.problem.movement_cost import replica_bytes
-from balancer.problem.operation import Operation
-from balancer.problem.operations import type_of
-from balancer.strategies import load_strategy
 from cluster_model.errors import InputError
-from cluster_model.placement import Placement
-from cluster_model.snapshot import Snapshot
-from goals import OnlineReplicas, applicable, inapplicable
+from goals import inapplicable
 from metrics_reporter.quantities import plural
 
 # What is mended first: data at risk comes before load.
@@ -80,19 +71,11 @@ _TELLING: tuple[Kind, ...] = (
 )
 _RECOVERY = "recovery"
 _LEFT = "moves left in Kafka"
-# What moves data because of measured loads, which one bad reading can spoil.
-_CAPPED = ("goal_violations", "slow_brokers")
-# What restores copies of data: a goal that does not apply must not keep it from being done.
-_AT_RISK = (*HEALING, "missing_replicas")
 _STOP_SECONDS = 0.2
 
 
 class ControllerError(InputError):
     """A controller that cannot go on."""
-
-
-class BlindError(InputError):
-    """Loads that cannot be judged."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +160,6 @@ class Controller:
     ) -> None:
         self.settings = settings or Settings()
         self.metrics = Metrics()
-        self._model = model
         self._balancer = balancer
         self._vote = vote or Alone()
         self._wall = clock or time.time
@@ -186,11 +168,14 @@ class Controller:
         self._detectors = Detectors(self.settings, balancer.goals, strict=balancer.strict)
         self._cooldown = Cooldown()
         self._events = EventLog(self.settings.decisions, notifiers, redactor or Redactor())
+        self._observation = Observation(model, self._events.trace)
+        self._proposals = Proposals(
+            balancer, self._detectors, lambda: self.settings, self._events.trace
+        )
         self._stopping = threading.Event()
         self._witness = witness
         self._recovered = False
         self._leftovers = Leftovers()
-        self._changed = False
         self._resigned = False
         self._wake = threading.Event()
         # Of the execution under way: what it mends, whether the cap cut its plan, how far it
@@ -266,7 +251,7 @@ class Controller:
                 raise
             except Exception as error:
                 self._events.trace()
-                reason = f"the round failed: {_sentence(error)}"
+                reason = f"the round failed: {sentence(error)}"
                 self._keep(Decision(self._clock(), "error", reason))
             if not self._stopping.is_set():
                 self._wake.wait(self.settings.interval)
@@ -401,7 +386,7 @@ class Controller:
             executor = self._runner.executor
             self._launch(Work(_RECOVERY, now), lambda: executor.recover(progress=self._progressed))
         try:
-            view = self._look(now)
+            view = self._observation.look(now, self._shown(0.0))
         except InputError as error:
             if self.work is not None and (beside := self._beside(self.work, (), now)).kind != (
                 "executing"
@@ -459,7 +444,7 @@ class Controller:
         before = self._leftovers.known
         fresh = self._leftovers.found(left)
         if len(left) < len(before):
-            self._changed = True
+            self._observation.changed = True
         if fresh:
             more = f" (and {len(fresh) - 1} more)" if len(fresh) > 1 else ""
             self._events.note(
@@ -470,47 +455,6 @@ class Controller:
                 "what earlier executions left in Kafka is over, and nothing is throttled any more"
             )
             self._keep(Decision(self._clock(), "recovered", over, _RECOVERY))
-
-    def _look(self, now: float) -> View:
-        incomplete = None
-        try:
-            if self._changed:
-                # What was moved must not be planned for once more.
-                self._model.refresh()
-                self._changed = False
-            snapshot = _summed(self._model.snapshot())
-        except Exception as error:
-            snapshot, incomplete = self._placement(error), _sentence(error)
-        try:
-            since = self._model.since()
-            return View(
-                snapshot=snapshot,
-                now=now,
-                staleness=self._model.staleness(),
-                signals=self._model.signals(),
-                since=None if since is None else since - self._shown(0.0),
-                noise=self._model.noise(),
-                distrust=self._model.distrust(),
-                incomplete=incomplete,
-            )
-        except Exception as error:
-            self._events.trace()
-            return View(snapshot=snapshot, now=now, incomplete=incomplete or _sentence(error))
-
-    def _placement(self, error: Exception) -> Snapshot:
-        """Enough to heal by: where replicas are is known even where loads are not."""
-        self._events.trace()
-        if not self._changed:
-            try:
-                return _summed(self._model.snapshot(0.0))
-            except Exception:
-                self._events.trace()
-        try:
-            placement = self._model.placement()
-        except Exception:
-            self._events.trace()
-            raise error from None
-        return placement if _is_summable(placement) else _without_loads(placement)
 
     def _decide(
         self, view: View, findings: tuple[Finding, ...], cooling: Iterable[str]
@@ -584,32 +528,33 @@ class Controller:
         cooling: tuple[str, ...],
     ) -> Decision | _Note | None:
         """Plan for a finding: a proposal, why nothing comes of it, or None if it was begun."""
-        now, cooldown = view.now, self._cooldown
+        now, cooldown, proposals = view.now, self._cooldown, self._proposals
         mended = _mended(finding, findings)
         started = time.perf_counter()
         try:
             snapshot, operation = self._detectors.resolved(view, finding, findings)
-            cap = self._cap(finding, snapshot)
-            operation = self._sparing(view, finding, snapshot, operation, cooling)
+            cap = proposals.cap(finding, snapshot)
+            operation = proposals.sparing(view, finding, snapshot, operation, cooling)
             if finding.kind in HEALING:
-                plan, last_resort = self._healing(view, finding, findings, snapshot, operation)
+                plan, last_resort = proposals.healing(view, finding, findings, snapshot, operation)
             else:
-                plan, last_resort = self._propose(view, finding, snapshot, operation, cap), ""
+                plan = proposals.propose(view, finding, snapshot, operation, cap)
+                last_resort = ""
             too_large = ""
-            if cap is not None and not len(plan) and self._is_cut(plan, cap):
+            if cap is not None and not len(plan) and proposals.is_cut(plan, cap):
                 # What is larger than a cycle may copy stays; the others must not wait for it.
-                names, too_large = self._too_large(snapshot, cap)
+                names, too_large = proposals.too_large(snapshot, cap)
                 spared = tuple(sorted({*operation.frozen_partitions, *names}))
                 operation = operation.model_copy(update={"frozen_partitions": spared})
-                plan = self._propose(view, finding, snapshot, operation, cap) if names else plan
+                plan = proposals.propose(view, finding, snapshot, operation, cap) if names else plan
         except Exception as error:
             # What cannot be planned for must not keep the others from being mended.
             self._events.trace()
             kind: Kind = "nothing_helps" if isinstance(error, InputError) else "error"
-            came = f"no plan can be made: {_sentence(error)}"
+            came = f"no plan can be made: {sentence(error)}"
             cooldown.tried(mended, now, came, helped=False)
             return _Note(kind, finding, f"{finding.sentence}; {came}")
-        cut = self._is_cut(plan, cap)
+        cut = proposals.is_cut(plan, cap)
         seconds = time.perf_counter() - started
         self.metrics.planned(plan, seconds)
         figures = plan_record(plan, seconds)
@@ -625,7 +570,7 @@ class Controller:
             if cut:
                 why = (
                     "the first step moves partitions together that are more than "
-                    f"{self._share}: raise max_share_per_cycle"
+                    f"{proposals.share}: raise max_share_per_cycle"
                 )
             if too_large:
                 why = f"without {too_large}, {why}"
@@ -643,7 +588,7 @@ class Controller:
             poor = not_worth(found, self.settings.goal_violations)
             if poor is not None and cut:
                 # The part within the cap may gain little; what counts is where it leads.
-                whole = self._propose(view, finding, snapshot, operation, None)
+                whole = proposals.propose(view, finding, snapshot, operation, None)
                 found = gain(whole)
                 poor = not_worth(found, self.settings.goal_violations)
             facts |= gain_record(found)
@@ -655,7 +600,9 @@ class Controller:
         if too_large:
             told += f"; without {too_large}"
         if cut:
-            told += f"; cut at {self._share} (max_share_per_cycle), the rest is for the next cycles"
+            told += (
+                f"; cut at {proposals.share} (max_share_per_cycle), the rest is for the next cycles"
+            )
         if self._balancer.strict and (missing := inapplicable(self._balancer.goals, snapshot)):
             facts["goals_left_out"] = missing
             told += f"; goals that do not apply are left out: {listed([*missing.values()])}"
@@ -675,129 +622,6 @@ class Controller:
         self._keep(replace(decision, kind="started"))
         self._carry_out(plan, finding.kind, now, figures)
         return None
-
-    def _propose(
-        self,
-        view: View,
-        finding: Finding,
-        snapshot: Snapshot,
-        operation: Operation,
-        cap: float | None,
-    ) -> Plan:
-        """A plan within the limits of the balancer, the settings and the cap."""
-        balancer = copy(self._balancer)
-        own, set_ = balancer.budget, self.settings
-        balancer.budget = Budget(
-            moves=_least(own.moves, set_.max_moves),
-            bytes=_least(own.bytes, set_.max_bytes, cap),
-            seconds=_least(own.seconds, set_.max_seconds),
-        )
-        if not type_of(operation).needs_loads:
-            # Another strategy may not be able to heal this cluster.
-            balancer.strategy = load_strategy()
-        if view.incomplete is not None or finding.kind in _AT_RISK:
-            balancer.goals = applicable(balancer.goals, snapshot, strict=False)
-        try:
-            return balancer.propose(snapshot, operation)
-        except Exception:
-            if finding.kind not in HEALING:
-                raise
-            self._events.trace()
-            return balancer.propose(_without_loads(snapshot), operation)
-
-    def _healing(
-        self,
-        view: View,
-        finding: Finding,
-        findings: tuple[Finding, ...],
-        snapshot: Snapshot,
-        operation: Operation,
-    ) -> tuple[Plan, str]:
-        """A plan that heals, onto drained brokers only if no other can receive; what to add."""
-        drained = sorted(self._detectors.drained(view))
-        plan: Plan | None = None
-        try:
-            plan = self._propose(view, finding, snapshot, operation, None)
-        except Exception:
-            if not drained:
-                raise
-            self._events.trace()
-        if plan is not None and (not drained or _heals(plan)):
-            return plan, ""
-        resolved = self._detectors.resolved(view, finding, findings, last_resort=drained)
-        other = self._propose(view, finding, *resolved, None)
-        if plan is not None and not _heals(other):
-            return plan, ""
-        return other, (
-            f"; {listed(drained, 'broker')}, to be empty, may receive replicas, because no other "
-            "broker can"
-        )
-
-    def _sparing(
-        self,
-        view: View,
-        finding: Finding,
-        snapshot: Snapshot,
-        operation: Operation,
-        cooling: tuple[str, ...],
-    ) -> Operation:
-        """The operation, without partitions that were moved not long ago where that will do.
-
-        A broken hard goal outweighs that, but not where it can be mended by moving others, or
-        those alone that break it: the cycles of one plan would move again what the ones before
-        them have moved.
-        """
-        if finding.kind != "goal_violations" or operation.excluded_partitions or not cooling:
-            return operation
-        others = tuple(p for p in cooling if p not in self._detectors.goals.broken)
-        spared = operation.model_copy(update={"excluded_partitions": others})
-        plan = self._propose(view, finding, snapshot, spared, None)
-        ripe = {*finding.data["ripe"]}
-        return operation if any(u.hard and u.goal in ripe for u in plan.unmet) else spared
-
-    def _cap(self, finding: Finding, snapshot: Snapshot) -> float | None:
-        """Bytes that a plan for the finding may copy in one cycle; None for no limit."""
-        share = self.settings.max_share_per_cycle
-        if finding.kind not in _CAPPED or share >= 1:
-            return None
-        return share * cluster_bytes(snapshot)
-
-    def _is_cut(self, plan: Plan, cap: float | None) -> bool:
-        """Whether it was the cap that ended the plan, and no other limit."""
-        if cap is None or plan.summary.exhausted != "moves or bytes":
-            return False
-        own, set_, s = self._balancer.budget, self.settings, plan.summary
-        moves = _least(own.moves, set_.max_moves)
-        moved = s.replica_moves + s.disk_moves + s.replicas_added
-        return _least(own.bytes, set_.max_bytes, cap) == cap and (moves is None or moved < moves)
-
-    def _too_large(self, snapshot: Snapshot, cap: float) -> tuple[list[str], str]:
-        """Partitions of which one copy is more than a cycle may move, and what to say of them."""
-        lead, follow = replica_bytes(Placement(snapshot))
-        copied = np.maximum(lead, follow)
-        rows = np.flatnonzero(copied > cap)
-        rows = rows[np.argsort(-copied[rows], kind="stable")]
-        named = zip(
-            snapshot.partition_topic[rows].tolist(),
-            snapshot.partition_number[rows].tolist(),
-            strict=True,
-        )
-        names = [f"{snapshot.topics[t]}-{n}" for t, n in named]
-        if not names:
-            return [], ""
-        share = float(copied[rows[0]]) / cluster_bytes(snapshot)
-        # Rounded up: it is to be enough.
-        enough = min(1.0, math.ceil(1000 * share) / 1000)
-        many = f"the {len(names)} partitions" if len(names) > 1 else "the partition"
-        return names, (
-            f"{many} {listed(names)}, of which one copy is more than one cycle may move "
-            f"({self._share}): raise max_share_per_cycle, to {enough:g} for {names[0]}, or "
-            "move such a partition yourself (counterpoise execute)"
-        )
-
-    @property
-    def _share(self) -> str:
-        return f"{100 * self.settings.max_share_per_cycle:.3g} % of the cluster's bytes"
 
     def _carry_out(self, plan: Plan, cause: str, now: float, figures: dict[str, Any]) -> None:
         assert self._runner is not None
@@ -829,7 +653,7 @@ class Controller:
             if self._leftovers.failed(failure):
                 self._events.note(f"what is left in Kafka cannot be looked at: {failure}")
             return
-        self._changed = True
+        self._observation.changed = True
         recovery = work.cause == _RECOVERY
         if failure is not None or outcome is not None:
             self._leftovers.expect(now, self.settings.interval)
@@ -860,7 +684,11 @@ class Controller:
             figures = outcome_record(outcome)
             reason = f"{work.cause.replace('_', ' ')}: {outcome_sentence(outcome)}"
             if outcome.state == "done" and (limit := (work.plan or {}).get("exhausted")):
-                reached = f"cut at {self._share}" if self._cut else f"ended by a limit ({limit})"
+                reached = (
+                    f"cut at {self._proposals.share}"
+                    if self._cut
+                    else f"ended by a limit ({limit})"
+                )
                 reason += f"; its plan was {reached}, so more may be left to do"
             decision = Decision(now, kind, reason, work.cause, (), {}, work.plan, figures)
         self._mending, self._cut = (), False
@@ -941,7 +769,7 @@ class Controller:
                 self._witness(shown)
             except Exception as error:
                 # A listener that fails, as standard output on a full disk does, stops nothing here.
-                self._events.note(f"the decision could not be passed on: {_sentence(error)}")
+                self._events.note(f"the decision could not be passed on: {sentence(error)}")
         return shown
 
 
@@ -956,52 +784,8 @@ def _named(work: Work) -> str:
     return f"a look at {_LEFT}" if work.cause == _LEFT else f"an execution ({_spoken(work)})"
 
 
-def _sentence(error: Exception) -> str:
-    known = isinstance(error, InputError)
-    return str(error) if known else f"{type(error).__name__}: {error}"
-
-
-def _least(*limits: Any) -> Any:
-    """The lowest of the limits that are set; None where none is."""
-    return min((limit for limit in limits if limit is not None), default=None)
-
-
 def _mended(finding: Finding, findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """The findings that a plan for this one mends: one heals all that is ripe."""
     if finding.kind not in HEALING:
         return (finding,)
     return tuple(f for f in findings if f.kind == finding.kind and f.state == "ripe")
-
-
-def _heals(plan: Plan) -> bool:
-    """Whether fewer replicas are offline after a plan."""
-    return any(
-        r.goal == OnlineReplicas().name and r.contentment_after > r.contentment_before
-        for r in plan.goal_results
-    )
-
-
-def _is_summable(snapshot: Snapshot) -> bool:
-    with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.isfinite(snapshot.broker_load().sum()))
-
-
-def _summed(snapshot: Snapshot) -> Snapshot:
-    """The snapshot, if its loads can be added up.
-
-    Raises
-    ------
-    BlindError
-        If their sum is more than a number can hold.
-    """
-    if not _is_summable(snapshot):
-        raise BlindError("the loads cannot be judged: their sum is more than a number can hold")
-    return snapshot
-
-
-def _without_loads(snapshot: Snapshot) -> Snapshot:
-    return replace(
-        snapshot,
-        leader_load=np.zeros_like(snapshot.leader_load),
-        follower_load=np.zeros_like(snapshot.follower_load),
-    )

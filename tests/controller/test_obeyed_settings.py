@@ -666,13 +666,14 @@ def test_an_execution_that_hangs_ends_the_controller_so_that_another_can_act() -
 
 def test_what_was_planned_while_the_controller_ends_is_not_begun() -> None:
     stage = Stage(skewed())
-    propose = stage.controller._propose
+    proposals = stage.controller._proposals
+    propose = proposals.propose
 
     def slow(*arguments: Any) -> Any:
         stage.controller.stop()
         return propose(*arguments)
 
-    stage.controller._propose = slow  # type: ignore[method-assign,assignment]
+    proposals.propose = slow  # type: ignore[method-assign,assignment]
     assert stage.rounds(1) == ["proposed"]
     assert "not begun, because the controller ends" in stage.reason
     assert not stage.executor.plans

@@ -209,7 +209,7 @@ def test_one_round_ends_where_an_execution_hangs() -> None:
 
 def test_one_round_ends_where_nothing_is_known() -> None:
     controller = _controller(_Hangs(recovers=True))
-    controller._model.known = -1  # type: ignore[attr-defined]
+    controller._observation._model.known = -1  # type: ignore[attr-defined]
     found = run_once(controller, 0.1, threading.Event())
     assert found.kind == "waiting"
     assert "there is no picture of the cluster" in found.reason

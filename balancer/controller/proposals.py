@@ -1,0 +1,195 @@
+"""Makes plans for findings, within the limits of the settings and of one cycle."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from copy import copy
+from typing import Any
+
+import numpy as np
+
+from balancer.controller.cost_benefit import cluster_bytes
+from balancer.controller.detectors import HEALING, Detectors
+from balancer.controller.finding import Finding, View, listed
+from balancer.controller.observation import without_loads
+from balancer.controller.settings import Settings
+from balancer.engine import Balancer
+from balancer.planning.plan import Plan
+from balancer.problem.budget import Budget
+from balancer.problem.movement_cost import replica_bytes
+from balancer.problem.operation import Operation
+from balancer.problem.operations import type_of
+from balancer.strategies import load_strategy
+from cluster_model.placement import Placement
+from cluster_model.snapshot import Snapshot
+from goals import OnlineReplicas, applicable
+
+# What moves data because of measured loads, which one bad reading can spoil.
+_CAPPED = ("goal_violations", "slow_brokers")
+# What restores copies of data: a goal that does not apply must not keep it from being done.
+_AT_RISK = (*HEALING, "missing_replicas")
+
+
+class Proposals:
+    """Makes the plans of a controller.
+
+    Parameters
+    ----------
+    balancer
+        Searches for plans; its own limits hold, too.
+    detectors
+        Turn a finding into an operation.
+    settings
+        Gives the settings as they are now.
+    trace
+        Logs the exception in hand.
+    """
+
+    def __init__(
+        self,
+        balancer: Balancer,
+        detectors: Detectors,
+        settings: Callable[[], Settings],
+        trace: Callable[[], None],
+    ) -> None:
+        self._balancer = balancer
+        self._detectors = detectors
+        self._settings = settings
+        self._trace = trace
+
+    def propose(
+        self,
+        view: View,
+        finding: Finding,
+        snapshot: Snapshot,
+        operation: Operation,
+        cap: float | None,
+    ) -> Plan:
+        """A plan within the limits of the balancer, the settings and the cap."""
+        balancer = copy(self._balancer)
+        own, set_ = balancer.budget, self._settings()
+        balancer.budget = Budget(
+            moves=_least(own.moves, set_.max_moves),
+            bytes=_least(own.bytes, set_.max_bytes, cap),
+            seconds=_least(own.seconds, set_.max_seconds),
+        )
+        if not type_of(operation).needs_loads:
+            # Another strategy may not be able to heal this cluster.
+            balancer.strategy = load_strategy()
+        if view.incomplete is not None or finding.kind in _AT_RISK:
+            balancer.goals = applicable(balancer.goals, snapshot, strict=False)
+        try:
+            return balancer.propose(snapshot, operation)
+        except Exception:
+            if finding.kind not in HEALING:
+                raise
+            self._trace()
+            return balancer.propose(without_loads(snapshot), operation)
+
+    def healing(
+        self,
+        view: View,
+        finding: Finding,
+        findings: tuple[Finding, ...],
+        snapshot: Snapshot,
+        operation: Operation,
+    ) -> tuple[Plan, str]:
+        """A plan that heals, onto drained brokers only if no other can receive; what to add."""
+        drained = sorted(self._detectors.drained(view))
+        plan: Plan | None = None
+        try:
+            plan = self.propose(view, finding, snapshot, operation, None)
+        except Exception:
+            if not drained:
+                raise
+            self._trace()
+        if plan is not None and (not drained or _heals(plan)):
+            return plan, ""
+        resolved = self._detectors.resolved(view, finding, findings, last_resort=drained)
+        other = self.propose(view, finding, *resolved, None)
+        if plan is not None and not _heals(other):
+            return plan, ""
+        return other, (
+            f"; {listed(drained, 'broker')}, to be empty, may receive replicas, because no other "
+            "broker can"
+        )
+
+    def sparing(
+        self,
+        view: View,
+        finding: Finding,
+        snapshot: Snapshot,
+        operation: Operation,
+        cooling: tuple[str, ...],
+    ) -> Operation:
+        """The operation, without partitions that were moved not long ago where that will do.
+
+        A broken hard goal outweighs that, but not where it can be mended by moving others, or
+        those alone that break it: the cycles of one plan would move again what the ones before
+        them have moved.
+        """
+        if finding.kind != "goal_violations" or operation.excluded_partitions or not cooling:
+            return operation
+        others = tuple(p for p in cooling if p not in self._detectors.goals.broken)
+        spared = operation.model_copy(update={"excluded_partitions": others})
+        plan = self.propose(view, finding, snapshot, spared, None)
+        ripe = {*finding.data["ripe"]}
+        return operation if any(u.hard and u.goal in ripe for u in plan.unmet) else spared
+
+    def cap(self, finding: Finding, snapshot: Snapshot) -> float | None:
+        """Bytes that a plan for the finding may copy in one cycle; None for no limit."""
+        share = self._settings().max_share_per_cycle
+        if finding.kind not in _CAPPED or share >= 1:
+            return None
+        return share * cluster_bytes(snapshot)
+
+    def is_cut(self, plan: Plan, cap: float | None) -> bool:
+        """Whether it was the cap that ended the plan, and no other limit."""
+        if cap is None or plan.summary.exhausted != "moves or bytes":
+            return False
+        own, set_, s = self._balancer.budget, self._settings(), plan.summary
+        moves = _least(own.moves, set_.max_moves)
+        moved = s.replica_moves + s.disk_moves + s.replicas_added
+        return _least(own.bytes, set_.max_bytes, cap) == cap and (moves is None or moved < moves)
+
+    def too_large(self, snapshot: Snapshot, cap: float) -> tuple[list[str], str]:
+        """Partitions of which one copy is more than a cycle may move, and what to say of them."""
+        lead, follow = replica_bytes(Placement(snapshot))
+        copied = np.maximum(lead, follow)
+        rows = np.flatnonzero(copied > cap)
+        rows = rows[np.argsort(-copied[rows], kind="stable")]
+        named = zip(
+            snapshot.partition_topic[rows].tolist(),
+            snapshot.partition_number[rows].tolist(),
+            strict=True,
+        )
+        names = [f"{snapshot.topics[t]}-{n}" for t, n in named]
+        if not names:
+            return [], ""
+        share = float(copied[rows[0]]) / cluster_bytes(snapshot)
+        # Rounded up: it is to be enough.
+        enough = min(1.0, math.ceil(1000 * share) / 1000)
+        many = f"the {len(names)} partitions" if len(names) > 1 else "the partition"
+        return names, (
+            f"{many} {listed(names)}, of which one copy is more than one cycle may move "
+            f"({self.share}): raise max_share_per_cycle, to {enough:g} for {names[0]}, or "
+            "move such a partition yourself (counterpoise execute)"
+        )
+
+    @property
+    def share(self) -> str:
+        return f"{100 * self._settings().max_share_per_cycle:.3g} % of the cluster's bytes"
+
+
+def _least(*limits: Any) -> Any:
+    """The lowest of the limits that are set; None where none is."""
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _heals(plan: Plan) -> bool:
+    """Whether fewer replicas are offline after a plan."""
+    return any(
+        r.goal == OnlineReplicas().name and r.contentment_after > r.contentment_before
+        for r in plan.goal_results
+    )
