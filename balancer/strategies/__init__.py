@@ -10,6 +10,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from balancer.problem.budget import Budget
+from balancer.problem.problem import Problem
 from balancer.strategies.local_search import LocalSearch
 from balancer.strategies.milp import Milp
 from balancer.strategies.strategy import (
@@ -90,7 +92,9 @@ def load_strategy(config: Config = "goals") -> Strategy:
 
 __all__ = [
     "STRATEGIES",
+    "Budget",
     "Config",
+    "Problem",
     "Progress",
     "Proposal",
     "Strategy",

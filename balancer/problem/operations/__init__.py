@@ -15,10 +15,14 @@ from balancer.problem.operation import Operation, OperationError
 from balancer.problem.operations.add_brokers import AddBrokers
 from balancer.problem.operations.change_replication_factor import ChangeReplicationFactor
 from balancer.problem.operations.demote_brokers import DemoteBrokers
-from balancer.problem.operations.fix_offline_replicas import FixOfflineReplicas
+from balancer.problem.operations.fix_offline_replicas import (
+    FixOfflineReplicas,
+    replicas_that_must_move,
+)
 from balancer.problem.operations.operation_type import OperationType
 from balancer.problem.operations.rebalance import Rebalance
 from balancer.problem.operations.remove_brokers import RemoveBrokers
+from balancer.problem.permissions import Permissions
 from balancer.problem.verdict import Verdict
 from metrics_reporter.documents import shown
 from metrics_reporter.plugins import Plugins
@@ -80,4 +84,13 @@ def type_of(operation: Operation) -> OperationType:
         ) from None
 
 
-__all__ = ["BUILT_IN", "OPERATIONS", "OperationType", "Verdict", "type_of"]
+__all__ = [
+    "BUILT_IN",
+    "OPERATIONS",
+    "OperationError",
+    "OperationType",
+    "Permissions",
+    "Verdict",
+    "replicas_that_must_move",
+    "type_of",
+]

@@ -1,0 +1,112 @@
+"""A package adds a strategy and an operation; both are used from the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cluster_model import load_snapshot, save_snapshot, synthetic_snapshot
+
+PACKAGE = Path(__file__).parent / "example_package"
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the example package and a cluster of three racks are."""
+    place = tmp_path_factory.mktemp("example")
+    # Building writes into the source tree, so a copy is built.
+    source = shutil.copytree(PACKAGE, place / "source")
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", *options, "--target", str(place), str(source)],
+        check=True,
+    )
+    snapshot = synthetic_snapshot(brokers=8, partitions=60, replication_factor=2, racks=4, seed=1)
+    save_snapshot(snapshot, place / "cluster.json")
+    return place
+
+
+def command(installed: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    paths = os.pathsep.join([str(installed), str(ROOT)])
+    return subprocess.run(
+        [sys.executable, "-c", "from balancer.cli import main; main()", *words],
+        capture_output=True,
+        text=True,
+        cwd=installed,
+        env=os.environ | {"PYTHONPATH": paths},
+        timeout=120,
+    )
+
+
+def test_both_are_listed_with_their_options(installed: Path) -> None:
+    listed = command(installed, "strategies", "list").stdout
+    assert "fewest-first" in listed
+    assert "Even out the number of replicas, one move at a time." in listed
+    assert "evacuate_rack" in command(installed, "operations", "list").stdout
+    shown = command(installed, "operations", "show", "evacuate_rack").stdout
+    assert "rack" in shown
+    assert "--operation evacuate_rack --option FIELD=VALUE" in shown
+    assert "1000" in command(installed, "strategies", "show", "fewest-first").stdout
+
+
+def test_its_strategy_makes_plans_that_pass_their_check(installed: Path) -> None:
+    words = ["propose", "cluster.json", "--strategy", "fewest-first", "-o", "evened.json"]
+    done = command(installed, *words, "--strategy-option", "steps=7")
+    assert done.returncode in (0, 1), done.stderr
+    plan = json.loads((installed / "evened.json").read_text())
+    assert 0 < plan["summary"]["replica_moves"] <= 7
+    assert command(installed, "verify", "cluster.json", "evened.json").returncode == 0
+    wrong = command(installed, *words, "--strategy-option", "steps=-1")
+    assert wrong.returncode == 2
+    assert wrong.stderr == (
+        "counterpoise: strategy fewest-first, option steps: -1 found; input should be greater "
+        "than or equal to 0\n"
+    )
+
+
+def test_its_operation_is_asked_for_by_name(installed: Path) -> None:
+    rack = load_snapshot(installed / "cluster.json").racks[0]
+    words = ["propose", "cluster.json", "--operation", "evacuate-rack", "-o", "evacuated.json"]
+    done = command(installed, *words, "--option", f"rack={rack}")
+    assert done.stdout.lstrip().startswith(f"Rack {rack} is empty."), done.stderr
+    plan = json.loads((installed / "evacuated.json").read_text())
+    assert plan["operation"] == {"kind": "evacuate_rack", "options": {"rack": rack}}
+    assert plan["verdict"] == {
+        "fulfilled": True, "remaining": 0, "sentence": f"rack {rack} is empty",
+    }  # fmt: skip
+    # The checker replays the steps, and says that it does not know what was asked.
+    checked = command(installed, "verify", "cluster.json", "evacuated.json")
+    assert checked.returncode == 1
+    assert "'evacuate_rack' is not known to the check" in " ".join(checked.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "operation evacuate_rack, option rack: none found, a value expected"),
+        (["--option", "rack=nowhere"], "rack 'nowhere' found, one of "),
+        (["--option", "rack"], "--option: 'rack' found, FIELD=VALUE expected"),
+        (
+            ["--option", "rack=a", "--option", "row=3"],
+            "operation evacuate_rack: option 'row' found, one of its own (rack) expected",
+        ),
+        (
+            ["--brokers", "1", "--option", "rack=a"],
+            "operation evacuate_rack: takes no brokers, [1] given",
+        ),
+    ],
+)
+def test_what_is_asked_wrongly_is_one_sentence(
+    installed: Path, options: list[str], said: str
+) -> None:
+    done = command(installed, "propose", "cluster.json", "--operation", "evacuate_rack", *options)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
