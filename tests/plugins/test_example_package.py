@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -110,3 +111,10 @@ def test_what_is_asked_wrongly_is_one_sentence(
     assert done.returncode == 2
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_the_guide_shows_the_package() -> None:
+    guide = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    shown = re.findall(r"(?ms)^```(?:python|toml)\n(.*?)^```", guide)
+    files = ("pyproject.toml", "fewest_first.py", "evacuate_rack.py")
+    assert shown == [(PACKAGE / name).read_text(encoding="utf-8") for name in files]
