@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar
 
+from pydantic import BaseModel, ValidationError
+
 from metrics_reporter.documents import shown
 
 Class = TypeVar("Class")
@@ -71,6 +73,37 @@ class Plugins(Generic[Class]):
         return {name: self._own(name) for name in self.built_in} | {
             point.name: self._loaded(point) for point in installed
         }
+
+    def make(self, name: str, options: Mapping[str, Any]) -> Any:
+        """An object of the class of that name.
+
+        Parameters
+        ----------
+        name
+            As given by a user.
+        options
+            Fields of the class, where it is a pydantic model; others take none.
+        """
+        kind: Any = self.get(name)
+        if not issubclass(kind, BaseModel):
+            if options:
+                raise self.error(f"{self.noun} {name}: takes no options, {shown(options)} found")
+            return kind()
+        try:
+            return kind.model_validate(dict(options))
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(str(part) for part in first["loc"])
+            if first["type"] == "extra_forbidden":
+                known = ", ".join(kind.model_fields) or "none"
+                text = f": option {shown(field)} found, one of {known} expected"
+            elif first["type"] == "missing":
+                text = f", option {field}: none found, a value expected"
+            else:
+                reason = first["msg"].removeprefix("Value error, ")
+                found = shown(first["input"])
+                text = f", option {field}: {found} found; {reason[:1].lower()}{reason[1:]}"
+            raise self.error(f"{self.noun} {name}{text}") from None
 
     def _own(self, name: str) -> Class:
         found = self.built_in[name]

@@ -13,6 +13,7 @@ import typer
 
 from balancer.cli.daemon import ended_by_signals, logged, redacted
 from balancer.cli.options import addresses
+from balancer.cli.plugins import options_of
 from balancer.cli.snapshot import CommandConfig, Timeout
 from balancer.cli.terminal import DONE, LONGEST, UNMET, CommandError, out
 from balancer.composition.client import client_properties
@@ -24,8 +25,9 @@ from metrics_reporter.exposition import shown
 from metrics_reporter.host import HostSource
 from metrics_reporter.prometheus import PrometheusOptions, PrometheusSource, load_prometheus
 from metrics_reporter.quantities import plural
+from metrics_reporter.source_plugins import SOURCES
 
-SOURCES, SENDING = "Sources", "Sending"
+MEASURING, SENDING = "Sources", "Sending"
 KNOWN = ("prometheus", "admin", "host")
 COMPRESSIONS = ("none", "lz4", "zstd", "gzip", "snappy")
 # Between the two reports of a try, in seconds: rates need two.
@@ -52,15 +54,23 @@ def report_metrics(
         list[str],
         typer.Option(
             metavar="|".join(KNOWN),
-            rich_help_panel=SOURCES,
-            help="What measures; repeatable.",
+            rich_help_panel=MEASURING,
+            help="What measures: one of these, or one that another package adds; repeatable.",
         ),
     ],
+    source_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FIELD=VALUE",
+            rich_help_panel=MEASURING,
+            help="An option of a source of another package; repeatable.",
+        ),
+    ] = None,
     endpoint: Annotated[
         list[str] | None,
         typer.Option(
             metavar="BROKER=URL",
-            rich_help_panel=SOURCES,
+            rich_help_panel=MEASURING,
             help="For prometheus: a broker's exporter, as 1=http://broker-1:7071/metrics; "
             "repeatable.",
         ),
@@ -69,13 +79,15 @@ def report_metrics(
         Path | None,
         typer.Option(
             metavar="FILE",
-            rich_help_panel=SOURCES,
+            rich_help_panel=MEASURING,
             help="For prometheus: endpoints, and what metrics of other names mean, as YAML.",
         ),
     ] = None,
     broker: Annotated[
         int | None,
-        typer.Option(min=0, rich_help_panel=SOURCES, help="For host: the broker on this machine."),
+        typer.Option(
+            min=0, rich_help_panel=MEASURING, help="For host: the broker on this machine."
+        ),
     ] = None,
     interval: Annotated[
         float,
@@ -131,7 +143,8 @@ def report_metrics(
         agent = Agent(
             _sources(
                 source, bootstrap_server, endpoint or [], exporters, broker, properties, timeout
-            ),
+            )
+            | _added(source, source_option or ()),
             bootstrap=bootstrap_server,
             topic=topic,
             interval=min(interval, _TRY_SECONDS) if once else interval,
@@ -158,9 +171,10 @@ def _sources(
     properties: Mapping[str, str],
     timeout: float,
 ) -> dict[str, Source]:
-    unknown = [name for name in names if name not in KNOWN]
+    known = SOURCES.names()
+    unknown = [name for name in names if name not in known]
     if unknown:
-        raise CommandError(f"--source: {unknown[0]!r} found, one of {', '.join(KNOWN)} expected")
+        raise CommandError(f"--source: {unknown[0]!r} found, one of {', '.join(known)} expected")
     for option, value, name in (
         ("--endpoint", given, "prometheus"),
         ("--exporters", file, "prometheus"),
@@ -193,6 +207,17 @@ def _sources(
             raise CommandError("--source host: the id of the broker expected, as --broker ID")
         made["host"] = HostSource(broker)
     return made
+
+
+def _added(names: Sequence[str], pairs: Sequence[str]) -> dict[str, Source]:
+    """The sources of other packages."""
+    others = [name for name in dict.fromkeys(names) if name not in KNOWN]
+    if pairs and len(others) != 1:
+        raise CommandError(
+            f"--source-option: {plural(len(others), 'source')} of other packages found, one "
+            "expected"
+        )
+    return {name: SOURCES.make(name, options_of("--source-option", pairs)) for name in others}
 
 
 def _endpoints(given: Sequence[str]) -> dict[int, str]:

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
-
 from balancer.problem.budget import Budget
 from balancer.problem.problem import Problem
 from balancer.strategies.local_search import LocalSearch
@@ -66,27 +64,7 @@ def load_strategy(config: Config = "goals") -> Strategy:
     name = options.pop("strategy", None)
     if not isinstance(name, str):
         raise StrategyError(f"strategy: {shown(name)} found, a name expected")
-    kind = STRATEGIES.get(name)
-    if not issubclass(kind, BaseModel):
-        if options:
-            raise StrategyError(f"strategy {name}: takes no options, {shown(options)} found")
-        return kind()
-    try:
-        made = kind.model_validate(options)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        if first["type"] == "extra_forbidden":
-            known = ", ".join(kind.model_fields) or "none"
-            raise StrategyError(
-                f"strategy {name}: option {shown(where)} found, one of {known} expected"
-            ) from None
-        reason = first["msg"].removeprefix("Value error, ")
-        raise StrategyError(
-            f"strategy {name}, option {where}: {shown(first['input'])} found; "
-            f"{reason[:1].lower()}{reason[1:]}"
-        ) from None
-    assert isinstance(made, Strategy)
+    made: Strategy = STRATEGIES.make(name, options)
     return made
 
 

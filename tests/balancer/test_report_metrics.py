@@ -22,7 +22,7 @@ def run(*words: str, bootstrap: str = "127.0.0.1:1") -> tuple[int, str, str]:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("--source snmp", "--source: 'snmp' found, one of prometheus, admin, host expected"),
+        ("--source snmp", "--source: 'snmp' found, one of admin, host, prometheus expected"),
         ("--source prometheus", "no endpoint found"),
         ("--source prometheus --endpoint broker", "BROKER=URL like"),
         ("--source prometheus --endpoint 1=broker:7071", "'broker:7071' found, an address like"),

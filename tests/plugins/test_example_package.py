@@ -11,8 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from cluster_model import load_snapshot, save_snapshot, synthetic_snapshot
+from metrics_reporter import CPU, mock_cluster, read_records
 
 PACKAGE = Path(__file__).parent / "example_package"
 ROOT = Path(__file__).parents[2]
@@ -96,7 +98,7 @@ def test_its_operation_is_asked_for_by_name(installed: Path) -> None:
         (["--option", "rack"], "--option: 'rack' found, FIELD=VALUE expected"),
         (
             ["--option", "rack=a", "--option", "row=3"],
-            "operation evacuate_rack: option 'row' found, one of its own (rack) expected",
+            "operation evacuate_rack: option 'row' found, one of rack expected",
         ),
         (
             ["--brokers", "1", "--option", "rack=a"],
@@ -113,8 +115,26 @@ def test_what_is_asked_wrongly_is_one_sentence(
     assert done.stderr.count("\n") == 1
 
 
+def test_its_source_reports_to_the_metrics_topic(installed: Path) -> None:
+    with mock_cluster() as bootstrap:
+        words = ["report-metrics", "--bootstrap-server", bootstrap, "--metrics-topic", "metrics"]
+        words += ["--source", "steady", "--interval", "0.1", "--once"]
+        # The mocked broker creates a topic when it is asked about it.
+        Producer({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics("metrics", 10)
+        done = command(installed, *words, "--source-option", "broker=4")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == "2 records sent to metrics\n"
+        records = list(read_records(bootstrap, "metrics"))
+    assert [(r.broker, r.metrics) for r in records] == 2 * [(4, {CPU: 50.0})]
+    wrong = command(installed, *words, "--source-option", "broker=four")
+    assert wrong.returncode == 2
+    assert "source steady, option broker: 'four' found; input should be" in wrong.stderr
+    missing = command(installed, *words)
+    assert "source steady, option broker: none found, a value expected" in missing.stderr
+
+
 def test_the_guide_shows_the_package() -> None:
     guide = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
     shown = re.findall(r"(?ms)^```(?:python|toml)\n(.*?)^```", guide)
-    files = ("pyproject.toml", "fewest_first.py", "evacuate_rack.py")
+    files = ("pyproject.toml", "fewest_first.py", "evacuate_rack.py", "steady_source.py")
     assert shown == [(PACKAGE / name).read_text(encoding="utf-8") for name in files]

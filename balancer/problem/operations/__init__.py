@@ -9,8 +9,6 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import ValidationError
-
 from balancer.problem.operation import Operation, OperationError
 from balancer.problem.operations.add_brokers import AddBrokers
 from balancer.problem.operations.change_replication_factor import ChangeReplicationFactor
@@ -24,7 +22,6 @@ from balancer.problem.operations.rebalance import Rebalance
 from balancer.problem.operations.remove_brokers import RemoveBrokers
 from balancer.problem.permissions import Permissions
 from balancer.problem.verdict import Verdict
-from metrics_reporter.documents import shown
 from metrics_reporter.plugins import Plugins
 
 BUILT_IN: Mapping[str, type[OperationType]] = {
@@ -53,8 +50,7 @@ def type_of(operation: Operation) -> OperationType:
     OperationError
         For a kind that is not installed, or an option that does not fit.
     """
-    kind = operation.kind
-    found = OPERATIONS.get(kind)
+    found = OPERATIONS.get(operation.kind)
     options: dict[str, Any] = dict(operation.options)
     if "replication_factor" in found.model_fields:
         options["replication_factor"] = operation.replication_factor
@@ -63,25 +59,8 @@ def type_of(operation: Operation) -> OperationType:
             "replication_factor (a topic pattern and a number) goes with the operation "
             "change_replication_factor, and only with it"
         )
-    try:
-        return found.model_validate(options)
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"])
-        known = ", ".join(found.model_fields) or "none"
-        if first["type"] == "extra_forbidden":
-            raise OperationError(
-                f"operation {kind}: option {shown(name)} found, one of its own ({known}) expected"
-            ) from None
-        if first["type"] == "missing":
-            raise OperationError(
-                f"operation {kind}, option {name}: none found, a value expected"
-            ) from None
-        reason = first["msg"].removeprefix("Value error, ")
-        raise OperationError(
-            f"operation {kind}, option {name}: {shown(first['input'])} found; "
-            f"{reason[:1].lower()}{reason[1:]}"
-        ) from None
+    made: OperationType = OPERATIONS.make(operation.kind, options)
+    return made
 
 
 __all__ = [
