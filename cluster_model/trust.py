@@ -39,8 +39,8 @@ class TrustParameters:
         stays within 1.15.
     peers
         Cpu and cpu per byte may both differ by this factor from the median broker's. A
-        broker with less than this fraction of the typical bytes has no history of cpu:
-        its idle use says nothing about the cost of bytes.
+        broker with less than the typical bytes divided by this factor has no history of
+        cpu: its idle use says nothing about the cost of bytes.
     witnesses
         Minimum number of brokers whose partitions of a topic show how many times it is read,
         and of a broker's partitions that must be read differently for it to be unusual.
