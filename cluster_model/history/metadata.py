@@ -329,7 +329,7 @@ def _difference(at_ms: int, old: Snapshot, new: Snapshot) -> Entry | None:
 
 
 def _moved(old: Snapshot, new: Snapshot, row: Ints) -> Bools:
-    """(P,) bool: partitions of the new that have moved from that row of the old, or are new."""
+    """(P,) bool: new partitions, and those placed differently than in that row of the old."""
     at = np.maximum(row, 0)
     moved: Bools = (row < 0) | (np.append(old.leader, -1)[at] != new.leader)
     moved |= np.append(old.replication_factor, 0)[at] != new.replication_factor
