@@ -1,4 +1,4 @@
-"""The cluster as arrays: snapshots, where they come from and where they are kept."""
+"""Models the cluster as arrays: snapshots, their sources and their files."""
 
 from cluster_model.build import (
     BrokerRecord,

@@ -1,4 +1,4 @@
-"""A broker's cpu, shared out among the replicas it holds, and what hardware has to do with it."""
+"""Attributes a broker's cpu to the replicas it holds, and estimates the effect of hardware."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 from cluster_model.snapshot import Bools, Floats, Ints, Snapshot
 from metrics_reporter import CPU
 
-# What a byte costs, by the way it takes: Cruise Control's defaults.
+# Cpu cost of a byte by direction: Cruise Control's defaults.
 LEADER_IN_WEIGHT = 0.7
 LEADER_OUT_WEIGHT = 0.15
 FOLLOWER_IN_WEIGHT = 0.15
 
-# The effects of at most so many topics are separated from those of brokers: the largest.
+# Only the effects of this many topics, the largest, are separated from those of brokers.
 _TOPICS = 2_000
 _ITERATIONS = 500
 _TOLERANCE = 1e-10
@@ -26,13 +26,13 @@ def attribute_cpu(
 ) -> tuple[Floats, Floats]:
     """Cpu of each partition's leader and of each of its followers.
 
-    A leader weighs 0.7·in + 0.15·out, a follower 0.15·in. Of all loads in which the
-    followers of a partition are alike, those nearest to the weights (in relative entropy)
-    are taken whose sums are the cpu measured on each broker, by the simultaneous
+    A leader weighs 0.7·in + 0.15·out, a follower 0.15·in. Among all loads that add up to the
+    cpu measured on each broker, with equal loads for the followers of a partition, those
+    closest to the weights (in relative entropy) are chosen, by the simultaneous
     multiplicative algebraic reconstruction technique (Byrne, IEEE Trans. Image Process.
-    2(1), 1993). Where no such loads exist, the sums are close. A broker that did not
-    report pays for a byte what the others pay on average; a broker whose replicas carry
-    no bytes has nobody to attribute its cpu to.
+    2(1), 1993). If no such loads exist, the sums are approximate. A broker that did not
+    report has the others' average price for a byte. If a broker's replicas carry no bytes,
+    its cpu is not attributed.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def attribute_cpu(
     bytes_in, network_out : (P,) float
         Rates of the leader, replication included.
     cpu : (B,) float
-        Measured; nan where not.
+        Measured; nan if not.
 
     Returns
     -------
@@ -58,14 +58,14 @@ def attribute_cpu(
         return np.zeros(n), np.zeros(n)
     target = np.where(measured, cpu, 0.0)
 
-    # Loads are weight times price, and a partition's followers pay the geometric mean
-    # of their brokers' prices; each round corrects every broker's price at once.
+    # A load is weight times price. A partition's followers have the geometric mean of
+    # their brokers' prices; each round corrects every broker's price at once.
     log_price = np.full(n_brokers, _log(np.array(target.sum() / weighs[measured].sum())))
     for _ in range(_ITERATIONS):
         paid = log_price[broker]
         lead = mean_by_group(partition, paid, leads, n)
         follow = mean_by_group(partition, paid, ~leads, n)
-        # Where nobody leads, or follows, whoever will would pay what the others do.
+        # Without a leader or followers, a future one has the price of the others.
         leader = leader_weight * np.exp(np.where(np.isnan(lead), follow, lead))
         follower = follower_weight * np.exp(np.where(np.isnan(follow), lead, follow))
         carried = np.where(leads, leader[partition], follower[partition])
@@ -79,29 +79,30 @@ def attribute_cpu(
 
 @dataclass(frozen=True)
 class CostParameters:
-    """What cpu per byte may vary by, and for what reason: standard deviations of logarithms.
+    """Expected variation of cpu per byte by cause: standard deviations of logarithms.
 
-    They decide what part of a difference between brokers is put down to their hardware, and
-    what part to what they happen to hold.
+    They decide which part of a difference between brokers is attributed to their hardware,
+    and which part to the partitions they hold.
 
     Parameters
     ----------
     hardware
-        Of brokers: from half to twice as much is usual in clusters of several generations.
+        Of brokers: half to twice the median is common in clusters of several generations.
     topic
         Of topics: the size of messages and their compression.
     partition
         Of partitions of one topic.
     idle
-        Cpu of a broker that no byte explains, as a share of a typical broker's.
+        Cpu of a broker that bytes do not explain, as a share of a typical broker's.
     least
-        Factor below which a difference is none: then all brokers are alike, and a capacity
-        of cpu is what was stated.
+        Factor below which differences are ignored: then all brokers count as equal, and the
+        capacity of cpu is the stated one.
     windows
-        Complete windows that the first estimate is made of: of 300 brokers with a tenth of
-        noise, a single window of five minutes makes two look like other hardware.
+        Complete windows needed for the first estimate: with 300 brokers and 10 % noise, a
+        single window of five minutes makes two look like different hardware.
     half_life
-        Seconds after which half of a change is learnt: hardware does not change, but what
+        Seconds after which half of a change is learnt: hardware does not change, but the
+        broker's other work may.
         else a broker does may.
     """
 
@@ -121,14 +122,14 @@ def hardware_cost(
     cpu: Floats,
     parameters: CostParameters | None = None,
 ) -> Floats:
-    """(B,) cpu that each broker needs for what takes 1 on the median broker.
+    """(B,) cpu that each broker needs for work that takes 1 on the median broker.
 
-    One measurement of cpu per byte cannot tell a slow broker from one that holds expensive
-    partitions. Taken are the expected effects of brokers in a mixed model: the logarithm of
-    cpu per byte is an effect of the broker, plus its topics' and partitions' by their shares
-    of its bytes, all of them normal with the given deviations (best linear unbiased
-    prediction; Henderson, Biometrics 31(2), 1975). What many partitions have in common is
-    then their broker's; what one large partition does is shared between the two.
+    A single measurement of cpu per byte cannot distinguish a slow broker from one with
+    expensive partitions. The costs are the predicted broker effects of a mixed model: the
+    logarithm of cpu per byte is the broker's effect, plus its topics' and partitions' effects
+    by their shares of its bytes, all normal with the given deviations (best linear unbiased
+    prediction; Henderson, Biometrics 31(2), 1975). An effect common to many partitions is
+    then attributed to their broker; that of one large partition is divided between the two.
 
     Parameters
     ----------
@@ -137,14 +138,14 @@ def hardware_cost(
     bytes_in, network_out : (P,) float
         Rates of the leader, replication included.
     cpu : (B,) float
-        Measured; nan where not.
+        Measured; nan if not.
     parameters
         Deviations.
 
     Returns
     -------
     (B,) float
-        1 where the difference is small, nothing is known, or fewer than three are measured.
+        1 if the difference is small, nothing is known, or fewer than three are measured.
     """
     p = parameters or CostParameters()
     weight = replica_weights(snapshot, bytes_in, network_out)
@@ -154,7 +155,7 @@ def hardware_cost(
     with np.errstate(invalid="ignore"):
         known = (weighs > np.finfo(np.float64).eps * weighs.max(initial=0.0)) & (cpu > 0)
     row = np.flatnonzero(known)
-    # Of two, nobody can say which is the usual one.
+    # With two brokers, neither can be identified as the usual one.
     if len(row) < 3:
         return cost
     price = np.log(cpu[row] / weighs[row])
@@ -182,12 +183,12 @@ def hardware_cost(
 
 
 def learnt_cost(before: Floats, now: Floats, seconds: float, half_life: float) -> Floats:
-    """(B,) costs as they were learnt, brought nearer to what they seem to be now.
+    """(B,) learnt costs, moved towards the current estimates.
 
     Parameters
     ----------
     before, now : (B,) float
-        nan in the first where nothing was learnt yet.
+        nan in the first if nothing was learnt yet.
     seconds
         Since `before`.
     half_life
@@ -199,7 +200,7 @@ def learnt_cost(before: Floats, now: Floats, seconds: float, half_life: float) -
 
 
 def cpu_capacity(snapshot: Snapshot, cost: Floats) -> Floats:
-    """(B, R) capacities, with that of cpu in what the median broker needs for the same work.
+    """(B, R) capacities, with cpu in the median broker's cpu for the same work.
 
     Parameters
     ----------
@@ -215,13 +216,13 @@ def cpu_capacity(snapshot: Snapshot, cost: Floats) -> Floats:
 
 
 def role_weights(bytes_in: Floats, network_out: Floats) -> tuple[Floats, Floats]:
-    """(P,), (P,) what the bytes of each partition weigh for its leader, and for a follower."""
+    """(P,), (P,) weight of each partition's bytes for its leader, and for a follower."""
     lead: Floats = LEADER_IN_WEIGHT * bytes_in + LEADER_OUT_WEIGHT * network_out
     return lead, FOLLOWER_IN_WEIGHT * bytes_in
 
 
 def replica_weights(snapshot: Snapshot, bytes_in: Floats, network_out: Floats) -> Floats:
-    """(N,) what the bytes of each replica weigh: 0.7·in + 0.15·out of leaders, else 0.15·in."""
+    """(N,) weight of each replica's bytes: 0.7·in + 0.15·out for leaders, else 0.15·in."""
     lead, follow = role_weights(bytes_in, network_out)
     partition = snapshot.replica_partition
     weight: Floats = np.where(snapshot.replica_is_leader, lead[partition], follow[partition])
@@ -229,7 +230,7 @@ def replica_weights(snapshot: Snapshot, bytes_in: Floats, network_out: Floats) -
 
 
 def mean_by_group(group: Ints, value: Floats, chosen: Bools, groups: int) -> Floats:
-    """(groups,) float: mean of the chosen values of each group; nan where none is."""
+    """(groups,) float: mean of the chosen values of each group; nan if there are none."""
     count = np.bincount(group[chosen], minlength=groups)
     total = np.bincount(group[chosen], value[chosen], groups)
     mean: Floats = np.full(groups, np.nan)
@@ -239,7 +240,7 @@ def mean_by_group(group: Ints, value: Floats, chosen: Bools, groups: int) -> Flo
 def with_estimates(base: Snapshot, value: Floats) -> Floats:
     """(P,) or (P, R) values of partitions; nan becomes the mean of the topic, or of all.
 
-    Unknown is not zero. Only where nothing is known at all, 0 is as good as any value.
+    Unknown is not zero. Only if nothing at all is known, the value is 0.
     """
     if value.ndim > 1:
         return np.column_stack([with_estimates(base, column) for column in value.T])
@@ -253,6 +254,6 @@ def with_estimates(base: Snapshot, value: Floats) -> Floats:
 
 
 def _log(ratio: Floats) -> Floats:
-    # Not -inf for 0: means and differences of prices must stay numbers.
+    # Not -inf for 0: means and differences of prices must stay finite.
     log: Floats = np.log(np.maximum(ratio, _TINY))
     return log

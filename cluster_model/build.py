@@ -1,4 +1,4 @@
-"""From records in any order (a document, an API) to the canonical arrays of a snapshot."""
+"""Builds the canonical arrays of a snapshot from records in any order (a document, an API)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cluster_model.snapshot import BrokerState, Snapshot
 from metrics_reporter.documents import Number, Whole
 
 Item = TypeVar("Item")
-# Of many wrong items only the first is reported, and none is kept.
+# Only the first of many wrong items is reported, and none is kept.
 Items = Annotated[tuple[Item, ...], FailFast()]
 
 
@@ -22,7 +22,7 @@ class _Record(BaseModel):
 
 
 class DiskRecord(_Record):
-    """One disk of a broker; a cordoned one is given nothing new."""
+    """One disk of a broker; a cordoned one gets no new replicas."""
 
     path: str
     capacity: Number = Field(ge=0)
@@ -31,7 +31,7 @@ class DiskRecord(_Record):
 
 
 class BrokerRecord(_Record):
-    """One broker; a missing rack is the host's name, a missing host the broker's own."""
+    """One broker; its rack defaults to the host's name, its host to the broker's own."""
 
     id: Whole
     capacity: dict[str, Number]
@@ -45,8 +45,8 @@ class BrokerRecord(_Record):
 class PartitionRecord(_Record):
     """One partition; replicas are broker ids in preference order, the leader a broker id.
 
-    Of one that Kafka is reassigning, both are as they will be; where that cannot finish,
-    the replicas are those from before, and there is no leader.
+    During a reassignment both are the future ones. If it cannot finish, the replicas are
+    the previous ones, and there is no leader.
     """
 
     topic: str
@@ -88,7 +88,7 @@ def build_snapshot(document: SnapshotDocument) -> Snapshot:
     Raises
     ------
     SnapshotError
-        Naming the broker or partition that contradicts the rest.
+        For a broker or partition that contradicts the rest, by name.
     """
     resources = document.resources
     brokers = sorted(document.brokers, key=lambda b: b.id)
@@ -182,7 +182,7 @@ def build_snapshot(document: SnapshotDocument) -> Snapshot:
 
 
 def to_document(snapshot: Snapshot) -> dict[str, Any]:
-    """The records of a snapshot: what :func:`build_snapshot` turns back into equal arrays."""
+    """The records of a snapshot; :func:`build_snapshot` turns them back into equal arrays."""
     s = snapshot
     disks: list[list[dict[str, Any]]] = [[] for _ in range(s.n_brokers)]
     for k, (b, path, capacity, alive) in enumerate(

@@ -1,4 +1,4 @@
-"""What brokers can carry, as their operator states it: in a mapping or in a file."""
+"""Reads the capacities of brokers that an operator states, in a mapping or in a file."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from metrics_reporter.documents import (
 )
 from metrics_reporter.quantities import byte_count, byte_rate
 
-# What text like 2TB means for a resource; the others are plain numbers.
+# Parsers of text like 2TB by resource; other resources are plain numbers.
 _UNITS = {"disk": byte_count, "network_in": byte_rate, "network_out": byte_rate}
 Amount = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
-# A name as like a known one as this, in [0, 1], is a slip: `dsk` (0.86), but not `gpu` (0.67).
+# Likeness, in [0, 1], from which a name counts as a typo: `dsk` (0.86), but not `gpu` (0.67).
 _LIKENESS = 0.75
 
 
 def _measured(given: Any) -> Any:
-    """Capacities with text like ``2TB`` or ``100MB/s`` as numbers; any other is left to be told."""
+    """Convert text like ``2TB`` or ``100MB/s`` to numbers; leave other text to validation."""
     if not isinstance(given, Mapping):
         return given
     found = dict(given)
@@ -42,11 +42,11 @@ def _measured(given: Any) -> Any:
 
 
 class CapacityError(InputError):
-    """Broker capacities that cannot be used: says where, the value found and what is expected."""
+    """Unusable broker capacities; the message gives the place, the value and what is expected."""
 
 
 class Capacities(BaseModel):
-    """What brokers can carry: by resource for all of them, and where single brokers differ.
+    """Capacities of brokers: by resource for all of them, and overrides for single brokers.
 
     Parameters
     ----------
@@ -56,9 +56,9 @@ class Capacities(BaseModel):
     brokers
         Broker id to the resources in which that broker differs from the default.
     log_dirs
-        Whether the log directories of a broker that are equally large share a file system
+        Whether equally large log directories of a broker share a file system
         (``shared``) or have one each (``separate``): for all, or by broker id and
-        ``default``. Where it is not stated it is found out, see
+        ``default``. If not stated, it is detected, see
         :func:`cluster_model.log_dirs.file_systems`.
 
     Examples
@@ -105,7 +105,7 @@ class Capacities(BaseModel):
 
     @property
     def resources(self) -> tuple[str, ...]:
-        """Those of the default resources that count: disk, which Kafka tells, and what is named."""
+        """The default resources that count: disk, which Kafka reports, and all that are stated."""
         named = {"disk", *self.default, *(r for own in self.brokers.values() for r in own)}
         return tuple(r for r in DEFAULT_RESOURCES if r in named)
 
@@ -116,12 +116,12 @@ def load_capacities(path: str | Path, resources: Iterable[str] = DEFAULT_RESOURC
     Parameters
     ----------
     path, resources
-        The file, and names that are right beside the default ones.
+        The file, and names that are valid besides the default ones.
 
     Raises
     ------
     CapacityError
-        For a missing or unreadable file, or naming the first entry that is wrong.
+        For a missing or unreadable file, or for the first invalid entry, by name.
     """
     where = f"capacity file {path}"
     content = load_mapping(
@@ -138,7 +138,7 @@ def as_capacities(
     capacity: Capacities | Mapping[str, Any] | str | Path | None,
     resources: Iterable[str] = DEFAULT_RESOURCES,
 ) -> Capacities:
-    """Capacities in any of the forms a caller may state them.
+    """Validate capacities in any of the forms that callers may use.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ def as_capacities(
         ``{resource: value}`` for every broker, the ``{"default": ..., "brokers": ...}`` of
         a capacity file, the path of one, or :class:`Capacities`; None states nothing.
     resources
-        Names that are right beside the default ones, however like those they are.
+        Names that are valid besides the default ones, even if they resemble those.
 
     Raises
     ------
@@ -196,7 +196,7 @@ def _capacities(content: Mapping[str, Any], where: str, resources: Iterable[str]
 
 
 def _meant(name: str, known: Iterable[str]) -> str | None:
-    """The known resource that a name differs from by case, dashes or a few letters."""
+    """The known resource whose name differs only by case, dashes or a few letters."""
     plain = {resource.lower(): resource for resource in known}
     wanted = name.strip().lower().replace("-", "_").replace(" ", "_")
     close = get_close_matches(wanted, plain, 1, _LIKENESS)

@@ -1,4 +1,4 @@
-"""How much of a cluster its metrics tell, and who has not told anything lately."""
+"""Measures how much of a cluster its metrics cover, and which brokers are stale."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cluster_model.windows import Extrapolation, LoadWindows
 
 
 class State(NamedTuple):
-    """All that a live model knows at one moment.
+    """The data of a live model at one moment.
 
     Parameters
     ----------
@@ -29,11 +29,11 @@ class State(NamedTuple):
     windows
         How many windows of rates are kept.
     sizes : (N,) float
-        Newest size of each replica; nan where never told.
+        Newest size of each replica; nan if never reported.
     age_ms : (B,) float
-        How old the newest valid record of each broker is; inf where there never was one.
+        Age of the newest valid record of each broker; inf if there never was one.
     reference
-        What was believed last.
+        The last trusted values.
     moved_ms : (B,) int
         When replicas or leaders last moved to or from each broker; -1 for never.
     """
@@ -50,13 +50,13 @@ class State(NamedTuple):
 
     @property
     def cpu(self) -> LoadWindows:
-        """Windows of cpu, no further back than those of rates."""
+        """Windows of cpu, from no earlier than those of rates."""
         return self.brokers.last(self.windows).of(slice(0, 1))
 
 
 @dataclass(frozen=True, eq=False)
 class Completeness:
-    """How much of the cluster the complete windows know.
+    """How much of the cluster the complete windows cover.
 
     Parameters
     ----------
@@ -69,15 +69,15 @@ class Completeness:
         few enough.
     split : (P,) bool
         Whether rates of the partition are a topic's, split evenly over its leaders on
-        the broker, because nobody told those of the partition.
+        the broker, because the partition's own were not reported.
     sizes : (P,) bool
         Whether the size of a replica of the partition was ever reported.
     brokers : (B,) bool
         Whether the broker's cpu is known, in the same sense as `partitions`.
     age_ms : (B,) float
-        How old the newest record of each broker is; inf where there never was one.
+        Age of the newest record of each broker; inf if there never was one.
     stale_brokers
-        Ids of brokers that are not dead, and whose newest record is too old.
+        Ids of living brokers whose newest record is too old.
     topic_ratio
         Share of topics with all partitions known.
     extrapolations
@@ -97,17 +97,17 @@ class Completeness:
 
     @property
     def ratio(self) -> float:
-        """Share of partitions whose rates are known; 1 of none."""
+        """Share of partitions whose rates are known; 1 if there are no partitions."""
         return float(self.partitions.mean()) if len(self.partitions) else 1.0
 
 
 def completeness_of(state: State, max_extrapolations: int, stale_ms: int) -> Completeness:
-    """How much of the cluster is known.
+    """Compute how much of the cluster is known.
 
     Parameters
     ----------
     state
-        What is known.
+        The data of the model.
     max_extrapolations
         Windows of a partition or broker that may be extrapolated.
     stale_ms

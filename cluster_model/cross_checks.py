@@ -1,4 +1,4 @@
-"""Compares what each broker reports with what others measured, and with its own past."""
+"""Checks each broker's reports against others' measurements and against its own past."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from metrics_reporter.quantities import plural
 
 _RATES = ("bytes_in", "bytes_out")
 _CPU, _BYTES_IN, _BYTES_OUT, _REPLICATION_IN = range(4)
-# What may be set aside of a broker: bytes_in, bytes_out and, last, cpu.
+# The metrics that may be set aside for a broker: bytes_in, bytes_out and, last, cpu.
 _METRICS = len(_RATES) + 1
 
 
 class Objection(NamedTuple):
-    """What a check has against a broker.
+    """A check's objection to a broker.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class Objection(NamedTuple):
     doubt
         The reason.
     metric
-        Of what is only unconfirmed: 0 and 1 for bytes_in and bytes_out, 2 for cpu.
+        For an unconfirmed value: 0 and 1 for bytes_in and bytes_out, 2 for cpu.
     """
 
     row: int
@@ -40,7 +40,7 @@ class Objection(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """What the checks compare.
+    """The data that the checks compare.
 
     Parameters
     ----------
@@ -49,28 +49,28 @@ class Evidence(NamedTuple):
     rates
         Windows of bytes_in and bytes_out of partitions.
     brokers
-        Windows of brokers' metrics, as many; without values in windows that began before
-        replicas or leaders last moved to or from the broker: what it did then is no match
-        for the partitions that it has now.
+        Windows of brokers' metrics, for the same times; without values in windows that began
+        before replicas or leaders last moved to or from the broker: its earlier load does not
+        match its current partitions.
     sizes : (N,) float
-        Newest size of each replica; nan where not reported.
+        Newest size of each replica; nan if not reported.
     reference
-        What was believed last.
+        The last trusted values.
     parameters
         Tolerances.
     leader : (P,) int
-        Index of the leading broker; B where nobody leads.
+        Index of the leading broker; B if there is none.
     claimed : (B, W, 2) float
         Sums of the rates of the partitions that a broker leads.
     expected : (B, W, 2) float
-        The same by the reference, of partitions that both know.
+        The same by the reference, for partitions known to both.
     compared : (B, W, 2) float
         The sums of the rates of those partitions.
     weight : (B, W) float
-        What the bytes of each broker should cost in cpu, see :func:`broker_weight`.
+        Expected cpu cost of each broker's bytes, see :func:`broker_weight`.
     share_known : (B,) float
         Share of the partitions it leads whose rates are known in all windows since
-        `moved_ms`; 1 of none.
+        `moved_ms`; 1 if it leads none.
     moved_ms : (B,) int
         When replicas or leaders last moved to or from the broker; -1 for never.
     """
@@ -90,36 +90,36 @@ class Evidence(NamedTuple):
     moved_ms: Ints
 
     def own(self, metric: int) -> Floats:
-        """(B, W) a metric that brokers report of themselves; nan where they do not."""
+        """(B, W) a metric that brokers report of themselves; nan if they do not."""
         known = self.brokers.kind[:, :, metric] != Extrapolation.NO_VALID_EXTRAPOLATION
         return np.where(known, self.brokers.value[:, :, metric], np.nan)
 
     def contradicted(self, row: int, check: str, sentence: str) -> Objection:
-        """Another measurement contradicts the broker of an index."""
+        """An objection that another measurement contradicts the broker."""
         return Objection(row, Doubt(int(self.base.broker_ids[row]), check, sentence))
 
     def unconfirmed(self, row: int, check: str, metric: int, sentence: str) -> Objection:
-        """A value of the broker of an index is unusual, and nothing else confirms it."""
+        """An objection to an unusual value of the broker that nothing else confirms."""
         doubt = Doubt(int(self.base.broker_ids[row]), check, sentence, proven=False)
         return Objection(row, doubt, metric)
 
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """What is believed.
+    """The result of all checks.
 
     Parameters
     ----------
     doubts
-        The first reason for each broker that is not believed, or not in all it reports.
+        The first reason for each broker that is not trusted, in whole or in part.
     doubted : (B,) bool
-        Brokers that are not believed in anything.
+        Brokers that are not trusted at all.
     unconfirmed : (B, 3) bool
-        Whether bytes_in, bytes_out and cpu of a broker are unusual, and nothing confirms them.
+        Whether bytes_in, bytes_out and cpu of a broker are unusual and unconfirmed.
     aside : (B,) bool
-        Brokers that are believed in all but those.
+        Brokers that are trusted in all but those.
     wrong_sizes : (N,) bool
-        Replicas whose sizes contradict all others'.
+        Replicas whose sizes contradict all other witnesses.
     """
 
     doubts: tuple[Doubt, ...]
@@ -130,7 +130,7 @@ class Verdict:
 
     @property
     def unbelieved(self) -> Bools:
-        """(B, 3) bool: whether bytes_in, bytes_out and cpu of a broker are not believed."""
+        """(B, 3) bool: whether bytes_in, bytes_out and cpu of a broker are not trusted."""
         unbelieved: Bools = self.doubted[:, None] | (self.unconfirmed & self.aside[:, None])
         return unbelieved
 
@@ -144,12 +144,12 @@ def evidence(
     moved_ms: Ints,
     parameters: TrustParameters,
 ) -> Evidence:
-    """Sum up what the checks compare; the windows are those that loads are made of."""
+    """Sum up the data that the checks compare, over the windows that loads are made of."""
     n, windows = base.n_brokers, len(rates.start_ms)
     leader = leading_broker(base)
     claimed, expected, compared = (np.zeros((n, windows, len(_RATES))) for _ in range(3))
     unknown = np.zeros(base.n_partitions, np.bool_)
-    # What a new leader reports does not count until the metadata names it.
+    # A new leader's reports do not count until the metadata names it.
     settled = rates.start_ms > np.append(moved_ms, -1)[leader][:, None]
     for m in range(len(_RATES)):
         before = reference.rates[:, m]
@@ -177,7 +177,7 @@ def evidence(
 
 
 def judge(facts: Evidence) -> Verdict:
-    """Which brokers are believed, by all checks."""
+    """Run all checks, and decide which brokers to trust."""
     base, reference, p = facts.base, facts.reference, facts.parameters
     wrong, lying = size_conflicts(facts)
     jumped = jumps(facts)
@@ -207,14 +207,14 @@ def judge(facts: Evidence) -> Verdict:
     start_ms = facts.rates.start_ms
     now = int(start_ms[-1]) if len(start_ms) else -1
     for b in np.flatnonzero(facts.moved_ms >= start_ms[0]).tolist() if len(start_ms) else ():
-        # Windows of before and after a change mix what several brokers reported.
+        # Windows from before and after a change mix the reports of several brokers.
         last = reference.doubts.get(int(base.broker_ids[b]))
         if b not in found and last is not None and last[0].check != "missing":
             found[b], unconfirmed[b] = last
-    # Cpu is judged by bytes, so it cannot be when they are in doubt.
+    # Cpu is judged by bytes, so it is unconfirmed whenever they are.
     unconfirmed[:, -1] |= unconfirmed[:, :-1].any(axis=1)
     for b in np.flatnonzero(np.isin(base.broker_ids, p.believed)).tolist():
-        # What is not reported cannot be believed.
+        # A value that is not reported cannot be trusted.
         if b in found and found[b].check != "missing":
             del found[b]
     aside = np.zeros(base.n_brokers, np.bool_)
@@ -229,10 +229,10 @@ def judge(facts: Evidence) -> Verdict:
 
 
 def believe(reference: Reference, facts: Evidence, verdict: Verdict) -> None:
-    """Keep the values of the brokers that are believed, and since when others are not.
+    """Store the values of trusted brokers, and the start of each doubt.
 
-    The newest window is left out where there are others: what began in the middle of it
-    does not look like a jump yet.
+    The newest window is left out if there are others: a jump in the middle of it may not
+    be large enough to detect yet.
     """
     windows = len(facts.rates.start_ms)
     if not windows:
@@ -259,7 +259,7 @@ def believe(reference: Reference, facts: Evidence, verdict: Verdict) -> None:
     )
     mean = kept.mean
     rows = trusted[facts.leader, : len(_RATES)] & ~np.isnan(mean)
-    # New arrays: others may be reading the old ones.
+    # New arrays: other threads may be reading the old ones.
     reference.rates = np.where(rows, mean, reference.rates)
     sized = (
         ~verdict.doubted[facts.base.replica_broker] & ~np.isnan(facts.sizes) & ~verdict.wrong_sizes
@@ -274,7 +274,7 @@ def believe(reference: Reference, facts: Evidence, verdict: Verdict) -> None:
 
 
 def missing(facts: Evidence) -> Iterator[Objection]:
-    """Brokers that serve, and whose partitions' rates are not known."""
+    """Brokers that serve, but whose partitions' rates are unknown."""
     led = np.bincount(facts.leader, minlength=facts.base.n_brokers + 1)
     windows = len(facts.rates.start_ms)
     for b in np.flatnonzero(facts.share_known < facts.parameters.known_share).tolist():
@@ -299,7 +299,7 @@ def missing(facts: Evidence) -> Iterator[Objection]:
 
 
 def totals(facts: Evidence) -> Iterator[Objection]:
-    """Brokers whose partitions' rates do not add up to their own totals."""
+    """Brokers whose own totals differ from the sum of their partitions' rates."""
     p = facts.parameters
     for m, metric in enumerate((_BYTES_IN, _BYTES_OUT)):
         measured = facts.own(metric)
@@ -332,17 +332,17 @@ def followers(facts: Evidence, measured: Floats) -> Iterator[Objection]:
 
 
 def followers_fit(facts: Evidence, suspects: Bools, window: int) -> Floats:
-    """(B,) bytes_in of suspects in a window as their followers' brokers measured it; else nan.
+    """(B,) bytes_in of suspects in a window, as their followers' brokers measured it; else nan.
 
-    Followers' totals mix what they copy of many leaders. Leaders that jumped are suspects
-    from the start; then, one by one, the leader is added that explains most of what
-    followers measured less than leaders claim, until nothing is left to explain. A
-    follower's total that no leader explains is left out. What the suspects really took in
-    is fitted by least squares. That followers copy *more* than leaders claim happens
-    whenever replicas are moved, and makes nobody a suspect.
+    A follower's total mixes copies from many leaders. Leaders that jumped are suspects
+    from the start. Then leaders are added one by one: each time the one that explains most
+    of the shortfall of the followers' measurements from the leaders' claims, until nothing
+    is left to explain. A follower's total that no leader explains is left out. The suspects'
+    true rates are fitted by least squares. Followers copy *more* than leaders claim whenever
+    replicas move, so that makes no leader a suspect.
 
-    A leader or follower is singled out only where it explains significantly more than the
-    noise that is left without it.
+    A leader or follower is singled out only if it explains significantly more than the
+    noise that remains without it.
     """
     base, p, n = facts.base, facts.parameters, facts.base.n_brokers
     received = facts.own(_REPLICATION_IN)[:, window]
@@ -358,14 +358,14 @@ def followers_fit(facts: Evidence, suspects: Bools, window: int) -> Floats:
         return measured
     key = source[led] * n + at[led]
 
-    # Less than the last digit of what followers copied is nothing that they could measure.
+    # Below the last digit of the bytes that followers copied, nothing can be measured.
     least = np.finfo(np.float64).eps * float(np.nanmax(received))
 
     def copied(rate: Floats) -> Floats:
         sums = np.bincount(key, rate[partition[led]], n * n).reshape(n, n).astype(np.float64)
         return np.where(sums > least, sums, 0.0)
 
-    # Row b: what the followers of broker b copy, by the broker that they are on.
+    # Row b: the bytes that followers of broker b copy, by the follower's broker.
     flow = copied(mean)
     shape = np.where(flow.sum(axis=1, keepdims=True) > 0, flow, copied(before))
     by_leader = _sums(facts.leader, mean, n), _sums(facts.leader, before, n)
@@ -373,7 +373,7 @@ def followers_fit(facts: Evidence, suspects: Bools, window: int) -> Floats:
     rows = ~np.isnan(received) & (base.broker_state != BrokerState.DEAD)
     chosen = suspects.copy()
     scale = np.zeros(0)
-    # Where a quarter of the brokers would have to lie, followers measure something else.
+    # If a quarter of the brokers had to be wrong, followers measure something else.
     for _ in range(max(2, n // 4) + 1):
         columns = np.flatnonzero(chosen)
         rest = received - flow[~chosen].sum(axis=0)
@@ -385,7 +385,7 @@ def followers_fit(facts: Evidence, suspects: Bools, window: int) -> Floats:
         left = np.where(rows, rest - scale @ shape[columns], 0.0)
         norm = (np.where(rows, flow, 0.0) ** 2).sum(axis=1)
         excess = np.divide(flow @ left, norm, out=np.zeros(n), where=(norm > 0) & ~chosen)
-        # By whatever factor: what one leader claims too much is no other's to explain.
+        # Whatever the factor: one leader's excess cannot be explained by another.
         explained = np.where(excess < 0, excess**2 * norm, 0.0)
         most, odd = int(explained.argmax()), int(np.abs(left).argmax())
         best = max(float(explained[most]), float(left[odd] ** 2))
@@ -401,7 +401,7 @@ def followers_fit(facts: Evidence, suspects: Bools, window: int) -> Floats:
     columns = np.flatnonzero(chosen)
     witnessed = np.where(rows, shape[columns], 0.0).sum(axis=1) > 0
     measured[columns] = np.where(witnessed, scale * volume[columns], np.nan)
-    # A suspect's claim is for all partitions, also for those without followers.
+    # A suspect's claim covers all its partitions, also those without followers.
     alone = claim[columns] > 0
     measured[columns[alone & ~witnessed]] = np.nan
     return measured
@@ -411,8 +411,8 @@ def size_conflicts(facts: Evidence) -> tuple[Bools, list[Objection]]:
     """Replicas whose size no other witness of the partition confirms, and brokers with many.
 
     Witnesses are the other replicas' reports and the sizes of log directories in the
-    metadata. The broker with the largest share of conflicts is taken out first, so that
-    those who share partitions with it are not blamed for it.
+    metadata. The broker with the largest share of conflicts is removed first, so that
+    brokers that share partitions with it are not blamed.
     """
     base, p = facts.base, facts.parameters
     wrong = np.zeros(base.n_replicas, np.bool_)
@@ -425,7 +425,7 @@ def size_conflicts(facts: Evidence) -> tuple[Bools, list[Objection]]:
     table = np.full((base.n_partitions, width + 2), np.nan)
     table[base.replica_partition, slot] = sizes
     table[:, width:] = witnessed_log_dirs(facts)
-    # Quick: most partitions are of one mind.
+    # A fast path: in most partitions all sizes agree.
     floor = p.floor * float(np.nanmedian(sizes))
     high, low = np.fmax.reduce(table, axis=1), np.fmin.reduce(table, axis=1)
     odd = np.flatnonzero(differ(high, low, p.contradiction, floor))
@@ -474,7 +474,7 @@ def size_conflicts(facts: Evidence) -> tuple[Bools, list[Objection]]:
 
 
 def log_dir_sizes(base: Snapshot) -> Floats:
-    """(P, 2) sizes of leader and followers in the metadata; nan where it has none."""
+    """(P, 2) sizes of leader and followers in the metadata; nan if missing."""
     disk = DEFAULT_RESOURCES[3]
     if disk not in base.resources:
         return np.full((base.n_partitions, 2), np.nan)
@@ -484,10 +484,10 @@ def log_dir_sizes(base: Snapshot) -> Floats:
 
 
 def witnessed_log_dirs(facts: Evidence) -> Floats:
-    """(P, 2) :func:`log_dir_sizes`, if they are of the same cluster and time as the reports.
+    """(P, 2) :func:`log_dir_sizes`, if they describe the same cluster and time as the reports.
 
-    They are if they agree with at least half of the reports; metadata that was made up or
-    is old is no witness.
+    That is assumed if they agree with at least half of the reports; invented or outdated
+    metadata is no witness.
     """
     base, factor = facts.base, facts.parameters.contradiction
     found = log_dir_sizes(base)
@@ -501,7 +501,7 @@ def witnessed_log_dirs(facts: Evidence) -> Floats:
 
 
 def growth(facts: Evidence) -> Iterator[Objection]:
-    """Brokers whose replicas grew by more than was written to them, if nobody else knows."""
+    """Brokers whose replicas grew by more than was written, without another witness."""
     base, p, before = facts.base, facts.parameters, facts.reference
     both = ~np.isnan(facts.sizes) & ~np.isnan(before.sizes)
     if before.time_ms < 0 or not both.any():
@@ -512,7 +512,7 @@ def growth(facts: Evidence) -> Iterator[Objection]:
     at = base.replica_broker[both]
     grown = np.bincount(at, (facts.sizes - before.sizes)[both], base.n_brokers)
     rate = np.nan_to_num(facts.rates.of(slice(0, 1)).over("max")[:, 0])[base.replica_partition]
-    # Two windows more: sizes are newer than windows, and the reference is older.
+    # Plus two windows: sizes are newer than windows, and the reference is older.
     length = int(facts.rates.start_ms[-1] - before.time_ms) / 1000 + 2 * _length(facts.rates)
     written = np.bincount(at, rate[both], base.n_brokers) * length
     held = np.bincount(at, before.sizes[both], base.n_brokers)
@@ -528,7 +528,7 @@ def growth(facts: Evidence) -> Iterator[Objection]:
 
 
 def stuck(facts: Evidence) -> Iterator[Objection]:
-    """Brokers that report the same to the last digit while the others' loads vary."""
+    """Brokers that repeat their rates to the last digit while the others' loads vary."""
     p, windows = facts.parameters, len(facts.rates.start_ms)
     if windows < p.stuck_windows:
         return
@@ -539,7 +539,7 @@ def stuck(facts: Evidence) -> Iterator[Objection]:
         high, low = value.max(axis=1), value.min(axis=1)
         rounded = _coarse(high, p.stuck_digits)
         if name == CPU and CPU in facts.base.resources:
-            # Also in percent of the broker's cores.
+            # Also as a percentage of the broker's cores.
             capacity = facts.base.capacity[:, facts.base.resource(CPU)]
             rounded |= _coarse(100 * _ratio(high, capacity), p.stuck_digits)
         spread = np.divide(high - low, high, out=np.full(len(high), np.nan), where=high > 0)
@@ -559,7 +559,7 @@ def stuck(facts: Evidence) -> Iterator[Objection]:
 
 
 def _coarse(value: Floats, digits: int) -> Bools:
-    """Which numbers have no more significant digits."""
+    """Which numbers have at most that many significant digits."""
     short = np.array([float(f"{v:.{digits}g}") for v in value.tolist()])
     coarse: Bools = np.isclose(value, short, rtol=1e-9, atol=0.0)
     return coarse
@@ -576,12 +576,12 @@ def jumps(facts: Evidence) -> Bools:
 
 
 def history(facts: Evidence, jumped: Bools, measured: Floats) -> Iterator[Objection]:
-    """Brokers whose bytes left their history, and nobody else noticed.
+    """Brokers whose bytes left their history without confirmation.
 
-    A jump of bytes_in is confirmed if the followers copied as much; without followers, if
-    the broker's cpu changed as these bytes make it. One of bytes_out is if bytes_in jumped
-    alike and is confirmed, if cpu changed as these bytes make it, or if other brokers'
-    partitions of the same topics are read as often.
+    A jump of bytes_in is confirmed if followers copied as much or, without followers, if
+    the broker's cpu changed as these bytes require. A jump of bytes_out is confirmed if
+    bytes_in had a similar confirmed jump, if cpu changed as these bytes require, or if
+    other brokers' partitions of the same topics are read as often.
     """
     p, n = facts.parameters, facts.base.n_brokers
     if not jumped.any():
@@ -628,7 +628,7 @@ def fan_out(facts: Evidence) -> Iterator[Objection]:
     sent, usual = read_elsewhere(facts)
     by_broker = _sums(facts.leader, sent, n), _sums(facts.leader, usual, n)
     apart = differ(*by_broker, p.jump, p.floor * _typical(by_broker[0]))
-    # What one partition's readers do is no lie of the broker's.
+    # A single partition with unusual readers does not discredit the broker.
     judged = _sums(facts.leader, (usual > 0).astype(np.float64), n)
     odd = _sums(facts.leader, differ(sent, usual, p.contradiction, 0.0).astype(np.float64), n)
     apart &= (judged >= p.witnesses) & (odd >= p.most_partitions * judged)
@@ -645,18 +645,18 @@ def fan_out(facts: Evidence) -> Iterator[Objection]:
 
 
 def read_elsewhere(facts: Evidence) -> tuple[Floats, Floats]:
-    """(P,), (P,) bytes_out of partitions, and what it were if read as on other brokers.
+    """(P,), (P,) bytes_out of partitions, measured and as expected from other brokers.
 
-    Who reads a topic reads all of its partitions: how many times bytes_in goes out is, as a
-    rule, the same for whoever leads them. The median broker tells it. Both are 0 for
+    A reader of a topic reads all of its partitions, so the ratio of bytes_out to bytes_in
+    is usually the same on every leader. The median broker gives it. Both are 0 for
     partitions of topics that fewer than :attr:`TrustParameters.witnesses` brokers lead, or
-    on which these do not agree, but for the highest and the lowest tenth. They are of the
-    newest window: a mean over windows would hide for a while what jumped.
+    on which these disagree, apart from the highest and the lowest tenth. Both are of the
+    newest window: a mean over windows would hide a jump for a while.
     """
     base, n, p = facts.base, facts.base.n_brokers, facts.parameters
     rates = np.nan_to_num(facts.rates.over("latest"))
     led = (facts.leader < n) & (rates[:, 0] > 0)
-    # A row for each topic that a broker leads, in the order of topics.
+    # A row for each topic and broker that leads partitions of it, in the order of topics.
     pairs, of = np.unique(base.partition_topic[led] * n + facts.leader[led], return_inverse=True)
     taken, sent = (np.bincount(of, rates[led, m], len(pairs)) for m in range(len(_RATES)))
     with np.errstate(over="ignore"):
@@ -675,7 +675,7 @@ def read_elsewhere(facts: Evidence) -> tuple[Floats, Floats]:
 
 
 def cpu(facts: Evidence) -> Iterator[Objection]:
-    """Brokers whose cpu left its history or its peers', and whose bytes do not explain it."""
+    """Brokers whose cpu left its history or its peers' range, unexplained by their bytes."""
     p, base = facts.parameters, facts.base
     used = facts.own(_CPU)
     before, based = facts.reference.cpu, has_baseline(facts.reference, p)
@@ -697,7 +697,7 @@ def cpu(facts: Evidence) -> Iterator[Objection]:
     now = _mean(used)
     weight = _mean(np.where(np.isnan(used), np.nan, facts.weight))
     price = _ratio(now, weight)
-    # Of brokers that are busy enough for bytes to be what they need cpu for.
+    # Only brokers busy enough for their cpu to depend on bytes.
     price[weight < _typical(weight) / p.peers] = np.nan
     if (~np.isnan(price)).sum() < p.witnesses:
         return
@@ -718,14 +718,14 @@ def cpu(facts: Evidence) -> Iterator[Objection]:
 
 
 def over_capacity(facts: Evidence) -> Iterator[Objection]:
-    """Brokers that use far more cpu than they have, where most do not."""
+    """Brokers that use far more cpu than their capacity, if most do not."""
     base, p = facts.base, facts.parameters
     if CPU not in base.resources:
         return
     capacity = base.capacity[:, base.resource(CPU)]
     used = _mean(facts.own(_CPU))
     share = _ratio(used, capacity)
-    # Where it is usual, capacities are stated in another unit.
+    # If that is common, capacities are stated in another unit.
     if _typical(share) > 1:
         return
     with np.errstate(invalid="ignore"):
@@ -740,7 +740,7 @@ def over_capacity(facts: Evidence) -> Iterator[Objection]:
 
 
 def has_baseline(reference: Reference, parameters: TrustParameters) -> Bools:
-    """(B,) bool: whether cpu was believed while the broker had bytes that it was needed for."""
+    """(B,) bool: whether cpu was trusted at a time when the broker had enough bytes."""
     least = _typical(reference.weight) / parameters.peers
     with np.errstate(invalid="ignore"):
         based: Bools = ~np.isnan(reference.cpu) & (reference.weight >= least)
@@ -748,13 +748,13 @@ def has_baseline(reference: Reference, parameters: TrustParameters) -> Bools:
 
 
 def usual_cpu(reference: Reference, weight: Floats, parameters: TrustParameters) -> Floats:
-    """(B,) cpu of brokers for the bytes they have now, by what was believed; nan without that."""
+    """(B,) cpu expected for brokers' current bytes from trusted values; nan without those."""
     based = has_baseline(reference, parameters)
     return np.where(based, reference.cpu * _ratio(weight, reference.weight), np.nan)
 
 
 def broker_weight(base: Snapshot, rates: Floats) -> Floats:
-    """(B,) what bytes should cost brokers in cpu, as :func:`attribute_cpu` weighs them.
+    """(B,) expected cpu cost of brokers' bytes, by the weights of :func:`attribute_cpu`.
 
     Parameters
     ----------
@@ -792,7 +792,7 @@ def differ(one: Floats, other: Floats, factor: float, floor: float) -> Bools:
 
 
 def _aligned(windows: LoadWindows, start_ms: Ints) -> LoadWindows:
-    """The windows that start at those times; without values where there are none."""
+    """The windows that start at those times; without values if missing."""
     entities, _, metrics = windows.value.shape
     value = np.zeros((entities, len(start_ms), metrics))
     kind = np.full(value.shape, Extrapolation.NO_VALID_EXTRAPOLATION, np.int8)
@@ -802,14 +802,14 @@ def _aligned(windows: LoadWindows, start_ms: Ints) -> LoadWindows:
 
 
 def _since(windows: LoadWindows, moved_ms: Ints) -> LoadWindows:
-    """The windows, without the values of those that began before a broker's last change."""
+    """The windows, with values from before a broker's last change removed."""
     valid = (windows.start_ms > moved_ms[:, None])[:, :, None]
     kind = np.where(valid, windows.kind, Extrapolation.NO_VALID_EXTRAPOLATION)
     return LoadWindows(windows.start_ms, windows.value, kind)
 
 
 def _history(facts: Evidence, m: int) -> tuple[Floats, Floats]:
-    """(B, W), (B, W): sums of a rate now, and by the reference, moved as all brokers moved."""
+    """(B, W), (B, W): sums of a rate now, and by the reference, scaled by the common change."""
     now, before = facts.compared[:, :, m], facts.expected[:, :, m]
     new = ~(before > 0).any(axis=1)
     if new.any():
@@ -824,10 +824,10 @@ def _history(facts: Evidence, m: int) -> tuple[Floats, Floats]:
 
 
 def _confirmed_by_cpu(facts: Evidence) -> Bools:
-    """(B,) bool: whether cpu changed as the bytes should change it, from half to twice that.
+    """(B,) bool: whether cpu changed by half to twice as much as the bytes require.
 
-    Only of brokers whose replicas and leaders are those that it was last believed with:
-    partitions differ in what their bytes cost.
+    Only for brokers with the same replicas and leaders as when their cpu was last trusted:
+    the cost of bytes differs between partitions.
     """
     p, reference = facts.parameters, facts.reference
     based = has_baseline(reference, p) & (reference.cpu_ms > facts.moved_ms)
@@ -845,7 +845,7 @@ def _sums(leader: Ints, value: Floats, n: int) -> Floats:
 
 
 def _mean(value: Floats) -> Floats:
-    """(B,) mean over windows that are known; nan where none is."""
+    """(B,) mean over known windows; nan if there are none."""
     known = ~np.isnan(value)
     return _ratio(np.where(known, value, 0.0).sum(axis=1), known.sum(axis=1).astype(np.float64))
 
@@ -856,7 +856,7 @@ def _ratio(now: Floats, before: Floats) -> Floats:
 
 
 def _typical(*values: Floats) -> float:
-    """The median of what brokers carry, which a few liars do not shift."""
+    """The median of the brokers' loads, which a few false reports do not shift."""
     found = np.concatenate([v.ravel() for v in values])
     found = found[~np.isnan(found) & (found > 0)]
     return float(np.median(found)) if len(found) else 0.0

@@ -1,10 +1,10 @@
-"""The one family of errors a person can mend: each is a single clear sentence."""
+"""Errors that a user can fix: each is a single clear sentence."""
 
 from __future__ import annotations
 
 
 class InputError(ValueError):
-    """Input that cannot be used: says what, where, the value found and what was expected."""
+    """Unusable input; the message gives what, where, the value and what was expected."""
 
 
 class SnapshotError(InputError):

@@ -1,4 +1,4 @@
-"""Snapshots on disk: JSON for people and small clusters, npz for a million replicas."""
+"""Reads and writes snapshots: JSON for people and small clusters, npz for a million replicas."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from metrics_reporter.documents import (
 SCHEMA_VERSION = 1
 _LOOK_SECONDS = 0.05
 
-# Fields that files of earlier releases do not have, and that may be unknown.
+# Fields that files of earlier releases lack, and that may be unknown.
 _LATER = {"reassigning", "disk_cordoned", "cluster_id", "taken_ms", "metadata_version"}
 
 
@@ -69,7 +69,7 @@ def save_snapshot(snapshot: Snapshot, path: str | Path) -> None:
 
 
 def check_suffix(path: Path) -> None:
-    """Raises SnapshotError unless the suffix of a file is that of a snapshot."""
+    """Raise SnapshotError unless the file's suffix is that of a snapshot."""
     if path.suffix not in (".json", ".npz"):
         raise SnapshotError(f"snapshot file {path}: suffix .json or .npz expected")
 
@@ -80,8 +80,8 @@ def load_snapshot(path: str | Path) -> Snapshot:
     Raises
     ------
     SnapshotError
-        For a missing or unreadable file, an unknown schema version, or content
-        that contradicts itself, in one sentence that names the place.
+        For a missing or unreadable file, an unknown schema version, or content that
+        contradicts itself, in one sentence with the place.
     """
     path = Path(path)
     try:
@@ -97,25 +97,25 @@ def load_snapshot(path: str | Path) -> Snapshot:
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    """Let `write` fill a temporary neighbour, then put it in the place of `path`.
+    """Let `write` fill a temporary file in the same directory, then replace `path` with it.
 
-    A new file is its owner's only: what a cluster looks like is not everybody's business. One
-    that exists keeps its mode, and its owner where that is allowed. Of a symbolic link the
-    target is replaced, not the link; a device or a pipe is written to as it is. Where the disk
-    is full the old file stays, and nothing else.
+    A new file is readable by its owner only, since a cluster's layout is confidential. An
+    existing one keeps its mode, and its owner if permitted. A symbolic link stays, and its
+    target is replaced; a device or a pipe is written to directly. If the disk is full, the
+    old file stays, and no other file is left.
 
     Raises
     ------
     OSError
-        Where it cannot be written, as for a directory, in a directory that is missing, or to a
-        pipe that nobody reads from.
+        If it cannot be written, as for a directory, a missing parent directory, or a pipe
+        without a reader.
     """
     try:
         before = os.stat(path)
     except FileNotFoundError:
         before = None
     if before is not None and not stat.S_ISREG(before.st_mode):
-        # Some writers go back to what they wrote, which a pipe does not let them.
+        # Some writers seek back, which a pipe does not allow.
         whole = io.BytesIO()
         write(whole)
         with os.fdopen(_opened(path, before), "wb") as f:
@@ -137,7 +137,7 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
 
 
 def _opened(path: Path, found: os.stat_result) -> int:
-    """A device or a pipe, to be written to; a pipe is given some seconds to find its reader."""
+    """Open a device or a pipe for writing; a pipe's reader has some seconds to appear."""
     if not stat.S_ISFIFO(found.st_mode):
         return os.open(path, os.O_WRONLY)
     deadline = time.monotonic() + LIMITS.reader_seconds
@@ -156,12 +156,12 @@ def _opened(path: Path, found: os.stat_result) -> int:
 
 
 def _keep(handle: int, before: os.stat_result) -> None:
-    """Give a file the owner (where that is allowed) and the mode of the one it replaces."""
+    """Give a file the mode of the one it replaces, and its owner if permitted."""
     mode = stat.S_IMODE(before.st_mode)
     try:
         os.fchown(handle, before.st_uid, before.st_gid)
     except OSError:
-        # What was its owner's or group's must not become that of others.
+        # Set-id bits must not pass to another owner or group.
         mode &= ~(stat.S_ISUID | stat.S_ISGID)
     os.fchmod(handle, mode)
 
@@ -188,7 +188,7 @@ def _load_npz(path: Path) -> Snapshot:
     try:
         values = _read_npz(path, ["schema_version", *(f.name for f in fields(Snapshot))])
     except (OSError, SnapshotError) as error:
-        # zipfile raises an OSError without a number where an offset in the archive is wrong.
+        # zipfile raises an OSError without a number for a wrong offset in the archive.
         if isinstance(error, SnapshotError) or error.errno not in (None, errno.EINVAL):
             raise
         raise SnapshotError(f"not an npz archive: {error}") from None
@@ -199,7 +199,7 @@ def _load_npz(path: Path) -> Snapshot:
         said = " ".join(str(error).split())
         raise SnapshotError(f"not an npz archive: {shown_name(said or repr(error))}") from None
     version = values.pop("schema_version", np.empty(0))
-    # Text comes as strings, all else as an array.
+    # Text is read as strings, everything else as an array.
     whole = isinstance(version, np.ndarray) and version.shape == () and version.dtype.kind in "iu"
     _check_version(version.item() if whole else None)
     needed = {f.name for f in fields(Snapshot)} - values.keys() - _LATER
@@ -212,7 +212,7 @@ def _load_npz(path: Path) -> Snapshot:
 
 
 def _read_npz(path: Path, names: list[str]) -> dict[str, Any]:
-    """Arrays of an archive by name; nothing is inflated before its size is known to fit."""
+    """Arrays of an archive by name; sizes are checked before anything is inflated."""
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
         once = {m.filename: m for m in members}
@@ -228,12 +228,12 @@ def _read_npz(path: Path, names: list[str]) -> dict[str, Any]:
 
 
 def _mib(size: int) -> str:
-    """Bytes rounded up, so that what is beyond a limit never reads as the limit."""
+    """Bytes rounded up, so that a size beyond a limit never reads as the limit."""
     return f"{-(-size // (1 << 20)):,} MiB"
 
 
 def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
-    """One array; numpy reads it only where its header agrees with the member's size."""
+    """One array; numpy reads it only if its header agrees with the member's size."""
     name = member.filename.removesuffix(".npy")
     with archive.open(member) as file:
         version = np.lib.format.read_magic(file)
@@ -260,7 +260,7 @@ def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
         raise SnapshotError(f"field {name}: {len(data)} bytes found, {size} expected")
     array = np.frombuffer(data, dtype) if size else np.empty(math.prod(shape), dtype)
     array = array.reshape(shape, order="F" if fortran else "C")
-    # Characters that are none show when they become text.
+    # Converting to text reveals invalid characters.
     return array if dtype.kind != "U" else _texts(name, array)
 
 

@@ -1,4 +1,4 @@
-"""A live model kept up to date from a running Kafka."""
+"""Keeps a live model up to date from a running Kafka."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ from cluster_model.live import ClusterModel
 from cluster_model.snapshot import DEFAULT_RESOURCES, Snapshot
 from metrics_reporter import RecordReader, read_records
 
-# Longest wait for a thread to end, in seconds; one that hangs in its client ends by itself.
+# Longest wait for a thread to end, in seconds; one stuck in its client ends by itself.
 _GOODBYE = 5.0
 
 
 class FollowError(InputError):
-    """A following that cannot be."""
+    """A follower that cannot be used."""
 
 
 class Follower:
     """Feeds a :class:`ClusterModel` from two threads, metadata and metrics, until stopped.
 
-    Nothing that a cluster does ends it: brokers that cannot be reached, a topic that is
-    missing, recreated or refused, messages that are no records. It tries again, keeps
-    what it knows, and says in `problems` what is wrong at the moment.
+    Nothing that happens in a cluster stops it: unreachable brokers, a topic that is
+    missing, recreated or denied, messages that are not records. It retries, keeps
+    its data, and lists the current problems in `problems`.
 
     Parameters
     ----------
     metadata
-        Gives the cluster as it is now; called once by :meth:`start`, and then again
-        and again.
+        Returns the cluster's current state; called by :meth:`start`, and repeatedly
+        afterwards.
     records
-        Gives a reader that follows a metrics topic, from about that time on (ms since
-        1970); called again whenever a reader gave up.
+        Returns a reader that follows a metrics topic, from about the given time (ms since
+        1970); called again whenever a reader fails.
     refresh, retry
-        Seconds between two looks at the metadata, and before a new reader.
+        Seconds between two reads of the metadata, and before a new reader.
     options
-        Of the :class:`ClusterModel`.
+        Arguments of the :class:`ClusterModel`.
 
     Attributes
     ----------
     malformed, skipped : int
-        Messages so far that were not records, and that were of a kind not known here.
+        Messages so far that were not records, and that were of an unknown kind.
 
     Examples
     --------
@@ -99,7 +99,7 @@ class Follower:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What is wrong at the moment, in sentences; empty while all goes well."""
+        """Current problems, in sentences; empty if there are none."""
         return tuple(self._problems.values())
 
     @property
@@ -108,14 +108,14 @@ class Follower:
         return time.monotonic() - self._refreshed
 
     def start(self) -> Follower:
-        """Read the metadata, and begin to follow.
+        """Read the metadata, and start to follow.
 
         Raises
         ------
         InputError
-            Where the metadata cannot be read; later that is only a problem.
+            If the metadata cannot be read; later this is only a problem.
         FollowError
-            Where it was started before.
+            If it was already started.
         """
         if self._threads:
             raise FollowError("follower: started before; each follows once")
@@ -152,7 +152,7 @@ class Follower:
         while not self._stop.wait(self._refresh):
             try:
                 self.model.update(self._metadata())
-            # Clients throw more than they document, and following must go on.
+            # Clients raise more than they document, and following must go on.
             except Exception as error:
                 self._problems["metadata"] = f"metadata not refreshed: {_sentence(error)}"
             else:
@@ -190,7 +190,7 @@ def follow_kafka(
     retry: float = 5.0,
     **options: Any,
 ) -> Follower:
-    """A follower of a running Kafka and its metrics topic, not started yet.
+    """A follower of a running Kafka and its metrics topic, not yet started.
 
     The topic may be this project's, Cruise Control's ``__CruiseControlMetrics`` or
     AutoMQ's ``__auto_balancer_metrics``.
@@ -206,7 +206,7 @@ def follow_kafka(
     client
         Client properties for both the admin client and the consumer.
     consumer
-        Further properties of the librdkafka consumer alone; they win.
+        Further properties of the librdkafka consumer alone; they take precedence.
     refresh, retry, options
         As in :class:`Follower`.
     """

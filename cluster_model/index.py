@@ -1,4 +1,4 @@
-"""Where in a snapshot's arrays stands what a record names."""
+"""Looks up the rows of a snapshot's arrays by the names in records."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNKNOWN, AMBIGUOUS = -1, -2
 
 
 class SnapshotIndex:
-    """Rows of a snapshot by the names that records use; -1 for what is not there.
+    """Rows of a snapshot by the names that records use; -1 for unknown names.
 
     Parameters
     ----------
@@ -35,8 +35,8 @@ class SnapshotIndex:
     def topics(self, names: Iterable[str], underscored: Iterable[bool]) -> Ints:
         """(n,) int: index of each topic.
 
-        A name whose dots may have become underscores is looked up among names treated
-        alike; -2 where several of them are the same.
+        A name whose dots may have become underscores is compared with names converted
+        in the same way; -2 if several of them are equal.
         """
         rows = [
             self._underscored.get(name, UNKNOWN) if flag else self._topics.get(name, UNKNOWN)
@@ -52,7 +52,7 @@ class SnapshotIndex:
             return found
         topic, number = topic[asked], number[asked]
         first, end = self._first[topic], self._first[topic + 1]
-        # Numbers seldom have gaps, so a partition nearly always stands at its number.
+        # Numbers seldom have gaps, so a partition is nearly always at its number.
         guess = first + np.minimum(number, np.maximum(end - first - 1, 0))
         there = np.flatnonzero(first < end)
         hit = there[base.partition_number[guess[there]] == number[there]]
@@ -79,14 +79,14 @@ class SnapshotIndex:
         return found
 
     def led(self, topic: Ints, broker: Ints) -> tuple[Ints, Ints]:
-        """(n,), (n,) int: from where to where in :attr:`by_leader` a topic's on a broker stand."""
+        """(n,), (n,) int: range in :attr:`by_leader` of a topic's partitions led by a broker."""
         asked = np.where((topic >= 0) & (broker >= 0), self._key(topic, broker), -1)
         _, keys = self._leaders
         return np.searchsorted(keys, asked), np.searchsorted(keys, asked, "right")
 
     @property
     def by_leader(self) -> Ints:
-        """Partitions that have a leader, by topic, and by its broker."""
+        """Partitions that have a leader, sorted by topic and leading broker."""
         return self._leaders[0]
 
     @cached_property

@@ -1,8 +1,8 @@
-"""The snapshot of a live Kafka: metadata, racks and log directories, asked of its brokers.
+"""Takes snapshots of a live Kafka: metadata, racks and log directories, read from its brokers.
 
-Kafka knows where replicas are and how many bytes they hold. It knows neither what
-its brokers could carry, which the caller states (:class:`Capacities`), nor how much
-CPU and network a partition takes, which a metrics model gives (`loads`).
+Kafka knows where replicas are and how many bytes they hold. It knows neither the
+capacities of its brokers, which the caller states (:class:`Capacities`), nor the CPU
+and network that a partition uses, which a metrics model supplies (`loads`).
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ Loads = Mapping[tuple[str, int], "PartitionLoad"]
 
 DISK = "disk"
 
-# Topics that every cluster has sooner or later, and that may be denied by name.
+# Topics that nearly every cluster has, and that may be denied by name.
 _INTERNAL = {"__consumer_offsets", "__transaction_state"}
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _FILES = {"ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile"}
 
-# The names librdkafka gives the settings that TLS and SASL take, so that one set of
-# client properties serves both clients.
+# librdkafka's names for the TLS and SASL settings, so that one set of client properties
+# serves both clients.
 _LIBRDKAFKA = {
     "sasl_mechanisms": "sasl_mechanism",
     "sasl_username": "sasl_plain_username",
@@ -54,21 +54,21 @@ _LIBRDKAFKA = {
 }
 
 
-# At debug level these write the client's configuration and all that it sends, and with
-# that passwords.
+# At debug level these log the client's configuration and everything it sends, passwords
+# included.
 _TALKATIVE = ("kafka.admin.client", "kafka.net.connection", "kafka.protocol.parser")
 
 
 class KafkaSourceError(InputError):
-    """A Kafka that cannot be read: says which, why, and what to do."""
+    """A Kafka that cannot be read; the message says which, why, and what to do."""
 
 
 class KafkaDeniedError(KafkaSourceError):
-    """A Kafka that knows who asks, or does not, and says no: asking again does not help."""
+    """A Kafka that rejects the user, authenticated or not; retrying does not help."""
 
 
 class PartitionLoad(NamedTuple):
-    """Load of one replica of a partition per resource, while it leads and while it follows."""
+    """Load per resource of one replica of a partition, as leader and as follower."""
 
     leader: Mapping[str, float] = {}
     follower: Mapping[str, float] = {}
@@ -90,42 +90,42 @@ def read_cluster(
 
     Topics include internal ones. A partition's ``disk`` load is its leader's size
     while it leads and its largest follower's while it follows (a follower that is
-    still catching up will grow to that). A broker that holds replicas but does not
+    catching up will grow to that). A broker that holds replicas but does not
     serve is ``dead``; one with an offline log directory has ``bad_disks``. A partition
-    that is being reassigned has the replicas and the leader that it will have, and is
-    marked as ``reassigning``; where that cannot finish, because there is no leader to copy
-    from, it has the replicas from before and no leader.
+    under reassignment has its future replicas and leader, and is marked as
+    ``reassigning``. If the reassignment cannot finish, because there is no leader to copy
+    from, the partition has its previous replicas and no leader.
 
     Parameters
     ----------
     bootstrap_servers
         ``"host:port,host:port"`` or a sequence of ``"host:port"``.
     capacity
-        What brokers can carry: ``{resource: value}`` for all of them, the
+        Capacities of brokers: ``{resource: value}`` for all of them, the
         ``{"default": ..., "brokers": ...}`` of a capacity file, such a file's path, or
         :class:`Capacities`. Where ``disk`` is not stated, it is the bytes of the broker's
-        replicas and those free in its log directories (Kafka 3.3 and newer). What is free
-        on a file system that several of them share counts once; ``log_dirs`` of
-        :class:`Capacities` states whether they do.
+        replicas plus the free bytes of its log directories (Kafka 3.3 and newer). Free
+        bytes of a file system that several directories share count once; ``log_dirs`` of
+        :class:`Capacities` states whether they share one.
     loads
-        Load of partitions, by (topic, number); wins over the disk load read from
-        Kafka, and a resource that is in neither has load 0.
+        Load of partitions, by (topic, number); overrides the disk load read from
+        Kafka. A resource that is in neither has load 0.
     resources
         Names of the snapshot's resources.
     client_properties
-        Anything the admin client of kafka-python takes (``security_protocol``,
-        ``ssl_cafile``, ``sasl_mechanism``, ...); dots may stand for underscores, and
-        librdkafka's names for the TLS and SASL settings are understood.
+        Any option of kafka-python's admin client (``security_protocol``,
+        ``ssl_cafile``, ``sasl_mechanism``, ...). Dots may replace underscores, and
+        librdkafka's names for the TLS and SASL settings are accepted.
     timeout
-        Longest wait for any one answer, in seconds.
+        Longest wait for each answer, in seconds.
     partial_view
-        Whether topics that the client may not describe may be missing from the snapshot.
+        Whether the snapshot may lack topics that the client may not describe.
     placement_only
-        Whether it is enough to know where replicas are, as for healing: then brokers whose log
-        directories cannot be read have none, and hidden topics may be missing. `capacity` has
-        to state the disk capacity.
+        Whether the location of replicas is enough, as for healing. Then brokers whose log
+        directories cannot be read have none, and hidden topics may be missing. `capacity`
+        must state the disk capacity.
     notice
-        Called with a sentence on whatever the reader of the snapshot should know.
+        Called with each sentence that a user of the snapshot should know.
 
     Returns
     -------
@@ -134,19 +134,19 @@ def read_cluster(
     Raises
     ------
     KafkaSourceError
-        If the brokers do not answer, or refuse, or hide topics from the client.
+        If the brokers do not answer, refuse, or hide topics from the client.
     CapacityError
         If a broker has no usable capacity for one of the resources.
     SnapshotError
-        If what was read contradicts itself, for example `loads` of an unknown resource.
+        If the data contradicts itself, for example if `loads` has an unknown resource.
     """
     capacities = as_capacities(capacity, resources)
     tell = notice or (lambda sentence: None)
     taken = int(1000 * time.time())
     with admin_client(bootstrap_servers, client_properties, timeout=timeout) as ask:
         cluster = ask(lambda admin: admin.describe_cluster())
-        # Metadata does not say what is being reassigned. Asked before and after, so that what
-        # begins or ends in between is not taken for a partition with more replicas.
+        # Metadata does not show reassignments. They are read before and after it, so that
+        # one that starts or ends in between does not look like a larger partition.
         try:
             earlier = ask(lambda admin: admin.list_partition_reassignments())
         except KafkaSourceError as error:
@@ -196,10 +196,10 @@ def admin_client(
 ) -> Iterator[Ask]:
     """Connect to a Kafka, and yield a function that calls its admin client.
 
-    The function takes a function of the admin client and returns what that returns;
+    The function takes a function of the admin client and returns its result;
     every call ends within `timeout` seconds, and soon after `given_up` becomes true.
-    `before_send` is called right before bytes leave for a broker, in the client's thread; what
-    it raises closes the connection with nothing sent, and ends the call.
+    `before_send` is called in the client's thread right before bytes are sent to a broker.
+    If it raises, the connection is closed with nothing sent, and the call ends.
 
     Examples
     --------
@@ -211,9 +211,9 @@ def admin_client(
     Raises
     ------
     KafkaSourceError
-        In one sentence that names the bootstrap servers, for whatever goes wrong.
+        For any failure, in one sentence that names the bootstrap servers.
     KafkaDeniedError
-        The same, where the user is not authenticated or not authorized.
+        If the user is not authenticated or not authorized.
     """
     try:
         from kafka import KafkaAdminClient
@@ -241,9 +241,9 @@ def admin_client(
         f"{where} did not answer in {timeout:g} s: check that the brokers run, that the "
         "addresses can be reached from here, and the security settings of the client properties"
     )
-    # A client whose constructor fails keeps its thread; only this remembers it.
+    # A client whose constructor fails keeps its thread running; this is the only reference to it.
     made: list[Any] = []
-    # Why connections failed. While it looks for a first broker, the client logs that and goes on.
+    # Why connections failed. The client only logs it while it looks for a first broker.
     failures: list[BaseException] = []
     sends = _Sends(before_send)
 
@@ -278,7 +278,7 @@ def admin_client(
         )
 
     def interrupted() -> None:
-        """End a wait that is no longer of use; the client goes on trying a wrong password."""
+        """End a wait that cannot succeed; the client would keep trying a wrong password."""
         if given_up():
             raise KafkaSourceError(f"{where} did not answer before it had to stop")
         if any(isinstance(error, SaslAuthenticationFailedError) for error in failures):
@@ -286,7 +286,7 @@ def admin_client(
 
     def bounded(call: Callable[[], T]) -> T:
         try:
-            # More than the client's own timeouts, so that those tell first what was wrong.
+            # Longer than the client's own timeouts, whose messages are more specific.
             return _within(timeout + 1, call, interrupted)
         except (KafkaTimeoutError, TimeoutError):
             raise KafkaSourceError(silent) from None
@@ -334,14 +334,14 @@ def as_document(
     reassignments: Mapping[Any, Mapping[str, Any]] | None = None,
     notice: Callable[[str], None] | None = None,
 ) -> SnapshotDocument:
-    """The records of a snapshot, from what the brokers answered.
+    """Build the records of a snapshot from the brokers' answers.
 
     Parameters
     ----------
     brokers, topics
         As the admin client's ``describe_cluster()["brokers"]`` and ``describe_topics()``.
     log_dirs
-        Broker id to its answer to DescribeLogDirs; a broker that is missing is dead.
+        Broker id to its DescribeLogDirs answer; a broker that is missing is dead.
     capacities, loads, resources, notice
         As in :func:`read_cluster`.
     reassignments
@@ -364,7 +364,7 @@ def as_document(
         for p in topic["partitions"]
         if not p["is_future_key"]
     }
-    # A directory that is offline does not tell what it held; which of several is all the same.
+    # An offline directory does not report what it held; with several, any of them will do.
     offline = {
         broker: answer["log_dir"]
         for broker, answers in log_dirs.items()
@@ -417,7 +417,7 @@ def _broker(
     state: Literal["alive", "dead", "bad_disks"] = "alive"
     if room is None:
         state = "dead"
-        # Nothing is placed on a dead broker, so what it could carry may stay unknown.
+        # Nothing is placed on a dead broker, so its capacity may stay unknown.
         capacity = dict.fromkeys(resources, 0.0) | capacity
     else:
         if not all(disk.alive for disk in room.disks):
@@ -442,7 +442,7 @@ def _broker(
 
 
 def _notices(rooms: Mapping[int, Room], capacities: Capacities) -> Iterator[str]:
-    """What to know of the brokers' disks."""
+    """Sentences about the brokers' disks that a user should know."""
     guessed = [b for b, room in rooms.items() if room.shared and capacities.sharing_of(b) is None]
     if guessed:
         first = guessed[0]
@@ -477,9 +477,9 @@ def _partition(
     size = {b: float(f[0]) for b, f in found.items()}
     leader = p["leader_id"] if p["leader_id"] in now else None
     if ongoing is not None and leader in lost:
-        # Kafka copies from the leader alone, and metadata may still name the one before.
+        # Kafka copies only from the leader, and metadata may still name the previous one.
         leader = None
-    # A copy that was only begun does not say how large it will be.
+    # An unfinished copy does not show its final size.
     begun = () if ongoing is None else ongoing["adding_replicas"]
     largest = max(
         (s for b, s in size.items() if b != leader and b not in begun),
@@ -492,7 +492,7 @@ def _partition(
     if ongoing is not None:
         replicas = before(now, ongoing) if leader is None else settled(now, ongoing)
     if leader is not None and leader not in replicas:
-        # Kafka elects the first one when the leader has to go.
+        # Kafka elects the first replica when the leader leaves.
         leader = replicas[0]
     return PartitionRecord(
         topic=topic,
@@ -510,14 +510,14 @@ def _partition(
 
 
 def settled(replicas: Sequence[int], ongoing: Mapping[str, Any]) -> list[int]:
-    """Replicas that a partition will have once its reassignment has ended.
+    """Replicas that a partition will have once its reassignment ends.
 
     Examples
     --------
     >>> settled([3, 1, 2], {"adding_replicas": [3], "removing_replicas": [2]})
     [3, 1]
 
-    One that was cancelled since leaves what there was:
+    A reassignment cancelled in the meantime leaves the replicas as they are:
 
     >>> settled([1, 2], {"adding_replicas": [3], "removing_replicas": [2]})
     [1, 2]
@@ -539,7 +539,7 @@ def before(replicas: Sequence[int], ongoing: Mapping[str, Any]) -> list[int]:
 
 
 def _without_rights(cluster: Mapping[str, Any]) -> KafkaSourceError | None:
-    """The error of a client that may not describe the cluster; None where it may."""
+    """The error of a client that may not describe the cluster; None if it may."""
     rights = cluster.get("authorized_operations")
     if rights is None or "DESCRIBE" in rights:
         return None
@@ -551,7 +551,7 @@ def _without_rights(cluster: Mapping[str, Any]) -> KafkaSourceError | None:
 
 
 def _metadata_version(admin: Any) -> int | None:
-    """The cluster's ``metadata.version``; None before Kafka 3.3, or where it is not known."""
+    """The cluster's ``metadata.version``; None before Kafka 3.3, or if unknown."""
     found = admin.describe_features().get("metadata.version", {}).get("finalized")
     return None if found is None else int(found[1])
 
@@ -564,10 +564,10 @@ def _hidden(
 ) -> str | None:
     """Whether there are, or may be, topics that the client may not describe; None for no.
 
-    Kafka leaves them out of all lists. Asked for by name it refuses, whether the topic
-    exists or not: so a name that nobody has tells whether any name may be described. What
-    brokers hold and metadata lacks may also be a leftover of a deleted topic, or younger
-    than the metadata; that is not refused.
+    Kafka leaves them out of all lists. By name it refuses them, whether the topic exists
+    or not, so a name that no topic has shows whether any name may be described. A topic
+    that brokers hold and metadata lacks may also be a leftover of a deleted topic, or newer
+    than the metadata; that is accepted.
     """
     from kafka.errors import TopicAuthorizationFailedError
 
@@ -595,11 +595,11 @@ def _hidden(
 
 
 def _log_dirs(ask: Ask, broker: int) -> list[dict[str, Any]]:
-    # Of all that it holds: what metadata does not name takes room too, or is hidden.
+    # All directories: what metadata does not name also takes space, or is hidden.
     (answer,) = ask(lambda admin: admin.describe_log_dirs(None, [broker]))
     log_dirs: list[dict[str, Any]] = answer["log_dirs"]
     if not log_dirs:
-        # A refusal looks like this: the client drops the answer's error code.
+        # A refusal looks like this, because the client drops the error code.
         raise KafkaSourceError(
             f"broker {broker} told no log directories: "
             "give the client's user the right to Describe the cluster"
@@ -610,9 +610,9 @@ def _log_dirs(ask: Ask, broker: int) -> list[dict[str, Any]]:
 def _log_dirs_that_answer(
     ask: Ask, brokers: Sequence[int], patience: float, tell: Callable[[str], None]
 ) -> dict[int, list[dict[str, Any]]]:
-    """Log directories of brokers, none of those that fail; after `patience` seconds none is asked.
+    """Log directories of the brokers that answer; after `patience` seconds no more are asked.
 
-    Brokers that hang must not put off healing by one timeout each.
+    Otherwise each hanging broker would delay healing by one timeout.
     """
     found: dict[int, list[dict[str, Any]]] = {}
     deadline = time.monotonic() + patience
@@ -647,7 +647,7 @@ def _client_properties(given: Mapping[str, Any]) -> dict[str, Any]:
             )
         properties["security_protocol"] = protocol
     for name in _FILES & properties.keys():
-        # The client would try again and again, and never say what it misses.
+        # The client would retry forever, without saying which file is missing.
         if properties[name] is not None and not Path(properties[name]).is_file():
             raise KafkaSourceError(
                 f"client properties: {name} {str(properties[name])!r} found, a file expected"
@@ -663,7 +663,7 @@ class _Sends:
         self.seen = False
 
     def watch(self, manager: Any) -> None:
-        """Check what a connection manager's connections send from now on."""
+        """Check all that a connection manager's connections send from now on."""
         build = getattr(manager, "_build_transport", None)
         if build is None:
             return
@@ -682,15 +682,15 @@ class _Sends:
             if self._check is not None:
                 self._check()
         except Exception as error:
-            # As the client's own method reports a failed send: bytes sent, and the error.
+            # Same as a failed send in the client's own method: bytes sent, and the error.
             return 0, error
         return send()
 
 
 def _within(seconds: float, call: Callable[[], T], interrupted: Callable[[], None]) -> T:
-    """Call in a thread of its own, since the client's own timeouts miss a silent TLS peer.
+    """Call in a separate thread, since the client's own timeouts miss a silent TLS peer.
 
-    `interrupted` is called again and again meanwhile, and may raise.
+    `interrupted` is called repeatedly in the meantime, and may raise.
     """
     done: list[T] = []
     failed: list[BaseException] = []
@@ -720,10 +720,10 @@ def _above_debug(record: logging.LogRecord) -> bool:
 
 
 def _sentence(error: BaseException) -> str:
-    # The client's errors print their class before what they say.
+    # The client's errors print their class before the message.
     said = str(error.args[0]) if error.args else type(error).__name__
     if said.startswith("Request '"):
-        # The request and the answer as objects; what went wrong is the class.
+        # The arguments are the request and the answer; the class names the error.
         said = str(getattr(error, "message", None) or type(error).__name__)
         said = said.lower().replace("_", " ")
     return " ".join(said.split()).rstrip(".")

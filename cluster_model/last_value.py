@@ -1,4 +1,4 @@
-"""The newest value of each of many entities, and rows that follow new metadata."""
+"""Keeps the newest value of each of many entities, in rows that follow new metadata."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cluster_model.snapshot import Floats, Ints
 
 Kind = TypeVar("Kind", bound=np.generic)
 
-# Rows copied at once, so that intermediate results stay small.
+# Rows copied at once, to keep intermediate results small.
 _CHUNK = 1 << 16
 
 
@@ -28,8 +28,8 @@ class LastValue:
         self._time = np.full(n, -1, np.int64)
 
     def add(self, entity: Ints, time_ms: Ints, value: Floats) -> None:
-        """Take a batch of values, with times of at least 0; of equal times the first stays."""
-        # Among equal times the first to arrive comes last, where it is picked.
+        """Add a batch of values, with times of at least 0; among equal times the first stays."""
+        # Among equal times the first arrival is sorted last, where it is picked.
         order = np.lexsort((-np.arange(len(entity)), time_ms, entity))
         entity, time_ms, value = entity[order], time_ms[order], value[order]
         newest = np.ones(len(entity), np.bool_)
@@ -39,7 +39,7 @@ class LastValue:
         self._time[entity[newest]] = time_ms[newest]
 
     def reindexed(self, entity: Ints) -> LastValue:
-        """Values of other entities: row i is that of ``entity[i]`` here; nan for -1."""
+        """Values for other entities: row i is that of ``entity[i]`` here; nan for -1."""
         other = LastValue(0)
         other.value = rows_of(self.value, entity, np.nan)
         other._time = rows_of(self._time, entity, -1)
@@ -47,7 +47,7 @@ class LastValue:
 
 
 def rows_of(array: npt.NDArray[Kind], row: Ints, otherwise: float) -> npt.NDArray[Kind]:
-    """Rows of an array in another order; filled with `otherwise` where row is -1."""
+    """Rows of an array in another order, with `otherwise` where row is -1."""
     rows = np.full((len(row), *array.shape[1:]), otherwise, array.dtype)
     for first in range(0, len(row), _CHUNK):
         part = row[first : first + _CHUNK]

@@ -1,4 +1,4 @@
-"""The model that follows a running cluster: metadata and records in, snapshots out."""
+"""The live model of a running cluster: takes metadata and records, makes snapshots."""
 
 from __future__ import annotations
 
@@ -53,35 +53,35 @@ from metrics_reporter import (
 )
 
 _BATCH = 50_000
-# Samples that the rates of topics are split into at once.
+# Samples that topics' rates are split into per batch.
 _SPLITS = 1_000_000
 _RATES = (BYTES_IN, BYTES_OUT)
 _RATE_COLUMNS = [BROKER_METRICS.index(name) for name in _RATES]
 _NOT_HEARD = (RecordOutcome.INVALID, RecordOutcome.FUTURE, RecordOutcome.UNKNOWN)
-# What a broker without a stated capacity has: cpu in percent.
+# Capacity of a broker that states none: cpu in percent.
 _WHOLE_CPU = 100.0
 
 
 class ModelError(InputError):
-    """A model that lacks what is asked of it."""
+    """A model that lacks the data requested of it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Observation:
-    """What a model knows, all of one moment.
+    """The state of a model at one moment.
 
     Parameters
     ----------
     snapshot
         The cluster with measured loads.
     completeness
-        How much of it was measured, and by whom not lately.
+        How much of it was measured, and which brokers are stale.
     partition_windows
         Windows of ``bytes_in`` and ``bytes_out`` of the P partitions.
     broker_windows
         Windows of the :data:`metrics_reporter.BROKER_METRICS` of the B brokers.
     distrust
-        Brokers whose reports are not believed, and partitions whose loads are not known;
+        Brokers whose reports are not trusted, and partitions whose loads are unknown;
         nothing may be planned on their loads.
     """
 
@@ -93,31 +93,31 @@ class Observation:
 
 
 class ClusterModel:
-    """Metadata of a cluster and the metrics of it, of the last few windows.
+    """Metadata and metrics of a cluster over the last few windows.
 
-    Any method may be called from any thread: what is read is the state between two
-    updates, never half of one.
+    Any method may be called from any thread: readers see the state between two
+    updates, never a partial one.
 
     Parameters
     ----------
     metadata
         Brokers, capacities and placement; its loads in other than the default
-        resources are kept, the others replaced by measured ones.
+        resources are kept, the others are replaced by measured ones.
     window_ms, windows, min_samples, strategy
-        Of the load windows: their length, how many complete ones to keep, how many
-        samples each needs, and what it makes of them. See
+        For the load windows: their length, how many complete ones to keep, how many
+        samples each needs, and how it aggregates them. See
         :class:`cluster_model.windows.Windows`.
     broker_windows
-        Complete windows to keep of brokers, for whoever wants their history; as many
-        as of partitions by default.
+        Complete windows of brokers to keep, for readers of their history; the same
+        number as for partitions by default.
     max_extrapolations
         Windows of a partition or broker that may be extrapolated.
     stale_ms
         A broker is stale if its newest valid record is older.
     trust
-        What reports may differ by before they are not believed, and which values are absurd.
+        Tolerances beyond which reports are not trusted, and limits of valid values.
     clock
-        The present in ms since 1970; records more than a window ahead of it are refused.
+        The current time in ms since 1970; records more than a window ahead are rejected.
 
     Examples
     --------
@@ -178,7 +178,7 @@ class ClusterModel:
 
     @property
     def trust(self) -> TrustParameters:
-        """What reports are judged by; may be replaced at any time, from any thread."""
+        """Parameters for judging reports; may be replaced at any time, from any thread."""
         return self._trust
 
     @trust.setter
@@ -193,22 +193,22 @@ class ClusterModel:
 
     @property
     def counters(self) -> dict[str, int]:
-        """Records by what became of them.
+        """Records by outcome.
 
         ``added``; ``late``, older than the windows kept; ``future``, ahead of the clock;
         ``duplicate``, seen before; ``unknown``, of a broker, replica or metrics that the
         model does not have; ``invalid``, with a negative, infinite or absurdly large value
         or a negative time; ``follower``, rates of a partition that another broker leads;
         ``split``, a topic's rates that were split over partitions; ``superseded``, the
-        same where all partitions tell their own; ``ambiguous``, of a topic whose name
-        another topic has too, once dots are underscores; ``surplus``, one of more samples
+        same where all partitions report their own; ``ambiguous``, of a topic whose name
+        equals another topic's once dots are underscores; ``surplus``, more samples
         than a window takes.
         """
         return {o.name.lower(): int(n) for o, n in zip(RecordOutcome, self._outcomes, strict=True)}
 
     @property
     def oldest_ms(self) -> int:
-        """Time of the oldest record that the present windows can take, ms since 1970."""
+        """Time of the oldest record that the current windows accept, ms since 1970."""
         length = self._rates.window_ms
         kept = max(self._rates.windows, self._brokers.windows)
         return (self._clock() // length - kept) * length
@@ -218,20 +218,20 @@ class ClusterModel:
         self.add_all((record,))
 
     def add_all(self, records: Iterable[Record]) -> None:
-        """Add records in any order; what does not fit is counted, never raised.
+        """Add records in any order; those that do not fit are counted, never raised.
 
-        :meth:`add_batch` is much faster for what comes from a topic.
+        :meth:`add_batch` is much faster for records from a topic.
         """
         records = iter(records)
         while batch := list(islice(records, _BATCH)):
             self.add_batch(RecordBatch.of(batch))
 
     def add_batch(self, batch: RecordBatch) -> None:
-        """Add records as columns, in any order; what does not fit is counted, never raised."""
+        """Add records as columns, in any order; rejected ones are counted, never raised."""
         with self._lock:
             limit = self._clock() + self._rates.window_ms
             topic = self._index.topics(batch.topics, batch.underscored)
-            # The last is that of records without a topic.
+            # The last entry is for records without a topic.
             topic = np.append(topic, -1)[batch.topic]
             broker = self._index.brokers(batch.broker)
             whole = batch.topic < 0
@@ -244,13 +244,13 @@ class ClusterModel:
                 if chosen.any():
                     outcome = add(batch, chosen, topic[chosen], broker[chosen], limit)
                     self._outcomes += np.bincount(outcome, minlength=len(RecordOutcome))
-                    # What is not valid is no sign of life.
+                    # Invalid records do not show that a broker is alive.
                     heard = (broker[chosen] >= 0) & ~np.isin(outcome, _NOT_HEARD)
                     at, time_ms = broker[chosen][heard], batch.time_ms[chosen][heard]
                     np.maximum.at(self._heard, at, time_ms)
 
     def update(self, metadata: Snapshot | SnapshotDocument) -> None:
-        """Take new metadata, and keep what is known of everything that is still there."""
+        """Take new metadata, and keep the data of everything that still exists."""
         base = _arrays(metadata)
         with self._lock:
             old = self._index
@@ -258,7 +258,7 @@ class ClusterModel:
             partition = old.partitions(topic[base.partition_topic], base.partition_number)
             broker = old.brokers(base.broker_ids)
             replica = old.replicas(partition[base.replica_partition], broker[base.replica_broker])
-            # What a broker that is not believed reported of a partition ends with its lead.
+            # Reports of an untrusted broker on a partition are dropped when its lead ends.
             measured = np.where(self._outlived(base, partition), -1, partition)
             if not _unchanged(measured, self._base.n_partitions):
                 self._rates = self._rates.reindexed(measured)
@@ -278,7 +278,7 @@ class ClusterModel:
         return self._completeness(self._state())
 
     def staleness_ms(self) -> dict[int, float]:
-        """How old the newest record of each broker is, by id; inf where there never was one."""
+        """Age of the newest record of each broker, by id; inf if there never was one."""
         with self._lock:
             return dict(zip(self._base.broker_ids.tolist(), self._age_ms().tolist(), strict=True))
 
@@ -294,30 +294,30 @@ class ClusterModel:
         ``network_in`` is bytes_in, its ``network_out`` bytes_out + bytes_in·(r − 1); a
         follower's ``network_in`` is bytes_in, its ``network_out`` 0. ``disk`` is the
         newest size reported, and where followers report theirs, their mean. ``cpu`` is
-        that of the broker, attributed to its replicas by :func:`attribute_cpu`.
+        the broker's, attributed to its replicas by :func:`attribute_cpu`.
 
-        What is not known or not believed is never taken for 0: it has its last value that
-        was believed; else, for sizes, that of other replicas or of log directories; else
-        the mean of its topic, or of all partitions. :attr:`Observation.distrust` names it.
+        A load that is unknown or not trusted is never taken as 0. It has its last trusted
+        value; else, for sizes, that of other replicas or of log directories; else
+        the mean of its topic, or of all partitions. :attr:`Observation.distrust` lists it.
 
         Parameters
         ----------
         min_ratio
-            Share of partitions whose rates must be known, of those that brokers lead which
-            report and are believed. With 0, it does not matter how many brokers do.
+            Share of partitions whose rates must be known, among those led by brokers that
+            report and are trusted. With 0, any number of brokers may be silent.
         strategy
-            What to make of several windows: their mean, their largest, or the latest.
+            How to aggregate windows: their mean, their maximum, or the latest.
 
         Raises
         ------
         ModelError
             If there is no complete window yet, too few partitions are known, or too many
-            brokers do not report or are not believed.
+            brokers do not report or are not trusted.
         """
         return self.observe(min_ratio, strategy=strategy).snapshot
 
     def observe(self, min_ratio: float = 0.95, *, strategy: Strategy = "mean") -> Observation:
-        """The snapshot, with how complete it is and the windows it was made from.
+        """The snapshot, its completeness, and the windows it was made from.
 
         Parameters and errors are those of :meth:`snapshot`.
         """
@@ -348,7 +348,7 @@ class ClusterModel:
         sizes = np.where(hidden | np.isnan(state.sizes), state.reference.sizes, state.sizes)
         leader_disk, follower_disk = disk_by_role(base, sizes)
         network_out = bytes_out + bytes_in * (base.replication_factor - 1)
-        # Of the windows that were compared, and no others.
+        # Of the windows that were compared only.
         cpu = facts.brokers.of(slice(0, 1)).over(strategy)[:, 0]
         weight = broker_weight(base, np.stack([bytes_in, bytes_out], axis=1))
         usual = usual_cpu(state.reference, weight, trust)
@@ -373,9 +373,9 @@ class ClusterModel:
         return Observation(measured, done, state.rates, state.brokers, distrust)
 
     def _cost(self, state: State, now: Floats) -> Floats:
-        """(B,) costs of brokers, learnt from what they seem to be now.
+        """(B,) costs of brokers, learnt from the current estimates.
 
-        Slowly, once there were enough windows for a first estimate: one is mostly noise.
+        Changes slowly after the first estimate: a single one is mostly noise.
         """
         newest, parameters = int(state.rates.start_ms[-1]), CostParameters()
         with self._lock:
@@ -417,7 +417,7 @@ class ClusterModel:
             )
 
     def _state(self) -> State:
-        """All that is known at one moment, so that the rest can be worked out at leisure."""
+        """The data of one moment, copied so that the rest runs outside the lock."""
         with self._lock:
             return State(
                 self._base,
@@ -432,7 +432,7 @@ class ClusterModel:
             )
 
     def _outlived(self, base: Snapshot, partition: Ints) -> Bools:
-        """(P,) bool: partitions of new metadata that a doubted broker does not lead any more."""
+        """(P,) bool: partitions of new metadata that a doubted broker no longer leads."""
         if not self._doubted:
             return np.zeros(len(partition), np.bool_)
         none = -1
@@ -462,7 +462,7 @@ class ClusterModel:
         )
 
     def _bereft(self, partition: Ints) -> Ints:
-        """Ids of brokers with much traffic of partitions that are deleted: their totals had it."""
+        """Ids of brokers whose totals include much traffic of partitions deleted since."""
         old, rates = self._base, self._reference.rates
         gone = ~np.isin(np.arange(old.n_partitions), partition)
         found = np.zeros(old.n_brokers, np.bool_)
@@ -508,7 +508,7 @@ class ClusterModel:
         most = self._limits[[*_RATE_COLUMNS, -1]]
         outcome = _screen(times, replica, values, limit, most, topic)
         rates, size = values[:, :-1], values[:, -1]
-        # What a follower takes in is not what producers send to the partition.
+        # A follower's incoming bytes are not the producers' bytes to the partition.
         rates[~self._base.replica_is_leader[replica]] = np.nan
         outcome[(outcome == RecordOutcome.ADDED) & np.isnan(values).all(axis=1)] = (
             RecordOutcome.FOLLOWER
@@ -516,7 +516,7 @@ class ClusterModel:
         good = outcome == RecordOutcome.ADDED
         sized = good & ~np.isnan(size)
         self._sizes.add(replica[sized], times[sized], size[sized])
-        # A size is a level, not a sample: the newest counts, and telling it again does no harm.
+        # A size is a level, not a sample: the newest counts, and repeating it does no harm.
         rated = good & ~np.isnan(rates).all(axis=1)
         outcome[rated] = self._rates.add(row[rated], times[rated], rates[rated])
         return outcome
@@ -525,7 +525,7 @@ class ClusterModel:
         self, batch: RecordBatch, chosen: Bools, topic: Ints, broker: Ints, limit: int
     ) -> npt.NDArray[np.int8]:
         values, times = _dense(batch, chosen, _RATES), batch.time_ms[chosen]
-        # Most of what is told of topics are no rates, and looking leaders up is slow.
+        # Most values reported for topics are not rates, and looking up leaders is slow.
         rated = ~np.isnan(values).all(axis=1)
         first, count = np.zeros(len(topic), np.int64), np.zeros(len(topic), np.int64)
         first[rated], end = self._index.led(topic[rated], broker[rated])
@@ -541,7 +541,7 @@ class ClusterModel:
             within = np.arange(len(of)) - np.repeat(np.cumsum(n) - n, n)
             row = self._index.by_leader[first[good[of]] + within]
             became = self._rates.add(row, times[good[of]], share[of], estimated=True)
-            # Whatever became of most of its shares: a record counts for the best of them.
+            # A record has the best outcome of its shares.
             for kind, tells in (
                 (RecordOutcome.LATE, RecordOutcome.LATE),
                 (RecordOutcome.SUPERSEDED, RecordOutcome.SUPERSEDED),
@@ -554,15 +554,15 @@ class ClusterModel:
 
 
 def simulated_source(snapshot: Snapshot, **options: Any) -> SimulatedSource:
-    """A source that measures the loads of a snapshot with the default resources.
+    """A source that reports the loads of a snapshot with the default resources.
 
-    Where a leader's ``network_out`` is less than replication alone would take, nobody
-    consumes. Brokers report the cpu they carry in the snapshot; dead ones report nothing.
+    Where a leader's ``network_out`` is less than replication alone would take, there are
+    no consumers. Brokers report the cpu they carry in the snapshot; dead ones report nothing.
 
     Parameters
     ----------
     snapshot
-        The cluster to pretend to be.
+        The cluster to simulate.
     options
         ``noise``, ``start_ms``, ``interval_ms``, ``seed`` of
         :class:`metrics_reporter.SimulatedSource`.
@@ -616,7 +616,7 @@ def _unchanged(row: Ints, n: int) -> bool:
 def disk_by_role(base: Snapshot, size: Floats) -> tuple[Floats, Floats]:
     """(P,), (P,) float: bytes of the leader, and of a follower on average.
 
-    Where no size of a partition is known, that of the metadata's log directories, or else an
+    If no size of a partition is known, that of the metadata's log directories, or else an
     estimate of :func:`with_estimates`.
     """
     partition, leads = base.replica_partition, base.replica_is_leader
@@ -634,7 +634,7 @@ def disk_by_role(base: Snapshot, size: Floats) -> tuple[Floats, Floats]:
 
 
 def _dense(batch: RecordBatch, chosen: Bools, names: Sequence[str]) -> Floats:
-    """(n, M) float: the values of these metrics of the chosen records; nan where not given."""
+    """(n, M) float: the values of these metrics in the chosen records; nan if missing."""
     column_of = {name: i for i, name in enumerate(names)}
     column = np.array([column_of.get(name, -1) for name in batch.metrics], np.int64)[batch.metric]
     kept = (column >= 0) & chosen[batch.row]
@@ -651,7 +651,7 @@ def _screen(
     most: Floats,
     topic: Ints | None = None,
 ) -> npt.NDArray[np.int8]:
-    """An outcome for each record that needs no windows to be known."""
+    """The outcomes that can be decided without windows."""
     outcome = np.full(len(times), RecordOutcome.ADDED, np.int8)
     outcome[times > limit] = RecordOutcome.FUTURE
     outcome[(row < 0) | np.isnan(values).all(axis=1)] = RecordOutcome.UNKNOWN

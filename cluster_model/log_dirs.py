@@ -1,4 +1,4 @@
-"""What a broker's log directories can hold: sizes, shared file systems, other data, cordons."""
+"""Derives the capacity of log directories from sizes, shared file systems and other data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LogDir = Mapping[str, Any]
 
 
 class FileSystem(NamedTuple):
-    """Log directories on one file system, and the bytes that are free on it."""
+    """Log directories on one file system, and its free bytes."""
 
     paths: tuple[str, ...]
     usable: float
@@ -21,18 +21,18 @@ class FileSystem(NamedTuple):
 
 @dataclass(frozen=True)
 class Room:
-    """What the log directories of a broker can hold of Kafka's data.
+    """The capacity of a broker's log directories for Kafka's data.
 
     Parameters
     ----------
     disks
-        One for each directory; those on one file system share what it can hold in
-        proportion to what they hold.
+        One for each directory; those on one file system share its capacity in
+        proportion to the bytes they hold.
     capacity
-        Bytes of its replicas and bytes free, of all directories together, where what is
-        free on a shared file system counts once; None where Kafka does not say.
+        Bytes of replicas plus free bytes, over all directories, where the free bytes
+        of a shared file system count once; None if Kafka does not report it.
     shared
-        Directories that are taken to share a file system with others.
+        Directories that are assumed to share a file system with others.
     """
 
     disks: tuple[DiskRecord, ...]
@@ -46,22 +46,22 @@ def room_of(
     sharing: Sharing | None = None,
     stated: float | None = None,
 ) -> Room:
-    """Work out what a broker's log directories can hold.
+    """Compute the capacity of a broker's log directories.
 
-    Data that is none of the broker's replicas, as leftovers of deleted topics or of other
-    programs, is no room: a directory holds its replicas and what is free.
+    Data other than the broker's replicas, such as leftovers of deleted topics or files of
+    other programs, is no capacity: a directory's capacity is its replicas plus free bytes.
 
     Parameters
     ----------
     log_dirs
-        The broker's answer to DescribeLogDirs of everything it holds.
+        The broker's DescribeLogDirs answer for all it holds.
     own
         Topic and number of the partitions that it has replicas of.
     sharing
-        Whether its directories share file systems, where that is known; see
+        Whether its directories share file systems, if known; see
         :func:`file_systems`.
     stated
-        Bytes that it can hold, which directories of unknown size have an equal part of.
+        The broker's capacity in bytes, which directories of unknown size divide equally.
     """
     part = (stated or 0.0) / max(1, len(log_dirs))
     held = {d["log_dir"]: _bytes(d, own) for d in log_dirs}
@@ -69,7 +69,7 @@ def room_of(
     disks = tuple(
         DiskRecord(
             path=d["log_dir"],
-            # A directory that is offline reports no size, and holds nothing any more.
+            # An offline directory reports no size, and no longer holds anything.
             capacity=_known(room[d["log_dir"]], part) if _alive(d) else 0.0,
             alive=_alive(d),
             cordoned=bool(d.get("is_cordoned", False)),
@@ -102,11 +102,11 @@ def file_systems(
 ) -> list[FileSystem]:
     """The file systems of a broker's log directories, of those that report their free bytes.
 
-    Kafka does not say which directories share one. Those that are equally large and have
-    equally many bytes free are taken to: if they do not, too little room is seen, never too
-    much, and only until they are filled differently. Each directory is measured on its own,
-    so writes between two measurements make a small difference; such directories are apart
-    only where they hold more together than is used of either.
+    Kafka does not report which directories share one. Those of equal size and equal free
+    bytes are assumed to. If they do not, the capacity is underestimated, never overestimated,
+    and only until they fill up differently. Each directory is measured separately, so
+    writes between two measurements make a small difference. Such directories count as
+    separate only if together they hold more than is used on either.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def file_systems(
         ``shared``: directories of equal size share a file system; ``separate``: none do;
         None: find out.
     tolerance
-        Bytes by which the free bytes of directories on one file system may seem to differ.
+        Difference in free bytes that directories on one file system may show.
     """
     told = [d for d in log_dirs if _alive(d) and _usable(d) >= 0]
     told.sort(key=lambda d: (d.get("total_bytes", -1), _usable(d), d["log_dir"]))
@@ -131,7 +131,7 @@ def file_systems(
 
 
 def _together(group: Sequence[LogDir], sharing: Sharing | None, tolerance: int) -> bool:
-    """Whether directories, in the order of their free bytes, seem to share a file system."""
+    """Whether directories, sorted by free bytes, appear to share a file system."""
     if len({d.get("total_bytes", -1) for d in group}) > 1:
         return False
     least, most = _usable(group[0]), _usable(group[-1])
@@ -144,11 +144,11 @@ def _together(group: Sequence[LogDir], sharing: Sharing | None, tolerance: int) 
 def _parts(
     system: FileSystem, held: Mapping[str, float], tolerance: int = 64 * 2**20
 ) -> Iterator[tuple[str, float]]:
-    """What each directory of a shared file system can hold: what is free counts once.
+    """The capacity of each directory of a shared file system: free bytes count once.
 
-    They share it in proportion to what they hold, so that nothing is gained by moving replicas
-    between them. Where they hold about the same, they may be disks of their own that only look
-    alike so far: then all have an equal part, to be filled alike.
+    They share it in proportion to the bytes they hold, so that moving replicas between
+    them gains nothing. If they hold about the same, they may be separate disks that only
+    look alike so far: then all get an equal part, and fill up equally.
     """
     there = [held[path] for path in system.paths]
     total = sum(there)
@@ -159,7 +159,7 @@ def _parts(
 
 
 def _bytes(log_dir: LogDir, own: Collection[tuple[str, int]] | None) -> float:
-    """Bytes of these partitions in a directory, copies that are being made included."""
+    """Bytes of these partitions in a directory, including copies in progress."""
     return float(
         sum(
             p["partition_size"]

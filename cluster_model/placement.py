@@ -1,14 +1,14 @@
-"""The mutable working copy that is searched over, and the sums that goals read.
+"""The mutable working copy that the search changes, and the sums that goals read.
 
 Replicas live in a padded table: slot ``f`` of partition ``p`` is element
-``p * F + f`` of the flat arrays, F being the largest number of replicas any
+``p * F + f`` of the flat arrays, where F is the largest number of replicas any
 partition may get; an empty slot holds broker -1. Sums are kept per *cell* of a
-scope (a broker, a topic on a broker, a disk, …) and updated in O(1) per action. Where a
-living broker or disk has capacity 0, the sums kept for a search are of loads rounded so that
-no sum is: a residue would be taken for a load there, which other limits tell apart by their
-tolerance. :meth:`Placement.contribution` and :meth:`Placement.recompute` never round. Steps of
-a plan are put in order and stated on sums that are exact (:meth:`Placement.stated`): of loads
-of any magnitudes, whatever has come and gone.
+scope (a broker, a topic on a broker, a disk, …) and updated in O(1) per action. If a
+living broker or disk has capacity 0, the sums for a search use rounded loads, so that the
+sums themselves are exact: a rounding residue would count as a load there, while other limits
+have a tolerance. :meth:`Placement.contribution` and :meth:`Placement.recompute` never round.
+Steps of a plan are ordered and reported on exact sums (:meth:`Placement.stated`), for loads of
+any magnitude and after any number of changes.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from cluster_model.traffic import Traffic
 
 SumScope = Literal["broker", "host", "topic", "topic_rack", "disk"]
 MOVE, LEAD, MOVE_DISK = 0, 1, 2
-# the sum that depends on where other partitions are, before a factor of Placement.traffic
+# the sum that depends on where other partitions are; prefixes a factor of Placement.traffic
 LOCAL = "local_traffic."
 
 
 @dataclass(frozen=True)
 class Batch:
-    """C elementary actions, one a row; arrays of shape (C,).
+    """C elementary actions, one per row; arrays of shape (C,).
 
     ``kind`` MOVE: the replica in ``slot`` goes to broker ``target`` (and there to
     ``disk``). LEAD: the replica in ``slot`` becomes leader (``target`` is its broker).
@@ -83,12 +83,12 @@ class Batch:
 
 
 class Placement:
-    """Which replica is where, with every sum that has been asked for kept up to date.
+    """The placement of replicas, with every requested sum kept up to date.
 
     Parameters
     ----------
     snapshot
-        Where the placement starts.
+        The initial placement.
     slots
         F, the width of the replica table; by default the largest replication factor.
     """
@@ -105,7 +105,7 @@ class Placement:
         self.replica_disk: Ints = np.full(s.n_partitions * f if s.n_disks else 0, -1, np.int64)
         if s.n_disks:
             self.replica_disk[at] = s.replica_disk
-        # where nobody leads, the preferred replica is the leader to be
+        # without a leader, the preferred replica will become the leader
         self.leader: Ints = np.maximum(s.leader, 0)
         self._sums: dict[tuple[SumScope, str], Floats] = {}
         self._contributions: dict[str, tuple[Floats, Floats]] = {}
@@ -123,12 +123,12 @@ class Placement:
 
     @property
     def location(self) -> Ints:
-        """(P,) int: the broker that leads each partition, where it communicates."""
+        """(P,) int: the broker that leads each partition, for its communication."""
         found: Ints = self.brokers[np.arange(len(self.leader)), self.leader]
         return found
 
     def traffic(self, factor: float) -> Traffic:
-        """What partitions exchange with those that they should be together with."""
+        """Communication of partitions with those they should be collocated with."""
         if factor not in self._traffic:
             self._traffic[factor] = Traffic(self.snapshot, factor)
         return self._traffic[factor]
@@ -148,7 +148,7 @@ class Placement:
         return other
 
     def stated(self) -> Placement:
-        """A copy whose sums are exact, and of the loads as they are; itself where they are."""
+        """A copy with exact sums of unrounded loads; itself if its sums are exact."""
         if self._exact:
             return self
         other = self.copy()
@@ -157,14 +157,14 @@ class Placement:
         return other
 
     def restore(self, other: Placement) -> None:
-        """Take over the state of a copy made earlier."""
+        """Take over the state of an earlier copy."""
         self.replica_broker[:] = other.replica_broker
         self.replica_disk[:] = other.replica_disk
         self.leader[:] = other.leader
         self._sums = {k: v.copy() for k, v in other._sums.items()}
 
     def cells(self, scope: SumScope) -> int:
-        """How many cells a scope has."""
+        """The number of cells of a scope."""
         s = self.snapshot
         return {
             "broker": s.n_brokers,
@@ -175,7 +175,7 @@ class Placement:
         }[scope]
 
     def keys(self, scope: SumScope, partition: Ints, broker: Ints, disk: Ints) -> Ints:
-        """The cell where a replica of `partition` on `broker` (on `disk`) counts; -1 for none."""
+        """The cell of a replica of `partition` on `broker` (on `disk`); -1 for none."""
         s = self.snapshot
         if scope == "broker":
             return broker
@@ -188,13 +188,13 @@ class Placement:
         return disk
 
     def contribution(self, column: str) -> tuple[Floats, Floats]:
-        """What one replica adds to a sum: (P,) while it leads, (P,) while it follows.
+        """One replica's part of a sum: (P,) while it leads, (P,) while it follows.
 
         Columns are ``load.R``, ``leader_load.R`` (of leaders only), ``potential_load.R``
         (as if every replica led) for a resource R, ``replica_count``, ``leader_count``, and
-        ``traffic.F``, what leaders exchange with those that :meth:`traffic` of factor F
-        tells of. What of it is local, ``local_traffic.F`` of scope ``broker``, is no sum over
-        leaders (nan), and followers add nothing.
+        ``traffic.F``, the traffic between leaders in :meth:`traffic` of factor F. Its local
+        part, ``local_traffic.F`` of scope ``broker``, is not a sum over leaders (nan), and
+        followers add nothing.
         """
         known = self._contributions.get(column)
         if known is not None:
@@ -225,12 +225,12 @@ class Placement:
         return lead, follow
 
     def summand(self, column: str) -> tuple[Floats, Floats]:
-        """What the sums that are kept count of each replica: its contribution, or near it.
+        """One replica's part of the sums that are kept: its contribution, or close to it.
 
-        Where a living broker or disk has capacity 0 it is a whole multiple of a power of two
-        so large that no sum is rounded. That changes loads by less than one part in 10^15 of
-        the largest sum there can be, four times which still is exact; what is not 0 stays
-        more than 0.
+        If a living broker or disk has capacity 0, it is a whole multiple of a power of two
+        large enough that no sum is rounded. That changes loads by less than one part in 10^15
+        of the largest possible sum, and four times that sum is still exact. Loads above 0
+        stay above 0.
         """
         if not self._rounds or "load." not in column:
             return self.contribution(column)
@@ -250,9 +250,9 @@ class Placement:
         return known
 
     def parts(self, columns: tuple[str, ...]) -> list[tuple[str, ...]]:
-        """The columns in parts that add up to them; the sums of each are exact where they must be.
+        """Split columns into parts that add up to them, with exact sums where required.
 
-        The smallest parts come first: so added up, no more than the last digit is lost.
+        The smallest parts come first: added in that order, at most the last digit is lost.
         """
         most = max(len(self._split(column)) for column in columns) if self._exact else 1
         if most == 1:
@@ -260,13 +260,13 @@ class Placement:
         return [tuple(f"{column}#{k}" for column in columns) for k in reversed(range(most))]
 
     def _split(self, column: str) -> list[tuple[Floats, Floats]]:
-        """Contributions in parts, each of multiples of a power of two that no sum rounds."""
+        """Contributions in parts, each of multiples of a power of two that sums do not round."""
         known = self._splits.get(column)
         if known is None:
             found, lead_follow = [], self.contribution(column)
             if "load." in column and "#" not in column:
                 rest = np.stack(lead_follow)
-                # four times the largest sum there can be is exact
+                # four times the largest possible sum is exact
                 most, copies = 4.0 * self.slots * float(rest.max(0).sum()), rest.shape[1]
                 while rest.any():
                     digit = float(np.ldexp(1.0, int(np.frexp(most)[1]) - 53))
@@ -277,7 +277,7 @@ class Placement:
         return known
 
     def sums(self, scope: SumScope, column: str) -> Floats:
-        """(cells,) float: a sum over the replicas of each cell; kept up to date from now on."""
+        """(cells,) float: a sum over the replicas of each cell; from now on kept up to date."""
         parts = self.parts((column,))
         if len(parts) > 1:
             total: Floats = np.sum([self.sums(scope, part) for (part,) in parts], axis=0)
@@ -306,7 +306,7 @@ class Placement:
         return np.bincount(key[placed], value[placed], self.cells(scope)).astype(np.float64)
 
     def check(self) -> None:
-        """Recompute every sum from scratch; raises AssertionError where one has drifted."""
+        """Recompute every sum from scratch; raises AssertionError if one has drifted."""
         for (scope, column), kept in self._sums.items():
             fresh = self.recompute(scope, column)
             size = max(1.0, float(np.abs(fresh).max(initial=0.0)))
@@ -327,14 +327,14 @@ class Placement:
         return self.replica_disk[batch.partition * self.slots + slot]
 
     def target_disk(self, batch: Batch) -> Ints:
-        """(C,) int: the disk each action gives load to; -1 for none."""
+        """(C,) int: the disk each action adds load to; -1 for none."""
         if not len(self.replica_disk):
             return batch.disk
         own = self.replica_disk[batch.partition * self.slots + batch.slot]
         return np.where(batch.kind == LEAD, own, batch.disk)
 
     def delta(self, batch: Batch, column: str) -> Floats:
-        """(C,) float: what each action takes from its source and gives to its destination."""
+        """(C,) float: the load each action moves from its source to its destination."""
         found: Floats = self.deltas(batch, (column,))[0]
         return found
 
@@ -343,7 +343,7 @@ class Placement:
         table = self._stacked.get(columns)
         if table is None:
             lead, follow = zip(*map(self.summand, columns), strict=True)
-            # one row of memory for each role of each partition: a batch reads it once
+            # one row of memory for each role of each partition: a batch reads it only once
             table = np.stack([np.concatenate([a, b]) for a, b in zip(lead, follow, strict=True)], 1)
             self._stacked[columns] = table
         p, n = batch.partition, self.snapshot.n_partitions
@@ -367,7 +367,7 @@ class Placement:
         Parameters
         ----------
         batch
-            Actions as they are to be carried out, their brokers those of now.
+            Actions to carry out, with their current brokers.
         column
             ``local_traffic.F``.
         row : (C,) int
@@ -384,7 +384,7 @@ class Placement:
     def apply(self, batch: Batch) -> Batch:
         """Carry out actions on distinct partitions at once; returns the actions that undo them.
 
-        The undo batch names the same slots: a replica goes back to the slot it left.
+        The undo batch has the same slots: a replica returns to the slot it left.
         """
         source, source_disk = self.source(batch), self.source_disk(batch)
         undo = replace(

@@ -1,6 +1,6 @@
-"""An immutable picture of a cluster: placement and load, as arrays.
+"""The snapshot: an immutable picture of a cluster's placement and load, as arrays.
 
-With B brokers, P partitions, N replicas, R resources, D disks, replicas of one
+With B brokers, P partitions, N replicas, R resources and D disks, replicas of one
 partition are contiguous in preference order: those of partition ``p`` are rows
 ``replica_offset[p]:replica_offset[p + 1]`` of the replica arrays.
 """
@@ -23,9 +23,9 @@ from metrics_reporter.arrays import Floats as Floats
 from metrics_reporter.arrays import Ints as Ints
 from metrics_reporter.quantities import plural
 
-# What loads or capacities may add up to: squares and products of such sums are still numbers.
+# Limit for sums of loads or capacities: squares and products of such sums stay finite.
 LARGEST_SUM = 1e100
-# The least capacity there may be but none, and the least load: so are quotients of them.
+# Smallest capacity and load other than 0: so do their quotients.
 SMALLEST = 1e-50
 # Kafka's broker ids have 32 bits.
 LARGEST_ID = 2**31 - 1
@@ -33,7 +33,7 @@ DEFAULT_RESOURCES = ("cpu", "network_in", "network_out", "disk")
 
 
 class BrokerState(IntEnum):
-    """What a broker can do at the moment."""
+    """What a broker can do at present."""
 
     ALIVE = 0
     NEW = 1
@@ -56,13 +56,13 @@ def _no_bools() -> Bools:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Snapshot:
-    """A cluster at one moment; validated on entry, frozen afterwards.
+    """A cluster at one moment; validated on creation, then frozen.
 
     Brokers are in ascending id order, topics in ascending name order, partitions
-    in ascending (topic, number) order and disks in that of their brokers, so that
+    in ascending (topic, number) order and disks in the order of their brokers, so
     equal clusters have equal arrays. :func:`cluster_model.build_snapshot` accepts
-    any order. Racks, hosts and broker sets may be given in any order, with names
-    that no broker has; they are kept in ascending order, without such names.
+    any order. Racks, hosts and broker sets may be given in any order and with unused
+    names; they are sorted, and unused names are dropped.
 
     Parameters
     ----------
@@ -76,14 +76,14 @@ class Snapshot:
         Values of :class:`BrokerState`.
     capacity : (B, R) float
         In the unit of the resource (``cpu`` percent, network bytes/s, ``disk``
-        bytes, or whatever the source uses consistently for load). 0 means none: nothing
-        with a load of the resource may be placed there. A resource whose capacity is
-        not known does not belong in a snapshot. A capacity between 0 and 1e-50 is refused.
+        bytes, or any unit that the source also uses for load). 0 means none: nothing
+        with a load of the resource may be placed there. A resource of unknown capacity
+        does not belong in a snapshot. A capacity between 0 and 1e-50 is rejected.
     topics, partition_topic, partition_number
         Topic names, (P,) int index into them, (P,) int partition number.
     leader_load, follower_load : (P, R) float
-        Load of one replica of the partition while it leads, and while it follows. Loads,
-        rates and sizes below 1e-50 are kept as 0.
+        Load of one replica of the partition as leader, and as follower. Loads, rates and
+        sizes below 1e-50 are stored as 0.
     replica_offset : (P + 1,) int
     replica_broker : (N,) int
         Index (not id) of the broker that holds the replica.
@@ -91,12 +91,12 @@ class Snapshot:
         Position of the leader within the partition's replica list; -1 for none.
     broker_sets, broker_set
         Names of broker sets and (B,) int index into them (-1 in none); empty
-        where the cluster is not divided.
+        if the cluster is not divided.
     disk_broker, disk_path, disk_capacity, disk_alive
         The D disks of a JBOD cluster: (D,) broker index, path, capacity, alive. A
         capacity of 0 means that nothing may be placed there.
     replica_disk : (N,) int
-        Index of the disk that holds the replica; -1 unknown. Empty without disks.
+        Index of the disk that holds the replica; -1 if unknown. Empty without disks.
     traffic_from, traffic_to, traffic_rate
         Sparse communication matrix between partitions: (E,) int, int, float.
     state_size : (P,) float
@@ -104,21 +104,22 @@ class Snapshot:
     lag : (P,) float
         Consumer lag per partition; empty if unknown.
     reassigning : (P,) bool
-        Partitions that Kafka is reassigning; their replicas are those that the
-        reassignment ends with, and no plan moves them. One without a leader has nothing to
-        copy from and cannot end: its replicas are those from before. Empty where none is.
+        Partitions that Kafka is reassigning; their replicas are those after the
+        reassignment, and no plan moves them. Without a leader there is nothing to copy
+        from and the reassignment cannot end: the replicas are the previous ones. Empty if
+        there are none.
     disk_cordoned : (D,) bool
-        Disks that are given nothing new; what they hold may stay or leave. Empty where
-        none is.
+        Disks that get no new replicas; those they hold may stay or leave. Empty if
+        there are none.
     cluster_id, taken_ms, metadata_version
         Which cluster this is, when the snapshot was taken (ms since 1970), and the
-        cluster's ``metadata.version``; None where unknown, as in one written by hand.
-        Equality leaves `taken_ms` out: a cluster that did not change has equal snapshots.
+        cluster's ``metadata.version``; None if unknown, as in a file written by hand.
+        Equality ignores `taken_ms`: an unchanged cluster has equal snapshots.
 
     Raises
     ------
     SnapshotError
-        Naming the field, the row and the value.
+        For an invalid field, with its name, the row and the value.
     """
 
     resources: tuple[str, ...]
@@ -186,7 +187,7 @@ class Snapshot:
 
     @property
     def n_disks(self) -> int:
-        """D, the number of disks; 0 where disks are not told apart."""
+        """D, the number of disks; 0 if the snapshot has none."""
         return len(self.disk_broker)
 
     @property
@@ -209,15 +210,15 @@ class Snapshot:
 
     @property
     def partition_settled(self) -> Bools:
-        """(P,) bool: partitions that Kafka is not reassigning, so that a plan may touch them."""
+        """(P,) bool: partitions that Kafka is not reassigning, which a plan may move."""
         busy = self.reassigning if len(self.reassigning) else np.zeros(self.n_partitions, np.bool_)
         return ~busy
 
     @property
     def leaderless(self) -> Bools:
-        """(P,) bool: partitions without a leader, so that nothing can be copied from them.
+        """(P,) bool: partitions without a leader, which cannot be copied.
 
-        A snapshot without any leader says this of reassigned partitions only.
+        In a snapshot without any leader this includes only partitions under reassignment.
         """
         known = ~self.partition_settled | (self.leader >= 0).any()
         found: Bools = (self.leader < 0) & known
@@ -225,27 +226,27 @@ class Snapshot:
 
     @property
     def disk_open(self) -> Bools:
-        """(D,) bool: disks that something new may be placed on: alive and not cordoned."""
+        """(D,) bool: disks open for new replicas: alive and not cordoned."""
         return self.disk_alive & ~self.disk_cordoned if len(self.disk_cordoned) else self.disk_alive
 
     @property
     def broker_open(self) -> Bools:
-        """(B,) bool: brokers that have no disks, or one that is not cordoned."""
+        """(B,) bool: brokers without disks, or with a disk that is not cordoned."""
         if not len(self.disk_cordoned):
             return np.ones(self.n_brokers, np.bool_)
         disks = np.bincount(self.disk_broker, minlength=self.n_brokers)
-        # A dead disk says nothing of the others: whether its broker serves is another matter.
+        # A dead disk does not count as cordoned: whether its broker serves is a separate question.
         closed = np.bincount(self.disk_broker[~self.disk_open], minlength=self.n_brokers)
         cordoned = np.bincount(self.disk_broker[self.disk_cordoned], minlength=self.n_brokers)
         found: Bools = np.logical_or.reduce([disks == 0, cordoned == 0, closed < disks])
         return found
 
     def digest(self) -> str:
-        """A hash (SHA-256, hex) of all that a plan depends on.
+        """A hash (SHA-256, hex) of everything a plan depends on.
 
         Equal placements, loads and capacities have equal digests, also after a round trip
-        through a file. Cluster id, time and metadata version are left out: they say of
-        which cluster and when, not what it looks like.
+        through a file. Cluster id, time and metadata version are left out: they identify
+        the snapshot, and do not describe the cluster.
 
         Examples
         --------
@@ -257,13 +258,13 @@ class Snapshot:
         found = hashlib.sha256()
         for f in sorted(_KINDS):
             value = getattr(self, f)
-            # What is empty adds nothing, so that fields of later releases change no digest.
+            # Empty fields add nothing, so that fields of later releases change no digest.
             if not len(value):
                 continue
             if isinstance(value, tuple):
                 content = "\0".join(value).encode()
             else:
-                # Adding 0 makes a negative zero a zero, which it equals.
+                # Adding 0 turns a negative zero into a zero, which it equals.
                 array = value + 0.0 if value.dtype.kind == "f" else value
                 content = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
             found.update(f"{f} {len(value)} {len(content)}\n".encode())
@@ -271,7 +272,7 @@ class Snapshot:
         return found.hexdigest()
 
     def resource(self, name: str) -> int:
-        """Column of a resource; raises SnapshotError for one the snapshot does not have."""
+        """Column of a resource; raises SnapshotError for an unknown one."""
         try:
             return self.resources.index(name)
         except ValueError:
@@ -363,7 +364,7 @@ _SCALARS: dict[str, type[int] | type[str]] = {
 
 
 def _scalar(name: str, value: Any) -> int | str | None:
-    """A value that may be missing; files give it as an array without a dimension."""
+    """A value that may be missing; files store it as an array without dimensions."""
     if isinstance(value, np.ndarray | np.generic):
         value = value.item() if value.ndim == 0 else value
     if value is None:
@@ -381,13 +382,13 @@ def _scalar(name: str, value: Any) -> int | str | None:
     return value
 
 
-# What numpy calls the kinds of numbers that a field's type can hold without loss.
+# numpy's codes of the kinds of numbers that a field's type holds without loss.
 _HELD = {np.int64: "iu", np.float64: "iuf", np.bool_: "b"}
 _TABLES = ("capacity", "leader_load", "follower_load")
 
 
 def _array(name: str, value: Any, kind: type[Any]) -> npt.NDArray[Any]:
-    """A copy of a field's values as an array of its type; no value is cut to fit."""
+    """A copy of a field's values as an array of its type; no value is truncated."""
     try:
         given = np.asarray(value)
         if given.size and given.dtype.kind not in _HELD[kind]:
@@ -472,7 +473,7 @@ def _unique(name: str, values: Sequence[Any]) -> None:
         seen.add(value)
 
 
-# JSON as UTF-8 has no half surrogates, and numpy's strings have no NUL at their end.
+# UTF-8 JSON cannot hold lone surrogates, and numpy's strings drop a NUL at the end.
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 

@@ -1,4 +1,4 @@
-"""Invented clusters of any size: skewed, partly against the rack rule, reproducible."""
+"""Generates clusters of any size: skewed, partly violating the rack rule, reproducible."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 from cluster_model.errors import SnapshotError
 from cluster_model.snapshot import DEFAULT_RESOURCES, BrokerState, Floats, Ints, Snapshot
 
-# A broker as sold today: 8 cores in percent, 1 GB/s each way, 10 TB.
+# A typical current broker: 8 cores in percent, 1 GB/s each way, 10 TB.
 _CAPACITY = np.array([800.0, 1e9, 1e9, 1e13])
-# What a follower carries of its leader's load, per default resource: it appends the
-# same bytes, serves no reader, and spends no cpu on clients.
+# A follower's share of its leader's load, per default resource: it appends the same
+# bytes, serves no reader, and spends no cpu on clients.
 _FOLLOWER_SHARE = np.array([0.3, 1.0, 0.0, 1.0])
 # Exponent of topic popularity: few topics have very many partitions, most have few.
 _ZIPF = 0.8
-# Share of the mean weight that the least loved broker keeps, so that draws end.
+# Minimum weight of a broker as a share of the mean, so that draws end.
 _LEAST_WEIGHT = 0.02
 
 
@@ -38,52 +38,52 @@ def synthetic_snapshot(
     new_brokers: int = 0,
     seed: int = 0,
 ) -> Snapshot:
-    """Invent an unbalanced cluster with the four default resources.
+    """Generate an unbalanced cluster with the four default resources.
 
-    Broker ids are 1 to `brokers`; racks take turns; the leader of a partition is
-    its first replica on a living broker (none where all are dead).
+    Broker ids are 1 to `brokers`; racks alternate; the leader of a partition is
+    its first replica on a living broker (none if all are dead).
 
     Parameters
     ----------
     brokers, partitions
         Sizes.
     replication_factor, racks
-        Replicas of each partition and racks of the cluster; unless given 3 and 5, or fewer
-        where there are not as many brokers for them.
+        Replicas of each partition and racks of the cluster; by default 3 and 5, or fewer
+        if there are not enough brokers.
     topics
-        Number of topics, one for 50 partitions by default; partitions are spread
+        Number of topics, one per 50 partitions by default; partitions are distributed
         over them by a Zipf-like law, at least one each.
     skew
-        How many times more likely than the mean the most loved broker is to be
-        given a replica; 1 places evenly. The load and the counts of the worst
-        broker come out near `skew` times the mean.
+        How many times more likely than the mean the most popular broker is to get
+        a replica; 1 places evenly. The load and the counts of the worst
+        broker are about `skew` times the mean.
     load_sigma
         Standard deviation of the logarithm of partition load, half of its variance
-        shared by the whole topic; 0 makes all partitions alike.
+        common to the topic; 0 makes all partitions equal.
     largest_partition
-        Most a partition's leader may carry of any resource, as a share of what a
-        broker carries on average (never less than two mean partitions).
+        Limit of a partition leader's load in any resource, as a share of the mean load
+        of a broker (never less than two mean partitions).
     utilization
-        Mean load of the brokers that are not dead as a share of their capacity.
+        Mean load of the living brokers as a share of their capacity.
     rack_violations
         Share of partitions with two replicas in one rack, as far as racks have two
         brokers to hold them. With fewer racks than replicas every partition
-        breaks the rule.
+        violates the rule.
     heterogeneity
         Capacities lie between ``1 / (1 + heterogeneity)`` and ``1 + heterogeneity``
-        times the standard broker's; 0 makes all brokers alike.
+        times the standard broker's; 0 makes all brokers equal.
     disks_per_broker
-        Equal disks of each broker (JBOD); 0 tells no disks apart.
+        Equal disks per broker (JBOD); 0 for no disks in the snapshot.
     dead_brokers, new_brokers
-        How many brokers are dead (and still named by replicas), and how many are
-        new (and empty).
+        Number of dead brokers (still in replica lists), and of new brokers
+        (empty).
     seed
-        Equal arguments give equal snapshots.
+        Equal seeds, with equal arguments, give equal snapshots.
 
     Raises
     ------
     SnapshotError
-        Naming the argument, the value found and what was expected.
+        For an invalid argument: its name, the value found and what was expected.
 
     Examples
     --------
@@ -135,7 +135,7 @@ def synthetic_snapshot(
     )
     offered = utilization * capacity[state != BrokerState.DEAD].sum(axis=0)
     leads = (leader >= 0)[:, None]
-    # A partition without a leader carries what its followers do.
+    # A partition without a leader carries only its followers' loads.
     carried = np.where(leads, copies, copies - 1 + _FOLLOWER_SHARE)
     total = (shape * carried).sum(axis=0)
     leader_load = shape * np.divide(offered, total, out=np.zeros_like(total), where=total > 0)
@@ -199,9 +199,9 @@ def _place(
     factor: int,
     violations: float,
 ) -> Ints:
-    """(P, RF) int: brokers drawn by weight, racks distinct but for the violators."""
-    # Brokers of a rack stand together on the line that is drawn from, so that a
-    # draw inside one rack is a draw from one interval.
+    """(P, RF) int: brokers drawn by weight, racks distinct except in violating partitions."""
+    # Brokers of a rack are adjacent on the line that is drawn from, so that a draw
+    # within a rack is a draw from one interval.
     order = np.argsort(rack, kind="stable")
     reach = np.concatenate([[0.0], np.cumsum(weight[order])])
     end = np.searchsorted(rack[order], np.arange(rack.max() + 1), side="right")
@@ -237,7 +237,7 @@ def _place(
 
 
 def _topic_of_partition(rng: np.random.Generator, partitions: int, topics: int) -> Ints:
-    """(P,) int, ascending: at least one partition a topic, the rest by popularity."""
+    """(P,) int, ascending: at least one partition per topic, the rest by popularity."""
     share = np.arange(1, topics + 1) ** -_ZIPF
     exact = share / share.sum() * (partitions - topics)
     count = np.floor(exact).astype(np.int64)
@@ -247,7 +247,7 @@ def _topic_of_partition(rng: np.random.Generator, partitions: int, topics: int) 
 
 
 def _load_shape(rng: np.random.Generator, topic: Ints, topics: int, sigma: float) -> Floats:
-    """(P, R) float: leader loads in no unit; bytes in, its readers, its retention, its cpu."""
+    """(P, R) float: relative leader loads; bytes in, its readers, its retention, its cpu."""
     half = sigma * math.sqrt(0.5)
     written = np.exp(rng.normal(0, half, topics)[topic] + rng.normal(0, half, len(topic)))
     readers = np.exp(rng.normal(0, half / 2, topics))[topic]
@@ -282,7 +282,7 @@ def _capacity_factor(rng: np.random.Generator, brokers: int, heterogeneity: floa
 
 
 def _disks(rng: np.random.Generator, holder: Ints, disks_per_broker: int, skew: float) -> Ints:
-    """(N,) int: a disk of the replica's own broker, some disks of it preferred."""
+    """(N,) int: a disk of the replica's own broker, with a preference for some disks."""
     if disks_per_broker == 0:
         return np.empty(0, np.int64)
     chance = _ramp(rng, disks_per_broker, skew)

@@ -1,4 +1,4 @@
-"""Which partitions talk to one another: the pairs worth having on one broker."""
+"""Finds the partitions that communicate: the pairs worth placing on one broker."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from cluster_model.snapshot import Bools, Floats, Ints, Snapshot
 
 
 def communicating(snapshot: Snapshot, factor: float) -> tuple[Ints, Ints, Floats]:
-    """Pairs of partitions that gain by being together (seed 001, Section 4.3.2, step 1).
+    """Pairs of partitions that gain from collocation (seed 001, Section 4.3.2, step 1).
 
-    Those of which the sender sends to the receiver more than `factor` times what it sends
-    to a downstream partition on average. Downstream are all partitions of each topic that
-    any partition of the sender's topic sends to.
+    Pairs whose sender sends to the receiver more than `factor` times its average rate to a
+    downstream partition. Downstream are all partitions of each topic that any partition of
+    the sender's topic sends to.
 
     Parameters
     ----------
     snapshot
-        With traffic, or else there are no pairs.
+        With traffic; without it there are no pairs.
     factor
-        sF, at least 0: the greater, the fewer pairs.
+        sF, at least 0: larger values give fewer pairs.
 
     Returns
     -------
     sender, receiver : (E,) int
         Each pair once, in ascending order; no partition is paired with itself.
     rate : (E,) float
-        What is sent, in the unit of the snapshot's traffic.
+        Rate from sender to receiver, in the unit of the snapshot's traffic.
 
     Examples
     --------
@@ -44,7 +44,7 @@ def communicating(snapshot: Snapshot, factor: float) -> tuple[Ints, Ints, Floats
 
 
 def distinct_pairs(source: Ints, target: Ints, rate: Floats) -> tuple[Ints, Ints, Floats]:
-    """Each pair once, in ascending order, with all it sends; none with itself or nothing sent.
+    """Each pair once, in ascending order, with its total rate; no self-pairs, no zero rates.
 
     Examples
     --------
@@ -65,7 +65,7 @@ def distinct_pairs(source: Ints, target: Ints, rate: Floats) -> tuple[Ints, Ints
 def above_average(
     operator: Ints, sender: Ints, receiver: Ints, rate: Floats, factor: float
 ) -> Bools:
-    """(E,) bool: which pairs have more than `factor` times what their sender sends on average.
+    """(E,) bool: which pairs have more than `factor` times their sender's average rate.
 
     Parameters
     ----------
@@ -74,10 +74,10 @@ def above_average(
     sender, receiver : (E,) int
         Each pair once.
     rate : (E,) float
-        What the first sends the second.
+        Rate from the first to the second.
     factor
-        sF. The average is over all things of each operator that any of the sender's
-        operator sends to.
+        sF. The average is over all things of each operator that receives from any of the
+        sender's operator.
     """
     operators = int(operator.max(initial=0)) + 1
     streams = np.unique(operator[sender] * operators + operator[receiver])
@@ -89,12 +89,12 @@ def above_average(
 
 
 class Traffic:
-    """What partitions exchange with those they should be together with, both ways added up.
+    """Traffic between partitions that should be collocated, both directions added up.
 
     Parameters
     ----------
     snapshot
-        With traffic, or else nothing is exchanged.
+        With traffic; without it all rates are 0.
     factor
         sF of :func:`communicating`.
 
@@ -103,9 +103,9 @@ class Traffic:
     one, two : (E,) int
         Each pair of partitions once.
     rate : (E,) float
-        What they exchange.
+        Their mutual traffic.
     total : (P,) float
-        What each partition exchanges with all others.
+        Traffic of each partition with all others.
     """
 
     def __init__(self, snapshot: Snapshot, factor: float) -> None:
@@ -126,21 +126,21 @@ class Traffic:
         self._start: Ints = np.concatenate([[0], np.cumsum(np.bincount(ends, minlength=n))])
 
     def local(self, where: Ints, brokers: int) -> Floats:
-        """(B,) what the partitions of each broker exchange there, told once for either end.
+        """(B,) traffic between partitions on the same broker, counted once for either end.
 
         Parameters
         ----------
         where : (P,) int
             The broker of each partition.
         brokers
-            B, how many there are.
+            B, the number of brokers.
         """
         here = where[self.one]
         together = (here == where[self.two]) & (here >= 0)
         return 2 * np.bincount(here[together], self.rate[together], brokers).astype(np.float64)
 
     def neighbours(self, partition: Ints) -> tuple[Ints, Ints, Floats]:
-        """All that some partitions exchange: the row of each, with whom, and how much."""
+        """All pairs of some partitions: the input row, the other partition, and the rate."""
         degree = self._start[partition + 1] - self._start[partition]
         row = np.repeat(np.arange(len(partition)), degree)
         rank = np.arange(len(row)) - np.repeat(np.cumsum(degree) - degree, degree)
@@ -157,12 +157,12 @@ class Traffic:
         Parameters
         ----------
         where : (P,) int
-            The broker of each partition to begin with.
+            The broker of each partition at the start.
         partition, source, target : (M,) int
-            What goes from where to where.
+            The partition, and the brokers that it moves from and to.
         row : (M,) int
-            Moves of a row are made one after the other, each partition once in a row; rows
-            know nothing of one another. None: each move alone.
+            Moves of a row are applied one after the other, each partition once per row; rows
+            are independent. None: each move alone.
         """
         move, other, rate = self.neighbours(partition)
         there = where[other]
@@ -182,12 +182,12 @@ class Traffic:
 
 
 def connected(n: int, one: Ints, two: Ints) -> Ints:
-    """(n,) the least member of the set that each of n things belongs to.
+    """(n,) the smallest member of the set that each of n things belongs to.
 
     Parameters
     ----------
     n
-        How many things there are.
+        Number of things.
     one, two : (E,) int
         Pairs of things that are in the same set.
 
@@ -200,7 +200,7 @@ def connected(n: int, one: Ints, two: Ints) -> Ints:
     while True:
         least = np.minimum(label[one], label[two])
         new = label.copy()
-        # of the set itself too, not of the two alone: sets as long as chains take few rounds
+        # update the set's label as well as the pair's, so that long chains take few rounds
         for end in (label[one], label[two], one, two):
             np.minimum.at(new, end, least)
         new = new[new]

@@ -1,4 +1,4 @@
-"""Whose reports are believed: the tolerances, a doubt, and what was believed last."""
+"""Trust in brokers' reports: the tolerances, a doubt, and the last trusted values."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from metrics_reporter.metrics import REPLICATION_IN, REPLICATION_OUT
 
 @dataclass(frozen=True)
 class TrustParameters:
-    """What a report may differ by from what others measured, and what is absurd.
+    """Tolerances between reports and other measurements, and limits of valid values.
 
-    The smallest lie that must be found is a factor of 5, so every factor lies below that. They
-    leave room for what honest reporters show: with noise of 10 % a sample, moves and real
-    shifts under way, the poison benchmark and the tests raise no doubt about any of them.
+    The smallest false report that must be detected is a factor of 5, so every factor is below
+    that. They leave room for honest reporters: with noise of 10 % per sample and with moves and
+    real shifts in progress, the poison benchmark and the tests raise no doubt about any of them.
 
     Parameters
     ----------
@@ -28,52 +28,52 @@ class TrustParameters:
         factor: partition sums and the broker's own totals, leaders and their followers,
         sizes of replicas and of log directories.
     significance
-        Standard deviations of what followers measured that a leader must explain to be a
-        suspect without a history.
+        A leader becomes a suspect without a history if it explains this many standard
+        deviations of the followers' measurements.
     jump
         A window is a jump if it differs by more than this factor from the broker's last
         trusted windows, after the change that all brokers have in common.
     busier
-        Cpu confirms bytes that jumped where these should change it by more than this factor,
+        Cpu confirms a jump in bytes if the jump should change it by more than this factor,
         and it changed by half to twice as much. The mean of five samples with noise of 10 %
         stays within 1.15.
     peers
         Cpu and cpu per byte may both differ by this factor from the median broker's. A
-        broker that had less than this part of the typical bytes has no history of cpu:
-        what it uses when idle says nothing about the cost of bytes.
+        broker with less than the typical bytes divided by this factor has no history of
+        cpu: its idle use says nothing about the cost of bytes.
     witnesses
-        At least so many brokers' partitions of a topic tell how many times it is read, and
-        at least so many partitions of a broker must be read otherwise to be unusual.
+        Minimum number of brokers whose partitions of a topic show how many times it is read,
+        and of a broker's partitions that must be read differently for it to be unusual.
     most_partitions
-        So must this share of those that can be compared.
+        The same as a share of the partitions that can be compared.
     floor
-        Differences of less than this share of the mean broker's load are no contradiction.
+        Differences below this share of the mean broker's load are no contradiction.
     wrong_sizes
         Share of a broker's replicas whose sizes may contradict all other witnesses.
     growth
         Replicas may grow this many times faster than their bytes_in explain.
     stuck_windows
-        A broker whose rates are the same to the last digit in this many windows, while
-        most others' vary, repeats an old value.
+        A broker repeats an old value if its rates are the same to the last digit in this many
+        windows, while most others' vary.
     stuck_digits
-        Values of no more significant digits than this may repeat: cpu in whole percent does.
+        Values with at most this many significant digits may repeat, such as cpu in whole percent.
     set_aside_after
-        Seconds after which a broker with a value that nobody contradicts, but nobody else
-        confirms either, takes part again without that value. The value itself is not
-        believed unless it is confirmed or returns to what it was.
+        Seconds after which a broker with a value that is neither contradicted nor confirmed
+        takes part again without that value. The value itself is not trusted unless it is
+        confirmed or returns to its previous level.
     believed
         Ids of brokers whose reports an operator has confirmed; they are not judged.
     known_share, whole_share
         Share of the partitions a broker leads whose rates must be known for it to count as
-        reporting, and for its sums to be compared with totals that are larger.
+        reporting, and for its sums to be compared with larger totals.
     max_share
-        Where more than this share of the living brokers is not believed or does not
+        If more than this share of the living brokers is not trusted or does not
         report, the metrics are at fault and not the brokers, and there are no loads at all.
     max_rate, max_size, max_cpu, max_cpu_ratio, max_value
-        No hardware does more, and a larger value is invalid: a rate (bytes/s; 1e12 is ten
+        Larger values are invalid, since no hardware reaches them: a rate (bytes/s; 1e12 is ten
         network cards of 800 Gbit/s), the size of a replica (bytes; 1e16 is 10 PB), cpu
-        (percent; 1e7 is 100,000 cores), cpu as a part of its capacity, and any other metric
-        of a broker. Capacities are no limit: they may be stated wrongly or be out of date.
+        (percent; 1e7 is 100,000 cores), cpu as a ratio of its capacity, and any other metric
+        of a broker. Capacities are no limit: they may be wrong or out of date.
     """
 
     contradiction: float = 2.0
@@ -101,7 +101,7 @@ class TrustParameters:
 
     @property
     def limits(self) -> dict[str, float]:
-        """By metric the largest valid value: broker metrics in their order, cpu_ratio, size."""
+        """Largest valid value by metric: broker metrics in their order, cpu_ratio, size."""
         most = dict.fromkeys(BROKER_METRICS, self.max_value) | {CPU: self.max_cpu}
         most |= dict.fromkeys((BYTES_IN, BYTES_OUT, REPLICATION_IN, REPLICATION_OUT), self.max_rate)
         return most | {CPU_RATIO: self.max_cpu_ratio, SIZE: self.max_size}
@@ -109,7 +109,7 @@ class TrustParameters:
 
 @dataclass(frozen=True)
 class Doubt:
-    """Why a broker's report is not believed.
+    """The reason why a broker's report is not trusted.
 
     Parameters
     ----------
@@ -121,10 +121,10 @@ class Doubt:
     sentence
         Both numbers, with their units.
     proven
-        Whether another measurement contradicts. What is only unusual is set aside once it
-        has lasted for :attr:`TrustParameters.set_aside_after`.
+        Whether another measurement contradicts it. A value that is only unusual is set aside
+        once it has lasted for :attr:`TrustParameters.set_aside_after`.
     set_aside
-        Whether only the doubtful value is not used any more, and all others of the broker are.
+        Whether only the doubtful value is ignored, and the broker's other values are used.
     """
 
     broker: int
@@ -136,14 +136,14 @@ class Doubt:
 
 @dataclass(frozen=True)
 class Distrust:
-    """What loads must not be planned on.
+    """The brokers and partitions whose loads must not be planned on.
 
     Parameters
     ----------
     doubts
-        One for each broker that is not believed, or not in all it reports.
+        One for each broker that is not trusted, in whole or in part.
     unknown
-        Names of further partitions whose loads are not known.
+        Names of further partitions whose loads are unknown.
     """
 
     doubts: tuple[Doubt, ...] = ()
@@ -151,7 +151,7 @@ class Distrust:
 
     @property
     def brokers(self) -> frozenset[int]:
-        """Ids of the brokers that are not believed in anything."""
+        """Ids of the brokers that are not trusted at all."""
         return frozenset(d.broker for d in self.doubts if not d.set_aside)
 
 
@@ -170,28 +170,29 @@ def partition_names(snapshot: Snapshot, rows: Ints) -> frozenset[str]:
 
 
 class Reference:
-    """The last values that were believed.
+    """The last trusted values.
 
     Attributes
     ----------
     rates : (P, 2) float
-        bytes_in and bytes_out of partitions; nan where never believed.
+        bytes_in and bytes_out of partitions; nan if never trusted.
     sizes : (N,) float
         Of replicas.
     cpu, weight : (B,) float
-        Of brokers, and what of bytes it was measured with.
+        Of brokers, and the bytes it was measured with.
     cost : (B,) float
-        What brokers need for what takes 1 on the median broker; nan where not known yet.
+        Cost relative to the median broker, which has 1; nan while unknown.
     cost_ms
-        Start of the window in which that was learnt last; -1 before the first.
+        Start of the window in which it was last learnt; -1 before the first.
     cpu_ms : (B,) int
-        Start of the newest window when `cpu` was believed last; -1 for never.
+        Start of the newest window in which `cpu` was trusted; -1 for never.
     since_ms : (B,) int
-        Start of the window in which a doubt that is not proven began; -1 for none.
+        Start of the window in which an unproven doubt began; -1 for none.
     doubts : dict
-        Id of each broker that was in doubt last -> why, and (3,) bool whether its bytes_in,
-        bytes_out and cpu were unconfirmed.
+        Id of each broker that was last in doubt -> the reason, and (3,) bool whether its
+        bytes_in, bytes_out and cpu were unconfirmed.
     time_ms
+        Start of the newest trusted window; -1 before the first.
         Start of the newest window that was believed; -1 before the first.
     """
 
@@ -208,7 +209,7 @@ class Reference:
         self.time_ms = -1
 
     def reindexed(self, base: Snapshot, partition: Ints, replica: Ints, broker: Ints) -> Reference:
-        """The same of other metadata: row i is that of the given row here; nothing for -1."""
+        """The same for other metadata: row i is that of the given row here; nothing for -1."""
         other = Reference(base)
         other.rates = rows_of(self.rates, partition, np.nan)
         other.sizes = rows_of(self.sizes, replica, np.nan)

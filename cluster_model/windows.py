@@ -1,4 +1,4 @@
-"""Load windows: samples of many entities averaged over fixed lengths of record time."""
+"""Load windows: samples of many entities, aggregated over fixed lengths of record time."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ Number = TypeVar("Number", np.float64, np.int32)
 Strategy = Literal["mean", "max", "latest"]
 STRATEGIES: tuple[Strategy, ...] = ("mean", "max", "latest")
 
-# Entities whose windows are aggregated at once, so that intermediate results stay small.
+# Entities whose windows are aggregated at once, to keep intermediate results small.
 _CHUNK = 1 << 16
-# Offsets of samples kept at most (4 bytes each), where that leaves every cell enough: one
-# reporter that is far too eager must not take the memory.
+# Limit on stored sample offsets (4 bytes each), as long as every cell has enough: a single
+# overeager reporter must not use up the memory.
 _MOST_OFFSETS = 1 << 27
 
 
 class WindowsError(InputError):
-    """Windows that cannot be, or samples that do not fit them."""
+    """Invalid windows, or samples that do not fit them."""
 
 
 class RecordOutcome(IntEnum):
-    """What became of a record."""
+    """The outcome of a record."""
 
     ADDED = 0
     LATE = 1
@@ -45,12 +45,12 @@ class RecordOutcome(IntEnum):
 
 
 class Extrapolation(IntEnum):
-    """Where the value of a window comes from, best first.
+    """The origin of a window's value, best first.
 
     NONE: enough samples. AVG_AVAILABLE: at least half of enough. AVG_ADJACENT: all
-    samples of this and the two neighbouring windows, which have enough (for values
+    samples of this window and its two neighbours, which have enough (for values
     other than means: the mean of the windows' values).
-    FORCED_INSUFFICIENT: the few there are. NO_VALID_EXTRAPOLATION: there are none.
+    FORCED_INSUFFICIENT: the few samples there are. NO_VALID_EXTRAPOLATION: no samples.
     """
 
     NONE = 0
@@ -67,10 +67,10 @@ class LoadWindows:
     Parameters
     ----------
     start_ms : (W,) int
-        When each window starts, ms since 1970.
+        Start of each window, ms since 1970.
     value : (E, W, M) float
-        Of the samples the mean, or what the windows' strategy says; 0 where there is no
-        valid extrapolation.
+        The aggregate of the samples by the windows' strategy, such as the mean; 0 without
+        a valid extrapolation.
     kind : (E, W, M) int
         Values of :class:`Extrapolation`.
     """
@@ -81,16 +81,16 @@ class LoadWindows:
 
     @property
     def mean(self) -> Floats:
-        """(E, M) float: mean over the windows that have a value; nan where none has."""
+        """(E, M) float: mean over the windows that have a value; nan if none has."""
         return self.over("mean")
 
     def over(self, strategy: Strategy) -> Floats:
-        """(E, M) float: one value of the windows that have any; nan where none has.
+        """(E, M) float: one value over the windows that have any; nan if none has.
 
         Parameters
         ----------
         strategy
-            ``"mean"`` or ``"max"`` of them, or the ``"latest"``.
+            ``"mean"``, ``"max"`` or ``"latest"``.
 
         Raises
         ------
@@ -114,15 +114,15 @@ class LoadWindows:
         return found
 
     def last(self, windows: int) -> LoadWindows:
-        """The newest so many of the windows."""
+        """The given number of newest windows."""
         first = max(len(self.start_ms) - windows, 0)
         return LoadWindows(self.start_ms[first:], self.value[:, first:], self.kind[:, first:])
 
     def since_complete(self, share: float) -> LoadWindows:
-        """The windows without the first ones, in which measuring had only begun.
+        """The windows without the first one if it is incomplete, as when measuring starts.
 
-        The oldest window is left out while it covers fewer entities than this share of
-        those that the next one covers: of reporters that start together, some send their
+        The oldest window is left out if it covers fewer entities than this share of
+        those covered by the next one: of reporters that start together, some send their
         first records before the end of a window and some after it.
         """
         covered = self.covered.sum(axis=0)
@@ -132,7 +132,7 @@ class LoadWindows:
         return self.last(len(covered) - first)
 
     def of(self, metrics: slice) -> LoadWindows:
-        """The windows of some of the metrics."""
+        """The windows of the selected metrics."""
         return LoadWindows(self.start_ms, self.value[:, :, metrics], self.kind[:, :, metrics])
 
     @property
@@ -157,9 +157,9 @@ class Windows:
     of the newest sample is the current one; it is not complete and not aggregated. The
     `windows` before it are kept, and what is older is late.
 
-    Beside values and counts the offsets of all samples are kept, to know a sample that
-    is delivered twice: 4 bytes for each metric of each sample. Where very many entities
-    leave room for few, a window takes only the first samples that come.
+    Besides values and counts, the offsets of all samples are kept, to detect a sample that
+    is delivered twice: 4 bytes for each metric of each sample. With very many entities
+    there is room for few, and a window takes only its first samples.
 
     Parameters
     ----------
@@ -170,14 +170,14 @@ class Windows:
     windows
         Complete windows to keep.
     min_samples
-        Samples of a metric that make a window's value good without extrapolation.
+        Samples of a metric that a window needs for a value without extrapolation.
     strategy
-        What a window makes of its samples: their mean, their largest, or the latest.
+        How a window aggregates its samples: their mean, their maximum, or the latest.
 
     Raises
     ------
     WindowsError
-        Naming the argument, the value found and what was expected.
+        For an invalid argument: its name, the value found and what was expected.
 
     Examples
     --------
@@ -215,17 +215,17 @@ class Windows:
         self._outcomes = np.zeros(len(RecordOutcome), np.int64)
         self._empty = -np.inf if strategy == "max" else 0.0
         shape = (entities, windows + 1, metrics)
-        # Per cell the sum, the largest or the latest of its samples.
+        # Per cell the sum, the maximum or the latest of its samples.
         self._values = np.full(shape, self._empty)
         self._counts = np.zeros(shape, np.int32)
         # Whether the samples of the cell are estimates.
         self._estimated = np.zeros(shape, np.bool_)
-        # [E, windows + 1, M, S]: offset of each sample in its window, -1 not used yet.
+        # [E, windows + 1, M, S]: offset of each sample in its window, -1 if unused.
         self._offsets = np.full((*shape, 4), -1, np.int32)
 
     @property
     def counters(self) -> dict[str, int]:
-        """Records by what became of them: added, late, future, duplicate."""
+        """Records by outcome: added, late, future, duplicate."""
         names = (
             RecordOutcome.ADDED,
             RecordOutcome.LATE,
@@ -243,33 +243,33 @@ class Windows:
         *,
         estimated: bool = False,
     ) -> npt.NDArray[np.int8]:
-        """Add a batch of n records, which count as arrived at once.
+        """Add a batch of n records, which count as arriving at once.
 
         Parameters
         ----------
         entity : (n,) int
         time_ms : (n,) int
         values : (n, M) float
-            nan for a metric that the record does not give.
+            nan for a metric that the record lacks.
         not_after_ms
-            A later record is from a clock that is wrong; it would push everything
-            else out of the windows, and is left out.
+            A later record comes from a wrong clock. It would push all other records
+            out of the windows, and is left out.
         estimated
-            Whether the values are a guess. A window of a metric has either guesses or
-            measurements: the first measurement throws the guesses out, and a guess
+            Whether the values are estimates. A window of a metric has either estimates or
+            measurements: the first measurement discards the estimates, and an estimate
             that comes after one is superseded.
 
         Returns
         -------
         (n,) int8
-            Values of :class:`RecordOutcome`. A record is a duplicate if the entity has a
-            sample of that very time for each of the record's metrics; the first stays.
+            Values of :class:`RecordOutcome`. A record is a duplicate if the entity already
+            has a sample of that exact time for each of the record's metrics; the first stays.
             It is surplus if its windows already have all the samples they take.
 
         Raises
         ------
         WindowsError
-            For arrays of other shapes, an entity out of range, an infinite value.
+            For arrays of the wrong shape, an entity out of range, or an infinite value.
         """
         entity, time_ms = np.asarray(entity, np.int64), np.asarray(time_ms, np.int64)
         values = np.asarray(values, np.float64)
@@ -301,7 +301,7 @@ class Windows:
         became = np.full(len(cell), RecordOutcome.SUPERSEDED, np.int8)
         wanted = self._wanted(cell, estimated)
         became[wanted] = self._store(cell[wanted], offset[wanted], values[row, metric][wanted])
-        # A record is what became of the best of its samples.
+        # A record has the best outcome of its samples.
         for kind in (
             RecordOutcome.SUPERSEDED,
             RecordOutcome.SURPLUS,
@@ -313,7 +313,7 @@ class Windows:
         return outcome
 
     def aggregate(self) -> LoadWindows:
-        """The complete windows, from the oldest kept one that has any sample."""
+        """The complete windows, from the oldest one that has any sample."""
         entities, slots, metrics = self._values.shape
         number = np.empty(0, np.int64)
         if self._current is not None:
@@ -331,7 +331,7 @@ class Windows:
         return LoadWindows(number * self.window_ms, value, kind)
 
     def estimated(self) -> Bools:
-        """(E,) bool: whether any of the complete windows has guesses for samples."""
+        """(E,) bool: whether any of the complete windows has estimates as samples."""
         if self._current is None:
             return np.zeros(len(self._values), np.bool_)
         number = np.arange(self._current - self.windows, self._current)
@@ -340,7 +340,7 @@ class Windows:
         return found
 
     def reindexed(self, entity: npt.ArrayLike) -> Windows:
-        """Windows of other entities: row i is that of ``entity[i]`` here; empty for -1."""
+        """Windows for other entities: row i is that of ``entity[i]`` here; empty for -1."""
         entity = np.asarray(entity, np.int64)
         other = Windows(
             0,
@@ -361,7 +361,7 @@ class Windows:
     def _aggregated(
         self, values: Floats, counts: npt.NDArray[np.int32]
     ) -> tuple[Floats, npt.NDArray[np.int8]]:
-        """Values and kinds of extrapolation of windows, by their samples."""
+        """Values and kinds of extrapolation of windows, from their samples."""
         enough = counts >= self.min_samples
         beside = np.zeros_like(enough)
         beside[:, 1:-1] = enough[:, :-2] & enough[:, 2:]
@@ -371,7 +371,7 @@ class Windows:
         kind[beside] = Extrapolation.AVG_ADJACENT
         kind[counts >= max(1, self.min_samples // 2)] = Extrapolation.AVG_AVAILABLE
         kind[enough] = Extrapolation.NONE
-        # A mean weighs samples, a largest or latest value counts as one.
+        # A mean is weighted by samples; a maximum or latest value counts as one.
         weight = counts if self.strategy == "mean" else (counts > 0).astype(np.int32)
         total = np.where(weight > 0, values, 0.0)
         adjacent = kind == Extrapolation.AVG_ADJACENT
@@ -381,7 +381,7 @@ class Windows:
         return np.divide(total, weight, out=np.zeros_like(total), where=weight > 0), kind
 
     def _roll(self, newest: int) -> int:
-        """Make the window of that number current if it is newer; returns the current one."""
+        """Make the given window current if it is newer; returns the current one."""
         if self._current is None or newest <= self._current:
             self._current = newest if self._current is None else self._current
             return self._current
@@ -395,7 +395,7 @@ class Windows:
         return newest
 
     def _wanted(self, cell: Ints, estimated: bool) -> Bools:
-        """Which of the cells take samples that are guesses, or are not; makes them ready."""
+        """Which cells accept samples that are estimates, or measurements; makes them ready."""
         guessed = self._estimated.reshape(-1)
         if estimated:
             free = self._counts.reshape(-1)[cell] == 0
@@ -411,7 +411,7 @@ class Windows:
         return np.ones(len(cell), np.bool_)
 
     def _store(self, cell: Ints, offset: Ints, value: Floats) -> npt.NDArray[np.int8]:
-        """Add values to cells [E, windows + 1, M]; returns what became of each."""
+        """Add values to cells [E, windows + 1, M]; returns the outcome of each."""
         counts, offsets = self._counts.reshape(-1), self._offsets.reshape(-1, self._width)
         key = cell * self.window_ms + offset
         order = np.argsort(key, kind="stable")
@@ -442,7 +442,7 @@ class Windows:
         elif self.strategy == "max":
             np.maximum.at(held, c, value)
         else:
-            # Offsets of a cell ascend, and of an assignment to one place the last stays.
+            # Offsets of a cell ascend, and the last of several assignments to a place stays.
             held[c[o > latest]] = value[o > latest]
         return became
 

@@ -1,4 +1,4 @@
-"""What brokers measure, on its way to a topic and back: records, wire format, sources."""
+"""Measures brokers and moves the records through a Kafka topic: schema, wire format, sources."""
 
 from metrics_reporter.batch import RecordBatch, decode_batch
 from metrics_reporter.consumer import RecordReader, read_records

@@ -1,7 +1,7 @@
-"""What Kafka itself tells through its admin API: works with nothing installed on brokers.
+"""Measures a cluster through Kafka's admin API, with nothing installed on brokers.
 
-It tells how many bytes each replica holds, where each partition ends, and how far each
-consumer group has come; bytes/s follow from these. It tells nothing of cpu.
+The API gives the bytes of each replica, the end of each partition, and the progress of each
+consumer group; bytes/s follow from these. It gives no cpu.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from metrics_reporter.records import Record
 
 Partition = tuple[str, int]
 Ask = Callable[[Callable[[Any], Any]], Any]
-# What ListOffsets calls the newest and the oldest offset.
+# ListOffsets' timestamps for the newest and the oldest offset.
 _NEWEST, _OLDEST = -1, -2
 
 
 class Look(NamedTuple):
-    """A partition's leader at one moment.
+    """The state of a partition's leader at one moment.
 
     Parameters
     ----------
     at
-        Seconds, by a clock that only goes forward.
+        Seconds on a monotonic clock.
     leader
         Broker id.
     start, end
         Its oldest offset and the next one.
     size
-        Bytes of the leader's replica; None where its broker did not tell.
+        Bytes of the leader's replica; None if its broker did not report it.
     read
-        Sum of the offsets that consumer groups have come to.
+        Sum of the offsets committed by consumer groups.
     """
 
     at: float
@@ -47,29 +47,29 @@ class Look(NamedTuple):
 
 
 class AdminSource:
-    """Asks Kafka's admin API, one report each time it is asked for the next.
+    """Queries Kafka's admin API, one report per iteration.
 
-    ``size`` is what each broker says. ``bytes_in`` is the growth of the end offset times
-    the bytes a record has on disk: of the growth of the leader's size since the log was
-    last cut, the share of each record that came in that time. So it is what was written,
-    after compression, and holds while retention deletes. ``bytes_out`` is the growth of
-    the offsets that consumer groups committed, times the same; consumers that commit
-    nothing are not seen. The first report has sizes only.
+    ``size`` is as each broker reports it. ``bytes_in`` is the growth of the end offset times
+    the bytes of a record on disk. Those are measured as the growth of the leader's size per
+    record since the log was last cut. So the rate counts bytes written, after compression,
+    and stays right while retention deletes. ``bytes_out`` is the growth of the offsets that
+    consumer groups committed, times the same; consumers that commit nothing are not seen.
+    The first report has sizes only.
 
     Parameters
     ----------
     connect
-        Gives a context of a function that runs another with a kafka-python admin client,
+        Returns a context manager of a function that runs another with a kafka-python admin client,
         such as ``lambda: cluster_model.kafka.admin_client("localhost:9092")``.
     groups
-        Whether to ask for the offsets of consumer groups; without, ``bytes_out`` is 0.
+        Whether to query the offsets of consumer groups; if not, ``bytes_out`` is 0.
 
     Attributes
     ----------
     problems
-        What is wrong at the moment; empty while all goes well.
+        Current problems; empty if there are none.
     failed : int
-        Reports so far that could not be made.
+        Reports that failed so far.
     """
 
     def __init__(
@@ -88,14 +88,14 @@ class AdminSource:
             try:
                 with self._connect() as ask:
                     report = list(self._report(ask))
-            # Clients throw more than they document, and the next time may be better.
+            # Clients raise more than they document, and the next attempt may succeed.
             except Exception as error:
                 self.failed += 1
                 self.problems["admin"] = f"Kafka not measured: {_sentence(error)}"
                 yield []
             else:
                 self.problems.pop("admin", None)
-                # Outside, so that nothing of the reader's is taken for the client's.
+                # Outside the try, so that the reader's errors are not taken for the client's.
                 yield report
 
     def _report(self, ask: Ask) -> Iterator[Record]:
@@ -112,7 +112,7 @@ class AdminSource:
             if p["leader_id"] in brokers
         }
         read = self._read_by_groups(ask)
-        # Sizes and ends as near to each other as can be: one is measured by the other.
+        # Sizes and ends as close in time as possible: one is measured by the other.
         start = _offsets(ask, leader, _OLDEST)
         sizes: dict[tuple[int, Partition], float] = {}
         for broker in brokers:
@@ -166,7 +166,7 @@ class AdminSource:
         }
 
     def _bytes_of_a_record(self, partition: Partition, now: Look) -> float | None:
-        """As measured, or else the mean of what the log holds; None where nobody knows."""
+        """As measured, else the mean over the log; None if neither is known."""
         each = self._record_bytes.get(partition)
         if each is None and now.size is not None:
             held = now.end - now.start
@@ -176,7 +176,7 @@ class AdminSource:
     def _sizes(
         self, ask: Ask, broker: int, topics: Sequence[Mapping[str, Any]]
     ) -> dict[Partition, float]:
-        """Bytes of the replicas on a broker; one that does not answer is left out."""
+        """Bytes of the replicas on a broker; empty if it does not answer."""
         held = {
             topic["name"]: [
                 p["partition_index"] for p in topic["partitions"] if broker in p["replica_nodes"]
@@ -191,7 +191,7 @@ class AdminSource:
             self.problems[name] = f"{name} told no sizes: {_sentence(error)}"
             return {}
         if not answer["log_dirs"]:
-            # A refusal looks like this: the client drops the answer's error code.
+            # A refusal looks like this, because the client drops the error code.
             self.problems[name] = (
                 f"{name} told no sizes: give the client's user the right to DESCRIBE the cluster"
             )
@@ -207,7 +207,7 @@ class AdminSource:
         }
 
     def _read_by_groups(self, ask: Ask) -> dict[str, dict[Partition, int]]:
-        """Offset that each consumer group has come to; empty where that is not told."""
+        """Offset committed by each consumer group; empty where it is unavailable."""
         if not self._groups:
             return {}
         try:
@@ -230,7 +230,7 @@ class AdminSource:
 
 
 def _grown(since: Look, now: Look) -> float | None:
-    """Bytes of the records that came in between; None where that is not all that happened."""
+    """Bytes of the records that arrived in between; None if the log was also cut."""
     if since.size is None or now.size is None or since.leader != now.leader:
         return None
     whole = since.start == now.start and since.end <= now.end and since.size <= now.size

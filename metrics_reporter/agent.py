@@ -1,4 +1,4 @@
-"""The reporter that runs for years: several sources, and a Kafka that may be away."""
+"""Runs the reporter as a service: several sources, and a Kafka that may be unavailable."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from metrics_reporter.sources import Source
 
 log = logging.getLogger(__name__)
 
-# Seconds that a record is tried; by then the next interval has newer ones.
+# Seconds to try to deliver a record; by then the next interval has newer ones.
 _DELIVERY_SECONDS = 10.0
-# Longest wait between two tries of a Kafka that does not answer, in seconds.
+# Longest wait between attempts while Kafka does not answer, in seconds.
 _LONGEST_WAIT = 300.0
-# Kept long enough for any model's windows, and no longer.
+# Long enough for any model's windows, and no longer.
 _RETENTION_MS = 6 * 3_600_000
 
 
@@ -28,27 +28,27 @@ class NoTopicError(ReporterError):
 
 
 class Agent:
-    """Reports what several sources measure until it is stopped, whatever happens.
+    """Reports the measurements of several sources until it is stopped, despite failures.
 
-    A source that fails is left out of the report; where Kafka does not answer, the report
+    A source that fails is left out of the report. If Kafka does not answer, the report
     is dropped (the next one is newer) and the wait doubles. Each problem is logged once
-    when it begins and once when it is over.
+    when it starts and once when it ends.
 
     Parameters
     ----------
     sources
-        By the name that problems are told with.
+        By the name that problems are reported under.
     bootstrap, topic, interval, client
-        As of :class:`metrics_reporter.Reporter`.
+        As for :class:`metrics_reporter.Reporter`.
     create_topic
-        Create the topic where it is missing, with Kafka's own number of replicas.
+        Create the topic if it is missing, with Kafka's default number of replicas.
 
     Attributes
     ----------
     problems : dict
-        What is wrong at the moment, in sentences; empty while all goes well.
+        Current problems, in sentences; empty if there are none.
     failures : int
-        Intervals so far in which Kafka did not take the report.
+        Intervals so far in which Kafka did not accept the report.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Agent:
             raise ReporterError(f"agent, interval: {interval:g} found, more than 0 s expected")
         properties = {
             "message.timeout.ms": int(1000 * _DELIVERY_SECONDS),
-            # What goes wrong comes back with each message; the client need not say it too.
+            # Errors are returned with each message; the client need not log them too.
             "log_level": 0,
             **(client or {}),
         }
@@ -92,12 +92,12 @@ class Agent:
         return self._reporter.delivered
 
     def run(self, reports: int | None = None) -> int:
-        """Report until :meth:`stop`, or so many reports, or all sources ended.
+        """Report until :meth:`stop`, for a number of reports, or until all sources end.
 
         Parameters
         ----------
         reports
-            For a try: then what goes wrong with Kafka is raised.
+            Number of reports, for a trial run: then Kafka's failures are raised.
 
         Returns
         -------
@@ -107,12 +107,12 @@ class Agent:
         Raises
         ------
         NoTopicError
-            Where Kafka answers that the topic does not exist, before the first report.
+            If Kafka answers that the topic does not exist, before the first report.
         ReporterError
-            For client properties that cannot be used; with `reports`, for any failure.
+            For invalid client properties; with `reports`, for any failure.
         """
         found = False
-        # Properties that cannot be used never will be.
+        # Invalid properties stay invalid, so this fails at once.
         create("Producer", self._properties)
         while not self._stop.is_set():
             try:
@@ -131,7 +131,7 @@ class Agent:
         return self.delivered
 
     def stop(self) -> None:
-        """End :meth:`run` after the report in hand; may be called from any thread."""
+        """End :meth:`run` after the current report; may be called from any thread."""
         self._stop.set()
         self._reporter.stop()
 
@@ -141,7 +141,7 @@ class Agent:
         return min(self._interval * 2.0 ** min(self._failed_since - 1, 32), longest)
 
     def _measured(self) -> Iterator[list[Record]]:
-        """One report after the other, each of all sources."""
+        """One report after the other, each from all sources."""
         while self._iterators:
             if self.delivered > self._delivered:
                 self._delivered = self.delivered
@@ -154,7 +154,7 @@ class Agent:
                     report += next(self._iterators[name])
                 except StopIteration:
                     del self._iterators[name]
-                # A source may be anybody's, and the others must go on.
+                # A source may be third-party code, and the others must go on.
                 except Exception as error:
                     said = " ".join(str(error).split()) or type(error).__name__
                     problems[name] = f"not measured: {said}"
@@ -193,7 +193,7 @@ class Agent:
 
 
 class _Reports:
-    """The agent as a source, whose reports go on where they were left."""
+    """The agent as a source; its reports resume where they were left."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -206,7 +206,7 @@ def _create(topic: str, properties: Mapping[str, Any]) -> None:
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.cimpl import NewTopic
 
-    # Of the producer's own properties the admin client would only warn.
+    # The admin client would only warn about the producer's own properties.
     own = {k: v for k, v in properties.items() if k != "message.timeout.ms"}
     new = NewTopic(topic, 1, config={"retention.ms": str(_RETENTION_MS)})
     module = kafka()
@@ -214,7 +214,7 @@ def _create(topic: str, properties: Mapping[str, Any]) -> None:
         admin = AdminClient(own)
         admin.create_topics([new])[topic].result(PATIENCE)
     except module.KafkaException as error:
-        # Another reporter was faster.
+        # Another reporter created it first.
         if error.args[0].code() != module.KafkaError.TOPIC_ALREADY_EXISTS:
             raise
     except TimeoutError:

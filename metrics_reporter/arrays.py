@@ -1,4 +1,4 @@
-"""Names for the types of arrays that annotations use everywhere."""
+"""Type aliases for the arrays in annotations."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Many messages at once, as arrays: what :func:`decode_any` says of each, much faster.
+"""Decodes many messages at once into arrays: like :func:`decode_any`, but much faster.
 
-Messages are joined into one run of bytes, and each field of all of them is gathered at
-once from wherever it stands; nothing is done message by message but the look-up of topic
-names, and the rare metric sent by name.
+Messages are joined into one run of bytes, and each field is gathered from all of them at
+once. Only the look-up of topic names, and the rare metric sent by name, go message by
+message.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from metrics_reporter.metrics import METRIC_IDS
 from metrics_reporter.records import Record
 from metrics_reporter.wire import HEADER_SIZE, MAGIC, VERSION, decode
 
-# Every name that stands for a number in one of the formats; our own ids come first.
+# Every name that has a number in one of the formats; our own ids come first.
 METRICS: tuple[str, ...] = tuple(
     dict.fromkeys(
         [*METRIC_IDS, *(n for _, n in CRUISE_CONTROL_METRICS), *(n for _, n in AUTOMQ_METRICS)]
@@ -79,8 +79,7 @@ class RecordBatch:
     metrics
         Names of metrics.
     malformed, skipped
-        How many messages were no records, and how many were of a kind or metric not
-        known here.
+        Messages that were not records, and messages of an unknown kind or metric.
     """
 
     time_ms: Ints
@@ -103,7 +102,7 @@ class RecordBatch:
     def of(cls, records: Iterable[Record]) -> RecordBatch:
         """The records as columns.
 
-        Ids beyond 64 bits, which nothing has, become -2; times are cut to 64 bits.
+        Ids beyond 64 bits, which do not occur, become -2; times are cut to 64 bits.
         """
         topics, metrics = _Index(), _Index(METRICS)
         time_ms, broker, topic, partition = [], [], [], []
@@ -156,13 +155,13 @@ def decode_batch(values: Sequence[bytes | None], format: Format | None = None) -
     values
         Values of messages; None (a tombstone) is malformed.
     format
-        Of all of them; None to look at each (:func:`metrics_reporter.foreign.format_of`).
+        Format of all of them; None to detect each (:func:`metrics_reporter.foreign.format_of`).
 
     Returns
     -------
     RecordBatch
-        The records in order; with its counts of malformed and skipped messages they are
-        as many as the values.
+        The records in order; they add up with the counts of malformed and skipped messages
+        to the number of values.
 
     Examples
     --------
@@ -178,14 +177,14 @@ underscored=False)], 1)
 def decode_messages(
     values: Sequence[bytes | None], format: Format | None = None
 ) -> tuple[RecordBatch, npt.NDArray[np.int8]]:
-    """As :func:`decode_batch`, and what became of each message.
+    """Like :func:`decode_batch`, with the result for each message.
 
     Returns
     -------
     RecordBatch
         The records in order.
     (n,) int8
-        Of each of the n values :data:`MALFORMED`, :data:`DECODED` or :data:`SKIPPED`.
+        For each of the n values :data:`MALFORMED`, :data:`DECODED` or :data:`SKIPPED`.
     """
     work = _Work([value or b"" for value in values])
     every = np.arange(len(values))
@@ -206,7 +205,7 @@ def decode_messages(
 
 
 class _Index(dict[Any, int]):
-    """Counts up new keys."""
+    """Numbers new keys in order."""
 
     def __init__(self, known: Iterable[Any] = ()) -> None:
         super().__init__((key, i) for i, key in enumerate(known))
@@ -217,7 +216,7 @@ class _Index(dict[Any, int]):
 
 
 class _Topics(dict[bytes, int]):
-    """Number of each topic's name as bytes; -1 for bytes that are no name."""
+    """Number of each topic's name as bytes; -1 for bytes that are not a name."""
 
     def __init__(self, names: _Index, underscored: bool) -> None:
         self._names, self._underscored = names, underscored
@@ -232,7 +231,7 @@ class _Topics(dict[bytes, int]):
 
 
 class _Work:
-    """The messages' bytes, and the columns that come out of them."""
+    """The messages' bytes, and the columns decoded from them."""
 
     def __init__(self, values: list[bytes]) -> None:
         n = len(values)
@@ -240,7 +239,7 @@ class _Work:
         self.length = np.fromiter(map(len, values), np.int64, n)
         self.end = np.cumsum(self.length)
         self.start = self.end - self.length
-        # The padding lets the first bytes of a message be read that is shorter than they.
+        # Padding, so that the header of a short message can be read past its end.
         self.data = b"".join([*values, _PADDING])
         self.state = np.full(n, MALFORMED, np.int8)
         self.time_ms, self.broker = np.zeros(n, np.int64), np.zeros(n, np.int64)
@@ -249,7 +248,7 @@ class _Work:
         self.entries: list[tuple[Ints, Ints, Floats]] = []
 
     def at(self, kind: Any, place: Ints) -> npt.NDArray[Any]:
-        """What of this type stands at each place, aligned or not."""
+        """Values of this type at each place, aligned or not."""
         kind = np.dtype(kind)
         everywhere = np.ndarray(len(self.data) - kind.itemsize + 1, kind, self.data, strides=(1,))
         found = everywhere[place]
@@ -263,7 +262,7 @@ class _Work:
         self.partition[row] = partition
 
     def name_topics(self, start: Ints, length: Ints, underscored: bool = False) -> Ints:
-        """Number of the topic whose name stands there; -1 if it is not UTF-8."""
+        """Number of the topic named at each place; -1 if the name is not UTF-8."""
         known, data = _Topics(self.topics, underscored), self.data
         ends = (start + length).tolist()
         names = [known[data[a:b]] for a, b in zip(start.tolist(), ends, strict=True)]
@@ -296,7 +295,7 @@ class _Work:
 
 
 def _told_apart(work: _Work, row: Ints) -> tuple[Ints, Ints, Ints]:
-    """Rows of ours, AutoMQ's and Cruise Control's; others are left out."""
+    """Rows in our format, AutoMQ's and Cruise Control's; others are left out."""
     start = work.start
     full = work.length > 0
     own = full & (work.at("u1", start) == MAGIC)
@@ -344,7 +343,7 @@ def _decode_own(work: _Work, row: Ints) -> None:
 
 
 def _decode_named(work: _Work, row: Ints) -> None:
-    """Messages that send metrics by name, one by one."""
+    """Decode messages that send metrics by name, one by one."""
     entry_row, metric, value = [], [], []
     for i in row.tolist():
         try:
@@ -450,13 +449,13 @@ def _ragged(n: Ints) -> tuple[Ints, Ints]:
 
 
 def _sound(messages: int, message: Ints, metric: Ints, known: Bools, fine: Bools) -> Bools:
-    """(messages,) bool: whose values are all fine, and no known metric given twice."""
+    """(messages,) bool: all values are fine, and no known metric is given twice."""
     good = np.ones(messages, np.bool_)
     good[message[~fine]] = False
     if len(message):
         first = np.flatnonzero(np.diff(message, prepend=-1))
-        # As the sum of powers of two exceeds their union where one comes twice; ids of
-        # known metrics are small enough for a word.
+        # A repeated metric makes the sum of powers of two exceed their union; ids of known
+        # metrics are small enough for one word.
         bit = np.where(known, np.int64(1) << np.where(known, metric, 0), 0)
         twice = np.add.reduceat(bit, first) != np.bitwise_or.reduceat(bit, first)
         good[message[first[twice]]] = False

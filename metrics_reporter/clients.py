@@ -1,4 +1,4 @@
-"""The one place that imports a Kafka client, and only when one is needed."""
+"""The only place that imports a Kafka client, and only when one is needed."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any
 from metrics_reporter.documents import shown
 from metrics_reporter.errors import ReporterError
 
-# How long a broker may take to answer before a person is told, in seconds.
+# How long a broker may take to answer before it is reported, in seconds.
 PATIENCE = 30.0
 
-# A consumer whose positions are its reader's own affair: nothing is committed by itself.
+# A consumer whose reader manages its positions: nothing is committed automatically.
 MANUAL_POSITIONS = {"enable.auto.commit": False, "enable.auto.offset.store": False}
 
 
 def kafka() -> ModuleType:
-    """The module ``confluent_kafka``.
+    """Import ``confluent_kafka``.
 
     Raises
     ------
     ReporterError
-        Where it is not installed.
+        If it is not installed.
     """
     try:
         import confluent_kafka
@@ -35,12 +35,12 @@ def kafka() -> ModuleType:
 
 
 def servers(given: str | Sequence[str]) -> list[str]:
-    """Addresses of brokers, of a list or of text with commas.
+    """Addresses of brokers, from a list or comma-separated text.
 
     Raises
     ------
     ReporterError
-        For one without a host, or with a port that no broker can listen on.
+        For an address without a host, or with an impossible port.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def create(kind: str, properties: dict[str, Any]) -> Any:
     Raises
     ------
     ReporterError
-        For properties the client refuses, and for addresses that no broker can have.
+        For properties that the client rejects, and for impossible addresses.
     """
     module = kafka()
     if (given := properties.get("bootstrap.servers")) is not None:
@@ -82,7 +82,7 @@ def create(kind: str, properties: dict[str, Any]) -> Any:
 
 
 def reason(error: BaseException) -> str:
-    """What a client's exception says, without its wrapping."""
+    """The message of a client's exception, without its wrapping."""
     inner = error.args[0] if error.args else error
     text = getattr(inner, "str", None)
     return str(text()) if callable(text) else str(inner)

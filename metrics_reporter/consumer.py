@@ -1,4 +1,4 @@
-"""From the metrics topic back to records."""
+"""Reads records back from the metrics topic."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from metrics_reporter.foreign import TOPIC_FORMATS, Format
 from metrics_reporter.records import Record
 
 _BATCH = 10_000
-# Seconds after which a reader that follows looks for partitions added to its topic.
+# Seconds between checks for partitions added to a topic that is followed.
 _LOOK_AGAIN = 30.0
 _PROPERTIES = {
     "group.id": "counterpoise-metrics",
-    # Reading twice must give the same records.
+    # Reading twice must yield the same records.
     **MANUAL_POSITIONS,
     "auto.offset.reset": "earliest",
     "enable.partition.eof": True,
@@ -26,13 +26,13 @@ _PROPERTIES = {
 
 
 class RecordReader:
-    """The records of a topic; iterate it once or more. Made by :func:`read_records`.
+    """The records of a topic, iterable more than once. Made by :func:`read_records`.
 
     Attributes
     ----------
     malformed, skipped : int
-        Messages skipped so far because they are not records, and because they are
-        records of a kind or metric that is not known here.
+        Messages skipped so far: those that are not records, and records of an unknown
+        kind or metric.
     """
 
     def __init__(
@@ -59,16 +59,16 @@ class RecordReader:
             yield from batch.records()
 
     def stop(self) -> None:
-        """End the iterations after the batch in hand; may be called from any thread."""
+        """End iterations after the current batch; may be called from any thread."""
         self._stopped.set()
 
     def batches(self) -> Iterator[RecordBatch]:
-        """The same records, as columns: as many at once as there are, up to 10,000 messages.
+        """The same records as columns, in batches of up to 10,000 messages, as available.
 
         Raises
         ------
         ReporterError
-            As :func:`read_records` says.
+            As for :func:`read_records`.
         """
         consumer = create("Consumer", self._properties)
         try:
@@ -96,13 +96,13 @@ class RecordReader:
             consumer.close()
 
     def _assign(self, consumer: Any, assigned: set[int]) -> dict[int, int]:
-        """Start every new partition; returns the end of each that has something to read."""
+        """Start reading new partitions; returns the end of each that is not empty."""
         module = kafka()
         found = consumer.list_topics(self._topic, timeout=self._timeout).topics[self._topic]
         if found.error is not None or not found.partitions:
             raise self._error("no such topic" if found.error is None else found.error.str())
         new = sorted(found.partitions.keys() - assigned)
-        # A partition that is new to a reader who follows is read from its beginning.
+        # When following, a new partition is read from its beginning.
         since = module.OFFSET_BEGINNING if assigned or self._since_ms is None else self._since_ms
         starts = [module.TopicPartition(self._topic, p, since) for p in new]
         if since != module.OFFSET_BEGINNING and starts:
@@ -123,9 +123,9 @@ class RecordReader:
         return ends
 
     def _values(self, messages: list[Any], ends: dict[int, int]) -> Iterator[bytes | None]:
-        """Values of the messages; a partition leaves `ends` when it is read to its end."""
+        """Values of the messages; a partition leaves `ends` once it is read to its end."""
         codes = kafka().KafkaError
-        # What the client mends by itself, as long as somebody waits.
+        # The client recovers from these by itself, given time.
         passing = (codes._ALL_BROKERS_DOWN, codes._TRANSPORT, codes._TIMED_OUT, codes._RESOLVE)
         for message in messages:
             error = message.error()
@@ -153,10 +153,10 @@ def read_records(
     timeout: float = PATIENCE,
     client: Mapping[str, Any] | None = None,
 ) -> RecordReader:
-    """Read a metrics topic from its beginning to its end as of now, or on and on.
+    """Read a metrics topic from its beginning to its current end, or without end.
 
-    Nothing is committed, so every iteration starts anew. Messages that are not records
-    are counted in ``malformed`` of the result and skipped.
+    Nothing is committed, so every iteration starts from the beginning. Messages that are
+    not records are skipped and counted in ``malformed`` of the result.
 
     Parameters
     ----------
@@ -169,17 +169,17 @@ def read_records(
     since_ms
         Leave out messages with earlier timestamps, in ms since 1970.
     format
-        What the messages are; by default what the other balancers' topics are known to
-        hold, and elsewhere what each message looks like.
+        Format of the messages; by default known for other balancers' topics, and detected
+        per message elsewhere.
     timeout
         Seconds a broker may take to answer.
     client
-        Further properties of the librdkafka consumer; they win over the defaults.
+        Further properties of the librdkafka consumer; they override the defaults.
 
     Raises
     ------
     ReporterError
-        While iterating: a missing topic, a broker that does not answer or refuses.
+        While iterating: the topic is missing, or a broker does not answer or refuses.
     """
     properties = {"bootstrap.servers": bootstrap, **_PROPERTIES, **(client or {})}
     format = format or TOPIC_FORMATS.get(topic)

@@ -1,7 +1,7 @@
 """Reads JSON, YAML and TOML text from untrusted files, within limits.
 
-All readers of files share it: a document is refused in one sentence where it is too large,
-nested too deeply, says a key twice, or holds what JSON has no word for.
+All readers of files use it: a document that is too large, nested too deeply, repeats a key
+or holds a value that JSON cannot express is rejected in one sentence.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from pydantic_core import PydanticCustomError
 
 @dataclass(frozen=True)
 class DocumentLimits:
-    """How large a document may be.
+    """Size limits of a document.
 
     Parameters
     ----------
     json_bytes
         Bytes of a JSON file; snapshots and plans of large clusters are large.
     yaml_bytes, toml_bytes
-        Bytes of a YAML or TOML file, which people write and which are slow to read.
+        Bytes of a YAML or TOML file, which people write and which are slow to parse.
     npz_bytes, npz_text_bytes
-        Bytes of all arrays of a snapshot in an npz archive, and of one of text, which is slower
-        to read, as the archive states them: nothing is inflated before. A million replicas take
-        about 100 MB.
+        Bytes of all arrays of a snapshot in an npz archive, and of one array of text, which is
+        slower to read. Taken from the archive's headers, before anything is inflated. A million
+        replicas take about 100 MB.
     reader_seconds
-        Seconds that a pipe that is written to has to find a reader.
+        Seconds to wait for a reader when writing to a pipe.
     depth
-        Mappings and lists inside one another.
+        Nesting of mappings and lists.
     nodes
-        Values of a YAML file, once each alias is replaced by what it stands for.
+        Values of a YAML file, with each alias expanded.
     shown
         Characters of a value that a message quotes.
     """
@@ -63,7 +63,7 @@ AnyModel = TypeVar("AnyModel", bound=BaseModel)
 
 
 class DocumentError(ValueError):
-    """Text that is not the document it should be: says what is wrong and at which place."""
+    """Text that is not the expected document; the message gives the problem and the place."""
 
 
 class KindError(DocumentError):
@@ -77,23 +77,23 @@ def _whole_key(value: Any) -> Any:
 
 
 def number_not_truth(model: type[BaseModel], field: str | None, value: Any) -> Any:
-    """For a validator of all fields: `true` is taken for no number.
+    """For a validator of all fields: rejects `true` as a number.
 
     Raises
     ------
     ValueError
-        For a boolean where the field takes none.
+        For a boolean in a field that takes none.
     """
     if isinstance(value, bool) and "bool" not in str(model.model_fields[field or ""].annotation):
         raise ValueError("another kind of value expected")
     return value
 
 
-# An id or a count: no text, no float and no boolean is taken for one.
+# An id or a count: text, floats and booleans are rejected.
 Whole = Annotated[int, Strict(), Field(ge=0, lt=2**63)]
-# A finite number; a boolean is none.
+# A finite number, not a boolean.
 Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
-# A key of a mapping that is a number: in JSON all keys are text.
+# A mapping key that is a number; in JSON all keys are text.
 WholeKey = Annotated[int, BeforeValidator(_whole_key), Field(ge=0, lt=2**63)]
 
 
@@ -104,25 +104,25 @@ def read_document(
     format: str | None = None,
     limits: DocumentLimits = LIMITS,
 ) -> Any:
-    """What a file holds; the suffix says whether it is JSON, TOML, or else YAML.
+    """Read a file as JSON, TOML or, for any other suffix, YAML.
 
     Parameters
     ----------
     path
         The file.
     kind
-        What it should be, see :data:`KINDS`; None is anything.
+        Expected kind, see :data:`KINDS`; None accepts any.
     format
-        ``json``, ``toml`` or ``yaml``, whatever the suffix says.
+        ``json``, ``toml`` or ``yaml``, regardless of the suffix.
     limits
-        How large it may be.
+        Its size limits.
 
     Raises
     ------
     OSError
-        For a file that cannot be read.
+        If the file cannot be read.
     DocumentError
-        For one that is too large or not what it should be, such as a file of another kind.
+        If it is too large or not as expected, such as a file of another kind.
     """
     path = Path(path)
     format = format or {".json": "json", ".toml": "toml"}.get(path.suffix.lower(), "yaml")
@@ -149,14 +149,14 @@ def load_document(
     *,
     format: str | None = None,
 ) -> Any:
-    """What a file holds; whatever is wrong with it is one sentence in the caller's error.
+    """Read a file; any problem becomes one sentence in the caller's error.
 
     Parameters
     ----------
     path, kind, format
         See :func:`read_document`.
     where
-        What the sentence begins with, like ``settings file balancer.yaml``.
+        Beginning of the sentence, like ``settings file balancer.yaml``.
     error
         The error to raise.
 
@@ -182,7 +182,7 @@ def load_mapping(
     *,
     expected: str = "a mapping",
 ) -> Mapping[Any, Any]:
-    """The same for a file that must hold a mapping; `expected` says which."""
+    """Like :func:`load_document`, for a file that must hold a mapping; `expected` says which."""
     found = load_document(path, where, error, kind)
     if not isinstance(found, Mapping):
         # Without the value, which may hold a password.
@@ -199,12 +199,12 @@ def as_model(
     *,
     hide: Iterable[str] = (),
 ) -> AnyModel:
-    """A pydantic model of a document; the first problem is one sentence in the caller's error.
+    """Make a pydantic model of a document; the first problem is one sentence in the caller's error.
 
     Parameters
     ----------
     model, content
-        The model, and what it is made of.
+        The model, and its fields' values.
     where, error
         See :func:`load_document`.
     expected, hide
@@ -219,7 +219,7 @@ def as_model(
 _SETTINGS = frozenset(
     ("interval", "execute", "execution", "webhooks", "goal_violations", "dead_brokers")
 )
-# How files of each kind are told apart, when one is given where another belongs.
+# How to recognise a file's kind, when one is given where another belongs.
 KINDS: dict[str, Callable[[dict[Any, Any]], bool]] = {
     "a plan": lambda d: {"operation", "actions"} <= d.keys(),
     "a snapshot": lambda d: isinstance(d.get("brokers"), list) and "partitions" in d,
@@ -233,12 +233,12 @@ KINDS: dict[str, Callable[[dict[Any, Any]], bool]] = {
 
 
 def parse_json(text: str | bytes, limits: DocumentLimits = LIMITS) -> Any:
-    """The value of a JSON text.
+    """Parse JSON text.
 
     Raises
     ------
     DocumentError
-        Also for NaN, infinities, numbers beyond the range of a float, and a key said twice.
+        Also for NaN, infinities, numbers beyond the range of a float, and a repeated key.
 
     Examples
     --------
@@ -272,7 +272,7 @@ def parse_json(text: str | bytes, limits: DocumentLimits = LIMITS) -> Any:
 
 
 def parse_toml(text: str | bytes, limits: DocumentLimits = LIMITS) -> Any:
-    """The value of a TOML text.
+    """Parse TOML text.
 
     Raises
     ------
@@ -281,7 +281,7 @@ def parse_toml(text: str | bytes, limits: DocumentLimits = LIMITS) -> Any:
     """
     try:
         given = text if isinstance(text, str) else text.decode("utf-8-sig")
-        # The parser needs time and memory by the square of the dots in a key.
+        # The parser's time and memory grow with the square of the dots in a key.
         if any(line.count(".") > limits.depth for line in given.split("\n") if line[:1] != "#"):
             raise DocumentError(_too_deep(limits))
         found = tomllib.loads(given, parse_float=_finite)
@@ -298,15 +298,15 @@ def parse_toml(text: str | bytes, limits: DocumentLimits = LIMITS) -> Any:
 
 
 def parse_yaml(text: str | bytes, limits: DocumentLimits = LIMITS) -> Any:
-    """The value of a YAML text; scalars mean what YAML 1.2 says (``1e9`` is a number).
+    """Parse YAML text; scalars have their YAML 1.2 meaning (``1e9`` is a number).
 
-    Dates are text, and there are no tags beyond those of JSON's types. What is wrong is said
-    without quoting the text, which may hold a password.
+    Dates are text, and only the tags of JSON's types are allowed. Messages do not quote
+    the text, which may hold a password.
 
     Raises
     ------
     DocumentError
-        Also for aliases that stand for too much, or for what they are in.
+        Also for aliases that expand to too much, or that contain themselves.
 
     Examples
     --------
@@ -329,7 +329,7 @@ def parse_yaml(text: str | bytes, limits: DocumentLimits = LIMITS) -> Any:
         raise DocumentError("not YAML") from None
 
 
-# Types of error of which pydantic's own words say more than a reader needs.
+# Types of error for which pydantic's message says more than a reader needs.
 _EXPECTED = {
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
     **dict.fromkeys(("float_type", "float_parsing"), "a number"),
@@ -344,16 +344,16 @@ _EXPECTED = {
 def first_problem(
     error: ValidationError, expected: Mapping[str, str] | None = None, *, hide: Iterable[str] = ()
 ) -> str:
-    """The first thing that is wrong with a document: the place, the value found, what instead.
+    """The first problem of a document: the place, the value found, and what was expected.
 
     Parameters
     ----------
     error
         What pydantic found.
     expected
-        Its type of error to what should be there, where its own words say too little.
+        Type of error to what should be there, where pydantic's message says too little.
     hide
-        Fields whose value is not to be shown.
+        Fields whose value must not be shown.
     """
     first = error.errors(include_url=False)[0]
     place = ".".join(str(step) for step in first["loc"] if step != "[key]")
@@ -371,7 +371,7 @@ def first_problem(
 
 
 def shown(value: Any, limits: DocumentLimits = LIMITS) -> str:
-    """A value as a message quotes it: short, whatever it is, and without control characters.
+    """A value as a message quotes it: short, and without control characters.
 
     Examples
     --------
@@ -385,12 +385,12 @@ def shown(value: Any, limits: DocumentLimits = LIMITS) -> str:
     return text if len(text) <= limits.shown else f"{text[:50]}...{text[-26:]}"
 
 
-# What a reader obeys instead of showing it: control characters, and those that turn text round.
+# Characters that terminals obey instead of showing: control characters, and bidirectional marks.
 _CONTROLS = re.compile("[\0-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def printable(text: str) -> str:
-    """The text without characters that a terminal or a page obeys, such as ESC; lines stay lines.
+    """The text without control characters that a terminal or a page obeys; line breaks stay.
 
     Examples
     --------
@@ -401,7 +401,7 @@ def printable(text: str) -> str:
 
 
 def clipped(sentence: str, limits: DocumentLimits = LIMITS) -> str:
-    """The sentence with words that are too long, such as absurd names, cut in the middle."""
+    """The sentence with overlong words, such as absurd names, cut in the middle."""
     words = rf"\S{{{limits.shown + 1},}}"
     text = re.sub(words, lambda word: f"{word[0][:50]}...{word[0][-26:]}", sentence)
     most = 10 * limits.shown
@@ -409,7 +409,7 @@ def clipped(sentence: str, limits: DocumentLimits = LIMITS) -> str:
 
 
 def shown_name(name: str, limits: DocumentLimits = LIMITS) -> str:
-    """A name as a message shows it, without quotes where it needs none."""
+    """A name as a message shows it, quoted only where necessary."""
     if name.isprintable() and len(name) <= limits.shown:
         return name
     return shown(name, limits)
@@ -427,7 +427,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _finite(text: str) -> float:
-    # YAML writes infinities and NaN with a dot, which float() does not take.
+    # YAML writes infinities and NaN with a dot, which float() rejects.
     value = float(text.replace(".", "", 1) if text[-1:].isalpha() else text)
     if not isfinite(value):
         raise DocumentError(f"number {shown_name(text)} found, a finite one expected")
@@ -454,7 +454,7 @@ def _check_depth(found: Any, limits: DocumentLimits) -> None:
 
 
 def _check_events(text: str, limits: DocumentLimits) -> None:
-    """Depth and number of values before any is made; an alias counts as what it stands for."""
+    """Check depth and number of values before building any; an alias counts as its expansion."""
     total = 0
     opened: list[tuple[str | None, int]] = []
     sizes: dict[str, int] = {}
@@ -492,7 +492,7 @@ def _lower(sentence: str) -> str:
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """Of YAML the types that JSON has, as YAML 1.2 writes them; every key once."""
+    """Loads only the YAML types that JSON has, as YAML 1.2 writes them; keys must be unique."""
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
     yaml_constructors: ClassVar[dict[str | None, Any]] = {}

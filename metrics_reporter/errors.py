@@ -1,10 +1,10 @@
-"""What can go wrong on the way from a broker to the metrics topic and back."""
+"""Errors of reporting to the metrics topic and reading from it."""
 
 from __future__ import annotations
 
 
 class ReporterError(ValueError):
-    """Input or a service that cannot be used: what, where, the value found, what was expected."""
+    """An unusable input or service: what, where, the value found, what was expected."""
 
 
 class MalformedRecordError(ReporterError):

@@ -1,7 +1,7 @@
-"""Prometheus' text format, as exporters serve it; fetched and read without a dependency.
+"""Fetches and parses Prometheus' text format without a dependency.
 
-The parser of Prometheus' own client gives a page up at its first bad line; here such a
-line is counted, and the rest of the page counts.
+Prometheus' own parser rejects a page at its first bad line; this one counts the line and
+reads the rest.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from metrics_reporter.documents import shown_name as quoted
 from metrics_reporter.errors import ReporterError
 
-# A page of a hundred thousand partitions has about so many bytes.
+# About the size of a page of a hundred thousand partitions.
 _MOST_BYTES = 1 << 29
 _CHUNK = 1 << 16
 _LINE = re.compile(
@@ -38,9 +38,9 @@ class Sample(NamedTuple):
 
 
 def parse(text: str) -> tuple[list[Sample], int]:
-    """The samples of a page in order, and how many lines were none.
+    """The samples of a page in order, and how many lines were not samples.
 
-    Timestamps are left out; the first of two equal labels counts.
+    Timestamps are ignored; the first of two equal labels counts.
 
     Examples
     --------
@@ -63,26 +63,26 @@ Sample(name='b', labels={}, value=1.5)], 1)
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """A redirect could carry credentials to another host."""
+    """Refuses redirects, which could carry credentials to another host."""
 
     def redirect_request(self, *args: Any, **kwargs: Any) -> None:
         return None
 
 
 def scrape(url: str, timeout: float = 10.0) -> str:
-    """What an endpoint serves.
+    """Fetch the page of an endpoint.
 
     Parameters
     ----------
     url
-        With a user and password in it where the endpoint asks for them.
+        With user and password in it if the endpoint needs them.
     timeout
-        Seconds for all of it.
+        Seconds for the whole request.
 
     Raises
     ------
     ReporterError
-        Where it cannot be reached, refuses, redirects or is too slow; the password is left out.
+        If it cannot be reached, refuses, redirects or is too slow; the password is left out.
     """
     parts = checked_url(url)
     where = shown(url)
@@ -122,12 +122,12 @@ def scrape(url: str, timeout: float = 10.0) -> str:
 
 
 def checked_url(url: str) -> SplitResult:
-    """The parts of the address of an endpoint.
+    """The parts of an endpoint's address.
 
     Raises
     ------
     ReporterError
-        For one that is none.
+        For an invalid address.
     """
     try:
         parts = urlsplit(url)
@@ -142,7 +142,7 @@ def checked_url(url: str) -> SplitResult:
 
 
 def shown(url: str) -> str:
-    """An address without the user and password, or the query, that may be in it.
+    """An address without user, password and query.
 
     Examples
     --------
@@ -151,7 +151,7 @@ def shown(url: str) -> str:
     """
     head, slashes, rest = url.rpartition("://")
     if re.match(r"[^/?#]*@", rest) or re.match(r"[^/?#:@]*:(?!\d*(?:[/?#]|$)).*@", rest):
-        # The second is a password with a slash in it, which ends the host too early.
+        # Otherwise a password with a slash in it ends the host too early.
         cut = rest.find("@") if "@" in re.split("[/?#]", rest)[0] else rest.rfind("@")
         rest = rest[cut + 1 :]
     return quoted(f"{head}{slashes}{re.split('[?#]', rest)[0]}")

@@ -1,8 +1,8 @@
-"""Records that other balancers' reporters write: Cruise Control's and AutoMQ's.
+"""Decodes records of other balancers' reporters: Cruise Control's and AutoMQ's.
 
-Both are big-endian. Cruise Control's reporter writes one value a message to
-``__CruiseControlMetrics``, names a topic with ``_`` for ``.``, and tells rates per topic
-and broker, never per partition:
+Both are big-endian. Cruise Control's reporter writes one value per message to
+``__CruiseControlMetrics``, writes ``_`` for ``.`` in a topic's name, and reports rates per
+topic and broker, never per partition:
 
 ====== ========= ===============================================================
 offset type      field
@@ -18,8 +18,8 @@ offset type      field
 ..     float64   value
 ====== ========= ===============================================================
 
-AutoMQ's writes one message a partition or broker to ``__auto_balancer_metrics``; bytes
-after the last value mean nothing:
+AutoMQ's writes one message per partition or broker to ``__auto_balancer_metrics``; bytes
+after the last value are ignored:
 
 ====== ========= ===============================================================
 offset type      field
@@ -68,7 +68,7 @@ from metrics_reporter.wire import MAGIC, decode
 
 Format = Literal["counterpoise", "cruise-control", "automq"]
 
-# The format of what is read from a topic of this name.
+# The format of messages in a topic of this name.
 TOPIC_FORMATS: dict[str, Format] = {
     "__CruiseControlMetrics": "cruise-control",
     "__auto_balancer_metrics": "automq",
@@ -78,7 +78,7 @@ _REQUESTS = ("produce", "consumer_fetch", "follower_fetch")
 _TIMERS = [f"{r}_{t}_time_ms" for t in ("request_queue", "total", "local") for r in _REQUESTS]
 _FLUSH = "log_flush_time_ms"
 
-# Scope and our name of each of Cruise Control's raw metric types, by its id.
+# Scope and our name of each of Cruise Control's raw metric types, by id.
 CRUISE_CONTROL_METRICS: tuple[tuple[Scope, str], ...] = (
     ("broker", BYTES_IN),
     ("broker", BYTES_OUT),
@@ -106,7 +106,7 @@ CRUISE_CONTROL_METRICS: tuple[tuple[Scope, str], ...] = (
     *(("broker", f"{timer}_{of}") for timer in (*_TIMERS, _FLUSH) for of in ("p50", "p999")),
 )
 
-# The same of AutoMQ's.
+# The same for AutoMQ's.
 AUTOMQ_METRICS: tuple[tuple[Scope, str], ...] = (
     ("partition", BYTES_IN),
     ("partition", BYTES_OUT),
@@ -120,8 +120,8 @@ AUTOMQ_METRICS: tuple[tuple[Scope, str], ...] = (
 CRUISE_CONTROL_CLASSES: tuple[Scope, ...] = ("broker", "topic", "partition")
 AUTOMQ_SCOPES: tuple[Scope, ...] = ("partition", "broker")
 
-# Read at the wrong one of two neighbouring offsets, a time is 256 times too large or
-# small; so at most one of the two lies between 1987 and 4199.
+# A time read one byte off is 256 times too large or too small, so at most one of the two
+# readings lies between 1987 and 4199.
 EARLIEST_MS, LATEST_MS = 2**39, 2**46
 
 _CRUISE_CONTROL = struct.Struct(">bbbqi")
@@ -132,9 +132,9 @@ _VALUE = struct.Struct(">bd")
 
 
 def format_of(data: bytes) -> Format | None:
-    """The format of a message, by its first bytes; None where it is none of the three.
+    """Detect the format of a message by its first bytes; None if it is none of the three.
 
-    Ours has a magic byte. The others are told apart by where a time of this age stands.
+    Ours has a magic byte. The others differ in the offset at which a plausible time stands.
     """
     if data[:1] == bytes([MAGIC]):
         return "counterpoise"
@@ -147,19 +147,19 @@ def format_of(data: bytes) -> Format | None:
 
 
 def decode_any(data: bytes, format: Format | None = None) -> Record | None:
-    """The record in `data`, of the format given, or of the one it looks like.
+    """Decode `data` in the format given, or in the one detected.
 
     Parameters
     ----------
     data
         A message's value.
     format
-        None to look at the message itself (:func:`format_of`).
+        None to detect it from the message (:func:`format_of`).
 
     Returns
     -------
     Record or None
-        None for a message that is well formed and of a kind or metric not known here.
+        None for a well-formed message of an unknown kind or metric.
 
     Raises
     ------
@@ -177,7 +177,7 @@ def decode_any(data: bytes, format: Format | None = None) -> Record | None:
 
 
 def decode_cruise_control(data: bytes) -> Record | None:
-    """The record in a message of Cruise Control's reporter; None for an unknown class or metric.
+    """Decode a message of Cruise Control's reporter; None for an unknown class or metric.
 
     Raises
     ------
@@ -229,9 +229,9 @@ def decode_cruise_control(data: bytes) -> Record | None:
 
 
 def decode_automq(data: bytes) -> Record | None:
-    """The record in a message of AutoMQ's reporter; None for an unknown scope.
+    """Decode a message of AutoMQ's reporter; None for an unknown scope.
 
-    Values of unknown metrics, and of those of the other scope, are left out.
+    Values of unknown metrics, and of metrics of the other scope, are left out.
 
     Raises
     ------
@@ -284,7 +284,7 @@ def _check(whose: str, version: int, broker: int) -> None:
 
 
 def _topic(data: bytes, at: int) -> tuple[str, int]:
-    """The topic's name whose length stands at `at`, and where it ends."""
+    """The topic name whose length is at `at`, and the offset after it."""
     (length,) = _INT.unpack_from(data, at)
     end = at + _INT.size + length
     if length <= 0 or end > len(data):

@@ -1,4 +1,4 @@
-"""What the machine itself tells, for a reporter that runs beside its broker."""
+"""Measures the cpu of the machine, for a reporter that runs next to its broker."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _IDLE = (3, 4)
 
 
 class HostSource:
-    """The cpu that the machine of a broker is busy with, as a share of all its cores.
+    """The cpu use of a broker's machine, as a share of all its cores.
 
     Everything that runs on the machine counts, as it does against the broker's capacity.
-    The first report tells of the time since the source was made.
+    The first report covers the time since the source was created.
 
     Parameters
     ----------
@@ -31,12 +31,12 @@ class HostSource:
     Attributes
     ----------
     problems
-        What is wrong at the moment; empty while all goes well.
+        Current problems; empty if there are none.
 
     Raises
     ------
     ReporterError
-        For an id that is none, or a machine without such a file.
+        For an invalid id, or a machine without such a file.
     """
 
     def __init__(self, broker: int, *, stat: Path = Path("/proc/stat")) -> None:
@@ -60,19 +60,19 @@ class HostSource:
         self.problems.clear()
         busy, total = (b - a for a, b in zip(self._before, now, strict=True))
         self._before = now
-        # Times may fall where cores come and go.
+        # Times may fall when cores are added or removed.
         if total <= 0 or not 0 <= busy <= total:
             return []
         return [Record(int(1000 * time.time()), self._broker, {CPU_RATIO: busy / total})]
 
 
 def cpu_times(stat: Path) -> tuple[float, float]:
-    """Time that the cores were busy, and all their time, in ticks since the machine started.
+    """Busy time and total time of the cores, in ticks since the machine started.
 
     Raises
     ------
     ReporterError
-        Where the file is missing, or another than Linux has.
+        If the file is missing or not in Linux' format.
     """
     try:
         first = stat.read_text(encoding="ascii").split("\n", 1)[0].split()

@@ -1,4 +1,4 @@
-"""The metrics with a meaning here: name, id in the wire format, unit, and what they describe."""
+"""The table of known metrics: name, id in the wire format, unit, and scope."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Metric(NamedTuple):
     unit
         What its value counts. Rates are per second.
     scopes
-        What it is reported of: a broker, the leaders of a topic on a broker, or a replica of a
+        What it is reported for: a broker, the leaders of a topic on a broker, or a replica of a
         partition (rates: its leader alone, clients' bytes without replication).
     """
 
@@ -60,8 +60,8 @@ class Metric(NamedTuple):
     scopes: tuple[Scope, ...] = ("broker",)
 
 
-# Ids are part of the wire format: none ever changes, a new one goes to the end. Total times
-# include a fetch's wait for data, local times do not.
+# Ids are part of the wire format: they never change, and a new one goes to the end. Total
+# times include a fetch's wait for data, local times do not.
 METRIC_TABLE = (
     Metric(1, BYTES_IN, "B/s", ("broker", "topic", "partition")),
     Metric(2, BYTES_OUT, "B/s", ("broker", "topic", "partition")),
@@ -95,7 +95,7 @@ METRIC_TABLE = (
 
 METRIC_IDS = {metric.name: metric.id for metric in METRIC_TABLE}
 
-# What the model keeps of a broker, cpu first; a ratio of cpu becomes cpu.
+# Broker metrics that the model keeps, cpu first; a ratio of cpu becomes cpu.
 BROKER_METRICS = (
     CPU,
     *(m.name for m in METRIC_TABLE if "broker" in m.scopes and m.name not in (CPU, CPU_RATIO)),
@@ -103,7 +103,7 @@ BROKER_METRICS = (
 
 
 def bytes_to(topic: str, partition: int) -> str:
-    """Name of the metric of a partition: bytes/s that its readers send on to another partition.
+    """Name of a partition's metric: bytes/s that its readers send on to another partition.
 
     Examples
     --------

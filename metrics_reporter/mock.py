@@ -11,7 +11,7 @@ from metrics_reporter.errors import ReporterError
 
 @contextmanager
 def mock_cluster(brokers: int = 3) -> Iterator[str]:
-    """Run librdkafka's built-in broker on local ports; gives the bootstrap addresses.
+    """Run librdkafka's built-in broker on local ports; yields the bootstrap addresses.
 
     It keeps messages in memory, creates a topic (of four partitions) on first use and
     ends with the context. Close clients before that, or they log lost connections.
@@ -28,5 +28,5 @@ def mock_cluster(brokers: int = 3) -> Iterator[str]:
         nodes = host.list_topics(timeout=PATIENCE).brokers.values()
         yield ",".join(f"{node.host}:{node.port}" for node in nodes)
     finally:
-        # The cluster lives as long as its producer, which a traceback would keep.
+        # The cluster lives as long as its producer, which a traceback would keep alive.
         del host

@@ -1,4 +1,4 @@
-"""A registry of what other packages may add: built-in classes, then installed entry points."""
+"""A registry of extensible kinds: built-in classes, then installed entry points."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class Plugins(Generic[Class]):
     Parameters
     ----------
     group
-        Group of entry points that other packages register theirs in.
+        Entry-point group in which other packages register theirs.
     noun
-        What one of them is called in messages: "goal", "strategy".
+        Name of the kind in messages: "goal", "strategy".
     built_in
-        Name to class, or to ``"module:Class"`` where its module is loaded only when asked for.
+        Name to class, or to ``"module:Class"``, whose module is loaded on first use.
     accepts
         Whether an object is a class of that kind.
     expected
-        What `accepts` asks for, for messages.
+        Description of what `accepts` requires, for messages.
     error
-        What is raised, with one sentence.
+        Error to raise, with one sentence.
     """
 
     group: str
@@ -43,21 +43,21 @@ class Plugins(Generic[Class]):
     error: type[Exception]
 
     def names(self) -> list[str]:
-        """Every name, sorted: built in and installed."""
+        """All names, sorted: built in and installed."""
         return sorted({*self.built_in, *entry_points(group=self.group).names})
 
     def get(self, name: str, where: str = "") -> Class:
         """The class of that name.
 
-        Loads no other package than the one in question: another one's fault is no reason
-        to fail.
+        Loads only the package in question, so that a fault in another one cannot make this
+        fail.
 
         Parameters
         ----------
         name
             As given by a user.
         where
-            Beginning of the message where there is none of that name.
+            Beginning of the message if the name is unknown.
         """
         if name in self.built_in:
             return self._own(name)
@@ -122,7 +122,7 @@ class Plugins(Generic[Class]):
             )
         try:
             found = point.load()
-        except Exception as error:  # a plug-in may fail in any way
+        except Exception as error:  # a plug-in may raise anything
             reason = " ".join(str(error).split())
             raise self.error(
                 f"package {package}: {self.noun} {point.name} cannot be loaded from {point.value} "

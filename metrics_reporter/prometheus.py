@@ -1,13 +1,13 @@
-"""Metrics of brokers that carry a Prometheus exporter, above all the JMX exporter.
+"""Reads metrics from brokers that run a Prometheus exporter, such as the JMX exporter.
 
-What a page calls its metrics depends on the exporter's rule file. :data:`DEFAULT_RULES`
-know the usual ones (the example of the JMX exporter and its many relatives, and no rules
-at all); a file of one's own (:func:`load_prometheus`) goes before them.
+The names of metrics on a page depend on the exporter's rule file. :data:`DEFAULT_RULES`
+cover the common ones (the JMX exporter's example and its many relatives, and an exporter
+without rules); rules from a file (:func:`load_prometheus`) take precedence.
 
-Kafka tells bytes per topic and broker, not per partition. Where the page also has the end
-offsets of partitions and who leads them, a topic's ``bytes_in`` is told per partition, by
-how many records each took since the last scrape; else it is told of the topic, and so is
-``bytes_out`` always: the reader of such a record knows that it is a sum.
+Kafka reports bytes per topic and broker, not per partition. Where the page also has the
+end offsets and leaders of partitions, a topic's ``bytes_in`` is split among them by the
+records each took since the last scrape. Otherwise it is reported for the topic, as
+``bytes_out`` always is: a reader knows that such a record is a sum.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ from metrics_reporter.metrics import (
 )
 from metrics_reporter.records import Record
 
-# What is read to make sense of the rest, and not reported.
+# Read to interpret the rest, and not reported.
 END_OFFSET, REPLICAS, START_TIME = "end_offset", "replicas", "start_time"
-# What a topic's record is for; without, nobody reads it.
+# The metrics of a topic's record; a record without them has no use.
 _OF_TOPICS = (BYTES_IN, BYTES_OUT)
 _INNER = (END_OFFSET, REPLICAS, START_TIME)
 _AT_ONCE = 16
-# A log that brokers have, and no topic.
+# A log that exists on brokers but is not a topic.
 _METADATA = "__cluster_metadata"
 
 # Metric, topic or None, partition or -1.
@@ -69,18 +69,18 @@ Key = tuple[str, str | None, int]
 
 
 class Rule(BaseModel):
-    """What to make of a metric of a page.
+    """How to interpret a metric on a page.
 
     Parameters
     ----------
     name
-        Regular expression of its whole name; upper and lower case are the same.
+        Regular expression of its whole name, case-insensitive.
     metric
-        One of :mod:`metrics_reporter.records`, or another name, which is carried along.
+        One of :mod:`metrics_reporter.records`, or another name, which is passed through.
         ``end_offset`` and ``replicas`` (0 where the broker does not lead the partition)
-        help to tell a topic's rates per partition; ``start_time`` is the process's.
+        help to split a topic's rates by partition; ``start_time`` is the process's.
     kind
-        Counters become rates per second, gauges stay what they are.
+        Counters become rates per second, gauges keep their values.
     where
         Label to a regular expression of its whole value.
     scale
@@ -106,7 +106,7 @@ class Rule(BaseModel):
         return given
 
     def takes(self, sample: Sample) -> bool:
-        """Whether the labels are as they should; of the name it is known."""
+        """Whether the labels match; the name is already known to."""
         return all(
             re.fullmatch(pattern, sample.labels.get(label, ""))
             for label, pattern in self.where.items()
@@ -114,14 +114,14 @@ class Rule(BaseModel):
 
 
 class PrometheusOptions(BaseModel):
-    """Where exporters are, and what their metrics mean.
+    """Addresses of exporters, and rules for their metrics.
 
     Parameters
     ----------
     endpoints
         Address of each broker's exporter, by broker id.
     metrics
-        Rules that go before :data:`DEFAULT_RULES`.
+        Rules that take precedence over :data:`DEFAULT_RULES`.
     topic_label, partition_label
         Labels that name a topic and a partition.
     """
@@ -140,7 +140,7 @@ def load_prometheus(path: str | Path) -> PrometheusOptions:
     Raises
     ------
     ReporterError
-        For a file that cannot be read, or naming the first entry that is wrong.
+        If the file cannot be read, or for its first invalid entry, by name.
     """
     where = f"exporter file {path}"
     content = load_mapping(
@@ -186,19 +186,19 @@ def _defaults() -> Iterator[Rule]:
     yield gauge("kafka_log_log_log_?end_?offset", END_OFFSET)
     yield gauge("kafka_cluster_partition_replicas_?count", REPLICAS)
     yield gauge("process_start_time_seconds", START_TIME)
-    # In percent of a core, as capacities of brokers are.
+    # In percent of a core, like the capacities of brokers.
     yield counter("process_cpu_seconds_total", CPU, 100.0)
     yield gauge("java_lang_(operating_?system_)?process_?cpu_?load", CPU_RATIO)
     idle = "kafka_server_kafka_?request_?handler_?pool_request_?handler_?avg_?idle"
     yield gauge(f"{idle}(_?percent)?_?one_?minute_?rate", HANDLER_IDLE)
-    # Kafka counts idle nanoseconds.
+    # Kafka counts idle time in nanoseconds.
     yield counter(f"{idle}_?percent(_count|_total)+", HANDLER_IDLE, 1e-9)
     yield gauge(f"{idle}(_?percent)?", HANDLER_IDLE)
     yield gauge("kafka_network_request_?channel_request_?queue_?size", REQUEST_QUEUE)
     flush = "kafka_log_log_?flush_?stats_log_?flush_?rate_?and_?time_?ms"
     yield counter(f"{flush}(_count)?(_total)?", LOG_FLUSH_RATE, quantile="")
     times = "kafka_network_request_?metrics_total_?time_?ms"
-    # Without the wait for data (fetch.max.wait.ms) and for replicas that totals hold.
+    # Excludes waits for data (fetch.max.wait.ms) and for replicas, which total times include.
     local = "kafka_network_request_?metrics_local_?time_?ms"
     for timer, request, mean, p999 in (
         (flush, None, LOG_FLUSH_MEAN, LOG_FLUSH_P999),
@@ -218,7 +218,7 @@ DEFAULT_RULES: tuple[Rule, ...] = tuple(_defaults())
 
 
 class Reading(NamedTuple):
-    """A page once understood: values of counters and gauges."""
+    """The counters and gauges read from a page."""
 
     at: float
     counters: dict[Key, float]
@@ -226,18 +226,18 @@ class Reading(NamedTuple):
 
 
 class PrometheusSource:
-    """Scrapes the exporters of brokers, one report each time it is asked for the next.
+    """Scrapes the exporters of brokers, one report per iteration.
 
-    Rates are those between two scrapes, so the first report has none. A broker that was
-    restarted in between has none either: its counters began anew. An endpoint that does
-    not answer is left out of the report, and named in `problems`.
+    Rates are computed between two scrapes, so the first report has none. Nor does a broker
+    that restarted in between, since its counters started again. An endpoint that does
+    not answer is left out of the report and listed in `problems`.
 
     Parameters
     ----------
     endpoints
         Address of each broker's exporter, by broker id.
     rules
-        They go before :data:`DEFAULT_RULES`; of several that take a metric the first counts.
+        Take precedence over :data:`DEFAULT_RULES`; the first rule that matches a metric counts.
     topic_label, partition_label
         Labels that name a topic and a partition.
     timeout
@@ -246,14 +246,14 @@ class PrometheusSource:
     Attributes
     ----------
     problems
-        What is wrong at the moment, by endpoint; empty while all goes well.
+        Current problems, by endpoint; empty if there are none.
     malformed, failed, resets : int
-        Lines that were no samples, scrapes that failed, and restarts seen, so far.
+        Lines that were not samples, scrapes that failed, and restarts seen, so far.
 
     Raises
     ------
     ReporterError
-        For no endpoints, or an address that is none.
+        For no endpoints, or an invalid address.
     """
 
     def __init__(
@@ -289,7 +289,7 @@ class PrometheusSource:
                 ]
 
     def _page(self, broker: int) -> tuple[float, float, str] | ReporterError:
-        """When it was read, by the clock of intervals and that of the world, and the page."""
+        """Time of reading, on the monotonic and the wall clock, and the page."""
         started, now = time.monotonic(), time.time()
         try:
             page = scrape(self._endpoints[broker], self._timeout)
@@ -322,7 +322,7 @@ class PrometheusSource:
 
 
 class Rulebook:
-    """Tells of each sample which rule takes it; remembers that by name."""
+    """Finds the rule for each sample, cached by name."""
 
     def __init__(self, rules: Sequence[Rule], topic_label: str, partition_label: str) -> None:
         self._rules = [(re.compile(rule.name, re.IGNORECASE), rule) for rule in rules]
@@ -331,10 +331,10 @@ class Rulebook:
         self._known: dict[str, list[tuple[int, Rule]]] = {}
 
     def read(self, at: float, samples: Iterable[Sample]) -> Reading:
-        """What the samples say; where two rules tell the same, the first counts.
+        """Interpret samples; where two rules give the same metric, the first counts.
 
-        Samples of one rule that tell the same differ in labels that mean nothing here:
-        counters are summed, and of gauges the largest counts.
+        Samples of one rule that map to the same metric differ in labels without a meaning
+        here: counters are summed, and of gauges the largest counts.
         """
         found: dict[Key, tuple[int, float]] = {}
         for sample in samples:
@@ -360,7 +360,7 @@ class Rulebook:
     def _candidates(self, sample: Sample) -> list[tuple[int, Rule]]:
         name = sample.name
         if "name" in sample.labels:
-            # Without rules the exporter has type_attribute{name=...}.
+            # Without rules the exporter writes type_attribute{name=...}.
             head, _, attribute = name.rpartition("_")
             name = f"{head}_{sample.labels['name']}_{attribute}"
         if name not in self._known:
@@ -383,10 +383,10 @@ class Rulebook:
 
 
 def restarted(before: Reading, now: Reading) -> bool:
-    """Whether the broker's process is another one: its start differs, or a counter fell.
+    """Whether the broker's process restarted: its start time differs, or a counter fell.
 
-    Only counters of the whole broker count: those of a topic also begin anew when the
-    topic, or the broker's last replica of it, was gone in between.
+    Only counters of the whole broker count: those of a topic also restart when the topic,
+    or the broker's last replica of it, was gone in between.
     """
     start: Key = (START_TIME, None, -1)
     if now.gauges.get(start, 0.0) != before.gauges.get(start, now.gauges.get(start, 0.0)):
@@ -399,17 +399,17 @@ def restarted(before: Reading, now: Reading) -> bool:
 
 
 def records_of(broker: int, time_ms: int, before: Reading | None, now: Reading) -> Iterator[Record]:
-    """The records of a broker, from what its page said then and now.
+    """The records of a broker, from its last two scrapes.
 
     Parameters
     ----------
     before
-        None where there was none, or the broker was restarted since; then there are no rates.
+        None if there is no earlier scrape or the broker restarted since; then no rates.
     """
     values = {key: value for key, value in now.gauges.items() if key[0] not in _INNER}
     if before is not None and now.at > before.at:
         for key, value in now.counters.items():
-            # Kafka has a counter of a topic from its first byte on.
+            # Kafka creates a topic's counter with its first byte.
             grown = value - before.counters.get(key, 0.0)
             if grown >= 0:
                 values[key] = grown / (now.at - before.at)
@@ -424,10 +424,10 @@ def records_of(broker: int, time_ms: int, before: Reading | None, now: Reading) 
 
 
 def _told_by_partition(before: Reading, now: Reading, values: dict[Key, float]) -> dict[Key, float]:
-    """Rates of the partitions that the broker leads; takes out what is told better by them.
+    """Rates of the partitions that the broker leads; removes the topic rates they replace.
 
-    A topic that had no traffic yet has no counters. Its leaders are at rest, which is not
-    the same as unknown, so they are told with 0.
+    A topic without traffic so far has no counters. Its leaders are idle, which is not the
+    same as unknown, so they are reported as 0.
     """
     led: dict[str, list[int]] = {}
     for (metric, topic, partition), replicas in now.gauges.items():

@@ -21,7 +21,7 @@ _BITS = re.compile(r"\d\s*[KMGTP]i?b(/s)?\s*$", re.ASCII)
 
 
 def amount(value: float, unit: str = "B") -> str:
-    """A number with three digits and a decimal prefix.
+    """Format a number with three digits and a decimal prefix.
 
     Examples
     --------
@@ -35,7 +35,7 @@ def amount(value: float, unit: str = "B") -> str:
 
 
 def amounts(*values: float, unit: str = "B") -> tuple[str, ...]:
-    """Numbers with one decimal prefix for all, and digits enough to tell them apart.
+    """Format numbers with one common decimal prefix and enough digits to differ.
 
     Examples
     --------
@@ -48,7 +48,7 @@ def amounts(*values: float, unit: str = "B") -> tuple[str, ...]:
 
 
 def distinct(*values: float, unit: str = "") -> tuple[str, ...]:
-    """Numbers with three digits, or as many as it takes to tell them apart.
+    """Format numbers with three digits, or as many as they need to differ.
 
     Examples
     --------
@@ -64,7 +64,7 @@ def distinct(*values: float, unit: str = "") -> tuple[str, ...]:
 
 
 def plural(count: int, noun: str, nouns: str | None = None) -> str:
-    """A count with its noun; `nouns` where the plural is not made with an s at the end.
+    """A count with its noun; `nouns` is an irregular plural.
 
     Examples
     --------
@@ -80,7 +80,7 @@ def byte_count(text: str) -> float:
     Raises
     ------
     ValueError
-        For any other text, saying what is expected.
+        For any other text; the message gives the expected form.
 
     Examples
     --------
@@ -105,7 +105,7 @@ def byte_rate(text: str) -> float:
     Raises
     ------
     ValueError
-        For any other text, saying what is expected.
+        For any other text; the message gives the expected form.
 
     Examples
     --------
@@ -126,7 +126,7 @@ def duration(text: str) -> float:
     Raises
     ------
     ValueError
-        For any other text, saying what is expected.
+        For any other text; the message gives the expected form.
 
     Examples
     --------
@@ -140,7 +140,7 @@ def duration(text: str) -> float:
 
 
 def _in(unit: Callable[[str], float]) -> BeforeValidator:
-    """For fields of models: text is taken with its unit, anything else stays as it is."""
+    """Validator for fields of models: text is parsed with its unit, anything else is kept."""
     return BeforeValidator(lambda value: unit(value) if isinstance(value, str) else value)
 
 

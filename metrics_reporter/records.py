@@ -1,4 +1,4 @@
-"""What a metrics record says: at this time, on this broker, these values."""
+"""The metrics record: values measured on a broker at one time."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ class Record(NamedTuple):
     Parameters
     ----------
     time_ms
-        When the values held, in milliseconds since 1970 (UTC).
+        When the values were measured, in milliseconds since 1970 (UTC).
     broker
         Id of the broker that measured.
     metrics
         Value by metric name; units and scopes are in
-        :data:`~metrics_reporter.metrics.METRIC_TABLE`. Of a partition's leader, ``bytes_in`` and
+        :data:`~metrics_reporter.metrics.METRIC_TABLE`. For a partition's leader, ``bytes_in`` and
         ``bytes_out`` are clients' bytes, replication not counted, and
-        :func:`~metrics_reporter.metrics.bytes_to` names further rates; of a topic, the two rates
-        are sums over the partitions that the broker leads; of any replica, ``size`` is bytes on
+        :func:`~metrics_reporter.metrics.bytes_to` names further rates. For a topic, the two rates
+        are sums over the partitions that the broker leads. For any replica, ``size`` is bytes on
+        disk. Any other name is passed through.
         disk. Any other name is carried along.
     topic, partition
-        The partition measured; -1 where the record is about a topic on the broker, and
-        None and -1 where it is about the whole broker.
+        The partition measured; -1 if the record is about a topic on the broker, and
+        None and -1 if it is about the whole broker.
     underscored
-        Whether the topic's name has ``_`` where it may have ``.`` in Kafka, as Cruise
-        Control's reporter writes it.
+        Whether the topic's name has ``_`` in place of ``.``, as written by Cruise Control's
+        reporter.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""From a source to the metrics topic."""
+"""Sends records from a source to the metrics topic."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from metrics_reporter.records import Record
 from metrics_reporter.sources import Source
 from metrics_reporter.wire import encode
 
-# An idempotent producer keeps its own retries from counting a record twice.
+# With an idempotent producer the client's retries cannot duplicate a record.
 _PROPERTIES = {"enable.idempotence": True, "compression.type": "lz4", "linger.ms": 100}
 
 
 class Reporter:
-    """Sends what a source measures to a topic, one report an interval.
+    """Sends a source's measurements to a topic, one report per interval.
 
-    Records are keyed by topic, or by broker id, so that what concerns one partition
-    or broker stays in order; a message's timestamp is the record's time.
+    Records are keyed by topic, or by broker id, so that records of one partition or
+    broker stay in order; a message's timestamp is the record's time.
 
     Parameters
     ----------
     source
-        What measures.
+        The source of records.
     bootstrap
         Addresses of brokers, ``host:port`` separated by commas.
     topic
         The metrics topic.
     interval
         Seconds from the start of one report to the start of the next; 0 does not wait,
-        for a source that has its own pace or none (a simulation).
+        for a source with its own pace or none (a simulation).
     client
-        Further properties of the librdkafka producer; they win over the defaults.
+        Further properties of the librdkafka producer; they override the defaults.
     """
 
     def __init__(
@@ -61,20 +61,20 @@ class Reporter:
         self._failures: list[str] = []
 
     def run(self, intervals: int | None = None) -> int:
-        """Report until `intervals` reports are out, the source ends, or :meth:`stop`.
+        """Report until `intervals` reports are sent, the source ends, or :meth:`stop`.
 
-        Another call goes on where the source was left.
+        Another call resumes the source where it was left.
 
         Returns
         -------
         int
-            Records that the topic acknowledged during this call.
+            Records acknowledged by the topic during this call.
 
         Raises
         ------
         ReporterError
-            At the end of the first interval in which a record could not be delivered
-            within the client's own retries, or that is not a record.
+            At the end of the first interval with a record that could not be delivered
+            within the client's retries, or that is invalid.
         """
         producer = create("Producer", self._properties)
         before = self.delivered
@@ -91,7 +91,7 @@ class Reporter:
         return self.delivered - before
 
     def stop(self) -> None:
-        """End :meth:`run` after the report in hand; may be called from any thread."""
+        """End :meth:`run` after the current report; may be called from any thread."""
         self._stop.set()
 
     def _send(self, producer: Any, report: Iterable[Record]) -> None:

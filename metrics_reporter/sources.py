@@ -1,4 +1,4 @@
-"""Where records come from."""
+"""Sources of records: the protocol, and a simulation."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _START_MS = 1_699_999_200_000
 
 
 class Source(Protocol):
-    """Something that measures: iterating it gives one report, of many records, an interval."""
+    """Something that measures: iterating it gives one report of many records per interval."""
 
     def __iter__(self) -> Iterator[Iterable[Record]]:
         """One report after the other; a live source measures when asked for the next."""
 
 
 class SimulatedSource:
-    """Measurements of an invented cluster, without end and as fast as they are asked for.
+    """Measurements of an invented cluster, without end and as fast as they are read.
 
     Partition p has its replicas on brokers
     ``replica_broker[replica_offset[p]:replica_offset[p + 1]]``.
@@ -41,11 +41,11 @@ class SimulatedSource:
     replica_offset : (P + 1,) int
     leader : (P,) int
         Position of the leader among the partition's replicas; -1 for none, and then
-        nobody reports the rates of the partition.
+        the rates of the partition are not reported.
     bytes_in, bytes_out, size : (P,) float
         Mean bytes/s of producers and of consumers, and bytes on the leader's disk.
     cpu
-        Mean cpu by broker id; a broker that is not named does not report at all.
+        Mean cpu by broker id; a broker that is missing here does not report at all.
     replica_size : (N,) float, optional
         Bytes on disk of each replica, instead of `size`; followers report theirs too.
     noise
@@ -54,12 +54,12 @@ class SimulatedSource:
     start_ms, interval_ms
         Time of the first report, and between reports, in the records' own time.
     seed
-        Equal arguments give equal records.
+        Equal seeds, with equal arguments, give equal records.
 
     Raises
     ------
     ReporterError
-        For arrays that do not fit each other.
+        For arrays whose shapes do not match.
 
     Examples
     --------
@@ -133,7 +133,7 @@ class SimulatedSource:
             time_ms += self._interval_ms
 
     def _report(self, time_ms: int, rng: np.random.Generator) -> list[Record]:
-        # The factor has mean 1, so that windows come out near the rates given.
+        # A factor of mean 1 keeps windows near the given rates.
         shift = -(self._noise**2) / 2
         factor = np.exp(rng.normal(shift, self._noise, self._rates.shape))
         busy = np.exp(rng.normal(shift, self._noise, len(self._cpu))).tolist()

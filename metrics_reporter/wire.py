@@ -1,4 +1,4 @@
-"""Records as bytes, version 1. Little-endian; the values sit at a fixed, aligned place.
+"""Encodes records as bytes, version 1. Little-endian; values have a fixed, aligned offset.
 
 ====== ========== ==============================================================
 offset type       field
@@ -45,12 +45,12 @@ _BODY = tuple(struct.Struct(f"<{n}d{n}H") for n in range(256))
 
 
 def encode(record: Record) -> bytes:
-    """The bytes of a record.
+    """Encode a record.
 
     Raises
     ------
     ReporterError
-        Naming the field that does not fit the format.
+        For a field that does not fit the format, by name.
     """
     try:
         topic = b"" if record.topic is None else record.topic.encode()
@@ -104,12 +104,12 @@ def encode(record: Record) -> bytes:
 
 
 def decode(data: bytes) -> Record:
-    """The record in `data`; the inverse of :func:`encode`.
+    """Decode a record; the inverse of :func:`encode`.
 
     Raises
     ------
     MalformedRecordError
-        For any other bytes; nothing else is ever raised for `bytes`.
+        For any other bytes; `bytes` raise nothing else.
     """
     if len(data) < _HEADER.size:
         raise MalformedRecordError(
@@ -153,12 +153,12 @@ def decode(data: bytes) -> Record:
 
 
 def decode_all(values: Iterable[bytes | None]) -> tuple[list[Record], int]:
-    """Decode what can be decoded.
+    """Decode the values that are records.
 
     Returns
     -------
     records, malformed
-        The records in order, and how many values were none.
+        The records in order, and how many values were not records.
     """
     records: list[Record] = []
     malformed = 0

@@ -1,4 +1,4 @@
-"""Months of metrics, through Spark, into the model."""
+"""Turns months of metrics into model inputs, with Spark."""
 
 from cluster_model.history.errors import MissingSparkError
 

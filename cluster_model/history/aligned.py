@@ -1,4 +1,4 @@
-"""What Spark found of partitions, in the order of a snapshot's arrays."""
+"""Puts Spark's results on partitions into the order of a snapshot's arrays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cluster_model.snapshot import DEFAULT_RESOURCES, Floats, Ints, Snapshot
 
 
 def partition_rows(snapshot: Snapshot, topic: Sequence[str], partition: Ints) -> Ints:
-    """(n,) int: row of each partition by its name; -1 of those that the snapshot has not."""
+    """(n,) int: row of each partition by its name; -1 for those not in the snapshot."""
     directory = SnapshotIndex(snapshot)
     return directory.partitions(directory.topics(topic, [False] * len(topic)), partition)
 
@@ -20,7 +20,7 @@ def partition_rows(snapshot: Snapshot, topic: Sequence[str], partition: Ints) ->
 def aligned_loads(
     snapshot: Snapshot, topic: Sequence[str], partition: Ints, leader: Floats, follower: Floats
 ) -> tuple[Floats, Floats]:
-    """(P, R), (P, R) float: loads of n partitions in the snapshot's order; nan where not known."""
+    """(P, R), (P, R) float: loads of n partitions in the snapshot's order; nan if unknown."""
     row = partition_rows(snapshot, topic, partition)
     shape = (snapshot.n_partitions, len(snapshot.resources))
     leader_load, follower_load = np.full(shape, np.nan), np.full(shape, np.nan)
@@ -32,7 +32,7 @@ def aligned_loads(
 def default_loads(
     snapshot: Snapshot, leader: Sequence[Floats], follower: Sequence[Floats]
 ) -> tuple[Floats, Floats]:
-    """The snapshot's loads with those in the default resources, in their order, replaced."""
+    """The snapshot's loads, with those in the default resources replaced."""
     leader_load, follower_load = snapshot.leader_load.copy(), snapshot.follower_load.copy()
     for name, lead, follow in zip(DEFAULT_RESOURCES, leader, follower, strict=True):
         if name in snapshot.resources:

@@ -1,16 +1,16 @@
-"""The archive: a metrics topic kept in Parquet, by cluster and day, each message once.
+"""Archives a metrics topic in Parquet, by cluster and day, each message exactly once.
 
 Below the archive's directory::
 
-    records/cluster=C/day=D/batches=7/...      what batch 7 of the stream added to the day
-    records/cluster=C/day=D/batches=3-9/...    batches 3 to 9 together, after compaction
-    checkpoints/cluster=C/TOPIC/...            how far Spark has read
+    records/cluster=C/day=D/batches=7/...      messages of batch 7 of the stream
+    records/cluster=C/day=D/batches=3-9/...    batches 3 to 9, after compaction
+    checkpoints/cluster=C/TOPIC/...            Spark's progress in the topic
 
-The day is that on which messages arrived (UTC), so that a day that is over stays as it is
-but for batches that were away. A batch that is repeated after a crash has the same messages
-and replaces its directories, each of which appears at once and whole. What a directory of
-more batches covers does not count any more, so that a compaction is one renaming. Both
-need a file system that renames directories at once, as local ones and HDFS do.
+The day is the UTC day on which messages arrived, so a past day stays as it is,
+except for delayed batches. A batch that is repeated after a crash has the same messages
+and replaces its directories, each of which appears atomically. Directories whose batches
+are covered by a directory of more batches no longer count, so a compaction is a single
+rename. Both need a file system with atomic directory renames, such as local ones and HDFS.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ RECORDS, CHECKPOINTS, BATCHES = "records", "checkpoints", "batches"
 DAY_MS = 86_400_000
 
 _COMPACTING, _EXPIRED = ".compacting", ".expired-"
-# How old what a writer left is when it must have died.
+# Age at which the leftovers of a writer are abandoned.
 _ABANDONED_MS = DAY_MS
-# Where the rest of a file's columns stand in the names of its directories.
+# The remaining columns are in the names of the directories.
 _STORED = t.StructType(
     [
         *(k for k in DECODED.fields if k.name != CLUSTER),
@@ -59,13 +59,13 @@ class _Batches(NamedTuple):
     name: str
 
     def covers(self, other: _Batches) -> bool:
-        """Whether all of the other is in this too."""
+        """Whether this includes all batches of the other."""
         within = self.first <= other.first and other.last <= self.last
         return within and self != other and "-" in self.name
 
 
 class Compaction(NamedTuple):
-    """What a compaction did: days of clusters, and their files before and after it."""
+    """The result of a compaction: days of clusters, and their files before and after it."""
 
     days: int
     files_before: int
@@ -85,10 +85,10 @@ def archive_topic(
     max_messages: int = 1_000_000,
     allow_gaps: bool = False,
 ) -> StreamingQuery:
-    """Archive a metrics topic, from where the last time ended.
+    """Archive a metrics topic, starting where the last run ended.
 
-    Every message is archived exactly once, whatever dies in between: also those that are
-    no records, with their bytes and the reason in the column ``problem``.
+    Every message is archived exactly once, despite crashes at any point. This includes
+    messages that are not records, with their bytes and the reason in the column ``problem``.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def archive_topic(
     topic
         The metrics topic.
     path
-        The archive; made if it is not there.
+        The archive; created if missing.
     cluster
         Name of the cluster in the archive, which may hold several.
     format
@@ -105,23 +105,23 @@ def archive_topic(
     client
         Properties of Kafka's (Java) consumer.
     every
-        Seconds between the beginnings of two batches; None to archive what is there now,
+        Seconds between the starts of two batches; None to archive the current messages,
         and end.
     max_messages
-        In a batch, which bounds what executors do at once.
+        Messages per batch, which limits the executors' work at once.
     allow_gaps
-        Go on where Kafka deleted messages that were not archived; it ends there otherwise.
+        Continue if Kafka deleted messages that were not archived; otherwise it fails.
 
     Returns
     -------
     StreamingQuery
-        Runs until it is stopped; ``awaitTermination()`` waits, and raises what ended it.
+        Runs until it is stopped; ``awaitTermination()`` waits, and raises any failure.
 
     Raises
     ------
     HistoryError
-        Where the session has no Kafka connector, another topic of the cluster is in the
-        archive, or it has records of the cluster and does not know how far it has read.
+        If the session has no Kafka connector, if the archive has another topic of the
+        cluster, or if it has records of the cluster without Spark's progress.
     """
     store = Store(spark, str(path))
     checkpoint = _checkpoint(store, cluster, topic)
@@ -145,7 +145,7 @@ def archive_topic(
 
 
 def write_batch(rows: DataFrame, path: str, batch: int) -> None:
-    """Put a batch into the archive, in the place of what was written of it before.
+    """Write a batch to the archive, replacing any earlier attempt.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def write_batch(rows: DataFrame, path: str, batch: int) -> None:
     batch
         Number of the batch; larger than those before it.
     """
-    # A clock may say anything, and nothing may keep a batch from being written.
+    # A clock may give any date, and none may prevent a batch from being written.
     last = f.lit((date.max - date(1970, 1, 1)).days)
     days = f.least(f.greatest(f.floor(f.col("arrived_ms") / DAY_MS), f.lit(0)), last).cast("int")
     placed = rows.withColumn(DAY, f.date_add(f.lit("1970-01-01").cast("date"), days))
@@ -173,7 +173,7 @@ def read_archive(
     first_ms: int | None = None,
     end_ms: int | None = None,
 ) -> DataFrame:
-    """What the archive holds.
+    """Read the archive.
 
     Parameters
     ----------
@@ -182,9 +182,9 @@ def read_archive(
     clusters
         Names of clusters; all by default.
     first_ms, end_ms
-        Times of records of interest, from and before, ms since 1970. Whole days are read,
-        and of messages that arrived a day earlier or later, because what became of a
-        record depends on what came before it.
+        Times of the records, from and before, ms since 1970. Whole days are read, plus
+        messages that arrived a day earlier or later, because the outcome of a record
+        depends on earlier ones.
 
     Returns
     -------
@@ -194,7 +194,7 @@ def read_archive(
     Raises
     ------
     HistoryError
-        Where there is no archive, no such cluster, or nothing of that time.
+        If there is no archive, no such cluster, or nothing in that time.
     """
     store = Store(spark, str(path))
     days = list(_days(store, clusters))
@@ -217,10 +217,10 @@ def compact(
     clusters: Sequence[str] | None = None,
     file_bytes: int = 128 << 20,
 ) -> Compaction:
-    """Write the small files of each day together into few large ones.
+    """Merge the small files of each day into a few large ones.
 
-    May run while the topic is being archived, and may die at any time; one at a time. Who
-    reads the archive meanwhile may be told that a file is gone, and has to begin again.
+    May run while the topic is being archived, and may crash at any time; only one may run at
+    a time. A concurrent reader of the archive may fail on a missing file, and must retry.
 
     Parameters
     ----------
@@ -229,12 +229,12 @@ def compact(
     clusters
         Names of clusters; all by default.
     file_bytes
-        Size of a file, about.
+        Approximate size of a file.
 
     Raises
     ------
     HistoryError
-        Where there is no archive, or no such cluster.
+        If there is no archive, or no such cluster.
     """
     store = Store(spark, str(path))
     done, before, after = 0, 0, 0
@@ -261,14 +261,14 @@ def expire(
     before_ms: int,
     clusters: Sequence[str] | None = None,
 ) -> list[str]:
-    """Remove days that are older.
+    """Remove old days.
 
     Parameters
     ----------
     path
         The archive.
     before_ms
-        Days that ended before this time, ms since 1970, go.
+        Days that ended before this time, ms since 1970, are removed.
     clusters
         Names of clusters; all by default.
 
@@ -280,19 +280,19 @@ def expire(
     Raises
     ------
     HistoryError
-        Where there is no archive, or no such cluster.
+        If there is no archive, or no such cluster.
     """
     store = Store(spark, str(path))
     gone = []
     days = list(_days(store, clusters))
     for parent in {day.parent for day in days}:
         for name in store.names(parent):
-            # Somebody died before it was all gone.
+            # Left by a run that crashed while removing it.
             if name.startswith(_EXPIRED):
                 store.delete(f"{parent}/{name}")
     for day in days:
         if day.name < _day(before_ms):
-            # At once, so that nobody takes half a day for a whole one.
+            # An atomic rename, so that no reader sees half of a day.
             hidden = f"{day.parent}/{_EXPIRED}{day.name}"
             store.rename(day.path, hidden)
             store.delete(hidden)
@@ -301,7 +301,7 @@ def expire(
 
 
 class _Day(NamedTuple):
-    """A day of a cluster: where it is, its date, and what it holds that counts, and does not."""
+    """A day of a cluster: its directory, its date, and its batches, current and covered."""
 
     parent: str
     name: str
@@ -310,7 +310,7 @@ class _Day(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Below the archive."""
+        """Path within the archive."""
         return f"{self.parent}/{DAY}={self.name}"
 
 
@@ -340,22 +340,22 @@ def _days(store: Store, clusters: Sequence[str] | None) -> Iterator[_Day]:
 
 
 def _values(store: Store, path: str, key: str) -> list[str]:
-    """The values of a partition's key: what follows it in names of directories."""
+    """The values of a partition key, from the names of directories."""
     start = f"{key}="
     return [name.removeprefix(start) for name in store.names(path) if name.startswith(start)]
 
 
 def _read(spark: SparkSession, store: Store, paths: Sequence[str]) -> DataFrame:
-    # With a schema of ours, files without a metric that is new read as having none of it.
+    # With our own schema, files written before a metric existed read as null for it.
     return spark.read.schema(_STORED).option("basePath", store.at(RECORDS)).parquet(*paths)
 
 
 def _together(spark: SparkSession, store: Store, day: _Day, files: int) -> None:
-    """Put all batches of a day into one directory, and remove the others."""
+    """Merge all batches of a day into one directory, and remove the others."""
     hidden = f"{day.path}/{_COMPACTING}"
     store.delete(hidden)
     rows = _read(spark, store, [store.at(f"{day.path}/{b.name}") for b in day.kept])
-    # Neighbours in a file are much alike, which makes it smaller.
+    # Sorted rows are similar to their neighbours, which compress better.
     order = ("topic", "partition", "broker", "time_ms")
     rows.drop(CLUSTER, DAY, BATCHES).repartitionByRange(files, *order).sortWithinPartitions(
         *order
@@ -370,7 +370,7 @@ def _together(spark: SparkSession, store: Store, day: _Day, files: int) -> None:
 
 
 def _forget_abandoned(store: Store) -> None:
-    """Remove what writers that died have left, which nobody reads."""
+    """Remove the leftovers of crashed writers, which are never read."""
     for name in store.names(RECORDS):
         path = f"{RECORDS}/{name}"
         old = time.time_ns() // 1_000_000 - _ABANDONED_MS
@@ -379,7 +379,7 @@ def _forget_abandoned(store: Store) -> None:
 
 
 def _checkpoint(store: Store, cluster: str, topic: str) -> str:
-    """Where Spark keeps how far it has read; checked against what is in the archive."""
+    """Directory of Spark's progress; checked against the contents of the archive."""
     name = quote(cluster, safe="")
     parent = f"{CHECKPOINTS}/{CLUSTER}={name}"
     topics = store.names(parent)

@@ -1,9 +1,9 @@
-"""What becomes of each record of a history: the live model's verdicts, for all of them at once.
+"""Judges each record of a history as the live model would, for all of them at once.
 
-A record is judged by what had arrived before it, as :class:`cluster_model.live.ClusterModel`
-judges it; its outcome is the name of a :class:`cluster_model.windows.RecordOutcome` in lower case.
-There is no ``surplus`` here, as a window takes any number of samples. Metadata are those of
-the record's time, where the live model has only those of its arrival: rates of a partition
+A record is judged by what arrived before it, as in :class:`cluster_model.live.ClusterModel`.
+Its outcome is the name of a :class:`cluster_model.windows.RecordOutcome` in lower case.
+There is no ``surplus`` here, as a window takes any number of samples. Metadata is that of
+the record's time, where the live model has only that of its arrival: rates of a partition
 count if they come from the broker that led it then.
 """
 
@@ -27,22 +27,22 @@ from metrics_reporter import BROKER_METRICS, BYTES_IN, BYTES_OUT, CPU, CPU_RATIO
 RATES = (BYTES_IN, BYTES_OUT)
 # Records that count.
 TAKEN = ("added", "split")
-# What a broker without a stated capacity has: cpu in percent.
+# Capacity of a broker that states none: cpu in percent.
 _WHOLE_CPU = 100.0
-# In this order the live model takes what arrives at once.
+# Order in which the live model takes records that arrive at once.
 _BROKERS, _PARTITIONS, _TOPICS = 0, 1, 2
 _ARRIVAL = ("batch", "source_partition", "source_offset")
 _SAID = ("time_ms", "broker", "topic", "underscored")
 _OUTCOME = "outcome"
-# Of what a topic's shares became, the best is told of the record.
+# A topic's record has the best outcome of its shares.
 _BEST_FIRST = ("split", "duplicate", "superseded")
 
 
 class Metadata(NamedTuple):
     """The tables PLACEMENTS, BROKERS and TOPICS of any number of clusters.
 
-    They are sent to every executor whole, some 200 bytes for each placement of a
-    partition there ever was.
+    Each executor gets all of them, some 200 bytes for each placement that a partition
+    ever had.
     """
 
     placements: DataFrame
@@ -51,12 +51,12 @@ class Metadata(NamedTuple):
 
     @classmethod
     def of(cls, spark: SparkSession, logs: Iterable[MetadataLog]) -> Metadata:
-        """The tables of these logs, one of each cluster.
+        """The tables of these logs, one for each cluster.
 
         Raises
         ------
         HistoryError
-            If there is no log, or one that is empty, or two are of one cluster.
+            If there is no log, or an empty one, or two of one cluster.
         """
         logs = tuple(logs)
         names = [log.cluster for log in logs]
@@ -71,21 +71,21 @@ class Metadata(NamedTuple):
 
 @dataclass(frozen=True)
 class Judged:
-    """Records with what became of them.
+    """Records with their outcomes.
 
     Parameters
     ----------
     partitions
-        A row for each record of a partition, and for each share of what a topic's record
-        told; in rows with the outcome ``added`` or ``split`` stands of each rate only what
-        counts, to be divided by ``shares``.
+        A row for each record of a partition, and for each share of a topic's record.
+        Rows with the outcome ``added`` or ``split`` hold only the rates that count, to be
+        divided by ``shares``.
     brokers
         A row for each value (`metric`, `value`) of a record of a broker, or one for a record
         without any.
     problems
-        Messages that are no records.
+        Messages that are not records.
     arrivals
-        What the two tables need to know of each batch, a small table.
+        A small table with the data that the two tables need of each batch.
     """
 
     partitions: DataFrame
@@ -102,7 +102,7 @@ class Judged:
         shares = rows.where(F.col("phase") == _TOPICS).withColumn("partition", F.lit(-1))
         tables = [
             own,
-            # What is told of the record was no longer told of the shares that came to nothing.
+            # The record's values, which were removed from the shares that do not count.
             _gathered(shares, values=F.array(*(_named(F.lit(n), F.max(n)) for n in RATES))),
             _gathered(self.brokers, values=F.collect_list(_named(F.col("metric"), F.col("value")))),
         ]
@@ -116,16 +116,16 @@ class Judged:
         return self.outcomes.where(~F.col("reason").isin(*TAKEN))
 
     def persist(self) -> Judged:
-        """The same, worked out once, and kept on the executors' disks."""
+        """The same, computed once and kept on the executors' disks."""
         kept = StorageLevel.DISK_ONLY
-        # First, as Spark then looks for it in the plans of the others.
+        # First, so that Spark finds it in the plans of the others.
         self.arrivals.persist(kept)
         return replace(
             self, partitions=self.partitions.persist(kept), brokers=self.brokers.persist(kept)
         )
 
     def unpersist(self) -> None:
-        """Let go of what was kept."""
+        """Release the tables that were kept."""
         self.arrivals.unpersist()
         self.partitions.unpersist()
         self.brokers.unpersist()
@@ -137,13 +137,13 @@ def judge(records: DataFrame, metadata: Metadata, *, window_ms: int, windows: in
     Parameters
     ----------
     records
-        The table RECORDS, perhaps with ``problem`` and ``value`` of messages that are none.
+        The table RECORDS, possibly with ``problem`` and ``value`` of other messages.
     metadata
-        What the clusters were.
+        Metadata of the clusters.
     window_ms
         Length of a window.
     windows
-        A record is late if its window is that many before the newest, or more.
+        A record is late if its window is at least that many before the newest.
 
     Raises
     ------
@@ -205,21 +205,21 @@ def _given(names: Iterable[str]) -> Column:
 
 
 def _wrong(names: Iterable[str], limits: Mapping[str, float]) -> Column:
-    """Whether any of these columns has a value that cannot be; null is none."""
+    """Whether any of these columns has an invalid value; null is not invalid."""
     return _any(
         F.coalesce((F.col(name) < 0) | (F.col(name) > limits[name]), F.lit(False)) for name in names
     )
 
 
 def _screen(known: Column, wrong: Column, given: Column) -> Column:
-    """An outcome for each record that needs nothing but metadata to be known.
+    """The outcomes that can be decided from metadata alone.
 
     Parameters
     ----------
     known
-        Whether the metadata have what the record is of.
+        Whether the metadata has the record's subject.
     wrong, given
-        Whether any of the values that are looked at cannot be, and whether there is any.
+        Whether any of the values in use is invalid, and whether there is any.
     """
     return (
         F.when(wrong | (F.col("time_ms") < 0), "invalid")
@@ -229,13 +229,13 @@ def _screen(known: Column, wrong: Column, given: Column) -> Column:
 
 
 def _valid(table: str) -> Column:
-    # The end of all time belongs to what is valid until then.
+    # The latest possible time belongs to the entry that is valid until then.
     at = F.least("time_ms", F.lit(NEVER_MS - 1))
     return (at >= F.col(f"{table}.valid_from_ms")) & (at < F.col(f"{table}.valid_to_ms"))
 
 
 def _then(things: str) -> Column:
-    """Of an array of things with times, those that were at the time of the record."""
+    """The element, of an array of things with times, that was valid at the record's time."""
     at = F.least("time_ms", F.lit(NEVER_MS - 1))
     return F.filter(things, lambda x: (at >= x["valid_from_ms"]) & (at < x["valid_to_ms"]))
 
@@ -243,7 +243,7 @@ def _then(things: str) -> Column:
 def _screened_partitions(
     records: DataFrame, metadata: Metadata, limits: Mapping[str, float]
 ) -> DataFrame:
-    """Records of partitions, and shares of those of topics, with outcomes as far as known."""
+    """Records of partitions, and shares of those of topics, with the outcomes known so far."""
     of_topic = F.coalesce("partition", F.lit(-1)) == -1
     records = records.withColumn("phase", F.when(of_topic, _TOPICS).otherwise(_PARTITIONS))
     valid = F.struct("valid_from_ms", "valid_to_ms", "topic")
@@ -309,7 +309,7 @@ def _screened_partitions(
             _given((*RATES, SIZE)),
         ),
     ).otherwise(_screen(F.size("shared") > 0, _wrong(RATES, limits), _given(RATES)))
-    # What a follower takes in is not what producers send to the partition.
+    # A follower's incoming bytes are not the producers' bytes to the partition.
     follows = own & ~F.coalesce(F.col("p_leader") == F.col("broker"), F.lit(False))
     of = F.when(own | F.col(_OUTCOME).isNotNull(), F.array("partition")).otherwise(F.col("shared"))
     return (
@@ -330,7 +330,7 @@ def _screened_partitions(
 def _screened_brokers(
     records: DataFrame, metadata: Metadata, limits: Mapping[str, float]
 ) -> DataFrame:
-    """Each value of the records of brokers, with outcomes as far as known."""
+    """Each value of the records of brokers, with the outcomes known so far."""
     names = (*BROKER_METRICS, CPU_RATIO)
     there = metadata.brokers.select(
         F.col(CLUSTER).alias("b_cluster"),
@@ -343,7 +343,7 @@ def _screened_brokers(
     told = F.filter("told", lambda x: x["value"].isNotNull())
     ratio = F.get(F.filter("told", lambda x: x["metric"] == CPU_RATIO), 0)["value"]
     cpu = F.struct(F.lit(CPU).alias("metric"), (F.col("whole") * ratio).alias("value"))
-    # Whoever tells the ratio only tells cpu by it.
+    # A record with the ratio but without cpu reports its cpu by the ratio.
     by_ratio = F.exists("told", lambda x: x["metric"] == CPU_RATIO) & ~F.exists(
         "told", lambda x: x["metric"] == CPU
     )
@@ -374,15 +374,15 @@ def _screened_brokers(
 
 
 def _arrivals(partitions: DataFrame, brokers: DataFrame, window_ms: int) -> DataFrame:
-    """Per batch and phase the limit of what is in the future, and the window that is newest.
+    """Per batch and phase the limit for future records, and the newest window.
 
-    The greatest window so far is a running maximum over batches, which are few.
+    The newest window so far is a running maximum over batches, which are few.
     """
     needed = (CLUSTER, "batch", "phase", "start_ms", "arrived_ms", "time_ms", "rated", _OUTCOME)
     rows = partitions.select(*needed).unionByName(brokers.select(*needed))
     counts = F.col(_OUTCOME).isNull() & F.col("rated")
-    # Whether a window has a record that is not in the future its earliest one tells, and
-    # so one aggregation does, though what the future is comes out of it.
+    # Whether a window has a record that is not in the future depends only on its earliest
+    # one, so one aggregation is enough, although its result defines the future.
     firsts = rows.groupBy(CLUSTER, "batch", "phase", "start_ms").agg(
         F.max("arrived_ms").alias("arrived_ms"),
         F.min(F.when(counts, F.col("time_ms"))).alias("earliest_ms"),
@@ -401,7 +401,7 @@ def _arrivals(partitions: DataFrame, brokers: DataFrame, window_ms: int) -> Data
 
 
 def _judged_partitions(rows: DataFrame) -> DataFrame:
-    """Find duplicates and what is superseded; leave only values that count."""
+    """Mark duplicate and superseded records; keep only values that count."""
     window = (CLUSTER, "topic", "partition", "start_ms")
     open_ = F.col(_OUTCOME).isNull()
     guess = F.col("phase") == _TOPICS
@@ -417,7 +417,7 @@ def _judged_partitions(rows: DataFrame) -> DataFrame:
         {f"{name}_again": F.count(F.when(has[name], 1)).over(earlier) > 0 for name in RATES}
     ).withColumns(
         {
-            # Of one batch, what is told of partitions comes before what is told of topics.
+            # Within a batch, records of partitions come before those of topics.
             f"{name}_measured": F.min(F.when(has[name] & ~guess, F.col("batch"))).over(together)
             for name in RATES
         }
@@ -438,7 +438,7 @@ def _judged_partitions(rows: DataFrame) -> DataFrame:
     best = (F.when(F.array_contains(became, kind), kind) for kind in ("added", *_BEST_FIRST))
     rows = rows.withColumn(_OUTCOME, F.coalesce(_OUTCOME, *best))
     taken = F.col(_OUTCOME).isin(*TAKEN)
-    # A measurement throws out the guesses that came before it, which counted till then.
+    # A measurement discards earlier estimates, which counted until then.
     counts = {
         name: F.col(f"{name}_became").isin(*TAKEN)
         & ~(guess & F.col(f"{name}_measured").isNotNull())
@@ -450,7 +450,7 @@ def _judged_partitions(rows: DataFrame) -> DataFrame:
 
 
 def _judged_brokers(rows: DataFrame) -> DataFrame:
-    """Find duplicates."""
+    """Mark duplicates."""
     window = (CLUSTER, "broker", "metric", "start_ms")
     earlier = (
         Window.partitionBy(*window, "time_ms")
@@ -474,9 +474,9 @@ def _named(name: Column, value: Column) -> Column:
 
 
 def _gathered(rows: DataFrame, values: Column) -> DataFrame:
-    """Records of which several rows tell, as in the table QUARANTINE.
+    """Records that are spread over several rows, as in the table QUARANTINE.
 
-    A record is what became of the best of its samples.
+    A record has the best outcome of its samples.
     """
     rank = F.array_position(F.array(*map(F.lit, ("added", *_BEST_FIRST))), F.col(_OUTCOME))
     same = [F.first(name).alias(name) for name in ("arrived_ms", *_SAID, "partition")]

@@ -1,4 +1,4 @@
-"""What a byte costs a broker in cpu, learnt from its history, for each class of brokers."""
+"""Learns the cpu cost of a byte from a cluster's history, for each class of brokers."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _PARTITION = (CLUSTER, "topic", "partition")
 _VALID = ("valid_from_ms", "valid_to_ms")
 TRAFFIC = ("leader_in", "leader_out", "follower_in")
 _USUAL = np.array([LEADER_IN_WEIGHT, LEADER_OUT_WEIGHT, FOLLOWER_IN_WEIGHT])
-# Of so many windows one is held out, to see the error where nothing was learnt.
+# One in this many windows is held out, to measure the error on data not learnt from.
 _HELD_OUT = 5
-# How much the usual weights count, relative to the measurements: they decide only what
+# Weight of the default coefficients relative to the measurements: they decide only what
 # the measurements leave open.
 _PRIOR = 1e-6
 _PRODUCTS = tuple((i, j) for i in range(3) for j in range(i, 3))
@@ -37,7 +37,7 @@ _PRODUCTS = tuple((i, j) for i in range(3) for j in range(i, 3))
 
 @dataclass(frozen=True)
 class CpuClass:
-    """Brokers of equal capacities, and what they pay for a byte/s.
+    """Brokers with equal capacities, and their cpu cost per byte/s.
 
     Parameters
     ----------
@@ -45,15 +45,15 @@ class CpuClass:
         Their ids.
     leader_in, leader_out, follower_in
         Cpu for each byte/s that a leader takes in, that it sends out (replication
-        counted), and that a follower takes in; at least 0.
+        included), and that a follower takes in; at least 0.
     windows, held_out
-        Windows of brokers that were learnt from, and of these the number that were left out
-        first to measure the error with the rest.
+        Number of brokers' windows learnt from, and how many of these were first held out
+        to measure the error of the rest.
     r2, rmse
         Share of the variance of cpu explained, and error in the unit of cpu, over all
-        windows; nan where there are none.
+        windows; nan if there are none.
     held_out_r2, held_out_rmse
-        The same over the windows held out, with what was learnt from the others.
+        The same over the windows held out, with coefficients learnt from the others.
     """
 
     brokers: tuple[int, ...]
@@ -69,13 +69,13 @@ class CpuClass:
 
     @property
     def coefficients(self) -> tuple[float, float, float]:
-        """The three, in the order of :data:`TRAFFIC`."""
+        """The three coefficients, in the order of :data:`TRAFFIC`."""
         return self.leader_in, self.leader_out, self.follower_in
 
 
 @dataclass(frozen=True)
 class CpuModel:
-    """What a byte costs in cpu on every broker.
+    """Cpu cost of a byte on every broker.
 
     Parameters
     ----------
@@ -87,11 +87,11 @@ class CpuModel:
 
     @property
     def most(self) -> CpuClass:
-        """The class that most brokers are of."""
+        """The class of most brokers."""
         return max(self.classes, key=lambda c: len(c.brokers))
 
     def coefficients(self, broker_ids: Ints) -> Floats:
-        """(n, 3) float: coefficients of brokers by id; of unknown ones those of most brokers."""
+        """(n, 3) float: coefficients of brokers by id; for unknown ones those of most brokers."""
         of = {id_: c.coefficients for c in self.classes for id_ in c.brokers}
         found = [of.get(id_, self.most.coefficients) for id_ in broker_ids.tolist()]
         return np.array(found, np.float64).reshape(-1, 3)
@@ -99,7 +99,7 @@ class CpuModel:
     def attribute(
         self, snapshot: Snapshot, bytes_in: Floats, network_out: Floats
     ) -> tuple[Floats, Floats]:
-        """Cpu of each partition's leader and of a follower, where they are now.
+        """Cpu of each partition's leader and of a follower, at the current placement.
 
         Parameters
         ----------
@@ -111,7 +111,7 @@ class CpuModel:
         Returns
         -------
         leader, follower : (P,) float
-            Where nobody leads, or follows, what the others' broker would pay for it.
+            Without a leader or followers, the price on the brokers of the others.
         """
         paid = self.coefficients(snapshot.broker_ids)[snapshot.replica_broker]
         partition, leads = snapshot.replica_partition, snapshot.replica_is_leader
@@ -127,22 +127,22 @@ class CpuModel:
 
 
 def broker_classes(snapshot: Snapshot) -> tuple[tuple[int, ...], ...]:
-    """Ids of brokers with equal capacities, largest first resource first."""
+    """Ids of brokers with equal capacities, largest first, compared by the first resource first."""
     _, of = np.unique(-snapshot.capacity, axis=0, return_inverse=True)
     ids, of = snapshot.broker_ids, of.reshape(-1)
     return tuple(tuple(ids[of == k].tolist()) for k in range(int(of.max()) + 1))
 
 
 def broker_traffic(led: DataFrame, placements: DataFrame, window_ms: int) -> DataFrame:
-    """What each broker carried in each window, as those who led then measured it.
+    """Traffic of each broker in each window, as the leaders of the time measured it.
 
     Parameters
     ----------
     led
         :data:`cluster_model.history.schema.LED`.
     placements
-        :data:`cluster_model.history.schema.PLACEMENTS`; of a window, what holds at its end
-        says who followed.
+        :data:`cluster_model.history.schema.PLACEMENTS`; the followers of a window are those
+        at its end.
     window_ms
         Length of a window.
 
@@ -166,13 +166,13 @@ def broker_traffic(led: DataFrame, placements: DataFrame, window_ms: int) -> Dat
         f.inline(f.concat(f.array(lead), follow)),
     )
     keys = (CLUSTER, "broker", "start_ms")
-    # Sums of floats depend on their order: here it is always the same.
+    # Sums of floats depend on their order, so it is fixed.
     ordered = told.repartition(*keys).sortWithinPartitions(*keys, "topic", "partition", "leader")
     return ordered.groupBy(*keys).agg(*(f.sum(name).alias(name) for name in TRAFFIC))
 
 
 def with_placement(rows: DataFrame, placements: DataFrame, window_ms: int) -> DataFrame:
-    """Rows of partitions' windows, with what the placements say of the end of the window.
+    """Rows of partitions' windows, joined with the placement at the end of the window.
 
     Parameters
     ----------
@@ -200,22 +200,22 @@ def fit_cpu(
     classes: tuple[tuple[int, ...], ...],
     window_ms: int,
 ) -> CpuModel:
-    """Learn what a byte costs, by least squares with coefficients of at least 0.
+    """Learn the cost of a byte, by least squares with coefficients of at least 0.
 
-    There is no constant: all of a broker's cpu is charged to its traffic, as what is left
-    out would stand nowhere in a snapshot. Where the measurements do not tell the
-    coefficients apart (because two kinds of traffic always go together, say), those
-    nearest to the usual weights are taken.
+    There is no constant: all of a broker's cpu is charged to its traffic, as a snapshot has
+    no place for a remainder. If the measurements cannot separate the coefficients (because
+    two kinds of traffic always occur together, for example), those closest to the default
+    weights are chosen.
 
     Parameters
     ----------
     traffic
-        As of :func:`broker_traffic`, of one cluster.
+        As from :func:`broker_traffic`, of one cluster.
     broker_windows
-        :data:`cluster_model.history.schema.BROKER_WINDOWS`; those of cpu that are
-        measured, not extrapolated from others, are used.
+        :data:`cluster_model.history.schema.BROKER_WINDOWS`; only measured windows of cpu
+        are used, not extrapolated ones.
     classes
-        Ids of brokers that pay the same.
+        Ids of brokers with the same costs.
     window_ms
         Length of a window.
     """
@@ -238,7 +238,7 @@ def fit_cpu(
         .groupBy("class", "held", "start_ms")
         .agg(*(f.sum(column).alias(name) for name, column in sums.items()))
     )
-    # Twice, because the windows are many and the classes are few.
+    # Collected together, because the windows are many and the classes are few.
     found = (
         per_window.repartition("class", "held")
         .sortWithinPartitions("class", "held", "start_ms")
@@ -290,7 +290,7 @@ class _Moments:
         )  # fmt: skip
 
     def usual(self, otherwise: Floats) -> Floats:
-        """Coefficients in proportion to the usual weights, of the right total."""
+        """Coefficients in proportion to the default weights, with the right total."""
         weighs = float(_USUAL @ self.x)
         return _USUAL * (self.y / weighs) if weighs > 0 else otherwise
 
@@ -299,7 +299,7 @@ class _Moments:
         scale = np.sqrt(np.diag(self.xx))
         seen = scale > 0
         unit = np.where(seen, scale, 1.0)
-        # In units in which each x has length 1; what was never seen is as usual.
+        # In units in which each x has length 1; kinds of traffic never seen cost the default.
         a = self.xx / np.outer(unit, unit) + np.diag(np.where(seen, _PRIOR, 1.0))
         b = self.xy / unit + np.where(seen, _PRIOR, 1.0) * usual * unit
         best, least = np.zeros(3), 0.0
@@ -314,12 +314,12 @@ class _Moments:
         return solved
 
     def error(self, c: Floats) -> tuple[float, float]:
-        """R² and RMSE of coefficients on these rows; nan where they say nothing."""
+        """R² and RMSE of coefficients on these rows; nan if undefined."""
         if not self.n:
             return math.nan, math.nan
         squares = max(self.yy - 2 * float(c @ self.xy) + float(c @ self.xx @ c), 0.0)
         spread = self.yy - self.y**2 / self.n
-        # A sum of squares is known only to so many digits.
+        # A sum of squares has limited precision.
         r2 = 1 - squares / spread if spread > 1e-12 * self.yy else math.nan
         return r2, math.sqrt(squares / self.n)
 

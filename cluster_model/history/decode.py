@@ -1,4 +1,4 @@
-"""From the messages of a metrics topic to records, many at once on every executor."""
+"""Decodes the messages of a metrics topic into records, in batches on every executor."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ MALFORMED, SKIPPED = "malformed", "skipped"
 
 _PROBLEM = np.array([""] * 3, np.object_)
 _PROBLEM[[messages.MALFORMED, messages.DECODED, messages.SKIPPED]] = [MALFORMED, None, SKIPPED]
-# Messages decoded at once: a few hundred bytes each while they are.
+# Messages decoded at once, which take a few hundred bytes each.
 _AT_ONCE = 20_000
 
 
 def decode(rows: DataFrame, format: Format | None = None) -> DataFrame:
-    """Decode messages; each becomes one row, also where it is no record.
+    """Decode messages; each becomes one row, even if it is not a record.
 
     Parameters
     ----------
     rows
-        Has the columns of the table MESSAGES.
+        With the columns of the table MESSAGES.
     format
-        Of all messages; None to look at each.
+        Format of all messages; None to detect each.
 
     Returns
     -------
     DataFrame
-        The table DECODED: of a record its columns, of any other message its ``problem``
+        The table DECODED: a record's columns, and for any other message its ``problem``
         (``malformed`` or ``skipped``) and its bytes.
     """
     schema = to_arrow_schema(DECODED)
@@ -50,7 +50,7 @@ def decode(rows: DataFrame, format: Format | None = None) -> DataFrame:
 
 
 def decode_rows(rows: pa.RecordBatch, format: Format | None, schema: pa.Schema) -> pa.RecordBatch:
-    """Rows of the table MESSAGES as rows of DECODED, in the same order."""
+    """Convert rows of the table MESSAGES to rows of DECODED, in the same order."""
     value = rows.column(rows.schema.get_field_index("value"))
     batch, state = messages.decode_messages(value.to_pylist(), format)
     at = np.flatnonzero(state == messages.DECODED)
@@ -58,7 +58,7 @@ def decode_rows(rows: pa.RecordBatch, format: Format | None, schema: pa.Schema) 
     n = len(state)
 
     def spread(column: Any, kind: Any = np.int64, missing: Any = None) -> pa.Array:
-        """A column of the records as one of all messages."""
+        """A column of the records, extended to all messages."""
         full = np.zeros(n, kind)
         full[at] = column
         absent = bad.copy()
@@ -87,7 +87,7 @@ def decode_rows(rows: pa.RecordBatch, format: Format | None, schema: pa.Schema) 
 
 
 def _metrics(batch: RecordBatch, at: Any, n: int) -> dict[str, pa.Array]:
-    """A column for each metric with an id, and a map of the others, of all messages."""
+    """A column for each metric with an id, and a map of the others, for all messages."""
     row = at[batch.row]
     column_of = np.array([METRIC_IDS.get(name, 0) for name in batch.metrics], np.int64)
     column = column_of[batch.metric]

@@ -8,15 +8,15 @@ from cluster_model.errors import InputError
 
 
 class HistoryError(InputError):
-    """A history that cannot be read, written or worked out."""
+    """A history that cannot be read, written or computed."""
 
 
 class MissingSparkError(HistoryError, ImportError):
-    """What Spark needs on this machine is not there."""
+    """Something that Spark needs is missing on this machine."""
 
 
 def sentence(error: BaseException) -> str:
-    """What an exception says first, on one line."""
+    """The first line of an exception's message, or its last cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith("Caused by:")]
     told = (causes[-1:] or lines[:1] or [type(error).__name__])[0]

@@ -1,4 +1,4 @@
-"""What loads will be: the week's rhythm and a trend, and how wrong that was before."""
+"""Forecasts loads from a weekly pattern and a trend, with the error in the past."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from cluster_model.history.statistics import (
 from cluster_model.snapshot import Floats, Ints
 
 DAY_HOURS = 24
-# Series worked on at once are those of so many partitions.
+# Number of partitions whose series are computed at once.
 _CHUNK = 256
-# Of the hours known, this share is predicted from the ones before, but at most a week.
+# One in this many of the known hours, up to a week, is predicted from the earlier ones.
 _HELD_OUT = 4
 
 
 @dataclass(frozen=True)
 class ForecastError:
-    """How wrong forecasts of a resource would have been.
+    """The error that forecasts of a resource would have had.
 
     Parameters
     ----------
     resource
         Its name.
     hours
-        The last so many hours were predicted from those before; 0 where these are too few.
+        Number of last hours predicted from those before; 0 if these are too few.
     wape
-        Sum over partitions and hours of absolute errors of leaders' loads, as a share of
+        Sum over partitions and hours of the absolute errors of leaders' loads, as a share of
         the loads; nan without hours, or without load.
     wape_of_mean
-        The same of a forecast that knows only the mean.
+        The same for a forecast by the mean alone.
     """
 
     resource: str
@@ -54,14 +54,14 @@ class ForecastError:
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
-    """Loads to come of n partitions and R resources.
+    """Expected loads of n partitions and R resources.
 
     Parameters
     ----------
     topic, partition
         Names and numbers, n of each.
     leader, follower : (n, R) float
-        The largest hourly mean expected; nan where nothing is known.
+        The largest hourly mean expected; nan if nothing is known.
     errors
         For each resource.
     """
@@ -78,27 +78,27 @@ def forecast_loads(
 ) -> Forecast:
     """Predict loads after a range of time from those in it.
 
-    To hourly means a line and a seasonal pattern are fitted, together, by least squares:
-    an hour of the week is its pattern where there are two weeks, an hour of the day where
-    there are two days, and where there is less the mean is all that is known. An hour of
-    the pattern that a partition never had a load in is as its other hours are.
+    A line and a seasonal pattern are fitted together to hourly means, by least squares. The
+    pattern is the hour of the week if there are two weeks, and the hour of the day if
+    there are two days; with less, the forecast is the mean. An hour of the pattern without
+    any load of a partition is filled from its other hours.
 
     Parameters
     ----------
     loads
         start_ms, topic, partition, leader and follower (array of R), of one cluster; null
-        where not known.
+        if unknown.
     resources
         Names of the R resources.
     range_ms
-        Beginning and end of the loads.
+        Start and end of the loads.
     horizon_ms
-        How far to look ahead from the end; at least the hour after it.
+        Length of the forecast after the end; at least the next hour.
 
     Raises
     ------
     HistoryError
-        Where there are no loads.
+        If there are no loads.
     """
     first, end = range_ms[0] // HOUR_MS, -(-range_ms[1] // HOUR_MS)
     ahead = np.arange(
@@ -150,28 +150,28 @@ def predict(series: Floats, first: int, hours: Ints) -> Floats:
     Parameters
     ----------
     series : (E, H, S) float
-        S series of E entities over H hours; nan where not known.
+        S series of E entities over H hours; nan if unknown.
     first
-        Hour of the first, since 1970.
+        The first hour of the series, since 1970.
     hours : (K,) int
         Hours to predict.
 
     Returns
     -------
     (E, K, S) float
-        At least 0; nan where nothing is known.
+        At least 0; nan if nothing is known.
     """
     length = series.shape[1]
     cycle = next((c for c in (WEEK_HOURS, DAY_HOURS) if length >= 2 * c), 1)
     trended = length >= 2 * DAY_HOURS
-    # Whole cycles, so that hours of one place in the pattern stand below each other.
+    # Whole cycles, so that equal hours of the pattern are in one column.
     before = first % cycle
     after = -(before + length) % cycle
     padded = np.pad(series, ((0, 0), (before, after), (0, 0)), constant_values=np.nan)
     e, h, s = padded.shape
     x = padded.reshape(e, h // cycle, cycle, s)
     known = ~np.isnan(x)
-    # Time in days from the beginning.
+    # Time in days from the start.
     t = ((np.arange(h) - before) / DAY_HOURS).reshape(h // cycle, cycle)[None, :, :, None]
     x, t = np.where(known, x, 0.0), np.where(known, t, 0.0)
     count = known.sum(axis=1)
@@ -179,7 +179,7 @@ def predict(series: Floats, first: int, hours: Ints) -> Floats:
         mean_x, mean_t = x.sum(axis=1) / count, t.sum(axis=1) / count
         slope = np.zeros((e, s))
         if trended:
-            # Within each place of the pattern, which takes the pattern out.
+            # Within each hour of the pattern, which removes the pattern.
             dx = np.where(known, x - mean_x[:, None], 0.0)
             dt = np.where(known, t - mean_t[:, None], 0.0)
             spread = (dt * dt).sum(axis=(1, 2))
@@ -194,7 +194,7 @@ def predict(series: Floats, first: int, hours: Ints) -> Floats:
 
 @dataclass(frozen=True)
 class _Predictor:
-    """Turns hourly loads, sorted by partition, into what is to come."""
+    """Turns hourly loads, sorted by partition, into forecasts."""
 
     first: int
     end: int
@@ -224,7 +224,7 @@ class _Predictor:
         with np.errstate(invalid="ignore", divide="ignore"):
             mean = np.nansum(early, axis=1) / (~np.isnan(early)).sum(axis=1)
         wrong_mean = np.abs(mean[:, None] - late)
-        # What cannot be predicted at all is not counted.
+        # Loads that cannot be predicted at all do not count.
         load = np.where(np.isnan(wrong), np.nan, late)
         columns_of = {
             "ahead": predict(series, self.first, self.ahead).max(axis=1),
@@ -240,7 +240,7 @@ class _Predictor:
 
 
 def _whole_entities(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The rows again, cut where one partition ends and the next begins."""
+    """The same rows, split where one partition ends and the next begins."""
     rest: pa.Table | None = None
     for batch in batches:
         table = pa.Table.from_batches([batch])
@@ -257,7 +257,7 @@ def _whole_entities(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def _changes(table: pa.Table) -> Ints:
-    """Rows at which another partition begins, 0 first."""
+    """Rows at which a new partition begins, 0 first."""
     new = np.zeros(table.num_rows, np.bool_)
     new[0] = True
     for name in ENTITY:

@@ -1,4 +1,4 @@
-"""The history of a cluster: months of windows, and snapshots made of them."""
+"""The history of a cluster: months of windows, and snapshots made from them."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ _NO_VALID = int(Extrapolation.NO_VALID_EXTRAPOLATION)
 
 
 class History:
-    """What the records of a cluster say, over any range of time.
+    """The records of a cluster over any range of time.
 
-    All times are ms since 1970 (UTC), and a range is one of whole windows: those that start
+    All times are ms since 1970 (UTC). A range is one of whole windows: those that start
     in it, its end excluded.
 
     Parameters
     ----------
     prepared
-        Records judged and summed over windows, perhaps of other clusters too.
+        Records judged and summed over windows, possibly of other clusters too.
     metadata
-        A log of brokers, capacities and placement, or what was the same all the time. Loads
-        in other than the default resources are kept as they are there.
+        A log of brokers, capacities and placement, or a constant state. Loads in other
+        than the default resources are kept.
     min_samples
         Samples of a metric that make a window's value good without extrapolation.
 
@@ -98,12 +98,12 @@ class History:
         *,
         min_samples: int = 3,
     ) -> History:
-        """The history that was prepared there (:func:`cluster_model.history.prepare.prepare`).
+        """Open a prepared history (:func:`cluster_model.history.prepare.prepare`).
 
         Raises
         ------
         HistoryError
-            Where nothing was prepared, or not to the end.
+            If nothing was prepared, or not completely.
         """
         return cls(read_prepared(spark, path), metadata, min_samples=min_samples)
 
@@ -117,20 +117,20 @@ class History:
         windows: int = 5,
         min_samples: int = 3,
     ) -> History:
-        """The history that records tell.
+        """Make a history from records.
 
-        What they come to is worked out when it is first needed, and kept on the disks of
-        the executors as long as the session lives; of months, :meth:`open` what was prepared.
+        The sums are computed when first needed, and kept on the executors' disks for the
+        life of the session. For months of records, :meth:`open` a prepared history instead.
 
         Parameters
         ----------
         records
-            The table RECORDS, perhaps with ``problem`` and ``value``.
+            The table RECORDS, possibly with ``problem`` and ``value``.
         metadata, min_samples
-            As above.
+            As for :class:`History`.
         window_ms, windows
-            Length of a window; a record is late if its window is so many before the newest,
-            or more.
+            Length of a window; a record is late if its window is at least this many
+            before the newest.
 
         Raises
         ------
@@ -154,7 +154,7 @@ class History:
 
     @property
     def spark(self) -> SparkSession:
-        """The session that works."""
+        """The Spark session that runs the queries."""
         return self._cells.sparkSession
 
     @property
@@ -163,12 +163,12 @@ class History:
         return self.metadata.cluster
 
     def range(self) -> tuple[int, int]:
-        """From the first window with a sample to the last, which is not complete, excluded.
+        """From the first window with a sample to the last, incomplete one, excluded.
 
         Raises
         ------
         HistoryError
-            Where there is no complete window.
+            If there is no complete window.
         """
         if self._range is None:
             first, last = self._cells.agg(f.min("start_ms"), f.max("start_ms")).collect()[0]
@@ -199,20 +199,20 @@ class History:
         *,
         cpu: CpuModel | None = None,
     ) -> DataFrame:
-        """Loads of each partition in each window in which a rate of it is known.
+        """Loads of each partition in each window in which one of its rates is known.
 
         Parameters
         ----------
         first_ms, end_ms
             The range; all complete windows by default.
         cpu
-            What a byte costs; by default :meth:`cpu_model` of all that was until the end.
+            Cost of a byte; by default :meth:`cpu_model` of all windows before the end.
 
         Returns
         -------
         DataFrame
             start_ms, topic, partition, leader and follower: array of R, in the order of the
-            metadata's resources; null where not known. See
+            metadata's resources; null if unknown. See
             :func:`cluster_model.history.loads.window_loads`.
         """
         first, end = self._within(first_ms, end_ms)
@@ -234,9 +234,9 @@ class History:
         return load_statistics(self.loads(first, end), self.metadata.at(end - 1).resources)
 
     def cpu_model(self, first_ms: int | None = None, end_ms: int | None = None) -> CpuModel:
-        """What a byte costs on each class of brokers, and how exactly that is known.
+        """Cpu cost of a byte for each class of brokers, with its accuracy.
 
-        Brokers of equal capacities, at the end of the range, are of one class. See
+        Brokers with equal capacities, at the end of the range, form a class. See
         :func:`cluster_model.history.cpu.fit_cpu`.
         """
         first, end = self._within(first_ms, end_ms)
@@ -251,7 +251,7 @@ class History:
         return self._cpu[first, end]
 
     def forecast(self, at_ms: int | None = None, horizon_ms: int | None = None) -> Forecast:
-        """Loads expected after a time, from all windows before it, and how wrong that was.
+        """Loads expected after a time, from all windows before it, with the error in the past.
 
         The horizon is a day by default. See
         :func:`cluster_model.history.forecast.forecast_loads`.
@@ -261,7 +261,7 @@ class History:
         if (end, horizon) not in self._forecasts:
             resources = self.metadata.at(end - 1).resources
             told = forecast_loads(self.loads(first, end), resources, (first, end), horizon)
-            # Only the last one, which has two arrays of all loads.
+            # Only the last one, which holds two arrays of all loads.
             self._forecasts = {(end, horizon): told}
         return self._forecasts[end, horizon]
 
@@ -274,39 +274,39 @@ class History:
         cpu: CpuMethod | None = None,
         min_ratio: float = 0.95,
     ) -> Snapshot:
-        """The cluster as it was placed at a time, with one number for each load.
+        """The cluster with its placement at a time, and one number for each load.
 
-        ``mean`` is what :meth:`cluster_model.live.ClusterModel.snapshot` gives of the same
-        windows. ``p95`` and ``peak`` are those of the windows of each partition, role and
-        resource, and of disk no less than the newest size. ``forecast`` is the largest
-        hourly mean expected. Partitions of a broker that are high at different times count
-        as if they were so together.
+        ``mean`` equals :meth:`cluster_model.live.ClusterModel.snapshot` of the same
+        windows. ``p95`` and ``peak`` are taken over the windows of each partition, role and
+        resource; for disk they are at least the newest size. ``forecast`` is the largest
+        hourly mean expected. Peaks of a broker's partitions are added up even if they occur
+        at different times.
 
-        What is not known is never taken for 0. A window counts where it knows a load; where
-        none of the range does, a size is that of other replicas or of log directories, and
+        An unknown load is never taken as 0. A window counts if it has the load. If none of
+        the range does, a size is that of other replicas or of log directories, and
         any other load is the mean of its topic, or of all partitions.
 
         Parameters
         ----------
         at_ms
-            When; by default the end of the last complete window.
+            The time; by default the end of the last complete window.
         horizon_ms
-            How far to look: back, by default to the first window; a forecast ahead, by
-            default a day, with all that was before to learn from.
+            Length of the range: back, by default to the first window; for a forecast ahead,
+            by default a day, learning from all windows before.
         statistic
             ``"mean"``, ``"p95"``, ``"peak"`` or ``"forecast"``.
         cpu
-            ``"attribution"``: each broker's cpu shared out among its replicas, as the live
-            model does; possible, and the default, of means only. ``"regression"``: what
-            :meth:`cpu_model` says the traffic costs; the default of the others.
+            ``"attribution"``: each broker's cpu divided among its replicas, as in the live
+            model; allowed, and the default, only for means. ``"regression"``: the cost of
+            the traffic by :meth:`cpu_model`; the default for the others.
         min_ratio
             Share of windows of partitions whose rates must be known.
 
         Raises
         ------
         HistoryError
-            For an unknown statistic or method, a range without windows, or one in which too
-            little is known.
+            For an unknown statistic or method, a range without windows, or one with too
+            little known.
         """
         _require("statistic", statistic, get_args(HistoryStatistic))
         cpu = cpu or ("attribution" if statistic == "mean" else "regression")
@@ -332,7 +332,7 @@ class History:
         return with_traffic(measured, traffic_rates(rates, statistic))
 
     def quarantine(self) -> DataFrame:
-        """The table QUARANTINE: messages and records that do not count, and why not."""
+        """The table QUARANTINE: messages and records that do not count, with the reason."""
         return self._quarantine
 
     @property
@@ -355,7 +355,7 @@ class History:
         return first, end
 
     def _means(self, base: Snapshot, first: int, end: int, min_ratio: float) -> Floats:
-        """(P, 2) float: mean bytes in and out of the windows that know them; nan of none."""
+        """(P, 2) float: mean bytes in and out over the windows that have them; else nan."""
         known = {name: f.col(f"{name}_kind") < _NO_VALID for name in (BYTES_IN, BYTES_OUT)}
         of = [f.avg(f.when(ok, f.col(name))).alias(name) for name, ok in known.items()]
         both = f.count(f.when(known[BYTES_IN] & known[BYTES_OUT], 1)).alias("both")
@@ -390,7 +390,7 @@ class History:
     def _mean_loads(
         self, base: Snapshot, first: int, end: int, means: Floats, cpu: CpuMethod
     ) -> tuple[tuple[Floats, Floats], Floats]:
-        """Loads of leaders and followers, and the capacities that they are measured by."""
+        """Loads of leaders and followers, and the capacities in the same unit."""
         capacity = base.capacity
         bytes_in, bytes_out = (with_estimates(base, of) for of in means.T)
         network_out = bytes_out + bytes_in * (base.replication_factor - 1)
@@ -422,9 +422,9 @@ class History:
     def _completed(
         self, base: Snapshot, end: int, loads: tuple[Floats, Floats], *, no_less: bool = False
     ) -> tuple[Floats, Floats]:
-        """Loads with what is not known (nan) filled in, and what is not measured as it was.
+        """Loads with unknown ones (nan) filled in, and other resources from the metadata.
 
-        With `no_less`, of disk no less than the newest size.
+        With `no_less`, disk is at least the newest size.
         """
         measured = np.isin(base.resources, DEFAULT_RESOURCES)
         complete = []
@@ -438,7 +438,7 @@ class History:
         return complete[0], complete[1]
 
     def _broker_cpu(self, base: Snapshot, first: int, end: int) -> Floats:
-        """(B,) float: mean over the windows; nan of brokers that have none."""
+        """(B,) float: mean over the windows; nan for brokers without any."""
         known = (f.col("metric") == CPU) & (f.col("kind") < _NO_VALID)
         found = (
             self.broker_windows(first, end)

@@ -1,4 +1,4 @@
-"""Windows of rates and sizes into loads of leaders and followers, window by window."""
+"""Turns windows of rates and sizes into loads of leaders and followers."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ def window_loads(
     metadata: Snapshot,
     window_ms: int,
 ) -> DataFrame:
-    """The loads of one cluster in each window in which a rate is known; null is not known.
+    """The loads of one cluster in each window in which a rate is known; unknown loads are null.
 
     With r replicas at the end of the window: the leader's ``network_in`` is bytes_in, its
     ``network_out`` bytes_out + bytes_in·(r − 1); a follower's ``network_in`` is bytes_in, its
-    ``network_out`` 0. ``cpu`` is what the brokers that held them then are known to pay for
-    that. ``disk`` is the newest size told until the end of the window, and before the first
-    one that; of followers, their mean. Other resources are those of the metadata.
+    ``network_out`` 0. ``cpu`` is the cost of that traffic on the brokers that held the
+    replicas then. ``disk`` is the newest size reported until the end of the window, or else
+    the first one; for followers, their mean. Other resources are those of the metadata.
 
     Parameters
     ----------
     windows, sizes, placements
         The tables of these names of :mod:`cluster_model.history.schema`.
     cpu
-        What a byte costs.
+        Cost of a byte.
     metadata
         Names of the R resources, and loads in those that are not measured.
     window_ms
@@ -53,7 +53,7 @@ def window_loads(
     bytes_in, bytes_out = (
         f.when(f.col(f"{name}_kind") < _NO_VALID, f.col(name)) for name in (BYTES_IN, BYTES_OUT)
     )
-    # A follower sends nothing to clients, whatever it takes in.
+    # A follower sends nothing to clients, whatever its incoming bytes.
     zero = f.lit(0.0)
     out = bytes_out + bytes_in * (f.size("replicas") - 1)
     rows = (
@@ -91,13 +91,13 @@ def window_loads(
 
 
 def _with_sizes(windows: DataFrame, sizes: DataFrame) -> DataFrame:
-    """Windows with a map of the newest sizes told of the partition, by broker."""
+    """Windows with a map of the newest sizes reported of the partition, by broker."""
     told = sizes.groupBy(*_PARTITION, "start_ms").agg(
         f.map_from_entries(f.collect_list(f.struct("broker", "size"))).alias("told")
     )
     along = Window.partitionBy(*_PARTITION).orderBy("start_ms")
     until = along.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    # Not from the current row on: Spark reads all that follows again for each row.
+    # Not from the current row on, where Spark would read all following rows again for each row.
     ever = along.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     newest = f.coalesce(
         f.last("told", ignorenulls=True).over(until), f.first("told", ignorenulls=True).over(ever)
@@ -106,7 +106,7 @@ def _with_sizes(windows: DataFrame, sizes: DataFrame) -> DataFrame:
 
 
 def _leader_size() -> Column:
-    """Of the leader's replica; else the mean of those that are known; null of none."""
+    """Size of the leader's replica; else the mean of the known ones; null if there are none."""
     known = f.filter(
         f.transform("replicas", lambda b: f.col("sizes")[b]), lambda size: size.isNotNull()
     )
@@ -115,7 +115,7 @@ def _leader_size() -> Column:
 
 
 def _follower_size() -> Column:
-    """Mean over followers, of which one that is not known is as the leader."""
+    """Mean over followers, where an unknown size counts as the leader's."""
     leads = f.col("leader")
     follows = f.filter("replicas", lambda b: b != leads)
     size = f.col("leader_size")
@@ -125,10 +125,10 @@ def _follower_size() -> Column:
 
 
 def _priced(placements: DataFrame, cpu: CpuModel) -> DataFrame:
-    """Placements with what their leader pays for a byte in and out, and a follower for one in."""
+    """Placements with the leader's cost of a byte in and out, and a follower's of one in."""
     kept = placements.select(*_PARTITION, *_VALID, "replicas", "leader")
     follows = f.filter("replicas", lambda b: b != f.col("leader"))
-    # Where nobody leads, or follows, whoever will pays what the others do.
+    # Without a leader or followers, a future one has the price of the others.
     leads = f.when(f.col("leader") >= 0, f.array("leader")).otherwise(f.col("replicas"))
     follow = f.when(f.size(follows) > 0, follows).otherwise(f.col("replicas"))
     return kept.select(
@@ -150,13 +150,13 @@ def _price(cpu: CpuModel, i: int, brokers: Column) -> Column:
 
 
 def _mean(values: Column) -> Column:
-    """Of an array; null of an empty one."""
+    """Mean of an array; null for an empty one."""
     total = f.aggregate(values, f.lit(0.0), lambda sum_, value: sum_ + value)
     return f.when(f.size(values) > 0, total / f.size(values))
 
 
 def _other_loads(rows: DataFrame, metadata: Snapshot, others: list[str]) -> DataFrame:
-    """Loads that nobody measures, of each partition of the metadata."""
+    """Loads that are not measured, for each partition of the metadata."""
     column = [metadata.resource(name) for name in others]
     told = [
         (metadata.topics[topic], number, leader, follower)

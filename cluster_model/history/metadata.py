@@ -1,4 +1,4 @@
-"""What a cluster was, and when: its metadata as a log of changes."""
+"""The metadata of a cluster over time, as a log of changes."""
 
 from __future__ import annotations
 
@@ -23,24 +23,23 @@ from cluster_model.index import SnapshotIndex
 from cluster_model.snapshot import Bools, Floats, Ints, Snapshot
 from metrics_reporter.documents import load_document
 
-# What the first entry says holds for all time before it too, what the last says for all
-# time after it.
+# The first entry also holds for all time before it, the last one for all time after it.
 ALWAYS_MS, NEVER_MS = -(2**63), 2**63 - 1
 
 _NOTHING: Any = np.empty(0)
 
 
 class Entry(NamedTuple):
-    """What changed at a moment.
+    """The changes at one moment.
 
     Parameters
     ----------
     at_ms
-        From when on it holds, ms since 1970.
+        Start of its validity, ms since 1970.
     snapshot
-        Brokers and topics as they are from then on, and of the partitions those that changed.
+        All brokers and topics from then on, and the partitions that changed.
     removed
-        Topic and number of partitions that are no more.
+        Topic and number of partitions that no longer exist.
     """
 
     at_ms: int
@@ -49,16 +48,16 @@ class Entry(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """What entries say of partitions, by topic and number, and of each in the order of time.
+    """The partitions in the entries, by topic and number, and each in the order of time.
 
     Parameters
     ----------
     topic, number, entry : (n,) int
-        The partition, and which entry says it.
+        The partition, and the index of the entry.
     row : (n,) int
         Row of the partition in the entry's snapshot; -1 where it was removed.
     again : (n - 1,) bool
-        Whether the next is of the same partition.
+        Whether the next row is of the same partition.
     """
 
     topic: Ints
@@ -69,24 +68,24 @@ class _Rows(NamedTuple):
 
 
 class MetadataLog:
-    """Brokers, their racks and capacities, and placement, over time, of one cluster.
+    """Brokers, their racks and capacities, and placement of one cluster over time.
 
-    What the first entry says holds for the time before it too. Loads are no part of what
-    is compared: those of a partition are of when its placement last changed; communication
-    between partitions is only that of a snapshot that is the only one.
+    The first entry also holds for the time before it. Loads are not compared: those of a
+    partition date from the last change of its placement. Communication between partitions
+    is kept only if there is a single snapshot.
 
     Parameters
     ----------
     path
-        Directory that keeps the log, on this machine's file system, made by the first
-        :meth:`append`; None keeps it in memory.
+        Local directory of the log, created by the first :meth:`append`; None keeps it in
+        memory.
     cluster
         Name of the cluster.
 
     Raises
     ------
     HistoryError, SnapshotError
-        For a path that is no directory, or a file in it that is no entry.
+        For a path that is not a directory, or a file in it that is not an entry.
 
     Examples
     --------
@@ -105,30 +104,30 @@ class MetadataLog:
 
     @classmethod
     def of(cls, snapshot: Snapshot, *, cluster: str = DEFAULT_CLUSTER) -> MetadataLog:
-        """A log that says the same of all time."""
+        """A log with the same state for all time."""
         log = cls(cluster=cluster)
         log.append(0, snapshot)
         return log
 
     @property
     def times_ms(self) -> tuple[int, ...]:
-        """When something changed, ms since 1970, ascending."""
+        """Times of changes, ms since 1970, ascending."""
         return tuple(entry.at_ms for entry in self._entries)
 
     def append(self, at_ms: int, snapshot: Snapshot) -> bool:
-        """Log what is not as it was; says whether anything was.
+        """Log the changes; returns whether there were any.
 
         Parameters
         ----------
         at_ms
-            When the cluster was seen like this; later than all that is logged.
+            When the cluster was in this state; later than all entries.
         snapshot
             The whole cluster.
 
         Raises
         ------
         HistoryError
-            For an earlier time, or where the log cannot be written.
+            For an earlier time, or if the log cannot be written.
         """
         old = self._newest
         entry = Entry(at_ms, snapshot) if old is None else _difference(at_ms, old, snapshot)
@@ -159,7 +158,7 @@ class MetadataLog:
         return self._newest if count == len(self._entries) else self._folded(count)
 
     def placements(self, spark: SparkSession) -> DataFrame:
-        """Where the replicas of each partition were, and when: the table PLACEMENTS."""
+        """Replicas of each partition over time: the table PLACEMENTS."""
         rows, since = self._rows(len(self._entries)), self._since()
         until = np.full(len(rows.row), NEVER_MS)
         until[:-1][rows.again] = since[rows.entry[1:][rows.again]]
@@ -185,11 +184,11 @@ class MetadataLog:
         return spark.createDataFrame(pa.concat_tables(tables), schema=PLACEMENTS)
 
     def brokers(self, spark: SparkSession) -> DataFrame:
-        """What each broker was, and when: the table BROKERS."""
+        """State of each broker over time: the table BROKERS."""
         return self._changes(spark, BROKERS, _brokers)
 
     def topics(self, spark: SparkSession) -> DataFrame:
-        """Which topics there were, and when: the table TOPICS."""
+        """Topics over time: the table TOPICS."""
         return self._changes(spark, TOPICS, lambda s: {(name,): () for name in s.topics})
 
     def _changes(
@@ -198,7 +197,7 @@ class MetadataLog:
         schema: t.StructType,
         told: Callable[[Snapshot], dict[tuple[Any, ...], tuple[Any, ...]]],
     ) -> DataFrame:
-        """A table of (cluster, key, from when, to when, what) of what each entry tells."""
+        """A table of (cluster, key, from when, to when, value) from the values of each entry."""
         found: list[tuple[Any, ...]] = []
         since: dict[tuple[Any, ...], tuple[int, tuple[Any, ...]]] = {}
         for now, entry in zip(self._since().tolist(), self._entries, strict=True):
@@ -212,7 +211,7 @@ class MetadataLog:
         return spark.createDataFrame(_table(tuple(zip(*found, strict=True)), schema), schema=schema)
 
     def _since(self) -> Ints:
-        """From when on each entry holds, ms since 1970."""
+        """Start of each entry's validity, ms since 1970."""
         if not self._entries:
             raise self._nothing()
         return np.array([ALWAYS_MS, *self.times_ms[1:]])
@@ -222,7 +221,7 @@ class MetadataLog:
         return HistoryError(f"metadata log{where}: nothing logged found, an entry expected")
 
     def _rows(self, count: int) -> _Rows:
-        """What the first `count` entries say of partitions."""
+        """The partitions in the first `count` entries."""
         entries = self._entries[:count]
         names = sorted({name for e in entries for name in (*e.snapshot.topics, *dict(e.removed))})
         index = {name: i for i, name in enumerate(names)}
@@ -247,7 +246,7 @@ class MetadataLog:
         return _Rows(topic, number, entry[order], row[order], again)
 
     def _folded(self, count: int) -> Snapshot:
-        """The cluster as the first `count` entries have it."""
+        """The state of the cluster after the first `count` entries."""
         if count == 1:
             return self._entries[0].snapshot
         rows = self._rows(count)
@@ -260,12 +259,12 @@ class MetadataLog:
 
 
 def load_metadata(path: str | Path, *, cluster: str = DEFAULT_CLUSTER) -> MetadataLog:
-    """The log that is kept in a directory, or one of a snapshot's file, valid for ever.
+    """The log in a directory, or one with a snapshot file's state for all time.
 
     Raises
     ------
     HistoryError, SnapshotError
-        For a path that is not there, or is neither.
+        For a path that does not exist, or is neither.
     """
     path = Path(path)
     if not path.is_dir():
@@ -277,7 +276,7 @@ def load_metadata(path: str | Path, *, cluster: str = DEFAULT_CLUSTER) -> Metada
 
 
 def _read(path: Path) -> Iterator[Entry]:
-    """The entries kept in a directory; none where there is no directory."""
+    """The entries in a directory; none if it does not exist."""
     if path.exists() and not path.is_dir():
         raise HistoryError(f"metadata log {path}: a file found, a directory expected")
     found = [file for file in path.glob("*.npz") if not file.name.startswith(".")]
@@ -300,7 +299,7 @@ def _write(path: Path, entry: Entry) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
         if entry.removed:
-            # Before the other file, which is what makes it an entry.
+            # Before the other file, whose presence completes the entry.
             text = json.dumps(entry.removed).encode()
             write_atomically(file.with_suffix(".removed.json"), lambda f: f.write(text))
         save_snapshot(entry.snapshot, file)
@@ -310,12 +309,12 @@ def _write(path: Path, entry: Entry) -> None:
 
 
 def _difference(at_ms: int, old: Snapshot, new: Snapshot) -> Entry | None:
-    """What is otherwise in the new one; None if nothing is."""
+    """The changes in the new snapshot; None if there are none."""
     directory = SnapshotIndex(old)
     topic = directory.topics(new.topics, [False] * len(new.topics))
     row = directory.partitions(topic[new.partition_topic], new.partition_number)
     gone = np.setdiff1d(np.arange(old.n_partitions), row)
-    # Loads of other resources would be of another width.
+    # Loads of other resources would have another width.
     changed = (
         _moved(old, new, row)
         if old.resources == new.resources
@@ -330,7 +329,7 @@ def _difference(at_ms: int, old: Snapshot, new: Snapshot) -> Entry | None:
 
 
 def _moved(old: Snapshot, new: Snapshot, row: Ints) -> Bools:
-    """(P,) bool: which partitions of the new are not at that row of the old, or not placed so."""
+    """(P,) bool: new partitions, and those placed differently than in that row of the old."""
     at = np.maximum(row, 0)
     moved: Bools = (row < 0) | (np.append(old.leader, -1)[at] != new.leader)
     moved |= np.append(old.replication_factor, 0)[at] != new.replication_factor
@@ -348,13 +347,13 @@ def _moved(old: Snapshot, new: Snapshot, row: Ints) -> Bools:
 
 
 def _paths(s: Snapshot) -> npt.NDArray[np.object_]:
-    """(N,) str: the log directory of each replica, None where not known."""
+    """(N,) str: the log directory of each replica, None if unknown."""
     disk = s.replica_disk if s.n_disks else np.full(s.n_replicas, -1)
     return np.array([*s.disk_path, None], np.object_)[disk]
 
 
 def _part(s: Snapshot, row: Ints) -> Snapshot:
-    """Some of the partitions, without communication; brokers and topics stay."""
+    """The given partitions, without communication; brokers and topics stay."""
     count = s.replication_factor[row]
     replica = _ranges(s.replica_offset[row], count)
     return replace(
@@ -376,7 +375,7 @@ def _part(s: Snapshot, row: Ints) -> Snapshot:
 
 
 def _joined(parts: Sequence[Snapshot]) -> Snapshot:
-    """Different partitions of one cluster together; brokers and topics are those of the last."""
+    """Join partitions of one cluster from several snapshots; the rest is the last one's."""
     last, parts = parts[-1], [s for s in parts if s.n_partitions]
     if not parts:
         return last

@@ -1,4 +1,4 @@
-"""Records judged and summed over windows once, and kept: months in a thousandth of the room."""
+"""Judges records, sums them over windows and stores the result, about a thousandth of the size."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from cluster_model.history.traffic import traffic_cells
 from cluster_model.history.window_sums import broker_cells, cells, sizes
 
 DAY_MS = 86_400_000
-# Days are dates from here to the year 9999; a time that is no date counts as the nearest.
+# Days are dates from 1970 to the year 9999; a time beyond counts as the nearest.
 _LAST_DAY = 2_932_896
 _SETTINGS = "settings"
 _TABLES = {
@@ -38,7 +38,7 @@ _TABLES = {
 
 
 class Prepared(NamedTuple):
-    """The tables that records come to: what :class:`cluster_model.history.history.History` reads.
+    """The tables that :class:`cluster_model.history.history.History` reads.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class Prepared(NamedTuple):
     window_ms
         Length of a window.
     windows
-        Records so many windows late were too late.
+        A record is late if its window is at least this many before the newest.
     """
 
     cells: DataFrame
@@ -68,9 +68,9 @@ def prepare(
     window_ms: int = 300_000,
     windows: int = 5,
 ) -> dict[str, dict[str, int]]:
-    """Judge records, sum them over windows, and keep what comes out as Parquet.
+    """Judge records, sum them over windows, and store the result as Parquet.
 
-    What was prepared there before is replaced. Until all is written, nothing can be read.
+    Replaces anything prepared there before. Nothing can be read until all is written.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def prepare(
     Returns
     -------
     dict
-        By cluster, how many records had each outcome.
+        The number of records with each outcome, by cluster.
 
     Raises
     ------
@@ -118,12 +118,12 @@ def prepare(
 
 
 def read_prepared(spark: SparkSession, path: str | Path) -> Prepared:
-    """What :func:`prepare` wrote.
+    """Read the tables written by :func:`prepare`.
 
     Raises
     ------
     HistoryError
-        Where nothing was prepared, or not to the end.
+        If nothing was prepared, or not completely.
     """
     store = Store(spark, str(path))
     if not store.exists(f"{_SETTINGS}/_SUCCESS"):
@@ -135,7 +135,7 @@ def read_prepared(spark: SparkSession, path: str | Path) -> Prepared:
         store.at(_SETTINGS), "window_ms long, windows long"
     ).collect()
     tables = {
-        # The types of directories' names would else be guessed from the names.
+        # Otherwise the types of columns from directory names would be guessed.
         name: spark.read.schema(t.StructType([*schema.fields, t.StructField(DAY, t.StringType())]))
         .parquet(store.at(name))
         .select(*schema.names, DAY)
@@ -147,6 +147,6 @@ def read_prepared(spark: SparkSession, path: str | Path) -> Prepared:
 def _write(table: DataFrame, path: str, at_ms: Column) -> None:
     days = F.greatest(F.lit(0), F.least(F.floor(at_ms / DAY_MS), F.lit(_LAST_DAY))).cast("int")
     day = F.date_add(F.lit("1970-01-01").cast("date"), days).cast("string")
-    # One file of each day, several of a large one.
+    # One file for each day, several for a large one.
     placed = table.withColumn(DAY, day).hint("rebalance", CLUSTER, DAY)
     placed.write.mode("overwrite").partitionBy(CLUSTER, DAY).parquet(path)

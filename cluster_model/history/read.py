@@ -1,4 +1,4 @@
-"""Records kept in other ways than our archive: JSON lines, raw messages, a topic."""
+"""Reads records from other places than our archive: JSON lines, raw messages, a topic."""
 
 from __future__ import annotations
 
@@ -42,30 +42,30 @@ _LINE = t.StructType(
 def read_json_lines(
     spark: SparkSession, paths: Paths, *, cluster: str = DEFAULT_CLUSTER
 ) -> DataFrame:
-    """Records kept as one JSON object a line.
+    """Read records kept as one JSON object per line.
 
-    A line has the fields of :class:`metrics_reporter.Record`, ``time_ms``, ``broker`` and
-    ``metrics``, and those of ``topic``, ``partition`` and ``underscored`` that it needs;
-    besides ``arrived_ms`` (when it arrived; its time if missing), ``batch`` (lines with
-    equal numbers arrived at once; the time of arrival if missing) and ``cluster``.
+    A line has the fields of :class:`metrics_reporter.Record`: ``time_ms``, ``broker`` and
+    ``metrics``, and ``topic``, ``partition`` and ``underscored`` where needed. Optional
+    are ``arrived_ms`` (time of arrival; by default its time), ``batch`` (lines with
+    equal numbers arrived at once; by default the time of arrival) and ``cluster``.
 
     Parameters
     ----------
     paths
-        Files or directories; compressed where their names end so (``.gz`` ...).
+        Files or directories; compressed files by suffix (``.gz`` ...).
     cluster
-        Of lines that name none.
+        Cluster of lines without one.
 
     Returns
     -------
     DataFrame
-        The table DECODED; a line that is no record is ``malformed``. Lines that arrived at
-        once are in an order made from what they say, the same every time.
+        The table DECODED; a line that is not a record is ``malformed``. Lines that arrived
+        at once are ordered by their content, so the order is reproducible.
 
     Raises
     ------
     HistoryError
-        For a path that is not there.
+        For a path that does not exist.
     """
     with _sentences("JSON lines", paths):
         lines = spark.read.text(_listed(paths))
@@ -94,7 +94,7 @@ def read_json_lines(
         return f.when(good, column)
 
     unnamed = f.map_filter(metrics, lambda name, _: ~name.isin(*METRIC_IDS))
-    # None is null any more, which only this makes Spark believe.
+    # There are no nulls left, but Spark recognises that only with this.
     other = f.transform_values(unnamed, lambda _, v: f.coalesce(v, f.lit(0.0)))
     columns = {
         CLUSTER: f.coalesce(r[CLUSTER], f.lit(cluster)),
@@ -122,20 +122,20 @@ def read_messages(
     cluster: str = DEFAULT_CLUSTER,
     format: Format | None = None,
 ) -> DataFrame:
-    """Messages of a metrics topic kept in Parquet as they were, in any of the wire formats.
+    """Read messages of a metrics topic stored unchanged in Parquet, in any of the wire formats.
 
-    The files have the columns of the table MESSAGES, or those that Spark itself gives a
-    topic's messages: ``value``, ``timestamp``, and, for the order of messages of the same
-    time, ``partition`` and ``offset``.
+    The files have the columns of the table MESSAGES, or those of Spark's Kafka source:
+    ``value``, ``timestamp``, and, to order messages of the same time, ``partition`` and
+    ``offset``.
 
     Parameters
     ----------
     paths
         Files or directories.
     cluster
-        Where the files do not name one.
+        Cluster if the files do not name one.
     format
-        Of the messages; None to look at each.
+        Format of the messages; None to detect each.
 
     Returns
     -------
@@ -145,7 +145,7 @@ def read_messages(
     Raises
     ------
     HistoryError
-        For a path that is not there or holds no Parquet, or files without these columns.
+        For a path that does not exist or holds no Parquet, or files without these columns.
     """
     with _sentences("messages", paths):
         kept = spark.read.parquet(*_listed(paths))
@@ -163,7 +163,7 @@ def read_topic(
     until_ms: int | None = None,
     client: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Records of a metrics topic as it is now, read by all executors.
+    """Read the current records of a metrics topic, on all executors.
 
     Parameters
     ----------
@@ -174,10 +174,10 @@ def read_topic(
     cluster
         Name of the cluster.
     format
-        What the messages are; by default what the other balancers' topics are known to
-        hold, and elsewhere what each message looks like.
+        Format of the messages; by default known for other balancers' topics, and detected
+        per message elsewhere.
     since_ms, until_ms
-        Messages with timestamps from this one on, and before this one, ms since 1970.
+        Range of message timestamps, the first included, the second excluded, ms since 1970.
     client
         Properties of Kafka's (Java) consumer.
 
@@ -189,7 +189,7 @@ def read_topic(
     Raises
     ------
     HistoryError
-        Where the session has no Kafka connector, or the topic does not exist.
+        If the session has no Kafka connector, or the topic does not exist.
     """
     reader = spark.read.format("kafka").options(**topic_options(bootstrap, topic, client))
     for name, ms in (("starting", since_ms), ("ending", until_ms)):
@@ -203,7 +203,7 @@ def read_topic(
 
 
 def topic_options(bootstrap: str, topic: str, client: Mapping[str, str] | None) -> dict[str, str]:
-    """What Spark's Kafka source needs to be told."""
+    """Options of Spark's Kafka source."""
     return {
         **{f"kafka.{name}": value for name, value in (client or {}).items()},
         "kafka.bootstrap.servers": bootstrap,
@@ -213,12 +213,12 @@ def topic_options(bootstrap: str, topic: str, client: Mapping[str, str] | None) 
 
 
 def as_messages(kept: DataFrame, cluster: str, what: str) -> DataFrame:
-    """Rows with the columns of MESSAGES, or of Spark's Kafka source, as the former.
+    """Convert rows with the columns of MESSAGES, or of Spark's Kafka source, to the former.
 
     Raises
     ------
     HistoryError
-        Naming the column that is missing, or of another type.
+        For a missing column, or one of another type, by name.
     """
     require_columns(kept, {"value": t.BinaryType()}, what)
     names = kept.columns
@@ -241,12 +241,12 @@ def as_messages(kept: DataFrame, cluster: str, what: str) -> DataFrame:
 
 
 def require_columns(found: DataFrame, needed: Mapping[str, t.DataType], what: str) -> None:
-    """Check that there are such columns, of such types.
+    """Check that these columns exist with these types.
 
     Raises
     ------
     HistoryError
-        Naming the column, what was found and what is expected.
+        For an invalid column: its name, what was found and what is expected.
     """
     kinds = {k.name: k.dataType for k in found.schema.fields}
     for name, kind in needed.items():
@@ -264,7 +264,7 @@ def require_columns(found: DataFrame, needed: Mapping[str, t.DataType], what: st
 
 @contextmanager
 def kafka_sentences(bootstrap: str, topic: str) -> Iterator[None]:
-    """Tell in a sentence what went wrong at a topic."""
+    """Report a failure to read a topic in one sentence."""
     where = f"metrics topic {topic!r} at {bootstrap}"
     try:
         yield
@@ -290,7 +290,7 @@ def _named(paths: Paths) -> str:
 
 @contextmanager
 def _sentences(what: str, paths: Paths) -> Iterator[None]:
-    """Tell in a sentence what is wrong with a path."""
+    """Report an unusable path in one sentence."""
     if not _listed(paths):
         raise HistoryError(f"{what}: no path found, at least one expected")
     where = f"{what} {_named(paths)}"

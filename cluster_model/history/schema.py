@@ -1,4 +1,4 @@
-"""The tables of the history: records as rows, and what stands in their columns."""
+"""Schemas of the history's tables, and the meaning of their columns."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pyspark.sql import types as t
 from metrics_reporter.metrics import METRIC_IDS
 
 CLUSTER, DAY = "cluster", "day"
-# The name of a cluster that nobody named.
+# The name of a cluster without a given name.
 DEFAULT_CLUSTER = "default"
 
 
@@ -15,13 +15,13 @@ def _field(name: str, kind: t.DataType) -> t.StructField:
     return t.StructField(name, kind, nullable=True)
 
 
-# A message of a metrics topic, not yet looked into.
+# A message of a metrics topic, not yet decoded.
 MESSAGES = t.StructType(
     [
         _field(CLUSTER, t.StringType()),
         # Messages with equal numbers arrived at once; later ones have larger numbers.
         _field("batch", t.LongType()),
-        # When it arrived, ms since 1970, and its place in the topic.
+        # Time of arrival, ms since 1970, and position in the topic.
         _field("arrived_ms", t.LongType()),
         _field("source_partition", t.IntegerType()),
         _field("source_offset", t.LongType()),
@@ -30,7 +30,7 @@ MESSAGES = t.StructType(
 )
 
 # A record: the columns of :class:`metrics_reporter.Record`, one for each metric that has an
-# id on the wire, and a map of the others.
+# id in the wire format, and a map of the others.
 RECORDS = t.StructType(
     [
         *(f for f in MESSAGES.fields if f.name != "value"),
@@ -44,20 +44,20 @@ RECORDS = t.StructType(
     ]
 )
 
-# A message after decoding: of a record its columns, of another why it is none and its bytes.
+# A decoded message: the columns of a record, or for any other message the reason and its bytes.
 DECODED = t.StructType(
     [
         *RECORDS.fields,
-        # Null, "malformed", or "skipped": of a kind or metric not known here.
+        # Null, "malformed", or "skipped": of an unknown kind or metric.
         _field("problem", t.StringType()),
         _field("value", t.BinaryType()),
     ]
 )
 
-# From inclusive and to exclusive, ms since 1970: what the metadata say of that time.
+# Validity of metadata, from inclusive and to exclusive, ms since 1970.
 _VALID = [_field("valid_from_ms", t.LongType()), _field("valid_to_ms", t.LongType())]
 
-# Where the replicas of a partition were; brokers are ids, the leader -1 for none.
+# Replicas of a partition over time; brokers are ids, the leader is -1 for none.
 PLACEMENTS = t.StructType(
     [
         _field(CLUSTER, t.StringType()),
@@ -66,12 +66,12 @@ PLACEMENTS = t.StructType(
         *_VALID,
         _field("replicas", t.ArrayType(t.LongType(), containsNull=False)),
         _field("leader", t.LongType()),
-        # The log directory of each replica, null where not known; null where nothing is.
+        # The log directory of each replica, null if unknown; null if none is known.
         _field("disks", t.ArrayType(t.StringType())),
     ]
 )
 
-# What a broker was; `state` is a value of cluster_model.BrokerState.
+# State of a broker over time; `state` is a value of cluster_model.BrokerState.
 BROKERS = t.StructType(
     [
         _field(CLUSTER, t.StringType()),
@@ -83,10 +83,10 @@ BROKERS = t.StructType(
     ]
 )
 
-# Which topics there were, also those without partitions.
+# Topics over time, including those without partitions.
 TOPICS = t.StructType([_field(CLUSTER, t.StringType()), _field("topic", t.StringType()), *_VALID])
 
-# A window of a length, of one partition or broker, starts at a multiple of that length.
+# A window of one partition or broker starts at a multiple of its length.
 _START = _field("start_ms", t.LongType())
 _PARTITION = [
     _field(CLUSTER, t.StringType()),
@@ -95,8 +95,8 @@ _PARTITION = [
 ]
 _BROKER = [_field(CLUSTER, t.StringType()), _field("broker", t.LongType())]
 
-# The samples of a window of a partition that one broker measured: of each rate their sum
-# and count, and whether they are guesses (shares of what was told of the whole topic).
+# The samples of a partition's window that one broker measured: the sum and count of each
+# rate, and whether they are estimates (shares of a whole topic's rates).
 CELLS = t.StructType(
     [
         *_PARTITION,
@@ -111,7 +111,7 @@ CELLS = t.StructType(
     ]
 )
 
-# The same of a metric of a broker, one of metrics_reporter.BROKER_METRICS.
+# The same for a metric of a broker, one of metrics_reporter.BROKER_METRICS.
 BROKER_CELLS = t.StructType(
     [
         *_BROKER,
@@ -122,7 +122,7 @@ BROKER_CELLS = t.StructType(
     ]
 )
 
-# The newest size that a broker told of its replica in a window, and when.
+# The newest size that a broker reported of its replica in a window, and its time.
 SIZES = t.StructType(
     [
         *_PARTITION,
@@ -134,7 +134,7 @@ SIZES = t.StructType(
 )
 
 # Windows of partitions in which a rate is known; kinds are those of
-# cluster_model.windows.Extrapolation, a value without a valid one is 0.
+# cluster_model.windows.Extrapolation, and a value without a valid one is 0.
 WINDOWS = t.StructType(
     [
         *_PARTITION,
@@ -156,8 +156,8 @@ BROKER_WINDOWS = t.StructType(
     ]
 )
 
-# What a partition's windows owe to the brokers that led it then: over the brokers of a
-# window these add up to its rates.
+# A partition's windows divided among the brokers that led it at the time: over the brokers
+# of a window these add up to its rates.
 LED = t.StructType(
     [
         *_PARTITION,
@@ -168,9 +168,9 @@ LED = t.StructType(
     ]
 )
 
-# A message or record that does not count, and why: a cluster_model.windows.Outcome in lower
-# case, malformed or skipped. `metrics` are those the model looks at, `value` the bytes of
-# what is no record.
+# A message or record that does not count, and the reason: a cluster_model.windows.RecordOutcome
+# in lower case, malformed or skipped. `metrics` are those the model uses, `value` the bytes
+# of a message that is not a record.
 QUARANTINE = t.StructType(
     [
         *(f for f in MESSAGES.fields if f.name != "value"),
@@ -185,7 +185,7 @@ QUARANTINE = t.StructType(
     ]
 )
 
-# Samples of what a partition sends on to another one, summed over a window.
+# Samples of a partition's rate to another one, summed over a window.
 TRAFFIC = t.StructType(
     [
         *_PARTITION,

@@ -1,4 +1,4 @@
-"""Spark sessions that have what the history needs: the connector, our code, one Python."""
+"""Starts Spark sessions with all the history needs: the connector, our code, one Python."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ JAVA = 17
 CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 PACKAGES = ("balancer", "cluster_model", "goals", "metrics_reporter")
 
-# Seconds to hear the last of what a Java that ended said.
+# Seconds to wait for the last output of a Java process that ended.
 _GOODBYE = 5.0
 _SETTINGS = Path(__file__).with_name("ivysettings.xml")
 _DEFAULTS = {
@@ -40,34 +40,33 @@ _DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
-# Nobody but this machine has a part in a session with a local master.
+# A session with a local master is accessible only from this machine.
 _LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
 def spark_session(
     master: str | None = None, *, kafka: bool = False, config: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """The Spark session of this process, made with what the history needs if there is none.
+    """The Spark session of this process, started with all the history needs if there is none.
 
-    Our own code is on its executors, whatever the master.
+    Its executors have our code, with any master.
 
     Parameters
     ----------
     master
-        For example ``"local[*]"``, which is what None means where Spark's own
-        configuration names none.
+        For example ``"local[*]"``, which is also the default if Spark's own configuration
+        names none.
     kafka
-        Whether topics are to be read. Spark then fetches its Kafka connector from Maven
-        Central, once; elsewhere where ``spark.jars.ivySettings`` or Spark's
-        ``DEFAULT_ARTIFACT_REPOSITORY`` say so. A session that is there already cannot be
-        given it.
+        Whether topics will be read. Spark then fetches its Kafka connector from Maven
+        Central, once, or from the repository in ``spark.jars.ivySettings`` or Spark's
+        ``DEFAULT_ARTIFACT_REPOSITORY``. It cannot be added to an existing session.
     config
-        Spark properties; they win over ours.
+        Spark properties; they override ours.
 
     Raises
     ------
     HistoryError
-        Where there is no Java, or the connector cannot be had.
+        If there is no Java, or the connector is unavailable.
 
     Examples
     --------
@@ -85,7 +84,7 @@ def spark_session(
     if kafka:
         asked = (config or {}).get("spark.jars.packages")
         options["spark.jars.packages"] = ",".join(filter(None, (asked, CONNECTOR)))
-    # Executors run the Python that the driver runs, unless somebody says otherwise.
+    # Executors run the driver's Python, unless configured otherwise.
     os.environ.setdefault("PYSPARK_PYTHON", options.get("spark.pyspark.python", sys.executable))
     spark = _started(options, kafka)
     ship_code(spark)
@@ -93,26 +92,26 @@ def spark_session(
 
 
 def ship_code(spark: SparkSession) -> None:
-    """Give the executors of a session our packages as they are here; once is enough.
+    """Send our packages, as installed here, to the executors of a session; once is enough.
 
-    The same can be done from outside: ``spark-submit --py-files`` with a zip of
+    The alternative from outside is ``spark-submit --py-files`` with a zip of
     them, or ``--archives`` with an environment in which ``counterpoise`` is installed.
     """
     archive = _archive()
     if any(Path(name).name == archive.name for name in spark.sparkContext.listFiles):
         return
     spark.sparkContext.addPyFile(str(archive))
-    # Here the packages are, and their files beside them.
+    # The driver uses the packages as installed, with their data files.
     sys.path[:] = [p for p in sys.path if Path(p).name != archive.name]
 
 
 def require_java() -> str:
-    """Path of the Java that Spark will start.
+    """Path of the Java that Spark will use.
 
     Raises
     ------
     MissingSparkError
-        Where there is none, or one that is too old.
+        If there is none, or it is too old.
     """
     home = os.environ.get("JAVA_HOME")
     found = shutil.which(str(Path(home, "bin", "java"))) if home else shutil.which("java")
@@ -128,7 +127,7 @@ def require_java() -> str:
 
 
 def _started(options: Mapping[str, str], kafka: bool) -> SparkSession:
-    """The session; what Java says while it starts is only told where it does not."""
+    """The session; Java's output at start is shown only if it fails."""
     builder = SparkSession.builder
     for name, value in options.items():
         builder = builder.config(name, value)
@@ -172,7 +171,7 @@ def _got(builder: SparkSession.Builder) -> SparkSession:
 
 
 def _why(said: str, kafka: bool) -> str:
-    """Why Java ended before there was a session."""
+    """The reason why Java ended before there was a session."""
     if kafka and "unresolved dependency" in said.lower():
         return (
             f"Spark could not fetch its Kafka connector {CONNECTOR} from where it looks, Maven "
@@ -184,10 +183,10 @@ def _why(said: str, kafka: bool) -> str:
 
 
 def _connector(config: Mapping[str, str]) -> dict[str, str]:
-    """Where Spark fetches the connector, unless somebody says otherwise.
+    """The repository of the connector, unless configured otherwise.
 
-    What other tools left in a local Maven repository is not looked at: it may be a
-    description without its jar, and then Spark gives up.
+    Other tools' files in a local Maven repository are ignored: they may be a description
+    without its jar, on which Spark fails.
     """
     if "DEFAULT_ARTIFACT_REPOSITORY" in os.environ or "spark.jars.repositories" in config:
         return {}
@@ -196,7 +195,7 @@ def _connector(config: Mapping[str, str]) -> dict[str, str]:
 
 @cache
 def _archive() -> Path:
-    """A zip of our packages, named after what is in it."""
+    """A zip of our packages, named after its contents."""
     root = Path(__file__).parents[2]
     content = {
         str(path.relative_to(root)): path.read_bytes()

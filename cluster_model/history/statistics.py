@@ -1,4 +1,4 @@
-"""Months of loads in a few numbers: mean, percentiles, peak, trend and the week's profile."""
+"""Summarises months of loads: mean, percentiles, peak, trend and the weekly profile."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DAY_MS = 24 * HOUR_MS
 WEEK_HOURS = 168
 ROLES = ("leader", "follower")
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
-# The week begins on Monday, and 1970 on a Thursday.
+# The week starts on Monday; 1970 started on a Thursday.
 _MONDAY_HOURS = 72
 ENTITY = ("topic", "partition")
 
@@ -36,20 +36,20 @@ def load_statistics(
     ----------
     loads
         start_ms, topic, partition, leader and follower (array of R), of one cluster; null
-        where not known.
+        if unknown.
     resources
         Names of the R resources.
     profile
-        Whether the profile is wanted.
+        Whether to compute the profile.
 
     Returns
     -------
     DataFrame
         topic, partition, role (``leader`` or ``follower``), resource, windows (number of
         those in which the load is known), mean, p50, p90, p95, p99 (interpolated linearly
-        between windows), peak, trend (slope of the least-squares line, per day; 0 of a single
+        between windows), peak, trend (slope of the least-squares line, per day; 0 for a single
         window) and profile (array of 168: the mean in each hour of the week from Monday 00:00
-        UTC, null in hours without any window). All of them are null without any window.
+        UTC, null for hours without any window). All of them are null without any window.
     """
     flat = ordered(flattened(loads, len(resources)))
     names = columns(len(resources))
@@ -76,7 +76,7 @@ def load_statistics(
         weekly = hourly.groupBy(*ENTITY).agg(
             f.map_from_entries(f.collect_list(f.struct("hour", f.struct(*names)))).alias("hours")
         )
-        # A look-up in a map takes as long as it has keys: once for all series, not for each.
+        # A map look-up takes time in proportion to its keys, so it is done once for all series.
         hours = f.transform(
             f.sequence(f.lit(0), f.lit(WEEK_HOURS - 1)), lambda hour: f.col("hours")[hour]
         )
@@ -129,25 +129,25 @@ def percentiles(
 ) -> DataFrame:
     """Percentiles of columns in each group, interpolated linearly.
 
-    Spark's own function keeps every value of many groups on its heap at once; here it is
-    one group at a time.
+    Spark's own function holds all values of many groups on its heap at once; this one
+    handles one group at a time.
 
     Parameters
     ----------
     rows
         Any table.
     by, names
-        Columns of the group, and those of interest (double); null is left out.
+        Columns of the group, and columns to aggregate (double); null is ignored.
     shares
-        Of 1: 0.95 is the 95th percentile.
+        As fractions: 0.95 is the 95th percentile.
     suffix
         Added to the names of the columns.
 
     Returns
     -------
     DataFrame
-        The columns of the group, and of each of the others an array like `shares`, of
-        nulls where nothing is known.
+        The columns of the group, and for each of the others an array like `shares`, of
+        nulls if nothing is known.
     """
     of, percents = rows.select(*by, *names), 100 * np.array(shares)
     ends = pa.array([0, len(shares)], pa.int32())
@@ -167,7 +167,7 @@ def percentiles(
 
 
 def flattened(loads: DataFrame, resources: int) -> DataFrame:
-    """start_ms, topic, partition and each load as a column of its own, named by :func:`columns`."""
+    """start_ms, topic, partition and a column for each load, named by :func:`columns`."""
     loaded = [
         f.col(role)[i].alias(name)
         for name, (role, i) in zip(
@@ -183,16 +183,16 @@ def columns(resources: int) -> list[str]:
 
 
 def ordered(rows: DataFrame) -> DataFrame:
-    """All rows of a partition together, and in the order of time.
+    """Bring all rows of a partition together, in the order of time.
 
-    Sums of floats depend on their order; like this they are the same on any number of
+    Sums of floats depend on their order; this makes them the same on any number of
     executors.
     """
     return rows.repartition(*ENTITY).sortWithinPartitions(*ENTITY, "start_ms")
 
 
 def _percentiles(values: Floats, percents: Floats) -> Floats:
-    """Percentiles of the values that are known; nan of none."""
+    """Percentiles of the known values; nan if there are none."""
     known = values[~np.isnan(values)]
     if not len(known):
         return np.full(len(percents), np.nan)

@@ -1,4 +1,4 @@
-"""Directories on whatever file system Spark reads and writes."""
+"""Accesses directories on any file system that Spark reads and writes."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pyspark.sql import SparkSession
 
 
 class Store:
-    """A directory of Spark's file system, and what is below it; paths are relative to it.
+    """A directory of Spark's file system and its contents; paths are relative to it.
 
     Parameters
     ----------
     spark
-        Tells the file system, and how to get in.
+        Provides the file system, and access to it.
     root
-        As Spark takes it: a path, or one with ``file:``, ``hdfs:``, ``s3a:`` before it.
+        In Spark's form: a path, optionally prefixed with ``file:``, ``hdfs:``, ``s3a:``.
     """
 
     def __init__(self, spark: SparkSession, root: str) -> None:
@@ -25,35 +25,35 @@ class Store:
         self._files = self._path(self.root).getFileSystem(context._jsc.hadoopConfiguration())
 
     def at(self, path: str) -> str:
-        """The whole path, as Spark takes it."""
+        """The full path, in Spark's form."""
         return f"{self.root}/{path}" if path else self.root
 
     def exists(self, path: str = "") -> bool:
-        """Whether there is such a file or directory."""
+        """Whether the file or directory exists."""
         return bool(self._files.exists(self._at(path)))
 
     def names(self, path: str = "") -> list[str]:
-        """Names of directories and files in a directory, sorted; none where there is none."""
+        """Names of directories and files in a directory, sorted; none if it does not exist."""
         if not self.exists(path):
             return []
         found = self._files.listStatus(self._at(path))
         return sorted(status.getPath().getName() for status in found)
 
     def changed_ms(self, path: str) -> int:
-        """When a file or directory was changed, ms since 1970."""
+        """Time of the last change of a file or directory, ms since 1970."""
         return int(self._files.getFileStatus(self._at(path)).getModificationTime())
 
     def size(self, path: str) -> tuple[int, int]:
-        """Files below a path, and their bytes."""
+        """Number of files below a path, and their bytes."""
         summary = self._files.getContentSummary(self._at(path))
         return int(summary.getFileCount()), int(summary.getLength())
 
     def rename(self, path: str, to: str) -> bool:
-        """Give a directory another name; at once, where the file system can. Says if it did."""
+        """Rename a directory, atomically if the file system can; returns whether it succeeded."""
         return bool(self._files.rename(self._at(path), self._at(to)))
 
     def delete(self, path: str) -> None:
-        """Remove a directory and all below it, if it is there."""
+        """Remove a directory with its contents, if it exists."""
         self._files.delete(self._at(path), True)
 
     def _at(self, path: str) -> Any:

@@ -1,4 +1,4 @@
-"""Invented months: what the brokers of a cluster would have reported, made by Spark itself."""
+"""Generates months of records that a cluster's brokers would report, on Spark executors."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 # A Monday, 00:00 UTC.
 START_MS = 1_700_438_400_000
-# What a record that cannot belong to the cluster names.
+# The topic of a record that cannot belong to the cluster.
 NO_TOPIC = "no-such-topic"
 _VALUES = (BYTES_IN, BYTES_OUT, SIZE, CPU, REPLICATION_IN, REPLICATION_OUT)
-# Rows handed to Spark at once.
+# Rows passed to Spark at once.
 _CHUNK = 1 << 15
-# Batches by which a disordered record comes late, at most.
+# Largest delay of a disordered record, in batches.
 _DELAY = 2
 
 
 class SyntheticError(InputError):
-    """Records that cannot be invented."""
+    """Arguments from which no records can be generated."""
 
 
 @dataclass(frozen=True, eq=False)
 class Traffic:
-    """How the rates of a cluster go up and down.
+    """The variation of a cluster's rates over time.
 
     At time t a partition's rate is that of the snapshot times ``day · week · growth ·
     noise``, of which the first has mean 1 over a day.
@@ -54,17 +54,17 @@ class Traffic:
     Parameters
     ----------
     sharpness
-        Of the daily peak: the rate is proportional to ``exp(sharpness · cos(2π (t -
+        Sharpness of the daily peak: the rate is proportional to ``exp(sharpness · cos(2π (t -
         peak)))`` with t in days; 0 is flat, 1 has its peak at 2.1 times the mean, 4 at
         4.8 times.
     spread
-        How far the peaks of topics are apart, in days: 0 at noon all of them, 1 anywhere.
+        Spread of the topics' peaks, in days: 0 for all at noon, 1 for any time.
     weekend
         Rates on Saturday and Sunday, as a share of those on other days.
     growth
-        Growth of all rates and sizes a day, as a share of those at the beginning.
+        Daily growth of all rates and sizes, as a share of the initial ones.
     noise
-        Standard deviation of the logarithm of what each report is multiplied by.
+        Standard deviation of the logarithm of each report's random factor.
     """
 
     sharpness: float = 1.0
@@ -74,7 +74,7 @@ class Traffic:
     noise: float = 0.0
 
     def factor(self, time_ms: npt.ArrayLike, phase: npt.ArrayLike, since_ms: int) -> Floats:
-        """What rates are multiplied by, noise left out.
+        """Factor on the rates, without noise.
 
         Parameters
         ----------
@@ -83,7 +83,7 @@ class Traffic:
         phase
             Time of the peak, in days from noon.
         since_ms
-            Where growth begins.
+            Start of the growth.
         """
         time_ms, phase = np.asarray(time_ms, np.int64), np.asarray(phase, np.float64)
         angle = 2 * np.pi * (time_ms / DAY_MS - 0.5 - phase)
@@ -94,7 +94,7 @@ class Traffic:
         return factor * self.grown(time_ms, since_ms)
 
     def grown(self, time_ms: npt.ArrayLike, since_ms: int) -> Floats:
-        """What growth alone multiplies by."""
+        """Factor of growth alone."""
         days = (np.asarray(time_ms, np.int64) - since_ms) / DAY_MS
         return np.maximum(1 + self.growth * days, 0.0)
 
@@ -115,43 +115,43 @@ def synthetic_records(
     seed: int = 0,
     tasks: int | None = None,
 ) -> DataFrame:
-    """Invent what the brokers of a cluster report, interval after interval.
+    """Generate the reports of a cluster's brokers, interval after interval.
 
     At each multiple of the interval each living broker reports its cpu and network
-    rates, the rates and size of what it leads (with ``bytes_to/...`` where the snapshot
-    has traffic), and the size of what it follows. Equal arguments give equal rows,
+    rates, the rates and size of each partition it leads (with ``bytes_to/...`` if the snapshot
+    has traffic), and the size of each one it follows. Equal arguments give equal rows,
     whatever the number of tasks. Two calls with snapshots of different placements and
-    adjoining times are the history of a cluster that changed.
+    adjoining times make the history of a cluster that changed.
 
     Parameters
     ----------
     spark
-        Makes the rows, on its executors.
+        Makes the rows on its executors.
     snapshot
         Placement and mean loads, with the default resources.
     intervals, interval_ms, start_ms
-        How many reports, how far apart, and from when, a multiple of the interval.
+        Number of reports, time between them, and start, a multiple of the interval.
     since_ms
-        Where growth begins.
+        Start of the growth.
     traffic
-        The rhythm.
+        Variation of the rates.
     cpu_cost
-        Cpu of a broker: a constant, and what it costs for each byte/s that a leader
+        Cpu of a broker: a constant, and the cost of each byte/s that a leader
         takes in and sends out (replication counted) and a follower takes in. By
         default proportional to the weights of
         :func:`cluster_model.attribution.attribute_cpu`, with the snapshot's total.
     dirt
-        Share of records that come a second time, from a clock a day ahead, from one a
-        month behind, with a negative value and of an unknown topic: so many of each, all of them
-        beside the good ones.
+        Share of records added in each of these ways: a second time, from a clock a day ahead,
+        from one a month behind, with a negative value, and of an unknown topic. The valid
+        records stay.
     disorder
         Share of records that arrive up to two batches late.
     cluster
         Name of the cluster.
     seed
-        Of peaks, noise and dirt.
+        Seed of peaks, noise and dirt.
     tasks
-        Spark tasks to make the rows in; as many as the session has cores by default.
+        Number of Spark tasks; by default the number of the session's cores.
 
     Returns
     -------
@@ -162,7 +162,7 @@ def synthetic_records(
     Raises
     ------
     SyntheticError
-        Naming the argument, the value found and what was expected.
+        For an invalid argument: its name, the value found and what was expected.
     """
     traffic = traffic or Traffic()
     for name, value, ok, expected in (
@@ -189,7 +189,7 @@ def synthetic_records(
 
 def phases(snapshot: Snapshot, traffic: Traffic, seed: int = 0) -> Floats:
     """(P,) float: time of the daily peak of each partition, in days from noon."""
-    # By name, so that another topic more or less leaves the others' peaks where they are.
+    # By name, so that adding or removing a topic leaves the others' peaks unchanged.
     drawn = [
         np.random.default_rng([seed, *name.encode()]).uniform(-0.5, 0.5) for name in snapshot.topics
     ]
@@ -197,7 +197,7 @@ def phases(snapshot: Snapshot, traffic: Traffic, seed: int = 0) -> Floats:
 
 
 def default_cpu_cost(snapshot: Snapshot) -> tuple[float, float, float, float]:
-    """What bytes cost by the usual weights, so that the cluster's cpu is the snapshot's."""
+    """Costs of bytes by the default weights, with the snapshot's total cpu."""
     bytes_in, _, network_out, _ = _measured(snapshot)
     leads = snapshot.leader >= 0
     follows = snapshot.replication_factor - leads
@@ -213,9 +213,9 @@ def default_cpu_cost(snapshot: Snapshot) -> tuple[float, float, float, float]:
 
 @dataclass(frozen=True, eq=False)
 class _Script:
-    """All that a task needs to know to make the rows of any interval.
+    """The data that a task needs to make the rows of any interval.
 
-    Rows of an interval are those of the living brokers, of the leaders, of the followers.
+    Rows of an interval are those of living brokers, then of leaders, then of followers.
     """
 
     brokers: Ints
@@ -264,7 +264,7 @@ class _Script:
             copies = [np.flatnonzero(rng.random(n) < self.dirt) for _ in range(_KINDS_OF_DIRT)]
             row = np.concatenate([row, *copies])
             kind = np.repeat(np.arange(_KINDS_OF_DIRT + 1), [n, *map(len, copies)])
-            # A second copy comes after the first, or it would be the first.
+            # A copy must arrive after the original, or it would count as the original.
             batch = batch[row] + np.where(kind == _AGAIN, _DELAY, 0)
             times = time_ms + np.select(
                 [kind == _AHEAD, kind == _BEHIND], [DAY_MS, -30 * DAY_MS], 0
@@ -274,7 +274,7 @@ class _Script:
             yield self.rows(row[part], batch[part], times[part], kind[part], values, factor, i, at)
 
     def values(self, factor: Floats, grown: float) -> tuple[Floats, ...]:
-        """Per name of _VALUES the values of all rows, nan where there are none."""
+        """Values of all rows for each name in _VALUES, nan for none."""
         bytes_in, bytes_out = self.bytes_in * factor, self.bytes_out * factor
         network_out = self.network_out * factor
         p, broker, b = self.replica_partition, self.replica_broker, len(self.brokers)
@@ -328,7 +328,7 @@ class _Script:
             self.replica_broker[replica] if len(order) else 0,
         )
         ids = self.brokers[broker]
-        # A broker's record has no topic to get wrong: it comes from a broker nobody knows.
+        # A broker's record has no topic to falsify, so it gets an unknown broker.
         ids = np.where((kind == _ELSEWHERE) & whole, self.brokers.max() + 1, ids)
         names = pa.array([*self.topics, NO_TOPIC])
         columns: dict[str, Any] = {
@@ -348,7 +348,7 @@ class _Script:
         return pa.RecordBatch.from_pydict(columns)
 
     def others(self, partition: Ints, none: Bools, factor: Floats) -> pa.MapArray:
-        """What the partitions send to others, by metric name."""
+        """The rates from the partitions to others, by metric name."""
         count = np.where(none, 0, np.diff(self.traffic_offset)[partition])
         end = np.cumsum(count)
         of = np.repeat(np.arange(len(partition)), count)

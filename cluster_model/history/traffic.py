@@ -1,4 +1,4 @@
-"""How much partitions send to one another: what collocation needs to know."""
+"""Sums up the traffic between partitions, which collocation needs."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _PAIR = (CLUSTER, "topic", "partition", "to_topic", "to_partition")
 
 
 def traffic_cells(records: DataFrame, judged: DataFrame) -> DataFrame:
-    """Samples of what partitions send to others, summed over windows.
+    """Samples of partitions' rates to others, summed over windows.
 
-    They stand in the records of the partition's leader beside its rates, named by
-    :func:`metrics_reporter.records.bytes_to`, and count where those do.
+    They are in the records of the partition's leader, next to its own rates, named by
+    :func:`metrics_reporter.records.bytes_to`, and count whenever those do.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def traffic_cells(records: DataFrame, judged: DataFrame) -> DataFrame:
         told.where("to_topic != '' and to_partition >= 0")
         .join(taken, [*_ARRIVAL])
         .repartition(*_PAIR)
-        # Sums of floats depend on their order: here it is always the same.
+        # Sums of floats depend on their order, so it is fixed.
         .sortWithinPartitions(*keys, "time_ms", *_ARRIVAL[1:])
     )
     return ordered.groupBy(*keys).agg(
@@ -69,14 +69,14 @@ def traffic_cells(records: DataFrame, judged: DataFrame) -> DataFrame:
 
 
 def traffic_rates(cells: DataFrame, statistic: str) -> DataFrame:
-    """One rate of each pair, of the windows in which it is told.
+    """One rate for each pair, over the windows that have it.
 
     Parameters
     ----------
     cells
-        As of :func:`traffic_cells`.
+        As from :func:`traffic_cells`.
     statistic
-        ``"peak"`` or a percentile of the windows' means; anything else is their mean.
+        ``"peak"`` or a percentile of the windows' means; otherwise their mean.
     """
     mean = f.col("bytes_sum") / f.col("bytes_count")
     ordered = (
@@ -92,7 +92,7 @@ def traffic_rates(cells: DataFrame, statistic: str) -> DataFrame:
 
 
 def with_traffic(snapshot: Snapshot, rates: DataFrame) -> Snapshot:
-    """The snapshot with these rates between its partitions; of others there is no word."""
+    """The snapshot with these rates between its partitions; others are ignored."""
     table = rates.toArrow()
     if not table.num_rows:
         return snapshot

@@ -1,4 +1,4 @@
-"""Samples summed over windows: little enough to keep, and enough for any question later."""
+"""Sums samples over windows: small enough to keep, and sufficient for any later query."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from cluster_model.history.schema import BROKER_CELLS, CELLS, CLUSTER, SIZES
 from metrics_reporter import SIZE
 
 _PARTITION = (CLUSTER, "topic", "partition")
-# What tells samples of one window apart; the sums of floats are those of this order.
+# Distinguishes samples of one window; sums of floats are taken in this order.
 _ORDER = ("time_ms", "batch", "source_partition", "source_offset")
 
 
 def cells(partitions: DataFrame) -> DataFrame:
-    """The table CELLS of what was judged.
+    """The table CELLS of judged records.
 
     Parameters
     ----------
@@ -46,14 +46,14 @@ def cells(partitions: DataFrame) -> DataFrame:
 
 
 def sizes(partitions: DataFrame) -> DataFrame:
-    """The table SIZES of what was judged: late and repeated records tell sizes too.
+    """The table SIZES of judged records; sizes in late and repeated records count too.
 
-    Of sizes of equal times the one that arrived first stays.
+    Of sizes with equal times the first to arrive stays.
     """
     told = partitions.where(F.col("phase") == 1).where(
         F.col(SIZE).isNotNull() & F.col("outcome").isin("added", "duplicate", "late")
     )
-    # The newest, and among equals the first: the greatest of these.
+    # The newest, and among equals the first: the maximum of these.
     age = F.struct("time_ms", *(-F.col(name) for name in _ORDER[1:]))
     found = told.groupBy(*_PARTITION, "broker", "start_ms").agg(
         F.max("time_ms").alias("time_ms"), F.max_by(SIZE, age).alias(SIZE)
@@ -62,7 +62,7 @@ def sizes(partitions: DataFrame) -> DataFrame:
 
 
 def broker_cells(brokers: DataFrame) -> DataFrame:
-    """The table BROKER_CELLS of what was judged.
+    """The table BROKER_CELLS of judged records.
 
     Parameters
     ----------
@@ -76,10 +76,10 @@ def broker_cells(brokers: DataFrame) -> DataFrame:
 
 
 def _summed(rows: DataFrame, by: Sequence[str], told: Mapping[str, Column]) -> DataFrame:
-    """One row for each group, with sums of floats that are the same every time.
+    """One row for each group, with reproducible sums of floats.
 
-    An aggregation adds in the order in which rows come, and that of parts when memory is
-    short; a window adds its sorted rows one after the other.
+    An aggregation adds rows in any order, and partial sums when memory is short; a window
+    adds its sorted rows one after the other.
     """
     group = Window.partitionBy(*by).orderBy(*_ORDER)
     whole = group.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)

@@ -1,9 +1,9 @@
-"""Windows of any length of time: what the live model makes of the few it keeps.
+"""Windows of any range of time, equal to the few that the live model keeps.
 
 A window of partitions or brokers has the value and the kind of extrapolation that
-:class:`cluster_model.windows.Windows` gives it, with the mean as its strategy. Nothing is
-known outside of the range asked for: like the live model's, its first and last window
-have one neighbour each.
+:class:`cluster_model.windows.Windows` gives it, with the mean as its strategy. Data outside
+of the range is ignored: as in the live model, the first and last window have one
+neighbour each.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def windows(
     Raises
     ------
     HistoryError
-        For a range that is empty, or a number below 1.
+        For an empty range, or a number below 1.
     """
     rows = _in_range(cells, window_ms, min_samples, first_ms, end_ms)
     found = _extrapolated(_over_brokers(rows), _PARTITION, _RATES, window_ms, min_samples)
@@ -80,11 +80,11 @@ def led(
     first_ms: int | None = None,
     end_ms: int | None = None,
 ) -> DataFrame:
-    """The table LED: whose load the rates of :func:`windows` are.
+    """The table LED: the brokers that the rates of :func:`windows` are attributed to.
 
-    A rate belongs to the brokers that measured it, to each in proportion to its part in
-    the sum of the samples; a window extrapolated from its neighbours belongs to those
-    that measured them.
+    A rate is divided among the brokers that measured it, in proportion to their sums of
+    samples; a window extrapolated from its neighbours is attributed to the brokers that
+    measured those.
 
     Parameters and errors are those of :func:`windows`.
     """
@@ -105,7 +105,7 @@ def led(
     told = []
     for name in _RATES:
         counts = (F.col("of_ms") == own) | near[name]
-        # A broker's parts come from three windows at most, and are added in their order.
+        # A broker's parts come from at most three windows, and are added in their order.
         part = F.when(counts & (F.col(f"{name}_weight") > 0), F.col(f"{name}_sum"))
         parts = F.array_sort(F.collect_list(F.struct("of_ms", F.coalesce(part, F.lit(0.0)))))
         total = F.aggregate(parts, F.lit(0.0), lambda sum_, x: sum_ + x["col2"])
@@ -120,7 +120,7 @@ def led(
 
 
 def newest_sizes(sizes: DataFrame, *, end_ms: int | None = None) -> DataFrame:
-    """The newest size that each broker told of each of its replicas, before a time.
+    """The newest size that each broker reported of each of its replicas, before a time.
 
     Returns
     -------
@@ -138,7 +138,7 @@ def newest_sizes(sizes: DataFrame, *, end_ms: int | None = None) -> DataFrame:
 def completeness(
     windows: DataFrame, placements: DataFrame, *, window_ms: int, end_ms: int | None = None
 ) -> DataFrame:
-    """How many partitions each window knows.
+    """How many partitions have known rates in each window.
 
     Parameters
     ----------
@@ -149,14 +149,14 @@ def completeness(
     window_ms
         Length of a window.
     end_ms
-        Where the range ends; by default behind the last window in which anything is known.
+        End of the range; by default after the last window with any known rate.
 
     Returns
     -------
     DataFrame
-        Of each cluster and `start_ms`, from the first window in which anything is known:
-        how many partitions there were when it started (`partitions`), how many have
-        both rates in it (`known`), and the share of those (`ratio`, 1 of none).
+        For each cluster and `start_ms`, from the first window with any known rate:
+        the number of partitions when it started (`partitions`), the number with
+        both rates in it (`known`), and their share (`ratio`, 1 without partitions).
     """
     span = _span(windows, window_ms, end_ms)
     each = span.select(
@@ -201,7 +201,7 @@ def valid_partitions(
     end_ms: int | None = None,
     max_extrapolations: int = 5,
 ) -> DataFrame:
-    """Partitions with both rates in every window of a range, extrapolated in few enough.
+    """Partitions with both rates in every window of a range, few enough of them extrapolated.
 
     Parameters
     ----------
@@ -213,7 +213,7 @@ def valid_partitions(
     Returns
     -------
     DataFrame
-        Of each such partition `cluster`, `topic` and `partition`.
+        `cluster`, `topic` and `partition` of each such partition.
     """
     worst = _worst_kind()
     counted = windows.groupBy(*_PARTITION).agg(
@@ -263,7 +263,7 @@ def _in_range(
 
 
 def _over_brokers(cells: DataFrame) -> DataFrame:
-    """Samples of a window, whoever measured them; added in the order of the brokers."""
+    """Samples of a window from all brokers, added in the order of the brokers."""
     one = Window.partitionBy(*_PARTITION, "start_ms").orderBy("broker")
     whole = one.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     names = [f"{name}_{what}" for name in _RATES for what in ("sum", "count")]
@@ -283,9 +283,9 @@ def _over_brokers(cells: DataFrame) -> DataFrame:
 def _extrapolated(
     rows: DataFrame, by: Sequence[str], names: Sequence[str], window_ms: int, min_samples: int
 ) -> DataFrame:
-    """Values, kinds and weights of windows, by the sums and counts of their samples.
+    """Values, kinds and weights of windows, from the sums and counts of their samples.
 
-    A window without samples is told too where both its neighbours have enough.
+    A window without samples is included if both its neighbours have enough.
     """
     along = Window.partitionBy(*by).orderBy("start_ms")
     sums = F.struct("start_ms", *(f"{name}_{what}" for name in names for what in ("sum", "count")))
