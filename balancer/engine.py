@@ -1,4 +1,4 @@
-"""The balancer: goals and an operation in, a plan out."""
+"""The balancer: takes goals and an operation, returns a plan."""
 
 from __future__ import annotations
 
@@ -46,23 +46,22 @@ class Balancer:
         Seed of the search's sampling: equal snapshot, goals, operation and seed give
         equal plans, byte for byte.
     strategy
-        How a better placement is found, by name, with options, or as an object (see
-        :func:`balancer.strategies.load_strategy`): ``goals`` searches for what the goals ask;
+        How a better placement is found: a name, options, or an object (see
+        :func:`balancer.strategies.load_strategy`). ``goals`` searches for what the goals ask;
         ``milp`` balances the bottleneck resource of partitions with one replica by a
-        mixed-integer program, ``albic`` also brings together those that communicate. With
-        those two, moves or bytes of the budget bound the program, the
-        goals judge what it found, hard ones veto steps, and ``remove_brokers`` may move
-        other replicas too.
+        mixed-integer program; ``albic`` also brings together those that communicate. With
+        the last two, moves or bytes of the budget bound the program, the goals judge its
+        result, hard ones veto steps, and ``remove_brokers`` may move other replicas too.
     remedies
-        How long remedies for unmet goals are tried on larger clusters, once
+        Effort of trying remedies for unmet goals on larger clusters, spent when
         :attr:`Plan.remedy` is read or the plan is written; by default none is tried, and
-        the remedy says no more than certificates do.
+        the remedy states only the certificates' lower bound.
 
     Attributes
     ----------
     strict : bool
         Whether a goal that does not apply to a snapshot is an error. A profile leaves it
-        out, and its plans say so.
+        out, and its plans report this.
 
     Examples
     --------
@@ -104,21 +103,21 @@ class Balancer:
         *,
         progress: Progress | None = None,
     ) -> Plan:
-        """Work out a plan; the snapshot is not changed.
+        """Make a plan; the snapshot is not changed.
 
         Parameters
         ----------
         snapshot
-            The cluster as it is.
+            The current cluster.
         operation
-            What is asked; by default a rebalance.
+            The request; by default a rebalance.
         progress
             Called with (phase, goals met, all goals, actions so far), often.
 
         Raises
         ------
         InputError
-            Where goals or operation do not fit the snapshot, in one sentence.
+            If goals or operation do not fit the snapshot, in one sentence.
         """
         operation = operation or Operation()
         started = time.monotonic()
@@ -147,7 +146,7 @@ class Balancer:
         )
 
     def _remedy(self, plan: Plan) -> Remedy | None:
-        """What would make the unmet goals of a plan possible: tried without limits of moves."""
+        """What would make the unmet goals of a plan possible, tried without a limit on moves."""
         attempt = None if self.remedies is None else self._attempt
         return find_remedy(plan, attempt, self.remedies or RemedyLimits(), self.budget.seconds)
 
@@ -159,7 +158,7 @@ class Balancer:
         return other.propose(snapshot, operation)
 
     def _warnings(self, snapshot: Snapshot, operation: Operation) -> list[str]:
-        """What was asked for and matches nothing: likely a typing error."""
+        """Parts of the request that match nothing, which are probably typing errors."""
         fitting = applicable(self.goals, snapshot, strict=False)
         return unmatched(fitting, snapshot, self.strict) + [
             f"excluded_topics: {pattern!r} matches none of the snapshot's topics"

@@ -1,4 +1,4 @@
-"""The controller: watches a cluster, finds what is wrong, proposes, and carries out."""
+"""The controller: watches a cluster, detects problems, proposes and executes plans."""
 
 import logging
 
@@ -14,7 +14,7 @@ from balancer.controller.redact import Redactor
 from balancer.controller.settings import Settings, SettingsError, load_settings
 from balancer.controller.settings_file import SettingsFile
 
-# Whoever embeds it decides what becomes of its log.
+# The embedding program decides where the log goes.
 logging.getLogger("counterpoise").addHandler(logging.NullHandler())
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""How evenly a cluster is loaded, in figures and in a sentence."""
+"""Reports how evenly a cluster is loaded, in figures and in a sentence."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _NOUNS = {"replica_count": "replicas", "leader_count": "leaders"}
 
 
 def evenness(cluster: Cluster) -> dict[str, Any]:
-    """The broker furthest above, and the one furthest from, its fair share in any column.
+    """The most loaded broker, and the largest deviation from a fair share in any column.
 
-    Counts are left out where a whole replica is more than a tenth of a share: there they
-    are never even.
+    Counts are left out if a whole replica is more than a tenth of a share: such counts are
+    never even.
 
     Returns
     -------
     dict
-        ``deviation``: the largest distance from a share, as a part of it; ``worst``: the
+        ``deviation``: the largest distance from a share, as a fraction of it; ``worst``: the
         broker, column and ratio of load to share of the most loaded; ``ratios``: the
-        highest ratio of each column. Empty where nothing is loaded.
+        highest ratio of each column. Empty if nothing is loaded.
 
     Examples
     --------
@@ -56,7 +56,7 @@ def evenness(cluster: Cluster) -> dict[str, Any]:
 
 
 def even_sentence(even: dict[str, Any]) -> str:
-    """What :func:`evenness` found, for people.
+    """The result of :func:`evenness` as a sentence.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The loop: snapshot, detect, propose, execute; one decision a round, with its reason."""
+"""The control loop: snapshot, detect, propose, execute; one decision with a reason per round."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from cluster_model.errors import InputError
 from goals import inapplicable
 from metrics_reporter.quantities import plural
 
-# What is mended first: data at risk comes before load.
+# Order of healing and balancing: data at risk comes before load.
 _ORDER = (
     "dead_brokers",
     "dead_disks",
@@ -57,7 +57,7 @@ _ORDER = (
     "slow_brokers",
     "goal_violations",
 )
-# Where nothing is done, what says most about why.
+# If nothing is done, the reasons in order of relevance.
 _TELLING: tuple[Kind, ...] = (
     "error",
     "not_worth",
@@ -75,12 +75,12 @@ _STOP_SECONDS = 0.2
 
 
 class ControllerError(InputError):
-    """A controller that cannot go on."""
+    """A controller that cannot continue."""
 
 
 @dataclass(frozen=True)
 class _Note:
-    """Why nothing came of a finding."""
+    """Why a finding led to no action."""
 
     kind: Kind
     finding: Finding
@@ -95,29 +95,29 @@ class Controller:
     Parameters
     ----------
     model
-        The cluster: a :class:`balancer.controller.MeasuredCluster`, or anything alike.
+        The cluster: a :class:`balancer.controller.MeasuredCluster`, or any equivalent.
     balancer
-        Makes the plans; its goals are what is watched.
+        Makes the plans; its goals are the ones to watch.
     executor
-        Carries plans out; without one, or where ``settings.execute`` is False, plans are
-        proposed only.
+        Executes plans; without one, or if ``settings.execute`` is False, plans are only
+        proposed.
     settings
         See :class:`Settings`.
     notifiers
-        Told of what people may want to know.
+        Receive decisions and findings that matter to people.
     vote
         Whether this controller acts; by default it is alone and does.
     clock
-        Seconds since 1970, for what is shown and to compare with the times of metrics.
+        Seconds since 1970, for display and for comparison with the times of metrics.
     steady
-        Seconds, for graces, cool-downs and all other durations. By default `clock` where one
-        is given; else one that no step of the wall clock shifts, and that goes on in sleep.
+        Seconds, for grace periods, cool-downs and all other durations. By default `clock` if
+        one is given; else a clock that ignores wall-clock changes and includes sleep.
     redactor
         Hides secrets in decisions, events and logs.
     spawn
-        How an execution is run: beside the rounds, which go on watching, or at once.
+        How an execution runs: in the background of the rounds, or synchronously.
     witness
-        Shown every decision.
+        Called with every decision.
 
     Examples
     --------
@@ -178,14 +178,14 @@ class Controller:
         self._leftovers = Leftovers()
         self._resigned = False
         self._wake = threading.Event()
-        # Of the execution under way: what it mends, whether the cap cut its plan, how far it
-        # is, when it last said so, when that was last logged, and when it was asked to end.
+        # About the current execution: its findings, whether the cap cut its plan, its progress,
+        # when it last reported, when that was last logged, and when it was asked to end.
         self._mending: tuple[Finding, ...] = ()
         self._cut = False
         self._progress: Progress | None = None
         self._heard = self._logged = float("-inf")
         self._asked: float | None = None
-        # One that starts paused must not take the vote from one that acts.
+        # A controller that starts paused must not take the vote from one that acts.
         self._take_part()
 
     @property
@@ -195,14 +195,14 @@ class Controller:
 
     @property
     def work(self) -> Work | None:
-        """The execution under way."""
+        """The execution in progress."""
         return None if self._runner is None else self._runner.work
 
     def configure(self, settings: Settings) -> None:
-        """Take other settings, from any thread; what detectors remember is kept.
+        """Use other settings, from any thread; detectors keep what they remember.
 
-        The next round begins at once. Where `settings.execute` is no longer True, an
-        execution under way is stopped.
+        The next round starts at once. If `settings.execute` is no longer True, an execution in
+        progress is stopped.
         """
         self.settings = settings
         self._events.keep_last(settings.decisions)
@@ -211,18 +211,18 @@ class Controller:
         self._wake.set()
 
     def notify(self, notifiers: Iterable[Notifier], redactor: Redactor) -> None:
-        """Send notifications to these from now on, and hide these secrets."""
+        """Replace the receivers of notifications and the secrets to hide."""
         self._events.tell(notifiers, redactor)
 
     def step(self) -> Decision:
-        """One round; returns its decision (of an execution that is over already, its end).
+        """Make one round; returns its decision (for an execution that is over already, its end).
 
         Raises
         ------
         InputError
-            Where goals or settings don't fit the cluster.
+            If goals or settings don't fit the cluster.
         ControllerError
-            If an execution neither goes on nor ends, so that nothing else may begin.
+            If an execution neither progresses nor ends, so that nothing else may start.
         """
         now = self._clock()
         decision = self._round(now)
@@ -232,15 +232,15 @@ class Controller:
         return latest
 
     def run(self) -> None:
-        """Make rounds until :meth:`stop`; a round that fails is reported, and the next is tried.
+        """Make rounds until :meth:`stop`; a failed round is reported, and the next one follows.
 
-        An execution under way is given `settings.stop_within` seconds to end. One that takes
-        longer is left as it is: the next start reads in its journal what is left to do.
+        An execution in progress gets `settings.stop_within` seconds to end. If it takes longer,
+        it is left as it is: the next start reads in its journal what is left to do.
 
         Raises
         ------
         ControllerError
-            If an execution neither goes on nor ends, so that nothing else may begin.
+            If an execution neither progresses nor ends, so that nothing else may start.
         """
         while not self._stopping.is_set():
             self._wake.clear()
@@ -258,37 +258,37 @@ class Controller:
         self.finish()
 
     def stop(self) -> None:
-        """End :meth:`run` after the round in hand, and an execution soon; from any thread."""
+        """End :meth:`run` after the current round, and an execution soon; from any thread."""
         self._stopping.set()
         self._wake.set()
         if self._runner is not None:
             self._runner.stop()
 
     def supervise(self) -> None:
-        """Look after the execution under way as each round does, between rounds.
+        """Check on the execution in progress between rounds, as each round does.
 
         Raises
         ------
         ControllerError
-            If it neither goes on nor ends.
+            If it neither progresses nor ends.
         """
         work, now = self.work, self._clock()
         if work is not None and (found := self._beside(work, (), now)).kind == "stopping":
             self._keep(found)
 
     def finish(self) -> bool:
-        """Stop, and wait for the execution under way for at most `settings.stop_within` seconds.
+        """Stop, and wait at most `settings.stop_within` seconds for the execution in progress.
 
         Returns
         -------
         bool
-            Whether it has ended. One that has not is left as it is: the next start reads
-            in its journal what is left to do.
+            Whether it has ended. If not, it is left as it is: the next start reads in its
+            journal what is left to do.
         """
         self.stop()
         deadline = time.monotonic() + self.settings.stop_within
         while self._runner is not None and not self._runner.wait(_STOP_SECONDS):
-            # Again: an execution that was only just beginning may have missed it.
+            # Repeated: an execution that was just starting may have missed the first request.
             self._runner.stop()
             work = self.work
             if work is not None and time.monotonic() >= deadline:
@@ -306,19 +306,19 @@ class Controller:
         return True
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the execution that is under way, if any; returns whether it has ended.
+        """Wait for the execution in progress, if any; returns whether it has ended.
 
         Parameters
         ----------
         timeout
-            Seconds to wait at most. None waits for as long as the execution takes, which for
-            one that hangs is forever: nothing stops it meanwhile. To wait with an end, wait
-            briefly and call :meth:`supervise`, repeatedly.
+            Seconds to wait at most. None waits as long as the execution takes, which is forever
+            if it hangs, since nothing stops it meanwhile. For a bounded wait, wait briefly and
+            call :meth:`supervise`, repeatedly.
         """
         return self._runner is None or self._runner.wait(timeout)
 
     def state(self) -> dict[str, Any]:
-        """Everything a person may want to see, as JSON takes it."""
+        """The full state for people to inspect, as JSON-compatible data."""
         work, progress, watches = self.work, self._progress, self._detectors
         cooling = self._cooling(self._clock())
         return self._events.hidden(
@@ -354,16 +354,16 @@ class Controller:
 
     @property
     def _standby(self) -> str:
-        """Who acts in place of this one, as far as the vote knows."""
+        """A sentence on which controller acts instead, as far as the vote knows."""
         holder = getattr(self._vote, "holder", None)
         if holder is None:
             return "this controller does not have the vote; who acts, if anybody, is not known"
         return f"this controller does not have the vote; {holder} acts, or did last"
 
     def _take_part(self) -> None:
-        """Step down while paused, so that a person can act in the controller's place.
+        """Resign from the vote while paused, so that a person can act instead.
 
-        Only once no execution is under way: without the vote it could clean nothing up.
+        Only while no execution is in progress: without the vote it could clean nothing up.
         """
         if self._paused and not self._resigned and self.work is None:
             self._resigned = True
@@ -397,7 +397,7 @@ class Controller:
         self._cooldown.saw(view.snapshot, now)
         findings = self._detectors.find(view, cooling)
         self.metrics.saw(findings, self._detectors.goals.balancedness)
-        # One that is paused has no vote, and proposes like one that was never given any.
+        # A paused controller has no vote, and proposes like one without an election.
         judging = acting or self._paused
         self._events.found(self._dated(findings), self._shown(now), tell=judging)
         if self.work is not None:
@@ -413,9 +413,9 @@ class Controller:
         return self._cooldown.cooling(now, set_.moved_cooldown, set_.longest_moved_cooldown)
 
     def _look_after_left(self, now: float) -> None:
-        """Look at moves that ended executions left in Kafka, where that is due.
+        """Check on moves that ended executions left in Kafka, when due.
 
-        At the end of a round, so that it comes after whatever the round began.
+        At the end of a round, so that it comes after anything the round started.
         """
         if not (self._vote.acting and self._executes):
             self._leftovers.forget()
@@ -431,7 +431,7 @@ class Controller:
             def look() -> None:
                 left = executor.left()
                 if left is None:
-                    # It has not ended: the next round recovers it.
+                    # The execution has not ended: the next round recovers it.
                     self._recovered = False
                 else:
                     self._keep_left(left)
@@ -440,7 +440,7 @@ class Controller:
             self._launch(Work(_LEFT, now), look)
 
     def _keep_left(self, left: Sequence[str]) -> None:
-        """Say what is left where that is new, and once nothing is."""
+        """Log what is left if that is new, and when nothing is left any more."""
         before = self._leftovers.known
         fresh = self._leftovers.found(left)
         if len(left) < len(before):
@@ -459,7 +459,7 @@ class Controller:
     def _decide(
         self, view: View, findings: tuple[Finding, ...], cooling: Iterable[str]
     ) -> Decision | None:
-        """A decision, or None where one was kept with the execution that it began."""
+        """A decision, or None if one was kept together with the execution that it started."""
         notes: list[_Note] = []
         known = [f for f in findings if f.kind in _ORDER]
         for finding in sorted(known, key=lambda f: _ORDER.index(f.kind)):
@@ -513,7 +513,7 @@ class Controller:
 
     @property
     def _even(self) -> str:
-        """How even the cluster is, or why that is not known."""
+        """A sentence on how even the cluster is, or why that is unknown."""
         return (
             even_sentence(self._detectors.goals.evenness)
             if self.settings.goal_violations.enabled
@@ -527,7 +527,7 @@ class Controller:
         findings: tuple[Finding, ...],
         cooling: tuple[str, ...],
     ) -> Decision | _Note | None:
-        """Plan for a finding: a proposal, why nothing comes of it, or None if it was begun."""
+        """Plan for a finding: a proposal, why nothing follows from it, or None if it started."""
         now, cooldown, proposals = view.now, self._cooldown, self._proposals
         mended = _mended(finding, findings)
         started = time.perf_counter()
@@ -542,13 +542,13 @@ class Controller:
                 last_resort = ""
             too_large = ""
             if cap is not None and not len(plan) and proposals.is_cut(plan, cap):
-                # What is larger than a cycle may copy stays; the others must not wait for it.
+                # A partition larger than a cycle may copy stays; the others must not wait for it.
                 names, too_large = proposals.too_large(snapshot, cap)
                 spared = tuple(sorted({*operation.frozen_partitions, *names}))
                 operation = operation.model_copy(update={"frozen_partitions": spared})
                 plan = proposals.propose(view, finding, snapshot, operation, cap) if names else plan
         except Exception as error:
-            # What cannot be planned for must not keep the others from being mended.
+            # A finding without a possible plan must not keep the others from being handled.
             self._events.trace()
             kind: Kind = "nothing_helps" if isinstance(error, InputError) else "error"
             came = f"no plan can be made: {sentence(error)}"
@@ -587,7 +587,7 @@ class Controller:
             found = gain(plan)
             poor = not_worth(found, self.settings.goal_violations)
             if poor is not None and cut:
-                # The part within the cap may gain little; what counts is where it leads.
+                # The part within the cap may gain little; what counts is the complete plan.
                 whole = proposals.propose(view, finding, snapshot, operation, None)
                 found = gain(whole)
                 poor = not_worth(found, self.settings.goal_violations)
@@ -637,7 +637,7 @@ class Controller:
         self._runner.launch(work, do, self._ended)
 
     def _progressed(self, progress: Progress) -> None:
-        """Take how far the execution is; log it now and then."""
+        """Record the progress of the execution; log it now and then."""
         now, work = self._clock(), self.work
         self._progress, self._heard = progress, now
         self.metrics.progressed(progress)
@@ -658,8 +658,8 @@ class Controller:
         if failure is not None or outcome is not None:
             self._leftovers.expect(now, self.settings.interval)
         if failure is not None or (outcome is not None and outcome.state == "failed"):
-            # It may have left something, which would be in the way of the next. A recovery
-            # that could not do better would not with the next round either.
+            # It may have left something that would block the next execution. A recovery that
+            # failed to clean up would fail in the next round too.
             self._recovered = recovery and failure is None
         if outcome is not None and outcome.state == "vote lost":
             self._recovered = False
@@ -676,7 +676,7 @@ class Controller:
             if (self._cut and outcome.state == "done") or (
                 self._paused and outcome.state == "stopped"
             ):
-                # The rest is of the same finding, and goes on.
+                # The rest belongs to the same finding, and follows without a cool-down.
                 self._cooldown.forget(work.cause)
             if outcome.state == "failed" and not outcome.completed:
                 self._cooldown.gave_up(self._mending)
@@ -696,7 +696,7 @@ class Controller:
         self._keep(decision)
 
     def _beside(self, work: Work, findings: tuple[Finding, ...], now: float) -> Decision:
-        """What is decided while an execution is under way: to stop it, where that is due."""
+        """The decision while an execution is in progress: stop it, if that is due."""
         said = f"{_named(work)} has been under way for {span(now - work.since)}"
         if self._progress is not None:
             said += f": {progress_sentence(self._progress)}"
@@ -712,7 +712,7 @@ class Controller:
     def _reason_to_stop(
         self, work: Work, findings: tuple[Finding, ...], now: float
     ) -> tuple[str, str] | None:
-        """Why the execution is to end now, and for which detector; None where it may go on."""
+        """Why the execution has to end now, and for which detector; None if it may continue."""
         if self._paused:
             return "the settings pause executions", work.cause
         silent = now - self._heard
@@ -731,17 +731,17 @@ class Controller:
         """Ask the execution to end; returns whether this is the first time."""
         assert self._runner is not None
         first = self._asked is None
-        # Again and again: one that was only just beginning may have missed the first.
+        # Repeated: an execution that was just starting may have missed the first request.
         self._runner.stop()
         if first:
             self._asked = now
         return first
 
     def _end_hung(self, now: float) -> None:
-        """End the controller where an execution was asked to end, and does not.
+        """End the controller if an execution was asked to end and does not.
 
-        It may still write to Kafka when it wakes, so nothing may begin beside it in this
-        process. One that ends lets a standby, or its own next start, recover.
+        It may still write to Kafka when it resumes, so nothing may run alongside it in this
+        process. A controller that ends lets a standby, or its own next start, recover.
         """
         work, asked = self.work, self._asked
         if work is None or asked is None or now - asked <= self.settings.stop_timeout:
@@ -753,11 +753,11 @@ class Controller:
         )
 
     def _shown(self, steady: float) -> float:
-        """A time of the steady clock as seconds since 1970, by what the wall clock says now."""
+        """A time of the steady clock as seconds since 1970, by the current wall clock."""
         return steady + (self._wall() - self._clock())
 
     def _dated(self, findings: Iterable[Finding]) -> tuple[Finding, ...]:
-        """Findings as they are shown."""
+        """Findings with times for display."""
         return tuple(replace(f, since=self._shown(f.since)) for f in findings)
 
     def _keep(self, decision: Decision) -> Decision:
@@ -768,7 +768,7 @@ class Controller:
             try:
                 self._witness(shown)
             except Exception as error:
-                # A listener that fails, as standard output on a full disk does, stops nothing here.
+                # A failing listener, such as standard output on a full disk, stops nothing here.
                 self._events.note(f"the decision could not be passed on: {sentence(error)}")
         return shown
 
@@ -785,7 +785,7 @@ def _named(work: Work) -> str:
 
 
 def _mended(finding: Finding, findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The findings that a plan for this one mends: one heals all that is ripe."""
+    """The findings that a plan for this one covers: one healing plan covers all ripe ones."""
     if finding.kind not in HEALING:
         return (finding,)
     return tuple(f for f in findings if f.kind == finding.kind and f.state == "ripe")

@@ -1,4 +1,4 @@
-"""What keeps the controller from doing a thing now: grace, cool-downs, doubt."""
+"""Decides what the controller must not do yet: grace periods, cool-downs, uncertain loads."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from balancer.controller.finding import Finding, View, living, span
 from balancer.controller.settings import Detector
 from cluster_model.snapshot import Snapshot
 
-# Leaders of a few partitions change all the time; what they carry is less than noise.
+# The leaders of a few partitions change all the time; the load they carry is below noise.
 _CHANGED = 0.005
-# These look at loads, or would be undone by healing.
+# These detectors look at loads, or healing would undo their plans.
 _AFTER_HEALING = ("missing_replicas", "drained_brokers", "goal_violations")
 
 
 class Cooldown:
-    """Remembers what was tried, what was moved, and when loads can be judged again."""
+    """Remembers past attempts and moves, and when loads can be judged again."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # Partition -> when it was moved last, and how many times it was moved before it had rested.
+        # Partition -> when it last moved, and how many times it moved without resting in between.
         self._moved: dict[str, tuple[float, int]] = {}
         self._changed_at = float("-inf")
         self._placement: Snapshot | None = None
-        # Detector -> when it last tried, what for (None: anything), and what came of it.
+        # Detector -> when it last tried, what for (None: anything), and the result.
         self._tried: dict[str, tuple[float, frozenset[str] | None, str]] = {}
-        # Kind and subject of what the last try could not mend.
+        # Kind and subject of findings that the last attempt could not fix.
         self._hopeless: set[tuple[str, str]] = set()
 
     def tried(
@@ -43,19 +43,19 @@ class Cooldown:
         anything: bool = False,
         helped: bool = True,
     ) -> None:
-        """Remember a try for findings of one detector.
+        """Remember an attempt for findings of one detector.
 
         Parameters
         ----------
         findings, now
-            For what, and when.
+            The findings, and when.
         came
-            What came of it, for people.
+            The result, as text.
         anything
-            Whether the cool-down holds back whatever the detector finds, rather than the
-            same again.
+            Whether the cool-down applies to everything the detector finds, rather than only to
+            the same findings.
         helped
-            Whether a plan could do anything; others do not wait for what none helps.
+            Whether a plan could do anything; if not, other findings do not wait for these.
         """
         about = frozenset[str]().union(*map(_about, findings))
         self._tried[findings[0].kind] = (now, None if anything else about, came)
@@ -65,44 +65,44 @@ class Cooldown:
             self.gave_up(findings)
 
     def gave_up(self, findings: Iterable[Finding]) -> None:
-        """Remember what could not be mended: others do not wait for it."""
+        """Remember findings that could not be fixed: others do not wait for them."""
         self._hopeless |= {(f.kind, f.subject) for f in findings}
 
     def forget(self, kind: str) -> None:
-        """Let a detector go on at once with what it had to leave."""
+        """End the cool-down of a detector, so that it can finish its work."""
         self._tried.pop(kind, None)
 
     def moved(self, partitions: Iterable[str], now: float) -> None:
-        """Remember what an execution touched."""
+        """Remember the partitions that an execution touched."""
         with self._lock:
             times = {p: self._moved.get(p, (now, 0))[1] + 1 for p in partitions}
             self._moved |= {p: (now, n) for p, n in times.items()}
             self._changed_at = now
-        # What the next round sees is the new start, no change by others.
+        # The placement of the next round is the new baseline, not a change by others.
         self._placement = None
 
     def saw(self, snapshot: Snapshot, now: float) -> None:
-        """Note whether replicas or leaders were moved since the last round, by whomever."""
+        """Note whether replicas or leaders have moved since the last round, for any reason."""
         before, self._placement = self._placement, snapshot
         if before is not None and changed_share(before, snapshot) > _CHANGED:
             with self._lock:
                 self._changed_at = max(self._changed_at, now)
 
     def cooling(self, now: float, cooldown: float, longest: float) -> set[str]:
-        """Names of partitions that were moved not long ago.
+        """Names of partitions that moved recently.
 
         Goals that contradict each other, or loads that do not follow replicas as the model
-        supposes, would have the same data moved again and again. So each time a partition
-        is moved again it rests four times as long as before.
+        assumes, would move the same data over and over. So each time a partition moves again,
+        it rests four times as long as before.
 
         Parameters
         ----------
         now
-            Seconds.
+            Current time in seconds.
         cooldown
-            How long a partition rests that was moved once.
+            Seconds that a partition rests after its first move.
         longest
-            How long it rests at most, and after how long its moves are forgotten.
+            Longest rest in seconds, after which its moves are forgotten.
         """
         longest = max(cooldown, longest)
         with self._lock:
@@ -122,7 +122,7 @@ class Cooldown:
         evenness: dict[str, Any],
         settle: float,
     ) -> tuple[Kind, str] | None:
-        """Why nothing is done about a finding now; None if a plan is to be made."""
+        """Why nothing is done about a finding now; None if a plan should be made."""
         said = finding.sentence
         if finding.state in ("unfixable", "waiting"):
             return ("unfixable" if finding.state == "unfixable" else "waiting"), said
@@ -140,7 +140,7 @@ class Cooldown:
         removes = finding.kind == "slow_brokers" and finding.operation.kind == "remove_brokers"
         if finding.kind == "goal_violations" or removes:
             stale = [f for f in findings if f.kind == "stale_metrics"]
-            # What a few of them hold stays; the others can be balanced without them.
+            # The replicas of a few stale brokers stay; the others can be balanced without them.
             if stale and removes:
                 return "stale", f"{said}; it is not emptied now, because {stale_sentence(stale)}"
             if 2 * len(stale) > (count := int(living(view.snapshot).sum())):
@@ -173,9 +173,9 @@ class Cooldown:
 
 
 def changed_share(before: Snapshot, after: Snapshot) -> float:
-    """Share of partitions with other replicas or another leader; 0 where topics changed.
+    """Share of partitions with other replicas or another leader; 0 if topics changed.
 
-    Topics come and go in a busy cluster; that alone must not hold judgement up.
+    Topics come and go in a busy cluster; that alone must not delay judgement.
     """
     same = before.topics == after.topics and all(
         np.array_equal(getattr(before, name), getattr(after, name))
@@ -193,12 +193,12 @@ def changed_share(before: Snapshot, after: Snapshot) -> float:
 
 
 def stale_sentence(stale: Sequence[Finding]) -> str:
-    """Whose metrics are stale."""
+    """A phrase on the brokers whose metrics are stale."""
     more = f" (and {len(stale) - 1} more)" if len(stale) > 1 else ""
     return stale[0].sentence + more
 
 
 def _about(finding: Finding) -> frozenset[str]:
-    """What a finding is about, to know whether it is about more than the last time."""
+    """The subjects of a finding, to detect whether it now covers more than the last time."""
     ripe = finding.data.get("ripe")
     return frozenset(ripe) if ripe else frozenset([finding.subject])

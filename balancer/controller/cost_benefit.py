@@ -1,4 +1,4 @@
-"""Whether what a plan gains is worth the bytes it copies."""
+"""Decides whether the gain of a plan is worth the bytes it copies."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def cluster_bytes(snapshot: Snapshot) -> float:
 
 
 def gain(plan: Plan) -> dict[str, float]:
-    """What a rebalance gains, and what it costs.
+    """The gain and the cost of a rebalance.
 
     Returns
     -------
     dict
-        ``balancedness``: hundredths of its 100 gained. ``worst_ratio``: by how many fair
-        shares the most loaded broker of a column comes down, of the column that gains
+        ``balancedness``: gain in hundredths of its 100. ``worst_ratio``: by how many fair
+        shares the load of a column's most loaded broker falls, for the column that gains
         most. ``hard``: cells of hard goals that become content. ``cost``: bytes copied,
         as a share of all bytes.
     """
@@ -51,7 +51,7 @@ def gain(plan: Plan) -> dict[str, float]:
 
 
 def not_worth(found: dict[str, float], settings: GoalViolations) -> str | None:
-    """Why the gain isn't worth its cost; None where it is.
+    """Why the gain isn't worth its cost; None if it is.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What the controller decided in a round, and why."""
+"""The controller's decision in a round, with its reason."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Kind = Literal[
     "standby",
     "error",
 ]
-# What a person may want to know of by itself; the others are in the state page.
+# Kinds that people are notified of; the others appear on the state page.
 NEWS: frozenset[str] = frozenset(
     {"proposed", "started", "executed", "stopping", "recovered", "error"}
 )
@@ -42,7 +42,7 @@ _DUTIES = (OnlineReplicas().name, EligibleLeaders().name)
 
 @dataclass(frozen=True)
 class Decision:
-    """The end of a round.
+    """The result of a round.
 
     Parameters
     ----------
@@ -51,24 +51,24 @@ class Decision:
     kind
         ``balanced``: nothing is wrong. ``trivial``: too little is wrong. ``waiting``: too
         early, or the model knows too little. ``cooling``: too soon after the last action.
-        ``stale``: metrics are too old to act on. ``told``: this detector only tells.
+        ``stale``: metrics are too old to act on. ``told``: this detector only reports.
         ``unfixable``: too much is broken. ``nothing_helps``, ``not_worth``: the plan is
         empty, or gains too little. ``proposed``: a plan, in a dry run. ``started``,
-        ``executing``, ``stopping``, ``executed``: a plan on its way. ``recovered``: what a
-        dead execution left behind was cleaned up. ``standby``: another controller acts.
+        ``executing``, ``stopping``, ``executed``: stages of an execution. ``recovered``: what
+        a dead execution left behind was cleaned up. ``standby``: another controller acts.
         ``error``: the round failed.
     reason
         One sentence.
     cause
-        The detector whose finding decided; None if nothing is wrong.
+        The detector whose finding was decisive; None if nothing is wrong.
     findings
         Everything found in the round.
     facts
         Figures behind the reason.
     plan
-        In figures, where one was made.
+        The plan in figures, if one was made.
     outcome
-        Of an execution.
+        The outcome of an execution.
     """
 
     time: float
@@ -81,7 +81,7 @@ class Decision:
     outcome: Mapping[str, Any] | None = None
 
     def record(self) -> dict[str, Any]:
-        """The decision as JSON takes it."""
+        """The decision as JSON-compatible data."""
         return {
             "time": self.time,
             "kind": self.kind,
@@ -95,13 +95,13 @@ class Decision:
 
 
 def plan_record(plan: Plan, seconds: float) -> dict[str, Any]:
-    """A plan in figures, and what it took to make it."""
+    """A plan in figures, and the seconds it took to make."""
     summary = plan.summary
     ratios = {
         name: {"before": c.before.worst_ratio, "after": c.after.worst_ratio}
         for name, c in plan.columns.items()
     }
-    # Names of partitions that stay can be many; how many there are says enough.
+    # Many partitions may stay; their number is enough.
     many = {"partitions_excluded": "excluded_partitions", "partitions_frozen": "frozen_partitions"}
     operation = {k: v for k, v in plan.operation.items() if k not in many.values()}
     operation |= {count: len(plan.operation.get(names, ())) for count, names in many.items()}
@@ -116,16 +116,16 @@ def plan_record(plan: Plan, seconds: float) -> dict[str, Any]:
 
 
 def unmet_first(plan: Plan) -> list[Unmet]:
-    """What the plan leaves unmet, first of all what it was made for.
+    """The goals that the plan leaves unmet, those it was made for first.
 
-    What is dead is healed by itself; another plan that leaves it alone need not repeat that.
+    Dead replicas have a plan of their own; other plans that leave them alone need not say so.
     """
     heals = plan.operation["kind"] == "fix_offline_replicas"
     return sorted(plan.unmet, key=lambda u: not heals and u.goal in _DUTIES)
 
 
 def plan_sentence(plan: Plan) -> str:
-    """A plan in a few words."""
+    """A plan as a short phrase."""
     s = plan.summary
     counts = (
         (s.replica_moves, "replica move", "replica moves"),
@@ -144,7 +144,7 @@ def plan_sentence(plan: Plan) -> str:
 
 
 def outcome_record(outcome: Outcome) -> dict[str, Any]:
-    """How an execution ended, in figures."""
+    """The outcome of an execution, in figures."""
     return {
         "state": outcome.state,
         "completed": outcome.completed,
@@ -158,7 +158,7 @@ def outcome_record(outcome: Outcome) -> dict[str, Any]:
 
 
 def outcome_sentence(outcome: Outcome) -> str:
-    """How an execution ended, in a few words."""
+    """The outcome of an execution, as a short phrase."""
     told = f"{outcome.state} after {span(outcome.seconds)}, {amount(outcome.bytes_moved)} moved"
     if outcome.failed or outcome.cancelled:
         told += f", {plural(outcome.failed, 'task')} failed and {outcome.cancelled:,} cancelled"

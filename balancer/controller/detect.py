@@ -1,4 +1,4 @@
-"""Detectors that read placement and metadata: what is dead, missing, stale or unwanted."""
+"""Detectors that read placement and metadata: dead, missing, stale or drained brokers and disks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _BY_A_PERSON = "healing it is left to a person"
 
 
 class DeadBrokerWatch:
-    """Brokers that hold replicas and do not serve: told after a grace, healed after another."""
+    """Dead brokers with replicas: reported after one grace period, healed after another."""
 
     def __init__(self, settings: DeadBrokers) -> None:
         self.settings = settings
@@ -94,7 +94,7 @@ class DeadBrokerWatch:
                         "healable": mendable,
                         "seconds": gone,
                     },
-                    # Where so many are dead, what is left is no cluster to balance.
+                    # With this many dead, the remaining cluster is not worth balancing.
                     holds=early
                     or (state == "ripe" and wanted.act)
                     or len(ids) > int(wanted.max_share * s.n_brokers),
@@ -104,7 +104,7 @@ class DeadBrokerWatch:
 
 
 class DeadDiskWatch:
-    """Log directories that are offline on brokers that serve."""
+    """Offline log directories on living brokers."""
 
     def __init__(self, settings: DeadDisks) -> None:
         self.settings = settings
@@ -160,14 +160,14 @@ class DeadDiskWatch:
 
 
 class StaleMetricsWatch:
-    """Brokers that serve, but whose metrics are old."""
+    """Living brokers with old metrics."""
 
     def __init__(self, settings: StaleMetrics) -> None:
         self.settings = settings
         self._seen = FirstSeen()
 
     def look(self, view: View) -> list[Finding]:
-        """One finding for each stale broker; nothing is done, and what they hold stays."""
+        """One finding for each stale broker; nothing is done, and their replicas stay."""
         s = view.snapshot
         stale = stale_brokers(view, self.settings.max_age)
         since = self._seen.update(stale, view.now)
@@ -194,14 +194,14 @@ class StaleMetricsWatch:
 
 
 class DistrustedReporterWatch:
-    """Brokers whose metrics are not believed: contradicted, or unusual and unconfirmed."""
+    """Brokers whose metrics are distrusted: contradicted, or unusual and unconfirmed."""
 
     def __init__(self, settings: DistrustedReporters) -> None:
         self.settings = settings
         self._seen = FirstSeen()
 
     def look(self, view: View) -> list[Finding]:
-        """One finding for each of them; what they hold stays."""
+        """One finding for each of them; their replicas stay."""
         doubts = view.distrust.doubts
         since = self._seen.update([d.broker for d in doubts], view.now)
         held = dict(
@@ -227,7 +227,7 @@ class DistrustedReporterWatch:
 
 
 def _consequence(doubt: Doubt) -> str:
-    """What follows from a doubt, and what a person can do about it."""
+    """The consequence of a doubt, and what a person can do about it."""
     if doubt.proven:
         return "its metrics are not believed, and what it holds is not rebalanced"
     confirm = f"if it is right, confirm the broker with model: {{believed: [{doubt.broker}]}}"
@@ -240,16 +240,16 @@ def _consequence(doubt: Doubt) -> str:
 
 
 def stale_brokers(view: View, max_age: float) -> list[int]:
-    """Ids of brokers that serve, and whose newest record is older, or that have none."""
+    """Ids of living brokers whose newest record is too old, or that have none."""
     if not view.staleness:
-        # Where no broker has reported yet, the feed is at fault and not the brokers.
+        # If no broker has reported yet, the feed is at fault and not the brokers.
         return []
     ids = view.snapshot.broker_ids[living(view.snapshot)].tolist()
     return [b for b in ids if view.staleness.get(b, np.inf) > max_age]
 
 
 class MissingReplicasWatch:
-    """Partitions with fewer replicas than their topic is meant to have."""
+    """Partitions with fewer replicas than intended for their topic."""
 
     def __init__(self, settings: MissingReplicas) -> None:
         self.settings = settings
@@ -257,7 +257,7 @@ class MissingReplicasWatch:
         self._seen = FirstSeen()
 
     def look(self, view: View) -> list[Finding]:
-        """One finding for all partitions that are short."""
+        """One finding for all partitions with too few replicas."""
         s = view.snapshot
         factor = s.replication_factor
         wanted = wanted_factor(s, self.settings.topics)
@@ -293,10 +293,10 @@ class MissingReplicasWatch:
 
 
 def wanted_factor(snapshot: Snapshot, stated: dict[str, int]) -> Ints:
-    """(T,) replicas that each topic's partitions are meant to have.
+    """(T,) intended number of replicas of each topic's partitions.
 
-    What the first matching pattern states; else what more than half of the partitions
-    have, because a factor is being changed where they disagree; else 0.
+    The number stated by the first matching pattern; else the number that more than half of
+    the partitions have, because a factor is being changed if they disagree; else 0.
     """
     s = snapshot
     factor = s.replication_factor
@@ -306,15 +306,15 @@ def wanted_factor(snapshot: Snapshot, stated: dict[str, int]) -> Ints:
     usual = by_topic.argmax(axis=1)
     agreed = 2 * by_topic.max(axis=1, initial=0) > by_topic.sum(axis=1)
     wanted: Ints = np.where(agreed, usual, 0).astype(np.int64)
-    # An added replica makes a partition larger than asked for, never smaller: only
-    # topics that are short count, and shrinking them is not the controller's affair.
+    # Stated numbers only add replicas: only topics below their number count, and shrinking
+    # topics is not the controller's task.
     for pattern, number in reversed(stated.items()):
         wanted[matching(pattern, s.topics)] = number
     return wanted
 
 
 class DrainedBrokerWatch:
-    """Brokers that their operator has marked to be empty, and are not."""
+    """Brokers that their operator has marked to be empty but that still hold replicas."""
 
     def __init__(self, settings: DrainedBrokers) -> None:
         self.settings = settings
@@ -346,7 +346,7 @@ class DrainedBrokerWatch:
 
 
 def with_state(snapshot: Snapshot, brokers: Any, state: BrokerState) -> Ints:
-    """(B,) broker states, with those brokers (ids) in another one."""
+    """(B,) broker states, with a new state for some brokers (ids)."""
     changed: Bools = np.isin(snapshot.broker_ids, list(brokers))
     states: Ints = np.where(changed, int(state), snapshot.broker_state).astype(np.int64)
     return states

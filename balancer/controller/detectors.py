@@ -1,4 +1,4 @@
-"""All detectors together, and the cluster as they know it."""
+"""Runs all detectors together, and prepares snapshot and operation for plans."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ class Detectors:
     Attributes
     ----------
     settings
-        In use.
+        The current settings.
     goals
-        The watch of goals, whose memory others read.
+        The watch of goals, whose memory other parts read.
     troubles
-        Of the last look, what kept a detector from looking, a sentence each.
+        What kept detectors from looking at the last look, one sentence each.
     """
 
     def __init__(self, settings: Settings, goals: Sequence[Goal], *, strict: bool = False) -> None:
@@ -76,7 +76,7 @@ class Detectors:
         self._unmatched = UnmatchedSettingWatch(settings)
 
     def configure(self, settings: Settings) -> None:
-        """Take other settings; detectors keep what they remember while they are enabled."""
+        """Use other settings; detectors keep what they remember while they are enabled."""
         self.settings = settings
         self._lost.settings = settings.dead_brokers
         self._unmatched.settings = settings
@@ -86,7 +86,7 @@ class Detectors:
         for name, watch in self._simple.items():
             watch.settings = getattr(settings, name)
             if not watch.settings.enabled:
-                # A grace does not run while nobody looks.
+                # A grace period does not run while the detector is off.
                 self._simple[name] = _DETECTORS[name](watch.settings)
 
     @property
@@ -98,7 +98,7 @@ class Detectors:
 
     @property
     def demoted(self) -> frozenset[int]:
-        """Ids of slow brokers that lead nothing and are given nothing."""
+        """Ids of slow brokers that lead nothing and receive nothing."""
         return self.slow.demoted if self.settings.slow_brokers.act else frozenset()
 
     def settings_of(self, kind: str) -> Detector:
@@ -107,7 +107,7 @@ class Detectors:
         return detector
 
     def find(self, view: View, cooling: Iterable[str]) -> tuple[Finding, ...]:
-        """What all detectors find; `cooling` names partitions that a rebalance leaves alone."""
+        """The findings of all detectors; a rebalance leaves the `cooling` partitions alone."""
         found: list[Finding] = []
         self.troubles = []
         for name, watch in self._simple.items():
@@ -127,7 +127,7 @@ class Detectors:
         return tuple(found)
 
     def _looked(self, name: str, look: Callable[[], list[Finding]]) -> list[Finding]:
-        """What a detector finds; one that fails must not keep the others from healing."""
+        """The findings of a detector; a failing one must not keep the others from healing."""
         try:
             return look()
         except Exception as error:
@@ -139,7 +139,7 @@ class Detectors:
             return []
 
     def as_known(self, snapshot: Snapshot) -> Snapshot:
-        """The snapshot with brokers that were found slow as demoted ones."""
+        """The snapshot with slow brokers marked as demoted."""
         alive = snapshot.broker_ids[snapshot.broker_state == BrokerState.ALIVE].tolist()
         slow = self.demoted & {*alive}
         if not slow:
@@ -156,7 +156,7 @@ class Detectors:
     ) -> tuple[Snapshot, Operation]:
         """The snapshot and the operation that a plan for the finding starts from.
 
-        `last_resort` names drained brokers that healing may give replicas to after all.
+        `last_resort` names drained brokers that may receive replicas after all, for healing.
         """
         snapshot, operation = self.as_known(view.snapshot), finding.operation
         assert operation is not None
@@ -166,9 +166,9 @@ class Detectors:
         if not healing:
             barred = self._barred(view, findings)
         else:
-            # Replicas at risk go to any broker that serves, slow ones too; they need no loads.
+            # Replicas at risk go to any living broker, including slow ones; they need no loads.
             barred = set(self.drained(view) - {*last_resort})
-            # What is still in its grace may come back: its replicas stay, nothing comes.
+            # Brokers and disks in their grace period may come back: their replicas stay, none come.
             waiting = [f for f in findings if f.kind in HEALING and f.state != "ripe"]
             away = {f.data["broker"] for f in waiting if f.kind == "dead_brokers"}
             lost = [(f.data["broker"], f.data["disk"]) for f in waiting if f.kind == "dead_disks"]
@@ -190,10 +190,10 @@ class Detectors:
         self, view: View, findings: Iterable[Finding], cooling: Iterable[str]
     ) -> Operation:
         ids = view.snapshot.broker_ids.tolist()
-        # What others should carry must not change because a reporter fails: such a broker
-        # keeps its fair share, and is only given nothing.
+        # The targets of other brokers must not change because a reporter fails: such a broker
+        # keeps its fair share, and only receives nothing.
         silent = _reported_as(findings, "stale_metrics") | view.distrust.brokers
-        # Nothing is planned on loads that are not known, not even to mend a hard goal.
+        # Nothing is planned on unknown loads, not even to fix a hard goal.
         unknown = view.distrust.unknown | frozen_partitions(view.snapshot, silent)
         frozen = unknown.union(self._frozen(view.snapshot, Operation()))
         doubted = silent.union(d.broker for d in view.distrust.doubts)
@@ -207,7 +207,7 @@ class Detectors:
         )
 
     def _barred(self, view: View, findings: Iterable[Finding]) -> set[int]:
-        """Brokers that are given nothing: slow, stale, not believed, to be empty."""
+        """Brokers that receive nothing: slow, stale, distrusted or to be emptied."""
         barred = self.demoted | _reported_as(findings, "stale_metrics", "distrusted_reporters")
         return {*self.drained(view)} | (barred & {*view.snapshot.broker_ids.tolist()})
 
@@ -218,10 +218,10 @@ class Detectors:
         return named & {*view.snapshot.broker_ids.tolist()}
 
     def _frozen(self, snapshot: Snapshot, operation: Operation) -> tuple[str, ...]:
-        """Partitions that an operation leaves alone, whatever its goals.
+        """Partitions that an operation leaves alone, regardless of its goals.
 
-        What cannot be healed, for one. What can is healed by itself, after its grace and
-        within its limits, and not on the occasion of another move.
+        Those include lost partitions. Partitions that can be healed get a plan of their own,
+        after its grace period and within its limits, not along with another move.
         """
         aside = lost_partitions(snapshot)
         if operation.kind != "fix_offline_replicas" and type_of(operation).moves_replicas:
@@ -235,7 +235,7 @@ def _reported_as(findings: Iterable[Finding], *kinds: str) -> frozenset[int]:
 
 
 def _with_disks(snapshot: Snapshot, spared: list[tuple[int, str]]) -> Snapshot:
-    """The snapshot with those disks (broker id, path) taken for alive."""
+    """The snapshot with those disks (broker id, path) considered alive."""
     if not spared:
         return snapshot
     ids = snapshot.broker_ids[snapshot.disk_broker].tolist()

@@ -1,4 +1,4 @@
-"""Who of several controllers and executions acts: who holds a partition of a consumer group."""
+"""Elects which of several controllers and executions acts, with a Kafka consumer group."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from metrics_reporter.errors import ReporterError
 
 log = logging.getLogger("counterpoise.election")
 
-# Of the session, how much the actor trusts; the rest is for clocks that run unalike.
+# Share of the session that the actor relies on; the rest allows for clock drift.
 _TRUST = 0.8
 _BEATS = 6
-# The client starves calls from other threads while one thread polls, so all calls are made
-# by the thread that polls, and it looks this often, in seconds, for what others ask.
+# The client starves calls from other threads while one thread polls, so the polling thread
+# makes all calls, and checks this often, in seconds, for requests of other threads.
 _SLICE = 0.05
 _ASK_SECONDS = 1.0
 _CLOSE_SECONDS = 5.0
@@ -33,15 +33,15 @@ class ElectionError(InputError):
 
 
 def boot_clock() -> float:
-    """Seconds since the machine started, its sleep included."""
-    # The broker's clock goes on while this machine sleeps, so must the one of the lease.
+    """Seconds since the machine started, including sleep."""
+    # The broker's clock runs on while this machine sleeps, so the lease's clock must too.
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()
 
 
 class _Commit(NamedTuple):
-    """A commit that was sent: when, in which tenure, with which epoch, and the proofs it gives."""
+    """A commit that was sent: when, in which tenure and epoch, and the proofs it answers."""
 
     sent: float
     tenure: int
@@ -50,26 +50,27 @@ class _Commit(NamedTuple):
 
 
 class Election:
-    """Takes part in a consumer group; :attr:`acting` where it holds partition 0 of a topic.
+    """Takes part in a consumer group; :attr:`acting` while it holds partition 0 of a topic.
 
-    Holding the partition is proven again and again by commits, which the group's coordinator
-    takes only from a member of the present generation, and each of which restarts the session.
-    Before a session counted from the *sending* of the last good commit is over, the coordinator
-    gives the partition to nobody else; acting ends earlier than that. A commit that fails ends
-    nothing before that. So two never act at once, even where one hangs, sleeps or is cut off.
+    Commits prove repeatedly that the partition is held: the group's coordinator accepts them
+    only from a member of the current generation, and each one restarts the session. Until a
+    session counted from the *sending* of the last successful commit is over, the coordinator
+    gives the partition to no other member; acting ends earlier than that. A failed commit ends
+    nothing before then. So two never act at once, even if one hangs, sleeps or is cut off.
 
-    No clock here advances while a virtual machine is paused. So what must not be done without
-    the vote, such as a write to Kafka, is preceded by :meth:`prove`, a commit of its own.
+    No clock here advances while a virtual machine is paused. So anything that requires the
+    vote, such as a write to Kafka, is preceded by :meth:`prove`, a commit of its own.
 
-    The offset that is committed is the **epoch**: who gains the partition commits a higher one.
-    Who loses the partition and gains it again with nobody in between keeps its epoch.
+    The committed offset is the **epoch**: a process that gains the partition commits a higher
+    one. A process that loses the partition and regains it with no other in between keeps its
+    epoch.
 
     The partition itself is never read or written: it may be offline. The group's coordinator
-    is needed, so the election goes on as soon as ``__consumer_offsets`` has a leader again.
+    is needed, so the election resumes as soon as ``__consumer_offsets`` has a leader again.
 
-    One that must not act for a while, such as a controller that is paused, leaves the group with
+    A process that must not act for a while, such as a paused controller, leaves the group with
     :meth:`resign`, so that others may act, and enters it again with :meth:`rejoin`. Call
-    :meth:`resign` only after its own execution has ended: from then on it can write nothing.
+    :meth:`resign` only after its own execution has ended: after that it can write nothing.
 
     Parameters
     ----------
@@ -78,16 +79,16 @@ class Election:
     group
         Name of the consumer group; controllers and executions of one cluster share it.
     topic
-        Topic whose partition 0 decides; made with one partition where it is missing.
+        Topic whose partition 0 decides; created with one partition if missing.
     session
-        Seconds without a sign of life after which another takes over (the brokers allow
-        no less than their ``group.min.session.timeout.ms``, 6 s).
+        Seconds without a sign of life after which another takes over (brokers allow no less
+        than their ``group.min.session.timeout.ms``, 6 s).
     client
         Further properties of the librdkafka consumer.
     clock
-        Seconds, steadily rising.
+        Monotonic clock in seconds.
     name
-        What takes part, as others read it in :attr:`holder`; by default the process.
+        Name of this participant in the :attr:`holder` of others; by default the process.
 
     Examples
     --------
@@ -151,22 +152,22 @@ class Election:
 
     @property
     def acting(self) -> bool:
-        """Whether this one acts; False as soon as that is not certain."""
+        """Whether this process acts; False as soon as that is not certain."""
         return self._confirmed and self._clock() < self._until
 
     @property
     def epoch(self) -> int | None:
-        """The latest epoch of this one; None where it has none, or another has taken over."""
+        """The latest epoch of this process; None if it has none, or another has taken over."""
         return self._epoch
 
     @property
     def previous(self) -> int | None:
-        """The epoch before :attr:`epoch`, of any holder; None where there was none."""
+        """The epoch before :attr:`epoch`, of any holder; None if there was none."""
         return self._previous
 
     @property
     def holder(self) -> str | None:
-        """Who last gained the vote, as far as this one knows."""
+        """The last known holder of the vote."""
         return self._holder
 
     def prove(self, within: float) -> int | None:
@@ -175,7 +176,7 @@ class Election:
         Parameters
         ----------
         within
-            Seconds to wait for that; also for the vote, where it is not held yet.
+            Seconds to wait for that, including the wait for the vote if it is not held yet.
         """
         deadline = time.monotonic() + within
         with self._changed:
@@ -206,7 +207,7 @@ class Election:
         Raises
         ------
         ElectionError
-            If the brokers don't answer, refuse, or the topic cannot be made.
+            If the brokers don't answer, refuse, or the topic cannot be created.
         """
         try:
             self._make_topic()
@@ -254,7 +255,7 @@ class Election:
                 ) from None
 
     def _run(self) -> None:
-        """Take part until closed; after an error with a new client, without the vote until then."""
+        """Take part until closed; after an error, with a new client and without the vote."""
         while not self._closing.is_set():
             try:
                 self._take_part(kafka())
@@ -274,7 +275,7 @@ class Election:
     def _take_part(self, module: Any) -> None:
         while not self._closing.is_set():
             self._join_or_leave()
-            # Callbacks of the group and of commits run in here.
+            # Callbacks of the group and of commits run inside this call.
             message = self._consumer.poll(_SLICE)
             if message is not None and message.error() is not None:
                 log.debug("%s: %s", self._where, message.error().str())
@@ -306,7 +307,7 @@ class Election:
             )
 
     def _renew(self, module: Any) -> None:
-        """Commit where it is time to, or where a proof is asked for."""
+        """Commit when it is due, or when a proof is requested."""
         now = self._clock()
         if not self._holds or not self._confirmed:
             self._look(module, now)
@@ -315,7 +316,7 @@ class Election:
             self._commit(module, self._epoch)
 
     def _look(self, module: Any, now: float) -> None:
-        """See whose the vote is; where it is ours now, say so with an epoch."""
+        """Check who has the vote; if it is now ours, commit an epoch."""
         if now < self._next_look or not self._wanted:
             return
         self._next_look = now + self._session / _BEATS
@@ -333,7 +334,7 @@ class Election:
             if last is not None:
                 self._holder = (found.metadata or "").partition(" ")[2] or None
             if self._epoch is not None and last is not None and last > self._epoch:
-                # Another has had the vote since.
+                # Another process has held the vote since.
                 self._epoch = None
                 self._changed.notify_all()
             if not holds or tenure != self._tenure:
@@ -341,8 +342,8 @@ class Election:
             epoch = self._epoch
             if epoch is None:
                 self._previous = last
-                # Kafka forgets offsets of a group that was empty for days. The minute keeps
-                # epochs rising all the same.
+                # Kafka forgets offsets of a group that was empty for days. Starting from the
+                # current minute keeps epochs rising anyway.
                 epoch = max(1 + (last or 0), int(time.time() // 60))
         self._commit(module, epoch)
 
@@ -375,7 +376,7 @@ class Election:
     def _accepted(self, number: int) -> None:
         with self._changed:
             commit = self._sent.pop(number, None)
-            # In another tenure it was accepted from a member that didn't hold the partition.
+            # It may have been accepted in another tenure, without holding the partition.
             if commit is None or not self._holds or commit.tenure != self._tenure:
                 return
             was = self.acting
@@ -387,7 +388,7 @@ class Election:
             log.info("this one acts, in epoch %d", commit.epoch)
 
     def _refused(self, number: int) -> None:
-        # The lease goes on to its end; who asked for a proof gets another try.
+        # The lease lasts to its end; a requested proof gets another try.
         with self._changed:
             if self._sent.pop(number, None) is not None:
                 self._asking = self._proved
@@ -395,7 +396,7 @@ class Election:
 
     def _assign(self, consumer: Any, partitions: list[Any]) -> None:
         for place in partitions:
-            # Nothing is read: where to start from needs neither a leader nor an answer.
+            # Nothing is read: the start position needs neither a leader nor an answer.
             place.offset = 0
         consumer.incremental_assign(partitions)
         consumer.pause(partitions)
@@ -406,15 +407,15 @@ class Election:
                 self._next_look = float("-inf")
 
     def _revoke(self, consumer: Any, partitions: list[Any]) -> None:
-        # First of all: only after this may the client enter another generation.
+        # Before anything else: only after this may the client enter another generation.
         if any(p.partition == 0 for p in partitions):
             with self._changed:
                 self._lose()
         consumer.incremental_unassign(partitions)
 
     def _lose(self) -> None:
-        """Hold the partition no more; the epoch stays until another is seen to have taken over."""
-        # Also where the lease has run out by now, as after a sleep.
+        """Give the partition up; the epoch stays until another is seen to have taken over."""
+        # Also if the lease has expired by now, for example after a sleep.
         if self._confirmed:
             log.info("this one no longer acts")
         self._holds = self._confirmed = False

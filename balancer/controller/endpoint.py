@@ -1,4 +1,4 @@
-"""A page for Prometheus, and one for people and programs: ``/metrics`` and ``/state``."""
+"""Serves ``/metrics`` for Prometheus and ``/state`` for people and programs over HTTP."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class EndpointError(InputError):
 
 @dataclass(frozen=True)
 class EndpointLimits:
-    """What clients may take up.
+    """Limits on what clients may occupy.
 
     Parameters
     ----------
     connections
-        Served at once; a further one takes the place of the oldest.
+        Served at once; another one replaces the oldest.
     seconds
-        From the start of a connection until it is closed, whatever is still to be sent.
+        From the start of a connection until it is closed, even if data is still to be sent.
     """
 
     connections: int = 32
@@ -45,7 +45,7 @@ class _Server(ThreadingHTTPServer):
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
         self._limits = limits
-        # Oldest first; those that were cut are in it no more, though their threads may still end.
+        # Oldest first; connections that were cut are removed, though their threads may still run.
         self._open: dict[Any, None] = {}
         self._serving = 0
         self._lock = threading.Lock()
@@ -68,7 +68,7 @@ class _Server(ThreadingHTTPServer):
             super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        # Who sends or takes a byte now and then would never run into a time-out of its own.
+        # A client that sends or takes a byte now and then would never hit a time-out of its own.
         end = threading.Timer(self._limits.seconds, _cut, [request])
         end.daemon = True
         end.start()
@@ -80,13 +80,13 @@ class _Server(ThreadingHTTPServer):
                 self._serving -= 1
 
     def shutdown_request(self, request: Any) -> None:
-        """Close a connection, however it ended."""
+        """Close a connection, regardless of how it ended."""
         with self._lock:
             self._open.pop(request, None)
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients that go away are no news."""
+        """Ignore clients that disconnect."""
 
 
 def _cut(connection: socket.socket) -> None:
@@ -99,7 +99,7 @@ def _joined(host: str, port: int) -> str:
 
 
 class Endpoint:
-    """Serves the pages from a thread of its own until closed.
+    """Serves the pages from its own thread until closed.
 
     Parameters
     ----------
@@ -108,14 +108,14 @@ class Endpoint:
     metrics
         Makes the text of ``/metrics``.
     state
-        Makes what ``/state`` shows as JSON.
+        Makes the content of ``/state``, which is shown as JSON.
     limits
-        What clients may take up.
+        Limits on what clients may occupy.
 
     Attributes
     ----------
     address : str
-        ``host:port`` as listened on.
+        The actual ``host:port``.
 
     Raises
     ------
@@ -140,7 +140,7 @@ class Endpoint:
         class Handler(BaseHTTPRequestHandler):
             timeout = bounds.seconds
 
-            # A connection is for one page.
+            # One page per connection.
             protocol_version = "HTTP/1.0"
 
             def do_GET(self) -> None:
@@ -160,7 +160,7 @@ class Endpoint:
                 self.wfile.write(body)
 
             def log_message(self, *args: Any) -> None:
-                """Scrapes every few seconds are no news."""
+                """Do not log scrapes, which come every few seconds."""
 
         try:
             self._server = _Server((host, port), Handler, bounds)
@@ -174,14 +174,14 @@ class Endpoint:
         self._thread.start()
 
     def close(self) -> None:
-        """End serving."""
+        """Stop serving."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(5.0)
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of ``HOST:PORT``, or of ``:PORT``, which is for this machine alone.
+    """Host and port of ``HOST:PORT``, or of ``:PORT``, which means this machine only.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What was decided and found, kept, logged and told; secrets stay behind."""
+"""Keeps, logs and sends decisions and findings, with secrets hidden."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ class EventLog:
     Parameters
     ----------
     keep
-        How many decisions are kept.
+        How many decisions to keep.
     notifiers
-        Told of decisions that people may want to know of, and of findings that are new,
-        changed or over.
+        Receive decisions that matter to people, and findings that are new, changed or over.
     redactor
-        Hides secrets in all that is kept, logged and told.
+        Hides secrets in everything that is kept, logged and sent.
     """
 
     def __init__(self, keep: int, notifiers: Iterable[Notifier], redactor: Redactor) -> None:
@@ -38,7 +37,7 @@ class EventLog:
         self._lock = threading.Lock()
         self._decisions: deque[Decision] = deque(maxlen=keep)
         self._alerts: dict[tuple[str, str], Finding] = {}
-        # Decisions that repeat take turns, as a cool-down and the try after it do.
+        # Repeated decisions alternate, such as a cool-down and the attempt after it.
         self._logged: set[tuple[str, str | None]] = set()
         self._subjects: frozenset[tuple[str, str]] = frozenset()
 
@@ -49,16 +48,16 @@ class EventLog:
             return tuple(self._decisions)
 
     def keep_last(self, keep: int) -> None:
-        """Keep as many decisions from now on."""
+        """Change how many decisions are kept."""
         with self._lock:
             self._decisions = deque(self._decisions, maxlen=keep)
 
     def tell(self, notifiers: Iterable[Notifier], redactor: Redactor) -> None:
-        """Send to these from now on, and hide these secrets."""
+        """Replace the receivers and the secrets to hide."""
         self._notifiers, self._hide = tuple(notifiers), redactor
 
     def decided(self, decision: Decision) -> Decision:
-        """Keep a decision; log it where it isn't the last one again; tell it if it is news.
+        """Keep a decision; log it if it differs from the last one; send it if it is news.
 
         Returns
         -------
@@ -81,7 +80,7 @@ class EventLog:
         return decision
 
     def _is_new(self, decision: Decision, news: bool) -> bool:
-        """Whether it was not logged before, of the same findings and since the last news."""
+        """Whether it was not logged yet, for the same findings and since the last news."""
         subjects = frozenset((f.kind, f.subject) for f in decision.findings)
         if news or subjects != self._subjects:
             self._subjects = subjects
@@ -94,8 +93,8 @@ class EventLog:
     def found(self, findings: Iterable[Finding], now: float, *, tell: bool) -> None:
         """Report findings that are new or have another state, and those that are over.
 
-        Where another controller reports (`tell` is False), nothing is sent and nothing counts as
-        reported: what is still there when this one starts to act may have arisen while none did.
+        If another controller reports (`tell` is False), nothing is sent and nothing counts as
+        reported: findings that remain when this one starts to act may be new to everyone.
         """
         there = {(f.kind, f.subject): f for f in findings if f.alert}
         if not tell:
@@ -112,7 +111,7 @@ class EventLog:
         self._alerts = there
 
     def note(self, text: str) -> None:
-        """Log something that is no decision."""
+        """Log a message that is not a decision."""
         log.info("%s", self._hide(text))
 
     def trace(self) -> None:

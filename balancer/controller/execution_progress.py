@@ -1,4 +1,4 @@
-"""How far the execution under way is, in figures and in a sentence."""
+"""The progress of the current execution, in figures and in a sentence."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def progress_record(progress: Progress) -> dict[str, Any]:
 
 
 def progress_sentence(progress: Progress) -> str:
-    """The same in a few words."""
+    """The same as a short phrase."""
     figures = progress_record(progress)
     told = (
         f"{figures['tasks_ended']:,} of {plural(progress.total, 'task')}, "

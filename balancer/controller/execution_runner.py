@@ -1,4 +1,4 @@
-"""Runs one execution at a time beside the rounds, and stops it where it may write no more."""
+"""Runs one execution in the background, and stops it when it may write no more."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _GUARD_SECONDS = 0.2
 
 
 def in_thread(job: Job) -> None:
-    """Run a job beside the caller."""
+    """Run a job in the background."""
     threading.Thread(target=job, name="execution", daemon=True).start()
 
 
 def at_once(job: Job) -> None:
-    """Run a job before going on; for tests and simulations."""
+    """Run a job synchronously; for tests and simulations."""
     job()
 
 
 @dataclass(frozen=True)
 class Work:
-    """What is carried out: why, since when by the steady clock, the plan and its partitions."""
+    """An execution: why, its start by the steady clock, the plan and its partitions."""
 
     cause: str
     since: float
@@ -35,17 +35,17 @@ class Work:
 
 
 class ExecutionRunner:
-    """Runs an executor's work.
+    """Runs executions, one at a time.
 
     Parameters
     ----------
     executor
-        Whose.
+        The executor that does the work.
     vote
-        Work is stopped as soon as this does not say that we act, unless the executor's own
+        Work is stopped as soon as this does not confirm that we act, unless the executor's own
         ``vote`` is this one. Such an executor proves the vote before each write: it waits
-        while the vote cannot be proven, goes on where nobody else has taken over, and ends
-        otherwise. Stopping it would only have its moves cancelled where it could go on.
+        while the vote cannot be proven, continues if no other has taken over, and ends
+        otherwise. Stopping it would only cancel its moves when it could continue.
     spawn
         :func:`in_thread` or :func:`at_once`.
     """
@@ -60,19 +60,19 @@ class ExecutionRunner:
         self.stopping = False
 
     def launch(self, work: Work, do: Callable[[], Outcome | None], ended: Ended) -> None:
-        """Begin; `ended` is called at the end, with the outcome or what went wrong."""
+        """Start; `ended` is called at the end, with the outcome or the error."""
         self._idle.clear()
         self.work, self.stopping = work, False
         self._spawn(lambda: self._run(work, do, ended))
 
     def stop(self) -> None:
-        """End the work soon; from any thread."""
+        """Stop the work soon; from any thread."""
         if self.work is not None:
             self.stopping = True
             self.executor.stop()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the end; returns whether it has come."""
+        """Wait for the end; returns whether it has been reached."""
         return self._idle.wait(timeout)
 
     def _run(self, work: Work, do: Callable[[], Outcome | None], ended: Ended) -> None:
@@ -87,7 +87,7 @@ class ExecutionRunner:
             failure = error
         over.set()
         try:
-            # In this order: who sees no work sees what came of it.
+            # In this order: whoever sees no work also sees its result.
             ended(work, outcome, failure)
         finally:
             self.work = None
@@ -95,6 +95,6 @@ class ExecutionRunner:
 
     def _guard(self, over: threading.Event) -> None:
         while not over.wait(_GUARD_SECONDS):
-            # Again and again: an execution that is only just beginning may miss the first.
+            # Repeated: an execution that is just starting may miss the first request.
             if not self._vote.acting:
                 self.stop()

@@ -1,4 +1,4 @@
-"""Clusters for the controller to look at: with metrics, and without."""
+"""Clusters for the controller to watch, with and without metrics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from metrics_reporter import BROKER_METRICS
 
 
 class FeedError(InputError):
-    """A cluster of which nothing recent is known."""
+    """A cluster without recent data."""
 
 
 class MeasuredCluster:
@@ -27,16 +27,16 @@ class MeasuredCluster:
     model
         The live model.
     metadata
-        Asks the cluster for its placement, now.
+        Reads the current placement from the cluster.
     placement
-        Asks only where replicas are, which works where sizes and capacities
-        cannot be read; by default, the same.
+        Reads only where replicas are, which works even if sizes and capacities cannot be read;
+        by default, the same.
     metadata_age
-        Seconds since the placement in the model was read; None where it is never old.
+        Seconds since the placement in the model was read; None if it is never old.
     max_age
-        Seconds after which a placement is too old to look at.
+        Seconds after which a placement is too old to use.
     problems
-        What is wrong at the moment with what feeds the model.
+        Returns the current problems of the model's data sources.
 
     Examples
     --------
@@ -73,13 +73,13 @@ class MeasuredCluster:
     def snapshot(self, min_ratio: float = 0.95) -> Snapshot:
         """The cluster with the loads of the complete windows.
 
-        With a `min_ratio` of 0 the placement is enough: where loads cannot be had, they are
-        those of the metadata.
+        With a `min_ratio` of 0 the placement is enough: if loads are not available, those of
+        the metadata are used.
 
         Raises
         ------
         InputError
-            If the placement is old, or too few partitions are known; with what is wrong.
+            If the placement is old, or too few partitions are known; says what is wrong.
         """
         age = 0.0 if self._age is None else self._age()
         try:
@@ -113,11 +113,11 @@ class MeasuredCluster:
         return {broker: age / 1000 for broker, age in ages if math.isfinite(age)}
 
     def distrust(self) -> Distrust:
-        """Whose reports are not believed, and which loads are not known."""
+        """Reporters that are distrusted, and loads that are unknown."""
         return Distrust() if self._seen is None else self._seen.distrust
 
     def signals(self) -> Mapping[str, Mapping[int, float]]:
-        """Metrics of brokers in the newest complete window; nothing where that isn't new."""
+        """Metrics of brokers in the newest complete window; empty if that isn't new."""
         if self._seen is None or not len(self._seen.broker_windows.start_ms):
             return {}
         windows, ids = self._seen.broker_windows, self._seen.snapshot.broker_ids
@@ -145,24 +145,24 @@ class MeasuredCluster:
         return float(self._seen.completeness.start_ms[0]) / 1000
 
     def noise(self) -> Mapping[str, float]:
-        """Standard errors of brokers' mean loads, by how much windows differ."""
+        """Standard errors of brokers' mean loads, from the variation between windows."""
         return {} if self._seen is None else window_noise(self._seen)
 
     def refresh(self) -> None:
-        """Ask for the placement now."""
+        """Read the placement now."""
         self._model.update(self._metadata())
 
 
 class PlainCluster:
-    """A cluster without metrics: placement, and the loads that its metadata tells.
+    """A cluster without metrics: placement, and the loads from its metadata.
 
     Parameters
     ----------
     metadata
-        Asks the cluster, whenever it is looked at.
+        Reads the cluster; called at each look.
     placement
-        Asks only where replicas are, which works where sizes and capacities
-        cannot be read; by default, the same.
+        Reads only where replicas are, which works even if sizes and capacities cannot be read;
+        by default, the same.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class PlainCluster:
         self._placement = placement or metadata
 
     def snapshot(self, min_ratio: float = 0.95) -> Snapshot:
-        """The cluster as it is now."""
+        """The current cluster."""
         return self._metadata()
 
     def placement(self) -> Snapshot:
@@ -185,36 +185,35 @@ class PlainCluster:
         """No records are expected."""
 
     def signals(self) -> Mapping[str, Mapping[int, float]]:
-        """Nothing more is known."""
+        """No further metrics are known."""
         return {}
 
     def since(self) -> None:
-        """It is always of now."""
+        """None: the loads are always current."""
 
     def noise(self) -> Mapping[str, float]:
-        """Sizes and counts are what they are."""
+        """Empty: sizes and counts are exact."""
         return {}
 
     def distrust(self) -> Distrust:
-        """Nobody reports."""
+        """No distrust: there are no reporters."""
         return Distrust()
 
     def refresh(self) -> None:
-        """Nothing: it is never old."""
+        """Do nothing: the data is never old."""
 
 
 def window_noise(seen: Observation) -> dict[str, float]:
-    """How uncertain the loads of brokers are, from how they differ from window to window.
+    """How uncertain the loads of brokers are, from their variation between windows.
 
-    What all brokers have in common (the rhythm of the day) is no noise: a broker's share of
-    the cluster's load is what varies.
+    Variation common to all brokers (the rhythm of the day) is no noise: only a broker's share
+    of the cluster's load counts.
 
     Returns
     -------
     dict
-        Resource to the standard error of a broker's mean over the windows, as a part of the
-        mean broker's load, pooled over the brokers that are believed. Sizes are levels,
-        without noise.
+        Resource to the standard error of a broker's mean over the windows, as a fraction of the
+        mean broker's load, pooled over the trusted brokers. Sizes are levels, without noise.
     """
     s, rates = seen.snapshot, seen.partition_windows
     leads = s.replica_is_leader
@@ -230,7 +229,7 @@ def window_noise(seen: Observation) -> dict[str, float]:
             )
     last = seen.broker_windows.last(windows)
     known = (last.kind[:, :, 0] != Extrapolation.NO_VALID_EXTRAPOLATION).all(axis=1)
-    # One value of any size would make all others look the same from window to window.
+    # An outlier of any size would make all others look the same from window to window.
     believed = ~np.isin(s.broker_ids, [d.broker for d in seen.distrust.doubts])
     samples = {
         "cpu": last.value[known & believed, :, 0],
@@ -241,7 +240,7 @@ def window_noise(seen: Observation) -> dict[str, float]:
 
 
 def standard_error(load: Floats) -> float:
-    """Of loads (B, W): of a row's mean, as a part of the mean row, pooled over the rows."""
+    """Standard error of a row's mean for loads (B, W), as a fraction of the mean row, pooled."""
     if min(load.shape) < 2 or not ((mean := load.mean(axis=0)) > 0).all():
         return 0.0
     share = load / mean

@@ -1,4 +1,4 @@
-"""What a detector sees and what it finds."""
+"""The input of a detector (a view of the cluster) and its output (findings)."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ class View:
     snapshot
         Placement and loads.
     now
-        Seconds, by the clock that durations are measured with.
+        Seconds, on the clock that measures durations.
     staleness
-        Seconds since each broker's newest record; None where no records are expected.
+        Seconds since each broker's newest record; None if no records are expected.
     signals
         Further broker metrics by name and broker id.
     since
-        From when on the loads were measured, by the clock of `now`; None for now.
+        Start of the measurement of the loads, on the clock of `now`; None for now.
     noise
         Standard error of brokers' loads by resource, in mean loads.
     distrust
-        Whose reports are not believed, and which loads are not known.
+        Reporters that are distrusted, and loads that are unknown.
     incomplete
-        Why the loads can't be relied on; None where they can.
+        Why the loads can't be relied on; None if they can.
     """
 
     snapshot: Snapshot
@@ -51,29 +51,29 @@ class View:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is not as it should be.
+    """A problem that a detector found.
 
     Parameters
     ----------
     kind
-        Name of the detector's part of the settings.
+        Name of the detector in the settings.
     subject
-        What it is about, the same from round to round.
+        The thing concerned; the same from round to round.
     sentence
-        For people.
+        Description for people.
     state
-        ``ripe``: may be mended now. ``waiting``: not yet. ``notice``: there's nothing to
-        mend, or somebody else must. ``unfixable``: too much is broken.
+        ``ripe``: may be fixed now. ``waiting``: not yet. ``notice``: there is nothing to
+        fix, or a person has to. ``unfixable``: too much is broken.
     since
-        When it was first seen: by the clock of the view, and where shown, seconds since 1970.
+        When it was first seen: on the clock of the view; for display, seconds since 1970.
     operation
-        What would mend it.
+        The operation that would fix it.
     alert
-        Whether people should be told.
+        Whether people should be notified.
     data
-        The figures of the sentence.
+        The figures in the sentence.
     holds
-        Whether what looks at loads, or would be undone by healing, waits for this.
+        Whether detectors that look at loads, or whose work healing would undo, wait for this.
     """
 
     kind: str
@@ -87,7 +87,7 @@ class Finding:
     holds: bool = False
 
     def record(self) -> dict[str, Any]:
-        """The finding as JSON takes it."""
+        """The finding as JSON-compatible data."""
         return {
             "kind": self.kind,
             "subject": self.subject,
@@ -104,11 +104,11 @@ class Watch(Protocol):
     settings: Any
 
     def look(self, view: View) -> list[Finding]:
-        """What it finds now."""
+        """The current findings."""
 
 
 class FirstSeen:
-    """When each of the things that are there now was first seen.
+    """When each of the current things was first seen.
 
     Examples
     --------
@@ -121,25 +121,25 @@ class FirstSeen:
         self._since: dict[Any, float] = {}
 
     def update(self, there: Sequence[Any], now: float) -> dict[Any, float]:
-        """Take what is there now; returns since when each is."""
+        """Record the current things; returns since when each has been present."""
         self._since = {thing: self._since.get(thing, now) for thing in there}
         return dict(self._since)
 
 
 class Streak:
-    """For how many rounds in a row each thing has been there."""
+    """For how many consecutive rounds each thing has been present."""
 
     def __init__(self) -> None:
         self._rounds: dict[Any, int] = {}
 
     def update(self, there: Sequence[Any]) -> dict[Any, int]:
-        """Take what is there now; returns rounds including this one."""
+        """Record the current things; returns rounds including this one."""
         self._rounds = {thing: self._rounds.get(thing, 0) + 1 for thing in there}
         return dict(self._rounds)
 
 
 def living(snapshot: Snapshot) -> Bools:
-    """(B,) brokers that serve."""
+    """(B,) brokers that are alive."""
     alive: Bools = snapshot.broker_state != BrokerState.DEAD
     return alive
 
@@ -150,7 +150,7 @@ def replicas_on(snapshot: Snapshot) -> Any:
 
 
 def listed(names: Sequence[Any], noun: str = "", most: int = 5) -> str:
-    """A few names, for a sentence.
+    """A few names, for use in a sentence.
 
     Examples
     --------
@@ -166,7 +166,7 @@ def listed(names: Sequence[Any], noun: str = "", most: int = 5) -> str:
 
 
 def span(seconds: float) -> str:
-    """A length of time, for a sentence.
+    """A duration, for use in a sentence.
 
     Examples
     --------

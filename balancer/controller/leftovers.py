@@ -1,4 +1,4 @@
-"""What ended executions left under way in Kafka, and when to look at it again."""
+"""Tracks moves that ended executions left in Kafka, and schedules checks of them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 
 class Leftovers:
-    """Remembers what is left, and spaces the looks at it.
+    """Remembers what is left, and spaces the checks.
 
     Attributes
     ----------
     known
-        What is left as of the last look, a sentence each.
+        What was left at the last check, one sentence each.
 
     Examples
     --------
@@ -35,20 +35,20 @@ class Leftovers:
         self._next = float("inf")
 
     def due(self, now: float) -> bool:
-        """Whether it is time for a look."""
+        """Whether a check is due."""
         return now >= self._next
 
     def expect(self, now: float, interval: float) -> None:
-        """Something may be left since now: the first look follows after `interval`."""
+        """Something may be left as of now: the first check follows after `interval`."""
         self._wait, self._next = interval, now + interval
 
     def looked(self, now: float, interval: float, longest: float) -> None:
-        """A look begins: the next follows after twice as long, at most after `longest`."""
+        """A check starts: the next follows after twice as long, at most after `longest`."""
         self._wait = min(max(interval, 2 * self._wait), max(interval, longest))
         self._next = now + self._wait
 
     def found(self, left: Sequence[str]) -> tuple[str, ...]:
-        """Take what a look found; returns what of it is new. Nothing left ends the looks."""
+        """Record what a check found; returns what is new. If nothing is left, checks end."""
         fresh = tuple(thing for thing in left if thing not in self.known)
         self.known = tuple(left)
         if not left:
@@ -56,10 +56,10 @@ class Leftovers:
         return fresh
 
     def failed(self, failure: Exception | None) -> bool:
-        """Take how a look ended; returns whether it failed, in another way than the last."""
+        """Record how a check ended; returns whether it failed, differently from the last one."""
         before, self._failure = self._failure, "" if failure is None else str(failure)
         return self._failure not in ("", before)
 
     def forget(self) -> None:
-        """Look no more: another controller acts, and looks after it."""
+        """End the checks: another controller acts, and makes them."""
         self.known, self._next = (), float("inf")

@@ -1,4 +1,4 @@
-"""Partitions that cannot be healed: nothing is left to copy them from."""
+"""Detects lost partitions: those with nothing left to copy from."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from balancer.controller.settings import DeadBrokers
 from cluster_model.snapshot import Bools, Ints, Snapshot
 from metrics_reporter.quantities import plural
 
-# Names that a finding lists; a broker can take thousands of partitions with it.
+# Names listed in a finding; a broker can take thousands of partitions with it.
 _NAMED = 50
 
 
 def offline_replicas(snapshot: Snapshot) -> Bools:
-    """(N,) replicas on brokers that do not serve, or on log directories that are offline."""
+    """(N,) replicas on dead brokers or offline log directories."""
     s = snapshot
     offline: Bools = ~living(s)[s.replica_broker]
     if s.n_disks:
@@ -23,10 +23,10 @@ def offline_replicas(snapshot: Snapshot) -> Bools:
 
 
 def lost_partitions(snapshot: Snapshot) -> Bools:
-    """(P,) partitions that Kafka can copy nothing from.
+    """(P,) partitions that Kafka cannot copy from anywhere.
 
-    Either every replica is offline, or the partition has no leader: then no replica in sync
-    serves, and Kafka copies from leaders only.
+    Either every replica is offline, or the partition has no leader: then no in-sync replica
+    is available, and Kafka copies from leaders only.
 
     Examples
     --------
@@ -50,7 +50,7 @@ def partition_names(snapshot: Snapshot, chosen: Bools) -> tuple[str, ...]:
 class LostPartitionWatch:
     """Partitions that cannot be healed, reported after the grace period of dead brokers.
 
-    They are set aside from the first look on: no plan touches them.
+    They are excluded from the first look on: no plan touches them.
     """
 
     def __init__(self, settings: DeadBrokers) -> None:

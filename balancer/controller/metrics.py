@@ -1,4 +1,4 @@
-"""The controller's own figures, in Prometheus' text format."""
+"""The controller's own metrics, in Prometheus' text format."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KINDS = (
     "lost_partitions",
 )
 
-# Of the execution under way; NaN where there is none, or it is not known.
+# Of the current execution; NaN if there is none, or the value is unknown.
 _PROGRESS = {
     "tasks": "Tasks of the execution under way.",
     "tasks_ended": "Those of them that have ended, well or not.",
@@ -55,12 +55,12 @@ class Metrics:
     progress: Mapping[str, Any] = field(default_factory=dict)
 
     def round(self, now: float, acting: bool) -> None:
-        """Take the end of a round."""
+        """Record the end of a round."""
         self.rounds += 1
         self.last_round, self.acting = now, acting
 
     def saw(self, findings: Iterable[Finding], balancedness: float) -> None:
-        """Take what a round found."""
+        """Record the findings of a round."""
         found = list(findings)
         self.findings = Counter(f.kind for f in found)
         self.violated_goals = sum(len(f.data.get("goals", ())) for f in found)
@@ -70,22 +70,22 @@ class Metrics:
         self.balancedness = balancedness
 
     def planned(self, plan: Plan, seconds: float) -> None:
-        """Take a plan that was made."""
+        """Record a plan that was made."""
         self.plans += 1
         self.plan_seconds += seconds
         self.bytes_planned += plan.summary.bytes_moved
 
     def moved(self, outcome: Outcome) -> None:
-        """Take the end of an execution."""
+        """Record the end of an execution."""
         self.executions[outcome.state] += 1
         self.bytes_moved += outcome.bytes_moved
 
     def progressed(self, progress: Progress | None) -> None:
-        """Take how far the execution under way is; None where there is none."""
+        """Record the progress of the current execution; None if there is none."""
         self.progress = {} if progress is None else progress_record(progress)
 
     def decided(self, kind: str) -> None:
-        """Take a decision."""
+        """Record a decision."""
         self.decisions[kind] += 1
 
     def text(self, more: Mapping[str, float] | None = None) -> str:

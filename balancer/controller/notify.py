@@ -1,4 +1,4 @@
-"""Who is told: a log, a webhook. Neither ever holds the controller up."""
+"""Sends notifications to a log or a webhook, without blocking the controller."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ def log_notifier(event: Mapping[str, Any]) -> None:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect would carry credentials, and turn the POST into a GET."""
+    """Refuses redirects: one would carry credentials, and turn the POST into a GET."""
 
     def redirect_request(self, *args: Any, **kwargs: Any) -> None:
         return None
 
 
 class WebhookNotifier:
-    """Posts events as JSON, from a thread of its own; the newest wait, the oldest are lost.
+    """Posts events as JSON from its own thread; if the queue is full, the oldest are dropped.
 
-    A refusal (4xx other than 408 and 429) is final, anything else is tried again.
+    A refusal (4xx other than 408 and 429) is final, any other error is retried.
 
     Parameters
     ----------
     settings
-        Address, time-out and patience.
+        Address, time-out and number of attempts.
 
     Attributes
     ----------
     delivered, failed, dropped : int
-        Events taken by the receiver, given up after all tries, and pushed out of the queue.
+        Events accepted by the receiver, given up after all attempts, and dropped from the queue.
     """
 
     def __init__(self, settings: Webhook) -> None:
@@ -66,7 +66,7 @@ class WebhookNotifier:
         self._thread.start()
 
     def __call__(self, event: Mapping[str, Any]) -> None:
-        """Take an event; returns at once."""
+        """Queue an event; returns at once."""
         body = json.dumps(event, default=str).encode()
         while True:
             try:
@@ -80,7 +80,7 @@ class WebhookNotifier:
                     continue
 
     def close(self, timeout: float = 5.0) -> None:
-        """Send what waits, for at most so many seconds; nothing is tried again any more."""
+        """Send queued events for at most so many seconds; nothing is retried any more."""
         self._closing.set()
         self._end()
         self._thread.join(timeout)
@@ -119,7 +119,7 @@ class WebhookNotifier:
         self.failed += 1
 
     def _post(self, body: bytes) -> tuple[str | None, bool]:
-        """What was wrong, and whether trying again is of no use."""
+        """The error, if any, and whether retrying is useless."""
         request = urllib.request.Request(self._url, body, self._headers, method="POST")
         try:
             with self._opener.open(request, timeout=self._settings.timeout):

@@ -1,4 +1,4 @@
-"""Looks at the cluster once a round: loads where they can be judged, else where replicas are."""
+"""Reads the cluster once a round: with loads if they are reliable, else the placement only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cluster_model.snapshot import Snapshot
 
 
 class BlindError(InputError):
-    """Loads that cannot be judged."""
+    """Loads that cannot be used."""
 
 
 class Observation:
@@ -25,12 +25,12 @@ class Observation:
     model
         The cluster.
     trace
-        Logs the exception in hand.
+        Logs the current exception.
 
     Attributes
     ----------
     changed
-        Whether replicas were moved since the last look, so that the placement is read again.
+        Whether replicas moved since the last look, so that the placement must be read again.
     """
 
     def __init__(self, model: Model, trace: Callable[[], None]) -> None:
@@ -39,19 +39,19 @@ class Observation:
         self._trace = trace
 
     def look(self, now: float, epoch: float) -> View:
-        """The cluster as it is now.
+        """The current cluster.
 
         Parameters
         ----------
         now
-            Seconds of the steady clock.
+            Seconds on the steady clock.
         epoch
-            When the steady clock was 0, in seconds since 1970.
+            Seconds since 1970 when the steady clock was 0.
         """
         incomplete = None
         try:
             if self.changed:
-                # What was moved must not be planned for once more.
+                # Replicas that were moved must not be planned for again.
                 self._model.refresh()
                 self.changed = False
             snapshot = _summed(self._model.snapshot())
@@ -74,7 +74,7 @@ class Observation:
             return View(snapshot=snapshot, now=now, incomplete=incomplete or sentence(error))
 
     def _placement(self, error: Exception) -> Snapshot:
-        """Enough to heal by: where replicas are is known even where loads are not."""
+        """Enough for healing: where replicas are is known even if loads are not."""
         self._trace()
         if not self.changed:
             try:
@@ -90,7 +90,7 @@ class Observation:
 
 
 def sentence(error: Exception) -> str:
-    """What an error says; with its type where it is not one of ours."""
+    """The text of an error, with its type if it is not one of ours."""
     known = isinstance(error, InputError)
     return str(error) if known else f"{type(error).__name__}: {error}"
 
@@ -101,12 +101,12 @@ def _is_summable(snapshot: Snapshot) -> bool:
 
 
 def _summed(snapshot: Snapshot) -> Snapshot:
-    """The snapshot, if its loads can be added up.
+    """The snapshot, if its loads can be summed.
 
     Raises
     ------
     BlindError
-        If their sum is more than a number can hold.
+        If their sum overflows.
     """
     if not _is_summable(snapshot):
         raise BlindError("the loads cannot be judged: their sum is more than a number can hold")
@@ -114,7 +114,7 @@ def _summed(snapshot: Snapshot) -> Snapshot:
 
 
 def without_loads(snapshot: Snapshot) -> Snapshot:
-    """The snapshot with no load anywhere: enough to heal by."""
+    """The snapshot without any load: enough for healing."""
     return replace(
         snapshot,
         leader_load=np.zeros_like(snapshot.leader_load),

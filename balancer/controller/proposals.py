@@ -25,9 +25,9 @@ from cluster_model.placement import Placement
 from cluster_model.snapshot import Snapshot
 from goals import OnlineReplicas, applicable
 
-# What moves data because of measured loads, which one bad reading can spoil.
+# Findings that move data because of measured loads, which one bad reading can distort.
 _CAPPED = ("goal_violations", "slow_brokers")
-# What restores copies of data: a goal that does not apply must not keep it from being done.
+# Findings that restore copies of data: an inapplicable goal must not prevent that.
 _AT_RISK = (*HEALING, "missing_replicas")
 
 
@@ -37,13 +37,13 @@ class Proposals:
     Parameters
     ----------
     balancer
-        Searches for plans; its own limits hold, too.
+        Searches for plans; its own limits apply, too.
     detectors
         Turn a finding into an operation.
     settings
-        Gives the settings as they are now.
+        Returns the current settings.
     trace
-        Logs the exception in hand.
+        Logs the current exception.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Proposals:
         snapshot: Snapshot,
         operation: Operation,
     ) -> tuple[Plan, str]:
-        """A plan that heals, onto drained brokers only if no other can receive; what to add."""
+        """A healing plan, onto drained brokers only if no other can receive; and a remark."""
         drained = sorted(self._detectors.drained(view))
         plan: Plan | None = None
         try:
@@ -123,11 +123,11 @@ class Proposals:
         operation: Operation,
         cooling: tuple[str, ...],
     ) -> Operation:
-        """The operation, without partitions that were moved not long ago where that will do.
+        """The operation, without partitions that moved recently unless they are needed.
 
-        A broken hard goal outweighs that, but not where it can be mended by moving others, or
-        those alone that break it: the cycles of one plan would move again what the ones before
-        them have moved.
+        A broken hard goal outweighs the cool-down, but not if moving other partitions, or only
+        those that break it, can fix it: otherwise each cycle of a plan would move again what
+        the earlier ones moved.
         """
         if finding.kind != "goal_violations" or operation.excluded_partitions or not cooling:
             return operation
@@ -145,7 +145,7 @@ class Proposals:
         return share * cluster_bytes(snapshot)
 
     def is_cut(self, plan: Plan, cap: float | None) -> bool:
-        """Whether it was the cap that ended the plan, and no other limit."""
+        """Whether the cap ended the plan, and no other limit."""
         if cap is None or plan.summary.exhausted != "moves or bytes":
             return False
         own, set_, s = self._balancer.budget, self._settings(), plan.summary
@@ -154,7 +154,7 @@ class Proposals:
         return _least(own.bytes, set_.max_bytes, cap) == cap and (moves is None or moved < moves)
 
     def too_large(self, snapshot: Snapshot, cap: float) -> tuple[list[str], str]:
-        """Partitions of which one copy is more than a cycle may move, and what to say of them."""
+        """Partitions with a copy larger than a cycle may move, and a sentence about them."""
         lead, follow = replica_bytes(Placement(snapshot))
         copied = np.maximum(lead, follow)
         rows = np.flatnonzero(copied > cap)
@@ -168,7 +168,7 @@ class Proposals:
         if not names:
             return [], ""
         share = float(copied[rows[0]]) / cluster_bytes(snapshot)
-        # Rounded up: it is to be enough.
+        # Rounded up, so that it is enough.
         enough = min(1.0, math.ceil(1000 * share) / 1000)
         many = f"the {len(names)} partitions" if len(names) > 1 else "the partition"
         return names, (
@@ -183,7 +183,7 @@ class Proposals:
 
 
 def _least(*limits: Any) -> Any:
-    """The lowest of the limits that are set; None where none is."""
+    """The lowest of the limits that are set; None if none is."""
     return min((limit for limit in limits if limit is not None), default=None)
 
 

@@ -1,4 +1,4 @@
-"""What the controller asks of the parts it is given; anything that answers will do."""
+"""The interfaces between the controller and the parts it works with."""
 
 from __future__ import annotations
 
@@ -13,47 +13,47 @@ Clock = Callable[[], float]
 
 
 class Model(Protocol):
-    """The cluster as it is."""
+    """The current cluster."""
 
     def snapshot(self, min_ratio: float = 0.95) -> Snapshot:
-        """Placement and loads; an InputError where fewer partitions are known."""
+        """Placement and loads; an InputError if fewer partitions are known."""
 
     def placement(self) -> Snapshot:
-        """Placement alone, for healing where loads cannot be worked out; loads may be 0."""
+        """Placement only, for healing when loads are not available; loads may be 0."""
 
     def staleness(self) -> Mapping[int, float] | None:
-        """Seconds since the newest record of each broker; None where none are expected."""
+        """Seconds since the newest record of each broker; None if none are expected."""
 
     def signals(self) -> Mapping[str, Mapping[int, float]]:
-        """Further metrics by name and broker; empty where nothing is new since the last call."""
+        """Further metrics by name and broker; empty if nothing is new since the last call."""
 
     def since(self) -> float | None:
-        """From when on the loads were measured, seconds since 1970; None where always now."""
+        """Start of the load measurement, seconds since 1970; None if loads are always current."""
 
     def noise(self) -> Mapping[str, float]:
         """By resource, how uncertain a broker's load is: a standard error, in mean loads."""
 
     def distrust(self) -> Distrust:
-        """Whose reports are not believed, and which loads are not known."""
+        """Reporters that are distrusted, and loads that are unknown."""
 
     def refresh(self) -> None:
-        """Look at the placement again, now; an InputError where it cannot be read."""
+        """Read the placement again now; an InputError if it cannot be read."""
 
 
 class Tally(Protocol):
-    """What was done of an execution, at its end or so far."""
+    """Task counts and bytes of an execution, at its end or so far."""
 
     @property
     def completed(self) -> int:
-        """Tasks done."""
+        """Completed tasks."""
 
     @property
     def failed(self) -> int:
-        """Tasks that could not be done."""
+        """Tasks that failed."""
 
     @property
     def cancelled(self) -> int:
-        """Tasks not begun or taken back."""
+        """Tasks not started or undone."""
 
     @property
     def bytes_moved(self) -> float:
@@ -65,11 +65,11 @@ class Tally(Protocol):
 
 
 class Outcome(Tally, Protocol):
-    """How an execution ended."""
+    """The outcome of an execution."""
 
     @property
     def state(self) -> Literal["done", "stopped", "rolled back", "failed", "vote lost"]:
-        """In one word."""
+        """The end state."""
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -77,11 +77,11 @@ class Outcome(Tally, Protocol):
 
     @property
     def differences(self) -> tuple[str, ...]:
-        """Where the cluster is not as planned."""
+        """Where the cluster differs from the plan."""
 
 
 class Progress(Tally, Protocol):
-    """How far an execution is."""
+    """The progress of an execution."""
 
     @property
     def total(self) -> int:
@@ -89,7 +89,7 @@ class Progress(Tally, Protocol):
 
     @property
     def running(self) -> int:
-        """Tasks under way."""
+        """Tasks in progress."""
 
     @property
     def bytes_total(self) -> float:
@@ -101,42 +101,42 @@ class Progress(Tally, Protocol):
 
     @property
     def waiting(self) -> int:
-        """Tasks that wait for something that may pass."""
+        """Tasks that wait for a temporary obstacle."""
 
     @property
     def waits_for(self) -> str:
-        """What that is; empty where none waits."""
+        """What that is; empty if none waits."""
 
 
 class Executor(Protocol):
-    """What carries plans out; each call reports its progress again and again.
+    """Executes plans; each call reports its progress repeatedly.
 
-    One whose ``vote`` is the controller's proves it before each write, and is not stopped
-    where that lapses for a moment.
+    If its ``vote`` is the controller's, it proves the vote before each write, and is not
+    stopped if the vote lapses for a moment.
     """
 
     def execute(self, plan: Plan, *, progress: Callable[[Progress], None] | None = None) -> Outcome:
-        """Carry the plan out; returns when it is done, stopped or failed."""
+        """Execute the plan; returns when it is done, stopped or failed."""
 
     def recover(self, *, progress: Callable[[Progress], None] | None = None) -> Outcome | None:
-        """Finish or undo what an execution that died left behind; None where nothing is left."""
+        """Finish or undo what an execution that died left behind; None if nothing is left."""
 
     def left(self) -> Sequence[str] | None:
-        """What ended executions left under way in the cluster, a sentence each; tidies up.
+        """What ended executions left in the cluster, one sentence each; tidies up.
 
-        Moves that have ended since lose their throttle. Waits for nothing; None where an
-        execution has not ended, which takes :meth:`recover`.
+        Moves that have ended since lose their throttle. Does not wait; None if an execution
+        has not ended, which requires :meth:`recover`.
         """
 
     def stop(self) -> None:
-        """End an execution soon; from any thread."""
+        """Stop an execution soon; from any thread."""
 
 
 class Vote(Protocol):
     """Whether this controller is the one that acts.
 
-    One that also has ``resign()`` and ``rejoin()`` is given up while the controller is paused,
-    from its making on; of one that has a ``holder``, decisions on standby name that.
+    If it also has ``resign()`` and ``rejoin()``, it is given up while the controller is paused,
+    from its creation on; if it has a ``holder``, decisions on standby name that.
     """
 
     @property
@@ -152,6 +152,6 @@ class Notifier(Protocol):
 
 
 class Alone:
-    """A controller without others acts always."""
+    """The vote of a controller without others: it always acts."""
 
     acting = True

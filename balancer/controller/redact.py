@@ -1,4 +1,4 @@
-"""Secrets of client properties and addresses, kept out of everything that is shown."""
+"""Removes secrets of client properties and addresses from everything that is shown."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _KEY = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.S
 )
 _HIDDEN = "***"
-# A line of a key that is shorter could be any word.
+# A shorter line of a key could be any word.
 _SHORTEST_LINE = 8
 
 
@@ -30,9 +30,9 @@ class Redactor:
     Parameters
     ----------
     properties
-        Client properties; the values of those whose name tells of a secret are hidden.
+        Client properties; values are hidden if the property's name indicates a secret.
     urls
-        Addresses; user, password, path and query of each are hidden (a path is what
+        Addresses; user, password, path and query of each are hidden (the path is what
         protects the webhooks of chat services).
 
     Examples
@@ -53,10 +53,10 @@ class Redactor:
         # A key spans lines, and messages quote it in any of these forms, or a line of it.
         found |= {text.replace("\\n", "\n") for text in found}
         found |= {line for text in found for line in _lines(text)}
-        # The quoted form of a jaas line holds its password a second time.
+        # The quoted form of a jaas line contains its password a second time.
         found |= {quoted for text in found for quoted in re.findall(r'"([^"]+)"', text)}
         found |= {unquote(text) for text in found}
-        # The longest first: one secret may hold another.
+        # Longest first: one secret may contain another.
         self._secrets = sorted((t for t in found if len(t) > 1), key=len, reverse=True)
 
     def __call__(self, text: str) -> str:
@@ -67,7 +67,7 @@ class Redactor:
         return _USER.sub(rf"\1{_HIDDEN}@", text)
 
     def data(self, value: Any) -> Any:
-        """The same for everything in a nest of dicts, lists and strings."""
+        """The same for everything in nested dicts, lists and strings."""
         if isinstance(value, str):
             return self(value)
         if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""What an operator sets: one small model a detector, read from YAML."""
+"""The operator's settings: one small model per detector, read from YAML."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from metrics_reporter.quantities import WithBytes, WithDuration, WithRate
 
 
 class SettingsError(InputError):
-    """Settings that cannot be used: says which, the value found and what is expected."""
+    """Invalid settings; states the setting, the value found and what is expected."""
 
 
 Seconds = Annotated[float, WithDuration, Field(ge=0, allow_inf_nan=False)]
-# Ten years: more than anybody waits, and less than a timer can take.
+# Ten years: longer than any real wait, and shorter than a timer's maximum.
 Interval = Annotated[float, WithDuration, Field(gt=0, le=3.2e8, allow_inf_nan=False)]
 Floor = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -54,16 +54,16 @@ class _Part(BaseModel):
 
 
 class Detector(_Part):
-    """What every detector has.
+    """Settings common to all detectors.
 
     Parameters
     ----------
     enabled
         Whether it looks at all.
     act
-        Whether what it finds is mended; otherwise it is only told.
+        Whether its findings are acted on; otherwise they are only reported.
     cooldown
-        Seconds after an action of its own in which it starts no other.
+        Seconds after its own action in which it starts no other.
     """
 
     enabled: bool = True
@@ -72,26 +72,26 @@ class Detector(_Part):
 
 
 class GoalViolations(Detector):
-    """When goals that are not met move data.
+    """When unmet goals move data.
 
     Parameters
     ----------
     margin
-        A violation counts at once where the contentment of a broker (or disk, topic,
+        A violation counts at once if the contentment of a broker (or disk, topic,
         partition) is more than this below 1. For a distribution goal 0.05 is about 5.5
         percent of the fair share outside the goal's band.
     trivial
         Violations up to this never count.
     rounds
-        Those between the two count where they last this many rounds in a row.
+        Violations between the two count if they last this many consecutive rounds.
     noise_factor
-        Both limits are wider by this many standard errors of the measured loads (as
-        told by how much windows differ), so that noise alone isn't taken for load.
+        Both limits are widened by this many standard errors of the measured loads (from
+        the variation between windows), so that noise isn't taken for load.
     min_gain
-        What a plan must gain at least: of the worst broker's load in shares, or of
-        balancedness in hundredths of its 100. Mending a hard goal is always enough.
+        Least gain of a plan: in the worst broker's load as shares, or in balancedness
+        in hundredths of its 100. Fixing a hard goal is always enough.
     min_gain_per_share
-        The same, for each cluster's worth of bytes that the plan copies.
+        The same, per cluster's worth of bytes that the plan copies.
     """
 
     margin: Share = 0.05
@@ -103,15 +103,15 @@ class GoalViolations(Detector):
 
 
 class DeadBrokers(Detector):
-    """When brokers that do not serve are given up.
+    """When dead brokers are given up.
 
     Parameters
     ----------
     alert_after, heal_after
         Seconds of absence until it is reported, and until its replicas are re-created.
     max_failed, max_share
-        More brokers, or a larger share of them, dead at once are not mended: then the
-        network or the controller's own view is more likely broken than the brokers.
+        If more brokers, or a larger share of them, are dead at once, they are not healed:
+        the network or the controller's own view is more likely broken than the brokers.
     """
 
     cooldown: Seconds = 300.0
@@ -122,7 +122,7 @@ class DeadBrokers(Detector):
 
 
 class DeadDisks(Detector):
-    """When replicas on log directories that are offline are re-created.
+    """When replicas on offline log directories are re-created.
 
     Parameters
     ----------
@@ -135,12 +135,12 @@ class DeadDisks(Detector):
 
 
 class SlowBrokers(Detector):
-    """When a broker counts as slow, and what is done.
+    """When a broker counts as slow, and what is done about it.
 
     A broker is slow in a round if one of the signals is above its floor, and above
     `history_factor` times the percentile of its own history, and above `peer_factor`
-    times the percentile of the other brokers. Its score goes up by 1 in such a round, and
-    down by 1 in others; rounds in which nothing new was measured don't count.
+    times the percentile of the other brokers. Its score rises by 1 in such a round, and
+    falls by 1 in others; rounds without new measurements don't count.
 
     Parameters
     ----------
@@ -149,17 +149,17 @@ class SlowBrokers(Detector):
     history_factor, history_percentile, peer_factor, peer_percentile
         See above.
     history, min_history
-        Normal rounds that are remembered of each broker, and how many it takes to judge.
+        Normal rounds remembered per broker, and how many are needed for a judgement.
     min_bytes_in
-        Bytes/s a broker must take in to be judged: an idle one has no latency worth the name.
+        Bytes/s that a broker must receive to be judged: an idle one has no meaningful latency.
     demote_score
-        From this score on the broker leads nothing and is given nothing, until its score
+        From this score on, the broker leads nothing and receives nothing until its score
         is back at 0.
     remove, remove_score
         Whether it is emptied, and from which score on.
     max_share
-        Where more than this share of the brokers (and more than one) is slow, brokers
-        aren't the reason: nothing is done, people are told.
+        If more than this share of the brokers (and more than one) is slow, the cause is not
+        the brokers: nothing is done, and it is reported.
     """
 
     signals: dict[str, Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]] = {
@@ -184,7 +184,7 @@ class StaleMetrics(Detector):
     Parameters
     ----------
     max_age
-        Seconds since a broker's newest record. Switched off, age is not looked at.
+        Seconds since a broker's newest record. If switched off, age is ignored.
     """
 
     max_age: Interval = 900.0
@@ -199,16 +199,16 @@ class DistrustedReporters(Detector):
 
 
 class MissingReplicas(Detector):
-    """When partitions have fewer replicas than their topic should.
+    """When partitions have fewer replicas than intended for their topic.
 
     Parameters
     ----------
     rounds
-        How many rounds in a row a partition must have been short: while replicas are
-        reassigned, partitions have more than they will.
+        How many consecutive rounds a partition must lack replicas: during reassignments,
+        partitions temporarily have more than they will.
     topics
-        Regular expression of topics -> replicas. Topics that none matches are meant to
-        have what most of their partitions have.
+        Regular expression of topics -> replicas. For topics that match none, the number that
+        most of their partitions have is intended.
     """
 
     cooldown: Seconds = 600.0
@@ -217,7 +217,7 @@ class MissingReplicas(Detector):
 
 
 class DrainedBrokers(Detector):
-    """Brokers that are to carry nothing, by their operator's wish.
+    """Brokers that their operator wants to keep empty.
 
     Parameters
     ----------
@@ -230,7 +230,7 @@ class DrainedBrokers(Detector):
 
 
 class Webhook(_Part):
-    """Where decisions are posted to, as JSON.
+    """Where decisions are posted, as JSON.
 
     Parameters
     ----------
@@ -255,28 +255,27 @@ class Webhook(_Part):
         except ValueError:
             usable = False
         if not usable:
-            # Without the address itself, which may hold a secret.
+            # Without the address itself, which may contain a secret.
             raise ValueError("an address with a host, and a port of 1 to 65535 if any, expected")
         return url
 
 
 class Model(_Part):
-    """How the live model of a running cluster is kept.
+    """How the live model of a running cluster is maintained.
 
     Parameters
     ----------
     window, windows, min_samples
-        Seconds of a window, how many complete ones loads are the mean of, and how many
-        samples each needs.
+        Seconds of a window, the number of complete windows that loads are averaged over, and
+        the samples that each window needs.
     refresh
-        Seconds between two looks at the metadata; one that is ten times as old isn't
-        acted on.
+        Seconds between two reads of the metadata; metadata ten times as old is not acted on.
     set_aside_after
-        Seconds after which a broker with a value that nobody else confirms, and nobody
-        contradicts, takes part in balancing again, without that value.
+        Seconds after which a broker with a value that no other broker confirms or
+        contradicts takes part in balancing again, without that value.
     believed
-        Ids of brokers whose metrics are believed whatever they are. This and `set_aside_after`
-        hold as soon as they are read.
+        Ids of brokers whose metrics are always believed. This and `set_aside_after` apply as
+        soon as they are read.
     """
 
     window: Interval = 300.0
@@ -288,7 +287,7 @@ class Model(_Part):
 
 
 class Settings(_Part):
-    """All that can be set; the defaults watch, and move nothing.
+    """All settings; with the defaults the controller watches and moves nothing.
 
     Durations are seconds, or text like ``"30m"``, ``"2h"``, ``"1d"``; bytes and rates are
     numbers, or text like ``"2TB"`` and ``"50MB/s"``.
@@ -296,39 +295,39 @@ class Settings(_Part):
     Parameters
     ----------
     execute
-        True carries plans out, where an executor was given (``counterpoise run --execute``).
-        False pauses: plans are only proposed, and an execution under way is stopped. Not set,
-        it leaves the choice to ``--execute``; in a program it means False.
+        True executes plans, if an executor was given (``counterpoise run --execute``).
+        False pauses: plans are only proposed, and an execution in progress is stopped. Unset
+        leaves the choice to ``--execute``; in a program it means False.
     interval
         Seconds from the end of a round to the start of the next.
     moved_cooldown, longest_moved_cooldown
-        Seconds in which a partition that was moved isn't moved again, but for healing and
-        where a hard goal is broken. Each time it is moved again it rests four times as long
-        as before, at most the second; after resting for that, it counts as never moved.
+        Seconds in which a partition that was moved isn't moved again, except for healing and
+        broken hard goals. Each time it moves again it rests four times as long as before, at
+        most the second value; after a rest of that length, it counts as never moved.
     settle
-        Seconds that loads must have been measured since replicas or leaders last moved,
-        besides that no window may reach back to before that.
+        Seconds that loads must have been measured since replicas or leaders last moved;
+        besides, no window may reach back to before that.
     max_moves, max_bytes, max_seconds
-        Limits of each plan, and of the search for it. Limits of the balancer's own budget
-        hold as well; the lower one counts.
+        Limits of each plan, and of the search for it. The balancer's own budget applies as
+        well; the lower limit counts.
     max_share_per_cycle
         Largest share of the cluster's bytes that one plan may copy because of measured loads
-        (a rebalance, or emptying a slow broker). What is left follows in the next cycle,
-        without the detector's cooldown. Healing, draining and missing replicas are not
-        limited. 1 switches it off.
+        (a rebalance, or emptying a slow broker). The rest follows in the next cycle, without
+        the detector's cooldown. Healing, draining and missing replicas are not limited. 1
+        switches it off.
     stop_timeout
-        Seconds that an execution may take to end after it was asked to, and
+        Seconds that an execution may take to end after being asked to, and
     silence_timeout
-        seconds that an execution or a recovery may go on without reporting progress before it
-        is asked to. One that does not end then ends the controller with an error, so that
-        another one, or its next start, recovers.
+        seconds without progress after which an execution or a recovery is asked to end. If it
+        does not, the controller ends with an error, so that another one, or its next start,
+        recovers.
     recovery_timeout
         Seconds that a recovery may take while healing waits for it; then it is stopped.
     left_interval
-        Longest time between two looks at moves that ended executions left under way in Kafka,
-        as where a move's only replica is on a dead broker. The first look follows after
-        `interval`, each further one after twice as long. A move that has ended loses its
-        throttle then.
+        Longest time between two checks of moves that ended executions left in Kafka, for
+        example because a move's only replica is on a dead broker. The first check follows
+        after `interval`, each further one after twice as long. It removes the throttles of
+        moves that have ended.
     stop_within
         Seconds that the controller waits for an execution when it is asked to end itself.
     progress_interval
@@ -340,10 +339,10 @@ class Settings(_Part):
     webhooks
         Where decisions and findings are sent.
     model
-        Of ``counterpoise run``, the live model; what of it needs a restart says so in the log.
+        The live model of ``counterpoise run``; the log says which changes need a restart.
     execution
-        Of ``counterpoise run``, limits of executions (:class:`balancer.execution.Limits`);
-        a change holds from the next execution on.
+        Limits of executions of ``counterpoise run`` (:class:`balancer.execution.Limits`);
+        a change applies from the next execution on.
 
     Examples
     --------
@@ -387,7 +386,7 @@ def load_settings(path: str | Path) -> Settings:
     Raises
     ------
     SettingsError
-        For a file that cannot be read, or naming the first entry that is wrong.
+        If a file cannot be read, or naming the first invalid entry.
     """
     where = f"settings file {path}"
     content = load_document(path, where, SettingsError, "a settings file")
@@ -395,12 +394,12 @@ def load_settings(path: str | Path) -> Settings:
 
 
 def as_settings(content: Any, where: str = "settings") -> Settings:
-    """Settings of a mapping.
+    """Validate a mapping as settings.
 
     Raises
     ------
     SettingsError
-        Naming the first entry that is wrong.
+        Naming the first invalid entry.
     """
     if not isinstance(content, Mapping):
         raise SettingsError(f"{where}: {type(content).__name__} found, a mapping expected")
@@ -409,7 +408,7 @@ def as_settings(content: Any, where: str = "settings") -> Settings:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         if first["type"] == "extra_forbidden":
-            # A key of a webhook that is none may be its address, with a secret in it.
+            # An unknown key of a webhook may be its address, which contains a secret.
             steps = first["loc"][:-1] if first["loc"][0] == "webhooks" else first["loc"]
             place = ".".join(str(step) for step in steps)
             if steps != first["loc"]:

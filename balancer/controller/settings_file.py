@@ -1,4 +1,4 @@
-"""The settings file of a running controller: read again when it changes."""
+"""Reads the settings file of a running controller, again whenever it changes."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ Stamp = tuple[int, int, int] | None
 
 
 class SettingsFile:
-    """Reads a settings file, at once and whenever it has changed.
+    """Reads a settings file at the start and whenever it has changed.
 
     Parameters
     ----------
     path
         The file; None for the defaults.
     execute
-        Whether ``--execute`` was given. Plans are carried out only where it was and the file
-        does not say ``execute: false``: the more careful of two wishes holds.
+        Whether ``--execute`` was given. Plans are executed only if it was and the file
+        does not say ``execute: false``: the more cautious choice applies.
 
     Attributes
     ----------
     settings : Settings
-        As last read, with `execute` decided.
+        As last read, with `execute` resolved.
     note : str or None
-        Where file and option differ, which of them holds.
+        If file and option differ, which of them applies.
 
     Raises
     ------
@@ -37,20 +37,20 @@ class SettingsFile:
 
     def __init__(self, path: Path | None, execute: bool) -> None:
         self._path, self._execute = path, execute
-        # Before the first look, or a change made meanwhile would never be seen.
+        # Before the first look, or a change made meanwhile would be missed.
         self._read = self._seen = _stamp(path)
         self.settings, self.note = decided(_loaded(path), execute)
 
     def changed(self) -> bool:
-        """Whether the file has changed and was read again; to be asked again and again.
+        """Whether the file has changed and was read again; to be polled.
 
-        It is read once it has been the same for two looks in a row, so that a file half
-        written is not taken for its end.
+        It is read once it has been the same for two consecutive looks, so that a half-written
+        file is not taken for a complete one.
 
         Raises
         ------
         SettingsError
-            If it cannot be used, once for each change; the settings stay as they were.
+            If it is invalid, once for each change; the settings stay as they were.
         """
         now = _stamp(self._path)
         rests, self._seen = now == self._seen, now
@@ -62,7 +62,7 @@ class SettingsFile:
 
 
 def decided(settings: Settings, execute: bool) -> tuple[Settings, str | None]:
-    """Settings with `execute` decided between the file and the option, and what to say of it.
+    """Settings with `execute` resolved between file and option, and a note about it.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Brokers that answer slowly: against their own past, their peers, and a floor."""
+"""Detects slow brokers by their own history, their peers, and a floor."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from cluster_model.snapshot import Snapshot
 class SlowBrokerWatch:
     """Scores brokers round by round; :attr:`demoted` are those that may lead nothing.
 
-    Cruise Control's SlowBrokerFinder, but for the history: rounds in which a broker is
-    slow are left out of it, or a long slowness would become its own measure.
+    Cruise Control's SlowBrokerFinder, except for the history: rounds in which a broker is
+    slow are left out of it, or a long slowness would become its own reference.
     """
 
     def __init__(self, settings: SlowBrokers) -> None:
@@ -28,12 +28,12 @@ class SlowBrokerWatch:
 
     @property
     def demoted(self) -> frozenset[int]:
-        """Ids of brokers whose score rose to the limit and has not been 0 since."""
+        """Ids of brokers whose score reached the limit and has not been 0 since."""
         return frozenset(self._demoted)
 
     @property
     def scores(self) -> dict[int, int]:
-        """Score by broker id, of those above 0."""
+        """Score by broker id, for scores above 0."""
         return dict(self._score)
 
     def look(self, view: View) -> list[Finding]:
@@ -83,7 +83,7 @@ class SlowBrokerWatch:
         )
 
     def _slow(self, view: View, ids: list[int]) -> dict[int, str]:
-        """Broker id to what is slow about it in this round; its normal values are kept."""
+        """Broker id to what is slow about it in this round; its normal values are recorded."""
         wanted = self.settings
         busy = _bytes_in(view.snapshot)
         slow: dict[int, str] = {}
@@ -94,7 +94,7 @@ class SlowBrokerWatch:
                 if past.maxlen != wanted.history:
                     past = deque(past, maxlen=wanted.history)
                 self._past[name, broker] = past
-                # Most brokers are below the floor: percentiles of all others are not for free.
+                # Most brokers are below the floor, and percentiles of all others are expensive.
                 if not (value > floor and busy.get(broker, np.inf) >= wanted.min_bytes_in):
                     past.append(value)
                     continue
@@ -122,7 +122,7 @@ class SlowBrokerWatch:
         self._score = {b: n for b, n in self._score.items() if b in ids}
         for broker in measured & {*ids}:
             score = self._score.get(broker, 0) + (1 if broker in slow else -1)
-            # Twice the limit is as high as it goes, so that it comes down as fast as it went up.
+            # The score is capped at twice the limit, so that it falls as fast as it rose.
             most = (
                 self.settings.remove_score if self.settings.remove else self.settings.demote_score
             )

@@ -1,4 +1,4 @@
-"""Finds settings that match nothing in the cluster, which are likely typing errors."""
+"""Detects settings that match nothing in the cluster, which are probably typing errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from metrics_reporter.documents import shown
 
 
 class UnmatchedSettingWatch:
-    """Topics and brokers that the settings name, and the cluster does not have."""
+    """Topics and brokers that the settings name but the cluster does not have."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings

@@ -1,4 +1,4 @@
-"""Goals that are not met, and whether that is worth moving data for."""
+"""Detects unmet goals, and whether they are worth moving data for."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from cluster_model.snapshot import Snapshot
 from goals import Goal, applicable, inapplicable
 from goals.availability import EligibleLeaders, OnlineReplicas
 
-# What rounding leaves of equal windows.
+# Rounding differences between equal windows.
 _NO_NOISE = 1e-6
 
 
 class GoalWatch:
-    """Measures how far each goal is from being met, and for how long it has been.
+    """Measures how far each goal is from being met, and for how long.
 
     Parameters
     ----------
     settings
         See :class:`GoalViolations`.
     goals
-        As for the balancer.
+        The goals, as given to the balancer.
     strict
-        Whether a goal that the snapshot lacks something for is reported; else it is left out.
+        Whether a goal that does not apply to the snapshot is an error; else it is left out.
 
     Attributes
     ----------
     balancedness : float
-        Of the snapshot last looked at, see :class:`balancer.planning.document.Summary`.
+        For the last snapshot, see :class:`balancer.planning.document.Summary`.
     evenness : dict
-        Likewise, see :func:`evenness`.
+        For the last snapshot, see :func:`evenness`.
     broken : frozenset of str
         Names of the partitions that break a hard goal by themselves, such as rack awareness.
     """
@@ -59,14 +59,14 @@ class GoalWatch:
         self._seen = FirstSeen()
 
     def look(self, view: View, operation: Operation | None = None) -> list[Finding]:
-        """One finding for all goals that are not met; none if all are.
+        """One finding for all unmet goals; none if all are met.
 
         Parameters
         ----------
         view
             The cluster.
         operation
-            The rebalance that would follow: who may hold and lead changes fair shares.
+            The rebalance that would follow: its permissions change fair shares.
         """
         operation = operation or Operation()
         wanted = self.settings
@@ -113,7 +113,7 @@ class GoalWatch:
                 + (f", {_percent(worst['noise'])} of it for noise)" if worst["noise"] else ")")
             )
         if any(v["hard"] for v in ripe):
-            # What must never be broken outweighs that a partition was moved not long ago.
+            # A hard goal outweighs that a partition moved recently.
             operation = operation.model_copy(update={"excluded_partitions": ()})
         return [
             Finding(
@@ -136,7 +136,7 @@ class GoalWatch:
 def shortfalls(goals: Sequence[Goal], scorer: Scorer) -> list[dict[str, Any]]:
     """Goals not met: name, cells not content, how much the worst lacks, and where it is.
 
-    Duties are left out: what is dead or without a leader, other detectors look after.
+    Availability goals are left out: other detectors handle dead and leaderless replicas.
     """
     found = []
     for goal, scores in zip(goals, scorer.scores, strict=True):
@@ -166,7 +166,7 @@ def _broken(goals: Sequence[Goal], scorer: Scorer) -> frozenset[str]:
 
 
 def _noise(goal: Goal, noise: Mapping[str, float]) -> float:
-    """What noise does to contentment: about as much as to the load, in every curve of goals."""
+    """Effect of noise on contentment: about the same as on the load, for all goal curves."""
     reads = {getattr(goal, "resource", None), *goal.requires}
     error = max((noise[resource] for resource in noise if resource in reads), default=0.0)
     return error if error > _NO_NOISE else 0.0

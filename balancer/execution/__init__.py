@@ -1,4 +1,4 @@
-"""A plan carried out on a real cluster: tasks, limits, throttles, a journal that survives."""
+"""Executes a plan on a real cluster: tasks, limits, throttles, and a crash-safe journal."""
 
 from balancer.execution.errors import ExecutionError, VoteLostError
 from balancer.execution.executor import Executor, Preview

@@ -1,4 +1,4 @@
-"""What is missing, and for how long: brokers, topics that were deleted, leaders."""
+"""Tracks missing brokers, deleted topics and missing leaders, and for how long."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from balancer.execution.cluster import Key, View
 from balancer.execution.tasks import Task
 
-# Looks at a cluster before something missing counts as gone: a broker that was just
+# Looks at the cluster before a missing partition counts as deleted: a broker that has just
 # started may not know all topics.
 LOOKS = 3
 
@@ -18,7 +18,7 @@ class Availability:
     Parameters
     ----------
     grace
-        Seconds a broker may be away before it counts as gone; the same for a leader.
+        Seconds a broker may be away before it counts as gone; the same for leaders.
     """
 
     def __init__(self, grace: float) -> None:
@@ -28,7 +28,7 @@ class Availability:
         self._leaderless: dict[Key, float] = {}
 
     def look(self, view: View, tasks: Iterable[Task], now: float) -> None:
-        """Take a look at the cluster into account; `now` in seconds of any clock."""
+        """Record one look at the cluster; `now` in seconds of any clock."""
         needed: set[int] = set()
         absent: dict[Key, int] = {}
         leaderless: dict[Key, float] = {}
@@ -36,7 +36,7 @@ class Availability:
             needed |= needs(task)
             found = view.partitions.get(task.key)
             if found is None and task.key in view.moving:
-                # What Kafka reassigns exists, whatever the broker that was asked knows.
+                # A partition that Kafka is reassigning exists, whatever the metadata says.
                 continue
             if found is None:
                 absent[task.key] = self._absent.get(task.key, 0) + 1
@@ -46,20 +46,20 @@ class Availability:
         self._away = {b: self._away.get(b, now) for b in needed - view.brokers}
 
     def deleted(self, key: Key) -> bool:
-        """Whether a partition is gone."""
+        """Whether a partition has been deleted."""
         return self._absent.get(key, 0) >= LOOKS
 
     def away(self, brokers: Iterable[int]) -> bool:
-        """Whether one of the brokers does not serve."""
+        """Whether one of the brokers is away."""
         return any(b in self._away for b in brokers)
 
     def gone(self, brokers: Iterable[int], now: float) -> str:
-        """Which of the brokers are away for too long, in words; empty if none."""
+        """Which of the brokers have been away for too long, in words; empty if none."""
         gone = sorted(b for b in brokers if b in self._away and now - self._away[b] >= self._grace)
         return f"broker {', '.join(map(str, gone))} is gone" if gone else ""
 
     def dead(self, key: Key, now: float) -> str:
-        """Why a partition cannot be copied, once it has had no leader for too long; else empty."""
+        """Why a partition cannot be copied once it has been leaderless too long; else empty."""
         since = self._leaderless.get(key)
         if since is None or now - since < self._grace:
             return ""
@@ -67,7 +67,7 @@ class Availability:
 
 
 def needs(task: Task) -> set[int]:
-    """Brokers without which a task cannot go on."""
+    """Brokers that a task depends on."""
     if task.phase == "leadership":
         return set() if task.leader is None else {task.leader}
     return set(task.added) if task.broker is None else {task.broker}

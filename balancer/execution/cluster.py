@@ -1,4 +1,4 @@
-"""What an execution sees of a cluster and asks of it, and the Kafka behind that."""
+"""The cluster interface that executions use, and its implementation on a real Kafka."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from cluster_model.log_dirs import FileSystem, file_systems
 
 T = TypeVar("T")
 
-# Seconds before a request that failed is sent again.
+# Seconds before a failed request is sent again.
 _PAUSE = 0.5
 
-# What the client's user must be allowed to do, as Kafka's ACLs name it.
+# The rights that the client's user needs, as Kafka's ACLs name them.
 _DESCRIBE = "DESCRIBE on the cluster"
 _ALTER = "ALTER on the cluster"
 _READ_CONFIGS = {
@@ -38,7 +38,7 @@ class Key(NamedTuple):
 
 
 class Resource(NamedTuple):
-    """What has configs: a ``topic`` by name or a ``broker`` by id."""
+    """Something with configs: a ``topic`` by name or a ``broker`` by id."""
 
     kind: str
     name: str
@@ -51,11 +51,11 @@ class PartitionView:
     Parameters
     ----------
     replicas
-        Brokers in preference order; while it is reassigned, the old and the new ones.
+        Brokers in preference order; during a reassignment, the old and the new ones.
     leader
-        None where nobody leads.
+        None if there is no leader.
     isr, offline
-        Replicas in sync, and those on a broker or disk that does not serve.
+        Replicas in sync, and those on a broker or disk that is down.
     adding, removing
         What the ongoing reassignment adds and removes.
     """
@@ -74,7 +74,7 @@ class PartitionView:
 
     @property
     def before(self) -> tuple[int, ...]:
-        """Replicas if the ongoing reassignment were cancelled."""
+        """Replicas if the ongoing reassignment is cancelled."""
         return tuple(b for b in self.replicas if b not in self.adding)
 
     @property
@@ -90,11 +90,11 @@ class View:
     Parameters
     ----------
     brokers
-        Those that serve.
+        The brokers that are up.
     partitions
-        Of the topics that were asked for, as far as they exist.
+        Partitions of the requested topics, as far as they exist.
     moving
-        Partitions that are reassigned, of all topics.
+        Partitions under reassignment, of all topics.
     """
 
     brokers: frozenset[int]
@@ -103,7 +103,7 @@ class View:
 
 
 class Held(NamedTuple):
-    """A replica on a disk: where, how many bytes, and the same of its copy to another disk."""
+    """A replica on a disk: where, how many bytes, and the same for its copy to another disk."""
 
     log_dir: str
     size: float
@@ -115,20 +115,20 @@ Refusals = Mapping[Any, str]
 
 
 class Cluster(Protocol):
-    """What an execution needs of a cluster.
+    """What an execution needs from a cluster.
 
-    Refusals map what was refused to the reason. What may succeed if it is asked for again,
-    as it is when nothing is seen of it, is no refusal.
+    Refusals map what was refused to the reason. An error that may pass is not a refusal: if
+    the change does not show up in the cluster, it is requested again.
     """
 
     def identity(self) -> str:
         """The cluster's id."""
 
     def view(self, topics: Sequence[str] | None) -> View:
-        """What Kafka reports of these topics, of all for None."""
+        """What Kafka reports about these topics; None means all."""
 
     def held(self, replicas: Iterable[tuple[Key, int]]) -> dict[tuple[Key, int], Held]:
-        """Replicas by partition and broker; those on brokers that do not answer are left out."""
+        """Replicas by partition and broker, without those on brokers that do not answer."""
 
     def reassign(self, wanted: Mapping[Key, Sequence[int] | None]) -> Refusals:
         """Reassign partitions to these replicas; None cancels."""
@@ -137,41 +137,41 @@ class Cluster(Protocol):
         """Move replicas to these log directories of their brokers."""
 
     def elect(self, partitions: Sequence[Key]) -> Refusals:
-        """Elect the preferred leader; one that leads already is no refusal."""
+        """Elect the preferred leader; if it leads already, that is no refusal."""
 
     def configs(
         self, keys: Mapping[Resource, Sequence[str]]
     ) -> dict[Resource, dict[str, str | None]]:
-        """Values set on topics and brokers themselves; brokers that do not answer are left out."""
+        """Values set on topics and brokers themselves, without brokers that do not answer."""
 
     def set_configs(self, values: Mapping[Resource, Mapping[str, str | None]]) -> Refusals:
-        """Set or (None) delete values."""
+        """Set values, or delete those that are None."""
 
     def min_isr(self, topics: Sequence[str]) -> dict[str, int]:
         """``min.insync.replicas`` of topics."""
 
     def free(self, brokers: Sequence[int]) -> dict[int, list[FileSystem]]:
-        """File systems that replicas may be placed on; none of brokers that do not report them."""
+        """File systems that can hold replicas; none for brokers that do not report them."""
 
 
 class Guard(Protocol):
-    """Whether what is asked of a cluster may be asked; :class:`balancer.execution.fence.Fence`."""
+    """Whether the cluster may be written to; :class:`balancer.execution.fence.Fence` is one."""
 
     def check(self) -> None:
-        """Raise where nothing may be written now."""
+        """Raise if nothing may be written now."""
 
     def confirm(self) -> None:
-        """Raise a LateError where the last check no longer holds; must return at once."""
+        """Raise a LateError if the last check no longer holds; must return at once."""
 
     def watch(self) -> None:
-        """Raise where it is known that nothing may be written any more."""
+        """Raise if it is known that nothing may be written any more."""
 
 
 class _Gate:
-    """What one client may send: once it has a write to send, nothing without the vote.
+    """What one client may send: from its first write on, nothing without the vote.
 
     A client may hold a write back while it connects, and send it long after its caller has
-    given up. So the gate of a client that is closed lets nothing through.
+    given up. So a closed client's gate lets nothing through.
     """
 
     def __init__(self, fence: Guard) -> None:
@@ -179,7 +179,7 @@ class _Gate:
         self.writing = self.closed = False
 
     def check(self) -> None:
-        """Raise a LateError where nothing may be sent."""
+        """Raise a LateError if nothing may be sent."""
         if self.closed:
             raise LateError("a request was not sent, because its client was closed")
         if self.writing:
@@ -189,22 +189,22 @@ class _Gate:
 class Kafka:
     """A real Kafka, through the admin client of kafka-python.
 
-    A request that fails is sent again over a new connection until `patience` seconds
-    have passed: every one of them may be repeated without harm.
+    A failed request is sent again over a new connection until `patience` seconds have
+    passed: every request may be repeated without harm.
 
     Parameters
     ----------
     bootstrap, client
-        As :func:`cluster_model.kafka.admin_client` takes them.
+        As accepted by :func:`cluster_model.kafka.admin_client`.
     timeout
         Seconds that one request may take.
     patience
-        Seconds until a failure is reported; the first connection has none.
+        Seconds until a failure is reported; the first connection is tried only once.
     given_up
-        Once this is true no answer is waited for any more.
+        Once this is true, no answer is waited for any more.
     fence
-        Asked before each request that changes something, also one that is sent again, and
-        once more right before its bytes leave; what it raises keeps it from being sent.
+        Checked before each request that changes something, including repeated ones, and
+        once more right before its bytes leave; an exception keeps the request from being sent.
     """
 
     def __init__(
@@ -225,7 +225,7 @@ class Kafka:
         self._ask: Ask | None = self._connect()
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         if self._gate is not None:
             self._gate.closed = True
         self._stack.close()
@@ -236,11 +236,11 @@ class Kafka:
         return str(self._call(lambda admin: admin.describe_cluster())["cluster_id"])
 
     def view(self, topics: Sequence[str] | None) -> View:
-        """What Kafka reports of these topics, of all for None."""
+        """What Kafka reports about these topics; None means all."""
         if self._fence is not None:
             self._fence.watch()
-        # The reassignments first: one that ends in between is then seen as complete,
-        # not as undone.
+        # Read reassignments first: one that ends in between is then seen as complete, not
+        # as undone.
         moving = self._call(lambda admin: admin.list_partition_reassignments(), _DESCRIBE)
         brokers = self._call(lambda admin: admin.describe_cluster())["brokers"]
         wanted = None if topics is None else list(topics)
@@ -268,7 +268,7 @@ class Kafka:
         )
 
     def held(self, replicas: Iterable[tuple[Key, int]]) -> dict[tuple[Key, int], Held]:
-        """Replicas by partition and broker; those on brokers that do not answer are left out."""
+        """Replicas by partition and broker, without those on brokers that do not answer."""
         asked: dict[int, dict[str, list[int]]] = {}
         for key, broker in replicas:
             asked.setdefault(broker, {}).setdefault(key.topic, []).append(key.partition)
@@ -278,7 +278,7 @@ class Kafka:
             if isinstance(answer, KafkaSourceError):
                 continue
             if not answer[0]["log_dirs"]:
-                # A refusal looks like this: the client drops the answer's error code.
+                # This is what a refusal looks like: the client drops the answer's error code.
                 raise self._lacks(_DESCRIBE)
             now: dict[Key, tuple[str, float]] = {}
             future: dict[Key, tuple[str, float]] = {}
@@ -325,7 +325,7 @@ class Kafka:
         return refused
 
     def elect(self, partitions: Sequence[Key]) -> Refusals:
-        """Elect the preferred leader; one that leads already is no refusal."""
+        """Elect the preferred leader; if it leads already, that is no refusal."""
         if not partitions:
             return {}
         from kafka import errors
@@ -351,7 +351,7 @@ class Kafka:
     def configs(
         self, keys: Mapping[Resource, Sequence[str]]
     ) -> dict[Resource, dict[str, str | None]]:
-        """Values set on topics and brokers themselves; brokers that do not answer are left out."""
+        """Values set on topics and brokers themselves, without brokers that do not answer."""
         from kafka.admin import ConfigResource
 
         found: dict[Resource, dict[str, str | None]] = {}
@@ -378,7 +378,7 @@ class Kafka:
         return found
 
     def set_configs(self, values: Mapping[Resource, Mapping[str, str | None]]) -> Refusals:
-        """Set or (None) delete values."""
+        """Set values, or delete those that are None."""
         from kafka.admin import AlterConfigOp, ConfigResource
 
         refused: dict[Resource, str] = {}
@@ -422,7 +422,7 @@ class Kafka:
         return {t: int(found[t][name]["value"]) for t in topics if name in found.get(t, {})}
 
     def free(self, brokers: Sequence[int]) -> dict[int, list[FileSystem]]:
-        """File systems that replicas may be placed on; none of brokers that do not report them."""
+        """File systems that can hold replicas; none for brokers that do not report them."""
         found = {}
         for broker in brokers:
             answer = self._once(_describe_log_dirs({}, broker))
@@ -446,7 +446,7 @@ class Kafka:
         )
 
     def _call(self, call: Callable[[Any], Any], right: str = "", *, write: bool = False) -> Any:
-        """What a call returns; the right is what it needs of the client's user."""
+        """The result of a call; `right` is the right that the client's user needs for it."""
         deadline = time.monotonic() + self._patience
         while True:
             answer = self._once(call, right, write=write)
@@ -457,11 +457,11 @@ class Kafka:
             time.sleep(_PAUSE)
 
     def _once(self, call: Callable[[Any], Any], right: str = "", *, write: bool = False) -> Any:
-        """What a call returns, or why it failed; a refusal of the user is raised at once."""
+        """The result of a call, or why it failed; a refusal of the user is raised at once."""
         deadline = time.monotonic() + self._patience
         while True:
             answer = self._attempt(call, right, write=write)
-            # Nothing was sent: with another proof it may be.
+            # Nothing was sent: a new proof may allow it.
             if not isinstance(answer, LateError):
                 return answer
             if time.monotonic() > deadline or self._given_up():
@@ -477,15 +477,15 @@ class Kafka:
                 self._gate.writing = True
             answer = self._ask(call)
             if self._gate is not None:
-                # Only now: a write whose wait was broken off may still be on its way out.
+                # Only now: a write whose wait was broken off may still be in flight.
                 self._gate.writing = False
             return answer
         except KafkaDeniedError as error:
             raise self._lacks(right) if right and self._ask is not None else error from None
         except (KafkaSourceError, RuntimeError) as error:
-            # A RuntimeError is how the client tells that it finds no controller. It remembers
-            # the broker that passes requests on to the controller, also when that is gone:
-            # only a new client looks for another.
+            # The client raises RuntimeError if it finds no controller. It remembers the broker
+            # that forwards requests to the controller, even after that broker is gone: only a
+            # new client looks for another.
             self.close()
             self._stack = ExitStack()
             if isinstance(error, KafkaSourceError):
@@ -499,7 +499,7 @@ class Kafka:
 
 
 def _together(resources: Iterable[Resource]) -> list[list[Resource]]:
-    """Resources that one request may name: a broker is asked alone, topics together."""
+    """Groups resources that one request may name: each broker alone, topics together."""
     topics = [r for r in resources if r.kind == "topic"]
     return [*([topics] if topics else []), *([r] for r in resources if r.kind == "broker")]
 
@@ -513,7 +513,7 @@ def _alter_log_dirs(moves: dict[tuple[str, int, int], str]) -> Callable[[Any], A
 
 
 def _final(error: Any) -> bool:
-    """Whether an answer's error class is one that will not pass."""
+    """Whether an answer's error class is permanent."""
     from kafka import errors
 
     if error is None or not error.errno:
@@ -522,7 +522,7 @@ def _final(error: Any) -> bool:
 
 
 def _denied(code: int | None) -> bool:
-    """Whether an error code says that the user is not authorized."""
+    """Whether an error code means that the user is not authorized."""
     from kafka import errors
 
     return bool(code) and issubclass(errors.for_code(code), errors.AuthorizationError)

@@ -12,9 +12,9 @@ from balancer.execution.limits import Limits
 
 @dataclass(frozen=True)
 class Health:
-    """How the cluster fares: partitions under min ISR, those of them without an offline
-    replica, and partitions that lack a replica though they do not move; all without those of
-    which every replica is offline."""
+    """The cluster's health: partitions under min ISR, those of them without an offline
+    replica, and under-replicated partitions that do not move; partitions with all replicas
+    offline do not count."""
 
     under_min_isr: frozenset[Key]
     strained: frozenset[Key]
@@ -22,14 +22,14 @@ class Health:
 
 
 def health(view: View, min_isr: Mapping[str, int], ours: AbstractSet[Key]) -> Health:
-    """Judge what Kafka reports.
+    """Assess what Kafka reports.
 
     Parameters
     ----------
     view
-        Partitions to judge.
+        Partitions to assess.
     min_isr
-        ``min.insync.replicas`` by topic; a topic that is missing has 1.
+        ``min.insync.replicas`` by topic; 1 for topics that are missing.
     ours
         Partitions that are under-replicated because they move.
     """
@@ -38,11 +38,11 @@ def health(view: View, min_isr: Mapping[str, int], ours: AbstractSet[Key]) -> He
         if len(p.isr) >= len(p.replicas):
             continue
         if p.leader is None and set(p.offline) >= set(p.before):
-            # All of it is lost, and no pace brings it back.
+            # All replicas are lost, and no pace brings them back.
             continue
         if key not in ours and not p.moving:
             lacking.add(key)
-        # Replicas cannot be asked for more than there are.
+        # A partition cannot have more replicas in sync than it has replicas.
         if len(p.isr) < min(min_isr.get(key.topic, 1), len(p.before)):
             under.add(key)
             if not p.offline:
@@ -51,12 +51,12 @@ def health(view: View, min_isr: Mapping[str, int], ours: AbstractSet[Key]) -> He
 
 
 class AdaptiveConcurrency:
-    """How many moves may be under way at once, as the cluster's health allows.
+    """How many moves may run at once, given the cluster's health.
 
     Parameters
     ----------
     limits
-        Where it starts, and what it never exceeds.
+        The initial values, which are also the upper limits.
 
     Examples
     --------
@@ -76,22 +76,22 @@ class AdaptiveConcurrency:
 
     @property
     def cluster(self) -> int:
-        """Most moves in the cluster, shrunk as those per broker are."""
+        """Most moves in the cluster, reduced in proportion to those per broker."""
         share = self.per_broker / self._limits.concurrent_moves_per_broker
         return max(1, round(self._limits.concurrent_moves * share))
 
     def look(self, health: Health, now: float, *, slow: bool = False) -> None:
-        """Take the cluster's health into account.
+        """Adjust to the cluster's health.
 
         Parameters
         ----------
         health
-            As Kafka reports it.
+            The cluster's health as Kafka reports it.
         now
             Seconds of any clock.
         slow
-            Whether something else tells that the cluster suffers, as local times of
-            requests do. It is told by windows, so it halves once in ``slow_interval``.
+            Whether other evidence, such as the local times of requests, shows that the
+            cluster suffers. It comes in windows, so it halves once per ``slow_interval``.
         """
         if not self._limits.adaptive:
             return

@@ -1,4 +1,4 @@
-"""Whether what a task copies fits on the disks as they are now, asked before each batch."""
+"""Checks before each batch whether what its tasks copy fits on the disks."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ Free = Callable[[Sequence[int]], Mapping[int, Sequence[FileSystem]]]
 class DiskSpace:
     """Holds back tasks that do not fit, and gives them up after a while.
 
-    A task waits, because what others move away may make room for it: Kafka deletes files
-    some time after a replica has left.
+    A task waits because other moves may make room for it: Kafka deletes files some time
+    after a replica has left.
 
     Parameters
     ----------
     free
-        Gives the file systems of brokers with their free bytes; of a broker that is missing
-        nothing is known, and everything fits.
+        Gives the file systems of brokers with their free bytes; everything fits on a broker
+        that is missing from the result.
     patience
-        Seconds after which a task that did not fit in all that time is given up.
+        Seconds after which a task that has never fitted is given up.
     """
 
     def __init__(self, free: Free, patience: float) -> None:
@@ -37,17 +37,17 @@ class DiskSpace:
 
     @property
     def waiting(self) -> Waiting:
-        """The tasks that did not fit when they were last asked about."""
+        """The tasks that did not fit at the last check."""
         first = next(iter(self._lacks.values()), "")
         return Waiting(len(self._lacks), first and f"room: {first}")
 
     def keep(self, tasks: Iterable[int]) -> None:
-        """Only these tasks (ids) can still wait: others were given up for other reasons."""
+        """Keep waiting only for these tasks (ids): others were given up for other reasons."""
         open_ = {*tasks}
         self._lacks = {i: why for i, why in self._lacks.items() if i in open_}
 
     def last(self, tasks: Sequence[Task]) -> list[Task]:
-        """The same tasks, those that did not fit before at the end: they hold up nobody."""
+        """The same tasks, with those that did not fit before last, so that they block no others."""
         return sorted(tasks, key=lambda task: task.id in self._since)
 
     def fitting(
@@ -57,18 +57,18 @@ class DiskSpace:
         held: Mapping[tuple[Key, int], Held],
         now: float,
     ) -> tuple[list[Task], list[tuple[Task, Judgement]]]:
-        """The tasks that fit, in turn and together, and those to be given up.
+        """The tasks that fit, in order and together, and those to give up.
 
         Parameters
         ----------
         tasks
-            What is to begin, in order.
+            The tasks to start, in order.
         running
-            What is under way, and still needs the room that it has not filled.
+            The tasks in progress, which still need the room that they have not filled.
         held
-            Replicas on disk, as far as they are known.
+            Replicas on disk, as far as known.
         now
-            Seconds, of the clock that the patience is measured by.
+            Seconds, on the clock that the patience is measured by.
         """
         brokers = sorted({broker for task in tasks for broker, _, _ in _copies(task)})
         if not brokers:
@@ -111,7 +111,7 @@ class DiskSpace:
 
 
 def _copies(task: Task) -> Iterator[tuple[int, str | None, float]]:
-    """Broker, directory where one is chosen, and bytes of each copy that a task makes."""
+    """Broker, directory (if one is chosen) and bytes of each copy that a task makes."""
     if task.phase == "log_dir" and task.broker is not None:
         yield task.broker, task.target_dir, task.bytes
     elif task.phase == "move":
@@ -128,7 +128,7 @@ def _copied(task: Task, broker: int, held: Mapping[tuple[Key, int], Held]) -> fl
 
 @dataclass
 class _Space:
-    """What is left of a file system while a batch is put together."""
+    """The space left on a file system while a batch is assembled."""
 
     paths: tuple[str, ...]
     free: float

@@ -1,4 +1,4 @@
-"""What goes wrong with an execution that a person or a controller must know."""
+"""Errors of an execution that a person or a controller must handle."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from cluster_model.kafka import KafkaSourceError
 
 
 class ExecutionError(InputError):
-    """An execution that cannot be begun or recovered, with what to do about it."""
+    """An execution that cannot be started or recovered; says what to do about it."""
 
 
 class VoteLostError(ExecutionError):
-    """An execution that may write no more, since another may hold the vote by now."""
+    """An execution that may write no more, since another process may hold the vote."""
 
 
 class LateError(KafkaSourceError):
-    """A write that was held back until its proof of the vote had run out; it was not sent."""
+    """A write that was held back until its proof of the vote expired; it was not sent."""

@@ -1,4 +1,4 @@
-"""A plan carried out on a real cluster: ``Executor(...).execute(plan) -> Outcome``."""
+"""Executes plans on a real cluster: ``Executor(...).execute(plan) -> Outcome``."""
 
 from __future__ import annotations
 
@@ -29,43 +29,43 @@ from balancer.planning.plan import Plan
 
 
 class Preview(NamedTuple):
-    """What an execution would do: its tasks, what it would leave out and why."""
+    """What an execution would do: its tasks, and what it would leave out and why."""
 
     tasks: list[Task]
     problems: list[str]
 
 
 class Executor:
-    """Carries plans out, one at a time.
+    """Executes plans, one at a time.
 
     Parameters
     ----------
     bootstrap
         ``"host:port,host:port"`` of the cluster.
     journal
-        File that the execution is written to, so that it survives the process. One
-        journal holds one execution.
+        File that records the execution, so that it survives the process. One journal holds
+        one execution.
     limits
-        How fast, in which order and how patiently.
+        Speed, order and timeouts.
     client
-        Client properties (TLS, SASL), as :func:`cluster_model.kafka.read_cluster`
-        takes them. They are never written anywhere.
+        Client properties (TLS, SASL), as accepted by :func:`cluster_model.kafka.read_cluster`.
+        They are never written anywhere.
     slow
-        Tells whether the cluster suffers in a way that Kafka's admin interface does not
-        show, as :class:`LocalTimes` does by requests that take long; then fewer moves are
-        under way, and no more until it is over. Asked at each look at the cluster.
+        Returns whether the cluster suffers in a way that Kafka's admin interface does not
+        show, as :class:`LocalTimes` detects from slow requests; then fewer moves run, and
+        their number does not rise until it is over. Called at each look at the cluster.
     owner
         Name under which throttles are marked in Kafka as this executor's. :meth:`recover`
-        then also ends what another executor of that name left, whose journal is out of
-        reach, as on another machine. Executors of one name must not act at the same time:
-        `vote` has to see to that.
+        then also ends what another executor of that name left behind if its journal is out of
+        reach, for example on another machine. Executors of one name must not act at the same
+        time: `vote` has to ensure that.
     vote
         Whether this executor may write to Kafka, such as a
         :class:`balancer.controller.Election`. It is proven before each write; once it is
-        lost, an execution touches nothing more and leaves its journal open. Without one,
-        nothing keeps two executors of a cluster apart but a journal that they share.
+        lost, an execution touches nothing more and leaves its journal open. Without a vote,
+        only a shared journal keeps two executors of a cluster apart.
     connect
-        Gives the cluster in place of a Kafka at `bootstrap`.
+        Returns the cluster to use instead of a Kafka at `bootstrap`.
 
     Examples
     --------
@@ -105,23 +105,23 @@ class Executor:
         cluster_id: str | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> Outcome:
-        """Carry a plan out; returns when it is done, stopped or has failed.
+        """Execute a plan; returns when it is done, stopped or has failed.
 
         Parameters
         ----------
         plan
-            As proposed, or as loaded from its file.
+            The plan, as proposed or as loaded from its file.
         cluster_id
-            The cluster to act on; needed where the plan names none.
+            The cluster to act on; required if the plan names none.
         progress
-            Told how far it is, after each look at the cluster.
+            Called with the progress after each look at the cluster.
 
         Raises
         ------
         ExecutionError
             If the plan is for another cluster, names none and none is stated, or was
-            changed after it was made; if the journal holds an execution that did not end,
-            or cannot be written; or if the vote is not held.
+            changed after it was made; if the journal holds an unfinished execution or cannot
+            be written; or if the vote is not held.
         KafkaSourceError
             If the brokers do not answer at the start, or refuse.
         """
@@ -130,7 +130,7 @@ class Executor:
             old = self._ended()
             fence = self._fence()
             with self._cluster(fence) as cluster:
-                # What is refused in any case need not wait for the vote.
+                # A plan that is refused in any case need not wait for the vote.
                 self._identify(plan, cluster, cluster_id)
                 fence.begin()
                 reading = self._read(plan, cluster)
@@ -169,35 +169,35 @@ class Executor:
         cluster_id: str | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> Outcome | None:
-        """Bring what an execution that died left behind to its end.
+        """Finish what an execution that died left behind.
 
-        What Kafka is still reassigning is waited for, what was not begun is begun; an
-        execution that was stopping, or rolling back, goes on with that. Throttles are
-        removed. Others' reassignments are left alone.
+        Ongoing reassignments are waited for, and tasks not yet started are started; an
+        execution that was stopping or rolling back continues with that. Throttles are
+        removed. Reassignments by others are left alone.
 
-        Where executors have an owner, so it is with what Kafka tells of an execution of
-        another one; of that one, only what is under way is known, and waited for. No more
-        is done for an execution of its own that another one has ended in this way, or that
-        is older than the limit ``resume_within``: its plan is of a cluster that was.
+        With an owner, the same applies to the traces in Kafka of another executor's execution;
+        only its ongoing moves are known, and they are waited for. Nothing more is started of
+        an execution of its own that another executor has ended in this way, or that is older
+        than the limit ``resume_within``: its plan is for an outdated cluster.
 
         Parameters
         ----------
         cluster_id
-            The cluster to act on; None is the one that the brokers belong to.
+            The cluster to act on; None means the one that the brokers belong to.
         progress
-            Called with how far it is, after each look at the cluster.
+            Called with the progress after each look at the cluster.
 
         Returns
         -------
         Outcome or None
-            None where nothing was left.
+            None if nothing was left.
 
         Raises
         ------
         ExecutionError
             If the journal cannot be read, or the brokers are of another cluster than the journal
-            or than `cluster_id`. One that is damaged, as
-            by a loss of power, is set aside where an owner has marks in Kafka to go by.
+            or than `cluster_id`. A damaged journal, for example after a power loss, is set
+            aside if an owner's marks in Kafka show what to do.
         KafkaSourceError
             If the brokers do not answer, or refuse.
         """
@@ -224,7 +224,7 @@ class Executor:
                 if recorded is not None and left_open:
                     outcome = self._resume(cluster, fence, recorded, progress)
                     if recorded.ended is None or outcome.state == "vote lost":
-                        # Kafka is out of reach, or another acts: the journal is still needed.
+                        # Kafka is unreachable, or another process acts: keep the journal.
                         return outcome
                 if self._owner is None:
                     return outcome
@@ -232,20 +232,20 @@ class Executor:
                 outcome = outcome if adopted is None else adopted.after(outcome)
                 if lost is None:
                     return outcome
-                # Nothing more can be known of it, and it must not read as done.
+                # Nothing more can be learned about it, and it must not appear as done.
                 ended = outcome or Outcome("done", 0, 0, 0, 0.0, 0.0)
                 return replace(ended, state="failed", problems=(lost, *ended.problems))
 
     def left(self) -> tuple[str, ...] | None:
-        """What the last execution left in Kafka, a sentence each; waits for nothing.
+        """What the last execution left in Kafka, one sentence each; does not wait.
 
-        A move that cannot be cancelled goes on in Kafka and keeps its throttle. Moves that have
-        ended since are forgotten, and their throttles are removed.
+        A move that cannot be cancelled continues in Kafka and keeps its throttle. Moves that
+        have ended since are forgotten, and their throttles are removed.
 
         Returns
         -------
         tuple of str or None
-            None where the execution has not ended: that takes :meth:`recover`.
+            None if the execution has not ended: that requires :meth:`recover`.
 
         Raises
         ------
@@ -283,19 +283,19 @@ class Executor:
 
     @property
     def vote(self) -> Vote | None:
-        """What is proven before each write."""
+        """The vote that is proven before each write."""
         return self._vote
 
     def stop(self, *, rollback: bool = False) -> None:
-        """Stop what is under way, from any thread; `execute` then returns.
+        """Stop the execution in progress, from any thread; `execute` then returns.
 
-        Tasks under way are cancelled, those that wait are not begun; with `rollback`
-        what was already moved is moved back.
+        Running tasks are cancelled, waiting ones are not started; with `rollback`, completed
+        moves are reversed.
         """
         self._stop.ask(rollback)
 
     def configure(self, limits: Limits) -> None:
-        """Take other limits, from the next execution on."""
+        """Use other limits from the next execution on."""
         self._limits = limits
 
     def preview(self, plan: Plan | PlanDocument, *, cluster_id: str | None = None) -> Preview:
@@ -304,8 +304,8 @@ class Executor:
         Raises
         ------
         ExecutionError
-            Where :meth:`execute` would refuse the plan, or the journal with an execution that
-            did not end or is under way.
+            If :meth:`execute` would refuse the plan, or the journal holds an execution that
+            has not ended or is in progress.
         KafkaSourceError
             If the brokers do not answer, or refuse.
         """
@@ -318,7 +318,7 @@ class Executor:
         return Preview(self._tasks(reading.wanted), [*reading.problems, *reading.gone])
 
     def _ended(self) -> Recorded | None:
-        """The execution in the journal, if any; refuses one that did not end."""
+        """The execution in the journal, if any; refuses one that has not ended."""
         old, damage = self._recorded()
         if damage:
             raise ExecutionError(f"{damage}; recover it first (counterpoise execute --recover)")
@@ -330,7 +330,7 @@ class Executor:
         return old
 
     def _recorded(self) -> tuple[Recorded | None, str]:
-        """What the journal holds; where it is damaged, None and what is wrong with it."""
+        """What the journal holds; if it is damaged, None and what is wrong with it."""
         path = self._journal.path
         try:
             return read_journal(path), ""
@@ -340,7 +340,7 @@ class Executor:
             return None, str(error)
 
     def _lost(self, damage: str) -> str:
-        """Set a damaged journal aside; returns what is known of its execution all the same."""
+        """Set a damaged journal aside; returns a sentence on what happens to its execution."""
         aside = self._journal.set_aside()
         return (
             f"{damage}; it was set aside as {aside.name}, and what the marks of its throttles "
@@ -355,15 +355,15 @@ class Executor:
         recorded: Recorded,
         progress: Callable[[Progress], None] | None,
     ) -> Outcome:
-        """Bring the execution of the journal to its end."""
+        """Finish the execution in the journal."""
         self._same(recorded, cluster)
         idle = time.time() - self._journal.path.stat().st_mtime
         self._journal.resume()
-        # Where nobody else has held the vote since, nobody else can have ended it.
+        # If no other process has held the vote since, no other can have ended it.
         alone = recorded.epoch is not None and recorded.epoch in (fence.epoch, fence.previous)
         gone = set() if alone else superseded(cluster, recorded, self._owner)
         limit = self._limits.resume_within
-        # A journal of the future was written before a clock was set back: its age is unknown.
+        # A journal from the future predates a clock that was set back: its age is unknown.
         old = self._owner is not None and limit is not None and abs(idle) > limit
         changes: list[dict[str, Any]] = []
         told: list[str] = []
@@ -391,7 +391,7 @@ class Executor:
         old: Recorded | None,
         progress: Callable[[Progress], None] | None,
     ) -> Outcome | None:
-        """End what the marks of the owner show, and what is left of an `old` execution."""
+        """Finish what the owner's marks show, and what is left of an `old` execution."""
         left = [] if old is None else old.throttles
         recorded = abandoned(cluster, owner, fence.epoch)
         if recorded is None:
@@ -447,12 +447,12 @@ class Executor:
     def _identify(
         self, plan: Plan | PlanDocument, cluster: Cluster, cluster_id: str | None
     ) -> None:
-        """Refuse a plan of another cluster, or one that was changed after it was made."""
+        """Refuse a plan for another cluster, or one that was changed after it was made."""
         document = plan.document() if isinstance(plan, Plan) else plan
         check_identity(document, cluster_id, cluster.identity())
 
     def _read(self, plan: Plan | PlanDocument, cluster: Cluster) -> Reading:
-        """What the plan asks, with where replicas are on disk and how large they are."""
+        """What the plan asks for, with the location and size of replicas on disk."""
         document = plan.document() if isinstance(plan, Plan) else plan
         topics = sorted({a.topic for a in document.actions})
         view = cluster.view(None if demoted_brokers(plan) else topics)

@@ -11,45 +11,45 @@ from balancer.execution.errors import LateError, VoteLostError
 from balancer.execution.stop import Stop
 from cluster_model.log_dirs import FileSystem
 
-# Seconds that one proof may take, and from a failed one to the next.
+# Seconds that one proof may take, and pause after a failed one.
 _STEP, _PAUSE = 1.0, 0.2
 
 
 class Vote(Protocol):
-    """Who of several may write; :class:`balancer.controller.Election` is one.
+    """The exclusive right to write; :class:`balancer.controller.Election` is one.
 
-    An epoch numbers a time of holding the vote. It rises whenever another takes over, and
-    stays the same where a holder loses the vote and gets it back with nobody in between.
+    An epoch numbers a period of holding the vote. It rises whenever another process takes
+    over, and stays the same if a holder loses the vote and regains it with no other in between.
     """
 
     @property
     def acting(self) -> bool:
-        """Whether the last proof still holds, counted from its sending; asks nobody."""
+        """Whether the last proof still holds, counted from its sending; sends no request."""
 
     @property
     def epoch(self) -> int | None:
-        """The latest epoch of this one; None where it has none, or another has taken over."""
+        """The latest epoch of this process; None if it has none or another has taken over."""
 
     @property
     def previous(self) -> int | None:
-        """The epoch before that, of any holder; None where there was none."""
+        """The epoch before that, of any holder; None if there was none."""
 
     def prove(self, within: float) -> int | None:
         """The epoch, if the vote is held at this moment; None if that isn't proven in time."""
 
 
 class Fence:
-    """One execution's right to write, for as long as the epoch lasts in which it began.
+    """One execution's right to write, valid for the epoch in which it began.
 
     Parameters
     ----------
     vote
-        None for an execution that nobody else can interfere with: then nothing is checked.
+        None for an execution that no other can interfere with: then nothing is checked.
     patience
-        Seconds to wait for a proof while nobody else is known to hold the vote, as when a
-        broker dies.
+        Seconds to wait for a proof while no other process is known to hold the vote, for
+        example when a broker dies.
     stop
-        Once a stop is asked for, no further proof is waited for.
+        Once a stop is requested, no further proof is waited for.
     """
 
     def __init__(self, vote: Vote | None, patience: float, stop: Stop) -> None:
@@ -59,11 +59,11 @@ class Fence:
 
     @property
     def previous(self) -> int | None:
-        """The epoch before this execution's; None where it isn't known."""
+        """The epoch before this execution's; None if unknown."""
         return None if self._vote is None else self._vote.previous
 
     def begin(self) -> None:
-        """Take the present epoch as this execution's.
+        """Adopt the current epoch as this execution's.
 
         Raises
         ------
@@ -82,12 +82,12 @@ class Fence:
                 )
 
     def watch(self) -> None:
-        """Raise a VoteLostError if another has taken over; asks nobody."""
+        """Raise a VoteLostError if another process has taken over; sends no request."""
         if self._vote is not None and (self._lost or self._vote.epoch != self.epoch):
             self._lose("another has taken over")
 
     def check(self) -> None:
-        """Prove the vote, now; a VoteLostError if that cannot be done."""
+        """Prove the vote now; raise a VoteLostError if that fails."""
         if self._vote is None:
             return
         deadline = time.monotonic() + self._patience
@@ -101,12 +101,12 @@ class Fence:
             time.sleep(_PAUSE)
 
     def confirm(self) -> None:
-        """Raise a LateError unless the last proof still holds; asks nobody."""
+        """Raise a LateError unless the last proof still holds; sends no request."""
         if self._vote is not None and not (self._vote.acting and self._vote.epoch == self.epoch):
             raise LateError("a write was not sent, because its proof of the vote had run out")
 
     def _lose(self, why: str) -> None:
-        # For good: what comes after this is in the hands of others.
+        # Permanently: from here on, another process is in charge.
         self._lost = self._lost or why
         raise VoteLostError(
             f"the vote was lost, {self._lost}: nothing was touched since; who holds the vote "
@@ -115,7 +115,7 @@ class Fence:
 
 
 class Fenced:
-    """A cluster whose every write is preceded by a check of the vote."""
+    """A cluster that checks the vote before every write."""
 
     def __init__(self, cluster: Cluster, fence: Fence) -> None:
         self._cluster, self._fence = cluster, fence
@@ -125,7 +125,7 @@ class Fenced:
         return self._cluster.identity()
 
     def view(self, topics: Sequence[str] | None) -> View:
-        """See :class:`Cluster`; ends an execution that only waits where another took over."""
+        """See :class:`Cluster`; ends an execution that only waits if another took over."""
         self._fence.watch()
         return self._cluster.view(topics)
 

@@ -1,4 +1,4 @@
-"""Whether a plan is for the cluster it is to be executed on, unchanged, and how old it is."""
+"""Checks that a plan is unchanged and for the cluster it is executed on, and how old it is."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from balancer.planning.document import PlanDocument
 
 
 def check_identity(plan: PlanDocument, stated: str | None, found: str) -> None:
-    """Refuse a plan of another cluster, one of no cluster, and one that was changed.
+    """Refuse a plan for another cluster, for no cluster, and one that was changed.
 
     Parameters
     ----------
     plan
-        As loaded from its file, or made by hand.
+        The plan, as loaded from its file or made by hand.
     stated
-        Id of the cluster that the caller means to act on; needed where the plan names none.
+        Id of the cluster that the caller means to act on; required if the plan names none.
     found
         Id of the cluster that the brokers belong to.
 
     Raises
     ------
     ExecutionError
-        In one sentence with the ids.
+        One sentence with the ids.
     """
     if plan.digest is not None and plan.digest != plan.content_digest:
         raise ExecutionError(
@@ -44,12 +44,12 @@ def check_identity(plan: PlanDocument, stated: str | None, found: str) -> None:
 
 
 def check_stated(stated: str, found: str) -> None:
-    """Refuse a cluster that is not the one that the caller means to act on.
+    """Refuse a cluster other than the one that the caller means to act on.
 
     Raises
     ------
     ExecutionError
-        In one sentence with both ids.
+        One sentence with both ids.
     """
     if stated != found:
         raise ExecutionError(
@@ -58,7 +58,7 @@ def check_stated(stated: str, found: str) -> None:
 
 
 def age_warning(plan: PlanDocument, now: float, limit: float) -> str | None:
-    """A sentence on a plan whose snapshot is older than `limit` seconds at `now`; else None.
+    """A warning if a plan's snapshot is older than `limit` seconds at `now`; else None.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""The journal: an execution on disk, one JSON record a line, that survives a kill.
+"""The crash-safe journal of an execution: a file with one JSON record per line.
 
-What is about to be done is written before it is done, and reaches the disk first. So
-a reader of the journal knows everything that may have been asked of Kafka. It holds
-partitions, brokers, directories and byte counts, never how to connect.
+Every action is recorded on disk before it is done. So a reader of the journal knows
+everything that may have been asked of Kafka. It holds partitions, brokers, directories and
+byte counts, never how to connect.
 """
 
 from __future__ import annotations
@@ -34,39 +34,39 @@ _KINDS = frozenset(
 
 @dataclass
 class Recorded:
-    """An execution as its journal tells it.
+    """An execution as recorded in its journal.
 
     Parameters
     ----------
     cluster
         Id of the Kafka cluster.
     wanted
-        Partitions with where they were and where they are to be.
+        Partitions with their original and their target state.
     tasks, states, notes
-        Tasks by id, how each of them stands, and why.
+        Tasks by id, their states, and the reasons.
     throttles
-        Configs that are ours to put back.
+        Configs that this execution has to restore.
     stop
-        ``stop`` or ``rollback`` once that was asked for.
+        ``stop`` or ``rollback`` once requested.
     going_back, back
-        Whether the tasks that lead back are planned, and their ids.
+        Whether the rollback tasks are planned, and their ids.
     omitted
-        Why steps of the plan did not become tasks, a sentence for each partition.
+        Why steps of the plan did not become tasks, one sentence per partition.
     left
-        Moves that Kafka goes on with though the execution (or one before it) has given them
-        up, since it refused to cancel them.
+        Moves that the execution (or one before it) has given up but Kafka continues, since
+        it refused to cancel them.
     adopted
-        Whether it is only waited for what is under way, as where another process began it.
+        Whether it only waits for moves in progress, which another process started.
     given_up
-        Whether nothing more is to be begun, since another process has taken over or the
+        Whether nothing more is to be started, since another process has taken over or the
         execution is too old.
     reopened
-        Ids of its moves that were left in Kafka when it ended, and are waited for; None where
-        it has not ended before.
+        Ids of its moves that were left in Kafka when it ended and are waited for; None if it
+        has not ended before.
     ended
-        How it ended; None while it has not.
+        How it ended; None if it has not.
     epoch
-        Under which vote it was last carried out; None where there was none.
+        The vote's epoch under which it last ran; None without a vote.
     """
 
     cluster: str
@@ -88,7 +88,7 @@ class Recorded:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing of it is left."""
+        """Whether nothing is left to do for it."""
         return self.ended is not None and not self.throttles and not self.left
 
 
@@ -110,17 +110,17 @@ class Journal:
 
     @property
     def lost(self) -> bool:
-        """Whether the lock was taken and could not be kept."""
+        """Whether the lock was taken and has been lost."""
         return self._locked and self._lock is None
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep every other execution away from this journal; ends with the process.
+        """Keep all other executions away from this journal; ends with the process.
 
         Raises
         ------
         ExecutionError
-            If another process has it, or its directory cannot be written.
+            If another process holds it, or its directory cannot be written.
         """
         self._take_lock()
         self._locked = True
@@ -134,7 +134,7 @@ class Journal:
     def begin(
         self, cluster: str, records: Iterable[dict[str, Any]], *, epoch: int | None = None
     ) -> None:
-        """Start over, with the file put in place in one step."""
+        """Start a new journal, replacing the file in one step."""
         self.close()
         self._keep_lock()
         head = {"record": "begin", "version": VERSION, "cluster": cluster}
@@ -142,7 +142,7 @@ class Journal:
             head["epoch"] = epoch
         text = "".join(_line(r) for r in (head, *records))
         folder = self.path.parent
-        # One name is enough, since the lock is held; what a kill left under it is replaced.
+        # One name is enough, since the lock is held; a leftover of a killed process is replaced.
         new = folder / f".{self.path.name}.new"
         try:
             new.unlink(missing_ok=True)
@@ -162,7 +162,7 @@ class Journal:
         self._open()
 
     def resume(self) -> None:
-        """Go on with what is there, after a last line that was torn is taken away."""
+        """Continue the existing journal, after removing a torn last line."""
         self._keep_lock()
         whole = self.path.read_bytes()
         keep = whole.rfind(b"\n") + 1
@@ -171,12 +171,12 @@ class Journal:
         self._open()
 
     def append(self, *records: dict[str, Any]) -> None:
-        """Add records; returns once they are on disk.
+        """Append records; returns once they are on disk.
 
         Raises
         ------
         ExecutionError
-            If the disk takes no more: nothing may be done that is not written down.
+            If the disk is full or fails: nothing may be done that is not recorded.
         """
         if not records:
             return
@@ -191,7 +191,7 @@ class Journal:
             raise self._unwritable(error) from None
 
     def set_aside(self) -> Path:
-        """Rename the file, so that another can take its place; returns its new path."""
+        """Rename the file to make way for a new one; returns its new path."""
         self._keep_lock()
         aside = (self.path.with_name(f"{self.path.name}.damaged-{n}") for n in itertools.count(1))
         path = next(path for path in aside if not path.exists())
@@ -208,15 +208,15 @@ class Journal:
             self._file = None
 
     def _keep_lock(self) -> None:
-        """Make sure that the lock that was taken still locks others out."""
+        """Ensure that the lock that was taken still locks others out."""
         if self._locked:
             self._take_lock()
 
     def _take_lock(self) -> None:
-        """Lock the file at the lock's path, unless it is the one that is locked already.
+        """Lock the file at the lock's path, unless it is already the locked one.
 
-        A lock file that was deleted locks nobody out. It is then made and locked again, which
-        fails if another process was faster.
+        A deleted lock file locks nobody out. It is then created and locked again, which fails
+        if another process was faster.
         """
         try:
             while self._lock is None or not _is_at(self._lock, self._lock_path):
@@ -246,7 +246,7 @@ class Journal:
 
 
 def read_journal(path: Path) -> Recorded | None:
-    """What a journal tells; None where there is none. A torn last line is left out.
+    """Read a journal; None if there is none. A torn last line is left out.
 
     Raises
     ------
@@ -278,7 +278,7 @@ def read_journal(path: Path) -> Recorded | None:
 
 
 def planned(wanted: Iterable[Target], tasks: Iterable[Task]) -> list[dict[str, Any]]:
-    """Records of what is to be done."""
+    """Records of the planned targets and tasks."""
     return [
         *({"record": "wanted", **w.model_dump(mode="json")} for w in wanted),
         *({"record": "task", **t.model_dump(mode="json")} for t in tasks),
@@ -286,7 +286,7 @@ def planned(wanted: Iterable[Target], tasks: Iterable[Task]) -> list[dict[str, A
 
 
 def changed(task: int, state: State, note: str = "", *, left: bool = False) -> dict[str, Any]:
-    """Record of a task's new state, and whether Kafka goes on with it all the same."""
+    """Record of a task's new state, and whether Kafka continues it anyway."""
     record: dict[str, Any] = {"record": "state", "task": task, "state": state}
     return record | ({"note": note} if note else {}) | ({"left": True} if left else {})
 
@@ -297,20 +297,20 @@ def throttling(settings: Iterable[Setting]) -> list[dict[str, Any]]:
 
 
 def throttles_left(settings: Iterable[Setting]) -> dict[str, Any]:
-    """Record of the configs that are still ours to put back."""
+    """Record of the configs that this execution still has to restore."""
     return {"record": "throttles", "left": [s.model_dump(mode="json") for s in settings]}
 
 
 def moves_left(tasks: Iterable[Task]) -> dict[str, Any]:
-    """Record of the moves that Kafka goes on with though they were given up."""
+    """Record of the moves that were given up but that Kafka continues."""
     return {"record": "left", "tasks": [t.model_dump(mode="json") for t in tasks]}
 
 
 def reopened(recorded: Recorded) -> dict[str, Any]:
-    """Record of an execution that has ended and has moves left; changes `recorded` so.
+    """Record that reopens an ended execution with moves left; updates `recorded` too.
 
-    They are under way again: to be waited for, or to be cancelled where the execution was
-    stopped. What could not begin because of them may. All else stays as it ended.
+    The moves are in progress again: they are waited for, or cancelled if the execution was
+    stopped. Tasks that could not start because of them may start. All else stays as it ended.
     """
     start = max(recorded.tasks, default=-1) + 1
     # Moves of an execution before this one have ids of their own.
@@ -338,7 +338,7 @@ def _reopen(recorded: Recorded, tasks: list[Task]) -> None:
 
 
 def given_up(recorded: Recorded) -> list[dict[str, Any]]:
-    """Records of an execution of which nothing more is to be begun; changes `recorded` so."""
+    """Records that nothing more of an execution is to be started; updates `recorded` too."""
     pending = [i for i, state in recorded.states.items() if state == "pending"]
     recorded.adopted = recorded.given_up = True
     recorded.states.update(dict.fromkeys(pending, "cancelled"))
@@ -459,10 +459,10 @@ def _fold(so_far: Recorded | None, record: dict[str, Any]) -> Recorded:
 
 
 def is_damaged(path: Path) -> bool:
-    """Whether a file that cannot be read as a journal is one that lost a part of it.
+    """Whether an unreadable file is a journal that lost a part of its content.
 
-    So it is where some of its lines still are records, or nothing but zeros is left, as a power
-    loss does it. Any other file is none of ours, and neither is one of another version.
+    That is the case if some of its lines still are records, or if it holds only zeros, as
+    after a power loss. Any other file, and a journal of another version, is not damaged.
     """
     lines = path.read_bytes().splitlines()
     if not any(line.strip(b"\0") for line in lines):
@@ -491,7 +491,7 @@ def _is_at(handle: int, path: Path) -> bool:
 def _lock(handle: int) -> None:
     try:
         import fcntl
-    except ImportError:  # where there are no such locks, nothing keeps two processes apart
+    except ImportError:  # platforms without such locks cannot keep two processes apart
         return
     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 

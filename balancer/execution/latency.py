@@ -1,7 +1,7 @@
-"""Local request times against their limits: whether brokers suffer, be it from what is copied.
+"""Compares local request times with their limits to detect brokers that suffer.
 
-Of the time that a request takes, the local part is what the broker works at it. The total also
-holds what a fetch waits for data and a produce for its replicas, which says little.
+The local part of a request's time is the broker's own work. The total also includes the wait
+of a fetch for data and of a produce for its replicas, which says little.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from metrics_reporter.metrics import (
     PRODUCE_LOCAL_P999,
 )
 
-# Windows that may have passed since the end of one that still tells how brokers fare: the
-# next one is complete once the one after it has begun.
+# Windows that may have passed since the end of one that still counts as current: the next
+# one is complete once the one after it has begun.
 _FRESH = 2
 
 
 def over_limits(windows: LoadWindows, limits: Limits) -> tuple[Bools, Bools]:
-    """Brokers whose local times were measured in the newest window, and those over a limit.
+    """Brokers with local times measured in the newest window, and those over a limit.
 
-    A broker's p999 counts; its mean where that is all it tells.
+    A broker's p999 counts, or its mean if that is all it reports.
 
     Parameters
     ----------
@@ -69,24 +69,24 @@ def over_limits(windows: LoadWindows, limits: Limits) -> tuple[Bools, Bools]:
 
 
 class LocalTimes:
-    """Tells an :class:`Executor` whether brokers suffer, by what a live model measured.
+    """Detects for an :class:`Executor` whether brokers suffer, from a live model's measurements.
 
-    Only the newest complete window counts, and only while it is fresh: where metrics stop
-    to come, nothing is known and nothing is told.
+    Only the newest complete window counts, and only while it is fresh: if metrics stop
+    arriving, nothing is known and nothing is reported.
 
     Parameters
     ----------
     model
-        Kept up to date by others.
+        The live model, which others keep up to date.
     limits
         The limits, and how many brokers must be over one.
     clock
-        The present in ms since 1970.
+        The current time in ms since 1970.
 
     Attributes
     ----------
     limits
-        As above; others may be set at any time.
+        As above; may be replaced at any time.
 
     Examples
     --------
@@ -105,7 +105,7 @@ class LocalTimes:
         self._model, self.limits, self._clock = model, limits, clock
 
     def __call__(self) -> bool:
-        """Whether enough brokers are over a limit; all that are measured are enough."""
+        """Whether enough brokers are over a limit; if fewer are measured, all of them."""
         measured, over = self._counts()
         return 0 < over >= min(self.limits.slow_brokers, measured)
 

@@ -1,4 +1,4 @@
-"""How fast, in which order and how patiently a plan is carried out."""
+"""Limits of an execution: speed, order of tasks and timeouts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LONGEST = 30 * 86_400.0
 Count = Annotated[int, Strict(), Field(ge=1, lt=2**31)]
 Seconds = Annotated[float, Strict(), Field(gt=0, le=_LONGEST), WithDuration]
 Milliseconds = Annotated[float, Strict(), Field(gt=0)]
-# Kafka's advice for its own tool: below, replicas may never catch up.
+# Kafka's recommendation for its own tool: below this, replicas may never catch up.
 Rate = Annotated[float, Strict(), Field(ge=1024, le=2**53), WithRate]
 
 
@@ -34,8 +34,8 @@ class Limits(BaseModel):
     Parameters
     ----------
     concurrent_moves_per_broker
-        Moves a broker takes part in at once, as the leader that is copied from or as
-        the one that copies.
+        Moves a broker takes part in at once, as the leader that is copied from or as the
+        destination.
     concurrent_moves
         Moves in the whole cluster at once.
     concurrent_log_dir_moves_per_broker
@@ -44,63 +44,63 @@ class Limits(BaseModel):
         Leaders elected with one request.
     one_replica_at_a_time
         Whether a partition's replicas move one after the other, in the plan's own
-        steps; else a partition's replicas move together, when its first turn comes.
+        steps; otherwise they move together, at the first of these steps.
     strategies
-        What goes first; the next strategy decides where one does not, the plan's order
-        where none does.
+        Order of tasks; each strategy breaks the ties of the previous one, and the plan's
+        order breaks the remaining ties.
     spread
         Whether brokers take turns, so that none becomes the bottleneck.
     throttle
-        Bytes/s that a broker may send and receive for the moves; None does not throttle.
+        Bytes/s that a broker may send and receive for the moves; None for no throttle.
     log_dir_throttle
-        Bytes/s that a broker may copy between its disks; None does not throttle.
+        Bytes/s that a broker may copy between its disks; None for no throttle.
     adaptive
         Whether to start fewer moves while the cluster suffers: half as many when
         partitions fall under their min ISR or more of those that do not move are
-        under-replicated, one more per `adaptive_interval` when all is well, up to the
+        under-replicated; one more per `adaptive_interval` when all is well, up to the
         limits above; none while a partition without an offline replica is under min ISR.
-        Also half as many, and no more, while brokers are slow.
+        While brokers are slow, also half as many, without any increase.
     adaptive_interval
-        Seconds between two raises.
+        Seconds between two increases.
     produce_local_ms, consumer_fetch_local_ms, follower_fetch_local_ms
-        Local time of requests, p999 (mean, where that is all that is measured), above which
-        a broker is slow; None does not look at it. Needs somebody who measures:
+        Local time of requests, p999 (mean, if only that is measured), above which a broker is
+        slow; None disables the check. Requires measurements:
         :class:`balancer.execution.LocalTimes`.
     slow_brokers
-        So many brokers must be slow at once (or all, where fewer are measured).
+        How many brokers must be slow at once (or all, if fewer are measured).
     slow_interval
-        Seconds until brokers that are still slow halve it once more: the length of a window
-        of metrics, each of which counts once.
+        Seconds until brokers that are still slow halve it again: the length of a metrics
+        window, since each window counts once.
     progress_interval
         Seconds between two looks at the cluster.
     task_timeout
         Seconds without a byte of progress after which a task is given up.
     task_deadline
-        Seconds that one task may take in all. A partition that is written to faster than
+        Seconds that one task may take in total. A partition that is written to faster than
         its throttle lets it be copied makes progress forever and never catches up.
     cancel_timeout
         Seconds that Kafka may take to cancel a task; after that the task is left to Kafka.
     leadership_timeout
-        Seconds after which an election that did not bring the leader is given up.
+        Seconds after which an election is given up if the leader has not changed.
     broker_grace
-        Seconds that a broker may be away which is to receive a replica, and that a partition
-        that is to be copied may be without a leader.
+        Seconds that the destination of a replica may be away, and that a partition to be
+        copied may be without a leader.
     others
-        Partitions that others are reassigning: ``wait`` until they are done (as long as
+        Partitions that others are reassigning: ``wait`` until they are done (up to
         `task_timeout`), or ``skip`` them.
     resume_within
-        Seconds after its journal's last entry in which an execution that died is carried on
-        by an executor with an owner, as a controller's; later, only what is under way is
-        waited for. None carries on whatever its age.
+        Seconds since its journal's last entry within which an execution that died is continued
+        by an executor with an owner, such as a controller's; later, its moves in progress are
+        only waited for. None continues it at any age.
     plan_age
-        Seconds since a plan's snapshot was taken, after which ``counterpoise execute`` warns.
+        Age in seconds of a plan's snapshot above which ``counterpoise execute`` warns.
     patience
-        Seconds that Kafka may be out of reach before the execution gives up.
+        Seconds that Kafka may be unreachable before the execution gives up.
     timeout
         Seconds that one request may take.
     stop_timeout
-        Seconds in which an execution that is stopped (without a rollback) ends, whatever Kafka
-        answers; what is not in order by then is left to a recovery.
+        Seconds in which a stopped execution (without rollback) ends, whatever Kafka answers;
+        what is not cleaned up by then is left to a recovery.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -136,7 +136,7 @@ class Limits(BaseModel):
 
     @classmethod
     def of(cls, **values: Any) -> Limits:
-        """Limits with some values given; what is wrong with one is told in a sentence.
+        """Limits with some values given; an invalid value is reported in one sentence.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""How an execution goes, and how it ended."""
+"""The progress and the outcome of an execution."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Ending = Literal["done", "stopped", "rolled back", "failed", "vote lost"]
 
 
 class Waiting(NamedTuple):
-    """Tasks that wait for something that may pass, and what that is."""
+    """Tasks that wait for a temporary obstacle, and what it is."""
 
     tasks: int = 0
     reason: str = ""
@@ -20,21 +20,21 @@ class Waiting(NamedTuple):
 
 @dataclass(frozen=True)
 class Progress:
-    """How far an execution is.
+    """The progress of an execution.
 
     Parameters
     ----------
     phase
-        What is under way.
+        The current phase.
     total, completed, failed, cancelled, running
-        Tasks.
+        Numbers of tasks.
     bytes_total, bytes_moved
-        Bytes to copy in all, and copied so far.
+        Bytes to copy in total, and copied so far.
     seconds, seconds_left
-        Since the start, and to the end at the mean speed so far; None while unknown.
+        Seconds since the start, and to the end at the mean speed so far; None while unknown.
     waiting, waits_for
-        Tasks that wait for something that may pass, as room on a disk, and
-        what that is, of one of them.
+        Number of tasks that wait for a temporary obstacle such as lack of disk space, and the
+        obstacle of one of them.
     """
 
     phase: Phase
@@ -58,20 +58,20 @@ class Outcome:
     Parameters
     ----------
     state
-        ``done`` where every task was completed, ``failed`` where one was not,
-        ``stopped`` and ``rolled back`` where that was asked for, ``vote lost`` where another
-        may act by now: nothing was touched since, and the journal keeps the execution open.
+        ``done`` if every task was completed, ``failed`` if one was not, ``stopped`` and
+        ``rolled back`` on request, ``vote lost`` if another process may act by now: nothing
+        was touched since, and the journal keeps the execution open.
     completed, failed, cancelled
-        Tasks; also steps that were cancelled before they became tasks, since the
-        cluster is not as the plan expects it.
+        Numbers of tasks; steps count as cancelled if they never became tasks because the
+        cluster is not as the plan expects.
     bytes_moved
         Bytes copied.
     seconds
-        How long it took.
+        Duration.
     problems
-        What went wrong or was left out, a sentence each.
+        What went wrong or was left out, one sentence each.
     differences
-        What Kafka reports at the end, against the plan (or, rolled back, the start).
+        How Kafka's state at the end differs from the plan (or, rolled back, the start).
     """
 
     state: Ending
@@ -84,7 +84,7 @@ class Outcome:
     differences: tuple[str, ...] = ()
 
     def after(self, first: Outcome | None) -> Outcome:
-        """This outcome and that of what came first as one, in the first state that isn't done."""
+        """Merge with an earlier outcome; the first state that isn't done counts."""
         if first is None:
             return self
         return Outcome(

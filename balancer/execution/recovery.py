@@ -1,4 +1,4 @@
-"""What an executor whose journal is out of reach left in Kafka, known by its marks."""
+"""Finds by its marks in Kafka what an executor with an unreachable journal left behind."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from balancer.execution.throttle import (
     marked,
 )
 
-# Topics that one request asks for.
+# Topics per request.
 _TOPICS = 1000
 
 
 def abandoned(cluster: Cluster, owner: str, epoch: int | None = None) -> Recorded | None:
-    """The execution that the marks of an owner tell of; None where there are none.
+    """Reconstruct an execution from the marks of an owner; None if there are none.
 
-    Its tasks are the reassignments under way that copy what is throttled; what it had not
-    yet begun is not known. Of rates, those that the marks tell are its own: they are taken
-    off, since what a broker had before is not known either.
+    Its tasks are the ongoing reassignments that copy throttled replicas; tasks it had not yet
+    started are unknown. Rates that the marks state are its own: they are removed, since the
+    previous rates of the brokers are unknown too.
 
     Raises
     ------
     VoteLostError
-        If a mark has a newer epoch than this one: its execution is another's to end.
+        If a mark has a newer epoch than this one: its execution belongs to another process.
     """
     view = cluster.view(None)
     lists: dict[tuple[Resource, str], tuple[str, Marked]] = {}
@@ -101,8 +101,8 @@ def abandoned(cluster: Cluster, owner: str, epoch: int | None = None) -> Recorde
 def superseded(cluster: Cluster, recorded: Recorded, owner: str | None) -> set[Setting]:
     """Throttles of a journal that are not in Kafka as it set them, by the marks.
 
-    Where there are any, another executor of the owner has ended the execution meanwhile, and
-    what is in those lists now is not its own.
+    If there are any, another executor of the owner has ended the execution meanwhile, and
+    the current content of those lists is not its own.
     """
     if owner is None:
         return set()
@@ -112,7 +112,7 @@ def superseded(cluster: Cluster, recorded: Recorded, owner: str | None) -> set[S
 
 
 def _rates(cluster: Cluster, lists: Iterable[Marked]) -> list[Setting]:
-    """Rates of the brokers in the lists, as far as they are those of the marks."""
+    """Rates of the brokers in the lists that match those of the marks."""
     told: dict[str, set[str]] = {}
     for found in lists:
         for _, number in found.replicas:
@@ -123,7 +123,7 @@ def _rates(cluster: Cluster, lists: Iterable[Marked]) -> list[Setting]:
     for broker, rates in sorted(told.items()):
         values = now.get(Resource("broker", broker))
         for key in keys:
-            # One that is away may have it, and is asked again once it is back.
+            # A broker that is away may have the rate; it is asked again once it is back.
             rate = min(rates) if values is None else values[key]
             if rate in rates:
                 settings.append(Setting(kind="broker", name=broker, key=key, found=None, ours=rate))

@@ -1,4 +1,4 @@
-"""The loop that carries tasks out: look, settle what ended, start what may begin."""
+"""The main loop of an execution: look at the cluster, settle ended tasks, start new ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _GONE = Judgement("cancelled", "it was not under way any more")
 
 @dataclass(frozen=True)
 class _Look:
-    """What one look at the cluster showed, and when."""
+    """The result of one look at the cluster, and its time."""
 
     now: float
     view: View
@@ -43,26 +43,26 @@ class _Look:
 
 
 class Run:
-    """One execution, from where its journal says it is to its end.
+    """One execution, from the state in its journal to its end.
 
     Parameters
     ----------
     cluster
-        Where it is carried out.
+        The cluster to act on.
     journal
-        Open; what is about to be done is written before it is done.
+        Open; every action is recorded before it is done.
     recorded
-        What the journal holds.
+        The content of the journal.
     reading
-        What the plan could not have; see :class:`TaskTracker`.
+        Parts of the plan that do not apply; see :class:`TaskTracker`.
     limits, stop
-        How fast, and when to stop.
+        Speed limits, and the request to stop.
     progress
-        Told how far it is.
+        Called with the progress.
     slow
-        Asked whether the cluster suffers; see :class:`Executor`.
+        Returns whether the cluster suffers; see :class:`Executor`.
     owner
-        Whose mark throttles carry; see :class:`Executor`.
+        The owner in the marks of throttles; see :class:`Executor`.
     """
 
     def __init__(
@@ -88,15 +88,15 @@ class Run:
         self._disk_space = DiskSpace(cluster.free, limits.task_timeout)
         self._min_isr: dict[str, int] = {}
         self._leaders: dict[Key, int | None] = {}
-        # Since when others reassign a partition, and since when nothing may begin.
+        # Since when others reassign a partition, and since when nothing may start.
         self._others: dict[Key, float] = {}
         self._waiting = Waiting()
-        # Looks in a row at which a task that waits seemed not to be possible any more.
+        # Consecutive looks at which a waiting task seemed no longer possible.
         self._doubts: dict[int, int] = {}
         self._idle: float | None = None
 
     def carry_out(self) -> Outcome:
-        """Work until nothing is left to do, stop, or give up; throttles are removed."""
+        """Work until done, stopped or given up; throttles are removed."""
         try:
             if self._recorded.ended is None:
                 self._work_through()
@@ -107,7 +107,7 @@ class Run:
             )
             return self._tracker.outcome("failed")
         except VoteLostError as error:
-            # Not even to clean up: what is in Kafka may be another's by now.
+            # Not even cleanup: the state in Kafka may be another's by now.
             self._tracker.problems.append(str(error))
             return self._tracker.outcome("vote lost")
         except BaseException:
@@ -127,7 +127,7 @@ class Run:
             self._work(phase)
 
     def _turn_back(self) -> None:
-        """Plan the way back of all that was moved."""
+        """Plan the rollback of all completed moves."""
         tasks, states = self._tracker.tasks, self._tracker.states
         done = {t.key for i, t in tasks.items() if states[i] == "completed"}
         done -= {t.key for t in self._recorded.left}
@@ -141,7 +141,7 @@ class Run:
         )
 
     def _work(self, phase: Phase) -> None:
-        """Carry out the tasks of a phase."""
+        """Execute the tasks of a phase."""
         wait = _SHORTEST_WAIT
         tasks = self._tracker.open(phase)
         while tasks:
@@ -156,14 +156,14 @@ class Run:
             before, tasks = len(tasks), self._tracker.open(phase)
             if not tasks:
                 return
-            # Look soon again while tasks end, and ever more seldom while they do not; in a
-            # large cluster a look takes long, and must not be all that is done.
+            # Look again soon while tasks end, and less and less often while they do not; in a
+            # large cluster a look takes long, and must not take up all the time.
             ended, spent = len(tasks) < before, time.monotonic() - look.now
             wait = max(spent, _SHORTEST_WAIT if ended else 2 * wait)
             self._stop.wait(min(wait, self._limits.progress_interval))
 
     def _keep_time(self) -> None:
-        """Leave the rest to a recovery where the execution has to end before it is over."""
+        """Leave the rest to a recovery if the deadline of a stop has passed."""
         if self._stop.soon and self._recorded.going_back:
             raise KafkaSourceError("the way back was stopped")
         if self._stop.overdue:
@@ -185,7 +185,7 @@ class Run:
             if task.key not in view.partitions and not self._availability.deleted(task.key)
         ]
         if self._limits.adaptive and absent:
-            # A list of all topics leaves out what rights hide; asked for by name, it is an error.
+            # A list of all topics omits those hidden by missing rights; by name they are an error.
             named = self._cluster.view(_topics(absent))
             view = replace(view, partitions={**view.partitions, **named.partitions})
         self._availability.look(view, tasks, now)
@@ -223,10 +223,10 @@ class Run:
             standing.seen, standing.progressed = seen, look.now
 
     def _settle(self, look: _Look) -> None:
-        """Judge what is under way."""
+        """Judge the tasks in progress."""
         verdicts = [(t, v) for t in self._tracker.running() if (v := self._verdict(t, look))]
         if self._recorded.adopted:
-            # Whoever began it, or acted after that, may have cancelled it.
+            # The process that started it, or acted after that, may have cancelled it.
             verdicts = [(t, _GONE if v.state == "in progress" else v) for t, v in verdicts]
         again = [t for t, v in verdicts if v.state == "in progress"]
         over = [(t, v) for t, v in verdicts if v.state != "in progress"]
@@ -249,7 +249,7 @@ class Run:
         )
 
     def _start(self, phase: Phase, look: _Look) -> None:
-        """Begin what may begin, as far as the limits allow."""
+        """Start waiting tasks, as far as the limits allow."""
         waiting = [t for t in self._tracker.waiting() if t.phase == phase]
         verdicts = [(t, self._may_start(t, look)) for t in waiting]
         self._tracker.close(
@@ -284,8 +284,8 @@ class Run:
         before = None if task.after is None else self._tracker.states[task.after]
         verdict = may_start(task, before, found, look.replica(task), self._availability, look.now)
         if verdict.state == "cancelled":
-            # Metadata may be older than the list of reassignments: what they say is believed
-            # once enough looks in a row confirm it.
+            # Metadata may be older than the list of reassignments: what they report is believed
+            # once enough consecutive looks confirm it.
             self._doubts[task.id] = self._doubts.get(task.id, 0) + 1
             return verdict if self._doubts[task.id] >= LOOKS else Judgement("pending")
         self._doubts.pop(task.id, None)
@@ -319,7 +319,7 @@ class Run:
         )
 
     def _hold(self, ready: list[Task], now: float) -> None:
-        """Begin nothing; give up what never could begin."""
+        """Start nothing; give up tasks that could never start."""
         self._idle = None if self._tracker.standing else self._idle or now
         if self._idle is not None and now - self._idle > self._limits.task_timeout:
             note = "partitions stayed under min ISR, so it was never begun"
@@ -332,7 +332,7 @@ class Run:
         if tasks[0].phase == "move":
             dirs = {(t.key, b): d for t in tasks for b, d in t.dirs.items()}
             if dirs:
-                # Refused, since the replica is yet to come, but remembered for it.
+                # Refused, since the replica does not exist yet, but remembered for it.
                 self._cluster.move_log_dirs(dirs)
             said = self._cluster.reassign({t.key: t.target for t in tasks})
             why = {t.id: said[t.key] for t in tasks if t.key in said}
@@ -346,20 +346,20 @@ class Run:
         self._tracker.close([(t, refused(why[t.id])) for t in tasks if t.id in why])
 
     def _elect(self, tasks: list[Task], look: _Look) -> dict[int, str]:
-        """Put the leader first where it is not, then elect it."""
+        """Put the leader first in the preference order if needed, then elect it."""
         found = look.view.partitions
         said = self._cluster.reassign(
             {t.key: t.target for t in tasks if found[t.key].replicas != t.target}
         )
         voted = [t for t in tasks if t.key not in said and t.leader is not None]
-        # An election that fails now may succeed with the next look, within its time.
+        # An election that fails now may succeed at a later look, within its timeout.
         why = self._cluster.elect([t.key for t in voted])
         for task in voted:
             self._tracker.standing[task.id].note = why.get(task.key, "")
         return {t.id: said[t.key] for t in tasks if t.key in said}
 
     def _cancel(self, tasks: Judged, look: _Look) -> None:
-        """Ask Kafka to cancel tasks; they are over once it has."""
+        """Ask Kafka to cancel tasks; they end once it has."""
         if not tasks:
             return
         self._tracker.cancel(tasks)
@@ -388,7 +388,7 @@ class Run:
             self._cluster.move_log_dirs(stay)
 
     def _halt(self, look: _Look) -> None:
-        """Cancel what waits and what is under way."""
+        """Cancel waiting and running tasks."""
         rollback = self._stop.rollback or self._recorded.stop == "rollback"
         wish = "rollback" if rollback else "stop"
         if self._recorded.stop != wish:
@@ -402,7 +402,7 @@ class Run:
         self._tracker.close([(t, stopped) for t in self._tracker.waiting()])
 
     def _throttle(self) -> None:
-        """Throttle what is still to be moved; written down before it is set."""
+        """Throttle the remaining moves; recorded before it is set."""
         todo = self._tracker.open()
         ours = {t.key for t in self._tracker.running()}
         wanted = throttle.settings(
@@ -421,11 +421,11 @@ class Run:
         kept = [s for s in self._recorded.throttles if (s.resource, s.key) not in fresh]
         self._recorded.throttles = [*kept, *wanted]
         if todo:
-            # All of them: a process that died may have written down what it never set.
+            # All of them: a process that died may have recorded what it never set.
             self._tracker.problems += throttle.apply(self._cluster, self._recorded.throttles)
 
     def _unthrottle(self) -> None:
-        """Remove the throttles, except those of moves that Kafka goes on with."""
+        """Remove the throttles, except those of moves that Kafka continues."""
         if self._recorded.left:
             left = still_moving(self._cluster, self._recorded.left)
             self._journal.append(moves_left(left))
@@ -442,16 +442,16 @@ class Run:
         ]
 
     def _abandon(self) -> None:
-        """Leave nothing running without its throttle, whatever went wrong."""
+        """Leave nothing running without its throttle after an unexpected error."""
         if self._journal.lost:
-            # Somebody else has the journal now, and acts by it.
+            # Another process has the journal now, and acts on it.
             return
         try:
             moves = [t for t in self._tracker.running() if t.phase == "move"]
             self._cluster.reassign({t.key: None for t in moves})
             lasting = throttle.flows(still_moving(self._cluster, [*moves, *self._recorded.left]))
             throttle.remove(self._cluster, self._recorded.throttles, lasting)
-        except Exception:  # what went wrong first is what is told
+        except Exception:  # the first error is the one to report
             return
 
     def _end(self) -> Outcome:
@@ -470,7 +470,7 @@ class Run:
 
 
 def still_moving(cluster: Cluster, tasks: Sequence[Task]) -> list[Task]:
-    """Those of some moves that Kafka is still carrying out."""
+    """The moves that Kafka is still carrying out."""
     found = cluster.view(_topics(tasks)).partitions if tasks else {}
     return [
         t
@@ -480,7 +480,7 @@ def still_moving(cluster: Cluster, tasks: Sequence[Task]) -> list[Task]:
 
 
 def goes_on(task: Task, *, throttled: bool) -> str:
-    """What is said of a move that was given up, and that Kafka goes on with."""
+    """A sentence on a move that was given up but that Kafka continues."""
     kept_too = ", and so does its throttle" if throttled else ""
     return (
         f"{task}: goes on in Kafka{kept_too}, until broker "

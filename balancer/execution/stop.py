@@ -1,4 +1,4 @@
-"""A request to stop, from any thread, and the time by which it must be met."""
+"""A request to stop, from any thread, and its deadline."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _PAUSE = 0.2
 class Stop:
     """A request to stop an execution, and whether to move back what was moved.
 
-    A rollback takes as long as it takes. Any other request has a deadline, also one that
-    comes while a rollback is under way.
+    A rollback has no deadline. Any other request has one, including a request that comes
+    during a rollback.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ class Stop:
 
     @property
     def asked(self) -> bool:
-        """Whether it was asked for."""
+        """Whether a stop was requested."""
         return self._asked.is_set()
 
     @property
@@ -44,7 +44,7 @@ class Stop:
         return time.monotonic() > self._deadline
 
     def ask(self, rollback: bool) -> None:
-        """Ask for it; neither a rollback nor the first deadline can be taken back."""
+        """Request a stop; neither a rollback nor the first deadline can be withdrawn."""
         self.rollback = self.rollback or rollback
         if not rollback and not self.soon:
             self._deadline = time.monotonic() + self._within
@@ -52,7 +52,7 @@ class Stop:
         self._asked.set()
 
     def clear(self, within: float) -> None:
-        """Forget what was asked for; the next request has so many seconds."""
+        """Withdraw all requests; the next one has so many seconds."""
         self._within = within
         self.rollback = False
         self._deadline = float("inf")
@@ -60,7 +60,7 @@ class Stop:
         self._soon.clear()
 
     def wait(self, seconds: float) -> None:
-        """Wait so long, or until more is asked for; only a moment while there is a deadline."""
+        """Wait so long or until a new request; only briefly while there is a deadline."""
         if self.soon:
             time.sleep(min(seconds, _PAUSE))
         elif self.asked:

@@ -1,4 +1,4 @@
-"""What a plan asks of each partition, given where Kafka has its replicas now."""
+"""Works out what a plan asks of each partition, given the replicas in Kafka now."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from metrics_reporter.documents import Number, Whole, WholeKey
 
 
 class Target(BaseModel):
-    """A partition: where it was, and where it is to be.
+    """A partition with its original and its target state.
 
     Parameters
     ----------
     topic, partition
-        Which.
+        The partition.
     origin, origin_leader, origin_dirs
-        Replicas in preference order, leader, and log directory by broker, before.
+        Original replicas in preference order, leader, and log directory by broker.
     target, leader, dirs
-        The same after; a leader of None and a broker without a directory are left to Kafka.
+        The same after the plan; a leader of None and a missing directory are left to Kafka.
     steps
-        Place in the plan and replicas after it, of each step that adds or removes a replica.
+        For each step that adds or removes a replica: its place in the plan, and the replicas
+        after it.
     place
         Place in the plan of the first step of any kind.
     size
@@ -53,7 +54,7 @@ class Target(BaseModel):
 
     @property
     def undone(self) -> Target:
-        """The same, wanting all back as it was: a leader only where it was the preferred one."""
+        """The reverse target; it elects the original leader only if that was the preferred one."""
         led = self.origin_leader if self.origin_leader == self.origin[0] else None
         changed = led if led != self.leader else None
         return self.model_copy(update={"target": self.origin, "leader": changed, "dirs": {}})
@@ -72,15 +73,15 @@ def read_plan(plan: Plan | PlanDocument, view: View) -> Reading:
 
     A partition's leader comes first in its preference order, replicas on demoted brokers
     last. Partitions whose replicas are neither those the plan was made for nor those after one
-    of its steps are reported as problems, those that are deleted as gone; where no partition of
-    the plan is left, all are problems.
+    of its steps are reported as problems, deleted ones as gone; if no partition of the plan
+    exists, all are problems.
 
     Parameters
     ----------
     plan
-        As it was proposed, or as it was loaded from its file.
+        The plan, as proposed or as loaded from its file.
     view
-        Every partition of the plan; of all topics where the plan demotes brokers.
+        Every partition of the plan; of all topics if the plan demotes brokers.
     """
     document = plan.document() if isinstance(plan, Plan) else plan
     demoted = demoted_brokers(plan)
@@ -99,7 +100,7 @@ def read_plan(plan: Plan | PlanDocument, view: View) -> Reading:
         except _Stale as stale:
             reading.problems.append(f"{key} left as it is: {stale}")
     if not reading.wanted:
-        # Perhaps the plan is of another cluster: then nothing has been done that it asks for.
+        # The plan may be for another cluster: then nothing that it asks for has been done.
         reading.problems.extend(reading.gone)
         reading.gone.clear()
     for key, found in view.partitions.items():
@@ -129,13 +130,13 @@ def demoted_brokers(plan: Plan | PlanDocument) -> frozenset[int]:
 
 
 def back(done: Iterable[Target], view: View) -> list[Target]:
-    """The way back to where partitions were, from where Kafka has them now; last in, first out."""
+    """Targets that reverse the completed moves, from the current state; last in, first out."""
     found = []
     for place, w in enumerate(reversed(list(done))):
         now = view.partitions.get(w.key)
         if now is None:
             continue
-        # A leader that was not the preferred one cannot be elected back: the order is.
+        # A leader that was not the preferred one cannot be elected back; the order is restored.
         leader = w.origin_leader if w.origin_leader == w.origin[0] else None
         found.append(
             w.model_copy(
@@ -161,7 +162,7 @@ def back(done: Iterable[Target], view: View) -> list[Target]:
 def differences(
     wanted: Iterable[Target], view: View, held: Mapping[tuple[Key, int], Held]
 ) -> list[str]:
-    """What Kafka reports, against what was wanted; deleted topics are no difference."""
+    """How Kafka's state differs from the targets; deleted topics are no difference."""
     found = []
     for w in wanted:
         now = view.partitions.get(w.key)
@@ -209,7 +210,7 @@ def _wanted(
                     f"step {place + 1} {_told(a)}, but its replicas are on {_list(before)}"
                 )
             replicas = _after(a, replicas)
-        # A step that is done says nothing of who led before it.
+        # A step that is done does not show who led before it.
         followed = leader == source and (number >= done or led_by_plan)
         if a.kind == "leadership" or (a.kind == "move" and (a.leader or followed)):
             leader, led_by_plan = destination, True
@@ -237,7 +238,7 @@ def _wanted(
 
 
 def _done(found: Sequence[int], actions: Sequence[Action], made_for: Sequence[int] | None) -> int:
-    """How many of a partition's first steps are done already, as by a stopped execution.
+    """How many of a partition's first steps are already done, for example by a stopped execution.
 
     Raises
     ------
@@ -246,7 +247,7 @@ def _done(found: Sequence[int], actions: Sequence[Action], made_for: Sequence[in
     """
     changing = [n + 1 for n, a in enumerate(actions) if a.kind in ("move", "add", "remove")]
     if made_for is None:
-        # Where the plan started is not stated: the steps done must lead back to a start from
+        # The plan does not state its start: undoing the steps done must lead to a start from
         # which all of them apply.
         return next((n for n in reversed(changing) if _leads_here(actions, n, found)), 0)
     after, replicas = {0: set(made_for)}, list(made_for)
@@ -264,7 +265,7 @@ def _done(found: Sequence[int], actions: Sequence[Action], made_for: Sequence[in
 
 
 def _leads_here(actions: Sequence[Action], done: int, found: Sequence[int]) -> bool:
-    """Whether the replicas can be those after some first steps, with the rest still to do."""
+    """Whether some first steps can have led to these replicas, with the rest still applicable."""
     replicas = list(found)
     for a in reversed(actions[:done]):
         if a.kind not in ("move", "add", "remove"):
@@ -282,7 +283,7 @@ def _leads_here(actions: Sequence[Action], done: int, found: Sequence[int]) -> b
 
 
 def _applies(a: Action, replicas: Sequence[int]) -> bool:
-    """Whether a step can be done where a partition has these replicas."""
+    """Whether a step applies to a partition with these replicas."""
     if a.kind in ("leadership", "move_disk"):
         return a.destination in replicas
     gives = a.kind == "add" or a.source in replicas
@@ -320,7 +321,7 @@ def _ordered(
 
 
 def _between(now: tuple[int, ...], then: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Replica lists on the way from one to the other, one replica changed at a time."""
+    """Replica lists between the two, changing one replica at a time."""
     new = [b for b in then if b not in now]
     old = [b for b in now if b not in then]
     lists, current = [], list(now)

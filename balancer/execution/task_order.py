@@ -1,4 +1,4 @@
-"""Which tasks are next: order strategies, limits per broker and cluster, brokers in turn."""
+"""Chooses the next tasks: order strategies, limits per broker and cluster, fair turns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def ordered(
     under_min_isr: Collection[Key] = (),
     under_replicated: Collection[Key] = (),
 ) -> list[Task]:
-    """Tasks as the strategies want them, the first deciding most, the plan's order last."""
+    """Tasks in the order of the strategies, first one first; the plan's order breaks ties."""
     keys: dict[TaskOrder, Callable[[Task], float]] = {
         "plan_order": lambda t: t.id,
         "smallest_first": lambda t: t.bytes,
@@ -39,16 +39,16 @@ def choose(
     cluster: int,
     spread: bool = True,
 ) -> list[Task]:
-    """The tasks to start now, in the order given as far as the limits allow.
+    """The tasks to start now, in the given order as far as the limits allow.
 
     Parameters
     ----------
     waiting
-        What may start, in order.
+        The tasks that may start, in order.
     running
-        What is under way.
+        The tasks in progress.
     loads
-        The brokers a task occupies.
+        Returns the brokers that a task occupies.
     per_broker, cluster
         Most tasks at once on a broker, and in the cluster.
     spread
@@ -57,7 +57,7 @@ def choose(
     Returns
     -------
     list of Task
-        At most one of a partition (and broker, for moves between disks).
+        At most one per partition (and broker, for moves between disks).
     """
     running = list(running)
     busy = Counter(b for task in running for b in set(loads(task)))
@@ -93,9 +93,9 @@ def _place(task: Task) -> tuple[Key, int | None]:
 
 
 def copying(task: Task, leaders: Mapping[Key, int | None]) -> set[int]:
-    """Brokers that a move between brokers occupies: who is copied from, and who copies.
+    """Brokers that a move between brokers occupies: its source and its destinations.
 
-    Taking replicas away occupies nobody.
+    Removing replicas occupies no broker.
     """
     if not task.added:
         return set()

@@ -1,4 +1,4 @@
-"""How a task stands, judged by what Kafka reports."""
+"""Judges the status of a task by what Kafka reports."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from balancer.execution.cluster import Held, PartitionView
 from balancer.execution.limits import Limits
 from balancer.execution.tasks import State, Task
 
-# Times that a task which vanished, as at a controller's fail-over, is asked for again.
+# How often a task that vanished, as in a controller fail-over, is requested again.
 TRIES = 3
 
 
 @dataclass
 class TaskStatus:
-    """What is known of a task that is under way.
+    """What is known of a task in progress.
 
     Parameters
     ----------
     since, progressed
-        When it began, and when it last copied something.
+        When it started, and when it last copied something.
     seen
         Bytes copied.
     looks
-        Looks in a row at which Kafka knew nothing of it.
+        Consecutive looks at which Kafka did not report it.
     tries
-        Times it was asked for again.
+        How often it was requested again.
     cancelling, verdict
-        When Kafka was first asked to cancel it (None if it was not), and what it is once
-        that is done.
+        When Kafka was first asked to cancel it (None if never), and its state once that is
+        done.
     note
-        Why.
+        The reason for it.
     """
 
     since: float
@@ -47,11 +47,11 @@ class TaskStatus:
 
 
 class Judgement(NamedTuple):
-    """What becomes of a task.
+    """The decision on a task.
 
-    ``in progress`` asks Kafka for it (again), ``pending`` lets it wait; `cancel` says that
-    Kafka must be asked first to cancel it, or to put the preference order back; `left` that
-    Kafka goes on with it, because it cannot be cancelled.
+    ``in progress`` requests it from Kafka (again), ``pending`` lets it wait; `cancel` says that
+    Kafka must first cancel it, or restore the preference order; `left` says that Kafka
+    continues it because it cannot be cancelled.
     """
 
     state: State
@@ -72,14 +72,14 @@ def judge(
     limits: Limits,
     now: float,
 ) -> Judgement | None:
-    """What becomes of a task that is under way; None where it goes on.
+    """The decision on a task in progress; None if it continues.
 
     Parameters
     ----------
     found
-        Its partition, None where it is not reported.
+        Its partition; None if Kafka does not report it.
     held
-        Of a move between disks: its replica, None where its broker does not tell.
+        For a move between disks: its replica; None if its broker does not report it.
     """
     if presence.deleted(task.key):
         return DELETED
@@ -117,7 +117,7 @@ def _move(
         return _cancelled(task, standing, found, limits, now)
     if set(found.replicas) == set(task.origin):
         return _again(standing, Judgement("in progress"))
-    # Metadata may be older than the list of reassignments: look again before it is believed.
+    # Metadata may be older than the list of reassignments: confirm it before believing it.
     other = f"its replicas were brought to {_list(found.replicas)} by another"
     return _again(standing, Judgement("cancelled", other))
 
@@ -177,7 +177,7 @@ def _stuck(standing: TaskStatus, limits: Limits, now: float) -> Judgement | None
 def _cancelled(
     task: Task, standing: TaskStatus, found: PartitionView, limits: Limits, now: float
 ) -> Judgement | None:
-    """The verdict of a task that is being cancelled, once its replicas are as they were."""
+    """The verdict on a task under cancellation, once its replicas are as they were."""
     verdict = Judgement(standing.verdict, standing.note)
     if found.replicas == task.origin and not found.moving:
         return verdict
@@ -185,12 +185,12 @@ def _cancelled(
     if late and found.moving:
         return _uncancelled(standing, limits)
     if found.moving or set(found.replicas) == set(task.origin):
-        # Kafka's cancel does not restore the preference order: it keeps the order of the list
-        # that it made for the move. So the order is asked for after it.
+        # Kafka's cancel keeps the order of the list that it made for the move instead of the
+        # original preference order, so that order is requested afterwards.
         order = f"its replicas are left in the order {_list(found.replicas)}"
         over = verdict._replace(note=_joined(standing.note, order))
         return over if late else _again(standing, verdict._replace(cancel=True))
-    # Metadata may be older than the cancel; else somebody else has moved it.
+    # Metadata may be older than the cancel; otherwise another client has moved it.
     return _again(standing, verdict)
 
 
@@ -204,7 +204,7 @@ def _joined(*notes: str) -> str:
 
 
 def _again(standing: TaskStatus, verdict: Judgement) -> Judgement | None:
-    """The verdict, once enough looks confirm it; `dead` once it was asked for too often."""
+    """The verdict, once enough looks confirm it; `dead` after too many requests."""
     standing.looks += 1
     if standing.looks < LOOKS:
         return None
@@ -221,12 +221,12 @@ def may_start(
     presence: Availability,
     now: float,
 ) -> Judgement:
-    """Whether a task that waits may start (``in progress``), must wait, or is over already.
+    """Whether a waiting task may start (``in progress``), must wait, or is over already.
 
     Parameters
     ----------
     before
-        How the task stands that must be completed first; None without one.
+        State of the task that must be completed first; None without one.
     found, held
         As for :func:`judge`.
     """
@@ -261,17 +261,17 @@ def may_start(
 
 
 def refused(why: str) -> Judgement:
-    """What becomes of a task that Kafka refuses."""
+    """The decision on a task that Kafka refuses."""
     return DELETED if "unknown topic" in why else Judgement("dead", f"Kafka refused it: {why}")
 
 
 def cancel_refused(standing: TaskStatus, why: str, *, moving: bool) -> Judgement | None:
-    """What becomes of a task whose cancel Kafka refuses; None where the next look decides.
+    """The decision on a task whose cancel Kafka refuses; None if the next look decides.
 
     Parameters
     ----------
     moving
-        Whether its reassignment was to be cancelled, and not only its order put back.
+        Whether its reassignment was to be cancelled, rather than only its order restored.
     """
     if "no reassignment" in why or "unknown topic" in why:
         return None

@@ -1,4 +1,4 @@
-"""How the tasks of an execution stand: every change is written down before it counts."""
+"""Tracks the states of an execution's tasks; each change is journalled before it counts."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ class TaskTracker:
     journal
         Where changes are written; open.
     recorded
-        What it tells so far.
+        The state that it holds so far.
     reading
-        Problems of its count as cancelled tasks, and are told.
+        Its problems count as cancelled tasks and are reported.
 
     Attributes
     ----------
     tasks, states
-        Every task by id, and how it stands.
+        Every task by id, and its state.
     standing
-        What is known of those that are under way.
+        The status of the tasks in progress.
     problems
-        What went wrong, a sentence each.
+        What went wrong, one sentence each.
     """
 
     def __init__(self, journal: Journal, recorded: Recorded, reading: Reading) -> None:
@@ -57,21 +57,21 @@ class TaskTracker:
                 self.standing[task].note = recorded.notes.get(task, "")
 
     def open(self, phase: Phase | None = None) -> list[Task]:
-        """Tasks (of a phase) that are not over."""
+        """Tasks (of a phase) that have not ended."""
         return [
             t for i, t in self.tasks.items() if phase in (None, t.phase) and self.states[i] in OPEN
         ]
 
     def waiting(self) -> list[Task]:
-        """Tasks that were not begun."""
+        """Tasks that have not started."""
         return [t for i, t in self.tasks.items() if self.states[i] == "pending"]
 
     def running(self) -> list[Task]:
-        """Tasks that are under way."""
+        """Tasks in progress."""
         return [self.tasks[i] for i in self.standing]
 
     def add(self, tasks: Iterable[Task]) -> None:
-        """More tasks, which lead back."""
+        """Add the tasks of a rollback."""
         tasks = list(tasks)
         self._journal.append(*records.planned((), tasks), {"record": "back"})
         self.tasks.update({t.id: t for t in tasks})
@@ -80,7 +80,7 @@ class TaskTracker:
         self._recorded.back = {t.id for t in tasks}
 
     def begin(self, tasks: Iterable[Task]) -> None:
-        """Tasks that Kafka is about to be asked for."""
+        """Record tasks that Kafka is about to be asked for."""
         tasks = list(tasks)
         self._journal.append(*(records.changed(t.id, "in progress") for t in tasks))
         for task in tasks:
@@ -88,7 +88,7 @@ class TaskTracker:
             self._stand(task.id)
 
     def cancel(self, tasks: Judged) -> None:
-        """Tasks that Kafka is about to be asked to cancel, and what they are after that."""
+        """Record tasks that Kafka is about to be asked to cancel, and their states after that."""
         self._journal.append(*(records.changed(t.id, "cancelling", v.note) for t, v in tasks))
         for task, verdict in tasks:
             self.states[task.id] = "cancelling"
@@ -99,8 +99,8 @@ class TaskTracker:
             standing.verdict, standing.note = verdict.state, verdict.note
 
     def close(self, tasks: Judged) -> None:
-        """Tasks that are over; those left to Kafka stay known."""
-        # State and leftover in one record: torn apart, the move and its throttle would be lost.
+        """Record tasks that ended; those left to Kafka stay known."""
+        # State and leftover in one record: if torn apart, the move and its throttle would be lost.
         self._journal.append(
             *(records.changed(t.id, v.state, v.note, left=v.left) for t, v in tasks)
         )
@@ -116,7 +116,7 @@ class TaskTracker:
                 self.problems.append(f"{task}: {verdict.note}")
 
     def progress(self, phase: Phase, waiting: Waiting) -> Progress:
-        """How far it is, and what waits."""
+        """The progress of the execution, with the tasks that wait."""
         seconds = time.monotonic() - self._started
         moved = self._bytes + sum(s.seen for s in self.standing.values())
         given_up: tuple[State, ...] = ("cancelled", "dead")
@@ -125,7 +125,7 @@ class TaskTracker:
             phase=phase,
             total=len(self.tasks) + self._left_out,
             running=len(self.standing),
-            # More than planned is copied where a partition grows, or a move is given up.
+            # More than planned is copied if a partition grows or a move is given up.
             bytes_total=max(total, moved),
             bytes_moved=moved,
             seconds=seconds,
@@ -136,7 +136,7 @@ class TaskTracker:
         )
 
     def end(self) -> Ended:
-        """How it ended, by its tasks."""
+        """How the execution ended, judged by its tasks."""
         recorded, states = self._recorded, set(self.states.values())
         if recorded.going_back or recorded.stop == "rollback":
             return "rolled back" if self._all_back() else "failed"
@@ -148,7 +148,7 @@ class TaskTracker:
         return "stopped" if over and (recorded.given_up or recorded.reopened is None) else "failed"
 
     def _all_back(self) -> bool:
-        """Whether everything was moved back, also what ended after the way back was planned."""
+        """Whether everything was moved back, even moves that ended after the rollback began."""
         recorded, states = self._recorded, self.states
         late = (recorded.reopened or set()) - recorded.back
         return (
@@ -159,7 +159,7 @@ class TaskTracker:
         )
 
     def outcome(self, state: Ending, differences: Sequence[str] = ()) -> Outcome:
-        """What is told at the end."""
+        """The outcome to report at the end."""
         return Outcome(
             state=state,
             bytes_moved=self._bytes,

@@ -1,4 +1,4 @@
-"""Tasks: what Kafka is asked for, one piece at a time."""
+"""Tasks: the single requests to Kafka that make up an execution."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from metrics_reporter.documents import Number, Whole, WholeKey
 Phase = Literal["move", "log_dir", "leadership"]
 State = Literal["pending", "in progress", "cancelling", "completed", "cancelled", "dead"]
 
-# In this order: data first goes to its broker, then to its disk, then it may lead.
+# In this order: data first goes to its broker, then to its disk, then the replica may lead.
 PHASES: tuple[Phase, ...] = ("move", "log_dir", "leadership")
 OPEN: frozenset[State] = frozenset({"pending", "in progress", "cancelling"})
 
@@ -27,15 +27,15 @@ class Task(BaseModel):
     id
         Place in the order of the plan within its phase; unique in an execution.
     origin, target
-        Replicas before and after in preference order; equal brokers but for moves.
+        Replicas before and after in preference order; the same brokers except for moves.
     dirs
-        Of a move: log directories chosen for replicas it adds.
+        For a move: log directories chosen for the replicas it adds.
     broker, origin_dir, target_dir
-        Of a move between disks.
+        For a move between disks.
     leader
-        Of an election: who is to lead, None where only the preference order changes.
+        For an election: the new leader; None if only the preference order changes.
     bytes
-        What is copied.
+        Bytes to copy.
     after
         The task that must be completed first.
     """
@@ -63,7 +63,7 @@ class Task(BaseModel):
 
     @property
     def added(self) -> tuple[int, ...]:
-        """Brokers that are to receive a replica."""
+        """Brokers that receive a replica."""
         return tuple(b for b in self.target if b not in self.origin)
 
     def __str__(self) -> str:
@@ -84,7 +84,7 @@ def make_tasks(
     Parameters
     ----------
     wanted
-        Partitions with what is wanted of them.
+        Partitions with their targets.
     one_at_a_time
         Whether each of a partition's replicas is a task, in its own place of the plan.
     start

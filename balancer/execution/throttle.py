@@ -1,9 +1,9 @@
-"""Replication throttles as Kafka's own tool sets them, and what was there before put back.
+"""Sets replication throttles as Kafka's own tool does, and restores the previous values.
 
-Kafka keeps no note of who set a throttle. So an executor with an owner's name writes an entry
-more into a list of throttled replicas, a mark: what stands before it was found, what follows it
-is the execution's. The mark's partition is a number that only the name gives and no topic has,
-so it throttles nothing; its broker is the rate, in KiB/s. Where executors vote, a second entry
+Kafka does not record who set a throttle. So an executor with an owner's name adds an extra
+entry to a list of throttled replicas, a mark: entries before it existed already, those after it
+are the execution's. The mark's partition is a number derived from the name that no topic has,
+so it throttles nothing; its broker is the rate, in KiB/s. If executors vote, a second entry
 with the same partition follows, whose broker is the epoch of the vote.
 """
 
@@ -32,12 +32,12 @@ _KIB = 1024
 _MARKS = 2**30
 # Brokers pass a change on to each other within moments.
 _LOOKS, _PAUSE = 10, 0.2
-# Looks that must show a change before it counts, and times that one is asked which fails.
+# Looks that must show a change before it counts, and tries for one that fails.
 _CLEAN, _TRIES = 2, 2
 
 
 class Setting(BaseModel):
-    """A config of a topic or broker: what was found, and what the execution made of it."""
+    """A config of a topic or broker: the value found, and the value set by the execution."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -49,7 +49,7 @@ class Setting(BaseModel):
 
     @property
     def resource(self) -> Resource:
-        """What is configured."""
+        """The topic or broker that is configured."""
         return Resource(self.kind, self.name)
 
 
@@ -61,17 +61,17 @@ class Flow(NamedTuple):
 
 
 def flow(found: PartitionView, target: Iterable[int] | None = None) -> Flow:
-    """Sources and destinations of a reassignment; of the ongoing one without a target."""
+    """Sources and destinations of a reassignment; without a target, of the ongoing one."""
     to = found.settled if target is None else tuple(target)
     return Flow(found.before, tuple(b for b in to if b not in found.before))
 
 
 def flows(moves: Iterable[Task]) -> dict[Key, Flow]:
-    """Sources and destinations of moves, a partition's moves taken together."""
+    """Sources and destinations of moves, combined for each partition."""
     found: dict[Key, Flow] = {}
     for task in moves:
         before = found.get(task.key, Flow((), ()))
-        # What one move brings to a broker, the next may be copied from.
+        # A replica that one move creates may be the source of the next.
         found[task.key] = Flow(
             tuple(dict.fromkeys((*before.sources, *task.origin))),
             tuple(dict.fromkeys((*before.destinations, *task.added))),
@@ -100,7 +100,7 @@ def throttled_replicas(flows: Mapping[Key, Flow]) -> dict[str, dict[str, str]]:
 
 
 def rates(flows: Mapping[Key, Flow], rate: float) -> dict[int, dict[str, str]]:
-    """Broker to its rates: all that are copied from or to, where anything is copied at all."""
+    """Rates by broker: for all sources and destinations, if anything is copied at all."""
     brokers = sorted({b for f in flows.values() for b in (*f.sources, *f.destinations)})
     return {b: {LEADER_RATE: str(int(rate)), FOLLOWER_RATE: str(int(rate))} for b in brokers}
 
@@ -117,26 +117,26 @@ def settings(
     owner: str | None = None,
     epoch: int | None = None,
 ) -> list[Setting]:
-    """What to set, beside what is found there now.
+    """What to set, together with the values found now.
 
     Parameters
     ----------
     flows
-        The moves to throttle. Kafka's tool adds those that others began, since it
-        overwrites their throttles; here what others set is kept, and stays theirs.
+        The moves to throttle. Kafka's tool includes those of others, since it overwrites
+        their throttles; here the settings of others are kept and stay theirs.
     rate, disk_rate
-        Bytes/s between brokers and between a broker's disks; None throttles nothing.
+        Bytes/s between brokers and between a broker's disks; None for no throttle.
     disk_brokers
         Brokers that copy between their disks.
     known
-        Settings of this execution that are in place: what they found still counts.
+        Settings of this execution that are in place: the values they found still count.
     shared
-        Whether others move replicas too: then no rate of theirs is raised.
+        Whether others move replicas too: then none of their rates is raised.
     owner
-        Whose mark to set, so that :func:`marked` knows the throttle again; the rate is then
-        rounded down to KiB/s, as the mark tells it.
+        Owner of the mark, by which :func:`marked` recognises the throttle; the rate is then
+        rounded down to KiB/s, the unit of the mark.
     epoch
-        Of the vote under which it is set; None without one.
+        Epoch of the vote under which it is set; None without one.
     """
     mark = None
     if rate is not None and owner is not None:
@@ -155,7 +155,7 @@ def settings(
     found = cluster.configs({r: list(values) for r, values in wanted.items()})
     known = list(known)
     before = {(s.resource, s.key): s for s in known}
-    # A journal may have lost what it said of a throttle, as with the power; its mark tells.
+    # A journal may have lost its record of a throttle, as in a power loss; the mark remains.
     dead = {
         (r, key): mine
         for r, values in found.items()
@@ -165,7 +165,7 @@ def settings(
     }
     marks = [marked(s.ours, owner) for s in known if s.key in LISTS and owner is not None]
     dead_rates = {str(mine.rate) for mine in (*dead.values(), *marks) if mine is not None}
-    # The same rate, found on another broker before, is an operator's.
+    # If another broker already had the same rate, it is an operator's.
     dead_rates -= {s.found for s in known if s.found is not None}
     made = []
     for r, values in wanted.items():
@@ -199,7 +199,7 @@ _UNTHROTTLED = {
 
 
 def apply(cluster: Cluster, wanted: Iterable[Setting]) -> list[str]:
-    """Set what is wanted; returns a sentence for each topic or broker that refuses."""
+    """Apply the settings; returns a sentence for each topic or broker that refuses."""
     values: dict[Resource, dict[str, str | None]] = {}
     for s in wanted:
         values.setdefault(s.resource, {})[s.key] = s.ours
@@ -212,23 +212,23 @@ def apply(cluster: Cluster, wanted: Iterable[Setting]) -> list[str]:
 def remove(
     cluster: Cluster, ours: Iterable[Setting], lasting: Mapping[Key, Flow] | None = None
 ) -> tuple[list[Setting], list[str]]:
-    """Put back what was found.
+    """Restore the values found.
 
-    A value that somebody else changed meanwhile stays; in a list of throttled replicas
-    it keeps what is not ours. What is configured for a topic that was deleted is gone.
+    A value that was changed by others meanwhile stays; of a list of throttled replicas, what
+    is not ours stays. Configs of deleted topics are gone with them.
 
     Parameters
     ----------
     lasting
-        Moves that go on: they stay throttled.
+        Moves that continue: they stay throttled.
 
     Returns
     -------
     left
-        Settings that are still there, for moves that go on, or since their broker does not
+        Settings that remain, for moves that continue, or because their broker does not
         answer or refuses.
     problems
-        Values of others that were left alone, and refusals, in sentences.
+        Values of others that were left alone, and refusals, as sentences.
     """
     stays = {s: _lasting(s, lasting or {}) for s in ours}
     todo = {s for s, kept in stays.items() if kept != s}
@@ -236,7 +236,7 @@ def remove(
     refused: dict[Resource, str] = {}
     clean, failed = Counter[Resource](), Counter[Resource]()
     for look in range(_LOOKS):
-        # One that does not answer now will not do so in a second, and costs a timeout.
+        # A broker that does not answer now won't do so in a second, and costs a timeout.
         open_ = [s for s in stays if s in todo and failed[s.resource] < _TRIES]
         if not open_:
             break
@@ -260,7 +260,7 @@ def remove(
                     f"{s.key} of {s.kind} {s.name} was changed to {now} by another: left so"
                 )
                 continue
-            # Also where it seems done: what was set just before may not be seen yet.
+            # Even if it seems done: a value set just before may not be visible yet.
             values.setdefault(s.resource, {})[s.key] = after
         said = cluster.set_configs(values)
         gone = {r for r, why in said.items() if _deleted(r, why)}
@@ -281,13 +281,13 @@ class Marked(NamedTuple):
     Parameters
     ----------
     found
-        What was there before; None for nothing.
+        The previous value; None for nothing.
     replicas
-        Partition and broker of what the execution added.
+        Partition and broker of the entries that the execution added.
     rate
         Bytes/s.
     epoch
-        Of the vote under which it was set; None where there was none.
+        Epoch of the vote under which it was set; None without a vote.
     """
 
     found: str | None
@@ -297,7 +297,7 @@ class Marked(NamedTuple):
 
 
 def marked(value: str | None, owner: str) -> Marked | None:
-    """What an execution of that owner made of a list; None where it has no mark of it.
+    """The parts of a list that an execution of that owner marked; None without such a mark.
 
     Examples
     --------
@@ -332,7 +332,7 @@ def _mark(owner: str, rate: float, epoch: int | None = None) -> str:
 
 
 def _place(entries: list[str], number: str) -> tuple[int, int]:
-    """Where the mark with that number begins and ends, whatever its rate and epoch."""
+    """Start and end of the mark with that number, for any rate and epoch."""
     found = [i for i, e in enumerate(entries) if e.startswith(f"{number}:")]
     return (found[0], found[-1] + 1) if found else (len(entries), len(entries))
 
@@ -351,7 +351,7 @@ def _entries(value: str | None) -> list[str]:
 
 
 def _with(found: str | None, value: str, mark: str | None = None) -> str:
-    """A list of throttled replicas with more of them; ``*`` throttles all already."""
+    """A list of throttled replicas with more of them; ``*`` already throttles all."""
     entries = _entries(found)
     if "*" in entries:
         return found or ""
@@ -363,7 +363,7 @@ def _with(found: str | None, value: str, mark: str | None = None) -> str:
 
 
 def _without(s: Setting, now: str | None, stays: Setting | None) -> str | None:
-    """What a config is to be when the execution is over, apart from what stays of it."""
+    """The value of a config after the execution, apart from what stays of it."""
     if now in (s.ours, s.found):
         return s.found if stays is None else stays.ours
     if s.key not in LISTS:
@@ -375,7 +375,7 @@ def _without(s: Setting, now: str | None, stays: Setting | None) -> str | None:
 
 
 def _lasting(s: Setting, flows: Mapping[Key, Flow]) -> Setting | None:
-    """What of a setting is still needed while these moves go on."""
+    """The part of a setting that is still needed while these moves continue."""
     if s.key not in LISTS:
         brokers = {str(b) for f in flows.values() for b in (*f.sources, *f.destinations)}
         return s if s.kind == "broker" and s.name in brokers and s.key != LOG_DIR_RATE else None
@@ -385,13 +385,13 @@ def _lasting(s: Setting, flows: Mapping[Key, Flow]) -> Setting | None:
     added = [e for e in _entries(s.ours) if e not in found]
     if not needed & set(added):
         return None
-    # The mark stays with what it marks.
+    # The mark stays as long as the entries that it marks.
     kept = {e for e in added if e in needed or int(e.partition(":")[0]) >= _MARKS}
     entries = [e for e in _entries(s.ours) if e in found or e in kept]
     return s.model_copy(update={"ours": ",".join(entries)})
 
 
 def _deleted(resource: Resource, why: str) -> bool:
-    """Whether a topic refuses because it is not there any more, in the words of any client."""
+    """Whether a topic refuses because it no longer exists, in the wording of any client."""
     said = "".join(c for c in why.lower() if c.isalpha())
     return resource.kind == "topic" and "unknowntopic" in said

@@ -1,1 +1,1 @@
-"""From a better placement to a plan: steps in a safe order, bounds, reasons, remedies."""
+"""Turns a better placement into a plan: steps in a safe order, bounds, reasons, remedies."""

@@ -61,7 +61,7 @@ def action_rows(
 
 
 def within(rows: ActionRows, budget: Budget) -> int:
-    """How many of the first actions stay within the budget: any prefix of a plan is a plan."""
+    """How many leading actions fit the budget: any prefix of a plan is itself a plan."""
     kinds = np.array(rows.kind)
     fits = np.ones(len(kinds), np.bool_)
     if budget.moves is not None:
@@ -71,7 +71,7 @@ def within(rows: ActionRows, budget: Budget) -> int:
     if fits.all():
         return len(fits)
     kept = int(np.argmin(fits))
-    # a group goes as a whole
+    # a group is kept or dropped as a whole
     cut = rows.group[kept]
     return kept if cut < 0 else int(np.argmax(rows.group == cut))
 

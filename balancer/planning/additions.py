@@ -1,4 +1,4 @@
-"""New replicas: where they can go without overfilling anything."""
+"""Finds places for new replicas that overfill nothing."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from cluster_model.placement import MOVE, Batch, Placement, SumScope
 from cluster_model.snapshot import Bools, Floats, Ints
 from goals import Goal
 
-# new replicas in a row that nobody can take, after which the rest is not tried
+# consecutive new replicas that fit nowhere before the rest is given up
 HOPELESS = 200
-# new replicas whose homes are compared at once, and the slots of all of them
+# new replicas whose destinations are compared at once, and the slots of all of them
 CHUNK, SLOTS = 4096, 1 << 22
 
 
 def admit(scorer: Scorer, wanted: Ints, final: Placement, receives: Ints) -> Ints:
-    """Add the new replicas that overfill no broker, host or disk; others are not added.
+    """Add the new replicas that overfill no broker, host or disk; skip the others.
 
-    Each goes where `final` has it or, where a hard goal's cell would be less content, to
-    the receiver with the fewest replicas that bears it, in a new rack before all else.
+    Each goes where `final` has it. If a hard goal's cell would become less content there,
+    it goes to the receiver with the fewest replicas that can take it, preferably in a new rack.
 
     Parameters
     ----------
     scorer
-        Its placement has the removals done and the new replicas not yet there.
+        Its placement has the removals done and the new replicas not yet added.
     wanted : (C,) int
-        Flat slots that are to hold a new replica.
+        Flat slots that need a new replica.
     final
         Where the search ended.
     receives : (R,) int
-        The brokers that may be given replicas.
+        The brokers that may receive replicas.
 
     Returns
     -------
     (K,) int
-        The slots that got their replica, in the order they did.
+        The slots that got their replica, in order of addition.
     """
     placement, f = scorer.placement, scorer.placement.slots
     disks = len(placement.replica_disk) > 0
@@ -55,7 +55,7 @@ def admit(scorer: Scorer, wanted: Ints, final: Placement, receives: Ints) -> Int
             break
         added.append(done)
         rest = rest[~np.isin(rest, done)]
-    # small ones find a place soonest
+    # small ones are the easiest to place
     vain, size = 0, placement.contribution(f"load.{placement.snapshot.resources[-1]}")[1]
     for slot in rest[np.argsort(size[rest // f], kind="stable")].tolist():
         done = _arrive(scorer, _elsewhere(scorer, slot, final, receives)[:1])
@@ -67,7 +67,7 @@ def admit(scorer: Scorer, wanted: Ints, final: Placement, receives: Ints) -> Int
 
 
 def _arrive(scorer: Scorer, batch: Batch) -> Ints:
-    """Add what can be added of new replicas of distinct partitions; the slots that were."""
+    """Add those of the new replicas (of distinct partitions) that fit; returns their slots."""
     while len(batch):
         series = _ArrivalSeries(scorer.cluster, batch)
         bearable = _bearable(scorer, series)
@@ -80,10 +80,10 @@ def _arrive(scorer: Scorer, batch: Batch) -> Ints:
 
 
 def _elsewhere(scorer: Scorer, slot: int, final: Placement, receives: Ints) -> Batch:
-    """Homes for a new replica that no hard goal forbids, the best first."""
+    """Destinations for a new replica that no hard goal forbids, best first."""
     placement, f = scorer.placement, scorer.placement.slots
     held = placement.brokers[slot // f]
-    # where it was wanted another disk may have room
+    # another disk of the intended broker may have room
     others = np.delete(final.brokers[slot // f], slot % f)
     free, disk = destinations(
         placement, receives[~np.isin(receives, np.concatenate([held, others]))]
@@ -101,7 +101,7 @@ def _elsewhere(scorer: Scorer, slot: int, final: Placement, receives: Ints) -> B
 
 
 def destinations(placement: Placement, brokers: Ints) -> tuple[Ints, Ints]:
-    """Where replicas may go on some brokers: their open disks, and -1 on those without disks."""
+    """Possible destinations on some brokers: their open disks, or -1 on those without disks."""
     s = placement.snapshot
     disks = np.flatnonzero(s.disk_open & np.isin(s.disk_broker, brokers))
     bare = np.setdiff1d(brokers, s.disk_broker)
@@ -112,10 +112,10 @@ def destinations(placement: Placement, brokers: Ints) -> tuple[Ints, Ints]:
 
 
 def misplaced(scorer: Scorer, batch: Batch, receives: Ints) -> Bools:
-    """(G, C) whether each of the goals would like another home of a new replica better.
+    """(G, C) whether each goal would prefer another destination for a new replica.
 
-    Those of :func:`of_partitions` are asked. They tell brokers apart by rack and broker set
-    alone: of every rack and broker set one home is compared.
+    Covers the goals of :func:`of_partitions`. They distinguish brokers by rack and broker
+    set only, so one destination of every rack and broker set is compared.
     """
     s = scorer.placement.snapshot
     kind = s.broker_rack * (len(s.broker_sets) + 1)
@@ -145,20 +145,20 @@ def of_partitions(scorer: Scorer) -> list[Goal]:
 
 
 class Arrivals(Transition):
-    """New replicas, each as if the others did not come: their cells are the destination's."""
+    """New replicas, each scored as if it came alone: their cells are the destination's."""
 
     def _find_cells(self, scope: SumScope) -> Ints:
         b = self.batch
         return self.placement.keys(scope, b.partition, b.target, b.disk)[None]
 
     def signed_delta(self, scope: SumScope, columns: tuple[str, ...]) -> Floats:
-        """(k, 1, C) what each replica adds to its cell: it follows."""
+        """(k, 1, C) what each replica adds to its cell, as a follower."""
         parts = [self.placement.summand(column)[1] for column in columns]
         delta: Floats = np.stack(parts)[:, None, self.batch.partition]
         return delta
 
     def apply(self) -> None:
-        """Put the replicas where they go."""
+        """Put the replicas in their places."""
         placement, b = self.placement, self.batch
         at = b.partition * placement.slots + b.slot
         placement.replica_broker[at] = b.target
@@ -171,11 +171,11 @@ class Arrivals(Transition):
 
 
 class _ArrivalSeries(Arrivals, SequentialTransition):
-    """New replicas, one after the other."""
+    """New replicas, added one after the other."""
 
 
 def _bearable(scorer: Scorer, arrivals: Arrivals) -> Bools:
-    """(C,) whether no broker, host, disk or topic gets less content with a hard goal."""
+    """(C,) whether no broker, host, disk or topic becomes less content with a hard goal."""
     ok = np.ones(len(arrivals), np.bool_)
     for i, goal in enumerate(scorer.goals):
         if goal.hard and goal.scope != "partition":

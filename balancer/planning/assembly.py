@@ -1,4 +1,4 @@
-"""From a proposal to a plan: steps in a safe order, cut to the budget, with bounds and reasons."""
+"""Turns a proposal into a plan: safe order of steps, cut to the budget, bounds and reasons."""
 
 from __future__ import annotations
 
@@ -35,25 +35,24 @@ def assemble(
     remedy: Callable[[Plan], Remedy | None],
     progress: Progress | None = None,
 ) -> Plan:
-    """Make a plan of what a strategy proposes.
+    """Make a plan from what a strategy proposes.
 
-    Every step is legal and safe for the goals and vetoes of the problem; what has no safe
-    order is left out. All that is stated is worked out on exact sums.
-
+    Every step is legal and safe for the goals and vetoes of the problem; steps without a
+    safe order are left out. All stated figures are computed from exact sums.
     Parameters
     ----------
     problem
-        What was asked.
+        The problem that the strategy solved.
     proposal
-        Where the strategy goes.
+        The placement that the strategy aims at.
     budget
-        What of the steps is kept: any prefix of a plan is a plan.
+        Limits the steps that are kept: any prefix of a plan is a plan.
     goals_left_out, warnings
-        Stated as they are.
+        Copied into the plan as they are.
     remedy
-        Finds what would make unmet goals possible, once it is asked for.
+        Finds what would make unmet goals possible, when first requested.
     progress
-        Called as the work goes on.
+        Called as the work proceeds.
     """
     goals = [*problem.goals, *problem.vetoes]
     shown = goals[: len(problem.goals)]
@@ -89,7 +88,7 @@ def assemble(
         if better is None:
             better = improves(initial, scorer, len({g.tier for g in shown}))
         if not better:
-            # what had a safe order is not what would have helped
+            # the steps that have a safe order do not improve anything by themselves
             kept, left_out = 0, left_out + len(steps.batch)
     if kept < len(rows.kind):
         rows, ended = truncated(rows, kept, start, walked, steps)
@@ -136,7 +135,7 @@ def assemble(
 
 
 def _groups(proposal: Proposal, start: Placement, goals: list[Goal]) -> Ints | None:
-    """(P,) the set that each partition moves with; None where there are no sets."""
+    """(P,) the set that each partition moves with; None if there are no sets."""
     if proposal.group is not None:
         return proposal.group
     factor = next((g.factor for g in goals if isinstance(g, CollocationGoal)), None)
@@ -148,7 +147,7 @@ def _groups(proposal: Proposal, start: Placement, goals: list[Goal]) -> Ints | N
 
 
 def _without_removed(start: Placement, final: Placement) -> Placement:
-    """The start without the replicas that the final placement has no slot for."""
+    """The start without the replicas that have no slot in the final placement."""
     walked = start.copy()
     walked._sums.clear()
     removed = final.replica_broker < 0
@@ -159,9 +158,9 @@ def _without_removed(start: Placement, final: Placement) -> Placement:
 
 
 def _added(cluster: Cluster, goals: list[Goal], final: Placement, rules: Rules) -> Ints:
-    """Add the new replicas to the cluster's placement; slots of those there is room for.
+    """Add new replicas to the cluster's placement if there is room; returns their slots.
 
-    The final placement is told where they went, and of those that came to nothing.
+    Updates the final placement with where they went, and drops those without room.
     """
     walked = cluster.placement
     missing = np.flatnonzero((walked.replica_broker < 0) & (final.replica_broker >= 0))
@@ -171,7 +170,7 @@ def _added(cluster: Cluster, goals: list[Goal], final: Placement, rules: Rules) 
     final.replica_broker[missing] = walked.replica_broker[missing]
     if len(final.replica_disk):
         final.replica_disk[missing] = walked.replica_disk[missing]
-    # who was to lead came to nothing, or where nobody may: another may lead, or who did does
+    # a new leader without a replica or permission to lead: another replica leads, or the old leader
     able = np.append(rules.leads, False)[final.brokers]
     if len(final.replica_disk):
         alive = np.append(final.snapshot.disk_alive, True)

@@ -1,4 +1,4 @@
-"""How far from the best possible: what no plan could do better than."""
+"""Lower bounds on imbalance and copied bytes that no plan can beat."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from goals import Cluster, Goal, OnlineReplicas, RackAwareness
 from goals.capacity import Ceiling
 from goals.distribution import Band
 
-# a limit counts as kept where it is passed by no more than this share of it, twice over
+# a limit counts as kept if it is exceeded by at most twice this share of it
 ROUNDING = 4e-9
 
 
 def imbalance_bound(cluster: Cluster, rules: Rules, column: str, ended: Placement) -> float:
     """Least worst-broker / fair-share ratio of any plan that leaves as little behind.
 
-    Brokers without a share (dead, removed, excluded) may be left holding something: no
-    placement within the rules that leaves no more there than `ended` does has a lower
-    ratio. The other brokers carry the rest, counts in whole numbers; the largest replica
-    lies on one of them whole, and two of the B + 1 largest lie together; what may not be
-    moved stays where it is.
+    Brokers without a share (dead, removed, excluded) may still hold something: no placement
+    within the rules that leaves no more there than `ended` does has a lower ratio. The
+    other brokers carry the rest, counts in whole numbers; the largest replica lies whole on
+    one of them, two of the B + 1 largest lie together, and unmovable replicas stay where
+    they are.
 
     Parameters
     ----------
     cluster
-        The cluster whose fair shares the ratio is told in.
+        The cluster whose fair shares are the ratio's denominator.
     rules
-        What may be moved where.
+        What may move, and where to.
     column
         What is counted, see :meth:`cluster_model.placement.Placement.contribution`.
     ended
@@ -48,12 +48,12 @@ def imbalance_bound(cluster: Cluster, rules: Rules, column: str, ended: Placemen
         _largest(cluster, rules, column, ended, usable) / float(share.max()),
         float((pinned[usable] / share[usable]).max()),
     )
-    # sums added up in another order differ in their last digits
+    # sums added in a different order differ in their last digits
     return float(f"{least:.12g}")
 
 
 def _whole(carried: float, share: Floats) -> float:
-    """Ratio below which the brokers cannot hold so many replicas: each holds a whole number."""
+    """Ratio below which the brokers cannot hold the replicas: each holds a whole number."""
     low, high = 0.0, (carried + 1) / float(share.max())
     for _ in range(60):
         middle = (low + high) / 2
@@ -65,7 +65,7 @@ def _whole(carried: float, share: Floats) -> float:
 
 
 def _largest(cluster: Cluster, rules: Rules, column: str, ended: Placement, usable: Bools) -> float:
-    """Least that the fullest usable broker holds, by the sizes of single replicas."""
+    """Lower bound on the load of the fullest usable broker, from the sizes of single replicas."""
     start = cluster.placement
     if (rules.receives & ~usable).any():
         return 0.0
@@ -84,7 +84,7 @@ def _largest(cluster: Cluster, rules: Rules, column: str, ended: Placement, usab
 
 
 def _pinned(placement: Placement, rules: Rules, column: str, ended: Placement) -> Floats:
-    """(B,) what each broker carries that may not be moved, nor led elsewhere."""
+    """(B,) load of each broker that may not be moved, nor led elsewhere."""
     s, f = placement.snapshot, placement.slots
     lead, follow = placement.contribution(column)
     where = placement.replica_broker
@@ -103,10 +103,10 @@ def _pinned(placement: Placement, rules: Rules, column: str, ended: Placement) -
 def bytes_bound(start: Placement, goals: list[Goal], met: list[bool], cluster: Cluster) -> float:
     """Least bytes that any plan must copy to meet the goals that `met` marks.
 
-    The largest of: what must leave each broker (to get under every upper limit, and
-    off brokers to be emptied), by the fractional relaxation per broker; what must reach
-    each broker below a lower limit; and what racks that hold a partition twice must give
-    up. Leadership is shed and taken for nothing.
+    The largest of: what must leave each broker (to respect every upper limit, and to empty
+    brokers), by the fractional relaxation per broker; what must reach each broker below a
+    lower limit; and what racks that hold a partition twice must release. Leadership
+    transfers copy nothing.
     """
     s = start.snapshot
     least_size: Floats = np.minimum(*replica_bytes(start))
@@ -126,10 +126,10 @@ def bytes_bound(start: Placement, goals: list[Goal], met: list[bool], cluster: C
         value = start.recompute("broker", column)
         found = goal.limits(cluster)
         lower, upper = found if isinstance(found, tuple) else (np.zeros(n), found)
-        # a limit that a goal does not hold a broker to, as where nobody may lead, binds nothing
+        # a limit that the goal does not apply to a broker, such as one that may not lead
         binds = np.asarray(goal.score(cluster.state("broker"))) < 1
         lower, upper = np.where(binds, lower, 0.0), np.where(binds, upper, np.inf)
-        # every replica may end in the role that suits its broker
+        # every replica may end in the role that favours its broker
         light, heavy = np.minimum(lead_part, follow_part)[p], np.maximum(lead_part, follow_part)[p]
         slack = ROUNDING * (value + np.where(np.isinf(upper), 0.0, upper))
         excess = np.bincount(broker, light, n) - upper - slack
@@ -139,7 +139,7 @@ def bytes_bound(start: Placement, goals: list[Goal], met: list[bool], cluster: C
         lack = np.where(cluster.eligible & living, lower - held - slack, 0)
         amount = np.maximum(lead_part, follow_part)
         some = amount > 0
-        # what copies nothing brings any amount for nothing
+        # if some replica copies nothing, any amount may come without bytes: no bound
         if some.any() and (least_size[some] > 0).all():
             best = float((amount[some] / least_size[some]).max())
             into = np.maximum(into, np.maximum(lack, 0) / best)
@@ -149,10 +149,10 @@ def bytes_bound(start: Placement, goals: list[Goal], met: list[bool], cluster: C
 
 
 def _cheapest(broker: Ints, amount: Floats, size: Floats, excess: Floats) -> Floats:
-    """(B,) least bytes of replicas whose amounts reach each broker's excess, fractionally."""
+    """(B,) least bytes of replicas that add up to each broker's excess, fractionally."""
     rows = np.flatnonzero((excess > 0)[broker] & (amount > 0))
     broker, amount, size = broker[rows], amount[rows], size[rows]
-    # what copies nothing goes first
+    # replicas that copy nothing go first
     gain = np.divide(amount, size, out=np.full(len(rows), np.inf), where=size > 0)
     ranked = np.lexsort((-gain, broker))
     broker, amount, size = broker[ranked], amount[ranked], size[ranked]

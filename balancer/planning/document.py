@@ -1,4 +1,4 @@
-"""The records of a plan, as they are written and read."""
+"""The JSON records of a plan, written and read."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PLAN_SCHEMA_VERSION = 1
 ActionKind = Literal["move", "leadership", "move_disk", "add", "remove"]
 
 
-# A number of things, as large as a float can be; whether it is true is for the check to say.
+# A count of things, as large as a float can be; the checker verifies that it is right.
 Count = Annotated[int, Strict(), Field(gt=-(10**300), lt=10**300)]
 
 
@@ -52,8 +52,8 @@ class Action(_Record):
 
     ``helped`` gives, for each goal the step serves, by how much it raises the lower of
     the contentments it touches, in (0, 1]; ``hurt`` likewise what it costs. Moves with the
-    same ``group`` stand together, and are one: those of partitions that talk to one
-    another, from the same broker to the same other. What they help and hurt is stated for the
+    same ``group`` are adjacent and form one unit: partitions that communicate with one
+    another and move from one broker to one other. What they help and hurt is stated for the
     whole.
     """
 
@@ -72,7 +72,7 @@ class Action(_Record):
 
 
 class Spread(_Record):
-    """How a column is spread over the brokers: in its unit, and worst / fair share."""
+    """How a column is spread over the brokers: in its unit, and as worst / fair share."""
 
     mean: float
     max: float
@@ -82,7 +82,7 @@ class Spread(_Record):
 
 
 class ColumnResult(_Record):
-    """A resource or count, before and after; no plan gets `worst_ratio` below the bound."""
+    """A resource or count, before and after; no plan has a `worst_ratio` below the bound."""
 
     before: Spread
     after: Spread
@@ -90,7 +90,7 @@ class ColumnResult(_Record):
 
 
 class GoalResult(_Record):
-    """A goal, before and after: cells not content, and the mean contentment in [0, 1]."""
+    """A goal, before and after: discontented cells, and the mean contentment in [0, 1]."""
 
     goal: str
     hard: bool
@@ -105,9 +105,9 @@ class GoalResult(_Record):
 
 
 class Unmet(_Record):
-    """A goal the plan does not reach.
+    """A goal that the plan does not reach.
 
-    ``proven`` tells a goal that no placement can meet (with the reason and the cure)
+    ``proven`` distinguishes a goal that no placement can meet (with reason and remedy)
     from one that the search did not reach.
     """
 
@@ -124,9 +124,9 @@ class Unmet(_Record):
 class Remedy(_Record):
     """Brokers whose addition makes unmet goals possible.
 
-    ``tried`` says what has been tried (a plan for the cluster with these brokers meets the
-    goals, and every hard goal that this one meets) from what certificates say alone: with
-    fewer, the goals cannot be met.
+    ``tried`` distinguishes a remedy that was tried (a plan for the cluster with these
+    brokers meets the goals, and every hard goal that this one meets) from a lower bound by
+    certificates: with fewer brokers, the goals cannot be met.
     """
 
     goals: tuple[str, ...]
@@ -139,10 +139,10 @@ class Remedy(_Record):
 class Summary(_Record):
     """What a plan does and how good it is.
 
-    ``balancedness`` is 100 where every goal is met; each unmet goal costs its share,
-    1.1 times that of the goal below it, hard ones 1.5 times that (Cruise Control's).
-    ``bytes_bound`` is what any plan meeting the same goals must copy at least.
-    ``group_moves`` are moves of whole groups; what they move is among the replica moves.
+    ``balancedness`` is 100 if every goal is met; each unmet goal costs its share, 1.1 times
+    that of the goal below it, hard ones 1.5 times that (Cruise Control's definition).
+    ``bytes_bound`` is what any plan that meets the same goals must copy at least.
+    ``group_moves`` are moves of whole groups; their replicas count among the replica moves.
     """
 
     replica_moves: Count
@@ -161,12 +161,12 @@ class Summary(_Record):
 
 
 class Identity(_Record):
-    """The cluster that a plan is for; None where its snapshot does not say.
+    """The cluster that a plan is for; None if its snapshot does not state it.
 
     Parameters
     ----------
     cluster_id
-        Id of the cluster; the execution refuses another one.
+        Id of the cluster; execution refuses any other.
     taken_ms
         When the snapshot was taken, ms since 1970.
     metadata_version
@@ -176,7 +176,7 @@ class Identity(_Record):
 
     Examples
     --------
-    A plan that is not made from a snapshot of Kafka states its cluster itself:
+    A plan whose snapshot does not come from Kafka states its cluster itself:
 
     >>> Identity(cluster_id="Y291bnRlcnBvaXNlLXRlcw").cluster_id
     'Y291bnRlcnBvaXNlLXRlcw'
@@ -189,7 +189,7 @@ class Identity(_Record):
 
 
 class PlanDocument(_Record):
-    """A plan as it is written: the shape of its JSON."""
+    """A plan in the shape of its JSON."""
 
     schema_version: int = PLAN_SCHEMA_VERSION
     identity: Identity = Identity()
@@ -210,12 +210,11 @@ class PlanDocument(_Record):
 
     @property
     def content_digest(self) -> str:
-        """A hash (SHA-256, hex) of all but `digest`, which equals it unless the plan was changed.
+        """A hash (SHA-256, hex) of all fields but `digest`, which equals it in an unchanged plan.
 
-        It shows that the plan to be executed is the one that was approved; it does not
-        show who made it.
+        It shows that the executed plan is the approved one; it does not show who made it.
         """
-        # A plan from before `replicas` was stated keeps its digest.
+        # A plan written before `replicas` existed keeps its digest.
         unstated = set() if self.replicas else {"replicas"}
         content = self.model_dump(mode="json", exclude={"digest"} | unstated)
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
@@ -243,7 +242,7 @@ def load_plan(path: str | Path) -> PlanDocument:
     Raises
     ------
     PlanError
-        Where the file is missing, not JSON or not a plan, in one sentence.
+        If the file is missing, not JSON or not a plan, in one sentence.
     """
     try:
         raw = read_document(path, "a plan", format="json")

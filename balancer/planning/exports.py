@@ -1,4 +1,4 @@
-"""A plan as the files that Kafka's own tools read."""
+"""Exports a plan as files that Kafka's own tools read."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from cluster_model.placement import Placement
 def reassignment_json(plan: Plan) -> str:
     """The file that ``kafka-reassign-partitions --reassignment-json-file`` reads.
 
-    It has the partitions whose replicas, their order or their log directories change, by
+    It lists the partitions whose replicas, their order or their log directories change, by
     topic and number: the new leader first, replicas on demoted brokers last. A log
-    directory is named only where the plan chooses one, and is ``any`` elsewhere. The
-    list may be empty, which Kafka's tool refuses: then there is nothing to reassign.
+    directory is named only if the plan chooses one, and is ``any`` otherwise. The list may
+    be empty, which Kafka's tool refuses: there is nothing to reassign then.
 
     Examples
     --------
@@ -52,9 +52,9 @@ def reassignment_json(plan: Plan) -> str:
 def leader_election_json(plan: Plan) -> str:
     """The file that ``kafka-leader-election --path-to-json-file`` reads.
 
-    To be run with ``--election-type preferred`` once the reassignment is complete. It
-    has the partitions whose leader changes to their preferred replica while the old
-    leader stays a replica: where it leaves, Kafka elects the preferred one by itself.
+    Run it with ``--election-type preferred`` once the reassignment is complete. It lists
+    the partitions whose leader changes to their preferred replica while the old leader
+    stays a replica: if it leaves, Kafka elects the preferred one by itself.
     """
     s = plan.snapshot
     brokers, leader = preference_lists(plan)

@@ -1,4 +1,4 @@
-"""What a plan states in numbers: spreads, contentment, balancedness."""
+"""Figures of a plan: spreads, contentment, balancedness."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from goals import (
 
 
 def bytes_total(start: Placement) -> float:
-    """Bytes of all replicas: leaders at their size, followers at theirs."""
+    """Bytes of all replicas, leaders and followers each at their own size."""
     lead, follow = replica_bytes(start)
     followers = np.count_nonzero(start.brokers >= 0, axis=1) - 1
     return float((lead + follow * followers).sum())

@@ -1,4 +1,4 @@
-"""Why a goal is left unmet: proofs where there are some, else who vetoes what would help."""
+"""Explains unmet goals: by proof where possible, otherwise by what vetoes the helpful actions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from goals import Cluster, Goal, OnlineReplicas
 from goals.infeasibility import named
 from metrics_reporter.quantities import plural
 
-# replicas times destinations that are looked at; where there are more, the reason says so
+# limit of replicas times destinations examined; the reason says so if there are more
 WAYS = 1 << 20
 _NOUNS = {"broker": "broker", "host": "host", "disk": "disk", "partition": "partition"}
 
@@ -32,23 +32,23 @@ def unmet(
     left_out: int,
     origin: Cluster,
 ) -> list[Unmet]:
-    """What a plan does not reach, and why.
+    """The goals a plan does not reach, and why.
 
     Parameters
     ----------
     goals
-        The goals to be told of: the scorer's first.
+        The goals to report, which are the first of the scorer.
     scorer
         All goals and vetoes, at the end of the plan.
     rules
         What may be touched.
     exhausted
-        The budget that was used up; None for none.
+        The budget that ran out; None for none.
     left_out
-        Actions that no safe order was found for.
+        Number of actions without a safe order.
     origin
-        The cluster before anything is moved, as the goals were prepared: proofs do not
-        depend on where the plan ends.
+        The cluster before any move, as the goals were prepared: proofs do not depend on
+        where the plan ends.
     """
     found = []
     for i, goal in enumerate(goals):
@@ -116,7 +116,7 @@ def _left_alone(partitions: Ints, scorer: Scorer) -> tuple[str, str]:
 
 
 def _no_room(cells: Ints, many: Bools, scorer: Scorer, rules: Rules) -> tuple[str, str, bool]:
-    """Why replicas were not added: who vetoes them, wherever they might go."""
+    """Why replicas were not added: what vetoes them at every destination."""
     frozen, cells = cells[rules.frozen[cells]], cells[~(rules.lost | rules.frozen)[cells]]
     if not len(cells):
         return (*_left_alone(frozen, scorer), False) if len(frozen) else (*_NOTHING_LEFT, True)
@@ -157,7 +157,7 @@ def _no_room(cells: Ints, many: Bools, scorer: Scorer, rules: Rules) -> tuple[st
 
 
 def _vetoed(i: int, goal: Goal, cells: Ints, scorer: Scorer, rules: Rules) -> tuple[str, str]:
-    """Who vetoes the actions that would help a hard goal."""
+    """What vetoes the actions that would help a hard goal."""
     placement = scorer.placement
     brokers, disks = destinations(placement, np.arange(placement.snapshot.n_brokers))
     movers, everything = _movers(goal, cells, scorer, rules, brokers)
@@ -194,12 +194,12 @@ def _vetoed(i: int, goal: Goal, cells: Ints, scorer: Scorer, rules: Rules) -> tu
 
 
 def _vetoes(scorer: Scorer, goals: Sequence[int], transition: Transition) -> dict[str, Bools]:
-    """(C,) which actions goals veto, by what each is called."""
+    """(C,) which actions are vetoed, by the veto's displayed name."""
     return {_spoken(scorer.goals[k].name): scorer.diff(k, transition)[1] for k in goals}
 
 
 def _ranked(vetoes: Counter[str]) -> list[str]:
-    """Who vetoes any action, those that veto most of them first."""
+    """The names of the vetoes, those that veto most actions first."""
     return sorted((+vetoes).keys(), key=lambda name: (-vetoes[name], name))
 
 
@@ -208,7 +208,7 @@ def _movers(
 ) -> tuple[Ints, bool]:
     """Replicas whose moves may touch a discontented cell, and whether these are all.
 
-    Where there are too many, some of those that are in such a cell themselves.
+    If there are too many, a sample of those that are in such a cell themselves.
     """
     placement, s = scorer.placement, scorer.placement.snapshot
     at = np.flatnonzero(rules.free(placement))
@@ -230,12 +230,12 @@ def _movers(
 
 
 def _stride(replicas: Ints, destinations: Ints) -> int:
-    """Every how many replicas one is looked at."""
+    """The step of the sample of replicas: 1 examines all of them."""
     return max(1, -(-len(replicas) * len(destinations) // WAYS))
 
 
 def _pairs(at: Ints, brokers: Ints, disks: Ints) -> Iterator[tuple[Ints, Ints, Ints]]:
-    """Every replica with every destination, in parts."""
+    """Every replica with every destination, in chunks."""
     size, n = max(1, CHUNK // max(1, len(brokers))), len(brokers)
     for i in range(0, len(at), size):
         part = at[i : i + size]
@@ -243,7 +243,7 @@ def _pairs(at: Ints, brokers: Ints, disks: Ints) -> Iterator[tuple[Ints, Ints, I
 
 
 def _actions(placement: Placement, movers: Ints, brokers: Ints, disks: Ints) -> Iterator[Batch]:
-    """All elections, and the moves of some replicas to all destinations; not all are legal."""
+    """All elections, and the moves of some replicas to all destinations, legal or not."""
     f, where = placement.slots, placement.replica_broker
     held = np.flatnonzero(where >= 0)
     for i in range(0, len(held), CHUNK):
@@ -257,7 +257,7 @@ def _actions(placement: Placement, movers: Ints, brokers: Ints, disks: Ints) -> 
 
 
 def _touching(scorer: Scorer, goal: Goal, cells: Ints, batch: Batch) -> Bools:
-    """(C,) whether an action touches a discontented cell: no other can help."""
+    """(C,) whether an action touches a discontented cell: no other action can help."""
     if goal.scope == "partition":
         return np.isin(batch.partition, cells)
     touched = np.isin(Transition(scorer.cluster, batch).cells(goal.scope), cells)
@@ -265,7 +265,7 @@ def _touching(scorer: Scorer, goal: Goal, cells: Ints, batch: Batch) -> Bools:
 
 
 def _spoken(name: str) -> str:
-    """A goal's name; the vetoes of every plan by what they keep."""
+    """A goal's displayed name; built-in vetoes are named after what they protect."""
     if name.startswith("WholeBroker["):
         return f"the capacity of {name[12:-1]}"
     return "the capacity of the disks" if name == "WholeDisk" else name

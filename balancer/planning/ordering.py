@@ -1,4 +1,4 @@
-"""From where a search ended to the steps that lead there, safe one after the other."""
+"""Orders the steps from the start to the final placement so that each one is safe."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Steps:
     leads : (A,) bool
         Whether the action moves the partition's leadership.
     diff : (A, G) float
-        Score difference each action makes, per goal, when its turn comes; of a group, what
-        all of it makes.
+        Score difference of each action per goal at its turn; for a group, the difference
+        that the whole group makes.
     group : (A,) int
-        Actions with the same number, from 0, are the move of a whole group, and next to
-        one another; -1 for those that are not.
+        Actions with the same number, from 0, form the move of a whole group and are
+        adjacent; -1 for single actions.
     left_out : int
-        Actions dropped because no order of steps would have been safe.
+        Actions dropped because they have no safe order.
     """
 
     batch: Batch
@@ -52,15 +52,15 @@ class Steps:
     left_out: int
 
 
-# pairs of slots that are compared at once
+# pairs of slots compared at once
 PAIRED = 1 << 24
 
 
 def align(start: Placement, final: Placement) -> None:
     """Permute the slots of `final` so that a broker that keeps a replica keeps its slot.
 
-    Replicas of one partition are alike: A to B and B to C become A to C. The leader's
-    slot is paired with the new leader's broker where both change.
+    Replicas of one partition are interchangeable: A to B and B to C become A to C. If both
+    change, the leader's slot is paired with the new leader's broker.
     """
     changed = np.flatnonzero((start.brokers != final.brokers).any(1))
     size = max(1, PAIRED // start.slots**2)
@@ -69,7 +69,7 @@ def align(start: Placement, final: Placement) -> None:
 
 
 def _align(start: Placement, final: Placement, rows: Ints) -> None:
-    """The same for some partitions."""
+    """Do the same for some partitions."""
     f = start.slots
     then, now = start.brokers[rows], final.brokers[rows]
     same = (then[:, :, None] == now[:, None, :]) & (then >= 0)[:, :, None]
@@ -84,7 +84,7 @@ def _align(start: Placement, final: Placement, rows: Ints) -> None:
         np.arange(f) == final.leader[rows][:, None]
     )[:, None, :]
     anything = np.ones_like(alike)
-    # within a rack first: then no step crowds a rack that a later one relieves
+    # within a rack first: then no step crowds a rack that a later step relieves
     for wanted in (
         alike,
         leading & (then >= 0)[:, :, None],
@@ -97,7 +97,7 @@ def _align(start: Placement, final: Placement, rows: Ints) -> None:
             new = fits[found].argmax(1)
             origin[found, slot] = new
             taken[found, new] = True
-    # what is left over on both sides is empty
+    # whatever remains on both sides is empty
     empty = np.argsort(now >= 0, axis=1, kind="stable")
     origin = np.where(origin < 0, empty[:, :1], origin)
     final.brokers[rows] = np.take_along_axis(now, origin, 1)
@@ -108,9 +108,9 @@ def _align(start: Placement, final: Placement, rows: Ints) -> None:
 
 
 def steps_between(start: Placement, final: Placement) -> Batch:
-    """The actions from one placement to an aligned other, each partition's in order.
+    """The actions from one placement to an aligned other, in order within each partition.
 
-    Leadership to a replica that stays goes first: the old leader then moves as a follower.
+    Leadership of a replica that stays goes first: the old leader then moves as a follower.
     """
     f = start.slots
     here, there = start.replica_broker, final.replica_broker
@@ -129,25 +129,25 @@ def steps_between(start: Placement, final: Placement) -> Batch:
     return Batch.concatenate(parts)
 
 
-# rounds of detours, how many in vain, and the stuck moves and the brokers that are looked at
+# rounds of detours, limit of futile ones, and limits of stuck moves and of brokers tried
 ROUNDS, IN_VAIN, STUCK, TRIED = 100, 6, 256, 24
 
 
 def grouped(start: Placement, batch: Batch, label: Ints) -> Ints:
-    """(C,) the group of each action, -1 for none: who goes the same way as another of its set.
+    """(C,) the group of each action, -1 if no other of its set moves the same way.
 
     Parameters
     ----------
     start
         Where the actions start.
     batch
-        What is to be done.
+        The actions to group.
     label : (P,) int
         The set that each partition belongs to.
     """
     p = batch.partition
     moves = (batch.kind == MOVE) & (batch.slot == start.leader[p])
-    # who is led elsewhere in the end has more to do than to move
+    # a partition that also changes its leader does more than move
     moves &= ~np.isin(p, p[batch.kind == LEAD])
     n = start.snapshot.n_brokers
     way = (label[p] * n + start.source(batch)) * n + batch.target
@@ -156,12 +156,12 @@ def grouped(start: Placement, batch: Batch, label: Ints) -> Ints:
 
 
 def order(scorer: Scorer, batch: Batch, rules: Rules, group: Ints | None = None) -> Steps:
-    """Put actions into an order in which no step breaks a hard goal or a capacity.
+    """Order actions so that no step breaks a hard goal or exceeds a capacity.
 
-    The scorer's placement is where the steps start, and afterwards where they end.
-    Where full brokers block each other, a replica makes a detour over a broker with
-    room. What cannot be done safely is left out. The actions of a `group`, see
-    :func:`together`, are one; where that can't be, each is done by itself.
+    The scorer's placement is where the steps start, and afterwards where they end. If full
+    brokers block each other, a replica takes a detour over a broker with room. Actions that
+    cannot be done safely are left out. The actions of a `group`, see :func:`grouped`, are
+    one unit; if that is not possible, each is done by itself.
     """
     way = _Way(scorer, rules, batch, group)
     way.strictly()
@@ -176,7 +176,7 @@ def order(scorer: Scorer, batch: Batch, rules: Rules, group: Ints | None = None)
 
 
 class _Way:
-    """Steps taken so far, and the actions still to be done."""
+    """The steps taken so far, and the actions still to do."""
 
     def __init__(self, scorer: Scorer, rules: Rules, batch: Batch, group: Ints | None) -> None:
         self.scorer, self.rules, self.batch = scorer, rules, batch
@@ -186,10 +186,10 @@ class _Way:
         self.away: Ints = np.empty(0, np.int64)
 
     def strictly(self) -> None:
-        """Passes in which no hard goal's cell gets less content, until none is left.
+        """Run passes in which no hard goal's cell becomes less content, until none is left.
 
-        Each takes the first open action of every partition, most urgent first, and keeps
-        those that are safe once all before them are done.
+        Each pass takes the first open action of every partition, most urgent first, and
+        keeps those that are safe once all before them are done.
         """
         idle, slots = 0, self.placement.slots
         while len(self.batch) and idle <= 2 * slots:
@@ -201,7 +201,7 @@ class _Way:
             if len(turn):
                 self._go(self.batch[turn], self.group[turn])
             idle = 0 if len(turn) else idle + 1
-            # let another action of each partition try
+            # try another action of each partition
             tried = np.zeros(len(self.batch), np.bool_)
             tried[first] = True
             late = tried.copy()
@@ -210,7 +210,7 @@ class _Way:
             self.group = np.concatenate([self.group[~tried], self.group[late]])
 
     def _whole(self, rows: Ints) -> Bools:
-        """(C,) whether all that is left of the group of each row is among the rows."""
+        """(C,) whether the rows contain everything left of the group of each row."""
         group, last = self.group, int(self.group.max(initial=-1)) + 1
         all_of_it = np.bincount(group + 1, minlength=last + 1)
         here = np.bincount(group[rows] + 1, minlength=last + 1)
@@ -224,7 +224,7 @@ class _Way:
         """Rows that are safe one after the other, most urgent first."""
         cluster = self.scorer.cluster
         if (self.group[rows] >= 0).any():
-            # those of a group next to one another
+            # keep the actions of a group adjacent
             alone = self.group.max() + 1 + np.arange(len(rows))
             near = np.where(self.group[rows] < 0, alone, self.group[rows])
             rows = rows[np.argsort(near, kind="stable")]
@@ -241,15 +241,15 @@ class _Way:
         return rows
 
     def _unit(self, rows: Ints) -> Ints | None:
-        """(C,) numbers of the groups in the order of their rows; None where all go alone."""
+        """(C,) numbers of the groups in the order of their rows; None if all are single."""
         return _consecutive(self.group[rows])
 
     def _waiting(self, patient: bool) -> Bools:
         """(C,) whether an action has to come after another of its partition.
 
-        A replica that has yet to move to its broker is not elected there. A leader that is
-        to be one no longer goes as a follower, later; out of patience it may go before, but
-        nowhere where nobody may lead.
+        A replica is not elected on a broker before it has moved there. A leader with a
+        pending transfer moves after it, as a follower; without `patient` it may move before,
+        but not to a broker that may not lead.
         """
         placement, batch = self.placement, self.batch
         at = batch.partition * placement.slots + batch.slot
@@ -265,7 +265,7 @@ class _Way:
         return waiting
 
     def _go(self, now: Batch, group: Ints | None = None) -> None:
-        """Carry actions out and note what they did."""
+        """Carry out actions and record their effects."""
         scorer, placement = self.scorer, self.placement
         group = np.full(len(now), -1) if group is None else group
         unit = _consecutive(group)
@@ -290,7 +290,7 @@ class _Way:
         scorer.commit(now)
 
     def detour(self) -> bool:
-        """Send replicas that block others over brokers with room; whether any could go."""
+        """Send blocking replicas to brokers with room; returns whether any could go."""
         placement, batch = self.placement, self.batch
         awaited = np.zeros(placement.snapshot.n_brokers, np.bool_)
         awaited[batch.target] = True
@@ -305,7 +305,7 @@ class _Way:
         way = Batch.of(MOVE, batch.partition[row], batch.slot[row], target, disk)
         leading = way.slot == placement.leader[way.partition]
         legal = self.rules.legal(placement, way) & (~leading | self.rules.leads[target])
-        # where another replica of the partition is about to go, it must find no guest
+        # the destination of another replica of the partition must stay free
         f, n = placement.slots, placement.snapshot.n_brokers
         going = np.unique(batch.partition * n + batch.target)
         legal &= ~np.isin(way.partition * n + target, going)
@@ -321,14 +321,14 @@ class _Way:
         if not len(way):
             return False
         self._go(way)
-        # a group of which one goes another way is one no more
+        # a group is dissolved once one member takes a detour
         lost = self.group[np.isin(batch.partition, way.partition)]
         self.group[np.isin(self.group, lost)] = -1
         self.away = np.concatenate([self.away, way.partition * f + way.slot])
         return True
 
     def _fullness(self) -> Floats:
-        """(B,) the largest share of any capacity in use."""
+        """(B,) the largest used share of any capacity."""
         s, placement = self.placement.snapshot, self.placement
         load = np.stack([placement.sums("broker", f"load.{r}") for r in s.resources], 1)
         share: Floats = np.divide(
@@ -337,7 +337,7 @@ class _Way:
         return share
 
     def steps(self) -> Steps:
-        """All that was done."""
+        """All steps taken."""
         none, width, p = np.empty(0, np.int64), len(self.scorer.goals), self.passes
         return Steps(
             batch=Batch.concatenate([self.batch[:0], *(x.batch for x in p)]),
@@ -352,7 +352,7 @@ class _Way:
 
 
 def _consecutive(group: Ints) -> Ints | None:
-    """(C,) numbers from 0 of runs of the same group, and of those in none; None if all are."""
+    """(C,) numbers from 0 of runs of one group and of single actions; None if all are single."""
     if not (group >= 0).any():
         return None
     new = np.ones(len(group), np.int64)
@@ -362,7 +362,7 @@ def _consecutive(group: Ints) -> Ints | None:
 
 
 def _numbered(group: Ints) -> Ints:
-    """(A,) numbers of the groups, from 0 in their order; those of one are none."""
+    """(A,) groups numbered from 0 in order of appearance; groups of one count as none."""
     runs, numbers = _consecutive(group), np.full(len(group), -1)
     if runs is not None:
         several = (group >= 0) & (np.bincount(runs)[runs] > 1)
@@ -371,7 +371,7 @@ def _numbered(group: Ints) -> Ints:
 
 
 def _urgency(scorer: Scorer, batch: Batch, unit: Ints | None) -> Ints:
-    """Order of a batch: what serves the first tier most per byte, then the next tier, …"""
+    """Order of a batch: most benefit to the first tier per byte first, then the next tier, …"""
     transition = Transition(scorer.cluster, batch, unit=unit)
     cost = action_cost(scorer.placement, batch)
     if unit is not None:

@@ -1,4 +1,4 @@
-"""A plan: ordered actions with their reasons, what they achieve, and how good that is."""
+"""A plan: ordered actions with reasons, what they achieve, and how good the result is."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ class Plan:
     summary, columns, goal_results, unmet
         See the classes.
     goals_left_out
-        Goals of a profile that do not apply to the snapshot -> what it lacks.
+        Goals of a profile that do not apply to the snapshot -> what the snapshot lacks.
     warnings
-        What was asked for and matches nothing, one sentence each.
+        Parts of the request that match nothing, one sentence each.
     verdict
         Whether the operation is fulfilled; None for a rebalance.
     allocation
-        What the strategies ``milp`` and ``albic`` achieved; None with goals alone.
+        What the strategies ``milp`` and ``albic`` achieved; None for other strategies.
     trial
-        Finds the remedy of a plan that leaves goals unmet.
+        Finds the remedy if the plan leaves goals unmet.
     """
 
     snapshot: Snapshot
@@ -71,7 +71,7 @@ class Plan:
 
     @cached_property
     def remedy(self) -> Remedy | None:
-        """What would make unmet goals possible, worked out when it is first asked for."""
+        """What would make unmet goals possible, computed on first access."""
         return None if self.trial is None or not self.unmet else self.trial(self)
 
     @cached_property
@@ -205,7 +205,7 @@ class ActionRows:
     group: Ints
 
     def replicas(self, s: Snapshot) -> dict[str, tuple[int, ...]]:
-        """``topic-partition`` of every partition changed -> its replicas before the plan."""
+        """``topic-partition`` of every changed partition -> its replicas before the plan."""
         at, brokers = s.replica_offset, s.broker_ids[s.replica_broker]
         return {
             f"{s.topics[s.partition_topic[p]]}-{s.partition_number[p]}": tuple(
@@ -215,7 +215,7 @@ class ActionRows:
         }
 
     def actions(self, s: Snapshot) -> Iterator[Action]:
-        """One record a row."""
+        """One record per row."""
         ids = [*s.broker_ids.tolist(), None]
         paths = [*s.disk_path, None]
         topic, number = s.partition_topic.tolist(), s.partition_number.tolist()

@@ -1,4 +1,4 @@
-"""Finds how many brokers would make unmet goals possible, by planning on clusters with them."""
+"""Finds how many more brokers make unmet goals possible, by planning on larger clusters."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from cluster_model.snapshot import LARGEST_ID, BrokerState, Ints, Snapshot
 from goals import Cluster
 from metrics_reporter.quantities import plural
 
-# a plan for a cluster and an operation, with hard goals alone or all
+# makes a plan for a cluster and an operation, with hard goals only or with all
 Attempt = Callable[[Snapshot, Operation, bool], Plan]
-# numbers of brokers, the fewest first, that are tried with all goals after the hard ones
+# how many sizes that suffice for the hard goals are tried with all goals, smallest first
 CONFIRMED = 2
 
 
 class RemedyLimits(BaseModel):
-    """How long a remedy is looked for. Counted in work: equal inputs give equal remedies.
+    """Effort of the search for a remedy, counted in work: equal inputs give equal remedies.
 
     Parameters
     ----------
     trials
-        Most clusters that are planned for.
+        Most clusters to plan for.
     replicas
-        Most replicas that these clusters have together: where one cluster has more, none
-        is tried, and only what certificates say is stated.
+        Most replicas that these clusters have in total: if one cluster has more, none is
+        tried, and only the certificates' lower bound is stated.
     brokers
-        Most brokers that are added.
+        Most brokers to add.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -54,18 +54,18 @@ def find_remedy(
 ) -> Remedy | None:
     """The fewest brokers found with which a plan meets what this one leaves unmet.
 
-    The hard goals first: all that brokers may help, else those of them that are proven out
-    of reach without; soft ones only where no hard one is unmet. Nothing that was met and
-    hard may be lost by it.
+    Hard goals come first: all that brokers may help, else those that are proven impossible
+    without more brokers; soft ones only if no hard goal is unmet. No hard goal that was met
+    may be lost.
 
     Parameters
     ----------
     plan
         The plan that leaves goals unmet.
     attempt
-        Plans for another cluster; None where no other is to be tried.
+        Plans for another cluster; None to try no other cluster.
     limits
-        How long to look.
+        How much effort to spend.
     seconds
         Time after which no further cluster is tried; None for no limit.
     """
@@ -110,7 +110,7 @@ def _enough(
     most: int,
     deadline: float | None,
 ) -> int | None:
-    """The fewest brokers found with which all goals of a group are met, and none kept is lost."""
+    """The fewest brokers found with which all goals of a group and all kept goals are met."""
     wanted = {u.goal for u in group} | kept
     hard = all(u.hard for u in group)
     cluster = resolve(plan.snapshot, operation).cluster
@@ -122,7 +122,7 @@ def _enough(
         tried = attempt(larger, asked, hard_only)
         return wanted <= {g.goal for g in tried.goal_results if g.met_after}
 
-    # brokers are tried with ids after those there are, as far as there may be any
+    # added brokers get the ids after the existing ones, as far as ids are available
     most = min(most, LARGEST_ID - int(plan.snapshot.broker_ids.max()))
     met: dict[int, bool] = {}
     for _ in range(trials):
@@ -131,19 +131,19 @@ def _enough(
         if number is None or number > most or late:
             break
         met[number] = meets(number, hard)
-    # hard goals alone are quick to plan for; what is stated is tried with all of them
+    # planning for hard goals is quick; the result is confirmed with all goals
     found = [number for number in sorted(met) if met[number]][:CONFIRMED]
     return next((number for number in found if not hard or meets(number, False)), None)
 
 
 def _helped(unmet: Sequence[Unmet]) -> list[Unmet]:
-    """Without the goals that are proven to need something else than brokers."""
+    """Without the goals that are proven to need something other than brokers."""
     lost = {u.goal for u in unmet if u.proven and not (u.brokers_to_add or u.racks_to_add)}
     return [u for u in unmet if u.goal not in lost]
 
 
 def _at_least(group: Sequence[Unmet]) -> Remedy | None:
-    """What certificates alone say; None where they ask for no broker."""
+    """The lower bound by certificates; None if they require no broker."""
     asking = [u for u in group if u.proven and (u.brokers_to_add or u.racks_to_add)]
     if not asking:
         return None
@@ -160,7 +160,7 @@ def _at_least(group: Sequence[Unmet]) -> Remedy | None:
 
 
 def _next(met: dict[int, bool], least: int) -> int | None:
-    """How many brokers to try next: more and more until it is enough, then fewer."""
+    """How many brokers to try next: increasing until it is enough, then fewer."""
     enough = min((number for number, ok in met.items() if ok), default=None)
     if enough is None:
         return max(met) + (max(met) - least + 1) if met else least
@@ -175,23 +175,24 @@ def enlarged(
     number: int,
     unmet: Sequence[Unmet] = (),
 ) -> tuple[Snapshot, Operation, str]:
-    """A cluster with more brokers, the operation that may use them, and where they stand.
+    """A larger cluster, the operation that may use the new brokers, and their racks and sets.
 
-    Each has the median capacities of the brokers that may receive replicas, and the disks of
-    the one in the middle. They level the number of brokers of the racks, with as many new
-    racks as certificates ask for; where every broker has a rack of its own, so has each.
-    With broker sets, they go where certificates ask for them, the others to the fullest.
+    Each new broker has the median capacities of the brokers that may receive replicas, and
+    the disks of the median one. New brokers level the number of brokers per rack, with as
+    many new racks as certificates require; if every broker has a rack of its own, so does
+    each new one. With broker sets, they go where certificates require them, the rest to the
+    fullest set.
 
     Parameters
     ----------
     snapshot, operation
-        The cluster as it is, and what is asked.
+        The current cluster, and the request.
     cluster
-        The same as goals meet it.
+        The same cluster as goals see it.
     number
         Brokers to add.
     unmet
-        What they are to help.
+        The goals that the brokers are to help.
     """
     s = snapshot
     new_racks = _new_racks(cluster, number, unmet)
@@ -249,7 +250,7 @@ def enlarged(
 
 
 def _new_racks(cluster: Cluster, number: int, unmet: Sequence[Unmet]) -> int:
-    """As many as certificates ask for; one each where every broker has its own."""
+    """As many as certificates require; one each if every broker has its own."""
     held = np.bincount(cluster.snapshot.broker_rack[cluster.eligible])
     alone = len(cluster.snapshot.racks) > 1 and int(held.max(initial=1)) == 1
     asked = max((u.racks_to_add for u in unmet), default=0)

@@ -1,1 +1,1 @@
-"""What is asked and what is allowed: operations, rules, budgets, movement cost."""
+"""What an operation asks for and allows: operations, rules, budgets, movement cost."""

@@ -9,7 +9,7 @@ from cluster_model.snapshot import Bools, BrokerState, Ints, Snapshot
 
 
 def lost_partitions(start: Placement) -> Bools:
-    """(P,) whether no living replica is left to copy from."""
+    """(P,) whether a partition has no living replica left to copy from."""
     gone: Bools = np.logical_not(living_replicas(start).any(axis=1))
     return gone
 

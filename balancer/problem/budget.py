@@ -1,4 +1,4 @@
-"""Limits of one plan."""
+"""Limits on the size of one plan and on the time to find it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Budget(BaseModel):
-    """Limits of one plan; None is no limit.
+    """Limits of one plan; None means no limit.
 
     Parameters
     ----------
@@ -15,8 +15,8 @@ class Budget(BaseModel):
     bytes
         Most bytes it may copy.
     seconds
-        After how long the search stops with the best it has. The only limit that
-        makes a plan depend on the clock.
+        Seconds after which the search stops with the best placement so far. The only
+        limit that makes a plan depend on the clock.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

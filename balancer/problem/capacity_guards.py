@@ -1,4 +1,4 @@
-"""Vetoes that every plan obeys, whatever its goals: nothing that was whole is overfilled."""
+"""Vetoes that apply to every plan regardless of its goals: no broker or disk is overfilled."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from goals.disks import DiskCapacity
 
 
 class WholeBroker(ResourceCapacity):
-    """No broker carries more than its capacity of a resource: nothing where that is 0."""
+    """No broker exceeds its capacity of a resource; a broker of capacity 0 takes nothing."""
 
     threshold: float = 1.0
 
 
 class WholeDisk(DiskCapacity):
-    """No disk holds more than fits on it: nothing where its capacity is 0."""
+    """No disk exceeds its capacity; a disk of capacity 0 takes nothing."""
 
     threshold: float = 1.0
 
 
 def capacity_guards(snapshot: Snapshot, goals: list[Goal]) -> list[Goal]:
-    """The vetoes of a snapshot, in a tier of their own after all the goals."""
+    """The vetoes of a snapshot, in a tier of their own after all goals."""
     last: dict[str, Any] = {"tier": 1 + max((g.tier or 0 for g in goals), default=0)}
     of_brokers: list[Goal] = [WholeBroker(resource=r, **last) for r in snapshot.resources]
     disks = snapshot.n_disks and "disk" in snapshot.resources
@@ -31,7 +31,7 @@ def capacity_guards(snapshot: Snapshot, goals: list[Goal]) -> list[Goal]:
 
 
 def implied(guard: Goal, goals: list[Goal]) -> bool:
-    """Whether some hard goal vetoes all that a guard does."""
+    """Whether some hard goal vetoes everything that a guard vetoes."""
     kind = ResourceCapacity if isinstance(guard, WholeBroker) else DiskCapacity
     return any(
         g.hard

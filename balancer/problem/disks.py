@@ -1,4 +1,4 @@
-"""Which disk of a broker a replica goes to."""
+"""Chooses the disk of a broker that a replica goes to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cluster_model.snapshot import Ints
 
 
 def pick_disk(placement: Placement, target: Ints) -> Ints:
-    """The emptiest open disk of each target broker; -1 for none, or no named disks."""
+    """The emptiest open disk of each target broker; -1 if it has none or its disks are unnamed."""
     s = placement.snapshot
     if not s.n_disks:
         return np.full(len(target), -1, np.int64)

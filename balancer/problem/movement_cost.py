@@ -1,4 +1,4 @@
-"""What it costs to carry out an action."""
+"""The cost of carrying out an action, in bytes and relative units."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from cluster_model.snapshot import Floats
 def replica_bytes(placement: Placement) -> tuple[Floats, Floats]:
     """(P,), (P,) bytes of the leader and of a follower of each partition.
 
-    Without a resource called ``disk`` those of its state; where that is not known either,
-    every replica counts as one byte.
+    Without a resource called ``disk``, the bytes of the state are used; if those are not
+    known either, every replica counts as one byte.
     """
     s = placement.snapshot
     if "disk" in s.resources:
@@ -23,7 +23,7 @@ def replica_bytes(placement: Placement) -> tuple[Floats, Floats]:
 
 
 def action_bytes(placement: Placement, batch: Batch) -> Floats:
-    """(C,) bytes each action copies: those of the replica, nothing for leadership."""
+    """(C,) bytes each action copies: those of the replica; a leadership transfer copies none."""
     lead, follow = replica_bytes(placement)
     leads = batch.slot == placement.leader[batch.partition]
     size = np.where(leads, lead[batch.partition], follow[batch.partition])
@@ -31,7 +31,7 @@ def action_bytes(placement: Placement, batch: Batch) -> Floats:
 
 
 def action_cost(placement: Placement, batch: Batch) -> Floats:
-    """(C,) bytes in units of the mean replica, plus what any action costs however small."""
+    """(C,) bytes in units of the mean replica, plus a fixed cost per action."""
     lead, _ = replica_bytes(placement)
     unit = float(lead.mean()) or 1.0
     return OVERHEAD + action_bytes(placement, batch) / unit

@@ -10,38 +10,38 @@ from cluster_model.errors import InputError
 
 
 class OperationError(InputError):
-    """An operation that cannot be carried out as asked."""
+    """An operation that cannot be carried out as requested."""
 
 
 class Operation(BaseModel):
-    """One of the things a balancer is asked to do; all ids are broker ids.
+    """A request to the balancer; all ids are broker ids.
 
     Parameters
     ----------
     kind
         ``rebalance``: move whatever helps. ``add_brokers``: replicas move only to
-        `brokers`. ``remove_brokers``: nothing is left on `brokers`, nothing else moves.
+        `brokers`. ``remove_brokers``: `brokers` are emptied, nothing else moves.
         ``demote_brokers``: `brokers` lead nothing, no replica moves.
-        ``fix_offline_replicas``: replicas on dead brokers and disks get a new home,
-        nothing else moves. ``change_replication_factor``: as `replication_factor` says. Or
-        one that another package adds (``counterpoise operations list``).
+        ``fix_offline_replicas``: replicas on dead brokers and disks are re-created
+        elsewhere, nothing else moves. ``change_replication_factor``: see
+        `replication_factor`. Or one that another package adds (``counterpoise operations list``).
     brokers
         The brokers of the operation.
     replication_factor
-        Regular expression of topics -> replicas each of their partitions shall have.
+        Regular expression of topics -> number of replicas for each of their partitions.
     excluded_topics
-        Regular expressions of topics that stay where they are (but for a dead or
-        removed broker, which they leave).
+        Regular expressions of topics that stay where they are (except that they leave
+        dead and removed brokers).
     excluded_partitions
-        The same for single partitions, by name (``orders-3``); names that the snapshot
-        does not have are no error, since topics come and go.
+        The same for single partitions, by name (``orders-3``); names that are not in the
+        snapshot are no error, since topics come and go.
     frozen_partitions
-        Partitions, by name, that nothing touches, not even to leave a dead or removed
-        broker: because nothing can be copied from them, or because they are left to a person.
+        Partitions, by name, that are never touched, not even to leave a dead or removed
+        broker: because they have no replica to copy from, or because a person handles them.
     excluded_brokers_for_replicas, excluded_brokers_for_leadership
-        Brokers that are given no replicas, or no leadership; averages leave them out.
+        Brokers that receive no replicas, or no leadership; averages leave them out.
     destinations
-        The only brokers that are given replicas; None for all.
+        The only brokers that receive replicas; None for all.
     options
         Options of an operation that another package adds.
 

@@ -1,4 +1,4 @@
-"""What an operation may touch: brokers to be emptied, replicas that may move, and destinations."""
+"""What an operation may touch: brokers to be emptied, movable replicas, and destinations."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from cluster_model.snapshot import Bools, Snapshot
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Permissions:
-    """What may move, what must, and what receives: B brokers, P partitions with F slots each.
+    """What may move, what must, and what receives: B brokers, P partitions of F slots each.
 
-    A rebalance may move everything that the request does not exclude; operations return
-    others with :func:`dataclasses.replace`.
+    A rebalance may move everything that the request does not exclude; operations narrow
+    this with :func:`dataclasses.replace`.
 
     Parameters
     ----------
     start
-        The placement as it is, with slots enough.
+        The current placement, with enough slots.
     named : (B,) bool
         The brokers of the request.
     draining : (B,) bool
-        Brokers that are to be emptied: dead ones, and those that the operation empties.
+        Brokers to be emptied: dead ones, and those that the operation empties.
     eligible : (B,) bool
-        Brokers that count as able to hold replicas: averages are over them.
+        Brokers that count as able to hold replicas; averages are taken over them.
     receives : (B,) bool
-        Brokers that may be given replicas.
+        Brokers that may receive replicas.
     leads : (B,) bool
-        Brokers that may be given leadership.
+        Brokers that may receive leadership.
     movable : (P,) bool
-        Partitions that may be touched where nothing (a dead broker or disk) demands it.
+        Partitions that may be moved even when no dead broker or disk requires it.
     slots : (P * F,) bool
-        Replicas that may be moved, by where they are at the start.
+        Replicas that may be moved, by their position at the start.
     lost : (P,) bool
-        Partitions all of whose replicas are on dead brokers or dead disks.
+        Partitions with all replicas on dead brokers or dead disks.
     frozen : (P,) bool
-        Partitions that nothing may touch.
+        Partitions that must not be touched.
     """
 
     start: Placement
@@ -52,5 +52,5 @@ class Permissions:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The cluster as it is."""
+        """The current cluster."""
         return self.start.snapshot

@@ -1,4 +1,4 @@
-"""What a strategy is given: a cluster, what is asked of it, and the goals that judge."""
+"""The input of a strategy: a cluster, the request, and the goals that judge the result."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from goals import Cluster, Goal
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A placement to be bettered.
+    """A placement to improve.
 
     Parameters
     ----------
     operation
-        What is asked, as the user put it.
+        The request as the user stated it.
     resolved
-        What that lets a strategy touch: its ``rules`` say which actions are legal.
+        What the request lets a strategy touch: its ``rules`` say which actions are legal.
     goals
-        Prepared goals in the order of their tiers; no action may hurt a hard one.
+        Prepared goals in tier order; no action may hurt a hard one.
     vetoes
-        Prepared goals that nobody asked for and every plan obeys: nothing is overfilled.
+        Prepared goals that every plan obeys without being asked: nothing is overfilled.
     """
 
     operation: Operation
@@ -34,12 +34,12 @@ class Problem:
 
     @property
     def start(self) -> Placement:
-        """The placement as it is."""
+        """The current placement."""
         return self.resolved.start
 
     @property
     def cluster(self) -> Cluster:
-        """The cluster as goals see it; its placement has replicas added and removed as asked."""
+        """The cluster as goals see it, with replicas added and removed as requested."""
         return self.resolved.cluster
 
     @property

@@ -1,4 +1,4 @@
-"""Changes how many replicas partitions have."""
+"""Changes the number of replicas of partitions."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from metrics_reporter.quantities import plural
 
 
 class ReplicationFactor(Goal):
-    """Every partition has as many replicas as the operation asks for.
+    """Every partition has as many replicas as the operation requests.
 
-    The score is the share of them that it has, or, while it has too many, the share of
-    those it has that are wanted.
+    The score is present / requested replicas or, if a partition has too many,
+    requested / present.
     """
 
     scope: ClassVar = "partition"
@@ -39,23 +39,23 @@ class ReplicationFactor(Goal):
         return goal
 
     def score(self, state: State) -> Any:
-        """Fewer / more of the replicas there are and those wanted."""
+        """Ratio of the smaller to the larger of present and requested replicas."""
         have, target = (state.replica_broker >= 0).sum(-1), self._target[state.partition]
         return np.minimum(have, target) / np.maximum(have, target)
 
     def too_many(self, cluster: Cluster) -> Bools:
-        """(P,) whether a partition has more replicas than it is to have."""
+        """(P,) whether a partition has more replicas than its target."""
         more: Bools = cluster.replication_factor > self._target
         return more
 
 
 def target_replication_factor(s: Snapshot, targets: Mapping[str, int]) -> Ints:
-    """(P,) replicas that each partition is to have, by regular expressions of topics.
+    """(P,) target number of replicas of each partition, by regular expressions of topics.
 
     Raises
     ------
     OperationError
-        For a target below 1, or a pattern that matches nothing.
+        If a target is below 1, or a pattern matches nothing.
     """
     factor = s.replication_factor.copy()
     for pattern, target in targets.items():
@@ -73,14 +73,14 @@ def target_replication_factor(s: Snapshot, targets: Mapping[str, int]) -> Ints:
 def with_replication_factor(
     start: Placement, factor: Ints, receives: Bools, lost: Bools, frozen: Bools
 ) -> tuple[Placement, Bools]:
-    """A placement with the wanted numbers of replicas, and (P * F,) which are new.
+    """A placement with the requested numbers of replicas, and (P * F,) which are new.
 
-    Dead followers go first, then those in crowded racks, then those late in the
-    preference order; the last living replica stays as long as the leader is dead. New
-    replicas are put on the least used broker of a rack the partition does not have
-    yet, in the broker set that holds most of its topic; the search then finds them a
-    better home. What is lost is given none: there is nothing to copy. What is frozen stays
-    as it is.
+    Dead followers are removed first, then those in crowded racks, then those late in the
+    preference order; the last living replica stays while the leader is dead. New replicas
+    start on the least used broker of a rack that the partition does not use yet, in the
+    broker set that holds most of its topic; the search then improves their place. Lost
+    partitions get no new replica, as there is nothing to copy. Frozen partitions stay as
+    they are.
     """
     s, placement = start.snapshot, start.copy()
     brokers = placement.brokers
@@ -98,7 +98,7 @@ def with_replication_factor(
         row = brokers[p]
         while (row >= 0).sum() > factor[p]:
             follow = (row >= 0) & (np.arange(len(row)) != placement.leader[p])
-            # the last living replica is what the others are restored from
+            # the last living replica is the source for the others
             last = (lives[p] & (row >= 0)).sum() == 1
             slots = np.flatnonzero(follow & ~(lives[p] & last))
             if not len(slots):

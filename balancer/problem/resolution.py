@@ -1,4 +1,4 @@
-"""Lays an operation over a snapshot: who may hold, lead and move what."""
+"""Applies an operation to a snapshot: which brokers may hold, lead and receive what."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from goals import Cluster
 
 @dataclass(frozen=True)
 class ResolvedOperation:
-    """An operation laid over a snapshot: where the search starts, and its limits.
+    """An operation applied to a snapshot: where the search starts, and its limits.
 
     Parameters
     ----------
     type
         What the operation does.
     start
-        The placement as it is, with slots enough.
+        The current placement, with enough slots.
     cluster
-        The cluster as goals meet it, replicas removed and added as asked.
+        The cluster as goals see it, with replicas removed and added as requested.
     rules
         What may be touched.
     factor : (P,) int
-        How many replicas each partition is to have.
+        Target number of replicas of each partition.
     named : (B,) bool
         The brokers of the operation.
     emptied : (B,) bool
@@ -50,7 +50,7 @@ class ResolvedOperation:
 
 
 def resolve(snapshot: Snapshot, operation: Operation) -> ResolvedOperation:
-    """Work out who may hold, lead and move what.
+    """Work out which brokers may hold, lead and receive what.
 
     Raises
     ------

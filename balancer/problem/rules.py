@@ -1,4 +1,4 @@
-"""What an operation lets a strategy touch."""
+"""Which actions an operation lets a strategy take."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ class Rules:
     Parameters
     ----------
     receives : (B,) bool
-        Brokers that may be given replicas.
+        Brokers that may receive replicas.
     leads : (B,) bool
-        Brokers that may be given leadership.
+        Brokers that may receive leadership.
     movable : (P,) bool
-        Partitions that may be touched where nothing (a dead broker or disk) demands it.
+        Partitions that may be moved even when no dead broker or disk requires it.
     slots : (P * F,) bool
-        Replicas that may be moved, by where they were at the start.
+        Replicas that may be moved, by their position at the start.
     draining : (B,) bool
         Brokers whose replicas, and leaders, may always be moved.
     lost : (P,) bool
-        Partitions all of whose replicas are on dead brokers or dead disks: nothing can be
-        copied from them, and they are left alone.
+        Partitions with all replicas on dead brokers or dead disks: there is nothing to copy
+        from, and they are left alone.
     frozen : (P,) bool
         Partitions that are not touched: those of :class:`Operation`, and those that Kafka is
-        reassigning, as another request would replace the one under way.
+        reassigning, because another request would replace the one in progress.
     stranded : (P, F) int
         Brokers that hold a copy of the partition on a dead disk at the start, -1 for none:
         Kafka copies nothing between the disks of a broker when the source is dead, and
-        takes a replica that comes back for one that never left.
+        treats a replica that comes back as one that never left.
     """
 
     receives: Bools
@@ -48,7 +48,7 @@ class Rules:
     stranded: Ints
 
     def free(self, placement: Placement) -> Bools:
-        """(P * F,) whether a replica may be moved, to wherever it may go."""
+        """(P * F,) whether a replica may be moved at all, regardless of the destination."""
         where, s = placement.replica_broker, placement.snapshot
         free = self.slots | self.draining[where]
         if len(placement.replica_disk):
@@ -57,7 +57,7 @@ class Rules:
         return found
 
     def legal(self, placement: Placement, batch: Batch) -> Bools:
-        """(C,) whether each action is possible at all: no goal is asked."""
+        """(C,) whether each action is legal; goals are not consulted."""
         p, at = batch.partition, batch.partition * placement.slots + batch.slot
         own = placement.replica_broker[at]
         source = placement.source(batch)
@@ -80,7 +80,7 @@ class Rules:
             ok &= lead | np.where(
                 batch.disk < 0, bare[to], np.append(s.disk_open, False)[batch.disk]
             )
-            # what is to leave its broker is not moved between the disks there
+            # a replica that must leave its broker is not moved between that broker's disks
             ok &= (batch.kind != MOVE_DISK) | ~self.draining[source]
         rows = np.flatnonzero(move & ok)
         inside = (placement.brokers[p[rows]] == batch.target[rows, None]).any(1)
@@ -90,7 +90,7 @@ class Rules:
             & self.receives[batch.target[rows]]
             & (~leading | self.leads[batch.target[rows]])
         )
-        # leadership is handed over before its replica goes where nobody may lead
+        # leadership is transferred before the replica goes to a broker that may not lead
         moves = move & (batch.slot == placement.leader[p])
         rows = np.flatnonzero(ok & moves & ~self.leads[batch.target])
         heirs = np.append(self.leads, False)[placement.brokers[p[rows]]].any(1)

@@ -1,4 +1,4 @@
-"""Parts of sentences about brokers and partitions."""
+"""Phrases about brokers and partitions for messages."""
 
 from __future__ import annotations
 

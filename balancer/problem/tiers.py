@@ -1,4 +1,4 @@
-"""The order of goals: availability before everything else."""
+"""Puts availability goals before all others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from goals.availability import EligibleLeaders, OnlineReplicas
 
 
 def with_availability(goals: list[Goal]) -> list[Goal]:
-    """Duties come before every tier, unless the list has them itself."""
+    """Availability goals come before every tier, unless the list contains them already."""
     have = {type(g) for g in goals}
     duties: list[Goal] = [
         g for g in (OnlineReplicas(tier=0), EligibleLeaders(tier=0)) if type(g) not in have

@@ -1,4 +1,4 @@
-"""Partitions by the names of their topics."""
+"""Selects partitions by the names of their topics."""
 
 from __future__ import annotations
 

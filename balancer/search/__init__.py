@@ -1,1 +1,1 @@
-"""Scores candidate actions, and searches for a better placement with them."""
+"""Scores candidate actions and uses them to search for a better placement."""

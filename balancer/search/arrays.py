@@ -1,4 +1,4 @@
-"""Small array idioms the search needs in its innermost loops."""
+"""Small array idioms for the search's innermost loops."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cluster_model.snapshot import Floats, Ints
 
 
 def first_of(values: Ints) -> Ints:
-    """Rows, ascending, at which each distinct value stands first.
+    """Ascending rows of the first occurrence of each distinct value.
 
     Examples
     --------
@@ -23,7 +23,7 @@ def first_of(values: Ints) -> Ints:
 
 
 def best_of_each(groups: Ints, worth: Floats, n: int) -> Ints:
-    """Rows of the `n` worthiest of each group, group by group.
+    """Rows of the `n` worthiest items of each group, group by group.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""Where to look: actions worth scoring, drawn from the cells that are not content.
+"""Draws the actions worth scoring, from cells that are not content.
 
-Goals only judge, so nothing here knows what a goal wants. A discontented cell is
-pushed from, pulled to and led differently, and the scores decide what helped.
+Goals only judge, so nothing here knows what a goal is about. Load is pushed from, pulled
+to and led differently in a discontented cell, and the scores decide which action helps.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class ReplicaIndex:
         return self.at[start[row] + offset], row
 
 
-# shares of the mean broker that a destination is tried with, largest first
+# parcel sizes that a destination is tried with, in shares of the mean broker, largest first
 PARCELS = (0.8, 0.6, 0.45, 0.35, 0.25, 0.18, 0.12, 0.08, 0.05, 0.03, 0.015, 0.005)
 
 
 ENOUGH = 6
 
 
-# destinations that a whole group is tried with, and the most members of one that is
+# destinations tried for a whole group, and the largest group that is tried
 SPREAD, MEMBERS = 6, 64
 
 
@@ -128,12 +128,12 @@ class Candidates:
         return batch[legal], partner[legal]
 
     def groups(self, tier: Tier, destinations: Ints, budget: int) -> tuple[Batch, Ints]:
-        """About `budget` moves of partitions that are together, and of those to be.
+        """About `budget` moves of partitions that are together, and of those to join them.
 
         Returns their actions and, in ascending order, the number of the move that each
-        belongs to. What talks to one another on one broker moves as a whole, to where it
-        talks to besides, and from and to discontented brokers; and what talks to elsewhere
-        goes there alone.
+        belongs to. Partitions that communicate on one broker move as a whole, to other
+        brokers they communicate with, and from and to discontented brokers; a partition that
+        communicates with another broker moves there alone.
         """
         traffic = self.traffic
         unhappy = self._unhappy(tier)
@@ -162,7 +162,7 @@ class Candidates:
         return Batch.concatenate([batch, single]), np.concatenate([unit, numbers])
 
     def _to_join(self, unhappy: Bools, where: Ints, local: Bools, n: int) -> tuple[Ints, Ints]:
-        """Up to `n` partitions that talk to elsewhere, and where that is."""
+        """Up to `n` partitions that communicate with another broker, and that broker."""
         assert self.traffic is not None
         one, two = self.traffic.one[~local], self.traffic.two[~local]
         ends, others = np.concatenate([one, two]), np.concatenate([two, one])
@@ -170,7 +170,7 @@ class Candidates:
         return ends[rows], where[others[rows]]
 
     def _whole(self, label: Ints, group: Ints, target: Ints) -> tuple[Batch, Ints]:
-        """Moves of all members of groups, each group to its target."""
+        """Moves of all members of each group to the group's target."""
         members = np.argsort(label, kind="stable")
         begin = np.searchsorted(label[members], group)
         size = np.searchsorted(label[members], group, side="right") - begin
@@ -183,7 +183,7 @@ class Candidates:
         return Batch.of(MOVE, partition, slot, target, disk)
 
     def _unhappy(self, tier: Tier) -> Bools:
-        """(B,) brokers that are not content with a goal of the tier."""
+        """(B,) brokers that are not content with some goal of the tier."""
         unhappy: Bools = np.zeros(self.placement.snapshot.n_brokers, np.bool_)
         for i in tier.goals:
             if self.scorer.goals[i].scope == "broker":
@@ -191,7 +191,7 @@ class Candidates:
         return unhappy
 
     def anything(self, n: int) -> Batch:
-        """The legal ones of `n` moves and of `n` leadership transfers drawn at random."""
+        """The legal ones among `n` moves and `n` leadership transfers drawn at random."""
         at = self.rng.choice(np.flatnonzero(self.placement.replica_broker >= 0), n)
         moves, leads = self._spread(at, self.receivers, 1), self._leads(at)
         batch = Batch.concatenate([moves, leads])
@@ -199,10 +199,10 @@ class Candidates:
         return batch[self.rng.permutation(len(batch))]
 
     def receptive(self, number: int) -> Ints:
-        """The brokers with the most room for what tier `number` wants to move.
+        """The brokers with the most room for what tier `number` needs to move.
 
-        Those that could take a good parcel and be no less content, the parcel as large
-        as leaves enough brokers to choose from.
+        Those that could take a good parcel without becoming less content; the parcel is the
+        largest that leaves enough brokers to choose from.
         """
         keys = np.tile(np.arange(self.placement.snapshot.n_brokers), (len(PARCELS), 1))
         counted = {i for i, goal in enumerate(self.scorer.goals) if goal.hard}
@@ -218,7 +218,7 @@ class Candidates:
         return self.receivers if level == len(PARCELS) else self.receivers[room[level]]
 
     def _taking(self, tier: Tier, brokers: Ints) -> Ints:
-        """Those of some brokers that would be happier with a little more."""
+        """Those of some brokers that would become more content with a little more load."""
         state = self.cluster.shifted(PARCELS[-1], brokers)
         gain = np.zeros(len(brokers))
         weight = dict(zip(tier.goals, tier.weights, strict=True))
@@ -236,7 +236,7 @@ class Candidates:
         return partition, at - partition * self.placement.slots
 
     def _spread(self, at: Ints, destinations: Ints, n: int) -> Batch:
-        """Each replica to `n` of the destinations, all of them where there are no more."""
+        """Each replica to `n` of the destinations, or to all if there are no more."""
         if not len(destinations) or not len(at):
             return _nothing()
         if len(destinations) <= n:
@@ -248,7 +248,7 @@ class Candidates:
         return Batch.of(MOVE, partition, slot, target, pick_disk(self.placement, target))
 
     def _leads(self, at: Ints) -> Batch:
-        """Leadership from each leader to every follower, and to each follower that is drawn."""
+        """Leadership from each leader to every follower, and to each follower drawn."""
         partition, slot = self._split(at)
         leading = slot == self.placement.leader[partition]
         p = np.repeat(partition[leading], self.placement.slots)
@@ -280,7 +280,7 @@ class Candidates:
         return found
 
     def _most_relief(self, tier: Tier, at: Ints, row: Ints, keep: int) -> Ints:
-        """The `keep` replicas of each broker whose leaving helps it most for their bytes."""
+        """The `keep` replicas of each broker whose removal helps it most per byte."""
         partition, slot = self._split(at)
         target = self.placement.replica_broker[at]
         leaving = Transition(
@@ -349,7 +349,7 @@ class Candidates:
         begin = np.searchsorted(s.partition_topic, topic) * f
         count = np.searchsorted(s.partition_topic, topic, side="right") * f - begin
         topic, broker, begin, count = (x[count > 0] for x in (topic, broker, begin, count))
-        # a few replicas of the topic from anywhere, to the cell's broker
+        # a few replicas of the topic from anywhere to the cell's broker
         take = np.minimum(count, share)
         row = np.repeat(np.arange(len(topic)), take)
         rank = np.arange(len(row)) - np.repeat(np.cumsum(take) - take, take)
@@ -359,7 +359,7 @@ class Candidates:
         at, target = at[real], broker[row[real]]
         partition, slot = self._split(at)
         pulls = Batch.of(MOVE, partition, slot, target, pick_disk(self.placement, target))
-        # and what the cell itself holds, to elsewhere
+        # and replicas of the cell to other brokers
         if scope == "topic":
             own = self._held(topic, broker, index, share // 4)
         else:

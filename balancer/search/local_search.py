@@ -1,4 +1,4 @@
-"""The search: from a placement to a better one, in batches, tier by tier."""
+"""Local search from a placement to a better one, in batches, tier by tier."""
 
 from __future__ import annotations
 
@@ -19,55 +19,55 @@ from balancer.search.transition import Transition
 from cluster_model.placement import LEAD, MOVE, Batch, Placement
 from cluster_model.snapshot import Bools, Floats, Ints
 
-# candidates a round scores for one discontented broker, and in all
+# candidates scored per round: for one discontented broker, and at least and at most in all
 PER_BROKER, AT_LEAST, AT_MOST = 96, 2_000, 160_000
-# replicas of a partition up to which that many are scored; fewer where there are more
+# replicas of a partition up to which that many are scored; fewer if there are more
 SLOTS = 8
-# how much more a round looks at when the one before found nothing
+# how much wider a round looks after one that found nothing
 # a tier is left when this many rounds together bring less than this share of what is missing
 PATIENCE, STALL = 12, 0.02
 # rounds without any progress before a tier is left, and the progress below which swaps
-# are tried besides
+# are tried too
 GIVE_UP, SLOW = 4, 0.95
-# what a lower tier's gain counts when actions serve their tier alike
+# weight of a lower tier's gain among actions that serve their own tier equally
 BELOW = 0.1
-# share of its first gain that an action must still bring when its turn comes
+# share of its initial gain that an action must still bring at its turn
 KEEP = 0.3
-# guests of like size that are tried in exchange for a replica that could come home
+# replicas of similar size that are tried in exchange for a replica that could return
 NEAR = 2
-# what room for later actions counts against content now, and the least worth a swap
+# weight of room for later actions relative to contentment now, and least gain worth a swap
 ROOM, SMALL = 0.1, 1e-6
-# a reduction goes on while it saves this share of the bytes, and harvests the same
-# candidates again while this share of them can be carried out at once
+# a reduction continues while it saves this share of the bytes, and repeats the same
+# candidates while this share of them can be carried out at once
 WORTHWHILE, FEW = 0.02, 0.01
 WIDER = (1, 4, 16)
-# times that all tiers are gone through
+# passes over all tiers
 PASSES = 3
-# actions of one partition, the best of them, that the vetoes are asked about
+# the best actions of one partition that the vetoes are checked for
 ASKED = 4
-# pairs are chosen until a pass over them adds less than this share of the first one's
+# pairs are chosen until a pass adds less than this share of the first pass
 ROUNDED = 0.1
-# up to this many replicas, a tier that is stuck is tried again until this many tries in a
-# row were in vain, each after a few steps picked among so many
+# up to this many replicas, a stuck tier is retried until this many tries in a row fail,
+# each after a few random steps, each chosen among so many
 SHAKEN, SHAKES, KICKS = 50, 10, 32
 
 
 @dataclass
 class Search:
-    """One optimisation under way.
+    """One optimisation in progress.
 
     Parameters
     ----------
     scorer
-        Goals and the placement to be changed.
+        Goals, and the placement to improve.
     rules
-        What may be touched.
+        Which actions are legal.
     serve
-        How many of the tiers to serve; those after only veto.
+        How many of the tiers to serve; later ones only veto.
     deadline
-        Monotonic time after which no round is begun; all else is deterministic.
+        Monotonic time after which no round starts; everything else is deterministic.
     seed
-        Seed of the sampling.
+        Seed of the random sampling.
     progress
         Called after each round with (phase, met goals, all goals, actions so far).
     """
@@ -85,11 +85,11 @@ class Search:
     def __post_init__(self) -> None:
         self.rng = np.random.default_rng(self.seed)
         self.candidates = Candidates(self.scorer, self.rules, self.rng)
-        # a candidate costs as much as its partition has replicas
+        # scoring a candidate costs in proportion to its partition's replicas
         self._width = max(1, self.scorer.placement.slots // SLOTS)
 
     def run(self) -> None:
-        """Serve the tiers in their order, and again while that makes room for one another."""
+        """Serve the tiers in order, and repeat while that makes room for one another."""
         tiers = list(enumerate(self.scorer.tiers[: self.serve]))
         for _ in range(PASSES):
             helped = [self._improve(number, tier) for number, tier in tiers]
@@ -97,7 +97,7 @@ class Search:
                 break
 
     def _improve(self, number: int, tier: Tier) -> bool:
-        """Serve a tier; what brings it next to nothing is taken back, and False returned."""
+        """Serve a tier; if it gains almost nothing, undo the changes and return False."""
         scorer = self.scorer
         if self._missing(tier) == 0:
             return False
@@ -112,7 +112,7 @@ class Search:
         return False
 
     def _shake(self, number: int, tier: Tier) -> None:
-        """Where a small cluster is stuck, go on from placements nearby; keep what ends closer."""
+        """Retry a stuck small cluster from nearby placements; keep any better result."""
         scorer, goals = self.scorer, self.scorer.goals
         if scorer.placement.snapshot.n_replicas > SHAKEN or all(
             scorer.met(i) or goals[i].obstacles(scorer.cluster) for i in tier.goals
@@ -131,7 +131,7 @@ class Search:
                 scorer.restore(mark)
 
     def _kick(self, number: int) -> None:
-        """Carry out one action, any that no hard goal and no tier above minds."""
+        """Carry out one random action that no hard goal and no tier above forbids."""
         batch = self.candidates.anything(KICKS)
         batch = batch[self.scorer.allowed(number, Transition(self.scorer.cluster, batch))]
         if len(batch):
@@ -188,13 +188,13 @@ class Search:
         return self._commit(number, tier, batch[order], gain[order])
 
     def _worth(self, number: int, batch: Batch, gain: Floats) -> Floats:
-        """Gain per cost, the tiers below having a small say."""
+        """Gain per cost, with the tiers below as a minor factor."""
         return self._with_lower_tiers(number, batch, gain) / action_cost(
             self.scorer.placement, batch
         )
 
     def _with_lower_tiers(self, number: int, batch: Batch, gain: Floats) -> Floats:
-        """The tier's gain, up to half more or less for what the tiers below it would say."""
+        """The tier's gain, scaled by up to half according to the tiers below it."""
         below = self.scorer.tiers[number + 1 : self.serve]
         if not below:
             return gain
@@ -206,7 +206,7 @@ class Search:
         return voiced
 
     def _commit(self, number: int, tier: Tier, batch: Batch, gain: Floats) -> int:
-        """Carry out, in the order given, every action that still helps when its turn comes."""
+        """Carry out, in the given order, every action that still helps at its turn."""
         cluster, scorer = self.scorer.cluster, self.scorer
         while len(batch):
             series = SequentialTransition(cluster, batch)
@@ -223,7 +223,7 @@ class Search:
         return len(batch)
 
     def _group_round(self, number: int, tier: Tier, wider: int) -> int:
-        """Move what is together as a whole, and what is to be together to where that is."""
+        """Move groups as a whole, and partitions that should join a group to its broker."""
         scorer, cluster = self.scorer, self.scorer.cluster
         destinations = (
             self.candidates.receptive(number) if wider < WIDER[-1] else self.candidates.receivers
@@ -238,7 +238,7 @@ class Search:
         gain = scorer.gain(tier, transition)
         gain = np.where(scorer.allowed(number, transition), gain, 0.0)
         worth = gain / np.bincount(unit, action_cost(scorer.placement, batch))
-        # one after the other by worth, no partition twice
+        # in order of worth, each partition at most once
         first = np.searchsorted(unit, np.arange(len(gain) + 1))
         turns: list[Ints] = []
         taken = np.zeros(scorer.placement.snapshot.n_partitions, np.bool_)
@@ -269,7 +269,7 @@ class Search:
         batch, partner = self.candidates.swaps(tier, wider * AT_LEAST // self._width)
         transition = Transition(scorer.cluster, batch, partner)
         real = scorer.gain(tier, transition)
-        # what changes nothing now may make room for what will
+        # a swap without gain now may make room for one that gains
         gain = np.where(real > EPSILON, real, 0.0) + ROOM * scorer.slack(tier, transition)
         rows = np.flatnonzero((real >= -EPSILON) & (gain > SMALL))
         batch, partner, gain = batch[rows], partner[rows], gain[rows]
@@ -291,14 +291,14 @@ class Search:
         return len(batch)
 
     def _disjoint(self, batch: Batch, partner: Batch | None, worth: Floats) -> Ints:
-        """Rows in order of worth, no partition touched twice, the worthiest chosen first."""
+        """Rows in order of worth, best first, with no partition touched twice."""
         order = np.argsort(-worth, kind="stable")
         mates = batch.partition if partner is None else partner.partition
         one, two, turn = batch.partition[order], mates[order], np.arange(len(order))
         best = np.empty(self.scorer.placement.snapshot.n_partitions, np.int64)
         chosen: list[Ints] = []
         while len(turn):
-            # the last write stays: written backwards, that is the worthiest
+            # the last write stays: written in reverse, that is the worthiest
             best[np.stack([one, two], 1).ravel()[::-1]] = np.repeat(turn, 2)[::-1]
             first = (best[one] == turn) & (best[two] == turn)
             chosen.append(turn[first])
@@ -311,9 +311,9 @@ class Search:
         return rows
 
     def reduce(self, start: Placement) -> int:
-        """Send back home every replica, and every leadership, that no goal needs away.
+        """Return every replica and every leadership that no goal needs elsewhere.
 
-        Only actions whose removal leaves every cell as content as it was.
+        Reverts only actions whose removal leaves every cell as content as it was.
         """
         undone = 0
         while not self._spent():
@@ -370,7 +370,7 @@ class Search:
         return done
 
     def _exchange_home(self, start: Placement) -> int:
-        """Where replica r came to broker B and q left B for C: r goes to C instead, q stays."""
+        """If replica r came to broker B and q left B for C: r goes to C instead, q stays."""
         placement = self.scorer.placement
         home = self._homeward(start)
         home = home[home.kind == MOVE]
@@ -380,7 +380,7 @@ class Search:
         )
         if not len(home) or not len(away):
             return 0
-        # guests of each broker by size, and for each replica that left the nearest of them
+        # arrivals on each broker by size, and for each replica that left the nearest of them
         f = placement.slots
         size, _ = replica_bytes(placement)
         scale = float(size.max()) * 1.001 or 1.0
@@ -419,6 +419,6 @@ class Search:
 
 
 def _chosen(batch: Batch, unit: Ints, kept: Bools) -> tuple[Batch, Ints]:
-    """The actions of the groups that are kept, and their groups counted anew."""
+    """The actions of the groups that are kept, and their groups renumbered."""
     rows = kept[unit]
     return batch[rows], (np.cumsum(kept) - 1)[unit[rows]]

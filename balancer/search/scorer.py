@@ -23,19 +23,19 @@ from cluster_model.snapshot import Bools, Floats, Ints
 from goals import Cluster, Goal, State
 from goals.goal import Scope
 
-# differences of scores below this, or below this share of them, are rounding, not judgement
+# score differences below this, or below this share of the score, are rounding
 EPSILON = 1e-12
 
 
-# actions scored at once where there are very many: what of them stays in a processor's cache
+# actions scored at once, so that intermediate arrays stay in a processor's cache
 CHUNK = 1 << 15
 
 
-# share of a soft tier's strain whose removal is not worth moving anything
+# share of a soft tier's penalty whose removal is not worth a move
 TRIVIAL = 0.01
 
 
-# share of the mean broker that is small enough to be what the next action moves
+# share of the mean broker that is small enough to stand for the next action's load
 PARCEL = 0.03
 
 
@@ -48,12 +48,12 @@ class Tier:
 
 
 class Scorer:
-    """How content every cell is with every goal, kept up to date as the placement changes.
+    """The contentment of every cell with every goal, kept up to date as the placement changes.
 
     Parameters
     ----------
     cluster
-        The cluster, its placement the one to be changed.
+        The cluster with the placement to change.
     goals
         Prepared goals.
     """
@@ -93,7 +93,7 @@ class Scorer:
         self.refresh(transition)
 
     def mark(self) -> tuple[Placement, list[Floats]]:
-        """What :meth:`restore` needs to come back to where things stand."""
+        """The current state, for :meth:`restore`."""
         return self.placement.copy(), [bundle.scores.copy() for bundle in self._bundles]
 
     def restore(self, mark: tuple[Placement, list[Floats]]) -> None:
@@ -126,7 +126,7 @@ class Scorer:
         return lambda name: self.cluster.fetch(scope, name, keys)
 
     def judge(self, scope: Scope, goals: set[int], state: State) -> Iterator[tuple[int, Floats]]:
-        """Those of the goals that are of a scope, each with its scores of a state."""
+        """The goals of a scope, each with its scores of a state."""
         for bundle in self._bundles:
             if bundle.scope == scope and not goals.isdisjoint(bundle.members):
                 for i, score in zip(bundle.members, bundle.score(state), strict=True):
@@ -134,7 +134,7 @@ class Scorer:
                         yield i, score
 
     def worthwhile(self, tier: Tier, penalty: float) -> float:
-        """The strain below which a tier must come for a change to be worth it."""
+        """The penalty that a tier must fall below for a change to be worth it."""
         hard = any(self.goals[i].hard for i in tier.goals)
         return penalty - (EPSILON if hard else TRIVIAL * penalty)
 
@@ -143,7 +143,7 @@ class Scorer:
         return bool((self.scores[i] >= 1).all())
 
     def deficit(self, i: int) -> float:
-        """Sum over the cells of what is missing to contentment with goal number `i`."""
+        """Sum over the cells of the contentment missing for goal number `i`."""
         return float((1 - self.scores[i]).sum())
 
     def diff(self, i: int, transition: Transition) -> tuple[Floats, Bools]:
@@ -169,7 +169,7 @@ class Scorer:
                 before = bundle.scores[:, keys]
         if scope == "disk" or transition.unit is not None:
             before, after = np.where(keys < 0, 1.0, before), np.where(keys < 0, 1.0, after)
-        # by share of the score: 10^9 times too full is no excuse for more
+        # relative to the score: a cell 10^9 times too full must not hide a further increase
         worse: Bools = np.any(after < before * (1 - EPSILON), axis=1)
         diff = after.min(1) - before.min(1)
         for row, i in enumerate(bundle.members):
@@ -177,7 +177,7 @@ class Scorer:
             transition.scored[i] = before[row], after[row]
 
     def relief(self, tier: Tier, leaving: Transition) -> Floats:
-        """(C,) how much happier each source would be without the replica, whoever takes it."""
+        """(C,) how much more content each source would be without the replica, wherever it goes."""
         total = np.zeros(len(leaving))
         weight = dict(zip(tier.goals, tier.weights, strict=True))
         for bundle in self._bundles:
@@ -190,10 +190,10 @@ class Scorer:
         return total
 
     def slack(self, tier: Tier, transition: Transition) -> Floats:
-        """(C,) how much content an action adds for the case that its brokers change a little.
+        """(C,) contentment that an action adds if its brokers then change a little.
 
-        A goal that is flat inside its limits does not tell a broker on a limit from one
-        in the middle. Scored with a small parcel more, and less, it does.
+        A goal that is flat inside its limits scores a broker on a limit like one in the
+        middle. Scored with a small parcel more, and less, they differ.
         """
         total = np.zeros(len(transition))
         keys = transition.cells("broker")
@@ -218,7 +218,7 @@ class Scorer:
         return total
 
     def gains(self, tier: Tier, batch: Batch) -> Floats:
-        """(C,) the same for actions each carried out alone, however many."""
+        """(C,) the same for any number of actions, each carried out alone."""
         chunks = [batch[i : i + CHUNK] for i in range(0, len(batch), CHUNK)]
         return np.concatenate([self.gain(tier, Transition(self.cluster, b)) for b in chunks])
 
@@ -244,14 +244,14 @@ class Scorer:
     def penalty(self, tier: Tier) -> float:
         """How far a tier is from content: weighted squares of what its cells lack.
 
-        Actions that :meth:`allowed` lets through for the tiers below never add to it, so
-        plans that lower it, the first tiers first, come to an end.
+        Actions that :meth:`allowed` accepts for the tiers below never add to it, so a series
+        of plans that lower it, first tiers first, terminates.
         """
         pairs = zip(tier.goals, tier.weights, strict=True)
         return float(sum(weight * ((1 - self.scores[i]) ** 2).sum() for i, weight in pairs))
 
     def harmless(self, transition: Transition, hard_only: bool = False) -> Bools:
-        """(C,) whether no cell gets less content with any goal."""
+        """(C,) whether no cell becomes less content with any goal."""
         ok = np.ones(len(transition), np.bool_)
         for i, goal in enumerate(self.goals):
             if (goal.hard or not hard_only) and not self._settled(goal, transition):
@@ -259,7 +259,7 @@ class Scorer:
         return ok
 
     def harmless_rows(self, batch: Batch, partner: Batch | None) -> Ints:
-        """Rows of actions that make no cell less content; what most fail is asked first."""
+        """Rows of actions that make no cell less content; the strictest goals are checked first."""
         bundles = sorted(self._bundles, key=lambda b: (b.scope == "partition", -len(b.members)))
         found = []
         for start in range(0, len(batch), CHUNK):
@@ -273,13 +273,13 @@ class Scorer:
         return np.concatenate(found) if found else np.empty(0, np.int64)
 
     def _settled(self, goal: Goal, transition: Transition) -> bool:
-        # what an action does to its own partition does not depend on those before it:
-        # whoever makes a series has asked before
+        # an action's effect on its own partition does not depend on earlier actions,
+        # and callers check it before they form a series
         return goal.scope == "partition" and isinstance(transition, SequentialTransition)
 
 
 def improves(before: Scorer, after: Scorer, tiers: int) -> bool:
-    """Whether the first of so many tiers whose strain changes is better, and worth the change."""
+    """Whether the first of so many tiers whose penalty changes improves enough to be worth it."""
     for tier in before.tiers[:tiers]:
         then, now = before.penalty(tier), after.penalty(tier)
         if now > then + EPSILON:
@@ -296,7 +296,7 @@ def _penalty(before: Floats, after: Floats) -> Floats:
 
 
 class _Bundle:
-    """Goals of one scope that score themselves at once; most hold a single goal."""
+    """Goals of one scope that are scored together; most bundles hold a single goal."""
 
     def __init__(self, goals: Sequence[Goal], members: list[int]) -> None:
         self.members, self.scope = members, goals[members[0]].scope
@@ -318,7 +318,7 @@ def _alike(goals: Sequence[Goal]) -> list[list[int]]:
     found: dict[object, list[int]] = {}
     for i, goal in enumerate(goals):
         alone = type(goal).together.__func__ is Goal.together.__func__  # type: ignore[attr-defined]
-        # a subclass that scores otherwise is not alike, whatever it inherits
+        # a subclass that scores differently is not alike, even if it inherits `together`
         key = i if alone else (type(goal).score, goal.scope, goal.hard, goal.tier)
         found.setdefault(key, []).append(i)
     return list(found.values())

@@ -1,4 +1,4 @@
-"""C actions carried out one after the other, scored in one pass."""
+"""Scores C actions that are carried out one after the other, in one pass."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from goals import Cluster
 
 
 class SequentialTransition(Transition):
-    """C actions carried out one after the other: each starts where the one before it ends.
+    """C actions carried out one after the other: each starts where the previous one ends.
 
     The partitions must be distinct; brokers, topics and disks need not be. Each action
-    must have been found acceptable to the goals of scope ``partition`` by itself.
+    must already be acceptable to the goals of scope ``partition`` by itself.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class SequentialTransition(Transition):
         return np.zeros(len(self.batch), np.int64)
 
     def before(self, scope: SumScope, columns: tuple[str, ...]) -> Floats:
-        """(k, K, C) sums in each cell before the action, all earlier actions done."""
+        """(k, K, C) sums in each cell before the action, with all earlier actions done."""
         runs = self._runs(scope)
         delta = runs.by_cell(self.signed_delta(scope, columns))
         ahead = np.cumsum(delta, axis=1) - delta
@@ -48,7 +48,7 @@ class SequentialTransition(Transition):
         now : (k, cells)
             Scores of the cells before all actions.
         after : (k, K, C)
-            Scores after each action: what one action leaves, the next one on its cell finds.
+            Scores after each action: they are the scores before the next one on the same cell.
         """
         runs = self._runs(scope)
         found = runs.by_cell(after)
@@ -63,7 +63,7 @@ class SequentialTransition(Transition):
 
 
 class _Runs:
-    """The touches of C actions on K cells each, told by cell: a cell's touches in their order."""
+    """The touches of C actions on K cells each, grouped by cell in order of the actions."""
 
     def __init__(self, cells: Ints) -> None:
         self._shape = cells.shape
@@ -81,7 +81,7 @@ class _Runs:
         return flat
 
     def by_action(self, values: Floats) -> Floats:
-        """The way back."""
+        """The inverse of :meth:`by_cell`."""
         touched, n = self._shape
         back = np.empty_like(values)
         back[:, self._order] = values

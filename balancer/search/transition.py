@@ -1,4 +1,4 @@
-"""C actions scored at once, each from the present placement: what they touch and leave."""
+"""Scores C actions at once, each from the current placement: what they touch and leave."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from goals.cluster import is_sum, is_traffic, partition_state
 
 
 class Transition:
-    """C actions, each from the state the placement is in now.
+    """C actions, each applied to the current placement.
 
     Parameters
     ----------
@@ -25,8 +25,8 @@ class Transition:
         For swaps: C further actions, carried out together with those of `batch`; the
         partner's replica goes the opposite way between the same two brokers.
     unit : (M,) int
-        Where the actions are those of whole groups: the group, 0 to C - 1, that each of
-        the M actions of `batch` belongs to, in ascending order. No partner goes with it.
+        For actions of whole groups: the group, 0 to C - 1, that each of the M actions of
+        `batch` belongs to, in ascending order. Excludes `partner`.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Transition:
     def cells(self, scope: SumScope) -> Ints:
         """(K, C) the cells each action touches: source and destination, of each partition.
 
-        With groups as many as one has at most, -1 where another has fewer.
+        With groups, as many cells as the largest has; -1 where others have fewer.
         """
         known = self._cells.get(scope)
         if known is None:
@@ -76,7 +76,7 @@ class Transition:
         return np.stack(keys) if self.unit is None else self._gathered(scope, np.stack(keys))
 
     def _gathered(self, scope: SumScope, keys: Ints) -> Ints:
-        """(K, C) the different cells of each group, from the (2, M) of its actions."""
+        """(K, C) the distinct cells of each group, from the (2, M) of its actions."""
         assert self.unit is not None
         cells, n = self.placement.cells(scope) + 1, len(self)
         key, at = np.unique((self.unit * cells + keys + 1).ravel(), return_inverse=True)
@@ -88,7 +88,7 @@ class Transition:
         return found
 
     def _moved(self, columns: tuple[str, ...]) -> Floats:
-        """(k, C) what goes from source to destination, net of what comes back in a swap."""
+        """(k, C) what goes from source to destination, net of what a swap returns."""
         known = self._delta.get(columns)
         if known is None:
             known = self.placement.deltas(self.batch, columns)
@@ -102,7 +102,7 @@ class Transition:
         if self.partner is None:
             lost, gained = self.placement.local_changes(self.batch, column, self._in_turn())
             return -lost, gained
-        # both of a swap in turn, one after the other
+        # both actions of a swap, one after the other
         n, pair = len(self), np.arange(2 * len(self))
         both = Batch.concatenate([self.batch, self.partner])[(pair % 2) * n + pair // 2]
         turn = self._in_turn()
@@ -111,7 +111,7 @@ class Transition:
         return gained[1::2] - lost[::2], gained[::2] - lost[1::2]
 
     def _in_turn(self) -> Ints | None:
-        """(M,) actions with the same number follow one another, None: each is alone."""
+        """(M,) actions with the same number follow one another; None if each is alone."""
         return self.unit
 
     def signed_delta(self, scope: SumScope, columns: tuple[str, ...]) -> Floats:
@@ -136,7 +136,7 @@ class Transition:
         two = self.placement.deltas(self.partner, columns)
         topic = self.placement.snapshot.partition_topic
         same = topic[self.batch.partition] == topic[self.partner.partition]
-        # within one topic both legs touch the same cells, once
+        # within one topic both actions of a swap touch the same cells, once
         one, two = np.where(same, one - two, one), np.where(same, 0.0, two)
         one = np.where(keys[0] == keys[1], 0.0, one)
         two = np.where(keys[2] == keys[3], 0.0, two)
@@ -167,7 +167,7 @@ class Transition:
         return first
 
     def shifted_state(self, parcel: float) -> State:
-        """The brokers as the action leaves them, each with a share of the mean broker more."""
+        """The brokers as the action leaves them, each plus a share of the mean broker."""
 
         def sums(names: tuple[str, ...]) -> Floats:
             after = self.before("broker", names) + self.signed_delta("broker", names)
@@ -179,7 +179,7 @@ class Transition:
         return self._state("broker", self.cells("broker"), sums)
 
     def departed_state(self, scope: SumScope) -> State:
-        """(C,) the source cells with the moved load gone and nothing given anywhere."""
+        """(C,) the source cells without the moved load, which is added nowhere."""
         keys = self.cells(scope)[0]
         return self._state(
             scope,
@@ -207,7 +207,7 @@ class Transition:
     def partition_states(self) -> list[tuple[Ints, State]]:
         """For each partition an action touches: (C,) its index, and its state afterwards.
 
-        With groups, -1 where one has fewer partitions than others.
+        With groups, -1 for groups with fewer partitions than others.
         """
         if self._partition_states is None:
             if self.unit is None:

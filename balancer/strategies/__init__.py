@@ -1,4 +1,4 @@
-"""Strategies by name: the protocol, the built-in ones, and those that are installed.
+"""Strategies by name: the protocol, the built-in strategies, and installed ones.
 
 Another package adds its own as an entry point of the group ``counterpoise.strategies``.
 """
@@ -35,11 +35,11 @@ STRATEGIES: Plugins[type[Strategy]] = Plugins(
 )
 
 Config = str | Mapping[str, Any] | Strategy
-"""A strategy, its name, or a mapping of ``strategy`` to its name and of its options."""
+"""A strategy, its name, or a mapping of ``strategy`` to its name together with its options."""
 
 
 def load_strategy(config: Config = "goals") -> Strategy:
-    """A strategy as configured.
+    """Build a strategy from its configuration.
 
     Parameters
     ----------

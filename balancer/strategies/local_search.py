@@ -1,4 +1,4 @@
-"""The default strategy: a batched local search for what the goals ask, tier by tier."""
+"""The default strategy: a batched local search that serves the goals tier by tier."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from goals.availability import EligibleLeaders, OnlineReplicas
 
 
 class LocalSearch(BaseModel):
-    """Searches for what the goals ask, on clusters of any size."""
+    """Local search on the goals, for clusters of any size."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -33,7 +33,7 @@ class LocalSearch(BaseModel):
     def propose(
         self, problem: Problem, limits: Budget, seed: int, progress: Progress | None = None
     ) -> Proposal:
-        """Serve the tiers in their order; see :class:`balancer.search.local_search.Search`."""
+        """Serve the tiers in order; see :class:`balancer.search.local_search.Search`."""
         started, goals = time.monotonic(), list(problem.goals)
         needed = [g for g in problem.vetoes if not implied(g, goals)]
         scorer = Scorer(problem.cluster, [*_at_stake(goals, problem.cluster), *needed])
@@ -56,7 +56,7 @@ class LocalSearch(BaseModel):
 
 
 def _at_stake(goals: list[Goal], cluster: Cluster) -> list[Goal]:
-    """The goals without those of availability that are met: no legal action hurts those."""
+    """The goals except availability goals that are met: no legal action hurts those."""
     return [
         g
         for g in goals
@@ -64,6 +64,6 @@ def _at_stake(goals: list[Goal], cluster: Cluster) -> list[Goal]:
             isinstance(g, OnlineReplicas | EligibleLeaders)
             and (g.score(cluster.partition_state()) >= 1).all()
         )
-        # The search adds and removes nothing.
+        # The search neither adds nor removes replicas.
         and not isinstance(g, ReplicationFactor)
     ]

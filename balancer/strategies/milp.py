@@ -1,4 +1,4 @@
-"""Balances one resource of partitions with one replica by a mixed-integer program."""
+"""Balances one resource of single-replica partitions with a mixed-integer program."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ _TINY = 1e-9
 class Milp(BaseModel):
     """Balance one resource under the budget: the MILP of seed 001, Section 4.3.1.
 
-    For partitions with one replica (key groups). Goals then judge: a step that a hard one
-    vetoes is not made, and the plan tells what each of them gains.
+    For partitions with one replica (key groups). Goals judge the result: steps that a hard
+    goal vetoes are dropped, and the plan states the gain of each goal.
 
     Parameters
     ----------
     resource
-        What is balanced; by default the bottleneck.
+        The resource to balance; by default the bottleneck.
     rounds
         Effort, see :func:`balancer.allocation.solver.solve`.
     max_distance
-        maxLD: a load distance, in percent points, that is good enough while brokers are
-        emptied, and (ALBIC) that is kept for all collocation.
+        maxLD: a load distance, in percentage points, that is good enough while brokers are
+        emptied, and (ALBIC) that collocation may not exceed.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -59,12 +59,12 @@ class Milp(BaseModel):
     def propose(
         self, problem: Problem, limits: Budget, seed: int, progress: Progress | None = None
     ) -> Proposal:
-        """Allocate key groups; moves or bytes are what their migrations may cost.
+        """Allocate key groups; the budget's moves or bytes limit the migration cost.
 
         Raises
         ------
         InputError
-            Where snapshot, operation or limits do not fit, or a package is missing.
+            If snapshot, operation or limits do not fit, or a package is missing.
         """
         if limits.moves is not None and limits.bytes is not None:
             raise StrategyError(
@@ -111,7 +111,7 @@ class Milp(BaseModel):
         )
 
     def solved(self, units: Units, seconds: float | None, seed: int) -> tuple[Solution, Ints]:
-        """An allocation of the units, and (U,) the set that each of them migrates with."""
+        """An allocation of the units, and (U,) the set that each unit migrates with."""
         from balancer.allocation.solver import solve
 
         found = solve(
@@ -122,14 +122,14 @@ class Milp(BaseModel):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Allocated(Proposal):
-    """What came of an allocation."""
+    """The result of an allocation."""
 
     strategy: str
     units: Units
     bound: float
 
     def improves(self, ended: Placement) -> bool:
-        """Whether what must go has gone, or balance is gained."""
+        """Whether draining brokers are emptied, or balance improves."""
         p = self.units.problem
         before, after = p.node, self._node(ended)
         left = [float(p.load[p.removed[node]].sum()) for node in (before, after)]
@@ -143,7 +143,7 @@ class _Allocated(Proposal):
             resource=self.units.resource,
             distance_before=p.distance(p.node),
             distance_after=p.distance(after),
-            # what is off by rounding alone proves nothing
+            # a difference due to rounding proves nothing
             distance_bound=min(self.bound, p.distance(after)),
             local_before=self.units.local(p.node),
             local_after=self.units.local(after),
@@ -155,7 +155,7 @@ class _Allocated(Proposal):
 
 
 def _integrated(problem: Problem) -> Rules:
-    """Rules by which all may move while brokers are emptied, not what is on those alone."""
+    """Rules that let every replica move while brokers are emptied, not only those on them."""
     rules = problem.rules
     if not problem.resolved.emptied.any():
         return rules

@@ -1,4 +1,4 @@
-"""The interface of a strategy: from a problem to a better placement."""
+"""The interface of a strategy: takes a problem, returns a better placement."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ Progress = Callable[[str, int, int, int], None]
 
 
 class StrategyError(InputError):
-    """A strategy that cannot be used as asked."""
+    """A strategy that cannot be used as requested."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Proposal:
-    """Where a strategy goes; planning then finds a safe order of steps that lead there.
+    """The placement a strategy aims at; planning then finds a safe order of steps to it.
 
     Parameters
     ----------
     placement
-        The better placement: replicas keep the slots that they have at the start of
+        The better placement: replicas keep the slots they have at the start of
         :attr:`Problem.cluster`.
     rules
         Which steps are legal; None for those of the problem.
     group : (P,) int or None
-        Number of the set that each partition moves with, all of it or nothing; None where
-        the goals say what belongs together.
+        Number of the set that each partition moves with, all or nothing; None if the goals
+        define the sets.
     actions
-        How many actions were tried and kept, for progress.
+        How many actions were tried and kept, for progress reports.
     exhausted
-        Which limit ended the work before it was done.
+        The limit that ended the work early.
     """
 
     placement: Placement
@@ -49,14 +49,14 @@ class Proposal:
     exhausted: Literal["seconds", "moves or bytes"] | None = None
 
     def improves(self, ended: Placement) -> bool | None:
-        """Whether it is better to end there than to stay; None: the goals decide.
+        """Whether ending there is better than staying; None leaves it to the goals.
 
-        Asked where some steps have no safe order, so that the plan ends elsewhere.
+        Called if some steps have no safe order and the plan therefore ends elsewhere.
         """
         return None
 
     def allocation(self, ended: Placement) -> AllocationResult | None:
-        """What a plan that ends there has reached by the strategy's own measure."""
+        """What a plan that ends there achieves by the strategy's own measure."""
         return None
 
 
@@ -70,7 +70,7 @@ class Strategy(Protocol):
 
     @property
     def name(self) -> str:
-        """What users call it."""
+        """The name that users refer to."""
 
     def propose(
         self, problem: Problem, limits: Budget, seed: int, progress: Progress | None = None
@@ -80,16 +80,16 @@ class Strategy(Protocol):
         Parameters
         ----------
         problem
-            What is asked. Its placement may be changed: nobody reads it afterwards.
+            The problem to solve. Its placement may be modified: it is not read afterwards.
         limits
             What the plan may move and copy, and how many seconds are left.
         seed
-            Of what is random: equal problems, limits and seeds give equal proposals.
+            Seed of random choices: equal problems, limits and seeds give equal proposals.
         progress
-            Called often, where it is given.
+            Called often, if given.
 
         Raises
         ------
         InputError
-            Where the problem is not one for this strategy, in one sentence.
+            If the strategy does not apply to the problem, in one sentence.
         """

@@ -1,4 +1,4 @@
-"""Operations: one file each, and the registry of them all.
+"""Operations, one file each, and their registry.
 
 Another package adds its own as an entry point of the group ``counterpoise.operations``.
 """

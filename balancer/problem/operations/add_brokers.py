@@ -1,4 +1,4 @@
-"""Moves replicas to brokers that are new."""
+"""Adds brokers: moves replicas to them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from metrics_reporter.quantities import plural
 
 
 class AddBrokers(OperationType):
-    """Moves replicas to the named brokers alone."""
+    """Moves replicas only to the named brokers."""
 
     summary: ClassVar = "Move replicas to the named brokers alone."
     takes_brokers: ClassVar = "always"
@@ -28,7 +28,7 @@ class AddBrokers(OperationType):
     needs_loads: ClassVar = True
 
     def check(self, snapshot: Snapshot, named: Bools) -> None:
-        """The brokers live, and have a log directory that takes replicas."""
+        """The brokers must be alive and have a log directory that accepts replicas."""
         s = snapshot
         gone = s.broker_ids[named & dead_brokers(s)]
         if len(gone):
@@ -40,11 +40,11 @@ class AddBrokers(OperationType):
             )
 
     def permissions(self, whole: Permissions) -> Permissions:
-        """Only the named brokers are given anything."""
+        """Only the named brokers receive anything."""
         return replace(whole, receives=whole.receives & whole.named)
 
     def verdict(self, before: Cluster, ended: Placement, named: Bools) -> Verdict:
-        """Fulfilled where each of the brokers holds a replica."""
+        """Fulfilled if each of the brokers holds a replica."""
         held = np.bincount(ended.replica_broker[ended.replica_broker >= 0], minlength=len(named))
         s, idle = ended.snapshot, named & (held == 0)
         if idle.any():

@@ -1,4 +1,4 @@
-"""Gives partitions more or fewer replicas."""
+"""Changes the replication factor: gives partitions more or fewer replicas."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from metrics_reporter.quantities import plural
 
 
 class ChangeReplicationFactor(OperationType):
-    """Gives each partition of some topics a number of replicas.
+    """Sets the number of replicas of each partition of some topics.
 
     Parameters
     ----------
     replication_factor
-        Regular expression of topics -> replicas each of their partitions is to have.
+        Regular expression of topics -> number of replicas for each of their partitions.
     """
 
     summary: ClassVar = "Give each partition of some topics a number of replicas."
@@ -38,7 +38,7 @@ class ChangeReplicationFactor(OperationType):
     replication_factor: dict[str, int]
 
     def check(self, snapshot: Snapshot, named: Bools) -> None:
-        """At least one topic is given a number."""
+        """At least one topic must be given a number."""
         if not self.replication_factor:
             raise OperationError(
                 "operation change_replication_factor: a topic pattern and a number expected, "
@@ -46,15 +46,15 @@ class ChangeReplicationFactor(OperationType):
             )
 
     def factor(self, snapshot: Snapshot) -> Ints:
-        """As many as asked for."""
+        """As many as requested."""
         return target_replication_factor(snapshot, self.replication_factor)
 
     def permissions(self, whole: Permissions) -> Permissions:
-        """Only replicas that are added may go wherever they fit best."""
+        """Only added replicas may move; they go wherever they fit best."""
         return replace(whole, movable=np.zeros_like(whole.movable))
 
     def placement(self, allowed: Permissions) -> tuple[Placement, Bools]:
-        """The start with replicas removed, and added where they are well placed."""
+        """The start with surplus replicas removed and missing ones added at good places."""
         factor = self.factor(allowed.snapshot)
         takes = allowed.eligible & allowed.receives
         return with_replication_factor(allowed.start, factor, takes, allowed.lost, allowed.frozen)
@@ -64,7 +64,7 @@ class ChangeReplicationFactor(OperationType):
         return [ReplicationFactor.of(factor)]
 
     def verdict(self, before: Cluster, ended: Placement, named: Bools) -> Verdict:
-        """Fulfilled where every partition has its number of replicas."""
+        """Fulfilled if every partition has its number of replicas."""
         target = self.factor(ended.snapshot)
         other = (ended.brokers >= 0).sum(axis=1) != target
         if not other.any():

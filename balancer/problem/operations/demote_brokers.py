@@ -1,4 +1,4 @@
-"""Takes leadership from brokers."""
+"""Demotes brokers: moves leadership away from them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from metrics_reporter.quantities import plural
 
 
 class DemoteBrokers(OperationType):
-    """Lets the named brokers lead nothing; no replica moves."""
+    """Moves all leadership off the named brokers; no replica moves."""
 
     summary: ClassVar = "Let the named brokers lead nothing; no replica moves."
     takes_brokers: ClassVar = "always"
     moves_replicas: ClassVar = False
 
     def permissions(self, whole: Permissions) -> Permissions:
-        """Leadership alone, and to other brokers."""
+        """Only leadership moves, and only to other brokers."""
         return replace(
             whole,
             leads=whole.leads & ~whole.named,
@@ -35,7 +35,7 @@ class DemoteBrokers(OperationType):
         )
 
     def verdict(self, before: Cluster, ended: Placement, named: Bools) -> Verdict:
-        """Fulfilled where the brokers lead nothing."""
+        """Fulfilled if the brokers lead nothing."""
         led = ended.location[(ended.location >= 0) & ~ended.snapshot.leaderless]
         leads = np.bincount(led, minlength=len(named))
         still = named & (leads > 0)

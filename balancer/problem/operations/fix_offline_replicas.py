@@ -1,4 +1,4 @@
-"""Gives replicas on dead brokers and disks a new home."""
+"""Re-creates replicas of dead brokers and disks elsewhere."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from metrics_reporter.quantities import plural
 
 
 def replicas_that_must_move(whole: Permissions) -> Permissions:
-    """Nothing but replicas on brokers to be emptied and on dead disks may move."""
+    """Only replicas on brokers to be emptied and on dead disks may move."""
     start, s = whole.start, whole.snapshot
     where = start.replica_broker
     slots: Bools = (where >= 0) & whole.draining[where]
@@ -28,16 +28,16 @@ def replicas_that_must_move(whole: Permissions) -> Permissions:
 
 
 class FixOfflineReplicas(OperationType):
-    """Gives replicas on dead brokers and disks a new home; nothing else moves."""
+    """Re-creates replicas of dead brokers and disks elsewhere; nothing else moves."""
 
     summary: ClassVar = "Give replicas on dead brokers and disks a new home; nothing else moves."
 
     def permissions(self, whole: Permissions) -> Permissions:
-        """Replicas on dead brokers and disks."""
+        """Only replicas on dead brokers and disks may move."""
         return replicas_that_must_move(whole)
 
     def verdict(self, before: Cluster, ended: Placement, named: Bools) -> Verdict:
-        """Fulfilled where every replica is on a living broker and disk."""
+        """Fulfilled if every replica is on a living broker and disk."""
         lives = living_replicas(ended)
         offline = (ended.brokers >= 0) & ~lives
         if not offline.any():

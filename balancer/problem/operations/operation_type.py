@@ -17,24 +17,24 @@ from goals import Cluster, Goal
 class OperationType(BaseModel):
     """What an operation does; its fields are the operation's own options.
 
-    The defaults are those of a rebalance. A subclass overrides what it changes, is
-    registered as an entry point of the group ``counterpoise.operations`` under its name,
-    and is asked for as ``Operation(kind=name, options={...})``.
+    The defaults are those of a rebalance. A subclass overrides what it changes and is
+    registered under its name as an entry point of the group ``counterpoise.operations``;
+    users request it as ``Operation(kind=name, options={...})``.
 
     Attributes
     ----------
     summary : str
-        One line for people: ``counterpoise operations list`` prints it.
+        One line that ``counterpoise operations list`` prints.
     takes_brokers : str
-        Whether :attr:`Operation.brokers` must be given, may not be, or may be.
+        Whether :attr:`Operation.brokers` is required, forbidden or optional.
     moves_replicas : bool
-        Whether replicas move, and not leadership alone.
+        Whether replicas move; if not, only leadership does.
     changes_replication_factor : bool
-        Whether replicas are added and removed.
+        Whether replicas are added or removed.
     named_receive : bool
-        Whether the named brokers are the ones that are given replicas.
+        Whether the named brokers are the ones that receive replicas.
     needs_loads : bool
-        Whether the operation is planned on loads: what is not measured is then left alone.
+        Whether planning depends on loads; if so, partitions without measured loads stay.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -47,38 +47,38 @@ class OperationType(BaseModel):
     needs_loads: ClassVar[bool] = False
 
     def check(self, snapshot: Snapshot, named: Bools) -> None:
-        """Raise :class:`OperationError` where the request does not fit the cluster.
+        """Raise :class:`OperationError` if the request does not fit the cluster.
 
         Parameters
         ----------
         snapshot
-            The cluster as it is.
+            The current cluster.
         named : (B,) bool
             The brokers of the request.
         """
 
     def empties(self, snapshot: Snapshot, named: Bools) -> Bools:
-        """(B,) brokers that are to be emptied, besides dead ones: by default none."""
+        """(B,) brokers to empty in addition to dead ones: by default none."""
         return np.zeros(snapshot.n_brokers, np.bool_)
 
     def factor(self, snapshot: Snapshot) -> Ints:
-        """(P,) replicas that each partition is to have: by default as many as it has."""
+        """(P,) target number of replicas of each partition: by default the current one."""
         return snapshot.replication_factor
 
     def permissions(self, whole: Permissions) -> Permissions:
-        """What the operation lets a strategy touch; `whole` is what a rebalance may."""
+        """What a strategy may touch; `whole` is what a rebalance may touch."""
         return whole
 
     def placement(self, allowed: Permissions) -> tuple[Placement, Bools]:
-        """Where the search starts, and (P * F,) replicas that may move from there."""
+        """The placement the search starts from, and (P * F,) replicas that may move from there."""
         return allowed.start.copy(), allowed.slots
 
     def goals(self, factor: Ints) -> list[Goal]:
-        """Hard goals that stand for what the operation asks, before all others."""
+        """Hard goals that express the request; they come before all others."""
         return []
 
     def verdict(self, before: Cluster, ended: Placement, named: Bools) -> Verdict | None:
-        """Whether the operation is fulfilled where a plan ends.
+        """Whether the operation is fulfilled at the end of a plan.
 
         Parameters
         ----------
@@ -92,6 +92,6 @@ class OperationType(BaseModel):
         Returns
         -------
         Verdict or None
-            None where there is nothing to say but what the goals say.
+            None if the goals already say everything.
         """
         return None

@@ -1,4 +1,4 @@
-"""Moves whatever helps the goals."""
+"""The plain rebalance: moves whatever helps the goals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Empties brokers."""
+"""Removes brokers: empties them."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class RemoveBrokers(OperationType):
         return named
 
     def permissions(self, whole: Permissions) -> Permissions:
-        """Replicas on brokers to be emptied, and on dead disks."""
+        """Only replicas on brokers to be emptied and on dead disks may move."""
         return replicas_that_must_move(whole)
 
     def verdict(self, before: Cluster, ended: Placement, named: Bools) -> Verdict:
-        """Fulfilled where the brokers hold nothing."""
+        """Fulfilled if the brokers hold nothing."""
         where = ended.replica_broker
         left = (where >= 0) & named[where]
         if not left.any():
