@@ -187,10 +187,13 @@ def test_a_goal_takes_ten_lines() -> None:
     assert len([line for line in goal.text.splitlines() if line]) <= 10
 
 
-def test_the_readme_names_every_command_and_profile() -> None:
+def test_the_readme_or_a_page_it_links_to_names_every_command_and_profile() -> None:
     text = README.read_text(encoding="utf-8")
+    linked = sorted(set(re.findall(r"\]\((docs/[\w-]+\.md)", text)))
+    text += "".join((ROOT / link).read_text(encoding="utf-8") for link in linked)
     assert [name for name in command_line(app) if f"counterpoise {name}" not in text] == []
-    assert set(profiles()) <= set(re.findall(r"(?m)^\| `([\w-]+)` \|", text))
+    assert "docs/goals.md" in linked
+    assert {row[0] for row in rows("goals.md", "## Profiles")} == {f"`{n}`" for n in profiles()}
 
 
 OPTIONS = [
