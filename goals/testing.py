@@ -129,7 +129,7 @@ def check_goal(
 def example_snapshots(seed: int = 0) -> list[Snapshot]:
     """The kit's clusters: plain; with dead, new and demoted brokers; with disks; with sets.
 
-    In the first, partitions communicate in pairs, in threes, and all with all.
+    In the first two, partitions communicate in twos and threes, and a little with all others.
     """
     size: dict[str, Any] = {"partitions": 60, "topics": 6, "largest_partition": 0.2}
     plain = synthetic_snapshot(
