@@ -103,7 +103,6 @@ class CostParameters:
     half_life
         Seconds after which half of a change is learnt: hardware does not change, but the
         broker's other work may.
-        else a broker does may.
     """
 
     hardware: float = 0.5

@@ -567,7 +567,7 @@ def _hidden(
     Kafka leaves them out of all lists. By name it refuses them, whether the topic exists
     or not, so a name that no topic has shows whether any name may be described. A topic
     that brokers hold and metadata lacks may also be a leftover of a deleted topic, or newer
-    than the metadata; that is accepted.
+    than the metadata; Kafka does not refuse that one.
     """
     from kafka.errors import TopicAuthorizationFailedError
 

@@ -258,7 +258,7 @@ class ClusterModel:
             partition = old.partitions(topic[base.partition_topic], base.partition_number)
             broker = old.brokers(base.broker_ids)
             replica = old.replicas(partition[base.replica_partition], broker[base.replica_broker])
-            # Reports of an untrusted broker on a partition are dropped when its lead ends.
+            # Reports of an untrusted broker on a partition are dropped once it no longer leads.
             measured = np.where(self._outlived(base, partition), -1, partition)
             if not _unchanged(measured, self._base.n_partitions):
                 self._rates = self._rates.reindexed(measured)
@@ -348,7 +348,7 @@ class ClusterModel:
         sizes = np.where(hidden | np.isnan(state.sizes), state.reference.sizes, state.sizes)
         leader_disk, follower_disk = disk_by_role(base, sizes)
         network_out = bytes_out + bytes_in * (base.replication_factor - 1)
-        # Of the windows that were compared only.
+        # Only of the windows that were compared.
         cpu = facts.brokers.of(slice(0, 1)).over(strategy)[:, 0]
         weight = broker_weight(base, np.stack([bytes_in, bytes_out], axis=1))
         usual = usual_cpu(state.reference, weight, trust)

@@ -25,7 +25,7 @@ from metrics_reporter.quantities import plural
 
 # Limit for sums of loads or capacities: squares and products of such sums stay finite.
 LARGEST_SUM = 1e100
-# Smallest capacity and load other than 0: so do their quotients.
+# Smallest capacity and load other than 0: their quotients stay finite.
 SMALLEST = 1e-50
 # Kafka's broker ids have 32 bits.
 LARGEST_ID = 2**31 - 1

@@ -193,7 +193,6 @@ class Reference:
         bytes_in, bytes_out and cpu were unconfirmed.
     time_ms
         Start of the newest trusted window; -1 before the first.
-        Start of the newest window that was believed; -1 before the first.
     """
 
     def __init__(self, base: Snapshot) -> None:

@@ -442,7 +442,7 @@ class Windows:
         elif self.strategy == "max":
             np.maximum.at(held, c, value)
         else:
-            # Offsets of a cell ascend, and the last of several assignments to a place stays.
+            # Offsets of a cell ascend, and of several assignments to one place the last stays.
             held[c[o > latest]] = value[o > latest]
         return became
 

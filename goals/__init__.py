@@ -1,4 +1,4 @@
-"""Goals: how content each broker, topic, disk or partition is, from 0 to 1."""
+"""Goals: score how content each broker, topic, disk or partition is, from 0 to 1."""
 
 from goals.availability import EligibleLeaders, OnlineReplicas
 from goals.capacity import HostCapacity, PotentialNetworkOut, ReplicaCapacity, ResourceCapacity

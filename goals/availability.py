@@ -1,4 +1,4 @@
-"""What every placement owes: replicas where they live, leaders where they may lead."""
+"""Goals that every placement must meet: replicas on living brokers, leaders where permitted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class OnlineReplicas(Goal):
     _dead_disk: Bools = PrivateAttr()
 
     def prepare(self, cluster: Cluster) -> None:
-        """Note which brokers and disks are to be emptied."""
+        """Find the brokers and disks that must be emptied."""
         self._leaving = _with_empty(cluster.draining, False)
         self._dead_disk = _with_empty(~cluster.snapshot.disk_alive, False)
 
@@ -47,7 +47,7 @@ class OnlineReplicas(Goal):
         return (factor - count(leaving)) / factor
 
     def obstacles(self, cluster: Cluster) -> list[Obstacle]:
-        """Partitions with more replicas than brokers that could hold them."""
+        """Partitions with more replicas than brokers that can hold them."""
         brokers = cluster.placement.brokers
         usable = int(cluster.eligible.sum())
         kept = _with_empty(~cluster.eligible & ~cluster.draining, False)[brokers].sum(1)
@@ -82,9 +82,9 @@ class EligibleLeaders(Goal):
     _leaderless: Bools | None = PrivateAttr(default=None)
 
     def prepare(self, cluster: Cluster) -> None:
-        """Note which brokers may lead, and which partitions have no leader."""
+        """Find the brokers that may lead, and the partitions without a leader."""
         self._may_lead = _with_empty(cluster.leader_eligible, False)
-        # A placement stands in the first replica for a leader; the snapshot knows.
+        # A placement assumes the first replica as leader; only the snapshot knows there is none.
         leaderless = cluster.snapshot.leaderless
         self._leaderless = leaderless if leaderless.any() else None
 
@@ -99,9 +99,9 @@ class EligibleLeaders(Goal):
         return np.where(led, 0.5 + 0.5 * well, 0.0)
 
     def obstacles(self, cluster: Cluster) -> list[Obstacle]:
-        """No broker that may lead, and partitions that nobody can lead, or that have no leader.
+        """No broker that may lead, and partitions without a possible or present leader.
 
-        What a dead disk holds may count as led: the score looks at brokers, not at disks.
+        Replicas on a dead disk may count as leaders: the score reads brokers, not disks.
         """
         s, brokers = cluster.snapshot, cluster.placement.brokers
         if not cluster.leader_eligible.any():

@@ -1,4 +1,4 @@
-"""Goals that keep what a broker, host or disk carries below a limit of its own."""
+"""Goals that keep the load of a broker, host or disk below a limit."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from goals.goal import Goal, Obstacle, Utilization
 from goals.infeasibility import oversized, too_little_room
 from goals.state import State, at_cells
 
-# Cruise Control's capacity thresholds: a cpu queues long before it is full.
+# Cruise Control's capacity thresholds: a cpu queues requests long before it is full.
 _THRESHOLDS = {"cpu": 0.7}
 _THRESHOLD = 0.8
 
 
 class Ceiling(Goal):
-    """At most so much in each cell: 1 up to the limit, then limit / value.
+    """An upper limit for each cell: 1 up to the limit, then limit / value.
 
-    A subclass says which column is limited and to what. Cells that are to be
-    emptied have no limit: :class:`goals.availability.OnlineReplicas` empties them, and a
-    dead broker without capacity would otherwise hide what happens to the living.
+    A subclass names the limited column and the limits. Cells that are being emptied
+    have no limit: :class:`goals.availability.OnlineReplicas` empties them, and a
+    dead broker without capacity would otherwise hide changes on living ones.
     """
 
     _limit: Floats = PrivateAttr()
 
     @property
     def column(self) -> str:
-        """Name of the column that is limited."""
+        """Name of the limited column."""
         raise NotImplementedError
 
     def limits(self, cluster: Cluster) -> Floats:
-        """(cells,) most that each cell may hold."""
+        """(cells,) maximum of each cell."""
         raise NotImplementedError
 
     def receiving(self, cluster: Cluster) -> Bools:
-        """(cells,) whether a cell may be given replicas."""
+        """(cells,) whether a cell may receive replicas."""
         return cluster.eligible
 
     def staying(self, cluster: Cluster) -> Bools:
-        """(cells,) whether a cell may keep the replicas it has."""
+        """(cells,) whether a cell may keep its current replicas."""
         return ~cluster.draining
 
     def prepare(self, cluster: Cluster) -> None:
@@ -69,11 +69,11 @@ class Ceiling(Goal):
         return score
 
     def added_limit(self, cluster: Cluster) -> float:
-        """Most that one more broker like the typical one may hold."""
+        """Maximum of one more broker like the typical one."""
         return 0.0
 
     def obstacles(self, cluster: Cluster) -> list[Obstacle]:
-        """Too little room in all cells together, and replicas larger than any cell."""
+        """Insufficient capacity of all cells together, and replicas larger than any cell."""
         scope: SumScope = self.scope  # type: ignore[assignment]
         limit, staying = self.limits(cluster), self.staying(cluster)
         receiving, added = self.receiving(cluster), self.added_limit(cluster)
@@ -135,7 +135,7 @@ class HostCapacity(ResourceCapacity):
         return (np.bincount(s.broker_host, capacity, len(s.hosts)) * self.threshold).astype(float)
 
     def receiving(self, cluster: Cluster) -> Bools:
-        """(H,) whether a broker of the host may be given replicas."""
+        """(H,) whether a broker of the host may receive replicas."""
         return _any_per_host(cluster, cluster.eligible)
 
     def staying(self, cluster: Cluster) -> Bools:

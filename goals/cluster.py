@@ -1,4 +1,4 @@
-"""What a goal may look at once, before it scores: totals, averages, who may hold what."""
+"""The cluster as goals see it before they score: totals, averages, eligible brokers."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def is_sum(name: str) -> bool:
 
 
 def is_traffic(name: str) -> bool:
-    """Whether a sum is of what partitions exchange, which is not load."""
+    """Whether a column is a sum of traffic between partitions, which is not load."""
     return name.partition(".")[0] in ("traffic", "local_traffic")
 
 
 class Cluster:
-    """A cluster as goals meet it when an optimisation starts.
+    """A cluster at the start of an optimisation, as goals see it.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class Cluster:
     leader_eligible : (B,) bool
         Brokers that may lead; by default the eligible ones not demoted.
     draining : (B,) bool
-        Brokers that are to end without replicas; by default the dead.
+        Brokers that must end without replicas; by default the dead.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Cluster:
 
     @cached_property
     def typical(self) -> Floats:
-        """(R,) median capacities of the brokers that may receive replicas: a broker to add."""
+        """(R,) median capacities of the brokers that may receive replicas: a typical broker."""
         capacity = self.snapshot.capacity
         capacity = np.sort(capacity[self.eligible] if self.eligible.any() else capacity, axis=0)
         middle: Floats = capacity[(len(capacity) - 1) // 2]
@@ -77,7 +77,7 @@ class Cluster:
 
     @cached_property
     def typical_disks(self) -> Ints:
-        """Disks of the broker in the middle by the sum of its disks: those of a broker to add."""
+        """Disks of the broker with the median total disk capacity: those of a typical broker."""
         s = self.snapshot
         size = np.bincount(s.disk_broker, s.disk_capacity, s.n_brokers)
         brokers = np.flatnonzero(self.eligible if self.eligible.any() else size >= 0)
@@ -98,16 +98,16 @@ class Cluster:
 
     @cached_property
     def group(self) -> Ints:
-        """(B,) the broker set within which averages are taken (0 where there are no sets)."""
+        """(B,) the broker set within which averages are taken (0 if there are no sets)."""
         s = self.snapshot
         return s.broker_set + 1 if len(s.broker_set) else np.zeros(s.n_brokers, np.int64)
 
     @cached_property
     def weight(self) -> Floats:
-        """(B,) size of each eligible broker against the others, from all its capacities.
+        """(B,) size of each eligible broker relative to the others, from all its capacities.
 
         The mean over resources of capacity / mean capacity; 0 for brokers that may
-        not receive replicas. What counts (replicas, leaders) are shared out by.
+        not receive replicas. Counts (replicas, leaders) are distributed in proportion to it.
         """
         capacity = self.snapshot.capacity
         mean = capacity.mean(0)
@@ -115,11 +115,11 @@ class Cluster:
         return np.where(self.eligible, size, 0.0)
 
     def fair_share(self, column: str) -> Floats:
-        """(B,) what each broker would carry in a perfectly balanced cluster.
+        """(B,) load of each broker in a perfectly balanced cluster.
 
-        The total of a column within the broker set, shared out by capacity: of the
+        The total of a column within the broker set, distributed by capacity: of the
         column's resource, or for counts by :attr:`weight`. 0 for brokers that may
-        not receive replicas; what lies on them counts only where it must leave.
+        not receive replicas; the load on them counts only if it must leave.
         """
         total = self.placement.recompute("broker", column)
         _, _, resource = column.partition(".")
@@ -133,12 +133,12 @@ class Cluster:
         counted = np.where((weight > 0) | self.draining | self.eligible, total, 0)
         sums = np.bincount(self.group, counted, n)
         weights = np.bincount(self.group, weight, n)
-        # what must leave a set without eligible brokers has no share anywhere else
+        # load that must leave a set without eligible brokers has no share elsewhere
         per = np.divide(sums, weights, out=np.zeros(n), where=weights > 0)
         return per[self.group] * weight
 
     def state(self, scope: SumScope) -> State:
-        """The state of every cell of a scope, as it is in the placement now."""
+        """The current state of every cell of a scope."""
         keys = np.arange(self.placement.cells(scope))
         return State(lambda name: self.fetch(scope, name, keys))
 
@@ -160,12 +160,12 @@ class Cluster:
         return self.placement.sums(scope, name)[keys]
 
     def means(self, columns: tuple[str, ...]) -> Floats:
-        """(k,) what an eligible broker carries on average, per column."""
+        """(k,) mean of the eligible brokers, per column."""
         n = max(int(self.eligible.sum()), 1)
         return np.array([self.placement.sums("broker", name).sum() / n for name in columns])
 
     def shifted(self, parcel: float | Floats, brokers: Ints) -> State:
-        """Brokers with a parcel more than they have, in shares of what the mean one carries."""
+        """Brokers after an additional load, relative to the mean broker's load."""
 
         def fetch(name: str) -> Floats | Ints:
             found = self.fetch("broker", name, brokers)
@@ -184,7 +184,7 @@ class Cluster:
         return self.capacity(resource)
 
     def partition_state(self, partition: Ints | None = None) -> State:
-        """The state of partitions (all by default), as they are in the placement now."""
+        """The current state of partitions (all by default)."""
         rows = np.arange(self.snapshot.n_partitions) if partition is None else partition
         placement = self.placement
         return partition_state(
@@ -201,7 +201,7 @@ class Cluster:
 def partition_state(
     snapshot: Snapshot, partition: Ints, brokers: Ints, leader: Ints, disks: Ints | None
 ) -> State:
-    """The state of partitions whose replicas lie on the given brokers (C, F) and disks."""
+    """The state of partitions with replicas on the given brokers (C, F) and disks."""
 
     def fetch(name: str) -> Ints:
         if name == "partition":

@@ -1,4 +1,4 @@
-"""Goals that keep together what talks to one another."""
+"""Goals that keep communicating partitions on one broker."""
 
 from __future__ import annotations
 
@@ -43,24 +43,24 @@ class CollocationGoal(Goal):
     _draining: Bools | None = PrivateAttr(default=None)
 
     def prepare(self, cluster: Cluster) -> None:
-        """The mean, and what is too little to be more than what rounding left."""
+        """Compute the mean, and the amount below which traffic is only a rounding residue."""
         total = float(cluster.placement.traffic(self.factor).total.sum())
         self._mean, self._least = total / max(1, cluster.eligible.sum()), TOLERANCE * total
         self._draining = cluster.draining if cluster.draining.any() else None
 
     def score(self, state: State) -> Any:
-        """1 where nothing is apart, 1/2 where as much is as the mean."""
+        """1 if nothing is remote, 1/2 if as much is as the mean."""
         remote = state.traffic(self.factor) - state.local_traffic(self.factor)
         apart = remote > self._least
         score = np.where(apart, self._mean / (self._mean + np.where(apart, remote, 1.0)), 1.0)
         return score if self._draining is None else np.where(self._draining[state.broker], 1, score)
 
     def obstacles(self, cluster: Cluster) -> list[Obstacle]:
-        """Partitions that belong together, and are more than any broker carries, or may."""
+        """Partitions that belong together, but exceed every broker's capacity and current load."""
         s, traffic = cluster.snapshot, cluster.placement.traffic(self.factor)
         label = connected(s.n_partitions, traffic.one, traffic.two)
         load = np.stack([np.bincount(label, x, s.n_partitions) for x in s.leader_load.T], 1)
-        # what is overfull already is not emptied for this
+        # overfull brokers are not emptied for this
         now = [cluster.placement.recompute("broker", f"load.{r}") for r in s.resources]
         most = np.maximum(s.capacity, np.stack(now, 1)).max(axis=0)
         where = cluster.placement.location

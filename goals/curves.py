@@ -1,4 +1,4 @@
-"""Contentment curves: from a value and its limits to a score in [0, 1]."""
+"""Contentment curves: map a value and its limits to a score in [0, 1]."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy.typing as npt
 from metrics_reporter.arrays import Floats
 
 # Sums of a million float64 loads differ in their last digits with the order of
-# addition: a value this close to a limit is on it.
+# addition: a value this close to a limit counts as equal to it.
 TOLERANCE = 1e-9
 
 
 def at_most(value: npt.ArrayLike, limit: npt.ArrayLike) -> Floats:
-    """1 up to the limit, then limit / value: the further above, the less content.
+    """1 up to the limit, then limit / value.
 
-    Where the limit is 0, 1 / (1 + value), and less than 1 for however little.
+    If the limit is 0, 1 / (1 + value), and less than 1 for any value above 0.
 
     Examples
     --------

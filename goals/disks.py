@@ -45,12 +45,12 @@ class DiskCapacity(Ceiling):
         return self.threshold * float(cluster.snapshot.disk_capacity[cluster.typical_disks].sum())
 
     def obstacles(self, cluster: Cluster) -> list[Obstacle]:
-        """As for every limit; none where a broker without disks may take anything."""
+        """As for every limit; none if a broker without disks may take any amount."""
         some = np.bincount(cluster.snapshot.disk_broker, minlength=cluster.snapshot.n_brokers)
         return super().obstacles(cluster) if some[cluster.eligible].all() else []
 
     def receiving(self, cluster: Cluster) -> Bools:
-        """(D,) open disks of brokers that may keep replicas: given some by another disk there."""
+        """(D,) open disks of brokers that may keep replicas: their other disks fill them."""
         return self.staying(cluster) & cluster.snapshot.disk_open
 
     def staying(self, cluster: Cluster) -> Bools:

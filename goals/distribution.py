@@ -1,4 +1,4 @@
-"""Goals that share load and counts out evenly, each broker by its size."""
+"""Goals that distribute load and counts evenly, in proportion to the brokers' sizes."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from goals.state import State, at_cells
 
 
 class Band(Goal):
-    """Each broker near its fair share of a column.
+    """Keeps each broker near its fair share of a column.
 
-    A subclass says which column, and the limits about the share. The score is 1
-    between the limits and the AutoBalancer seed's curve outside, of the distance in
-    percent of the share: 0.1 a whole share away. Brokers that are to be emptied are
-    content (:class:`goals.availability.OnlineReplicas` empties them); living brokers that
-    receive nothing have no lower limit.
+    A subclass names the column, and the limits around the share. The score is 1
+    between the limits. Outside it follows the AutoBalancer seed's curve of the distance in
+    percent of the share: 0.1 a whole share away. Brokers that are being emptied score 1
+    (:class:`goals.availability.OnlineReplicas` empties them); living brokers that cannot
+    receive replicas have no lower limit.
 
     Parameters
     ----------
     threshold
-        Upper limit / fair share; the lower limit is as far below.
+        Upper limit / fair share; the lower limit is at the same distance below.
     margin
-        Share of the way to the threshold that is used, so that a plan made now still
-        holds when load has drifted a little (Cruise Control's ``BALANCE_MARGIN``).
+        Share of the distance to the threshold that is used, so that a current plan still
+        holds after a small drift in load (Cruise Control's ``BALANCE_MARGIN``).
     upper_only
-        Whether brokers below their share are left alone: nothing is overloaded, and
+        Whether to leave brokers below their share alone: nothing is overloaded, and
         fewer bytes move.
     """
 
@@ -46,19 +46,19 @@ class Band(Goal):
 
     @property
     def column(self) -> str:
-        """Name of the column that is shared out."""
+        """Name of the column to distribute."""
         raise NotImplementedError
 
     @property
     def slack(self) -> float:
-        """How far from the share is still balanced, as a part of it."""
+        """Relative distance from the share that still counts as balanced."""
         return (self.threshold - 1) * self.margin
 
     def limits(self, cluster: Cluster) -> tuple[Floats, Floats]:
-        """(B,) least and most each broker should carry, in the unit of the column."""
+        """(B,) minimum and maximum of each broker, in the unit of the column."""
         share = _share(cluster, self.column)
         least = 0.0 if self.upper_only else max(0.0, 1 - self.slack)
-        # where nobody may receive a share it is infinite, and no part of it is least
+        # where no broker may receive a share it is infinite, and a lower limit of 0 would give nan
         lower = share * least if least > 0 else np.zeros_like(share)
         return lower, share * (1 + self.slack)
 
@@ -68,7 +68,7 @@ class Band(Goal):
         unit = np.where((share > 0) & (share < np.inf), share, 1.0)
         lower, upper = self.limits(cluster)
         self._percent = 100.0 / unit
-        # where nothing may be there is nothing to round
+        # where nothing may be placed there is no rounding
         tolerance = np.where(upper > 0, 100.0 * TOLERANCE, 0.0)
         self._lower = np.where(cluster.eligible, lower * self._percent - tolerance, -np.inf)
         self._upper = np.where(cluster.draining, np.inf, upper * self._percent + tolerance)
@@ -98,12 +98,12 @@ class Band(Goal):
         return score
 
     def obstacles(self, cluster: Cluster) -> list[Obstacle]:
-        """Replicas that alone are more than any broker's upper limit."""
+        """Replicas that alone exceed every broker's upper limit."""
         return oversized(cluster, "broker", self.column, self.limits(cluster)[1], ~cluster.draining)
 
 
 def _share(cluster: Cluster, column: str) -> Floats:
-    """(B,) fair shares; where nothing may be received, as if it might (infinite if nobody may)."""
+    """(B,) fair shares, also of brokers that receive nothing (infinite if no broker receives)."""
     share = cluster.fair_share(column)
     takes = cluster.eligible
     if column.startswith("leader_"):
@@ -141,7 +141,7 @@ class UsageDistribution(Band):
         return f"load.{self.resource}"
 
     def limits(self, cluster: Cluster) -> tuple[Floats, Floats]:
-        """(B,) limits about the share, or only an upper one where utilisation is low."""
+        """(B,) limits around the share, or only an upper one if utilisation is low."""
         lower, upper = super().limits(cluster)
         capacity = cluster.capacity(self.resource)
         idle = _share(cluster, self.column) <= self.low_utilization * capacity
@@ -165,7 +165,7 @@ class ReplicaDistribution(Band):
         return "replica_count"
 
     def limits(self, cluster: Cluster) -> tuple[Floats, Floats]:
-        """(B,) whole limits about the share."""
+        """(B,) whole-number limits around the share."""
         lower, upper = super().limits(cluster)
         return np.floor(lower * (1 + TOLERANCE)), np.ceil(upper * (1 - TOLERANCE))
 

@@ -1,4 +1,4 @@
-"""The one class a goal author writes."""
+"""The base class of all goals, the only one that a goal author extends."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from cluster_model.errors import InputError
 from goals.cluster import Cluster
 from goals.state import State
 
-# Factors within which products and quotients of loads and capacities are finite numbers.
+# Range of factors for which products and quotients of loads and capacities stay finite.
 LEAST, MOST = 1e-9, 1e9
 
 Scope = Literal["broker", "host", "topic", "topic_rack", "disk", "partition"]
 
 
-# Whoever writes 80 or 110 means percent.
+# Larger values, such as 80 or 110, must be meant as percent.
 _MOST_UTILIZATION, _MOST_RATIO = 5.0, 20.0
 
 
@@ -47,15 +47,15 @@ Ratio = Annotated[float, AfterValidator(_ratio)]
 
 
 class GoalError(InputError):
-    """A goal or a list of goals that cannot be used as configured."""
+    """A goal or a list of goals with an invalid configuration."""
 
 
 @dataclass(frozen=True)
 class Obstacle:
-    """Why a goal cannot be met by any placement, and what would make it possible.
+    """Proof that no placement meets a goal, and the remedy.
 
-    With fewer than `brokers_to_add` typical brokers (in `broker_set`, where one is named) or
-    `racks_to_add` racks more it still cannot be met.
+    With fewer than `brokers_to_add` more typical brokers (in `broker_set`, if one is named) or
+    `racks_to_add` more racks it still cannot be met.
     """
 
     reason: str
@@ -66,12 +66,12 @@ class Obstacle:
 
 
 def _of_the_type(annotation: Any, value: Any) -> Any:
-    """A value that no text, number or truth had to be taken for something else to be.
+    """Return a value whose type needs no conversion from text, a number or a boolean.
 
     Raises
     ------
     ValueError
-        Saying what is expected instead.
+        For any other value; the message gives the expected type.
     """
     kinds = set(get_args(annotation)) or {annotation}
     if kinds & {int, float} and str not in kinds:
@@ -87,22 +87,22 @@ def _of_the_type(annotation: Any, value: Any) -> Any:
 
 
 class Goal(BaseModel):
-    """How content each cell of the cluster is, from 0 to 1 (1 = met).
+    """Scores the contentment of each cell of the cluster, from 0 to 1 (1 = met).
 
     A subclass names its scope, declares its thresholds as fields, and scores. The
-    optimiser never shows it an action: it compares scores before and after.
+    optimiser never passes it an action: it compares scores before and after.
 
-    ``scope`` says what is scored, ``requires`` which resources a snapshot must have
-    besides the one a field ``resource`` names.
+    ``scope`` is the kind of cell that is scored; ``requires`` lists the resources a snapshot
+    must have besides the one that a field ``resource`` names.
 
     Parameters
     ----------
     hard
-        A hard goal vetoes every action that would make it worse.
+        A hard goal vetoes every action that makes it worse.
     weight
-        Share of the goal in the score of its tier; greater than 0.
+        Weight of the goal in the score of its tier; greater than 0.
     tier
-        Place in the order of priorities, 0 first; None leaves it to the list.
+        Priority, 0 first; None for the goal's position in the list.
 
     Examples
     --------
@@ -130,33 +130,33 @@ class Goal(BaseModel):
 
     @property
     def name(self) -> str:
-        """What the goal is called in plans: its class, and its resource if it has one."""
+        """The goal's name in plans: its class, and its resource if it has one."""
         resource = getattr(self, "resource", None)
         return type(self).__name__ + (f"[{resource}]" if resource else "")
 
     def topic_patterns(self) -> dict[str, str]:
-        """Regular expressions that choose topics, by field; one that matches none is warned of."""
+        """Regular expressions that select topics, by field; one without a match gives a warning."""
         return {}
 
     def prepared(self, cluster: Cluster) -> Self:
-        """A copy that has looked at the cluster; the original is never changed."""
+        """A copy that is prepared for the cluster; the original is never changed."""
         goal = self.model_copy()
         goal.prepare(cluster)
         return goal
 
     def prepare(self, cluster: Cluster) -> None:
-        """Look at the cluster once, and keep what scoring needs in private attributes."""
+        """Read the cluster once, and store the data for scoring in private attributes."""
 
     def score(self, state: State) -> Any:
-        """Contentment of each cell, in [0, 1], of the shape of the state's arrays."""
+        """Contentment of each cell, in [0, 1], in the shape of the state's arrays."""
         raise NotImplementedError(f"goal {type(self).__name__} has no score method")
 
     @classmethod
     def together(cls, goals: Sequence[Self]) -> Callable[[State], Any]:
-        """One scoring of several prepared goals of this kind, stacked on a new first axis.
+        """Score several prepared goals of this kind at once, stacked on a new first axis.
 
         Overridden by families of goals whose scores differ only in their arrays; must
-        equal scoring each of them alone.
+        equal the separate scores.
         """
 
         def score(state: State) -> Any:

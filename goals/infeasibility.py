@@ -1,4 +1,4 @@
-"""Proofs, shared by goals, that no placement keeps the cells below their limits."""
+"""Proofs, common to several goals, that no placement keeps the cells below their limits."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from metrics_reporter.quantities import amounts, distinct, plural
 
 
 def partition_name(cluster: Cluster, partition: int) -> str:
-    """The partition as people write it, for example ``orders-3``."""
+    """The partition's name for users, for example ``orders-3``."""
     s = cluster.snapshot
     return f"{s.topics[s.partition_topic[partition]]}-{s.partition_number[partition]}"
 
 
 def named(cluster: Cluster, partitions: Ints) -> str:
-    """The first of some partitions by name, and how many more there are."""
+    """The name of the first of some partitions, and the number of others."""
     first = partition_name(cluster, int(partitions[0]))
     return first + (f" and {len(partitions) - 1} more" if len(partitions) > 1 else "")
 
 
 def described(column: str) -> str:
-    """What a column holds, as people say it.
+    """A column's name for users.
 
     Examples
     --------
@@ -40,7 +40,7 @@ def described(column: str) -> str:
 
 
 def quantities(column: str, *values: float) -> tuple[str, ...]:
-    """Amounts of a column as people read them, in one unit, with digits enough to differ.
+    """Amounts of a column for users, in one unit, with enough digits to differ.
 
     Examples
     --------
@@ -67,20 +67,20 @@ def too_little_room(
     staying: Bools,
     added: float,
 ) -> list[Obstacle]:
-    """An obstacle where all limits together are less than what must find room.
+    """An obstacle if all limits together are less than the load to place.
 
-    Cells that receive nothing may keep what they hold: up to their limit or, where there is
-    none because they are to be emptied, all of it.
+    Cells that receive nothing may keep their replicas: up to their limit or, if they have
+    none because they are being emptied, all of them.
 
     Parameters
     ----------
     cluster
         The cluster at the start.
     scope, column
-        What is counted where, see :class:`cluster_model.placement.Placement`.
+        The column counted, and its scope, see :class:`cluster_model.placement.Placement`.
     limit, receiving, staying : (cells,)
-        What each cell may carry, whether it may be given something, and whether it has a
-        limit at all: what is to be emptied has none.
+        Each cell's limit, whether it may receive replicas, and whether the limit applies:
+        it does not to cells that are being emptied.
     added
         Limit of a broker like the typical one (:attr:`goals.cluster.Cluster.typical`).
     """
@@ -88,10 +88,10 @@ def too_little_room(
     key, p = _cells(placement, scope)
     counts, n = key >= 0, cluster.snapshot.n_partitions
     lead, follow = placement.contribution(column)
-    # leadership may come or go: nothing weighs more than in its heavier role
+    # leadership may change: a replica counts at most as in its heavier role
     most = np.bincount(key[counts], np.maximum(lead, follow)[p[counts]], len(limit))
     kept = np.minimum(most, np.where(staying, limit, np.inf))[~receiving].sum()
-    # and where a replica is in no cell, those that are may be led in the lighter way
+    # and if a replica is in no cell, it may lead, so the others may have their lighter role
     known = np.bincount(p[counts], minlength=n)
     led = np.where(known < np.bincount(p, minlength=n), np.minimum(lead, follow), lead)
     needed = float(((known - 1) * follow + led)[known > 0].sum() - kept)
@@ -114,18 +114,18 @@ def too_little_room(
 def oversized(
     cluster: Cluster, scope: SumScope, column: str, limit: Floats, staying: Bools
 ) -> list[Obstacle]:
-    """An obstacle where one replica alone is more than the largest limit.
+    """An obstacle if one replica alone exceeds the largest limit.
 
-    Partitions with a replica that may be left where there is no limit are none.
+    Partitions with a replica that may stay where there is no limit do not count.
 
     Parameters
     ----------
     cluster
         The cluster at the start.
     scope, column
-        What is counted where, see :class:`cluster_model.placement.Placement`.
+        The column counted, and its scope, see :class:`cluster_model.placement.Placement`.
     limit, staying : (cells,)
-        What each cell may carry, and whether it has a limit at all.
+        Each cell's limit, and whether it applies.
     """
     if not staying.any():
         return []
@@ -152,7 +152,7 @@ def oversized(
 
 
 def _cells(placement: Placement, scope: SumScope) -> tuple[Ints, Ints]:
-    """(N,) the cell of each replica, -1 where it counts in none, and (N,) its partition."""
+    """(N,) the cell of each replica, -1 if it counts in none, and (N,) its partition."""
     at = np.flatnonzero(placement.replica_broker >= 0)
     p = at // placement.slots
     disk = placement.replica_disk[at] if len(placement.replica_disk) else np.full_like(at, -1)

@@ -26,7 +26,7 @@ class PreferredLeader(Goal):
     _may_lead: Bools = PrivateAttr()
 
     def prepare(self, cluster: Cluster) -> None:
-        """Note which brokers may lead."""
+        """Find the brokers that may lead."""
         # an empty slot (broker -1) reads the last element
         self._may_lead = np.append(cluster.leader_eligible, False)
 

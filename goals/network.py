@@ -18,18 +18,18 @@ _MIB = 2.0**20
 
 
 class _NetworkUsage(Goal):
-    """Traffic of each broker near the mean of all, in bytes/s and blind to capacity.
+    """Keeps each broker's traffic near the mean of all, in bytes/s, regardless of capacity.
 
     With the mean `avg` over the brokers that may receive replicas, ``ua = |avg - load|``,
     ``bound = avg * deviation`` and ``var = bound + baseline``, the score is that of
     :func:`goals.curves.distance`: 1 up to the bound, linear to 0.1 at `var`, then
     0.1 / log_var(ua).
 
-    AutoBalancer also takes a broker as balanced, whatever its score, while both its
+    AutoBalancer also treats a broker as balanced, whatever its score, while both its
     load and the mean are below `detect_threshold`. Here a broker is balanced exactly if
-    its score is 1, so such brokers score 1. The step this makes at the threshold is
+    its score is 1, so such brokers score 1. The resulting step at the threshold is
     downwards and small (0.9 * threshold / baseline at most, 0.009 by default), and the
-    score still never rises with the distance. (The article says "or", the source "and":
+    score still never rises with the distance. (The article has "or", the source "and":
     an idle broker in a busy cluster is out of balance; this follows the source.)
     """
 
@@ -48,11 +48,11 @@ class _NetworkUsage(Goal):
 
     @property
     def column(self) -> str:
-        """Name of the column that is balanced."""
+        """Name of the column to balance."""
         raise NotImplementedError
 
     def prepare(self, cluster: Cluster) -> None:
-        """The mean over the brokers that may receive replicas, of what lies or goes there."""
+        """Compute the mean over the brokers that may receive replicas."""
         load: Floats = cluster.placement.recompute("broker", self.column)
         eligible, draining = cluster.eligible, cluster.draining
         self._avg = float(load[eligible | draining].sum() / max(1, eligible.sum()))

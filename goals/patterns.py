@@ -1,4 +1,4 @@
-"""Regular expressions that choose topics, matched within a time limit."""
+"""Matches topics with regular expressions, within a time limit."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from metrics_reporter.documents import shown
 
 @dataclass(frozen=True)
 class PatternLimits:
-    """What matching topics may cost.
+    """Limits on the cost of matching topics.
 
     Parameters
     ----------
     seconds
-        How long one pattern may be matched against all topics. Nested repetitions such as
-        ``(a+)+b`` take time by powers of 2. In the main thread a signal ends the matching;
-        elsewhere, as in a controller, a process of its own does what may take long.
+        Time limit of one pattern for all topics. Nested repetitions such as
+        ``(a+)+b`` take exponential time. In the main thread a signal ends the match;
+        elsewhere, as in a controller, patterns that may take long run in a separate process.
     """
 
     seconds: float = 5.0
@@ -41,15 +41,15 @@ LIMITS = PatternLimits()
 
 
 class PatternError(InputError):
-    """A pattern that is no regular expression, or that takes too long to match."""
+    """A pattern that is not a regular expression, or that takes too long to match."""
 
 
 class _LateError(Exception):
-    """The time is up."""
+    """The time limit is exceeded."""
 
 
 def compiled(pattern: str) -> re.Pattern[str]:
-    """The regular expression; raises ValueError for text that is none."""
+    """Compile the regular expression; raises ValueError for an invalid one."""
     try:
         return re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
@@ -57,7 +57,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 def valid_pattern(pattern: str) -> str:
-    """The pattern itself; raises ValueError for one that is not a regular expression."""
+    """Return the pattern; raises ValueError if it is not a regular expression."""
     compiled(pattern)
     return pattern
 
@@ -91,7 +91,7 @@ def matching(pattern: str, names: Sequence[str], limits: PatternLimits = LIMITS)
     return np.array(found, np.bool_)
 
 
-# Matches names in a process of its own, which is all that can be ended while it matches.
+# Matches names in a separate process, since only a process can be ended while it matches.
 _PROGRAM = """
 import json, re, sys
 pattern, names = json.load(sys.stdin)
@@ -101,15 +101,15 @@ json.dump([bool(expression.fullmatch(name)) for name in names], sys.stdout)
 
 
 def _may_explode(pattern: str) -> bool:
-    """Whether its time may grow by powers: not where it repeats one thing that is no group."""
+    """Whether its time may be exponential: not with a single repetition and no groups."""
     repetitions = sum(pattern.count(sign) for sign in "*+{?")
     return repetitions > 1 or (repetitions > 0 and "(" in pattern)
 
 
-# A controller asks for the same in every round.
+# A controller repeats the same call in every round.
 @lru_cache(maxsize=64)
 def _matched_apart(pattern: str, names: tuple[str, ...], seconds: float) -> list[bool]:
-    """The same where no timer can interrupt: outside the main thread."""
+    """Match in a separate process, for threads where no timer can interrupt."""
     try:
         done = subprocess.run(
             [sys.executable, "-I", "-S", "-c", _PROGRAM],
@@ -127,7 +127,7 @@ def _matched_apart(pattern: str, names: tuple[str, ...], seconds: float) -> list
 
 @contextmanager
 def _at_most(seconds: float) -> Iterator[None]:
-    """Raise _LateError in what takes longer; a timer that runs already goes on afterwards."""
+    """Raise _LateError after a time limit; a timer that is already running resumes afterwards."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""Goals about failure domains: racks of a partition, broker sets and racks of a topic."""
+"""Goals about failure domains: racks of a partition, and broker sets and racks of a topic."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from goals.state import State
 from metrics_reporter.quantities import plural
 
 Few = npt.NDArray[np.int8 | np.int64]
-# slots up to which comparing each with those before it is faster than sorting
+# up to this many slots, comparing each with the earlier ones is faster than sorting
 _FEW_SLOTS = 8
 
 
 def earlier_in_rack(racks: Ints) -> Few:
-    """(…, F) how many replicas in slots before stand in the same rack; -1 in empty slots.
+    """(…, F) number of replicas in earlier slots in the same rack; -1 in empty slots.
 
-    Replicas with value k are the (k + 1)-th of their racks, so that counting values
+    Replicas with value k are the (k + 1)-th of their racks, so counting values
     counts racks without a table of partitions by racks.
     """
     if racks.shape[-1] > _FEW_SLOTS:
@@ -73,7 +73,7 @@ class RackAwareness(Goal):
         return first / count(racks >= 0)
 
     def obstacles(self, cluster: Cluster) -> list[Obstacle]:
-        """Partitions with more replicas than racks that could hold them."""
+        """Partitions with more replicas than racks that can hold them."""
         usable = len(cluster.eligible_racks)
         many = np.flatnonzero(cluster.replication_factor > usable)
         lacking = cluster.replication_factor[many] - usable - _kept_racks(cluster, many)
@@ -97,7 +97,7 @@ class RackAwareness(Goal):
 def _kept_racks(cluster: Cluster, partitions: Ints) -> Ints:
     """(len(partitions),) racks that take no new replicas, but may keep one of the partition.
 
-    Even a broker that is to be emptied may: whether it is, other goals judge.
+    This includes brokers that are being emptied, which other goals judge.
     """
     s, brokers = cluster.snapshot, cluster.placement.brokers[partitions]
     closed = np.isin(s.broker_rack, cluster.eligible_racks, invert=True)
@@ -123,7 +123,7 @@ class RackAwareDistribution(Goal):
         self._racks = max(1, len(cluster.eligible_racks))
 
     def score(self, state: State) -> Any:
-        """1 - replicas that would have to change racks / replicas."""
+        """1 - replicas that have to change racks / replicas."""
         racks = state.replica_rack
         factor = count(racks >= 0)
         seen = earlier_in_rack(racks)
@@ -167,15 +167,15 @@ class BrokerSetAwareness(Goal):
         return valid_pattern(pattern)
 
     def topic_patterns(self) -> dict[str, str]:
-        """The topics of each set, and those that may lie anywhere."""
+        """The topics of each set, and those that are exempt."""
         exempt = {"exempt": self.exempt} if self.exempt else {}
         return {f"sets, {pattern!r}": pattern for pattern in self.sets} | exempt
 
     def prepare(self, cluster: Cluster) -> None:
-        """Decide the set of each topic; raises GoalError for a set the cluster lacks."""
+        """Determine the set of each topic; raises GoalError for a set the cluster lacks."""
         s = cluster.snapshot
         own = s.broker_set if len(s.broker_set) else np.full(s.n_brokers, -1, np.int64)
-        # an empty slot (broker -1) reads the last element, which is no set at all
+        # an empty slot (broker -1) reads the last element, which is no set
         self._of_broker = np.append(own, -2)
         self._of_topic = self._topic_sets(cluster, own)
 
@@ -244,7 +244,7 @@ class TopicRackDistribution(Goal):
     _content: Bools = PrivateAttr()
 
     def prepare(self, cluster: Cluster) -> None:
-        """Total of each topic, share of each rack."""
+        """Compute the total of each topic and the share of each rack."""
         s = cluster.snapshot
         self._total = np.bincount(
             s.partition_topic, cluster.replication_factor, len(s.topics)
@@ -266,7 +266,7 @@ class TopicRackDistribution(Goal):
 
 
 def majority_set(snapshot: Snapshot, brokers: Ints, own: Ints) -> Ints:
-    """(topics,) the broker set that holds most replicas of each topic; -1 where none does.
+    """(topics,) the broker set that holds most replicas of each topic; -1 if none does.
 
     Parameters
     ----------

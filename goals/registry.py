@@ -1,4 +1,4 @@
-"""Goals by name: the ones built in, the ones installed, and lists of them in files."""
+"""Finds goals by name, built in or installed, and loads lists of them from files."""
 
 from __future__ import annotations
 
@@ -82,36 +82,36 @@ Config = str | Path | Mapping[str, Any]
 
 
 def available() -> dict[str, type[Goal]]:
-    """Every goal that can be named in a configuration: built in, then installed ones.
+    """Every goal that a configuration can name: built in, then installed ones.
 
     Raises
     ------
     GoalError
-        Naming the package of an installed goal that cannot be loaded.
+        For an installed goal that cannot be loaded, with the name of its package.
     """
     return PLUGINS.all()
 
 
 def profiles() -> list[str]:
-    """Names of the lists of goals that come with the package."""
+    """Names of the goal lists included in the package."""
     return sorted(p.name.removesuffix(".yaml") for p in _PROFILES.iterdir())
 
 
 def load_goals(config: Config = "default") -> list[Goal]:
-    """Goals as configured, by tier.
+    """Load configured goals, by tier.
 
     Parameters
     ----------
     config
-        The name of a profile, the path of a YAML or TOML file, or what such a file
-        holds: ``{"profile": "default"}`` or ``{"goals": [...]}``, each goal its name or
+        The name of a profile, the path of a YAML or TOML file, or the content of such a
+        file: ``{"profile": "default"}`` or ``{"goals": [...]}``. Each goal is its name or
         a mapping of ``goal`` to its name and of its fields. A goal without a tier gets
-        one of its own after the goal before it.
+        its own, after that of the goal before it.
 
     Raises
     ------
     GoalError
-        Naming the goal, the field, the value found and what was expected.
+        For an invalid goal or field: its name, the value found and what was expected.
     """
     goals: list[Goal] = []
     content = _content(config)
@@ -129,10 +129,10 @@ def load_goals(config: Config = "default") -> list[Goal]:
 
 
 def goals_for(snapshot: Snapshot, config: Config = "default") -> list[Goal]:
-    """Goals as configured that apply to a snapshot, by tier.
+    """Configured goals that apply to a snapshot, by tier.
 
-    What a profile asks for and the snapshot lacks is left out; in a list of one's own
-    it is an error.
+    Goals of a profile for which the snapshot lacks data are left out; in an explicit list
+    they are an error.
 
     Raises
     ------
@@ -143,19 +143,19 @@ def goals_for(snapshot: Snapshot, config: Config = "default") -> list[Goal]:
 
 
 def applicable(goals: Sequence[Goal], snapshot: Snapshot, strict: bool) -> list[Goal]:
-    """The goals for which the snapshot has what they read.
+    """The goals for which the snapshot has the required data.
 
     Parameters
     ----------
     goals, snapshot
-        Which goals, and for what.
+        The goals, and the snapshot.
     strict
         Whether a goal that does not apply is an error; otherwise it is left out.
 
     Raises
     ------
     GoalError
-        Naming the goal and what the snapshot lacks.
+        For a goal that does not apply, with its name and the missing data.
     """
     left_out = inapplicable(goals, snapshot)
     if strict and left_out:
@@ -164,7 +164,7 @@ def applicable(goals: Sequence[Goal], snapshot: Snapshot, strict: bool) -> list[
 
 
 def inapplicable(goals: Sequence[Goal], snapshot: Snapshot) -> dict[str, str]:
-    """Goals that do not apply to a snapshot -> what it lacks, in one sentence."""
+    """Goals that do not apply to a snapshot -> the missing data, in one sentence."""
     lacking = {goal.name: _lacks(goal, snapshot) for goal in goals}
     return {name: f"goal {name}{lack}" for name, lack in lacking.items() if lack is not None}
 
@@ -175,9 +175,9 @@ def unmatched(goals: Sequence[Goal], snapshot: Snapshot, strict: bool) -> list[s
     Parameters
     ----------
     goals, snapshot
-        Which goals, and for what.
+        The goals, and the snapshot.
     strict
-        Whether a goal that is given no pattern at all is reported too.
+        Whether to report goals without any pattern too.
     """
     return [
         f"goal {goal.name}, field {field}: {pattern!r} matches none of the snapshot's topics"
@@ -188,9 +188,9 @@ def unmatched(goals: Sequence[Goal], snapshot: Snapshot, strict: bool) -> list[s
 
 
 def _lacks(goal: Goal, snapshot: Snapshot) -> str | None:
-    """What a goal reads (its scope, `resource` and `requires`) that a snapshot does not have.
+    """The data a goal reads (its scope, `resource` and `requires`) that a snapshot lacks.
 
-    The rest of a sentence that begins with the goal's name; None where nothing is lacking.
+    The rest of a sentence that begins with the goal's name; None if nothing is missing.
     """
     resources = ", ".join(snapshot.resources)
     resource = getattr(goal, "resource", None)
@@ -211,19 +211,19 @@ def _lacks(goal: Goal, snapshot: Snapshot) -> str | None:
 
 
 def profile_of(config: Config) -> str | None:
-    """The profile that a configuration names, if it names one.
+    """The profile that a configuration names, if any.
 
     Raises
     ------
     GoalError
-        For a file that cannot be read.
+        If the file cannot be read.
     """
     profile = _content(config).get("profile")
     return None if profile is None else str(profile)
 
 
 def _content(config: Config) -> Mapping[str, Any]:
-    """What a configuration holds, in the form of a file."""
+    """The content of a configuration, in the form of a file."""
     if isinstance(config, Mapping):
         return config
     if isinstance(config, str) and config in profiles():
@@ -232,7 +232,7 @@ def _content(config: Config) -> Mapping[str, Any]:
 
 
 def _entries(content: Mapping[str, Any]) -> list[Any]:
-    """The goals that a configuration lists, or its profile does."""
+    """The goals listed by a configuration or by its profile."""
     profile = content.get("profile")
     if profile is not None:
         if set(content) != {"profile"}:
@@ -265,7 +265,7 @@ def _read(path: Path) -> Mapping[str, Any]:
             f"goals: {shown(str(path))} found, a file or a profile ({_or(profiles())}) expected"
         ) from None
     except (OSError, ValueError):
-        # Reading it says what is wrong.
+        # Reading the file reports the error.
         pass
     return load_mapping(path, f"goals file {shown_name(str(path))}", GoalError, "a goals file")
 

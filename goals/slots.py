@@ -1,17 +1,17 @@
-"""Counting over the few replica slots of many partitions."""
+"""Counts over the few replica slots of many partitions."""
 
 from __future__ import annotations
 
 from cluster_model.snapshot import Bools, Ints
 
-# slots up to which one after the other is faster
+# up to this many slots, one after the other is faster
 _FEW = 32
 
 
 def count(slots: Bools) -> Ints:
-    """(…) how many of the (…, F) slots are true.
+    """(…) number of the (…, F) slots that are true.
 
-    Slot by slot: numpy's own counting along so short an axis takes several times longer.
+    Slot by slot: numpy's own count along such a short axis takes several times longer.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What a goal sees of a cluster: named arrays, whatever their shape."""
+"""The state of a cluster as goals read it: named arrays of any shape."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from metrics_reporter.arrays import Floats, Ints
 
 
 class State:
-    """The state of any number of cells at once: arrays of one shape, fetched when asked for.
+    """The state of any number of cells at once: arrays of one shape, fetched on demand.
 
-    What a cell is depends on the goal's scope: a broker, a host, a topic on a broker
+    The goal's scope defines a cell: a broker, a host, a topic on a broker
     (``topic``), a topic in a rack (``topic_rack``), a disk, or a partition.
 
     Examples
@@ -37,7 +37,7 @@ class State:
 
     @classmethod
     def of(cls, **values: Any) -> State:
-        """A state from arrays (or, for ``load`` and the like, mappings from resource to array)."""
+        """A state from arrays (or, for ``load`` and the like, from resource-to-array mappings)."""
         columns: dict[str, Any] = {}
         for name, value in values.items():
             if isinstance(value, Mapping):
@@ -67,7 +67,7 @@ class State:
         return found
 
     def _part_of_known(self, names: tuple[str, ...]) -> Floats:
-        # what goals of different families read overlaps: the loads are among most
+        # goals of different families read overlapping columns, most of all loads
         for known, table in self._cache.items():
             if isinstance(known, tuple) and names[0] in known:
                 at = known.index(names[0])
@@ -92,14 +92,14 @@ class State:
         return self.column(f"potential_load.{resource}")  # type: ignore[no-any-return]
 
     def traffic(self, factor: float) -> Floats:
-        """What the cell's leaders exchange with partitions that they should be together with.
+        """Traffic of the cell's leaders with partitions that they should be collocated with.
 
-        Those of :func:`cluster_model.traffic.communicating`, which also tells of the factor.
+        See :func:`cluster_model.traffic.communicating` for these pairs and the factor.
         """
         return self.column(f"traffic.{float(factor)!r}")  # type: ignore[no-any-return]
 
     def local_traffic(self, factor: float) -> Floats:
-        """As much of :meth:`traffic` as stays on the broker (scope ``broker``)."""
+        """The part of :meth:`traffic` that stays on the broker (scope ``broker``)."""
         return self.column(f"local_traffic.{float(factor)!r}")  # type: ignore[no-any-return]
 
     def capacity(self, resource: str) -> Floats:
@@ -158,7 +158,7 @@ class State:
 
     @property
     def replica_disk(self) -> Ints:
-        """(…, F) disk of each replica of the partition, -1 unknown or empty."""
+        """(…, F) disk of each replica of the partition, -1 if unknown or empty."""
         return self.column("replica_disk")  # type: ignore[no-any-return]
 
     @property
@@ -168,7 +168,7 @@ class State:
 
 
 def at_cells(table: Floats, cells: Ints) -> Floats:
-    """(k, …) columns of a (k, cells) table; where all cells are alike, one that broadcasts."""
+    """(k, …) columns of a (k, cells) table; a broadcastable one if all cells are equal."""
     first = table[:, :1]
     if table.shape[1] and (table == first).all():
         return first.reshape(-1, *(1,) * np.ndim(cells))

@@ -1,9 +1,9 @@
-"""The conformance kit: does a goal keep the promises the optimiser relies on?
+"""The conformance kit: tests whether a goal keeps the promises that the optimiser relies on.
 
 The promises are the four conditions of the AutoBalancer seed (scores in [0, 1]; equal
-where an action has no effect; lower after harm, higher after help) and what scoring in
-batches needs: the same score however many cells are scored at once, no side effects,
-no chance, and pickling.
+if an action has no effect; lower after harm, higher after improvement) and the needs of
+batch scoring: the same score for any number of cells at once, no side effects,
+no randomness, and pickling.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from goals.goal import Goal, Obstacle
 from goals.registry import inapplicable
 from goals.state import State
 
-# Sums are kept by adding and subtracting: a load that left and came back differs by this.
+# Sums are kept by adding and subtracting: a load that left and returned may differ by this.
 _SAME = 1e-9
 _WALK = 40
 _UNMET_CELLS = 6
@@ -32,18 +32,18 @@ _UNMET_CELLS = 6
 
 @dataclass
 class Report:
-    """What the conformance kit found about one goal; plain data.
+    """The conformance kit's findings on one goal; plain data.
 
     Attributes
     ----------
     goal
         Name of the goal.
     problems
-        Promises that are broken, one sentence each; none if the goal conforms.
+        Broken promises, one sentence each; empty if the goal conforms.
     notes
-        What could not be tested, and why.
+        Promises that could not be tested, with the reason.
     clusters, scores, actions
-        How many clusters, cell scores and actions were looked at.
+        Number of clusters, cell scores and actions examined.
     """
 
     goal: str
@@ -62,7 +62,7 @@ class Report:
 def assert_conforms(
     goal: Goal | type[Goal], *, seed: int = 0, clusters: Sequence[Snapshot] | None = None
 ) -> None:
-    """Raise AssertionError, naming every broken promise, unless the goal conforms.
+    """Raise AssertionError with every broken promise, unless the goal conforms.
 
     Parameters
     ----------
@@ -77,18 +77,18 @@ def assert_conforms(
 def check_goal(
     goal: Goal | type[Goal], *, seed: int = 0, clusters: Sequence[Snapshot] | None = None
 ) -> Report:
-    """Try a goal on small clusters and random actions, and report what it breaks.
+    """Test a goal on small clusters with random actions, and report broken promises.
 
     Parameters
     ----------
     goal
-        A goal, or its class where every field has a default. Choose thresholds that small
-        clusters (4 to 8 brokers, 60 partitions) do not meet, or less can be tested.
+        A goal, or its class if every field has a default. Choose thresholds that small
+        clusters (4 to 8 brokers, 60 partitions) violate, or less can be tested.
     seed
-        Of the clusters and the actions; equal arguments give equal reports.
+        Seed of the clusters and the actions; equal arguments give equal reports.
     clusters
-        Snapshots to use in place of the built-in ones, for example with resources of
-        one's own. A goal that applies to none of them does not conform: nothing was tested.
+        Snapshots to use instead of the built-in ones, for example with custom resources.
+        A goal that applies to none of them does not conform, as nothing was tested.
     """
     if isinstance(goal, type):
         kind = goal
@@ -111,7 +111,7 @@ def check_goal(
             _check_on(goal, snapshot, rng, report, evidence)
         except _BrokenError as broken:
             _add(report.problems, str(broken))
-        except Exception as error:  # a goal may fail in any way
+        except Exception as error:  # a goal may raise anything
             reason = " ".join(str(error).split())
             hint = ""
             if "read-only" in reason:
@@ -129,7 +129,7 @@ def check_goal(
 def example_snapshots(seed: int = 0) -> list[Snapshot]:
     """The kit's clusters: plain; with dead, new and demoted brokers; with disks; with sets.
 
-    In the first two partitions talk to one another, by twos and threes and with everybody.
+    In the first two, partitions communicate in twos and threes, and a little with all others.
     """
     size: dict[str, Any] = {"partitions": 60, "topics": 6, "largest_partition": 0.2}
     plain = synthetic_snapshot(
@@ -170,7 +170,7 @@ def example_snapshots(seed: int = 0) -> list[Snapshot]:
         brokers=8, racks=2, replication_factor=2, utilization=0.5, seed=seed + 1, **size
     )
     half = np.arange(8) // 4
-    # Where nothing but a demotion keeps leaders from being eligible, moves mend that.
+    # If only a demotion keeps leaders from being eligible, moves fix that.
     demoted = sets.broker_state.copy()
     demoted[-1] = BrokerState.DEMOTED
     return [
@@ -189,7 +189,7 @@ def example_snapshots(seed: int = 0) -> list[Snapshot]:
 
 
 def _talking(snapshot: Snapshot, seed: int) -> Snapshot:
-    """The same with traffic: half of the partitions mostly with the next of a random row."""
+    """The same with traffic: half of the partitions send mostly to the next in a random order."""
     rng, n = np.random.default_rng(seed), snapshot.n_partitions
     row = rng.permutation(n)[: n // 2]
     apart = np.arange(1, len(row)) % 3 > 0
@@ -203,12 +203,12 @@ def _talking(snapshot: Snapshot, seed: int) -> Snapshot:
 
 
 class _BrokenError(Exception):
-    """A promise broken in a way that leaves nothing else to test on this cluster."""
+    """A broken promise that leaves nothing else to test on this cluster."""
 
 
 @dataclass
 class _Evidence:
-    """What was seen on all clusters together."""
+    """Observations on all clusters together."""
 
     unmet: int = 0
     helped: int = 0
@@ -298,7 +298,7 @@ class _Judge:
         return np.arange(self.placement.cells(scope))
 
     def scores(self, cells: Ints | None = None) -> Floats:
-        """Scores of cells of any shape, from arrays that cannot be written to."""
+        """Scores of cells of any shape, from read-only arrays."""
         keys = self.cells if cells is None else cells
         scope = self.goal.scope
         if scope == "partition":
@@ -320,7 +320,7 @@ class _Judge:
         return found
 
     def touched(self, action: Batch) -> Ints:
-        """The cells that one action takes from and gives to."""
+        """The cells whose load one action changes."""
         if self.goal.scope == "partition":
             return action.partition
         placement, scope = self.placement, self.goal.scope
@@ -393,7 +393,7 @@ def _benefit(before: Floats, after: Floats, touched: Ints) -> float:
 
 
 def _actions(cluster: Cluster, rng: np.random.Generator) -> Iterator[Batch]:
-    """Legal actions in random order, each legal in the placement as it is when drawn."""
+    """Legal actions in random order, each legal in the placement at the time it is drawn."""
     s, placement = cluster.snapshot, cluster.placement
     targets = np.flatnonzero(cluster.eligible)
     kinds = np.array([MOVE, MOVE, LEAD, *([MOVE_DISK] if s.n_disks else [])])
@@ -410,7 +410,7 @@ def _actions(cluster: Cluster, rng: np.random.Generator) -> Iterator[Batch]:
 def _one(
     cluster: Cluster, kind: int, p: int, slot: int, target: int, rng: np.random.Generator
 ) -> Batch | None:
-    """One action, or None where it is not legal."""
+    """One action, or None if it is not legal."""
     s, placement = cluster.snapshot, cluster.placement
     held, disk = placement.brokers[p], -1
     if kind != MOVE:
@@ -430,7 +430,7 @@ def _one(
 
 
 def _look_for_gradient(judge: _Judge, rng: np.random.Generator, evidence: _Evidence) -> None:
-    """For each of the least content cells: does some single action help it?"""
+    """Check, for each of the worst cells, whether a single action improves it."""
     scores = judge.scores()
     unmet = np.flatnonzero(scores < 1)
     for cell in unmet[np.argsort(scores[unmet], kind="stable")][:_UNMET_CELLS]:
@@ -473,7 +473,7 @@ def _ways(cluster: Cluster) -> Iterator[tuple[int, int]]:
 
 def _judge(report: Report, evidence: _Evidence) -> None:
     if report.problems:
-        return  # what was seen of its gradient means nothing
+        return  # observations of its gradient mean nothing
     if evidence.impossible and not evidence.unmet:
         report.notes.append("it had obstacles in every cluster: its gradient could not be tested")
     elif not evidence.unmet:

@@ -1,4 +1,4 @@
-"""Goals about how one topic's replicas and leaders lie on the brokers."""
+"""Goals about the distribution of a topic's replicas and leaders over the brokers."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from metrics_reporter.quantities import plural
 
 
 class _Spread(Goal):
-    """Each topic's count on a broker between limits about its even share.
+    """Keeps each topic's count on a broker between limits around its even share.
 
-    Shares are computed for the cells at hand: a table of 20000 topics on 1000
+    Shares are computed for the cells in use: a table of 20000 topics on 1000
     brokers would be larger than everything else together.
     """
 
@@ -32,14 +32,14 @@ class _Spread(Goal):
     _content: Bools | None = PrivateAttr(default=None)
 
     def _share_out(self, cluster: Cluster, weight: Floats, leaders: bool) -> None:
-        # Within broker sets, as every average: `_part` is a broker's part of its set.
+        # Within broker sets, like every average: `_part` is a broker's part of its set.
         self._groups = int(cluster.group.max()) + 1
         self._group = cluster.group if self._groups > 1 else None
         self._total = _totals(cluster, self._groups, leaders)
         receives = weight > 0
         sums = np.bincount(cluster.group, weight, self._groups)[cluster.group]
         many = np.bincount(cluster.group, receives, self._groups)[cluster.group]
-        # a broker that receives nothing is judged as if it were of mean size
+        # a broker that receives nothing is judged as if it had the mean size
         self._part = np.where(receives, weight / np.maximum(sums, 1e-300), 1 / np.maximum(many, 1))
         content = cluster.draining | (many == 0)
         self._content = content if content.any() else None
@@ -91,11 +91,11 @@ class TopicReplicaDistribution(_Spread):
         return self
 
     def prepare(self, cluster: Cluster) -> None:
-        """Totals of the topics, parts of the brokers."""
+        """Compute the totals of the topics and the parts of the brokers."""
         self._share_out(cluster, cluster.weight, leaders=False)
 
     def limits(self, share: Floats) -> tuple[Floats, Floats]:
-        """Least and most replicas allowed about an even share.
+        """Minimum and maximum number of replicas around an even share.
 
         Examples
         --------
@@ -125,7 +125,7 @@ class TopicLeaderDistribution(_Spread):
     """
 
     def prepare(self, cluster: Cluster) -> None:
-        """Totals of the topics, parts of the brokers that may lead."""
+        """Compute the totals of the topics and the parts of the brokers that may lead."""
         weight = np.where(cluster.leader_eligible, cluster.weight, 0.0)
         self._share_out(cluster, weight, leaders=True)
 
@@ -160,11 +160,11 @@ class MinTopicLeaders(Goal):
         return valid_pattern(pattern)
 
     def topic_patterns(self) -> dict[str, str]:
-        """The topics that need leaders everywhere."""
+        """The topics that need leaders on every broker."""
         return {"topics": self.topics}
 
     def prepare(self, cluster: Cluster) -> None:
-        """Least number of leaders for each topic."""
+        """Compute the minimum number of leaders for each topic."""
         self._least = self._needed(cluster)
         self._leads = cluster.leader_eligible.astype(np.float64)
 
@@ -179,7 +179,7 @@ class MinTopicLeaders(Goal):
         return at_least(state.leader_count, self._least[state.topic] * self._leads[state.broker])
 
     def obstacles(self, cluster: Cluster) -> list[Obstacle]:
-        """Topics with fewer partitions than the brokers that are to lead some."""
+        """Topics with fewer partitions than the brokers that must lead some."""
         have = _partitions(cluster)
         need = self._needed(cluster) * int(cluster.leader_eligible.sum())
         return [
@@ -208,7 +208,7 @@ def _totals(cluster: Cluster, groups: int, leaders: bool) -> Floats:
     else:
         partition, slot = np.nonzero(brokers >= 0)
         held = brokers[partition, slot]
-    # what stays on a broker that receives nothing is no part of what is shared out
+    # replicas that stay on a broker that receives nothing are not distributed
     shared = (cluster.eligible | cluster.draining)[held]
     key = (s.partition_topic[partition] * groups + cluster.group[held])[shared]
     return np.bincount(key, minlength=len(s.topics) * groups).astype(np.float64)

@@ -24,7 +24,6 @@ class Record(NamedTuple):
         :func:`~metrics_reporter.metrics.bytes_to` names further rates. For a topic, the two rates
         are sums over the partitions that the broker leads. For any replica, ``size`` is bytes on
         disk. Any other name is passed through.
-        disk. Any other name is carried along.
     topic, partition
         The partition measured; -1 if the record is about a topic on the broker, and
         None and -1 if it is about the whole broker.
