@@ -1,4 +1,4 @@
-"""How small the load distance can be at best, without looking for an allocation."""
+"""A lower bound on the load distance, computed without searching for an allocation."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from balancer.allocation.problem import Allocation
 from cluster_model.snapshot import Floats, Ints
 
 _HALVINGS = 60
-# Steps in which loads are told apart where units have prices of their own.
+# Resolution of loads if units have individual costs.
 _STEPS = 4096
 _TINY = 1e-9
 
 
 def lower_bound(problem: Allocation) -> float:
-    """A load distance that no allocation within the budget is below.
+    """A load distance that no allocation within the budget can beat.
 
-    For a distance d, every node must lose what it has above the mean by more than d, and
-    every node that stays must get what it lacks. Losing takes at least the units of the
-    node that carry most for their cost, getting takes at least such units of the whole
-    cluster, and a migration is one loss and one gain. The smallest d that the budget
-    allows is found by bisection. Units are whole: where every migration costs the same, each
-    node needs a whole number of them; else what a node loses is a knapsack to be covered,
-    whose cheapest cover is found by dynamic programming, with loads rounded up.
+    For a distance d, every node must shed its load beyond d above the mean, and every
+    remaining node must receive what it lacks. Shedding takes at least the node's units with
+    the most load per cost, receiving takes at least such units of the whole cluster, and a
+    migration is one shedding and one receiving. The smallest d that the budget allows is found
+    by bisection. Units are whole: if every migration costs the same, each node needs a whole
+    number of them; else shedding is a covering knapsack, whose cheapest cover is found by
+    dynamic programming, with loads rounded up.
 
     Parameters
     ----------
     problem
-        What is allocated; what is fixed, and further resources, are left out of account.
+        The problem; fixed units and further resources are ignored.
 
     Returns
     -------
     float
-        In percent points, from 0.
+        In percentage points, at least 0.
     """
     p = problem
     mean, off = p.mean, p.deviation(p.node)
@@ -57,7 +57,7 @@ def lower_bound(problem: Allocation) -> float:
         into = anyone.sum((-off[gains] - d) / p.weight[gains])
         return max(out, into) <= p.budget + _TINY
 
-    # One node carries the largest unit, and an empty one lacks all of the mean.
+    # One node carries the largest unit, and an empty one lacks the whole mean.
     least = max(0.0, float(p.load.max(initial=0.0)) * float(p.weight.min()) - mean)
     if int((p.load > 0).sum()) < len(stays):
         least = max(least, mean)
@@ -71,7 +71,7 @@ def lower_bound(problem: Allocation) -> float:
 
 
 class _Cover:
-    """What it costs at least to take away so much load, or more, in whole units."""
+    """Least cost of removing at least so much load, in whole units."""
 
     def __init__(self, problem: Allocation, units: Ints, most: float) -> None:
         self._step = most / _STEPS
@@ -90,7 +90,7 @@ class _Cover:
 
 
 class _Prices:
-    """What it costs at least to move so much load, by units that carry most for their cost."""
+    """Least cost of moving so much load, with the units of most load per cost."""
 
     def __init__(self, problem: Allocation, units: Ints, alike: bool) -> None:
         self._load = np.append(0.0, np.cumsum(problem.load[units]))

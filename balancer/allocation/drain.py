@@ -1,4 +1,4 @@
-"""Nodes marked for removal are emptied, with what of the budget is left."""
+"""Empties nodes marked for removal, with the rest of the budget."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _TINY = 1e-9
 
 
 def drain(problem: Allocation, node: Ints, limit: float = np.inf) -> Ints:
-    """(U,) int: what nodes marked for removal carry goes to the others, as far as it can.
+    """(U,) int: an allocation that moves load off nodes marked for removal, as far as possible.
 
-    The busiest units go first, each to the node that then carries least; nothing else
-    moves from where `node` (U,) has it, and no node carries more than `limit` percent
-    points above the mean because of it.
+    The largest units go first, each to the node that then carries least; nothing else
+    moves from its place in `node` (U,), and no node exceeds the mean by more than `limit`
+    percentage points because of it.
 
     Examples
     --------
@@ -44,16 +44,16 @@ def drain(problem: Allocation, node: Ints, limit: float = np.inf) -> Ints:
 
 
 def emptied(problem: Allocation, node: Ints, limit: float) -> Ints:
-    """(U,) int: the same, with as much as can be off nodes marked for removal.
+    """(U,) int: the same, with as much as possible moved off nodes marked for removal.
 
-    What else is migrated gives way to that, as far as no node is farther than `limit`
-    percent points from the mean because of it.
+    Other migrations are reverted for that, as long as no node is farther than `limit`
+    percentage points from the mean because of it.
     """
     p = problem
     node = drain(p, _replaced(p, node, limit), limit)
     if not _left(p, node):
         return node
-    # As few go back as are needed.
+    # Revert as few as necessary.
     few, many = 0, int((node != p.node).sum())
     found = drain(p, returned(p, node, limit), limit)
     if _left(p, found) >= _left(p, node):
@@ -76,10 +76,10 @@ def returned(
     *,
     most: int | None = None,
 ) -> Ints:
-    """(U,) int: the same, with what need not have gone where it was, the costliest first.
+    """(U,) int: the same, with unnecessary migrations reverted, the costliest first.
 
-    Neither side comes to exceed `limit`, nor their sum `both`. Nothing goes back to a node
-    marked for removal. At most `most` units go back, all that can by default.
+    Neither side may exceed `limit`, nor their sum `both`. Nothing returns to a node marked
+    for removal. At most `most` units return, by default as many as can.
     """
     p, node = problem, node.copy()
     off = p.deviation(node)
@@ -100,7 +100,7 @@ def returned(
 
 
 def _replaced(problem: Allocation, node: Ints, limit: float) -> Ints:
-    """What came from a node that stays goes back for what comes from one that does not."""
+    """Revert migrations from remaining nodes to make way for units of nodes to be removed."""
     p, node = problem, node.copy()
     off, left = p.deviation(node), p.budget - p.spent(node)
     away = np.flatnonzero((node != p.node) & (p.fixed < 0) & ~p.removed[p.node])
@@ -128,6 +128,6 @@ def _replaced(problem: Allocation, node: Ints, limit: float) -> Ints:
 
 
 def _left(problem: Allocation, node: Ints) -> float:
-    """What nodes marked for removal carry of what could leave."""
+    """Load on nodes marked for removal that could leave."""
     leaves = problem.removed[node] & (problem.fixed < 0)
     return float(problem.load[leaves].sum())

@@ -1,7 +1,7 @@
-"""What can be wrong with an allocation."""
+"""Errors of allocation problems."""
 
 from cluster_model.errors import InputError
 
 
 class AllocationError(InputError):
-    """An allocation that cannot be, or options that do not fit."""
+    """An impossible allocation, or invalid options."""

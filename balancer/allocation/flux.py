@@ -1,4 +1,4 @@
-"""Flux: the busiest node gives to the idlest, the second busiest to the second idlest ..."""
+"""Flux: the busiest node gives to the idlest, the second busiest to the second idlest, ..."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from cluster_model.snapshot import Ints
 def flux(problem: Allocation) -> Ints:
     """(U,) int: the allocation that Flux finds (Shah et al., ICDE 2003; seed 001, Section 2.2).
 
-    Nodes are sorted by load, and the first gives the last the largest unit whose move
-    lessens the variance of loads, as the second gives the second last, and so on; this
-    is repeated within the budget until nothing moves. Nodes marked for removal give, and
-    get nothing.
+    Nodes are sorted by load. The first gives the last the largest unit whose move reduces
+    the variance of loads, the second gives the second last, and so on; this is repeated
+    within the budget until nothing moves. Nodes marked for removal only give.
     """
     p, node = problem, problem.node.copy()
     node[p.fixed >= 0] = p.fixed[p.fixed >= 0]
@@ -28,7 +27,7 @@ def flux(problem: Allocation) -> Ints:
             if load[giver] <= load[taker]:
                 break
             can = (node == giver) & (p.fixed < 0) & (p.cost <= left)
-            # A move lessens the variance while the taker stays below what the giver had.
+            # A move reduces the variance while the receiver stays below the giver's old load.
             can &= p.load * (p.weight[giver] + p.weight[taker]) / 2 < load[giver] - load[taker]
             can &= p.load > 0
             if can.any():

@@ -1,4 +1,4 @@
-"""The mixed-integer linear program of the seed, for HiGHS: as printed, and in neighbourhoods."""
+"""The seed's mixed-integer linear program for HiGHS: as printed, and in neighbourhoods."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from balancer.allocation.bound import lower_bound
 from balancer.allocation.problem import Allocation, Solution
 from cluster_model.snapshot import Bools, Floats, Ints
 
-# w1 and w2: the load distance counts much more than the tightness of both sides.
+# w1 and w2: the load distance weighs much more than the tightness of both sides.
 _DISTANCE, _TIGHTNESS = 1000.0, 1.0
 _TINY = 1e-9
 
 
 @dataclass(frozen=True)
 class Improved:
-    """What came of a program: an allocation, and a bound on the load distance of all of them."""
+    """The result of a program: an allocation, and a bound on the load distance of all of them."""
 
     node: Ints
     bound: float
@@ -26,14 +26,14 @@ class Improved:
 
 
 def plain(problem: Allocation, *, seconds: float, threads: int = 2) -> Solution:
-    """The program as printed, given to HiGHS as it is, for comparison (Section 4.3.1).
+    """Solve the program as printed, by HiGHS as it is, for comparison (Section 4.3.1).
 
-    Without a start; where HiGHS finds nothing in the time, nothing moves.
+    Without a start solution; if HiGHS finds nothing in the time, nothing moves.
 
     Parameters
     ----------
     problem
-        What is allocated.
+        The problem to solve.
     seconds, threads
         Limits of HiGHS.
     """
@@ -54,28 +54,28 @@ def improve(
     seconds: float | None = None,
     downhill: bool = False,
 ) -> Improved:
-    """Solve the program for the units that are on some of the nodes, to stay on those nodes.
+    """Solve the program for the units on some of the nodes, which stay on those nodes.
 
     Parameters
     ----------
     problem
-        What is allocated.
+        The problem to solve.
     node : (U,) int
         An allocation within the budget.
     chosen : (N,) bool
-        The nodes of the neighbourhood; of all, the bound is one on every allocation.
+        The nodes of the neighbourhood; if all, the bound applies to every allocation.
     nodes
-        Branch-and-bound nodes at most: the same number gives the same answer.
+        Most branch-and-bound nodes: the same number gives the same answer.
     seconds
-        A limit of time besides.
+        Additional time limit.
     downhill
-        Look only at migrations from nodes above the mean to nodes below it, to begin with:
-        much smaller, but no bound.
+        Consider only migrations from nodes above the mean to nodes below it at first: much
+        smaller, but gives no bound.
 
     Returns
     -------
     Improved
-        The allocation as it was where none is better.
+        The unchanged allocation if none is better.
     """
     found = _solve(
         problem,
@@ -110,11 +110,11 @@ def _solve(
     units = np.flatnonzero(chosen[node])
     place_of = np.full(len(p.weight), -1)
     place_of[places] = np.arange(len(places))
-    # x[k, i] for every unit and place where it may be; d, d_u and d_l behind them.
+    # x[k, i] for every unit and each of its possible places; d, d_u and d_l follow.
     k, i = (a.ravel() for a in np.meshgrid(units, places, indexing="ij"))
     may = ((p.fixed[k] < 0) | (p.fixed[k] == i)) & (~p.removed[i] | (p.node[k] == i))
     if downhill:
-        # Few other migrations than from too much to too little are any good.
+        # Migrations other than from overload to underload rarely help.
         at_first = p.deviation(p.node)
         may &= ((at_first[p.node[k]] > 0) & (at_first[i] < 0)) | (p.node[k] == i) | (node[k] == i)
     k, i = k[may], i[may]
@@ -154,7 +154,7 @@ def _solve(
     lower += [np.where(p.removed[places], -endless, mean), np.full(r * m, -endless)]
     upper = [np.ones(u), np.array([left]), np.full(m, mean), np.full(m, endless)]
     upper += [np.maximum(beyond, held[places].T.ravel())]
-    # d - d_u is the overload and d - d_l the underload, which others may have already.
+    # d - d_u is the overload and d - d_l the underload; other nodes may already have more.
     sides = (max(outside_over, 0.0), max(outside_under, 0.0))
     for at, (column, side) in enumerate(((up, sides[0]), (low, sides[1]))):
         row = u + 1 + (2 + r) * m + at
@@ -203,7 +203,7 @@ def _solve(
     if info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
         taken = np.array(solver.getSolution().col_value)[:n] > 0.5
         result[k[taken]] = i[taken]
-    # The objective is at least w1 d - 2 w2 d, whatever both sides are.
+    # The objective is at least w1 d - 2 w2 d, for any two sides.
     bound = max(least, float(info.mip_dual_bound) / _DISTANCE)
     whole = bool(chosen.all())
     proven = status == highspy.HighsModelStatus.kOptimal

@@ -1,4 +1,4 @@
-"""What is allocated to what: units with a load and a migration cost, and nodes."""
+"""The allocation problem: units with a load and a migration cost, and nodes."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ def _no_ints() -> Ints:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Allocation:
-    """U units on N nodes, and what may be done about it (seed 001, Section 4.3.1, Table 2).
+    """U units on N nodes, and the constraints on moving them (seed 001, Section 4.3.1, Table 2).
 
     A unit is a key group, or a set of them that stays together.
 
     Parameters
     ----------
     load : (U,) float
-        gLoad: load of each unit on a node of weight 1, in percent points.
+        gLoad: load of each unit on a node of weight 1, in percentage points.
     cost : (U,) float
-        mc: what it costs to migrate each unit; all 1 to count migrations.
+        mc: cost of migrating each unit; all 1 to count migrations.
     node : (U,) int
         q: the node that each unit is on.
     weight : (N,) float
@@ -37,15 +37,15 @@ class Allocation:
     removed : (N,) bool
         kill: whether the node is marked for removal. At least one is not.
     budget
-        maxMigrCost: what all migrations may cost together.
+        maxMigrCost: limit of the total cost of all migrations.
     fixed : (U,) int
         The node that a unit has to be on; -1 for any; empty if all are free. A
         constraint that the budget does not allow is an error of :func:`solve`.
     further : (U, R) float
         Load of each unit in R further resources.
     ceiling : (N, R) float
-        What each node may carry of them. A node that carries more to begin with
-        takes nothing more of it.
+        Each node's limit for them. A node that exceeds it at the start takes nothing more of
+        that resource.
 
     Raises
     ------
@@ -115,10 +115,10 @@ class Allocation:
 
     @property
     def mean(self) -> float:
-        """Load that every staying node has where all of it is spread evenly.
+        """Load of every remaining node if all load is spread evenly.
 
-        Not rounded up, as it is in the seed: that would only make a perfect balance
-        look like an underload.
+        Not rounded up, unlike in the seed: that would only make a perfect balance look like
+        an underload.
         """
         return float(self.load.sum() / (1.0 / self.weight[~self.removed]).sum())
 
@@ -128,7 +128,7 @@ class Allocation:
         return carried - self.mean
 
     def sides(self, node: Ints) -> tuple[float, float]:
-        """Greatest overload of any node, and greatest underload of one that stays; from 0."""
+        """Greatest overload of any node, and greatest underload of a remaining one; from 0."""
         off = self.deviation(node)
         return max(0.0, float(off.max())), max(0.0, float(-off[~self.removed].min()))
 
@@ -137,7 +137,7 @@ class Allocation:
         return max(self.sides(node))
 
     def carried(self, node: Ints) -> Floats:
-        """(N, R) float: what each node carries of the further resources."""
+        """(N, R) float: each node's load of the further resources."""
         carried = np.zeros(self.ceiling.shape)
         np.add.at(carried, node, self.further)
         return carried
@@ -149,29 +149,29 @@ class Allocation:
         return bool(((more == 0) | (held + more <= self.ceiling[to])).all())
 
     def within_ceilings(self, node: Ints) -> bool:
-        """Whether no node carries more than it may, but for what it carries to begin with."""
+        """Whether no node exceeds its ceiling by more than at the start."""
         most = np.maximum(self.carried(self.node), self.ceiling)
         return bool((self.carried(node) <= most + 1e-9).all())
 
     def spent(self, node: Ints) -> float:
-        """What it costs to get to that allocation."""
+        """The cost of migrating to that allocation."""
         return float(self.cost[node != self.node].sum())
 
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """An allocation that was found, and how far from the best possible it may be.
+    """An allocation that was found, with a bound on the best possible.
 
     Parameters
     ----------
     node : (U,) int
         x: the node of each unit.
     over, under
-        Greatest overload and underload, in percent points.
+        Greatest overload and underload, in percentage points.
     bound
         No allocation within the budget has a smaller load distance.
     migrations, cost
-        Units that change nodes, and what that costs.
+        Units that change nodes, and the cost of that.
     """
 
     node: Ints
@@ -188,5 +188,5 @@ class Solution:
 
     @property
     def gap(self) -> float:
-        """How much of the distance is not proven to be needed, 0 to 1."""
+        """Share of the distance that is not proven to be necessary, 0 to 1."""
         return 0.0 if self.distance <= self.bound else 1.0 - self.bound / self.distance

@@ -1,4 +1,4 @@
-"""What an allocation reached, as plans state it."""
+"""The result of an allocation, as stated in plans."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pydantic import BaseModel, ConfigDict
 
 
 class AllocationResult(BaseModel):
-    """How far an allocation of key groups came (seed 001, Section 4.3).
+    """The quality of an allocation of key groups (seed 001, Section 4.3).
 
-    ``distance`` is the load distance in percent points of the `resource` that is balanced,
-    before, after, and what no allocation within the budget gets below; ``local`` the share
-    of all communication that stays on a broker.
+    ``distance`` is the load distance, in percentage points, of the balanced `resource`:
+    before, after, and the lower bound of any allocation within the budget; ``local`` is the
+    share of all communication that stays on a broker.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

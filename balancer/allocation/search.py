@@ -1,11 +1,11 @@
-"""Local search for an allocation: moves and swaps under a budget, towards a band that narrows.
+"""Local search for an allocation: moves and swaps under a budget, towards a narrowing band.
 
-A node is content while its load lies in a band around the mean. Where all are, and the
-budget is kept, the band is made narrower; else the search takes the best exchange of one
-unit, or none, for one unit, or none, with a node that is not content, though it makes
-matters worse. Units that have just gone somewhere stay there for a while, and the price
-of exceeding the budget follows how often that happens (tabu search with strategic
-oscillation; Glover, ORSA J. Computing 1(3), 1989).
+A node is content while its load lies in a band around the mean. If all are content and the
+budget is kept, the band is narrowed; else the search makes the best exchange of at most one
+unit for at most one unit with a node that is not content, even if that makes matters worse.
+Units that have just moved stay for a while, and the penalty for exceeding the budget adapts to
+how often that happens (tabu search with strategic oscillation; Glover, ORSA J. Computing 1(3),
+1989).
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ import numpy as np
 from balancer.allocation.problem import Allocation
 from cluster_model.snapshot import Floats, Ints
 
-# Exchanges with all other nodes are looked at where there are few, else with so many.
+# All other nodes are considered for exchanges if there are few, else so many.
 _ALL_NODES = 80
 _PARTNERS = 32
-# How much of the way from what was reached to what is enough the next band goes at most
-# and at least, and the rounds after which it goes half as far.
+# Most and least share of the way from the current to the sufficient distance that the next
+# band covers, and the rounds after which the share is halved.
 _LEAPS = (0.3, 0.02)
 _PATIENCE = 300
-# Rounds for which a unit stays where it went: from the first to before the second.
+# Rounds for which a unit stays after a move: from the first to below the second.
 _STAYS = (1, 9)
-# How often a node is chosen to save budget, while that is exceeded.
+# How often a node is chosen to save cost while the budget is exceeded.
 _SAVES = 0.5
-# By how much the price of the budget changes in a round.
+# Change of the budget's penalty per round.
 _PRICE = 1.2
 _MOST_PRICE = 1e6
 _TINY = 1e-9
@@ -38,7 +38,7 @@ Narrow = Literal["both", "over", "under"]
 
 
 class Found(NamedTuple):
-    """An allocation, and the rounds that went by."""
+    """An allocation, and the number of rounds it took."""
 
     node: Ints
     rounds: int
@@ -54,30 +54,30 @@ def search(
     enough: float = 0.0,
     narrow: Narrow = "both",
 ) -> Found:
-    """Make the band as narrow as can be.
+    """Narrow the band as far as possible.
 
     Parameters
     ----------
     problem
-        What is allocated.
+        The problem to solve.
     start : (U,) int
-        An allocation that keeps the budget and what is fixed.
+        An allocation that respects the budget and fixed units.
     rounds
-        Exchanges at most.
+        Most exchanges.
     deadline
-        By ``time.monotonic()``, when to stop at the latest.
+        Latest time to stop, by ``time.monotonic()``.
     seed
-        Of what is random.
+        Seed of random choices.
     enough
         Stop at this load distance, or side.
     narrow
-        Which side of the band is made narrower, while the other stays as wide as the
-        start needs it; both sides are equally far from the mean.
+        Which side of the band is narrowed, while the other stays as wide as the start
+        requires; ``both`` keeps both sides equally far from the mean.
 
     Returns
     -------
     Found
-        The best allocation; `start` where none is better.
+        The best allocation; `start` if none is better.
     """
     return _Search(problem, start, seed).run(rounds, deadline, enough, narrow)
 
@@ -88,7 +88,7 @@ class _Search:
         self.rng = np.random.default_rng(seed)
         units, nodes = len(p.load), len(p.weight)
         self.units, self.nodes = units, nodes
-        # Behind the units stands, for each node, nothing, which may be exchanged too.
+        # After the units there is a null unit for each node, which may be exchanged too.
         self.load = np.append(p.load, np.zeros(nodes))
         self.cost = np.append(p.cost, np.zeros(nodes))
         self.further = np.vstack([p.further, np.zeros((nodes, p.further.shape[1]))])
@@ -110,7 +110,7 @@ class _Search:
             if tried > _PATIENCE and leap > _LEAPS[1]:
                 leap, tried = max(leap / 2, _LEAPS[1]), 0
                 band = _next_band(p.sides(best), enough, narrow, leap) or band
-            # A node that is to be removed cannot carry too little.
+            # A node marked for removal cannot carry too little.
             high, low = band[0], np.where(p.removed, np.inf, band[1])
             wrong = np.maximum(self.off - high, 0.0) + np.maximum(-self.off - low, 0.0)
             exceeds = self.spent > p.budget + _TINY
@@ -124,10 +124,10 @@ class _Search:
         return Found(best, done)
 
     def _chosen(self, wrong: Floats, exceeds: bool) -> int:
-        """A node to improve, likelier the more it is out of the band.
+        """A node to improve, more likely the farther it is outside the band.
 
-        Where the budget is exceeded, as often one that some unit has left or come to: there
-        it can be saved.
+        If the budget is exceeded, equally often a node that some unit has left or come to:
+        there, cost can be saved.
         """
         total = wrong.sum()
         if total > _TINY and not (exceeds and self.rng.random() < _SAVES):
@@ -136,7 +136,7 @@ class _Search:
         return int((self.home if self.rng.random() < 0.5 else self.node)[away])
 
     def _partners(self, chosen: int) -> Ints:
-        """Nodes to exchange with: all, or those farthest on the other side and a few others."""
+        """Nodes to exchange with: all, or the farthest on the other side and a few others."""
         if self.nodes <= _ALL_NODES:
             return np.delete(np.arange(self.nodes), chosen)
         order = np.argsort(self.off if self.off[chosen] > 0 else -self.off, kind="stable")
@@ -170,8 +170,8 @@ class _Search:
         ) + self.cost[theirs] * ((home_b != a).astype(np.float64) - (home_b != b))
         before = max(self.spent - p.budget, 0.0)
         worse += price * (np.maximum(self.spent + costs - p.budget, 0.0) - before)
-        # Nothing for nothing changes nothing, and nothing goes to a node that is to be
-        # removed but what comes from there.
+        # An exchange of two null units changes nothing, and a node marked for removal takes
+        # only units that were there.
         barred = (ours >= self.units)[:, None] & (theirs >= self.units)
         barred |= (p.removed[b] & (ours < self.units)[:, None]) & (home_a != b)
         barred |= p.removed[a] & (theirs < self.units) & (home_b != a)
@@ -201,7 +201,7 @@ class _Search:
 def _next_band(
     sides: tuple[float, float], enough: float, narrow: Narrow, leap: float
 ) -> tuple[float, float] | None:
-    """Limits of overload and underload to try next; None where it is enough."""
+    """Limits of overload and underload to try next; None if they suffice."""
     over, under = sides
     reached = {"both": max(sides), "over": over, "under": under}[narrow]
     if reached <= enough + _TINY:

@@ -1,4 +1,4 @@
-"""The MILP of the seed, solved: a start, local search, neighbourhoods for HiGHS, a proof."""
+"""Solves the seed's MILP: a start, local search, neighbourhoods for HiGHS, a proof."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from balancer.allocation.problem import Allocation, Solution
 from balancer.allocation.search import Narrow, search
 from cluster_model.snapshot import Ints
 
-# A load distance that is good enough, in percent points: what the seed has ALBIC keep (maxLD).
+# A good enough load distance, in percentage points: the limit that ALBIC keeps (maxLD).
 GOOD = 10.0
 _TINY = 1e-9
-# Shares of the effort, each with all before it: several local searches, HiGHS, and
-# local search again, at last for the tightness of each side.
+# Cumulative shares of the effort: several local searches, HiGHS, and local search again, at
+# last for the tightness of each side.
 _STARTED, _STARTS = 0.6, 5
 _NEIGHBOURS = 0.8
 _FINISH: tuple[tuple[float, Narrow], ...] = ((0.9, "both"), (0.95, "under"), (1.0, "over"))
-# Pairs of a unit and a node in a program that HiGHS improves, and in one that it may prove.
+# Most unit-node pairs in a program that HiGHS improves, and in one that it may prove.
 _PROGRAM, _PROOF = 100_000, 1_200
 # Nodes of the first neighbourhood, and of the search tree in each.
 _FEW = 12
 _TREE = 50
-# A distance so near to the bound is not worth more of HiGHS, nor one so far from it: there
-# the budget is no limit, and local search is better.
+# A distance this close to the bound is not worth more of HiGHS, nor one this far from it:
+# there the budget does not bind, and local search is better.
 _ENOUGH, _TIGHT = 0.005, 0.5
 
 
@@ -42,39 +42,39 @@ def solve(
     seconds: float | None = None,
     seed: int = 0,
 ) -> Solution:
-    """Minimise the load distance, then the sum of both sides, then what is left on removed nodes.
+    """Minimise the load distance, then the sum of both sides, then the load on removed nodes.
 
     Seed 001, Section 4.3.1. No unit goes to a node marked for removal (Lemma 1). While such
-    a node carries anything, a load distance that is `good` is not made better at the cost
-    of emptying it: what is urgent comes first, then the removal, then a finer balance.
+    a node carries load, a `good` load distance is not improved at the expense of emptying
+    it: urgent balance comes first, then the removal, then finer balance.
 
     Parameters
     ----------
     problem
-        What is allocated.
+        The problem to solve.
     good
-        In percent points: by default ALBIC's maxLD. With 0 the distance is always made as
-        small as can be.
+        In percentage points: by default ALBIC's maxLD. With 0 the distance is always made as
+        small as possible.
     enough
-        In percent points: a load distance that is worth no migration to make it smaller.
+        In percentage points: a load distance below which no migration is worthwhile.
     rounds
         Effort: exchanges that the local search tries. The same rounds and seed give the
         same solution.
     seconds
-        Stop after that time, with what was found until then.
+        Stop after that time, with the best result so far.
     seed
-        Of what is random.
+        Seed of random choices.
 
     Returns
     -------
     Solution
-        Never worse than what is there, if nothing is fixed, nor than what Flux finds;
-        while nodes are emptied, where these are not `good` already.
+        Never worse than the start, if nothing is fixed, nor than the result of Flux; while
+        nodes are emptied, unless these are `good` already.
 
     Raises
     ------
     AllocationError
-        If what is fixed costs more than the budget.
+        If the cost of the fixed units exceeds the budget.
 
     Examples
     --------
@@ -109,7 +109,7 @@ def solve(
     best = min(starts, key=lambda a: max(p.distance(a), goal))
     left, part, first = rounds, _STARTED / _STARTS, best
     for turn in range(_STARTS):
-        # Where a search ends depends on chance.
+        # The result of a search depends on chance.
         found = search(
             p,
             first,
@@ -149,9 +149,9 @@ def solve(
 def _neighbourhoods(
     problem: Allocation, node: Ints, bound: float, deadline: float
 ) -> tuple[Ints, float]:
-    """Let HiGHS allocate anew what is on the nodes that are farthest off: few, then more.
+    """Let HiGHS reallocate the units of the nodes farthest off: few nodes, then more.
 
-    A problem that is small is given to it whole, so that the bound is as good as it gets.
+    A small problem is given to it whole, so that the bound is as tight as possible.
     """
     p = problem
     nodes, units = len(p.weight), len(p.load)

@@ -1,4 +1,4 @@
-"""From a snapshot to units that are allocated, and from an allocation back to brokers."""
+"""Converts a snapshot to units to allocate, and an allocation back to brokers."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ def _no_floats() -> Floats:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Units:
-    """Key groups to be allocated, and what they send each other.
+    """Key groups to allocate, and the traffic between them.
 
     Parameters
     ----------
     problem
-        What is allocated: U key groups, N nodes.
+        The problem of U key groups and N nodes.
     operator : (U,) int
         The operator that each key group belongs to.
     source, target : (E,) int
         Pairs of key groups, each once and in ascending order, none with itself.
     rate : (E,) float
-        out: what the first of a pair sends to the second in a period; more than 0.
+        out: traffic from the first to the second of a pair in a period; more than 0.
     partition : (U,) int
-        The partition of a snapshot that each key group is; counted from 0 if empty.
+        The snapshot's partition of each key group; counted from 0 if empty.
     broker : (P,) int
-        Where each partition of the snapshot is, also those that are no key group (what
-        was on a dead broker, say); the node of each key group if empty.
+        Broker of each partition of the snapshot, including those that are no key group (such
+        as lost ones on a dead broker); the node of each key group if empty.
     resource
-        What the load is one of; empty where there is no snapshot.
+        The resource of the load; empty without a snapshot.
     """
 
     problem: Allocation
@@ -80,7 +80,7 @@ class Units:
             )
 
     def local(self, node: Ints) -> float:
-        """Share of what is sent that stays on its node, 0 to 1; 1 where nothing is sent."""
+        """Share of the traffic that stays on its node, 0 to 1; 1 without traffic."""
         total = float(self.rate.sum())
         kept = float(self.rate[node[self.source] == node[self.target]].sum())
         return kept / total if total > 0 else 1.0
@@ -103,22 +103,22 @@ def units_of(
     ceiling: float = 1.0,
     integrated: bool = True,
 ) -> Units:
-    """State what a snapshot asks to be allocated (seed 001, Sections 3 and 4.3.1).
+    """State the allocation problem of a snapshot (seed 001, Sections 3 and 4.3.1).
 
     Partitions are key groups, topics operators, brokers nodes. Loads are in percent of
-    a node's capacity; nodes have weights where their capacities differ. Brokers that the
-    operation removes, and dead ones, are marked for removal. What was on a dead broker or
-    disk alone is gone, and is no key group.
+    a node's capacity; nodes have weights if their capacities differ. Brokers that the
+    operation removes, and dead ones, are marked for removal. Partitions that were only on a
+    dead broker or disk are lost, and are no key groups.
 
     Parameters
     ----------
     snapshot
         A cluster whose partitions have one replica each.
     operation
-        What is asked; by default a rebalance. Topics and partitions it excludes are
-        fixed, and brokers that it lets nothing go to keep what they have, or less.
+        The request; by default a rebalance. Topics and partitions it excludes are fixed, and
+        brokers that it lets nothing go to keep what they have, or less.
     budget
-        maxMigrCost: what all migrations may cost together, in the unit of `cost`.
+        maxMigrCost: limit of the total cost of all migrations, in the unit of `cost`.
     cost
         ``count``: every migration costs 1 (maxMigrations). ``state``: α times the size of
         the state. (P,) float: the cost of each partition, by another model.
@@ -126,13 +126,13 @@ def units_of(
         α: cost of one byte of state. In seconds, the time that a node of average load
         needs to write out a byte; 1 makes the budget one of bytes.
     resource
-        What is balanced; by default the bottleneck, of which most of what the remaining
-        brokers have is used in all.
+        The resource to balance; by default the bottleneck, the one with the largest share of
+        the remaining brokers' total capacity in use.
     ceiling
-        What a broker may carry of the other resources, as a share of its capacity.
+        Limit of a broker's load of the other resources, as a share of its capacity.
     integrated
-        Whether the other brokers are balanced while some are removed; else nothing moves
-        but what is on those.
+        Whether the other brokers are balanced while some are removed; otherwise only units on
+        the removed ones move.
 
     Raises
     ------
@@ -187,7 +187,7 @@ def units_of(
         load=100 / mean * s.leader_load[unit, balanced],
         cost=costs,
         node=node,
-        # nothing is given to a node that is to be removed, whatever it can carry
+        # a node marked for removal receives nothing, whatever its capacity
         weight=np.divide(mean, capacity, out=np.ones(s.n_brokers), where=capacity > 0),
         removed=rules.draining,
         budget=float(budget),
@@ -208,25 +208,25 @@ def units_of(
 
 
 def totals(group: Ints, of: Floats, groups: int) -> Floats:
-    """(groups,) float: what the members of each group have together."""
+    """(groups,) float: the sum over the members of each group."""
     total: Floats = np.bincount(group, of, groups).astype(np.float64)
     return total
 
 
 def fold(problem: Allocation, group: Ints) -> Allocation:
-    """State the problem in which the units of a group migrate as one; ``node[group]`` unfolds.
+    """Merge units so that each group migrates as one; ``node[group]`` unfolds.
 
     Parameters
     ----------
     problem
         U units.
     group : (U,) int
-        The group of each, from 0 without gaps. Those of a group are on one node.
+        The group of each, from 0 without gaps. Members of a group are on one node.
 
     Raises
     ------
     AllocationError
-        Where a group is on two nodes, or has to be.
+        If a group is on two nodes, or is fixed to two.
 
     Examples
     --------
@@ -302,7 +302,7 @@ def _costs(s: Snapshot, cost: Cost | Floats, alpha: float) -> Floats:
 def _limits(
     s: Snapshot, unit: Ints, balanced: int, stays: Bools, share: float
 ) -> tuple[Floats, Floats]:
-    """(U, R) and (N, R): the resources of which any broker may be given more than it can carry."""
+    """(U, R) and (N, R): the resources in which some broker could be overloaded."""
     others = np.flatnonzero(np.arange(len(s.resources)) != balanced)
     load, most = s.leader_load[np.ix_(unit, others)], share * s.capacity[:, others]
     binds = load.sum(axis=0) > most[stays].min(axis=0)
@@ -310,11 +310,11 @@ def _limits(
 
 
 def _kept_out(node: Ints, takes: Bools) -> tuple[Floats, Floats]:
-    """(U, K) and (N, K): resources such that a node that takes nothing may have its own alone.
+    """(U, K) and (N, K): resources that let a closed node hold only its own units.
 
     Each such node has a number, all others together have 0. For each binary digit, a unit
-    carries 1 of one resource where the number of its node has that digit, and of another
-    where it does not; a node has room for units whose digits are its own.
+    uses 1 of one resource if its node's number has that digit, and 1 of another if not; a
+    node has room only for units with its own digits.
     """
     closed = ~takes
     number = np.where(closed, np.cumsum(closed), 0)

@@ -1,4 +1,4 @@
-"""What would a configuration have done? A history replayed against goals and settings.
+"""Backtests: replays a history to show what a configuration would have done.
 
 result = backtest(history, load_configurations("candidates.yaml"), first_ms=..., end_ms=...)
 """

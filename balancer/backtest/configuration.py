@@ -1,4 +1,4 @@
-"""What is tried out: goals, settings of the controller, and which loads it goes by."""
+"""The configurations to compare: goals, controller settings, and the load statistic."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from metrics_reporter.documents import load_document, shown, shown_name
 from metrics_reporter.quantities import byte_rate, duration
 
 Statistic = Literal["mean", "p95", "peak"]
-# The history as it was, without anybody's plans.
+# The history as it happened, without any plans.
 RECORDED = "history"
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """A controller as it could be run.
+    """A controller's configuration.
 
     Parameters
     ----------
     name
-        By which results tell it apart.
+        Name in the results.
     balancer
-        Its goals and seed. A limit on the seconds of the search is left out, or results
-        would depend on the machine.
+        Its goals and seed. A limit on the seconds of the search is ignored, or results would
+        depend on the machine.
     settings
-        Of the controller; ``execute`` goes without saying.
+        Settings of the controller; ``execute`` is implied.
     statistic
-        Which of a partition's loads plans are made for: the mean of the last windows, their
-        95th percentile, or the largest.
+        The load statistic of a partition that plans are based on: the mean of the last windows,
+        their 95th percentile, or the largest.
     span
         Seconds that the last windows cover; by default as many as the settings' model keeps.
     copy_rate
@@ -82,9 +82,9 @@ class Configuration:
 
 
 def load_configurations(path: str | Path) -> tuple[Configuration, ...]:
-    """Read configurations from a YAML (or JSON) file: name -> what it is.
+    """Read configurations from a YAML (or JSON) file: name -> configuration.
 
-    Of each, ``goals`` are what :func:`goals.load_goals` takes (a file's path is relative to
+    In each, ``goals`` are what :func:`goals.load_goals` takes (a file's path is relative to
     this file), ``strategy`` is what :func:`balancer.strategies.load_strategy` takes,
     ``settings`` are those of ``counterpoise run``, and ``seed``, ``statistic``,
     ``span`` and ``copy_rate`` are those of :class:`Configuration`.
@@ -92,12 +92,12 @@ def load_configurations(path: str | Path) -> tuple[Configuration, ...]:
     Raises
     ------
     InputError
-        For a file that cannot be read, or naming the first entry that is wrong.
+        If a file cannot be read, or naming the first invalid entry.
     """
     where = f"configurations file {path}"
     content = load_document(path, where, BacktestError)
     if not isinstance(content, Mapping) or not content:
-        # Without the value, which may hold the address of a webhook.
+        # Without the value, which may contain the address of a webhook.
         found = type(content).__name__ if content else shown(content)
         raise BacktestError(f"{where}: {found} found, a mapping of names expected")
     return tuple(
@@ -139,12 +139,12 @@ def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
     except (OSError, ValueError):
-        # What cannot be the name of a file.
+        # Names that cannot be file names.
         return False
 
 
 def _number(value: Any, where: str, unit: Callable[[str], float] | None) -> float:
-    """A number, or what a text with a unit stands for."""
+    """A number, or the value of a text with a unit."""
     if isinstance(value, str) and unit is not None:
         try:
             return unit(value)

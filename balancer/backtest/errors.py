@@ -1,4 +1,4 @@
-"""What a backtest is asked for and cannot do."""
+"""Errors of backtests."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from cluster_model.errors import InputError
 
 
 class BacktestError(InputError):
-    """A backtest that cannot be made: says what, the value found and what is expected."""
+    """A backtest that cannot be run: says why, the value found and what is expected."""

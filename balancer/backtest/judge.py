@@ -1,4 +1,4 @@
-"""How one window would have been on a placement: goals, the worst broker, overload."""
+"""Judges a placement under the loads of one window: goals, the worst broker, overload."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Verdict(NamedTuple):
     violated, violated_hard
         Goals that are not met, and the hard ones of them.
     cells
-        Brokers, topics, partitions (what a goal looks at) that are not content, of all goals.
+        Discontented cells (brokers, topics, partitions) of all goals.
     balancedness
-        As of plans, up to 100.
+        As in plans, up to 100.
     worst, worst_broker, worst_resource
         Load / capacity of the most loaded broker in the resource it is most loaded in.
     uneven
@@ -57,11 +57,11 @@ def judge(snapshot: Snapshot, goals: Sequence[Goal], limit: float, known: float 
     Parameters
     ----------
     snapshot
-        Placement and loads. What has no capacity for a load is overloaded by it, without
-        a share that could be told.
+        Placement and loads. A broker without capacity for a load it carries is overloaded,
+        without a ratio.
     goals
-        What is asked of it; those that it lacks something for are left out, and what is dead
-        or without a leader is not counted.
+        The goals to judge by; inapplicable ones are left out, and dead or leaderless replicas
+        are not counted.
     limit
         Share of its capacity up to which a broker is not overloaded.
     known

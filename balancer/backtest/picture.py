@@ -1,4 +1,4 @@
-"""A picture that compares configurations: four figures over the time of the history."""
+"""Draws a comparison of configurations: four figures over the time of the history."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from balancer.backtest.errors import BacktestError
 from balancer.backtest.result import BacktestResult
 from cluster_model.files import write_atomically
 
-# Okabe and Ito's colours, which most eyes tell apart; what was is grey.
+# Okabe and Ito's colours, which colour-blind readers can tell apart; the history is grey.
 _COLOURS = ("#7f7f7f", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 _UNITS = (("PB", 1e15), ("TB", 1e12), ("GB", 1e9))
-# More points than this are no more to see.
+# More points than this make no visible difference.
 _POINTS = 500
 
 
 def draw(result: BacktestResult, path: Path) -> None:
-    """Draw how the configurations compare over time; the suffix says which format.
+    """Plot the configurations over time; the file's suffix sets the format.
 
     Raises
     ------
     BacktestError
-        Without matplotlib, or for a format that it does not know.
+        Without matplotlib, or for an unknown format.
     """
     try:
         from matplotlib.figure import Figure
@@ -42,7 +42,7 @@ def draw(result: BacktestResult, path: Path) -> None:
             f"{', '.join(sorted(known))} expected"
         )
     _panels(figure, result)
-    # Nothing of the moment in the file: equal results give equal pictures.
+    # No timestamps in the file: equal results give equal pictures.
     nothing = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(path.suffix[1:])
     import matplotlib
 
@@ -56,7 +56,7 @@ def draw(result: BacktestResult, path: Path) -> None:
 def _panels(figure: Any, result: BacktestResult) -> None:
     import matplotlib.dates
 
-    # Without types, as all of it.
+    # matplotlib has no types.
     dates: Any = matplotlib.dates
     axes = figure.subplots(2, 2, sharex=True)
     windows, rounds = result.by_name
@@ -109,7 +109,7 @@ def _line(
     over: Callable[[Sequence[float]], float],
     style: dict[str, Any],
 ) -> None:
-    """A line through what many windows come to."""
+    """A line through the aggregates of many windows."""
     step = max(1, len(start) // _POINTS)
     at = range(0, len(start), step)
     axis.plot(_times([start[i] for i in at]), [over(values[i : i + step]) for i in at], **style)

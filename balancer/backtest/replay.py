@@ -1,4 +1,4 @@
-"""One configuration through a history: the controller itself, in the history's time."""
+"""Replays a history with one configuration: the real controller on simulated time."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from cluster_model.errors import InputError
 from cluster_model.snapshot import BrokerState, Floats, Ints, Snapshot
 from cluster_model.trust import Distrust, partition_names
 
-# What is moved again within this time was moved for nothing.
+# A partition that moves again within this time was moved in vain.
 THRASH_SECONDS = 12 * 3600.0
 _P95 = 0.95
-# Where these are not known, or one of them, a partition's load is not.
+# If any of these is unknown, so is a partition's load.
 _RATES = ("network_in", "network_out")
 
 
@@ -36,9 +36,9 @@ class Window(NamedTuple):
     start_ms
         ms since 1970.
     row : (n,) int
-        Rows of the partitions of which any load is known.
+        Rows of the partitions with any known load.
     leader, follower : (n, R) float
-        Loads of a replica that leads, and of one that follows; nan where not known.
+        Loads of a replica as leader, and as follower; nan if unknown.
     """
 
     start_ms: int
@@ -48,23 +48,23 @@ class Window(NamedTuple):
 
 
 class Event(NamedTuple):
-    """What a configuration decided in a round, or what changed the placement.
+    """A decision of a configuration, or a change of the placement.
 
     Parameters
     ----------
     at_ms
         When, ms since 1970.
     kind
-        Of the decision (see :class:`balancer.controller.Decision`); ``adopted`` for what
-        the history itself changed.
+        Kind of the decision (see :class:`balancer.controller.Decision`); ``adopted`` for
+        changes in the history itself.
     reason
-        One sentence; empty where nothing came of the round.
+        One sentence; empty if the round led to nothing.
     actions, bytes_moved
-        Of a plan that was begun: its steps; of one that was carried out: bytes copied.
+        Steps of a plan that was started; bytes copied by one that was executed.
     bytes_again
-        Of those, what belongs to partitions that had been moved not long before.
+        Of those, the bytes of partitions that had moved recently.
     delta
-        What changed, if anything.
+        The change of the placement, if any.
     """
 
     at_ms: int
@@ -85,28 +85,28 @@ def replay_one(
     end_ms: int,
     window_ms: int,
 ) -> Iterator[Event]:
-    """Let a configuration's controller live through a history.
+    """Replay a history with a configuration's controller.
 
     At the end of each window the controller looks at the loads of the last windows, on the
-    placement that its own plans led to, and does what it would do: the same detectors,
-    graces, cool-downs, and the same judgement whether a plan is worth its bytes. A plan
-    takes the time that copying takes, and holds from the next window on.
+    placement that its own plans led to, and does what it would do live: the same detectors,
+    grace periods, cool-downs, and cost-benefit decisions. A plan takes as long as copying
+    takes, and applies from the next window on.
 
     Parameters
     ----------
     configuration
-        Who is tried out.
+        The configuration to replay.
     timeline
-        Which brokers and partitions there were.
+        The brokers and partitions over time.
     windows
-        Loads in the order of time; windows of which nothing is known may be missing.
+        Loads in order of time; windows without data may be missing.
     first_ms, end_ms, window_ms
         Start of the first window, end of the last, and their length.
 
     Yields
     ------
     Event
-        In the order of time.
+        In order of time.
     """
     replay = _Replay(configuration, timeline, window_ms)
     coming = iter(windows)
@@ -134,14 +134,14 @@ class _Outcome:
 
 @dataclass(frozen=True, eq=False)
 class _Known:
-    """Loads of one window as tables of all partitions: (U, R), nan where not known."""
+    """Loads of one window as tables of all partitions: (U, R), nan if unknown."""
 
     start_ms: int
     leader: Floats
     follower: Floats
 
     def or_else(self, earlier: _Known) -> _Known:
-        """The same, with earlier loads where none are known."""
+        """The same, with earlier loads where unknown."""
         leader, follower = (
             np.where(np.isnan(now), before, now)
             for now, before in ((self.leader, earlier.leader), (self.follower, earlier.follower))
@@ -150,7 +150,7 @@ class _Known:
 
 
 class _Replay:
-    """A cluster that never was: its model, and what carries plans out in it."""
+    """A simulated cluster: the controller's model and executor in one."""
 
     def __init__(self, configuration: Configuration, timeline: Timeline, window_ms: int) -> None:
         self._configuration, self._timeline, self._window_ms = configuration, timeline, window_ms
@@ -183,7 +183,7 @@ class _Replay:
         )
 
     def take(self, window: Window) -> None:
-        """Add what was measured in a window."""
+        """Add the measurements of a window."""
         shape = (len(self._timeline.names), window.leader.shape[1])
         tables = np.full(shape, np.nan), np.full(shape, np.nan)
         for table, loads in zip(tables, (window.leader, window.follower), strict=True):
@@ -193,7 +193,7 @@ class _Replay:
         self._last = known if self._last is None else known.or_else(self._last)
 
     def end_window(self, now_ms: int) -> list[Event]:
-        """Let the time of a window's end come; returns what happened then."""
+        """Advance to a window's end; returns what happened then."""
         self._now_ms, self._events = now_ms, []
         oldest_ms = now_ms - (self._kept.maxlen or 1) * self._window_ms
         while self._kept and self._kept[0].start_ms < oldest_ms:
@@ -208,7 +208,7 @@ class _Replay:
             try:
                 self._controller.step()
             except InputError as error:
-                # As the controller has it when it runs: told, and tried again.
+                # As in a running controller: reported, and retried.
                 self._events.append(Event(now_ms, "error", str(error)))
             self._finish()
         return self._events
@@ -218,7 +218,7 @@ class _Replay:
     def snapshot(self, min_ratio: float = 0.95) -> Snapshot:
         """The cluster on this configuration's placement, with the loads of the last windows.
 
-        As in the live model, a load that they do not know is the last one known, or else the
+        As in the live model, an unknown load is replaced by the last known one, or else by the
         mean of the topic or of all partitions, and nothing is planned on it.
         """
         rows, cast = self._timeline.rows(self._cast), self._timeline.casts[self._cast]
@@ -247,14 +247,14 @@ class _Replay:
         return self._seen
 
     def placement(self) -> Snapshot:
-        """The cluster on this configuration's placement, however few loads are known."""
+        """The cluster on this configuration's placement, even if few loads are known."""
         return self.snapshot(0.0)
 
     def staleness(self) -> None:
-        """Records come when they come."""
+        """None: no age of records is expected."""
 
     def signals(self) -> dict[str, dict[int, float]]:
-        """Loads are all that is known."""
+        """Empty: only loads are known."""
         return {}
 
     def since(self) -> float | None:
@@ -262,7 +262,7 @@ class _Replay:
         return self._kept[0].start_ms / 1000 if self._kept else None
 
     def noise(self) -> dict[str, float]:
-        """How uncertain brokers' loads are, from how their shares differ between windows."""
+        """How uncertain brokers' loads are, from the variation of their shares between windows."""
         if self._seen is None or len(self._kept) < 2:
             return {}
         s, rows = self._seen, self._timeline.rows(self._cast)
@@ -271,7 +271,7 @@ class _Replay:
         samples = np.empty((len(self._kept), s.n_brokers, len(s.resources)))
         for w, known in enumerate(self._kept):
             loads = np.where(leads, known.leader[rows][partition], known.follower[rows][partition])
-            # What a window does not know is no noise.
+            # Missing values of a window are no noise.
             loads = np.where(np.isnan(loads), expected, loads)
             for r in range(len(s.resources)):
                 samples[w, :, r] = np.bincount(s.replica_broker, loads[:, r], s.n_brokers)
@@ -283,16 +283,16 @@ class _Replay:
         }
 
     def distrust(self) -> Distrust:
-        """History was cleaned before; some of it may be missing."""
+        """The history is already cleaned; some of it may be missing."""
         return self._distrust
 
     def refresh(self) -> None:
-        """The placement is always that of now."""
+        """Do nothing: the placement is always current."""
 
     # --- the controller's executor
 
     def execute(self, plan: Plan, *, progress: Callable[[Any], None] | None = None) -> _Outcome:
-        """Make the end of a plan the truth; one that was stopped leaves all as it was."""
+        """Apply the plan's final placement; a stopped plan changes nothing."""
         seconds = (self._now_ms - self._began_ms) / 1000
         if self._stopped:
             done = min(1.0, (self._now_ms - self._began_ms) / max(self._takes_ms, 1))
@@ -316,14 +316,14 @@ class _Replay:
         return _Outcome("done", len(plan), 0, plan.summary.bytes_moved, seconds)
 
     def recover(self, *, progress: Callable[[Any], None] | None = None) -> None:
-        """Nothing died."""
+        """Nothing to recover: executions here never die."""
 
     def left(self) -> tuple[str, ...]:
-        """Nothing is left under way here."""
+        """Empty: executions here leave nothing behind."""
         return ()
 
     def stop(self) -> None:
-        """What is under way is given up."""
+        """Abandon the current execution."""
         self._stopped = True
 
     # --- what goes on between them
@@ -336,7 +336,7 @@ class _Replay:
             return
         s = self._timeline.casts[self._cast]
         living = int((s.broker_state != BrokerState.DEAD).sum())
-        # Each byte is sent by one broker and taken in by another.
+        # Each byte is sent by one broker and received by another.
         rate = self._configuration.copy_rate * max(living / 2, 1)
         self._began_ms = self._now_ms
         self._takes_ms = round(1000 * float(plan["bytes_moved"]) / rate)
@@ -368,7 +368,7 @@ class _Replay:
         self._events.append(event)
 
     def _rows_of(self, s: Snapshot) -> Ints:
-        """(P,) the timeline's row of each partition of a snapshot, made some time ago."""
+        """(P,) the timeline's row of each partition of an earlier snapshot."""
         now = self._timeline.casts[self._cast]
         if s.topics == now.topics and np.array_equal(s.partition_topic, now.partition_topic):
             return self._timeline.rows(self._cast)
@@ -376,7 +376,7 @@ class _Replay:
         return np.array([row_of[name] for name in names_of(s)], np.int64)
 
     def _fitting(self, delta: Delta) -> Delta | None:
-        """What of a change still fits the cluster, which may have changed meanwhile."""
+        """The part of a change that still fits the cluster, which may have changed meanwhile."""
         ids = self._timeline.casts[self._cast].broker_ids
         there = ((delta.replicas < 0) | np.isin(delta.replicas, ids)).all(axis=1)
         present = np.isin(delta.row, self._timeline.rows(self._cast))
@@ -387,7 +387,7 @@ class _Replay:
 
 
 def _in_looks(settings: Settings, look: float) -> Settings:
-    """The settings for looks so many seconds apart: rounds that count are as long as before."""
+    """The settings for looks so many seconds apart; streaks of rounds keep their duration."""
 
     def rounds(count: int) -> int:
         return max(1, math.ceil(count * settings.interval / look))
@@ -400,7 +400,7 @@ def _in_looks(settings: Settings, look: float) -> Settings:
             "interval": look,
             "decisions": 1,
             "webhooks": (),
-            # Nothing depends on how fast this machine plans, and executions here are silent.
+            # Nothing may depend on this machine's speed, and executions here report no progress.
             "max_seconds": None,
             "silence_timeout": math.inf,
             "goal_violations": violations.model_copy(update={"rounds": rounds(violations.rounds)}),
@@ -410,7 +410,7 @@ def _in_looks(settings: Settings, look: float) -> Settings:
 
 
 def _over(loads: list[Floats], statistic: Statistic) -> Floats:
-    """(P, R) float: of windows (P, R), nan where nothing is known, what plans are made for."""
+    """(P, R) float: the statistic of windows (P, R), with nan for unknown loads."""
     if statistic == "mean":
         total, count = np.zeros_like(loads[0]), np.zeros_like(loads[0])
         for load in loads:
@@ -418,7 +418,7 @@ def _over(loads: list[Floats], statistic: Statistic) -> Floats:
             total += np.where(known, load, 0.0)
             count += known
         return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
-    # What is not known is sorted to the end.
+    # Unknown values are sorted to the end.
     ordered = np.sort(np.stack(loads), axis=0)
     last = (~np.isnan(ordered)).sum(axis=0) - 1
     place = np.maximum(last, 0) * (1.0 if statistic == "peak" else _P95)

@@ -1,4 +1,4 @@
-"""What a backtest found: totals of each configuration, days, windows, and plans."""
+"""The result of a backtest: totals of each configuration, days, windows, and plans."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _GB = 1e9
 
 
 class Judged(NamedTuple):
-    """A window of a configuration."""
+    """The verdict on a window of a configuration."""
 
     configuration: str
     start_ms: int
@@ -31,43 +31,43 @@ class Judged(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """A round of a configuration."""
+    """The decision of a configuration in a round."""
 
     configuration: str
     event: Event
 
 
 class Tally(NamedTuple):
-    """A configuration's figures over some time.
+    """A configuration's figures over a period.
 
     Parameters
     ----------
     configuration
         Its name.
     hours
-        Time of which loads are known.
+        Hours with known loads.
     hours_violated, hours_violated_hard
-        Hours in which a goal, and a hard goal, was not met.
+        Hours in which a goal, or a hard goal, was not met.
     goals_violated
         Goals not met, mean over the windows.
     balancedness
         Mean over the windows.
     worst, worst_broker, worst_resource, worst_ms
-        Load / capacity of the most loaded broker: the highest there was, whose, of what and
-        when (start of the window, ms since 1970).
+        Load / capacity of the most loaded broker: the maximum, its broker and resource, and
+        its time (start of the window, ms since 1970).
     worst_mean
         Load / capacity of the most loaded broker, mean over the windows.
     overloaded_hours
-        Hours times brokers that were above the limit.
+        Hours times the number of brokers above the limit.
     plans, actions
-        Plans begun, and their steps.
+        Plans started, and their steps.
     bytes_moved
         Bytes copied.
     thrash
-        Share of them that belongs to partitions that had been moved in the twelve hours
+        Share of these bytes that belongs to partitions that had moved in the twelve hours
         before.
     bytes_a_day, cost_a_day
-        Bytes copied a day, and what that costs at the price given.
+        Bytes copied per day, and their cost at the given price.
     """
 
     configuration: str
@@ -92,22 +92,22 @@ class Tally(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class BacktestResult:
-    """What each configuration would have done.
+    """The results of all configurations.
 
     Parameters
     ----------
     configurations
-        Names, ``history`` first: what was, without anybody's plans.
+        Names, ``history`` first: what really happened, without any plans.
     first_ms, end_ms, window_ms
-        The time looked at, ms since 1970, and the length of a window.
+        The period, ms since 1970, and the length of a window.
     limit
         Share of its capacity above which a broker is overloaded.
     price
-        Of a copied GB.
+        Price of a copied GB.
     windows
-        By configuration, in the order of time.
+        Windows by configuration, in order of time.
     rounds
-        Likewise.
+        Rounds by configuration, in order of time.
     """
 
     configurations: tuple[str, ...]
@@ -136,7 +136,7 @@ class BacktestResult:
             for start_ms in range(self.first_ms // DAY_MS * DAY_MS, self.end_ms, DAY_MS):
                 end_ms = start_ms + DAY_MS
                 inside = [w for w in windows[name] if start_ms <= w.start_ms < end_ms]
-                # A round stands at the end of a window, and is of its day.
+                # A round belongs to the day of the window that it ends.
                 made = [e for e in rounds[name] if start_ms < e.at_ms <= end_ms]
                 covered = min(end_ms, self.end_ms) - max(start_ms, self.first_ms)
                 if inside:
@@ -145,12 +145,12 @@ class BacktestResult:
         return tuple(found)
 
     def decisions(self, configuration: str) -> dict[str, int]:
-        """How many rounds came to what."""
+        """The number of rounds by kind of decision."""
         kinds = (e.kind for e in self.by_name[1][configuration] if e.kind != "adopted")
         return dict(sorted(Counter(kinds).items()))
 
     def document(self) -> dict[str, Any]:
-        """All of it but single windows, as JSON takes it."""
+        """Everything except single windows, as JSON-compatible data."""
         return {
             "first_ms": self.first_ms,
             "end_ms": self.end_ms,
@@ -179,7 +179,7 @@ class BacktestResult:
         return json.dumps(self.document(), indent=1, allow_nan=False) + "\n"
 
     def to_csv(self) -> str:
-        """The windows: one row for each, of each configuration."""
+        """One row for each window of each configuration."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(["configuration", "start_ms", *Verdict._fields])

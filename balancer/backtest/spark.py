@@ -1,4 +1,4 @@
-"""A backtest on Spark's executors: plans one after the other, windows all at once."""
+"""Runs a backtest on Spark: plans sequentially, windows in parallel."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-# Column -> type, of what comes back from the executors.
+# Column -> type of the executors' results.
 _EVENTS = {
     "configuration": "long",
     "at_ms": "long",
@@ -66,7 +66,7 @@ _VERDICTS = {
 
 
 class Loads(Protocol):
-    """What is replayed: :class:`cluster_model.history.History`, or anything alike."""
+    """The loads to replay: :class:`cluster_model.history.History`, or an equivalent."""
 
     @property
     def window_ms(self) -> int:
@@ -82,7 +82,7 @@ class Loads(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class _Task:
-    """What a task on an executor needs to know."""
+    """The inputs of a task on an executor."""
 
     timeline: Timeline
     first_ms: int
@@ -101,33 +101,33 @@ def backtest(
     limit: float = 0.8,
     price: float = 0.0,
 ) -> BacktestResult:
-    """Replay a history against configurations: what would each have done?
+    """Replay a history with configurations to see what each would have done.
 
-    First each configuration's controller lives through the history in one task, window
-    after window, and plans on the placement that its own plans led to. Then all windows of
-    all configurations are judged, many tasks at once, each by the loads that it really had.
-    Equal histories and configurations give equal results, on whatever executors.
+    First each configuration's controller replays the history in one task, window by window,
+    and plans on the placement that its own plans led to. Then all windows of all configurations
+    are judged in many parallel tasks, each by its real loads. Equal histories and
+    configurations give equal results, regardless of the executors.
 
     Parameters
     ----------
     history
-        Loads of windows, and metadata. Where its own replicas moved meanwhile, a
-        configuration's stay; new partitions and brokers come, and old ones go, as they did.
+        Loads of windows, and metadata. A configuration ignores moves in the history; its
+        partitions and brokers come and go as in the history.
     configurations
-        At least one, of different names.
+        At least one, with distinct names.
     first_ms, end_ms
-        ms since 1970; only windows that are wholly inside count.
+        ms since 1970; only windows entirely inside count.
     goals
-        What all configurations are judged by, whatever they plan for.
+        The goals that judge all configurations, whatever these plan for.
     limit
         Share of the capacity of a resource above which a broker is overloaded.
     price
-        Of a copied GB, for the cost a day.
+        Price of a copied GB, for the cost per day.
 
     Raises
     ------
     InputError
-        Where a range is empty or nothing is known of it, or where the goals don't fit.
+        If a range is empty or has no data, or if the goals don't fit.
     """
     names = [c.name for c in configurations]
     if not names or len({*names}) < len(names):
@@ -163,17 +163,17 @@ def judge_placements(
     goals: Config | Sequence[Goal] = "default",
     limit: float = 0.8,
 ) -> BacktestResult:
-    """Judge placements that stay as they are by the loads of a history: how would they fare?
+    """Judge fixed placements by the loads of a history.
 
     Parameters
     ----------
     history
-        As for :func:`backtest`.
+        See :func:`backtest`.
     placements
         Name to a cluster with the partitions of the history, for example the end of a plan
-        (:meth:`balancer.Plan.final_snapshot`); its loads are not looked at.
+        (:meth:`balancer.Plan.final_snapshot`); its loads are ignored.
     first_ms, end_ms, goals, limit
-        As for :func:`backtest`.
+        See :func:`backtest`.
 
     Raises
     ------
@@ -190,7 +190,7 @@ def judge_placements(
 
 
 def _task(history: Loads, first_ms: int, end_ms: int, limit: float, slots: int) -> _Task:
-    """The whole windows of a range, and what there was in it."""
+    """The complete windows of a range, and its brokers and partitions."""
     window_ms = history.window_ms
     first_ms, end_ms = -(-first_ms // window_ms) * window_ms, end_ms // window_ms * window_ms
     if first_ms >= end_ms:
@@ -207,7 +207,7 @@ def _task(history: Loads, first_ms: int, end_ms: int, limit: float, slots: int) 
 
 
 def _lasting(name: str, placement: Snapshot, task: _Task) -> list[Delta]:
-    """A placement that is that of a whole history, but for what comes and goes in it."""
+    """A placement for a whole history, apart from partitions that come and go."""
     timeline = task.timeline
     row_of = {known: row for row, known in enumerate(timeline.names)}
     named, (replicas, leader) = names_of(placement), table_of(placement, timeline.slots)
@@ -238,7 +238,7 @@ def _judges(goals: Config | Sequence[Goal], task: _Task) -> list[Goal]:
 
 @contextmanager
 def _loads(history: Loads, task: _Task) -> Iterator[DataFrame]:
-    """The loads of a range by row, worked out once and kept on the disks of the executors."""
+    """The loads of a range by row, computed once and kept on the executors' disks."""
     from pyspark import StorageLevel
 
     loads = _by_row(history.loads(task.first_ms, task.end_ms), task.timeline)
@@ -274,7 +274,7 @@ def _result(
 
 
 def _by_row(loads: DataFrame, timeline: Timeline) -> DataFrame:
-    """The loads with the timeline's rows in place of names, as narrow as can be."""
+    """The loads with the timeline's rows instead of names, in compact form."""
     import pyarrow as pa
     from pyspark.sql import functions as f
 
@@ -291,10 +291,10 @@ def _by_row(loads: DataFrame, timeline: Timeline) -> DataFrame:
 def _replayed(
     loads: DataFrame, configurations: Sequence[Configuration], task: _Task
 ) -> list[tuple[int, Event]]:
-    """What each configuration (by number) decided, in the order of time."""
+    """The decisions of each configuration (by number), in order of time."""
     from pyspark.sql import DataFrame
 
-    # All tasks read one and the same exchange.
+    # All tasks read the same exchange.
     ordered = loads.repartition(1).sortWithinPartitions("start_ms", "row")
     parts = [
         ordered.mapInArrow(_Life(number, configuration, task).live, _ddl(_EVENTS))
@@ -314,7 +314,7 @@ def _replayed(
 
 
 def _judged(loads: DataFrame, jury: _Jury) -> list[tuple[int, int, Verdict]]:
-    """Number of the placement, start of the window, and what is said of it, in this order."""
+    """Number of the placement, start of the window, and its verdict, in this order."""
 
     def judged(window: pa.Table) -> pa.Table:
         return jury.judge(window)
@@ -360,11 +360,11 @@ class _Jury:
 
     @cached_property
     def courses(self) -> list[Course]:
-        """One for each placement, for as long as a task lasts."""
+        """One for each placement, for the duration of a task."""
         return [Course(self.task.timeline, deltas) for deltas in self.deltas]
 
     def judge(self, window: pa.Table) -> pa.Table:
-        """Verdicts of one window's loads."""
+        """Judge one window's loads."""
         import pyarrow as pa
 
         timeline = self.task.timeline
@@ -393,7 +393,7 @@ class _Jury:
 
 
 def _windows(batches: Iterable[pa.RecordBatch]) -> Iterator[Window]:
-    """Rows in the order of time, a window at a time."""
+    """Rows in order of time, one window at a time."""
     pending: list[tuple[Any, ...]] = []
     for batch in batches:
         if not batch.num_rows:

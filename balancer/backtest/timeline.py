@@ -1,4 +1,4 @@
-"""Which brokers and partitions there were, and when; where replicas were, window by window."""
+"""Tracks brokers, partitions and replicas over the time of a history."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from cluster_model.snapshot import BrokerState, Floats, Ints, Snapshot
 
 
 class Metadata(Protocol):
-    """A log of changes, as :class:`cluster_model.history.metadata.MetadataLog` is one."""
+    """A log of changes, such as :class:`cluster_model.history.metadata.MetadataLog`."""
 
     @property
     def times_ms(self) -> Sequence[int]:
         """When something changed, ms since 1970, ascending."""
 
     def at(self, ms: int) -> Snapshot:
-        """The cluster as it was."""
+        """The cluster at that time."""
 
 
 class Delta(NamedTuple):
-    """Partitions whose replicas or leaders are others from some time on.
+    """Partitions whose replicas or leaders change at some time.
 
     Parameters
     ----------
     from_ms
-        From which window on, ms since 1970.
+        First window with the change, ms since 1970.
     row : (n,) int
         Rows of the timeline's partitions.
     replicas : (n, F) int
-        Ids of their brokers in preference order, -1 where there are fewer.
+        Ids of their brokers in preference order, -1 for empty slots.
     leader : (n,) int
         Position of the leader among them; -1 for none.
     """
@@ -47,7 +47,7 @@ class Delta(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """All partitions that ever were, and the clusters they were in.
+    """All partitions that ever existed, and the clusters they were in.
 
     Parameters
     ----------
@@ -56,10 +56,10 @@ class Timeline:
     slots
         F, the most replicas that a partition ever had.
     starts_ms, casts
-        From when on which brokers and partitions were there; the first holds for the time
-        before it too. Loads and disks are left out, placement is that of the moment.
+        Start times of the casts (the brokers and partitions that existed); the first applies
+        before its time too. Loads and disks are left out, placement is that of the moment.
     recorded
-        Where replicas went in between.
+        Changes of replicas and leaders in between.
     """
 
     names: tuple[tuple[str, int], ...]
@@ -70,7 +70,7 @@ class Timeline:
 
     @classmethod
     def of(cls, metadata: Metadata, first_ms: int, end_ms: int, *, slots: int = 1) -> Timeline:
-        """What a log says of a time; with room for so many replicas of a partition at least."""
+        """Read a period of a log; with room for at least so many replicas of a partition."""
         times = [first_ms, *(t for t in metadata.times_ms if first_ms < t <= end_ms)]
         starts: list[int] = []
         casts: list[Snapshot] = []
@@ -83,12 +83,12 @@ class Timeline:
             states.append((at_ms, now))
         names = sorted({name for cast in casts for name in names_of(cast)})
         slots = max(slots, *(int(cast.replication_factor.max(initial=1)) for cast in casts))
-        # What a placement was is compared by rows, for which the rows must be known first.
+        # Placements are compared by rows, so the rows must be known first.
         timeline = cls(tuple(names), slots, tuple(starts), tuple(casts), ())
         return replace(timeline, recorded=tuple(_recorded(timeline, states)))
 
     def at(self, ms: int) -> int:
-        """Which of the casts holds at a time."""
+        """The index of the cast at a time."""
         return max(bisect_right(self.starts_ms, ms) - 1, 0)
 
     @cached_property
@@ -108,14 +108,14 @@ class Timeline:
 
 
 class Standing:
-    """Where all replicas are; changes with plans and with what happens to the cluster.
+    """The current replicas; changes with plans and with events in the history.
 
     Attributes
     ----------
     replicas : (U, F) int
         Ids of the brokers of each partition of the timeline in preference order, -1 none.
     leader : (U,) int
-        Position of who is to lead, -1 none.
+        Position of the intended leader, -1 none.
     """
 
     def __init__(self, timeline: Timeline) -> None:
@@ -127,15 +127,15 @@ class Standing:
         self.follow(0)
 
     def apply(self, delta: Delta) -> None:
-        """Take over a change."""
+        """Apply a change."""
         self.replicas[delta.row] = delta.replicas
         self.leader[delta.row] = delta.leader
 
     def follow(self, cast: int) -> Delta | None:
-        """Fit the brokers and partitions of a cast; returns what that changes, if anything.
+        """Adapt to the brokers and partitions of a cast; returns the resulting change, if any.
 
-        Partitions that are new, were given another number of replicas, or are on a broker
-        that is no more, are where the history had them. Those that are no more are nowhere.
+        Partitions that are new, have another number of replicas, or are on a removed broker
+        are placed as in the history. Removed partitions are dropped.
         """
         if cast == self._cast:
             return None
@@ -163,7 +163,7 @@ class Standing:
     ) -> Snapshot:
         """The cluster of a cast with its replicas here, and loads (U, R) of leaders and followers.
 
-        Who is to lead does so while its broker lives, else the first of those that do.
+        The intended leader leads while its broker lives, else the first living replica.
         """
         s, rows = self._timeline.casts[cast], self._timeline.rows(cast)
         ids, wanted = self.replicas[rows], self.leader[rows]
@@ -185,7 +185,7 @@ class Standing:
 
 
 class Course:
-    """A standing at any time, from the changes that led to it; quickest in the order of time."""
+    """Computes the standing at any time from its changes; fastest in order of time."""
 
     def __init__(self, timeline: Timeline, deltas: Sequence[Delta]) -> None:
         self._timeline, self._deltas = timeline, deltas
@@ -211,7 +211,7 @@ def names_of(s: Snapshot) -> list[tuple[str, int]]:
 
 
 def table_of(s: Snapshot, slots: int) -> tuple[Ints, Ints]:
-    """(P, F) broker ids of the replicas, -1 where there are fewer, and (P,) leader's position."""
+    """(P, F) broker ids of the replicas, -1 for empty slots, and (P,) leader's position."""
     table = np.full((s.n_partitions, slots), -1, np.int64)
     place = np.arange(s.n_replicas) - np.repeat(s.replica_offset[:-1], s.replication_factor)
     table[s.replica_partition, place] = s.broker_ids[s.replica_broker]
@@ -221,7 +221,7 @@ def table_of(s: Snapshot, slots: int) -> tuple[Ints, Ints]:
 def changed(
     from_ms: int, rows: Ints, old: tuple[Ints, Ints], new: tuple[Ints, Ints]
 ) -> Delta | None:
-    """What differs between two tables of the same partitions, which are those rows."""
+    """The differences between two tables of the same partitions, as rows of the timeline."""
     differs = (old[0] != new[0]).any(axis=1) | (old[1] != new[1])
     return (
         Delta(from_ms, rows[differs], new[0][differs], new[1][differs]) if differs.any() else None
@@ -229,7 +229,7 @@ def changed(
 
 
 def _recorded(timeline: Timeline, states: list[tuple[int, Snapshot]]) -> list[Delta]:
-    """Where the history itself moved replicas and leaders."""
+    """The moves of replicas and leaders in the history itself."""
     found: list[Delta] = []
     standing = Standing(timeline)
     for at_ms, s in states:
@@ -264,7 +264,7 @@ def _stripped(s: Snapshot) -> Snapshot:
     )
 
 
-# What makes a cluster another one, beside where its replicas are.
+# Fields whose change makes a new cast, in addition to replica placement.
 _CAST = (
     "resources",
     "broker_ids",

@@ -1,4 +1,4 @@
-"""What commands share that go on until told to end: signals, logs and errors without secrets."""
+"""Shared by long-running commands: signals, logs, and errors without secrets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from metrics_reporter.errors import ReporterError
 
 @contextmanager
 def redacted(hide: Callable[[str], str]) -> Iterator[None]:
-    """Hide secrets in what is told of client properties that don't work."""
+    """Hide secrets in errors about client properties that don't work."""
     try:
         yield
     except (InputError, ReporterError) as error:
@@ -26,7 +26,7 @@ def redacted(hide: Callable[[str], str]) -> Iterator[None]:
 
 @contextmanager
 def logged(log: logging.Logger, hide: Callable[[str], str]) -> Iterator[None]:
-    """Send what a logger is told to stderr, without secrets."""
+    """Send a logger's output to stderr, without secrets."""
 
     class Hiding(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:
@@ -48,7 +48,7 @@ def logged(log: logging.Logger, hide: Callable[[str], str]) -> Iterator[None]:
 
 @contextmanager
 def ended_by_signals(heard: Callable[[int], None]) -> Iterator[None]:
-    """Call this with the number of each SIGTERM or Ctrl-C, in place of what they do else."""
+    """Call this with the number of each SIGTERM or Ctrl-C, instead of their default effect."""
 
     def hear(number: int, frame: FrameType | None) -> None:
         heard(number)

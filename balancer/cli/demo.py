@@ -1,4 +1,4 @@
-"""``counterpoise demo``: all of it, without a cluster."""
+"""``counterpoise demo``: the complete pipeline without a cluster."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ def demo(
     ] = Path("demo"),
     seed: Annotated[int, typer.Option(min=0, help="Another seed, another cluster.")] = 0,
 ) -> None:
-    """Balance an invented cluster, the whole way: metrics topic, model, plan, report.
+    """Balance a synthetic cluster from end to end: metrics topic, model, plan, report.
 
-    The brokers are invented, the rest is real: their metrics go over a Kafka topic (on
-    the broker that librdkafka carries), are read into a model, and balanced. Without the
-    extra `kafka` the metrics go into the model directly.
+    The brokers are synthetic, the rest is real: their metrics go through a Kafka topic (on
+    the test broker in librdkafka), are read into a model, and the cluster is balanced.
+    Without the extra `kafka` the metrics go into the model directly.
 
     Example: `counterpoise demo --output /tmp/demo`
     """
-    # The way over the metrics topic is all that needs it, and it takes a while to load.
+    # Only the metrics topic needs this import, which takes a while.
     from balancer.composition.demo import TOPIC, demo_cluster, measure
 
     check_outputs({}, {f"--output, {name}": output / name for name in FILES})

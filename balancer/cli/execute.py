@@ -1,4 +1,4 @@
-"""``counterpoise execute``: a plan carried out on a running Kafka."""
+"""``counterpoise execute``: executes a plan on a running Kafka."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ from balancer.execution.identity import age_warning
 from metrics_reporter.quantities import amount, plural
 
 PACE, SAFETY = "Pace", "Safety"
-# Seconds between two lines of progress where no terminal shows it.
+# Seconds between two lines of progress without a terminal.
 _LINE_SECONDS = 30.0
-# Differences and problems that are printed one by one.
+# Differences and problems that are printed individually.
 _SHOWN = 10
-# Seconds after its deadline that an execution may take to return, before the process ends.
+# Seconds after its deadline that an execution may take to return before the process exits.
 _GRACE = 1.5
 PHASES = {"move": "moving", "log_dir": "moving between disks", "leadership": "electing leaders"}
 
@@ -170,13 +170,13 @@ def execute(
     command_config: CommandConfig = None,
     timeout: Timeout = 10.0,
 ) -> None:
-    """Carry a plan out: move replicas, then data between disks, then leadership.
+    """Execute a plan: move replicas, then data between disks, then leadership.
 
-    Ctrl-C stops it, and cancels what is under way; the same plan can be carried on later. With
-    `--rollback` a second Ctrl-C, or SIGTERM, ends the way back too. If it dies or is ended,
-    `--recover` brings it to its end. Throttles are set before and taken off afterwards. Exits
-    with 0 where all is done, with 1 where it is not or that is not known, and with 2 where another
-    execution or a controller acts on the cluster.
+    Ctrl-C stops it and cancels running tasks; the same plan can be resumed later. With
+    `--rollback`, a second Ctrl-C, or SIGTERM, also ends the rollback. If the command dies or is
+    ended, `--recover` finishes the execution. Throttles are set before and removed afterwards.
+    Exits with 0 if everything is done, with 1 if not or if that is unknown, and with 2 if
+    another execution or a controller acts on the cluster.
 
     Example: `counterpoise execute plan.json --bootstrap-server localhost:9092 --throttle 50MB/s
     --yes`
@@ -219,7 +219,7 @@ def execute(
                 rollback,
                 last_resort,
             )
-            # Leaving the election may take a while, and what came of it is known.
+            # Leaving the election may take a while, and the outcome is known already.
             code = last_resort.code = (
                 _nothing_found(journal, there, group) if outcome is None else _told(outcome)
             )
@@ -269,7 +269,7 @@ def _watched(
     rollback: bool,
     last_resort: _LastResort,
 ) -> Outcome | None:
-    """Work in a thread of its own, so that a signal can stop it in good order."""
+    """Work in a separate thread, so that a signal can stop it cleanly."""
     console = Console(stderr=True)
     lines = _Lines()
     columns = (
@@ -289,7 +289,7 @@ def _watched(
             if not console.is_terminal:
                 lines.show(p)
             over = p.completed + p.failed + p.cancelled
-            # Bytes tell how far it is while there are any to copy.
+            # Bytes show the progress as long as there are any to copy.
             done, total = (p.bytes_moved, p.bytes_total) if p.phase == "move" else (over, p.total)
             described, left = _progress(p)
             bar.update(task, description=described, completed=done, total=total, left=left)
@@ -303,28 +303,28 @@ def _watched(
                 if future.done():
                     raise
             for number in signals():
-                # A way back may take hours: a second signal, or SIGTERM, does not wait for it.
+                # A rollback may take hours: a second signal, or SIGTERM, does not wait for it.
                 first = not way_back and not last_resort.armed
                 way_back = rollback and first and number == signal.SIGINT
                 if not way_back:
                     last_resort.arm()
                 say("Stopping" + (" and moving back" if way_back else "") + " ...")
             if way_back or last_resort.armed:
-                # Again and again: an execution that is only just beginning may miss the first.
+                # Repeated: an execution that is just starting may miss the first request.
                 executor.stop(rollback=way_back)
 
 
 class _LastResort:
-    """Ends the process so many seconds after it is armed, if what it surrounds still runs.
+    """Exits the process so many seconds after it is armed, if the guarded code still runs.
 
     Nothing is lost by that: the journal holds what a recovery needs.
 
     Attributes
     ----------
     armed
-        Whether the time runs.
+        Whether the timer is running.
     code
-        How the command ends, once that is known and printed.
+        The exit code of the command, once its result is known and printed.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -334,7 +334,7 @@ class _LastResort:
         self.code: int | None = None
 
     def arm(self) -> None:
-        """Let the time run; once."""
+        """Start the timer; only the first call counts."""
         if not self.armed:
             self.armed = True
             self._timer.start()
@@ -355,7 +355,7 @@ class _LastResort:
 
 
 def _progress(p: Progress) -> tuple[str, str]:
-    """How far it is, and how long it still takes."""
+    """The progress, and the remaining time."""
     over = p.completed + p.failed + p.cancelled
     copied = f", {amount(p.bytes_moved)} of {amount(p.bytes_total)}" * bool(p.bytes_total)
     waits = f", {p.waiting} waiting for {p.waits_for}" if p.waiting else ""
@@ -368,7 +368,7 @@ def _progress(p: Progress) -> tuple[str, str]:
 
 
 def _span(seconds: float) -> str:
-    """A length of time in the unit that fits.
+    """A duration in a suitable unit.
 
     Examples
     --------
@@ -381,14 +381,14 @@ def _span(seconds: float) -> str:
 
 
 class _Lines:
-    """Progress as lines for a log: one at the start of each phase, and now and then."""
+    """Progress as log lines: one at the start of each phase, then at intervals."""
 
     def __init__(self) -> None:
         self._phase: str | None = None
         self._shown = 0.0
 
     def show(self, p: Progress) -> None:
-        """Print a line if it is time for one."""
+        """Print a line if one is due."""
         now = time.monotonic()
         if p.phase == self._phase and now - self._shown < _LINE_SECONDS:
             return
@@ -398,7 +398,7 @@ class _Lines:
 
 @contextmanager
 def _signals() -> Iterator[Callable[[], list[int]]]:
-    """Collect Ctrl-C and SIGTERM; yields a function that gives those since its last call."""
+    """Collect Ctrl-C and SIGTERM; yields a function that returns those since its last call."""
     received: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM)
 
@@ -416,7 +416,7 @@ def _signals() -> Iterator[Callable[[], list[int]]]:
 
 
 def _nothing_found(journal: Path, there: bool, group: str) -> int:
-    """Say that there was nothing to recover, or that without a journal that is not certain."""
+    """Report that there was nothing to recover, or that this is uncertain without a journal."""
     if there:
         out().print(f"{journal}: nothing is left to recover", markup=False)
         return DONE
@@ -446,7 +446,7 @@ def _told(outcome: Outcome) -> int:
 
 
 def _few(word: str, lines: Sequence[str]) -> None:
-    """Print the first lines, and how many more there are."""
+    """Print the first lines, and the number of the others."""
     console = out()
     for line in lines[:_SHOWN]:
         console.print(f"[yellow]{word:<10}[/]  {escape(line)}", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""``counterpoise explain``: why a plan is as it is."""
+"""``counterpoise explain``: the reasons behind a plan."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from balancer.cli import tables
 from balancer.cli.terminal import CommandError, out, working
 from metrics_reporter.quantities import amount, plural
 
-# Names that a message lists.
+# Most names in a message.
 _SHOWN = 10
 
 
@@ -27,7 +27,7 @@ def explain(
     ] = None,
     top: Annotated[int, typer.Option(min=0, help="How many actions to show.")] = 10,
 ) -> None:
-    """Say why: what each goal gains, what each broker carries, what is unmet and its cure.
+    """Explain a plan: what each goal gains, what each broker carries, what stays unmet and why.
 
     The number after a goal is by how many points of 100 the action raises the lower of the
     contentments of the brokers it touches.
@@ -65,7 +65,7 @@ def explain(
 
 
 def _copies(actions: Sequence[Action], broker: int, partition: str | None) -> str:
-    """The bytes that come to a broker, leave it, and move between its disks, as a sentence."""
+    """The bytes that a broker receives, sends, and moves between its disks, as a sentence."""
     within = sum(a.bytes for a in actions if a.source == a.destination == broker)
     comes = sum(a.bytes for a in actions if a.source != broker == a.destination)
     leaves = sum(a.bytes for a in actions if a.kind == "move" and a.source == broker)
@@ -101,7 +101,7 @@ def _check_partition(plan: PlanDocument, name: str, partition: tuple[str, int]) 
 
 
 def _not_in_the_plan(option: str, found: str, named: Sequence[str]) -> CommandError:
-    """What a plan leaves alone it does not name: it may be there all the same."""
+    """The error for something the plan does not name; it may still exist in the cluster."""
     some = ", ".join(named[:_SHOWN]) or "none"
     more = f" and {len(named) - _SHOWN:,} more" if len(named) > _SHOWN else ""
     return CommandError(

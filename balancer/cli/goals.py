@@ -1,4 +1,4 @@
-"""``counterpoise goals``: which there are, what they mean, whether one keeps its promises."""
+"""``counterpoise goals``: lists and shows the available goals, and tests a custom one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ goals = typer.Typer(
 
 @goals.command("list", cls=Command)
 def list_all() -> None:
-    """List goals and the profiles made of them.
+    """List goals and the profiles that combine them.
 
     Example: `counterpoise goals list`
     """
@@ -42,7 +42,7 @@ def list_all() -> None:
 
 @goals.command("show", cls=Command)
 def show(name: Annotated[str, typer.Argument(help="A goal or a profile.")]) -> None:
-    """Show what a goal means and its fields, or which goals a profile has.
+    """Show the meaning and fields of a goal, or the goals of a profile.
 
     Example: `counterpoise goals show UsageDistribution`
     """
@@ -84,9 +84,9 @@ def check(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the clusters and actions to try.")] = 0,
 ) -> None:
-    """Try a goal on small clusters: does it keep what the optimiser relies on?
+    """Test on small clusters whether a goal behaves as the optimiser requires.
 
-    Exits with 0 where it does, with 1 where a promise is broken.
+    Exits with 0 if it does, with 1 if it breaks a requirement.
 
     Example: `counterpoise goals check my_goals:FewReplicas --field limit=10`
     """
@@ -135,11 +135,11 @@ def _goal(name: str, fields: dict[str, Any]) -> Goal:
 
 def _own(name: str) -> type[Goal]:
     module, _, attribute = name.partition(":")
-    # Where a goal author stands is where the module is.
+    # The module is expected in the current directory.
     sys.path.insert(0, os.getcwd())
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # a module of somebody else's may fail in any way
+    except Exception as error:  # a third-party module may fail in any way
         reason = " ".join(str(error).split())
         raise GoalError(f"goal {name} cannot be loaded: {type(error).__name__}: {reason}") from None
     finally:

@@ -1,4 +1,4 @@
-"""``counterpoise history``: months of metrics, kept by Spark and put into the model."""
+"""``counterpoise history``: archives months of metrics with Spark and turns them into loads."""
 
 from __future__ import annotations
 
@@ -105,9 +105,9 @@ def archive(
     master: Master = None,
     conf: Properties = None,
 ) -> None:
-    """Archive a metrics topic to Parquet, each message exactly once, whatever dies.
+    """Archive a metrics topic to Parquet, each message exactly once, even across crashes.
 
-    It goes on from where it ended the last time. SIGTERM or Ctrl-C ends it.
+    It continues where the last run ended. SIGTERM or Ctrl-C ends it.
 
     Example: `counterpoise history archive metrics-archive --bootstrap-server localhost:9092
     --metrics-topic metrics --metadata metadata-log --once`
@@ -158,7 +158,7 @@ def compact(
     master: Master = None,
     conf: Properties = None,
 ) -> None:
-    """Write the small files of each day of an archive together into few large ones.
+    """Merge the small files of each day of an archive into a few large ones.
 
     May run while the topic is being archived.
 
@@ -184,7 +184,7 @@ def expire(
     master: Master = None,
     conf: Properties = None,
 ) -> None:
-    """Remove the days of an archive that are older than so many days.
+    """Remove the days of an archive that are older than the given number of days.
 
     Example: `counterpoise history expire metrics-archive --keep-days 90`
     """
@@ -204,7 +204,7 @@ history.command("snapshot", cls=Command)(snapshot)
 
 
 def _metadata(path: Path | None, cluster: str, see: Callable[[], Snapshot]) -> Callable[[], None]:
-    """Something that looks at the cluster, and logs what changed."""
+    """A function that reads the cluster and logs what changed."""
     if path is None:
         return lambda: None
     from cluster_model.history.metadata import MetadataLog
@@ -219,7 +219,7 @@ def _metadata(path: Path | None, cluster: str, see: Callable[[], Snapshot]) -> C
 
 
 def _watched(query: StreamingQuery, look: Callable[[], None], refresh: float) -> int:
-    """Wait until the query or somebody ends it; returns how many messages it archived."""
+    """Wait until the query ends or is interrupted; returns how many messages it archived."""
     looked = time.monotonic()
     messages: dict[int, int] = {}
     asked: list[int] = []
@@ -236,7 +236,7 @@ def _watched(query: StreamingQuery, look: Callable[[], None], refresh: float) ->
                 looked = time.monotonic()
                 try:
                     look()
-                # An archive goes on whatever the metadata do; they change seldom.
+                # The archive continues even if metadata cannot be read; they change seldom.
                 except ValueError as error:
                     say(f"metadata not logged: {error}")
     return sum(messages.values())

@@ -1,4 +1,4 @@
-"""``counterpoise history backtest``: what configurations would have done in the past."""
+"""``counterpoise history backtest``: replays the past with other configurations."""
 
 from __future__ import annotations
 
@@ -97,10 +97,10 @@ def backtest(
     master: Master = None,
     conf: Properties = None,
 ) -> None:
-    """Replay a history against configurations: what would each have done?
+    """Replay a history with configurations and compare what each would have done.
 
-    Each has its own cluster to move replicas in, under the loads that really were. All are
-    compared with what was (`history`), and nothing anywhere is changed.
+    Each configuration moves replicas in its own copy of the cluster, under the real loads.
+    All are compared with what really happened (`history`), and nothing is changed anywhere.
 
     Example: `counterpoise history backtest prepared --metadata metadata-log --goals default
     --goals cruise-control --from 2025-03-01 --to 2025-04-01 --picture march.svg`
@@ -185,7 +185,7 @@ def table(result: BacktestResult) -> Table:
 
 
 def _tried(path: Path | None, goals: list[str] | None) -> tuple[Configuration, ...]:
-    """The configurations that the options ask for."""
+    """The configurations that the options select."""
     from balancer import Balancer
     from balancer.backtest import Configuration, load_configurations
 

@@ -1,4 +1,4 @@
-"""What the commands of the history share: where Spark runs, and its properties."""
+"""Options shared by the history commands: where Spark runs, and its properties."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ MetadataPath = Annotated[
 def start_spark(
     master: str | None, properties: Sequence[str] | None, *, kafka: bool = False
 ) -> SparkSession:
-    """The session that the options ask for.
+    """Start the Spark session that the options describe.
 
     Raises
     ------
     CommandError
-        For a property without a value.
+        If a property has no value.
     HistoryError
-        Where Spark, Java or the connector is missing.
+        If Spark, Java or the connector is missing.
     """
     config = {}
     for text in properties or ():

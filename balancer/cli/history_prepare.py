@@ -1,4 +1,4 @@
-"""``counterpoise history prepare``: records judged and summed over windows."""
+"""``counterpoise history prepare``: validates records and aggregates them over windows."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def prepare(
     master: Master = None,
     conf: Properties = None,
 ) -> None:
-    """Judge the records of a cluster and sum them over windows, for all that follows.
+    """Validate the records of a cluster and sum them over windows, for the later steps.
 
-    What does not count (duplicates, late, future, invalid, unknown, malformed ...) goes to
-    the table `quarantine` with its reason, and is counted.
+    Rejected records (duplicates, late, future, invalid, unknown, malformed ...) go to
+    the table `quarantine` with the reason, and are counted.
 
     Example: `counterpoise history prepare metrics-archive --metadata metadata-log -o prepared`
     """
@@ -54,7 +54,7 @@ def prepare(
     inputs = {**{f"RECORDS {name}": Path(name) for name in records}, "--metadata": metadata}
     check_outputs(inputs, {"--output": Path(output)})
     for name, path in inputs.items():
-        # What is at the output is replaced as a whole.
+        # Existing output is replaced as a whole.
         if Path(output).resolve() in path.resolve().parents:
             raise CommandError(f"--output: {output} found, which holds {name}, another expected")
     spark = start_spark(master, conf)

@@ -1,4 +1,4 @@
-"""``counterpoise history snapshot``: months of windows into one snapshot."""
+"""``counterpoise history snapshot``: turns months of windows into one snapshot."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def snapshot(
     master: Master = None,
     conf: Properties = None,
 ) -> None:
-    """Write the cluster with the loads that its history tells.
+    """Write a snapshot of the cluster with the loads from its history.
 
     Example: `counterpoise history snapshot prepared --metadata metadata-log --statistic p95
     --horizon 28d -o cluster.npz`

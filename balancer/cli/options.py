@@ -1,4 +1,4 @@
-"""Turns options into what the engine takes: broker lists, byte counts, operations, budgets."""
+"""Converts options to engine inputs: broker lists, byte counts, operations, budgets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ID = re.compile(r"[0-9]{1,10}", re.ASCII)
 
 
 def addresses(given: str | None) -> str | None:
-    """Addresses of brokers as they were given, where brokers can have them."""
+    """Validate the addresses of brokers; returns them as given."""
     if given is not None:
         servers(given)
     return given
@@ -98,12 +98,12 @@ def operation(
     replication_factor: Sequence[str],
     **limits: Any,
 ) -> Operation:
-    """The one operation that the options ask for; a rebalance if they name none.
+    """The one operation that the options select; a rebalance if they name none.
 
     Parameters
     ----------
     kind
-        What ``--operation`` says; the options that follow say it by themselves.
+        The value of ``--operation``; the other options imply their operation.
     brokers
         Operation to the broker ids given with its option.
     named_brokers

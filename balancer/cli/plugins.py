@@ -1,4 +1,4 @@
-"""``counterpoise strategies`` and ``operations``: which there are, and what options each takes."""
+"""``counterpoise strategies`` and ``operations``: lists the available ones and their options."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def options_of(option: str, pairs: Iterable[str]) -> dict[str, Any]:
     Raises
     ------
     CommandError
-        For a pair without a field, or a field that is given twice.
+        If a pair has no field, or a field is given twice.
     """
     found: dict[str, Any] = {}
     for pair in pairs:

@@ -1,4 +1,4 @@
-"""``counterpoise propose``: from a snapshot to a plan."""
+"""``counterpoise propose``: makes a plan from a snapshot."""
 
 from __future__ import annotations
 
@@ -178,10 +178,10 @@ def propose(
         bool, typer.Option("--json", rich_help_panel=RESULT, help="The plan alone, on stdout.")
     ] = False,
 ) -> None:
-    """Work out how to balance a cluster; nothing is changed in it.
+    """Plan how to balance a cluster; nothing is changed in the cluster.
 
-    The plan says what to move, what each goal gains by it, how far it is from the best
-    possible, and what cannot be met. Exits with 0 where all goals are met, else with 1.
+    The plan states what to move, what each goal gains, how far the result is from the best
+    possible, and which goals cannot be met. Exits with 0 if all goals are met, else with 1.
 
     Example: `counterpoise propose cluster.json -o plan.json`
 

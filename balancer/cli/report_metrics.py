@@ -1,4 +1,4 @@
-"""``counterpoise report-metrics``: the reporter, for as long as it is wanted."""
+"""``counterpoise report-metrics``: runs the metrics reporter."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from metrics_reporter.source_plugins import SOURCES
 MEASURING, SENDING = "Sources", "Sending"
 KNOWN = ("prometheus", "admin", "host")
 COMPRESSIONS = ("none", "lz4", "zstd", "gzip", "snappy")
-# Between the two reports of a try, in seconds: rates need two.
+# Seconds between the two reports of a trial run: rates need two.
 _TRY_SECONDS = 10.0
 _LOOK_SECONDS = 0.2
 
@@ -125,11 +125,11 @@ def report_metrics(
         typer.Option("--once", help="A try: two reports; exits with 1 where anything failed."),
     ] = False,
 ) -> None:
-    """Measure brokers, and send it to a metrics topic: the agent of the other commands.
+    """Measure brokers and send the results to a metrics topic, which other commands read.
 
-    One agent serves a whole cluster with the sources prometheus and admin; host runs
-    beside each broker. It goes on whatever fails, and says each failure once. SIGTERM or
-    Ctrl-C ends it.
+    With the sources prometheus and admin, one agent serves a whole cluster; with host, run
+    one next to each broker. It continues after any failure, and reports each failure once.
+    SIGTERM or Ctrl-C ends it.
 
     Example: `counterpoise report-metrics --bootstrap-server localhost:9092 --metrics-topic
     metrics --source admin --once`
@@ -246,7 +246,7 @@ def _serve(agent: Agent) -> None:
 
     def ask(number: int) -> None:
         if asked:
-            # Asked twice, it does not wait for a Kafka that is away.
+            # On a second signal it does not wait for an unreachable Kafka.
             raise SystemExit(128 + number)
         asked.append(number)
         agent.stop()

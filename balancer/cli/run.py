@@ -41,7 +41,7 @@ from balancer.controller import Decision, Endpoint, SettingsFile
 from balancer.controller.endpoint import parse_address
 
 ACTING = "Acting"
-# After a signal: what closing clients may take besides the time an execution has to end.
+# Seconds after a signal that closing clients may take, in addition to an execution's time.
 _CLOSING_SECONDS = 3.5
 
 log = logging.getLogger("counterpoise")
@@ -133,10 +133,10 @@ def run(
         bool, typer.Option("--json", help="Decisions as JSON on stdout, one a line.")
     ] = False,
 ) -> None:
-    """Watch a cluster and keep it balanced: look, find what is wrong, plan, carry out.
+    """Watch a cluster and keep it balanced: observe, detect problems, plan, execute.
 
-    Every decision is said with its reason, those to do nothing too. SIGTERM or Ctrl-C ends
-    it, and stops an execution in good order.
+    Every decision is logged with its reason, including decisions to do nothing. SIGTERM or
+    Ctrl-C ends it, and stops an execution cleanly.
 
     Example: `counterpoise run --bootstrap-server localhost:9092 --metrics-topic metrics
     --capacity capacity.yaml --listen :9464`
@@ -190,17 +190,17 @@ def run(
 
 
 class Ending:
-    """The end on SIGTERM or Ctrl-C: asked for by the first, at once by the second.
+    """Handles SIGTERM and Ctrl-C: the first one requests the end, the second one forces it.
 
     Parameters
     ----------
     seconds
-        How long after the first signal the process ends, whatever hangs.
+        Seconds after the first signal until the process ends in any case.
 
     Attributes
     ----------
     asked, over
-        Set by the first signal, and to be set when everything has ended.
+        Set by the first signal; to be set when everything has ended.
     """
 
     def __init__(self, seconds: Callable[[], float]) -> None:
@@ -209,14 +209,14 @@ class Ending:
         self._seconds = seconds
 
     def ask(self, number: int) -> None:
-        """Take a signal."""
+        """Handle a signal."""
         if self.asked.is_set():
-            # The journal holds what is left to do.
+            # The journal records what is left to do.
             raise SystemExit(128 + number)
         self.begin()
 
     def begin(self) -> None:
-        """Let the time run in which the process is to end."""
+        """Start the timer that ends the process."""
         self.asked.set()
         threading.Thread(target=self._watch, name="ending", daemon=True).start()
 

@@ -1,4 +1,4 @@
-"""``counterpoise snapshot``: pictures of clusters, invented and real."""
+"""``counterpoise snapshot``: writes snapshots of synthetic and real clusters."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def kafka(
     partial_view: PartialView = False,
     timeout: Timeout = 10.0,
 ) -> None:
-    """Write what a running Kafka looks like: brokers, racks, replicas, sizes.
+    """Write a snapshot of a running Kafka: brokers, racks, replicas, sizes.
 
     Example: `counterpoise snapshot kafka --bootstrap-server localhost:9092 -o cluster.json`
     """
@@ -124,7 +124,7 @@ def synthetic(
     new_brokers: int = 0,
     seed: Annotated[int, typer.Option(min=0, help="Equal options give equal clusters.")] = 0,
 ) -> None:
-    """Invent an unbalanced cluster, to try things on.
+    """Generate an unbalanced cluster for experiments.
 
     Example: `counterpoise snapshot synthetic --brokers 50 --partitions 10000 -o cluster.npz`
     """
@@ -149,7 +149,7 @@ def synthetic(
 
 
 def warn(sentence: str) -> None:
-    """Tell what the reader of a result should know, on stderr."""
+    """Print what the reader of a result should know, on stderr."""
     say(f"warning: {sentence}")
 
 

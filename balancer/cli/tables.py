@@ -1,4 +1,4 @@
-"""A plan for people: what changes, what each goal gains, what is not met and why."""
+"""Prints a plan as tables: what changes, what each goal gains, what is unmet and why."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def overview(plan: AnyPlan) -> Text:
 
 
 def columns(plan: AnyPlan) -> Table:
-    """What the fullest broker carries, and of what a fair share would be."""
+    """What the fullest broker carries, and its ratio to a fair share."""
     table = _table(
         "Load of brokers",
         "resource", "mean>", "fullest before>", "after>",
@@ -86,7 +86,7 @@ def columns(plan: AnyPlan) -> Table:
 
 
 def goals(plan: AnyPlan) -> Table:
-    """Each goal before and after: whether it is met, and the cells that are not content."""
+    """Each goal before and after: whether it is met, and its discontented cells."""
     table = _table(
         "Goals", "tier>", "goal", "kind", "not content before>", "after>", "contentment>", ""
     )
@@ -105,7 +105,7 @@ def goals(plan: AnyPlan) -> Table:
 
 
 def unmet(plan: AnyPlan) -> RenderableType:
-    """What is not met: first what no placement can meet, then what the search did not reach."""
+    """Unmet goals: first those that no placement can meet, then those the search missed."""
     parts: list[str] = []
     remedy = plan.remedy
     served = () if remedy is None else remedy.goals
@@ -126,7 +126,7 @@ def unmet(plan: AnyPlan) -> RenderableType:
 
 
 def verdict(of: Verdict) -> Text:
-    """Whether the operation is fulfilled: the first thing to know of a plan."""
+    """Whether the operation is fulfilled: the most important fact about a plan."""
     sentence = of.sentence[:1].upper() + of.sentence[1:]
     return Text(f"{sentence}.", style="bold green" if of.fulfilled else "bold yellow")
 
@@ -140,14 +140,14 @@ def report(plan: AnyPlan) -> RenderableType:
 
 
 def remarks(plan: AnyPlan) -> list[RenderableType]:
-    """Goals that the profile left out, and what was asked for and matches nothing."""
+    """Goals that the profile left out, and parts of the request that match nothing."""
     lines = [f"Left out: {reason}" for reason in plan.goals_left_out.values()]
     lines += [f"Warning: {warning}" for warning in plan.warnings]
     return ["", Text("\n".join(lines))] if lines else []
 
 
 def actions(numbered: Iterable[tuple[int, Action]], title: str, all_goals: bool = False) -> Table:
-    """Actions with their place in the plan, and the goals that they serve."""
+    """Actions with their place in the plan, and the goals they serve."""
     table = _table(title, "step>", "what", "partition", "from", "to", "copies>", "why")
     for number, a in numbered:
         table.add_row(

@@ -1,4 +1,4 @@
-"""What every command shares: consoles, errors in one sentence, progress, units for people."""
+"""Shared by all commands: consoles, one-sentence errors, progress, human-readable units."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from metrics_reporter.errors import ReporterError
 from metrics_reporter.quantities import amount
 
 DONE, UNMET, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
-# Most seconds that an option takes, a month: what waits longer waits for ever.
+# Most seconds that an option accepts, a month: longer waits count as endless.
 LONGEST = 30 * 86_400.0
 _LONGEST = 2000
-# Options that typer itself finds fault with, whatever it is built on.
+# Errors that typer itself raises about options, independent of the library it is built on.
 _UsageError: Any = typer.BadParameter.__mro__[1]
 
 
 class CommandError(InputError):
-    """Options that cannot be used, or a file that cannot be written."""
+    """Invalid options, or a file that cannot be written."""
 
 
 class Commands(TyperGroup):
-    """Commands that tell whatever goes wrong in one sentence on stderr, and exit with 2.
+    """Commands that report any error in one sentence on stderr, and exit with 2.
 
     ``--debug`` shows where an error came from.
     """
@@ -47,13 +47,13 @@ class Commands(TyperGroup):
             return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command that was asked for."""
+        """Run the requested command."""
         with _one_sentence(ctx):
             return super().invoke(ctx)
 
 
 class Command(TyperCommand):
-    """A command whose numbers are numbers: none is infinite, NaN or beyond 64 bits."""
+    """A command with checked numbers: none is infinite, NaN or beyond 64 bits."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run it."""
@@ -81,7 +81,7 @@ def _one_sentence(ctx: Any) -> Iterator[None]:
         typer.echo("counterpoise: interrupted", err=True)
         raise typer.Exit(INTERRUPTED) from None
     except BrokenPipeError:
-        # Who read the answer has gone; the interpreter must not find that out a second time.
+        # The reader of the output has gone; the interpreter must not raise that error again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(UNMET) from None
     except Exception as error:
@@ -114,23 +114,23 @@ def _sentence(error: Exception, ctx: Any) -> str:
 
 
 class Console(RichConsole):
-    """A console that passes on no control characters of what it prints."""
+    """A console that removes control characters from its output."""
 
     def render(self, renderable: Any, options: Any = None) -> Iterable[Segment]:
-        """What is shown, piece by piece."""
+        """Render the output, segment by segment."""
         for piece in super().render(renderable, options):
             text = printable(piece.text)
             yield piece if piece.control or text == piece.text else Segment(text, piece.style)
 
 
 def out() -> Console:
-    """Where answers go; as wide as they need where nobody watches."""
+    """The console for results; as wide as necessary if stdout is not a terminal."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=120)
 
 
 def say(line: str) -> None:
-    """Tell something on stderr, so that stdout holds nothing but the answer."""
+    """Print a line on stderr, so that stdout holds only the result."""
     Console(stderr=True, highlight=False, soft_wrap=True).print(escape(line))
 
 
@@ -139,9 +139,9 @@ Report = Callable[[str, int, int], None]
 
 @contextmanager
 def working(what: str) -> Iterator[Report]:
-    """Show that something is under way; yields a function of (phase, done, of all).
+    """Show that work is in progress; yields a function of (phase, done, total).
 
-    Nothing is shown where stderr is not a terminal, and nothing stays when it ends.
+    Nothing is shown if stderr is not a terminal, and nothing remains when it ends.
     """
     console = Console(stderr=True)
     columns = (
@@ -163,7 +163,7 @@ def working(what: str) -> Iterator[Report]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Tell in one sentence why a file could not be written."""
+    """Report in one sentence why a file could not be written."""
     try:
         yield
     except OSError as error:
@@ -179,7 +179,7 @@ def write(path: Path, text: str) -> None:
 
 
 def check_outputs(inputs: Mapping[str, Path | None], outputs: Mapping[str, Path | None]) -> None:
-    """Before any work: no file is written that is read, or written twice.
+    """Check before any work that no file is both read and written, or written twice.
 
     Parameters
     ----------
@@ -206,7 +206,7 @@ def check_outputs(inputs: Mapping[str, Path | None], outputs: Mapping[str, Path 
 
 
 def _identity(path: Path) -> object:
-    """Equal for the names of one file, links among them."""
+    """Equal for all names of one file, including links."""
     try:
         found = path.stat()
     except (OSError, ValueError):

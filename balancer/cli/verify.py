@@ -1,4 +1,4 @@
-"""``counterpoise verify``: is a plan what it says?"""
+"""``counterpoise verify``: checks whether a plan is what it claims."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def verify(
         bool, typer.Option("--json", help="What was found, as JSON on stdout.")
     ] = False,
 ) -> None:
-    """Walk through a plan step by step, check what it claims, and list what is not checked.
+    """Replay a plan step by step, check its claims, and list what is not checked.
 
-    The check shares no code with the search. Exits with 0 where the plan is sound, with
-    1 where it is not, or where a hard goal could not be checked.
+    The check shares no code with the search. Exits with 0 if the plan is sound, with 1 if
+    it is not, or if a hard goal could not be checked.
 
     Example: `counterpoise verify cluster.json plan.json`
     """

@@ -1,1 +1,1 @@
-"""Load balance and collocation of communicating units (Madsen et al., ICDE 2017)."""
+"""Balances load and collocates communicating units (Madsen et al., ICDE 2017)."""

@@ -1,4 +1,4 @@
-"""The loop around the plans: retire what is empty, plan, scale, plan again, apply.
+"""The periodic adaptation loop: retire empty brokers, plan, scale, plan again, apply.
 
 Seed 001, Section 4.1, Algorithm 1.
 """
@@ -19,39 +19,39 @@ from balancer.problem.operation import Operation
 from cluster_model.snapshot import Floats, Ints, Snapshot
 
 Planner = Callable[[Units], Ints]
-"""From units to the node (U,) of each: ``lambda units: albic(units).solution.node``."""
+"""Maps units to the node (U,) of each: ``lambda units: albic(units).solution.node``."""
 
 _UTILISED = Utilisation()
 
 
 class Job(Protocol):
-    """What is adapted: a stream job that runs on brokers."""
+    """The stream job to adapt, which runs on brokers."""
 
     def snapshot(self) -> Snapshot:
-        """What the last period measured, with all brokers there are."""
+        """The measurements of the last period, with all current brokers."""
 
     def start(self, brokers: int) -> None:
-        """Take so many new brokers into the job, and return when they are there."""
+        """Add so many new brokers to the job; returns when they are ready."""
 
     def apply(self, brokers: Ints) -> None:
         """Migrate: (P,) int, the id of the broker of each partition of the last snapshot."""
 
     def retire(self, brokers: Sequence[int]) -> None:
-        """Let go of brokers, by id, on which nothing is left."""
+        """Release brokers, by id, that are empty."""
 
 
 @dataclass(frozen=True, eq=False)
 class Period:
-    """What one period did.
+    """The result of one period.
 
     Parameters
     ----------
     retired
-        Brokers, by id, that were empty and let go of.
+        Brokers, by id, that were empty and have been released.
     scale
-        What was decided.
+        The scaling decision.
     units, node
-        What was planned in the end, and the node (U,) of each.
+        The units of the final plan, and the node (U,) of each.
     """
 
     retired: tuple[int, ...]
@@ -61,7 +61,7 @@ class Period:
 
     @property
     def distance(self) -> float:
-        """Load distance of the plan, in percent points."""
+        """Load distance of the plan, in percentage points."""
         return self.units.problem.distance(self.node)
 
     @property
@@ -76,16 +76,16 @@ class Adaptation:
     Parameters
     ----------
     job
-        What is adapted.
+        The job to adapt.
     plan
-        How key groups are allocated; by default by :func:`solve`.
+        Allocates key groups; :func:`solve` by default.
     scaling
         Decides on the number of nodes; None keeps it.
     budget, cost, alpha
-        maxMigrCost of a period, as of :func:`units_of`.
+        maxMigrCost of a period, see :func:`units_of`.
     integrated
-        Whether nodes are balanced while some are removed. Else these are emptied first
-        (:func:`drain`), as an independent process.
+        Whether nodes are balanced while some are removed. Otherwise these are emptied first
+        (:func:`drain`), in a separate step.
     removing
         Brokers, by id, that are marked for removal.
     """
@@ -108,7 +108,7 @@ class Adaptation:
         self.removing = tuple(removing)
 
     def period(self) -> Period:
-        """Do what Algorithm 1 does, once."""
+        """Run Algorithm 1 once."""
         retired = self._retire()
         units, node = self._planned()
         scale = Scale() if self.scaling is None else self.scaling(units.problem, node)
@@ -145,13 +145,13 @@ class Adaptation:
             return units, drain(p, p.node)
         node = self.plan(units)
         if leaves.any() and p.removed[node].sum() == leaves.sum():
-            # Load comes in pieces: the last may be too large to make any node that stays
-            # less far from the mean, and would be left for ever.
+            # Load comes in units: the last one may be too large to bring any remaining node
+            # closer to the mean, and would stay forever.
             node = drain(p, node)
         return units, node
 
     def _scale(self, scale: Scale) -> None:
-        """Keep brokers that were to leave, before others are started."""
+        """Keep brokers marked for removal before new ones are started."""
         kept = min(scale.start, len(self.removing))
         ids = self.job.snapshot().broker_ids
         self.removing = (*self.removing[kept:], *ids[list(scale.remove)].tolist())

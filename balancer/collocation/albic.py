@@ -1,4 +1,4 @@
-"""ALBIC: balance under a budget, while key groups that talk to each other come together.
+"""ALBIC: balances load under a budget while collocating communicating key groups.
 
 Autonomic Load Balancing with Integrated Collocation (Madsen et al., ICDE 2017; seed 001,
 Section 4.3.2, Algorithm 2). What the seed calls a partition is a group here.
@@ -22,30 +22,30 @@ from balancer.collocation.locality_refinement import Talk, brought_nearer
 from cluster_model.snapshot import Bools, Floats, Ints
 from cluster_model.traffic import above_average
 
-# A load distance of this share of maxLD is fine: migrations that would make it smaller can
-# as well bring those that talk nearer to one another.
+# A load distance below this share of maxLD is good enough: further migrations are better
+# spent on bringing communicating key groups together.
 _FINE = 0.15
-# Share of the time left that an attempt takes which may have to be made again.
+# Share of the remaining time for an attempt that may have to be repeated.
 _ATTEMPT = 0.6
-# METIS counts in whole numbers; the weights of a graph are scaled to add up to this.
+# METIS uses integer weights; the weights of a graph are scaled to this sum.
 _WHOLE = 1e8
 _TINY = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
 class Collocation:
-    """An allocation by ALBIC.
+    """The result of ALBIC.
 
     Parameters
     ----------
     solution
-        In key groups. Its bound is that of the problem without collocation.
+        The allocation of key groups. Its bound is that of the problem without collocation.
     group : (U,) int
         The group that each key group migrated with.
     pairs
-        The pairs of key groups that it brought together.
+        The pairs of key groups that were brought together.
     max_group_load
-        maxPL that it ended with.
+        The final maxPL.
     attempts
         How often the problem was solved.
     """
@@ -69,34 +69,34 @@ def albic(
     seconds: float | None = None,
     seed: int = 0,
 ) -> Collocation:
-    """Balance, keep together what is, and bring one more pair together.
+    """Balance load, keep collocated pairs together, and collocate one more pair.
 
-    Beyond the seed's algorithm: a load distance of less than 0.15 of maxLD is not made
-    smaller while what is left of the budget can keep more of the communication on its node,
-    evenly spread or not (:func:`balancer.collocation.locality_refinement.brought_nearer`).
+    Beyond the seed's algorithm: once the load distance is below 0.15 of maxLD, it is not
+    reduced further while the rest of the budget can keep more of the communication local
+    (:func:`balancer.collocation.locality_refinement.brought_nearer`).
 
     Parameters
     ----------
     units
-        Key groups, and what they send each other.
+        Key groups, and the traffic between them.
     max_distance
-        maxLD: for the sake of collocation the load distance does not exceed this.
+        maxLD: collocation does not raise the load distance above this.
     max_group_load
-        maxPL: greatest load of a group, in percent points; with 0, nothing is collocated.
+        maxPL: greatest load of a group, in percentage points; with 0, nothing is collocated.
     step
-        stepPL: by how much that is lowered while the load distance is exceeded.
+        stepPL: reduction of maxPL while the load distance is exceeded.
     score_factor
-        sF: a pair is worth collocating that sends more than so many times what the first
-        sends to each key group downstream on average.
+        sF: a pair is worth collocating if it sends more than so many times the average that
+        the first sends to each key group downstream.
     pairs
-        How many pairs to bring together at most. The seed's ALBIC: one.
+        Most pairs to bring together. The seed's ALBIC: one.
     rounds, seconds, seed
-        As of :func:`balancer.allocation.solver.solve`; the time is for all attempts.
+        See :func:`balancer.allocation.solver.solve`; the time is for all attempts.
 
     Raises
     ------
     AllocationError
-        For options out of their range.
+        If options are out of range.
 
     Examples
     --------
@@ -127,14 +127,14 @@ def albic(
     bound = lower_bound(problem)
     worth = scores(units, score_factor)
     fine = _FINE * max_distance if len(units.rate) else 0.0
-    # Where no allocation is near enough, every attempt would fail but the last.
+    # If no allocation is near enough, every attempt but the last would fail.
     limit = max_group_load if bound <= max_distance + _TINY else 0.0
 
     def left() -> float | None:
         return None if seconds is None else max(seconds - (time.monotonic() - started), 0.0)
 
     def allocated(p: Allocation, group: Ints, fine: float, seconds: float | None) -> Solution:
-        """Balance; what need not go into balance brings those that talk nearer."""
+        """Balance; the rest of the budget brings communicating units closer."""
 
         until = np.inf if seconds is None else time.monotonic() + seconds
 
@@ -187,8 +187,8 @@ def albic(
 def scores(units: Units, factor: float = 1.5) -> Bools:
     """(E,) bool: the pairs that are worth collocating (step 1).
 
-    Those that send more than `factor` times what the first sends on average to each key
-    group of the operators downstream; those are the operators that its own sends to.
+    Those that send more than `factor` times the average that the first sends to each key
+    group of the operators downstream, which are the operators that its own sends to.
 
     Examples
     --------
@@ -207,8 +207,8 @@ def groups(units: Units, worth: Bools, max_load: float, rng: np.random.Generator
 
     Pairs that are worth collocating, and are collocated, form sets; a set that exceeds
     `max_load`, or costs more to migrate than the budget, is cut into groups that do not,
-    such that little is sent from one to the other. A key group that does so alone stays
-    alone. Groups are numbered in the order of their first key group.
+    with little traffic between them. A single key group that exceeds the limits stays alone.
+    Groups are numbered in the order of their first key group.
 
     Parameters
     ----------
@@ -217,9 +217,9 @@ def groups(units: Units, worth: Bools, max_load: float, rng: np.random.Generator
     worth : (E,) bool
         See :func:`scores`.
     max_load
-        In percent points, more than 0.
+        In percentage points, greater than 0.
     rng
-        For what is random.
+        For random choices.
     """
     p = units.problem
     label = _sets(units, worth)
@@ -242,7 +242,7 @@ def groups(units: Units, worth: Bools, max_load: float, rng: np.random.Generator
 
 
 def _sets(units: Units, worth: Bools) -> Ints:
-    """(U,) int: sets as the union of all pairs that have one in common; from 0 without gaps."""
+    """(U,) int: sets as the union of all pairs that share a member; from 0 without gaps."""
     together = worth & (units.problem.node[units.source] == units.problem.node[units.target])
     graph = nx.Graph()
     graph.add_edges_from(
@@ -256,13 +256,13 @@ def _sets(units: Units, worth: Bools) -> Ints:
 
 @dataclass(frozen=True)
 class _Limits:
-    """What a group may carry, and cost to migrate."""
+    """The limits of a group's load and migration cost."""
 
     problem: Allocation
     load: float
 
     def pieces(self, load: Floats, cost: Floats) -> Ints:
-        """How many groups sets of that load and cost need at least, p1 or p2; 0 for none."""
+        """Least number of groups for sets of that load and cost, p1 or p2; 0 for no limit."""
         most = max(self.problem.budget, _TINY)
         wanted = np.ceil(np.maximum(load / self.load, cost / most) - _TINY)
         pieces: Ints = np.minimum(wanted, 2**31).astype(np.int64)
@@ -297,7 +297,7 @@ class _Limits:
 def _balanced_cut(
     weight: Floats, source: Ints, target: Ints, rate: Floats, parts: int, rng: np.random.Generator
 ) -> Ints:
-    """(V,) int: the part of each vertex; there are at least two, by METIS if it finds them."""
+    """(V,) int: the part of each vertex; at least two parts, by METIS if it finds them."""
     size = len(weight)
     graph_from = np.concatenate([source, target])
     graph_to = np.concatenate([target, source])
@@ -336,7 +336,7 @@ def _brought_together(
     most: int,
     rng: np.random.Generator,
 ) -> tuple[Allocation, tuple[tuple[int, int], ...]]:
-    """Demand that the groups of the pairs that send most be on one node (step 3)."""
+    """Require the groups of the pairs with the most traffic to share a node (step 3)."""
     p, node = folded, units.problem.node
     apart = node[units.source] != node[units.target]
     in_sets = np.zeros(len(node), np.bool_)
@@ -347,7 +347,7 @@ def _brought_together(
     held, room = p.carried(at), np.maximum(p.carried(p.node), p.ceiling) + _TINY
     load, left = p.deviation(at), p.budget - p.spent(at) + _TINY
     least = float(p.cost.min(initial=np.inf))
-    # A random one among those of the greatest value; the next where that cannot be.
+    # A random pair among those of the greatest value; the next if that is not possible.
     rows = np.flatnonzero(worth & apart)
     order = np.lexsort((rng.random(len(rows)), -units.rate[rows]))
     for row in rows[order].tolist():
@@ -376,7 +376,7 @@ def _brought_together(
 def _choices(p: Allocation, at: list[int], in_sets: list[bool], load: Floats) -> list[int]:
     """The nodes for a pair: that of the case in the seed, then the other.
 
-    Of those that are marked for removal none; if both are, the one that carries least.
+    Excludes nodes marked for removal; if both are marked, the least loaded node.
     """
     alike = in_sets[0] == in_sets[1]
     first = load[at[0]] <= load[at[1]] if alike else in_sets[0]
@@ -385,7 +385,7 @@ def _choices(p: Allocation, at: list[int], in_sets: list[bool], load: Floats) ->
 
 
 def _numbered(label: Ints) -> Ints:
-    """Labels from 0 without gaps, in the order in which they first occur."""
+    """Labels from 0 without gaps, in order of first occurrence."""
     _, first, which = np.unique(label, return_index=True, return_inverse=True)
     rank = np.empty(len(first), np.int64)
     rank[np.argsort(first)] = np.arange(len(first))

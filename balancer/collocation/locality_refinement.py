@@ -1,4 +1,4 @@
-"""What is left of a budget brings units nearer to those they talk to."""
+"""Spends the rest of a migration budget on moving units closer to those they communicate with."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from balancer.allocation.units import totals
 from cluster_model.snapshot import Bools, Floats, Ints
 
 _TINY = 1e-9
-# Passes over units that would gain; how many of these a pass looks at, four for each
-# migration there is, but at least and at most so many; and the part of what is left of the
-# budget that a pass spends.
+# Most passes over units that would gain; how many units a pass examines, as four per possible
+# migration within a minimum and a maximum; and the share of the remaining budget that a pass
+# spends.
 _PASSES, _LOOKS_EACH, _LOOKS, _PART = 40, 4, (200, 1_000), 0.125
 
 
 class Talk(NamedTuple):
-    """Who talks to whom, each pair in both directions, in the order of the first.
+    """Which units communicate, each pair in both directions, ordered by the first.
 
     Parameters
     ----------
     first : (U + 1,) int
-        Where the neighbours of each unit begin.
+        Where the neighbours of each unit start.
     neighbour : (2E,) int
     rate : (2E,) float
     """
@@ -35,7 +35,7 @@ class Talk(NamedTuple):
 
     @classmethod
     def of(cls, units: int, source: Ints, target: Ints, rate: Floats) -> Talk:
-        """Pairs (E,) of units, each told once or more often; those of a unit with itself go."""
+        """From pairs (E,) of units, possibly repeated; pairs of a unit with itself are dropped."""
         apart = source != target
         one = np.concatenate([source[apart], target[apart]])
         two = np.concatenate([target[apart], source[apart]])
@@ -44,7 +44,7 @@ class Talk(NamedTuple):
         return cls(first, two[order], np.concatenate([rate[apart], rate[apart]])[order])
 
     def sent(self, units: Ints, to: Bools) -> Floats:
-        """(n,) float: what each of n units exchanges with a set (U,) of units."""
+        """(n,) float: the traffic between each of n units and a set (U,) of units."""
         length = self.first[units + 1] - self.first[units]
         of = np.repeat(np.arange(len(units)), length)
         skipped: Ints = np.cumsum(length) - length
@@ -57,24 +57,24 @@ class Talk(NamedTuple):
 def brought_nearer(
     problem: Allocation, talk: Talk, node: Ints, limit: float, deadline: float = np.inf
 ) -> Ints:
-    """(U,) int: an allocation that keeps more of what is sent on its node.
+    """(U,) int: an allocation that keeps more traffic local.
 
-    Units move, or change places, those first that gain most for what they cost. No node gets
-    farther from the mean than `limit` percent points, or than one is already; the budget,
-    what is fixed, ceilings and nodes marked for removal are minded.
+    Units move or swap places, those with the highest gain per cost first. No node moves
+    farther from the mean than `limit` percentage points, or than the farthest node already is;
+    the budget, fixed units, ceilings and nodes marked for removal are respected.
 
     Parameters
     ----------
     problem
-        What is allocated, and what was there.
+        The allocation problem, with the original allocation.
     talk
-        Of the U units.
+        The communication between the U units.
     node : (U,) int
         An allocation within the budget.
     limit
-        In percent points.
+        In percentage points.
     deadline
-        By ``time.monotonic()``, when to stop at the latest.
+        Latest time to stop, by ``time.monotonic()``.
 
     Examples
     --------
@@ -92,7 +92,7 @@ def brought_nearer(
 
 
 class _Change(NamedTuple):
-    """What a move gains for its cost, the unit that comes back for it or -1, and its cost."""
+    """A move: its gain per cost, the unit swapped back or -1, and its cost."""
 
     worth: float
     back: int
@@ -107,13 +107,13 @@ class _Nearer:
         p = self.p = problem
         self.talk, self.node, self.limit = talk, node, limit
         self.off, self.free = p.deviation(node), p.fixed < 0
-        # Whatever the budget, no more than all of them can migrate.
+        # Whatever the budget, at most all of them can migrate.
         self.left = min(p.budget - p.spent(node), float(p.cost[self.free].sum()))
         self.least = float(p.cost[self.free].min(initial=np.inf))
         self.low = np.where(p.removed, -np.inf, -limit)
 
     def once(self, deadline: float) -> bool:
-        """Grant the best of what would gain now; whether anything was."""
+        """Apply the best of the current gains; returns whether any was applied."""
         wishes = []
         for unit, to in self._wishes():
             if time.monotonic() >= deadline:
@@ -123,7 +123,7 @@ class _Nearer:
         for best, unit, to in sorted(wishes, key=lambda w: -w[0].worth):
             if best.worth <= 0 or (found and self.left <= keep):
                 break
-            # What was granted before may have changed it.
+            # Changes applied before may have altered it.
             now = self._best(unit, to)
             if now.worth >= best.worth / 2 and now.worth > 0:
                 self._grant(unit, to, now)
@@ -131,7 +131,7 @@ class _Nearer:
         return found
 
     def _wishes(self) -> list[tuple[int, int]]:
-        """Units and nodes on which they would keep more, those that gain most first."""
+        """Units and the nodes on which more of their traffic is local, highest gain first."""
         p, talk, nodes = self.p, self.talk, len(self.p.weight)
         one = np.repeat(np.arange(len(p.load)), np.diff(talk.first))
         key, which = np.unique(one * nodes + self.node[talk.neighbour], return_inverse=True)
@@ -148,14 +148,14 @@ class _Nearer:
         return list(zip(unit[wanted].tolist(), to[wanted].tolist(), strict=True))
 
     def _best(self, unit: int, to: int) -> _Change:
-        """How a unit gets to a node: alone, or in exchange for one that is there."""
+        """The best way to move a unit to a node: alone, or swapped with a unit there."""
         p, here = self.p, int(self.node[unit])
         if here == to:
             return _NOTHING
         one = np.array([unit])
         at_to, at_here = self.node == to, self.node == here
         gain = float((self.talk.sent(one, at_to) - self.talk.sent(one, at_here))[0])
-        # Nobody goes to a node marked for removal.
+        # No unit goes to a node marked for removal.
         other = np.flatnonzero(at_to & self.free) if not p.removed[here] else one[:0]
         between = np.zeros(len(p.load), np.bool_)
         between[unit] = True
@@ -168,7 +168,7 @@ class _Nearer:
         fits = (after_here <= self.limit + _TINY) & (after_here >= self.low[here] - _TINY)
         fits &= (after_to <= self.limit + _TINY) & (after_to >= self.low[to] - _TINY)
         fits &= (gains > _TINY) & (spent <= self.left + _TINY)
-        # What costs nothing, as it goes back to where it was, comes first.
+        # Free moves, back to the original node, come first.
         worth = np.where(fits, gains / np.maximum(spent, _TINY), 0.0)
         for at in np.argsort(-worth, kind="stable").tolist():
             if not fits[at]:
@@ -188,7 +188,7 @@ class _Nearer:
         self.left -= change.spent
 
     def _price(self, units: Ints, to: int) -> Floats:
-        """What it costs more, or less, to have units there instead of where they are."""
+        """The change in cost of having units there instead of where they are."""
         home = self.p.node[units]
         away: Floats = (home != to).astype(np.float64) - (home != self.node[units])
         price: Floats = self.p.cost[units] * away

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 
 class Albic(Milp):
-    """As :class:`~balancer.strategies.milp.Milp`, and key groups that communicate come together.
+    """Like :class:`~balancer.strategies.milp.Milp`, but collocates communicating key groups.
 
     Seed 001, Section 4.3.2.
 
     Parameters
     ----------
     resource, rounds, max_distance
-        As for the MILP.
+        See the MILP.
     max_group_load, step, score_factor, pairs
-        maxPL, stepPL and sF, and how many pairs to bring together, see
+        maxPL, stepPL and sF, and the number of pairs to bring together, see
         :func:`balancer.collocation.albic.albic`.
     """
 

@@ -1,1 +1,1 @@
-"""Puts parts together for the command line and for a server."""
+"""Assembles the parts for the command line and for a server."""

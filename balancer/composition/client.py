@@ -1,4 +1,4 @@
-"""Reads a client's properties file, as Kafka's tools take it, for clients in Python and Java."""
+"""Reads a Kafka client's properties file for clients in Python and Java."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from cluster_model import InputError
 from metrics_reporter.documents import shown
 
 _MOST_BYTES = 1 << 20
-# Names of Kafka's properties have no escapes, and no mark of an encoding within.
+# Names of Kafka's properties contain no escapes and no byte order mark.
 _LINE = re.compile(r"([A-Za-z0-9_.-]+)(?:\s*[=:]\s*|\s+)(.*)")
 
 
 class ClientPropertiesError(InputError):
-    """A properties file that cannot be used: says what is wrong and where."""
+    """An invalid properties file; says what is wrong and where."""
 
 
 def client_properties(path: Path | None) -> dict[str, str]:
-    """Read a client's properties file, as Kafka's tools take it for ``--command-config``.
+    """Read a client's properties file, in the format of Kafka's ``--command-config``.
 
-    User and password of a PLAIN or SCRAM ``sasl.jaas.config``, and a PEM trust store,
-    are given the names that the clients of Python know.
+    User and password of a PLAIN or SCRAM ``sasl.jaas.config``, and a PEM trust store, are
+    renamed to what the Python clients expect.
 
     Raises
     ------
     ClientPropertiesError
-        For a file that cannot be read, or naming the line that is no property.
+        If the file cannot be read, or naming the line that is not a property.
     """
     return _named_for_python(java_properties(path))
 
 
 def java_properties(path: Path | None) -> dict[str, str]:
-    """The same under the names that the file has, for clients that Java runs."""
+    """The same with the names in the file, for Java clients."""
     if path is None:
         return {}
     try:
@@ -53,7 +53,7 @@ def java_properties(path: Path | None) -> dict[str, str]:
     found: dict[str, str] = {}
     for number, line in enumerate(_joined(text), 1):
         match = _LINE.fullmatch(line)
-        # What is no property may be part of a secret, as a line of a private key is.
+        # A line that is not a property may be part of a secret, such as a private key.
         if match is None or not match[2] or "\0" in line:
             raise ClientPropertiesError(
                 f"client properties {path}, entry {number}: name=value expected"
@@ -67,8 +67,8 @@ def java_properties(path: Path | None) -> dict[str, str]:
 
 
 def _joined(text: str) -> list[str]:
-    """Lines that say something, those that end with a backslash joined to the next."""
-    # Of backslashes at the end of a line the last joins, unless it is itself escaped.
+    """Lines with content, joined to the next where they end with a backslash."""
+    # Of several backslashes at the end of a line the last joins, unless it is itself escaped.
     whole = re.sub(r"(?<!\\)((?:\\\\)*)\\(?:(?:\r\n?|\n)\s*|\Z)", r"\1", text)
     lines = re.split(r"\r\n?|\n", whole)
     return [x.strip() for x in lines if x.strip() and x.strip()[0] not in "#!"]

@@ -1,4 +1,4 @@
-"""Puts a controller together from its settings, runs it, and follows the settings file."""
+"""Builds a controller from its settings, runs it, and follows the settings file."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from cluster_model.trust import TrustParameters
 from goals import inapplicable
 
 _LOOK_SECONDS = 0.2
-# How often a single round asks a model that still reads its records, in seconds.
+# How often, in seconds, a single round checks a model that is still reading its records.
 _ASK_AGAIN_SECONDS = 0.5
-# Settings of the model that hold as soon as they are read.
+# Settings of the model that apply as soon as they are read.
 _AT_ONCE = ("model.believed", "model.set_aside_after")
 
 log = logging.getLogger("counterpoise")
@@ -44,7 +44,7 @@ log = logging.getLogger("counterpoise")
 
 @dataclass(frozen=True)
 class Acting:
-    """How a controller carries plans out.
+    """How a controller executes plans.
 
     Parameters
     ----------
@@ -62,18 +62,18 @@ class Acting:
 
 @dataclass(frozen=True)
 class Watched:
-    """What a controller watches.
+    """The cluster that a controller watches, with its metrics.
 
     Parameters
     ----------
     model
         The cluster.
     slow
-        Says which brokers are slow.
+        Detects slow brokers.
     counters
-        Of what feeds the model.
+        Counters of the model's data source.
     live
-        Its live model, where metrics are read.
+        The live model, if metrics are read.
     """
 
     model: Model
@@ -84,7 +84,7 @@ class Watched:
 
 @dataclass(frozen=True)
 class Composed:
-    """A controller, ready to run, and what goes with it.
+    """A controller that is ready to run, with its accessories.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def compose_controller(
     acting: Acting | None = None,
     witness: Callable[[Decision], None] | None = None,
 ) -> Iterator[Composed]:
-    """A controller of a running Kafka, for as long as the context is open.
+    """Build a controller of a running Kafka, for as long as the context is open.
 
     Parameters
     ----------
@@ -121,16 +121,16 @@ def compose_controller(
     balancer
         Makes its plans.
     webhooks
-        Opened as the settings say; the caller closes them.
+        Opened according to the settings; the caller closes them.
     acting
-        How plans are carried out; None proposes them only.
+        How to execute plans; None only proposes them.
     witness
-        Gets every decision.
+        Receives every decision.
 
     Raises
     ------
     InputError, ReporterError
-        For what cannot be reached, or settings that cannot be applied.
+        If something cannot be reached, or settings cannot be applied.
     """
     settings = file.settings
     limits = execution_limits(settings, settings)
@@ -151,7 +151,7 @@ def compose_controller(
                 limits=limits,
                 client=source.properties,
                 slow=watched.slow,
-                # Of a group one acts: what another one left is nobody else's.
+                # Only one of a group acts: what another one left belongs to no other process.
                 owner=acting.group,
                 vote=vote,
             )
@@ -179,7 +179,7 @@ def compose_controller(
 
 
 def execution_limits(settings: Settings, started: Settings) -> Limits:
-    """Limits of executions; what one window of the model in use reports counts once."""
+    """Limits of executions; a window of the current model is counted only once."""
     return Limits.of(**{"slow_interval": started.model.window, **settings.execution})
 
 
@@ -187,7 +187,7 @@ def execution_limits(settings: Settings, started: Settings) -> Limits:
 def watch(
     source: KafkaSource, settings: Settings, limits: Limits, balancer: Balancer
 ) -> Iterator[Watched]:
-    """What a controller watches; reports at once what cannot be reached or applied."""
+    """Set up what a controller watches; reports immediately what cannot be reached or applied."""
     if source.topic is None:
         warn_of_goals(balancer, source.read(), source.notice)
         yield Watched(PlainCluster(source.read, source.placement))
@@ -232,7 +232,7 @@ def watch(
 
 
 def warn_of_goals(balancer: Balancer, snapshot: Snapshot, notice: Callable[[str], None]) -> None:
-    """Say which goals of a file do not apply to the cluster, and what that means."""
+    """Report which goals of a file do not apply to the cluster, and the consequence."""
     if balancer.strict:
         for sentence in inapplicable(balancer.goals, snapshot).values():
             notice(
@@ -247,7 +247,7 @@ def _trust(model: ModelSettings) -> TrustParameters:
 
 @dataclass
 class SettingsFollower:
-    """Applies settings to all they are for, whenever their file changes."""
+    """Applies the settings to all parts whenever their file changes."""
 
     file: SettingsFile
     controller: Controller
@@ -260,7 +260,7 @@ class SettingsFollower:
         self._started = self.file.settings
 
     def look(self) -> None:
-        """Apply them where the file has changed; where it cannot be used, the old ones hold."""
+        """Apply the settings if the file has changed; if it is invalid, the old ones stay."""
         before = self.file.settings, self.file.note
         try:
             if not self.file.changed():
@@ -268,7 +268,7 @@ class SettingsFollower:
             now = self.file.settings
             limits = execution_limits(now, self._started)
             notifiers = self.webhooks.take(now.webhooks)
-        # Whatever a file does to its reader, the controller goes on.
+        # Whatever reading the file raises, the controller continues.
         except Exception as error:
             self.file.settings, self.file.note = before
             said = str(error) if isinstance(error, InputError) else type(error).__name__
@@ -293,14 +293,14 @@ class SettingsFollower:
 
 
 def run_once(controller: Controller, timeout: float, asked: threading.Event) -> Decision:
-    """One round, as soon as the model knows anything, to its end.
+    """Run one round to its end, as soon as the model has data.
 
     Parameters
     ----------
     controller
         The controller.
     timeout
-        Seconds a broker may take to answer; a model may take three times that.
+        Seconds a broker may take to answer; a model may take three times as long.
     asked
         Set to end it early.
     """
@@ -309,7 +309,7 @@ def run_once(controller: Controller, timeout: float, asked: threading.Event) -> 
         decision = controller.step()
         early = decision.cause is None and decision.kind in ("waiting", "standby")
         if decision.kind in ("started", "executing", "stopping"):
-            # What an execution that died left behind comes first.
+            # Recovery of an execution that died comes first.
             _await(controller, asked)
             latest = controller.decisions[-1]
             # A recovery that failed would fail again.
@@ -322,9 +322,9 @@ def run_once(controller: Controller, timeout: float, asked: threading.Event) -> 
 
 
 def _await(controller: Controller, asked: threading.Event) -> None:
-    """Wait for the execution under way; where asked to end, stop it, and not wait for ever.
+    """Wait for the current execution; on a request to end, stop it and wait a limited time.
 
-    One that reports no progress is stopped, and one that does not end then is an error.
+    An execution that reports no progress is stopped; if it then does not end, that is an error.
     """
     while not controller.wait(_LOOK_SECONDS):
         controller.supervise()
@@ -334,9 +334,9 @@ def _await(controller: Controller, asked: threading.Event) -> None:
 
 
 def is_left_to_do(decision: Decision) -> bool:
-    """Whether a round leaves something to do, or it is not known that it does not.
+    """Whether a round leaves something to do, or may leave something.
 
-    Of an execution that is so unless it did all of its plan, and no limit ended the plan.
+    An execution does, unless it completed its plan and no limit cut the plan.
     """
     if decision.kind != "executed":
         return decision.kind not in ("balanced", "trivial")
@@ -351,18 +351,18 @@ def run_until(
     asked: threading.Event,
     failing: Callable[[], None],
 ) -> bool:
-    """Run until asked to end, following the settings; returns whether it ended in good order.
+    """Run until asked to end, following the settings; returns whether it ended cleanly.
 
     Parameters
     ----------
     controller
         The controller.
     follower
-        Applies changes of its settings.
+        Applies changes of the settings.
     asked
         Set to end it.
     failing
-        Called when the controller ends by itself with an error; sets `asked`.
+        Called if the controller ends by itself with an error; sets `asked`.
     """
     failed: list[ControllerError] = []
 
@@ -379,7 +379,7 @@ def run_until(
         thread.join(_LOOK_SECONDS)
         follower.look()
     if asked.is_set():
-        # The round in hand may take as long as a plan does; what it finds is not carried out.
+        # The current round may take as long as planning does; its findings are not acted on.
         controller.finish()
         thread.join(_LOOK_SECONDS)
     return asked.is_set() and not failed and controller.work is None

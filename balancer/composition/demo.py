@@ -1,4 +1,4 @@
-"""The whole way on an invented cluster: records, metrics topic, model, snapshot, plan."""
+"""Runs the demo's pipeline on a synthetic cluster: records, metrics topic, model, snapshot."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from metrics_reporter import Record, Reporter, ReporterError, mock_cluster, read
 from metrics_reporter.clients import kafka
 
 TOPIC = "__counterpoise_metrics"
-# Reports a minute apart that fill two windows of five minutes.
+# Reports, one minute apart, that fill two windows of five minutes.
 REPORTS = 11
 
 Step = Callable[[int, int], None]
 
 
 def demo_cluster(seed: int = 0) -> Snapshot:
-    """Twelve brokers on three racks, badly balanced, with room to do better."""
+    """Twelve brokers on three racks, badly balanced, with room for improvement."""
     return synthetic_snapshot(
         brokers=12, partitions=900, racks=3, topics=12, skew=2.2, utilization=0.2, seed=seed
     )
@@ -27,16 +27,16 @@ def demo_cluster(seed: int = 0) -> Snapshot:
 
 @dataclass(frozen=True)
 class Measured:
-    """The model that the brokers' records filled.
+    """The model filled from the brokers' records.
 
     Parameters
     ----------
     model
         The model.
     records
-        Records that went into it.
+        Number of records that went into it.
     over_topic
-        Whether they went over a topic.
+        Whether they went through a topic.
     """
 
     model: ClusterModel
@@ -45,17 +45,17 @@ class Measured:
 
 
 def measure(cluster: Snapshot, sending: Step, reading: Step) -> Measured:
-    """Let the cluster's brokers report to a real topic, and read it into a model.
+    """Send the brokers' reports to a real topic, and read it into a model.
 
-    The topic is on the broker that librdkafka carries for tests, in this process. Without the
+    The topic is on the test broker that librdkafka contains, in this process. Without the
     Kafka client (the extra ``kafka``) the records go into the model directly.
 
     Parameters
     ----------
     cluster
-        Whose brokers report.
+        The cluster whose brokers report.
     sending, reading
-        Called with (reports or records so far, all of them).
+        Called with (reports or records so far, total).
     """
     source = simulated_source(cluster, noise=0.1)
     model = ClusterModel(cluster)

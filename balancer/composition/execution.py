@@ -1,4 +1,4 @@
-"""Makes an executor of one plan, which competes with the controllers of its group."""
+"""Builds the executor of one plan, which competes with the controllers of its group."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from balancer.controller.election import Election
 from balancer.execution import ExecutionError, Executor, Limits
 
-# Kafka waits 3 s for further members before the first of an empty group gets anything.
+# Kafka waits 3 s for further members before the first of an empty group is assigned anything.
 _JOIN_SECONDS = 4.0
 
 
@@ -24,7 +24,7 @@ def single_execution(
     name: str,
     notice: Callable[[str], None],
 ) -> tuple[Executor, Election]:
-    """An executor that joins the group's election once an execution is about to begin.
+    """An executor that joins the group's election when an execution is about to start.
 
     Parameters
     ----------
@@ -39,14 +39,14 @@ def single_execution(
     group, session
         See :class:`balancer.controller.Election`; the session in seconds.
     name
-        What takes part, as others read it.
+        Name of this participant, as others see it.
     notice
-        Gets a sentence when the vote has to be waited for.
+        Called with a sentence when it has to wait for the vote.
 
     Returns
     -------
     Executor, Election
-        The election is to be closed by the caller.
+        The caller closes the election.
     """
     election = Election(bootstrap, group=group, session=session, client=properties, name=name)
     executor = Executor(
@@ -61,13 +61,13 @@ def single_execution(
 
 
 class _Candidate:
-    """The vote of a group, which is sought once an execution is about to begin."""
+    """The vote of a group, requested when an execution is about to start."""
 
     def __init__(
         self, election: Election, group: str, session: float, notice: Callable[[str], None]
     ) -> None:
         self._election, self._group, self._notice = election, group, notice
-        # A predecessor that was killed keeps the vote for a session; groups start with a delay.
+        # A killed predecessor keeps the vote for a session; groups start with a delay.
         self._seconds = session + _JOIN_SECONDS
         self._deadline: float | None = None
         self._noticed = self._held = False
@@ -88,7 +88,7 @@ class _Candidate:
         return self._election.previous
 
     def prove(self, within: float) -> int | None:
-        """See :class:`balancer.execution.Vote`; a refusal names who has it."""
+        """See :class:`balancer.execution.Vote`; a refusal names the holder."""
         if self._deadline is None:
             self._election.start()
             self._deadline = time.monotonic() + self._seconds

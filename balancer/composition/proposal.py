@@ -1,4 +1,4 @@
-"""What a snapshot means for a plan: concerns to report, and loads that nothing is planned on."""
+"""Prepares a snapshot for planning: concerns to report, and unreliable loads to exclude."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from metrics_reporter.quantities import plural
 
 
 def concerns(s: Snapshot) -> list[str]:
-    """What in a cluster makes a plan for it less than it could be, in sentences.
+    """What in a cluster limits the quality of a plan for it, in sentences.
 
     Examples
     --------
@@ -69,9 +69,9 @@ def _some(names: Sequence[Any], most: int = 5) -> str:
 def restricted_to_known(
     snapshot: Snapshot, asked: Operation, distrust: Distrust, notice: Callable[[str], None]
 ) -> Operation:
-    """The operation without partitions and brokers whose loads are not known.
+    """The operation without partitions and brokers whose loads are unknown.
 
-    Operations that heal need no loads and stay as they are.
+    Healing operations need no loads and stay as they are.
 
     Parameters
     ----------
@@ -80,9 +80,9 @@ def restricted_to_known(
     asked
         The operation.
     distrust
-        Whose reports are not believed, and which loads are not known.
+        Reporters that are distrusted, and loads that are unknown.
     notice
-        Gets a sentence on partitions that stay for that reason.
+        Called with a sentence on partitions that stay for that reason.
     """
     if not type_of(asked).needs_loads:
         return asked

@@ -11,17 +11,17 @@ from cluster_model import Snapshot
 from cluster_model.capacities import as_capacities
 from cluster_model.trust import Distrust
 
-# Bytes that a disk holds of which nothing better is known: healing must not depend on it.
+# Assumed capacity of a disk of unknown size: healing must not depend on knowing it.
 _PLENTY = 1e18
 
 
 class Notices:
-    """Passes on each notice about a cluster once, however often the cluster is read.
+    """Passes on each notice about a cluster only once, even if the cluster is read often.
 
     Attributes
     ----------
     notify
-        Where sentences go: the terminal, and later the log.
+        Receives the sentences: the terminal, and later the log.
     """
 
     def __init__(self, notify: Callable[[str], None]) -> None:
@@ -29,7 +29,7 @@ class Notices:
         self._said: set[str] = set()
 
     def __call__(self, sentence: str) -> None:
-        """Pass a sentence on, unless it differs from an earlier one in numbers of bytes only."""
+        """Pass a sentence on, unless an earlier one differs only in numbers of bytes."""
         # Numbers of bytes drift from one reading to the next.
         about = re.sub(r"\d[\d.,]* [kMGTPE]?B\b", "", sentence)
         if about not in self._said:
@@ -41,23 +41,23 @@ class Notices:
 class KafkaSource:
     """A running Kafka, and how to read it.
 
-    Only resources whose capacity is known are read. Kafka states the size of its disks; any
-    other resource needs a stated capacity, and has load only where the metrics topic reports it.
+    Only resources with a known capacity are read. Kafka reports the size of its disks; any
+    other resource needs a stated capacity, and has load only if the metrics topic reports it.
 
     Parameters
     ----------
     bootstrap
         Addresses of brokers, ``host:port`` separated by commas.
     capacity
-        File with the capacities of brokers; None for disks alone.
+        File with the capacities of brokers; None for disks only.
     properties
         Client properties, see :func:`balancer.composition.client.client_properties`.
     topic
-        Metrics topic; None where loads are not measured.
+        Metrics topic; None if loads are not measured.
     timeout
         Seconds a broker may take to answer.
     notice
-        Gets what the reader of a result should know, in sentences.
+        Called with what the reader of a result should know, in sentences.
     partial_view
         Leave out topics that the user may not describe.
     """
@@ -71,7 +71,7 @@ class KafkaSource:
     partial_view: bool = False
 
     def placement(self) -> Snapshot:
-        """Where replicas are, whatever capacities are stated and disks report."""
+        """Where replicas are, independent of stated capacities and reported disk sizes."""
         from cluster_model.kafka import read_cluster
 
         return read_cluster(
@@ -86,7 +86,7 @@ class KafkaSource:
         )
 
     def read(self) -> Snapshot:
-        """The cluster as it is, without measured loads."""
+        """The current cluster, without measured loads."""
         from cluster_model.kafka import read_cluster
 
         stated = as_capacities(self.capacity)
@@ -101,7 +101,7 @@ class KafkaSource:
         )
 
     def measured(self) -> tuple[Snapshot, Distrust]:
-        """The cluster with its measured loads, and those that no plan may rely on."""
+        """The cluster with its measured loads, and the loads that no plan may rely on."""
         found = self.read()
         if self.topic is None:
             return found, Distrust()

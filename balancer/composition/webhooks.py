@@ -1,4 +1,4 @@
-"""Opens and closes the webhooks that the settings name, and hides their secrets."""
+"""Opens and closes the webhooks in the settings, and hides their secrets."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from balancer.controller.notify import WebhookNotifier
 from balancer.controller.redact import Redactor
 from balancer.controller.settings import Webhook
 
-# Seconds that all webhooks together may take at the end to deliver their last events.
+# Seconds that all webhooks together may take at shutdown to deliver their last events.
 _CLOSING_SECONDS = 1.5
 
 
 class Webhooks:
-    """The open notifiers of decisions, and all secrets of the client and of their addresses.
+    """The open notifiers, and all secrets of the client and of their addresses.
 
     Parameters
     ----------
@@ -38,8 +38,8 @@ class Webhooks:
         return self.redactor(text)
 
     def take(self, settings: Sequence[Webhook]) -> list[WebhookNotifier]:
-        """The notifiers of these settings; new ones are opened, and others end by themselves."""
-        # What was a secret stays one. What cannot be used leaves everything as it was.
+        """The notifiers of these settings; opens new ones, and unused ones end by themselves."""
+        # A former secret stays secret. Invalid settings leave everything as it was.
         urls = self._urls | {w.url for w in settings}
         redactor = Redactor(self._properties, urls)
         opened = {w: self._open.get(w) or WebhookNotifier(w) for w in settings}
@@ -49,7 +49,7 @@ class Webhooks:
         return list(opened.values())
 
     def close(self) -> None:
-        """Send what waits, as far as the time for all of them together allows."""
+        """Send waiting events, as far as the total time allows."""
         deadline = time.monotonic() + _CLOSING_SECONDS
         for webhook in self._open.values():
             webhook.close(max(0.0, deadline - time.monotonic()))

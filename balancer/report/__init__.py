@@ -1,4 +1,4 @@
-"""A plan as one HTML file that a person opens first; no network, no build step."""
+"""Renders a plan as one self-contained HTML file, without network access or a build step."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["before_after_svg", "html_report", "verdict"]
 
 
 def html_report(plan: Plan, *, title: str | None = None) -> str:
-    """The plan as one self-contained page: light and dark, on paper, without a network.
+    """The plan as one self-contained page: light and dark, printable, without a network.
 
     Parameters
     ----------
     plan
-        Of up to about 1,000 brokers; of its actions the largest and most helpful are
+        A plan for up to about 1,000 brokers; the largest and most helpful of its actions are
         embedded.
     title
         Heading of the page; by default the operation.
@@ -34,8 +34,7 @@ def html_report(plan: Plan, *, title: str | None = None) -> str:
     -------
     str
         Equal plans give equal text. Names from the cluster are escaped, control characters
-        in them are replaced, and the page
-        forbids every script but its own.
+        in them are replaced, and the page forbids every script but its own.
 
     Examples
     --------
@@ -83,14 +82,14 @@ def html_report(plan: Plan, *, title: str | None = None) -> str:
 
 
 def before_after_svg(plan: Plan, columns: tuple[str, ...] = ("cpu", "network_out", "disk")) -> str:
-    """Some columns of a plan before and after, side by side: a picture file without script.
+    """Some columns of a plan before and after, side by side: an SVG file without script.
 
     Parameters
     ----------
     plan
-        Of few brokers: the picture is small.
+        A plan for few brokers: the picture is small.
     columns
-        Names out of ``plan.columns``.
+        Names from ``plan.columns``.
     """
     facts = gather(plan, topics=0)
     chosen = [c for c in facts.columns if c.name in columns]

@@ -1,4 +1,4 @@
-"""Draws the README's picture anew: ``python -m balancer.report docs/images/before-after.svg``."""
+"""Redraws the README's picture: ``python -m balancer.report docs/images/before-after.svg``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cluster_model.synthetic import synthetic_snapshot
 
 
 def main(arguments: list[str]) -> int:
-    """Balance a small invented cluster and write its picture to the path given."""
+    """Balance a small synthetic cluster and write its picture to the given path."""
     if len(arguments) != 1 or not arguments[0].endswith(".svg"):
         print("usage: python -m balancer.report FILE.svg", file=sys.stderr)
         return 2

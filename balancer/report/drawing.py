@@ -1,4 +1,4 @@
-"""Pictures as plain SVG: colours come from chart.css, so that light and dark are one text."""
+"""Draws plain SVG; colours come from chart.css, so that one text serves light and dark."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def chart(facts: Facts, column: Column, width: float = 540.0) -> str:
         parts.append(_panel_title(drawn, label, ratio, facts.order, y - 7, width))
         parts.append(_band(facts, drawn, top, y, width, "band"))
         parts.append(draw(facts, drawn, ratio, top, y, width))
-        # once more as an outline, or the bars would hide where the goal ends
+        # again as an outline, or the bars would hide the end of the goal's band
         parts.append(_band(facts, drawn, top, y, width, "edge"))
         parts.append(_lines(drawn, top, y, width))
         parts.append(_axis(top, y, width))
@@ -44,7 +44,7 @@ def chart(facts: Facts, column: Column, width: float = 540.0) -> str:
 
 def _top(column: Column, ratios: list[Floats]) -> float:
     top = max(1.0, *(float(r[np.isfinite(r)].max(initial=0.0)) for r in ratios))
-    # Where no broker may keep what it has, as when all are dead, no limit is finite.
+    # If no broker may keep its load, as when all are dead, no limit is finite.
     if column.upper is not None and math.isfinite(upper := _median(column.upper)):
         top = max(top, upper)
     top *= 1.12
@@ -114,7 +114,7 @@ def _band(facts: Facts, column: Column, top: float, y: float, width: float, name
 
 
 def _lines(column: Column, top: float, y: float, width: float) -> str:
-    """The limit and the capacity, where they are within sight."""
+    """The limit and the capacity, if they are within the visible range."""
     parts = []
     for name, line in (("limit", column.limit), ("capacity", column.capacity)):
         if line is not None and (value := _median(line)) <= top:
@@ -139,7 +139,7 @@ def _ribbon(lower: Floats, upper: Floats, top: float, y: float, width: float) ->
 
 
 def rack_class(rack: int, racks: int) -> str:
-    """The colour of a rack; with many racks neighbours alternate, and stand in groups."""
+    """The colour of a rack; with many racks, neighbours alternate between two colours."""
     return f"r{rack if racks <= COLOURS else rack % 2}"
 
 
@@ -186,7 +186,7 @@ def _sorted(facts: Facts, column: Column, ratio: Floats, top: float, y: float, w
 
 def _steps(falling: Floats, rows: Ints, top: float, y: float, width: float) -> str:
     pitch = (width - _LEFT - _RIGHT) / len(falling)
-    # with limits that differ between brokers, a part may be in pieces
+    # with limits that differ between brokers, an area may consist of pieces
     pieces = np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)
     path = []
     for piece in pieces:
@@ -201,7 +201,7 @@ def _steps(falling: Floats, rows: Ints, top: float, y: float, width: float) -> s
 
 
 def _foot(facts: Facts, width: float) -> str:
-    """Rack names under their bars, or what a sorted line is sorted by."""
+    """Rack names under their bars, or the sort order of a line."""
     s, y = facts.plan.snapshot, 2 * (_TITLE + _PANEL) + _GAP + 15
     if len(facts.order) > BARS:
         text = f"{plural(len(facts.order), 'broker')}, the fullest first"
@@ -228,7 +228,7 @@ def _foot(facts: Facts, width: float) -> str:
 
 
 def dumbbell(before: float, after: float, low: float, high: float) -> str:
-    """From a hollow dot (before) to a full one (after), about the line of the fair share."""
+    """From a hollow dot (before) to a solid one (after), around the line of the fair share."""
     width, reach = 84.0, 74.0
     a, b, one = (5 + reach * (v - low) / (high - low) for v in (before, after, 1.0))
     return (
@@ -274,7 +274,7 @@ def heat_rows(facts: Facts, topic: TopicFacts, width: float = 560.0) -> str:
 
 
 def legend_text(column: Column) -> list[tuple[str, str]]:
-    """What the band and the lines of a chart mean: (class, words), out of sight ones too."""
+    """The meaning of a chart's band and lines: (class, words), including invisible ones."""
     found = []
     if column.upper is not None and column.lower is not None:
         low, high = _median(column.lower), _median(column.upper)

@@ -1,4 +1,4 @@
-"""What the report shows of a plan, as arrays: every broker, rack and topic before and after."""
+"""The data of the report, as arrays: every broker, rack and topic before and after."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from goals.distribution import Band
 class Column:
     """A resource or count on B brokers; limits are in fair shares after the plan.
 
-    A broker that the goal does not judge has infinite limits.
+    A broker that the goal does not apply to has infinite limits.
 
-    ``share`` is what each broker would carry in perfect balance, ``share_after`` once
-    replicas are added or removed as asked; for brokers that should carry nothing it is what
-    they would carry if they took part.
+    ``share`` is each broker's load in perfect balance, ``share_after`` the same once replicas
+    are added or removed as requested; for brokers that should carry nothing it is their load
+    if they took part.
     """
 
     name: str
@@ -44,11 +44,11 @@ class Column:
     capacity: Floats | None
 
     def ratios(self) -> tuple[Floats, Floats]:
-        """(B,) before and (B,) after, in the fair shares of then."""
+        """(B,) before and (B,) after, in the fair shares of that time."""
         return self.before / self.share, self.after / self.share_after
 
     def at_first(self) -> Column:
-        """The same with the lines of before the plan: a limit in the load's unit stays there."""
+        """The same with the lines before the plan: a limit in the load's unit stays there."""
         scale = self.share_after / self.share
         return replace(
             self,
@@ -73,7 +73,7 @@ class TopicFacts:
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything the pictures and tables are drawn from; ``order`` is by rack, then id."""
+    """The data of all pictures and tables; ``order`` is by rack, then id."""
 
     plan: Plan
     columns: tuple[Column, ...]
@@ -109,7 +109,7 @@ def gather(plan: Plan, topics: int = 12) -> Facts:
 
 def _goals(plan: Plan) -> Iterator[Goal]:
     for fields in plan.goals:
-        # a goal handed over as an object need not be known by name: it has no lines then
+        # a goal passed as an object may have an unknown name: it has no lines then
         try:
             yield from load_goals({"goals": [{k: v for k, v in fields.items() if k != "name"}]})
         except GoalError:

@@ -1,4 +1,4 @@
-"""The sections of the page, each from facts to HTML; whatever names people chose is escaped."""
+"""The sections of the page, each from facts to HTML; names from the cluster are escaped."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ KINDS = {
 
 
 def tiles(plan: Plan) -> str:
-    """The numbers of the summary."""
+    """The figures of the summary."""
     s = plan.summary
     met = [
         sum(g.met_before for g in plan.goal_results),
@@ -121,7 +121,7 @@ def _card(facts: Facts, place: int, column: Column) -> str:
         for name, words in legend_text(column)
     )
     title = escape(column.title)
-    # the worst of the takers is said; brokers that should be empty are in the picture only
+    # the text states the worst receiver; brokers that should be empty are only in the picture
     said = (
         f"worst broker {times(before)} before, {times(after)} after; "
         f"no placement gets below {times(bound)}"
@@ -216,7 +216,7 @@ def racks(facts: Facts) -> str:
 
 
 def topics(facts: Facts) -> str:
-    """The topics most affected, and where their replicas lie."""
+    """The most affected topics, and where their replicas are."""
     if not facts.topics:
         return "<p>No topic is touched.</p>"
     sized = "disk" in facts.plan.snapshot.resources
@@ -259,7 +259,7 @@ def topics(facts: Facts) -> str:
 
 
 def goals(plan: Plan) -> str:
-    """Every goal before and after, with the reason and the cure where it stays unmet."""
+    """Every goal before and after, with the reason and the remedy if it stays unmet."""
     reasons: dict[str, str] = {}
     for u in plan.unmet:
         kind = "No placement can meet it" if u.proven else "Not reached"
@@ -292,7 +292,7 @@ def goals(plan: Plan) -> str:
 
 
 def remarks(plan: Plan) -> str:
-    """Goals that the profile left out, and warnings; empty where there are none."""
+    """Goals that the profile left out, and warnings; empty if there are none."""
     lines = [f"<li><b>Left out:</b> {escape(why)}</li>" for why in plan.goals_left_out.values()]
     lines += [f"<li><b>Warning:</b> {escape(warning)}</li>" for warning in plan.warnings]
     return f'<ul class="remarks">{"".join(lines)}</ul>' if lines else ""
@@ -374,7 +374,7 @@ def chosen_actions(plan: Plan, most: int = ACTIONS) -> Ints:
 
 
 def actions_note(plan: Plan) -> str:
-    """How many actions there are and which of them are here."""
+    """How many actions there are, and which of them are shown."""
     total, shown = len(plan), len(chosen_actions(plan))
     text = f"{plural(total, 'action')} in all."
     if shown < total:
@@ -388,7 +388,7 @@ def actions_note(plan: Plan) -> str:
 
 
 def action_rows(plan: Plan) -> str:
-    """The first actions of the table as they stand before any script runs."""
+    """The first actions of the table, as shown before any script runs."""
     chosen = chosen_actions(plan)
     if not len(chosen):
         return '<tr><td colspan="6">None.</td></tr>'
@@ -454,7 +454,7 @@ def _route(plan: Plan, i: int) -> str:
 
 
 def data(facts: Facts) -> str:
-    """What the script reads, as JSON that cannot end its element."""
+    """The script's data, as JSON that cannot end its element."""
     plan, s = facts.plan, facts.plan.snapshot
     content = {
         "brokers": s.broker_ids.tolist(),
@@ -480,7 +480,7 @@ def data(facts: Facts) -> str:
 
 
 def _shown(value: Any) -> Any:
-    """The value with every text in it as a page shows it."""
+    """The value with every text in it as shown on a page."""
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, dict):

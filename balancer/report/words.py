@@ -1,4 +1,4 @@
-"""Numbers and plans in words a paged operator understands."""
+"""Phrases numbers and plans for an operator on call."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _COUNTS = ("replica_count", "leader_count")
 
 
 def column_title(name: str) -> str:
-    """What a column is called above its picture."""
+    """The heading of a column's picture."""
     return _COLUMN_TITLES.get(name, name)
 
 
 def column_unit(name: str) -> str:
-    """``B``, ``B/s``, ``#`` for counts, or nothing where the unit is the source's own."""
+    """``B``, ``B/s``, ``#`` for counts, or nothing if the unit is the source's own."""
     return "#" if name in _COUNTS else _UNITS.get(name, "")
 
 
@@ -40,7 +40,7 @@ def times(ratio: float) -> str:
 
 
 def copied(plan: Plan) -> str:
-    """What the plan copies, against the least that any such plan must; empty for nothing."""
+    """The bytes that the plan copies, and the least that any such plan must; empty for none."""
     s = plan.summary
     # without disk load a replica's size is unknown, and the plan counts replicas
     if not s.bytes_moved or "disk" not in plan.snapshot.resources:
@@ -63,7 +63,7 @@ def operation_title(plan: Plan) -> str:
 
 
 def verdict(plan: Plan) -> str:
-    """What became of the operation; what the plan does and costs, what stays unmet, the remedy."""
+    """The operation's result; what the plan does and costs, what stays unmet, the remedy."""
     does = _does(plan)
     if plan.verdict is not None:
         sentence = plan.verdict.sentence
@@ -108,7 +108,7 @@ def _does(plan: Plan) -> str:
 
 
 def _remedy(plan: Plan, proven: list[Unmet]) -> str:
-    """What helps: the remedy, else the cure of the first."""
+    """What would help: the remedy of the plan, else that of the first proven goal."""
     if plan.remedy is not None:
         return plan.remedy.text
     return next((u.cure for u in proven if u.cure), proven[0].reason)

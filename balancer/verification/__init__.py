@@ -1,1 +1,1 @@
-"""A second opinion on plans that shares no code with search and planning."""
+"""Checks plans independently: shares no code with search and planning."""

@@ -1,6 +1,6 @@
-"""What no placement can do better than, derived without the code that made the plan.
+"""Lower bounds that no placement can beat, derived without the code that made the plan.
 
-A plan may state a lower bound than these (it is as true), not a higher one.
+A plan may state a lower bound than these (it holds as well), but not a higher one.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ def least_ratio(
     Parameters
     ----------
     request
-        Which brokers and replicas may hold, lead and move what.
+        Which brokers may hold and lead, and which replicas may move.
     column
-        What is counted.
+        The quantity.
     share : (B,) float
         Fair shares; brokers without one take no part.
     base
-        Where the plan starts, replicas added and removed.
+        The start of the plan, with replicas added and removed.
     ended
-        Where it ends.
+        The end of the plan.
     free
         Whether replicas that are online may move.
     """
@@ -63,7 +63,7 @@ def least_ratio(
 
 
 def _whole(carried: float, share: Floats) -> float:
-    """Least ratio at which whole numbers of replicas find room: one of (n + 1) / share."""
+    """Least ratio at which whole numbers of replicas fit: one of (n + 1) / share."""
     low, high = 0.0, (carried + 1) / float(share.max())
     while high - low > 1e-12 * high:
         middle = (low + high) / 2
@@ -77,7 +77,7 @@ def _whole(carried: float, share: Floats) -> float:
 def _largest(
     request: StatedRequest, column: str, has: Bools, base: ReplicaTable, ended: ReplicaTable
 ) -> float:
-    """What the fullest broker holds at least, as replicas are not cut into pieces."""
+    """Least load of the fullest broker, given that replicas are indivisible."""
     if (request.receives & ~has).any():
         return 0.0
     left = np.bincount(ended.broker, minlength=len(has)) > 0
@@ -95,21 +95,21 @@ def _largest(
 def _stays(
     request: StatedRequest, column: str, base: ReplicaTable, ended: ReplicaTable, free: bool
 ) -> Floats:
-    """(B,) what each broker carries that may neither move nor be led elsewhere."""
+    """(B,) load of each broker that may neither move nor be led elsewhere."""
     s = request.snapshot
     fixed = request.excluded | request.untouched if free else np.ones(s.n_partitions, np.bool_)
     stays = fixed[base.partition] & ~request.draining[base.broker]
     if s.n_disks:
         stays &= np.append(s.disk_alive, True)[base.disk]
     if request.kind.moves == "changed":
-        # what was added may still move
+        # added replicas may still move
         original = {*zip(s.replica_partition.tolist(), s.replica_broker.tolist(), strict=True)}
         here = zip(base.partition.tolist(), base.broker.tolist(), strict=True)
         stays &= [pair in original for pair in here]
     lead, follow = contribution(s, column)
     alone = np.maximum(base.factor, ended.factor)[base.partition] == 1
     led = base.leads & (alone | (fixed[base.partition] & request.may_lead[base.broker]))
-    # where the leader stays the leader, its followers stay followers
+    # if the leader stays the leader, its followers stay followers
     keeps = np.bincount(base.partition[led & stays], minlength=s.n_partitions) > 0
     amount = np.where(keeps, follow, np.minimum(lead, follow))
     least = np.where(led, lead[base.partition], amount[base.partition])
@@ -119,7 +119,7 @@ def _stays(
 def least_bytes(
     request: StatedRequest, start: ReplicaTable, goals: Iterable[Mapping[str, Any]]
 ) -> float:
-    """Least bytes that any plan must copy to meet goals; every role is taken for free.
+    """Least bytes that any plan must copy to meet goals; changes of role cost nothing.
 
     The largest of what must leave brokers, what must reach brokers, and the replicas beyond
     the first of a partition in a rack.
@@ -148,7 +148,7 @@ def least_bytes(
         lead, follow = contribution(s, column)
         upper = np.where(request.draining, np.inf, upper)
         light, heavy = np.minimum(lead, follow), np.maximum(lead, follow)
-        # goals let pass what is this close to a limit
+        # goals accept values this close to a limit
         slack = 2 * TOLERANCE * np.where(np.isinf(upper), 0.0, upper)
         excess = np.bincount(broker, light[p], s.n_brokers) - upper - slack
         out = np.maximum(out, _cheapest(broker, light[p], size[p], excess))
@@ -160,7 +160,7 @@ def least_bytes(
 
 
 def _cheapest(broker: Ints, amount: Floats, size: Floats, excess: Floats) -> Floats:
-    """(B,) bytes of the cheapest parts of replicas that make up each broker's excess."""
+    """(B,) least bytes of fractional replicas that add up to each broker's excess."""
     found = np.zeros(len(excess))
     for b in np.flatnonzero(excess > 0).tolist():
         mine = np.flatnonzero((broker == b) & (amount > 0))

@@ -1,10 +1,11 @@
-"""Checks a plan without the code that made it: replays every step, works out every figure.
+"""Checks a plan without the code that made it: replays every step, recomputes every figure.
 
-It reads the snapshot and the plan's document alone. What was asked for is read by
-:mod:`~balancer.verification.operations` and :mod:`~balancer.verification.stated_request`;
-:mod:`~balancer.verification.replay` carries out the steps; :mod:`~balancer.verification.goals`
-defines every goal a second time, and :mod:`~balancer.verification.bounds` derives bounds. A
-partition without a leader counts as led by its first replica.
+It reads only the snapshot and the plan's document.
+:mod:`~balancer.verification.operations` and :mod:`~balancer.verification.stated_request` read
+the request; :mod:`~balancer.verification.replay` carries out the steps;
+:mod:`~balancer.verification.goals` defines every goal a second time, and
+:mod:`~balancer.verification.bounds` derives bounds. A partition without a leader counts as led
+by its first replica.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from cluster_model.snapshot import Snapshot
 
 
 def check_plan(snapshot: Snapshot, plan: PlanDocument) -> CheckReport:
-    """Replay a plan from its snapshot and check every step, promise and figure.
+    """Replay a plan from its snapshot, and check every step, promise and figure.
 
     Parameters
     ----------
     snapshot
-        Where the plan starts.
+        The start of the plan.
     plan
-        What it says of itself, see :meth:`balancer.Plan.document` and
+        The plan as it states itself, see :meth:`balancer.Plan.document` and
         :func:`balancer.load_plan`.
 
     Examples
@@ -47,7 +48,7 @@ def check_plan(snapshot: Snapshot, plan: PlanDocument) -> CheckReport:
     if plan.schema_version != PLAN_SCHEMA_VERSION:
         wrong += (f"schema_version {plan.schema_version}, {PLAN_SCHEMA_VERSION} expected",)
     if wrong:
-        # which brokers may hold and lead what is not known: nothing can be replayed
+        # unknown which brokers may hold and lead: nothing can be replayed
         return CheckReport(tuple(Finding("operation", text) for text in wrong), ())
     stated = StatedGoals.of(plan, snapshot)
     replay = Replay(StatedRequest(snapshot, plan.operation), plan, stated)

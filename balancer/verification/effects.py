@@ -1,4 +1,4 @@
-"""Checks how much each step helps or hurts each goal, and that none makes a hard goal worse."""
+"""Checks how much each step helps or hurts each goal, and that no hard goal gets worse."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from balancer.verification.replay import Replay
 from balancer.verification.report import Finding, label
 from cluster_model.snapshot import Bools, Floats
 
-# Contentments are stated with nine digits after the point, and worked out on rounded sums.
+# Contentments are stated with nine decimals, and computed from rounded sums.
 CONTENTMENT_TOLERANCE = 1e-7
-# Hard goals whose limits are looked at step by step, in the plan's own words.
+# Hard goals whose limits are checked step by step, by their names in the plan.
 _CHECKED_IN_REPLAY = {
     "ResourceCapacity",
     "HostCapacity",
@@ -33,22 +33,22 @@ _CHECKED_IN_REPLAY = {
 
 @dataclass(frozen=True)
 class UnitEffects:
-    """What each unit does: to the lower contentment it touches, and whether a cell gets worse."""
+    """The effect of each unit: on the lower contentment it touches, and whether a cell worsens."""
 
     diff: Floats
     worse: Bools
 
 
 def shares_unknown(replay: Replay, goal: Mapping[str, Any]) -> bool:
-    """Whether the fair shares that a goal goes by cannot be known from the plan alone."""
+    """Whether a goal depends on fair shares that cannot be derived from the plan."""
     if by_own_code(replay, goal) or goal["goal"] == "DiskUsageDistribution":
-        # where the search first put the replicas that it added
+        # the search's initial places for added replicas are unknown
         return replay.base is not replay.start
     return goal["goal"] in OF_SHARES and replay.cut
 
 
 def effects_of(replay: Replay, goal: Mapping[str, Any]) -> UnitEffects | None:
-    """What each unit does to a goal; None where that is not known."""
+    """The effect of each unit on a goal; None if unknown."""
     own = replay.stated.objects.get(goal["name"]) if by_own_code(replay, goal) else None
     if own is not None and not replay.violations:
         began = cluster_of(replay.start, replay.request)

@@ -47,7 +47,7 @@ def summary_faults(replay: Replay) -> Iterator[Finding]:
             "bytes_bound", f"bytes_bound: {s.bytes_bound:.9g}, more than {s.bytes_moved:.9g} moved"
         )
     operation = replay.request.kind
-    # of an operation that is not known nothing can be derived
+    # nothing can be derived for an unknown operation
     least = 0.0 if operation.known else math.inf
     if operation.known and operation.moves != "changed":
         names = {g.goal for g in plan.goal_results if g.met_after}
@@ -66,7 +66,7 @@ def summary_faults(replay: Replay) -> Iterator[Finding]:
 
 
 def allocation_faults(replay: Replay) -> Iterator[Finding]:
-    """Communication kept local, and the load distance of the resource that is balanced."""
+    """Local communication, and the load distance of the balanced resource."""
     stated, s, request = replay.plan.allocation, replay.snapshot, replay.request
     if stated is None:
         return
@@ -79,7 +79,7 @@ def allocation_faults(replay: Replay) -> Iterator[Finding]:
     if not mean > 0:
         yield Finding("resource", f"allocation: no broker has any capacity of {stated.resource}")
         return
-    # what was on a dead disk alone is gone, and takes no part
+    # partitions that were only on a dead disk are lost, and do not count
     alive = np.append(s.disk_alive, True)[s.replica_disk] if s.n_disks else np.ones(s.n_replicas)
     there = (alive > 0) & ~request.dead[s.replica_broker]
     talks = there[s.traffic_from] & there[s.traffic_to] & (s.traffic_from != s.traffic_to)
@@ -89,7 +89,7 @@ def allocation_faults(replay: Replay) -> Iterator[Finding]:
         yield from _differs(f"local_{when}", getattr(stated, f"local_{when}"), float(local))
         carried = sums(at[there], s.leader_load[there, r], s.n_brokers)
         fair = carried.sum() / capacity[stays].sum()
-        # nothing is known of how much a broker without capacity can carry
+        # the load of a broker without capacity has no scale
         off = 100 * (carried / np.where(capacity > 0, capacity, mean) - fair)
         distance = max(float(off.max()), -float(off[stays].min()), 0.0)
         # which brokers stay depends on the operation
@@ -100,7 +100,7 @@ def allocation_faults(replay: Replay) -> Iterator[Finding]:
 
 
 def column_faults(replay: Replay) -> Iterator[Finding]:
-    """How each resource and count is spread, before and after, and its bound."""
+    """The spread of each resource and count, before and after, and its bound."""
     request, s = replay.request, replay.snapshot
     columns = {r: f"load.{r}" for r in s.resources}
     columns |= {"replica_count": "replica_count", "leader_count": "leader_count"}

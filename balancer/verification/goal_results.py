@@ -1,4 +1,4 @@
-"""Checks each goal before and after the plan, and what is left of those that are not met."""
+"""Checks each goal before and after the plan, and the statements about unmet goals."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from cluster_model.snapshot import Floats
 from goals import Obstacle
 from metrics_reporter.quantities import plural
 
-# A goal is judged a little strictly and a little laxly; what is stated must agree with either.
+# A goal is judged slightly strictly and slightly laxly; stated figures must agree with either.
 _STRICT, _LAX = 0.25 * TOLERANCE, 4 * TOLERANCE
 
 
 def _scores(replay: Replay, goal: Mapping[str, Any], table: ReplicaTable) -> list[Floats]:
-    """(cells,) contentment judged strictly, as it is meant, and laxly; none where not known."""
+    """(cells,) contentment judged strictly, as defined, and laxly; empty if unknown."""
     if shares_unknown(replay, goal):
         return []
     if by_own_code(replay, goal):
@@ -40,7 +40,7 @@ def _scores(replay: Replay, goal: Mapping[str, Any], table: ReplicaTable) -> lis
 
 
 def goal_faults(replay: Replay) -> Iterator[Finding]:
-    """Each goal before and after: cells not content, and the mean contentment."""
+    """Each goal before and after: discontented cells, and the mean contentment."""
     plan = replay.plan
     stated = [g.get("name") for g in plan.goals]
     if [g.goal for g in plan.goal_results] != stated:
@@ -89,7 +89,7 @@ def goal_faults(replay: Replay) -> Iterator[Finding]:
 
 
 def _unmet_goal(replay: Replay, name: str) -> UnmetGoal:
-    """What the replay found of a goal that is not met at the end."""
+    """The replay's result on a goal that is not met at the end."""
     goal = next((g for g in replay.goals if g["name"] == name), None)
     if goal is None:
         return UnmetGoal(name, "", None, None)
@@ -107,7 +107,7 @@ def _unmet_goal(replay: Replay, name: str) -> UnmetGoal:
 
 
 def unmet_goal_faults(replay: Replay) -> Iterator[Finding]:
-    """What is said of goals that are not met, and of brokers that would help."""
+    """Statements about unmet goals, and about brokers that would help."""
     plan, request = replay.plan, replay.request
     found = partial(_unmet_goal, replay)
     for kind, text in unmet_faults(plan, request, replay.lost, found):

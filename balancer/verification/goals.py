@@ -17,7 +17,7 @@ from balancer.verification.replicas import PartitionTable, ReplicaTable, pairs, 
 from balancer.verification.stated_request import StatedRequest
 from cluster_model.snapshot import Bools, Floats, Ints
 
-# Two ways to add up the same loads differ by about this much of the sum.
+# Two ways to sum the same loads differ by about this fraction of the sum.
 TOLERANCE = 1e-9
 # cells scored at once: a topic has one on every broker
 _CHUNK = 1 << 20
@@ -25,7 +25,7 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class GoalDefinition:
-    """What a goal means.
+    """The definition of a goal.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class GoalDefinition:
         What it scores: ``broker``, ``host``, ``disk``, ``topic`` (on a broker), ``topic_rack``
         or ``partition``.
     column
-        What is added up in each cell; none for partitions.
+        The quantity summed in each cell; none for partitions.
     score
         (C,) contentment of cells and their values, or of rows.
     """
@@ -71,7 +71,7 @@ def definition_of(
     request: StatedRequest,
     tolerance: float = TOLERANCE,
 ) -> GoalDefinition | None:
-    """The definition of a goal; None for goals that are not known here.
+    """The definition of a goal; None for unknown goals.
 
     Parameters
     ----------

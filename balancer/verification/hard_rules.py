@@ -1,4 +1,4 @@
-"""Limits that capacities and hard goals put on every single step."""
+"""Limits that capacities and hard goals impose on every single step."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from balancer.verification.stated_request import StatedRequest
 from balancer.verification.tallies import ExactSums, Transfer
 from cluster_model.snapshot import Floats
 
-# An amount that is a smaller part of what is there already changes nothing that can be seen.
+# An amount below this fraction of a cell's content makes no visible difference.
 _UNSEEN = 1e-12
 
 
 class Ceiling:
-    """A limit that no step may break or break further, with what its cells hold at the moment.
+    """A limit that no step may break or break further, with the current content of its cells.
 
     Parameters
     ----------
     name
-        What sets the limit, as findings name it.
+        Source of the limit, as findings name it.
     start
         The replicas before the first step.
     scope
-        What a cell is: ``broker``, ``host`` or ``disk``.
+        Kind of cell: ``broker``, ``host`` or ``disk``.
     column
-        What is added up in each cell.
+        The quantity summed in each cell.
     limit : (cells,) float
-        The most that each may hold, infinite for no limit.
+        The maximum of each cell, infinite for no limit.
     either_end
-        Whether the limit holds for the cell that a step takes from as well: a follower may
-        carry more than the leader that it was.
+        Whether the limit also applies to the cell that a step takes from: a follower may
+        carry more than it did as leader.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Ceiling:
         self._sums = ExactSums(start, scope, column)
 
     def exceeded(self, p: int, transfer: Transfer) -> Iterator[str]:
-        """Take over what a step moves, the destination first; say where that is too much."""
+        """Apply a step, destination first; report where that is too much."""
         amount = self._sums.amount(p, transfer)
         gives, takes = self._cell(transfer.source), self._cell(transfer.target)
         if gives == takes or not amount:
@@ -88,10 +88,10 @@ class Ceiling:
 def ceilings(
     goals: Iterable[Mapping[str, Any]], start: ReplicaTable, request: StatedRequest
 ) -> Iterator[Ceiling]:
-    """The capacities of the cluster, and the hard goals that are limits."""
+    """The capacities of the cluster, and the hard goals that act as limits."""
     s = request.snapshot
-    # a broker to be emptied is given nothing but followers that were leaders there, and of an
-    # operation that is not known it is not known which brokers are emptied
+    # a broker to be emptied receives nothing but followers that were leaders there; for an
+    # unknown operation, the brokers to be emptied are unknown
     either_end = request.kind.known
     raw = np.where(~request.draining[:, None], s.capacity, np.inf)
     for r, resource in enumerate(s.resources):
@@ -150,14 +150,14 @@ class PartitionRules:
                 )
 
     def _full(self, home: int, now: list[int]) -> bool:
-        """Whether every broker of a set that receives replicas has one already."""
+        """Whether every broker of a set that receives replicas already has one."""
         return not any(
             ok and self._set_of_broker[b] == home and b not in now
             for b, ok in enumerate(self._receives)
         )
 
     def _crowded(self, holders: list[int]) -> int:
-        """How many replicas are beyond an even part of the racks."""
+        """How many replicas exceed an even distribution over the racks."""
         counts: dict[int, int] = {}
         for b in holders:
             counts[self._racks[b]] = counts.get(self._racks[b], 0) + 1

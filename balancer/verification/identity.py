@@ -1,4 +1,4 @@
-"""Checks that a plan belongs to its snapshot, and that nobody changed it since."""
+"""Checks that a plan belongs to its snapshot, and has not been changed since."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cluster_model.snapshot import Snapshot
 
 
 def identity_faults(snapshot: Snapshot, plan: PlanDocument) -> Iterator[Finding]:
-    """Whether this is the snapshot that the plan was made from; plans by hand do not say."""
+    """Whether the plan was made from this snapshot; handwritten plans do not state theirs."""
     stated, found = plan.identity, snapshot.digest()
     if stated.cluster_id is not None and stated.cluster_id != snapshot.cluster_id:
         yield Finding(
@@ -39,7 +39,7 @@ def identity_faults(snapshot: Snapshot, plan: PlanDocument) -> Iterator[Finding]
 
 
 def replica_faults(snapshot: Snapshot, plan: PlanDocument) -> Iterator[Finding]:
-    """Whether the replicas stated are those of the partitions changed; old plans state none."""
+    """Whether the stated replicas match the changed partitions; older plans state none."""
     s, changed = snapshot, {f"{a.topic}-{a.partition}" for a in plan.actions}
     if not plan.replicas:
         return

@@ -1,7 +1,7 @@
-"""What the checker knows of each kind of operation, and what is wrong with one in a plan.
+"""What the checker knows about each kind of operation, and errors in the plan's operation.
 
 A kind that is missing in :data:`OPERATIONS`, such as one from another package, is not an
-error: the steps are replayed, and what depends on the kind is listed as unchecked.
+error: the steps are replayed, and everything that depends on the kind is listed as unchecked.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ class OperationKind:
     Parameters
     ----------
     requires
-        The field that it must state, and that kinds without it must not state.
+        The field that this kind requires, and that all other kinds must omit.
     empties
         Its brokers end up without replicas, and lead nothing.
     demotes
         Its brokers end up leading nothing.
     receivers
-        Which brokers may be given replicas: any, only its own, or none.
+        Which brokers may receive replicas: any, only its own, or none.
     moves
         Which replicas may move, and which leaders may change: ``any``; ``offline``, those
         that must leave a dead or emptied broker or a dead disk; ``none``, no replica, and
-        leaders only where they must; ``changed``, those of partitions that are given
-        another number of replicas, excluded topics too.
+        leaders only where they must; ``changed``, those of partitions whose number of
+        replicas changes, excluded topics too.
     known
-        Whether the checker knows the kind. What an unknown one allows is not checked.
+        Whether the checker knows the kind. What an unknown kind allows is not checked.
     """
 
     requires: Literal["brokers", "replication_factor"] | None = None
@@ -47,7 +47,7 @@ class OperationKind:
 
     @property
     def moves_what_must(self) -> bool:
-        """Whether replicas and leaders that may stay where they are have to."""
+        """Whether replicas and leaders may move only if they must."""
         return self.moves in ("offline", "none")
 
 
@@ -73,14 +73,14 @@ _FIELDS = {"kind", "brokers", "replication_factor", *_TEXT_LISTS, *_ID_LISTS}
 
 
 def kind_of(operation: Mapping[str, Any]) -> OperationKind:
-    """What is known of the kind of an operation."""
+    """What is known about the kind of an operation."""
     return OPERATIONS.get(operation["kind"], _UNKNOWN)
 
 
 def wrong_operation(s: Snapshot, operation: Mapping[str, Any]) -> Iterator[str]:
     """What is wrong with an operation, one sentence each.
 
-    Of a kind that is not known only the fields that every operation has are looked at.
+    For an unknown kind only the fields common to all operations are checked.
     """
     name = operation.get("kind")
     if not isinstance(name, str):

@@ -1,4 +1,4 @@
-"""Lets goals of other packages judge by their own code, where the checker has no definition."""
+"""Judges goals of other packages by their own code, if the checker has no definition."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from goals import Cluster, Goal, State
 
 
 def cluster_of(table: ReplicaTable, request: StatedRequest) -> Cluster:
-    """A table of replicas, as the goals' own code reads it."""
+    """A table of replicas, in the form that the goals' own code reads."""
     rows = PartitionTable.of(table)
     placement = Placement(table.snapshot, rows.brokers.shape[1])
     width = rows.brokers.shape[1]
@@ -54,11 +54,11 @@ def own_effects(
     goal
         Prepared.
     cluster
-        Where the steps start; afterwards, where they end.
+        The start of the steps; modified to their end.
     units
-        How many units there may be.
+        Number of units.
     steps
-        Of each its unit, its partition, and the partition before and after it.
+        For each step its unit, its partition, and the partition before and after it.
     """
     diff, fall = np.zeros(units), np.zeros(units)
     first = 0

@@ -1,4 +1,4 @@
-"""Carries out a plan on a copy of the snapshot, and notes every step that breaks a rule."""
+"""Replays a plan on a copy of the snapshot, and records every step that breaks a rule."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Replay:
         size = sizes(s)
         self.bytes = [(a, b) for a, b in zip(size[0].tolist(), size[1].tolist(), strict=True)]
         self.start = self.base = self.table()
-        # which brokers a goal is about depends on the operation
+        # which brokers a goal applies to depends on the operation
         self.stated, self.goals = stated, stated.known if request.kind.known else ()
         self.ceilings = list(ceilings(self.goals, self.start, request))
         self.rules = PartitionRules(self.goals, self.start, request)
@@ -68,13 +68,13 @@ class Replay:
         for p, b in enumerate(self.leader):
             key = (self.topic[p], b)
             self.led[key] = self.led.get(key, 0) + 1
-        # partitions whose leader had to go from the start, whichever broker leads in between
+        # partitions whose leader had to change from the start, whichever broker leads in between
         self.leader_leaves = [
             not self.may_lead[b] or self._offline(p, self.holders[p].index(b))
             for p, b in enumerate(self.leader)
         ]
         self.now = self.start
-        # of each step: what it is a unit with, None for replicas added and removed
+        # the unit of each step, None for replicas added and removed
         self.unit: int | None = None
         self.units: list[int | None] = []
         self.steps: list[tuple[int, int, PartitionState, PartitionState]] = []
@@ -88,7 +88,7 @@ class Replay:
 
     @cached_property
     def lost(self) -> Bools:
-        """(P,) whether no living replica is left to copy from."""
+        """(P,) whether a partition has no living replica left to copy from."""
         alive = np.append(self.snapshot.disk_alive, True)[self.start.disk]
         found: Bools = self.start.count(alive & ~self.request.dead[self.start.broker]) == 0
         return found
@@ -108,7 +108,7 @@ class Replay:
         return self.cut and (summary.exhausted is not None or summary.left_out > 0)
 
     def table(self) -> ReplicaTable:
-        """Where everything is at the moment."""
+        """The current location of everything."""
         s = self.snapshot
         factor = [len(row) for row in self.holders]
         partition = np.repeat(np.arange(s.n_partitions), factor)
@@ -118,11 +118,11 @@ class Replay:
         return ReplicaTable(s, partition, broker, disk, broker == leader[partition], leader)
 
     def fail(self, kind: str, text: str, step: int | None = None) -> None:
-        """Note a violation."""
+        """Record a violation."""
         self.violations.append(Finding(kind, text, step))
 
     def run(self) -> None:
-        """Carry out every step that can be carried out."""
+        """Carry out every step that is possible."""
         do = {
             "move": self._move,
             "move_disk": self._move_disk,
@@ -159,7 +159,7 @@ class Replay:
         self.base = self._factored()
 
     def _row_of(self, p: int) -> PartitionState:
-        """A partition as it is now: brokers, disks and leader."""
+        """The current state of a partition: brokers, disks and leader."""
         return list(self.holders[p]), list(self.disks[p]), self.leader[p]
 
     def rows(self, when: int) -> tuple[Ints, PartitionTable]:
@@ -174,7 +174,7 @@ class Replay:
         return unit, PartitionTable(p, tables[0], tables[1], leader)
 
     def _factored(self) -> ReplicaTable:
-        """The start with replicas added and removed, and nothing else done."""
+        """The start with replicas added and removed, and no other change."""
         changes = [a for a in self.plan.actions if a.kind in ("add", "remove")]
         if not changes:
             return self.start
@@ -202,7 +202,7 @@ class Replay:
         return changed
 
     def _source(self, step: int, a: Action, p: int) -> int | None:
-        """Where in the partition's list the replica to be moved stands."""
+        """Position of the moved replica in the partition's list."""
         broker = self.index.get(-1 if a.source is None else a.source)
         if broker is None or broker not in self.holders[p]:
             self.fail("wrong source", f"{label(a)}: no replica on broker {a.source}", step)
@@ -216,13 +216,13 @@ class Replay:
                 f"{label(a)}: on disk {path} of broker {a.source}, not {a.source_disk}",
                 step,
             )
-        # a replica that changes disks takes its leadership nowhere
+        # a replica that changes disks keeps its leadership on the broker
         if a.leader != (self.leader[p] == broker and a.kind != "move_disk"):
             self.fail("wrong leader flag", f"{label(a)}: leader {a.leader} is wrong", step)
         return at
 
     def _target(self, step: int, a: Action, p: int) -> tuple[int, int] | None:
-        """The broker and disk a replica goes to, if it may."""
+        """The broker and disk that a replica goes to, if allowed."""
         broker = self.index.get(-1 if a.destination is None else a.destination)
         if broker is None:
             self.fail("no destination", f"{label(a)}: a destination expected, none given", step)
@@ -278,7 +278,7 @@ class Replay:
                 self.fail("promise", f"{label(a)}: {name} moves no replica", step)
             return
         if kind.moves == "changed":
-            # replicas are alike: which of them goes and which one moves makes no difference
+            # replicas are interchangeable: which one leaves and which one moves does not matter
             stuck = any(self._offline(p, i) for i in range(len(self.holders[p])))
             bound = not stuck and self.request.factor[p] == self.start.factor[p]
         else:
@@ -407,7 +407,7 @@ class Replay:
         self._partition_rules(step, a, p, before)
 
     def _on_disks(self, step: int, a: Action, disk: int) -> None:
-        """Leadership, and what is removed, comes from a disk and goes to none."""
+        """Leadership transfers and removals have a source disk and no target disk."""
         path = self.snapshot.disk_path[disk] if disk >= 0 else None
         if (a.source_disk, a.destination_disk) != (path, None):
             self.fail("wrong source disk", f"{label(a)}: disks {path} and none expected", step)
@@ -425,7 +425,7 @@ class Replay:
             self.fail("wrong bytes", f"{label(a)}: {a.bytes:.9g} bytes, {size:.9g} expected", step)
 
     def _carry(self, step: int, a: Action, p: int, transfer: Transfer) -> None:
-        """Change what cells hold, and check that limits allow it."""
+        """Update the contents of cells, and check the limits."""
         for tally in self.tallies.values():
             tally.carry(self.unit, p, transfer, self.leader)
         for ceiling in self.ceilings:
@@ -453,7 +453,7 @@ class Replay:
                 self.fail("wrong leader", f"{label(a)}: broker {a.destination} may not lead", step)
 
     def groups(self) -> None:
-        """What moves as one stands together and goes the same way."""
+        """Steps of a group are adjacent and go the same way."""
         known: dict[int, tuple[int, Action]] = {}
         for step, a in enumerate(self.plan.actions):
             if a.group is None:
@@ -469,7 +469,7 @@ class Replay:
             known[a.group] = step, first
 
     def promises(self) -> None:
-        """What the operation says of the end."""
+        """The promises of the operation about the end."""
         plan, request, s = self.plan, self.request, self.snapshot
         if not request.kind.known:
             return

@@ -1,4 +1,4 @@
-"""Where replicas are, as tables, and what they add up to in every cell of a scope."""
+"""Tables of replicas, and their sums in every cell of a scope."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cluster_model.snapshot import Bools, Floats, Ints, Snapshot
 
 @dataclass(frozen=True)
 class ReplicaTable:
-    """Which replica is where at one moment; N replicas in preference order of each partition."""
+    """The location of all replicas at one moment; N replicas in preference order per partition."""
 
     snapshot: Snapshot
     partition: Ints
@@ -31,11 +31,11 @@ class ReplicaTable:
         return np.where(self.leads, lead[self.partition], follow[self.partition])
 
     def per_broker(self, column: str) -> Floats:
-        """(B,) a column added up."""
+        """(B,) a column summed by broker."""
         return sums(self.broker, self.amounts(column), self.snapshot.n_brokers)
 
     def per_topic(self, leaders: bool, of_broker: Ints, cells: int) -> Floats:
-        """(T, cells) replicas, or leaders, where brokers fall into cells."""
+        """(T, cells) replicas, or leaders, summed by topic and cell of brokers."""
         key = self.snapshot.partition_topic[self.partition] * cells + of_broker[self.broker]
         key = key[self.leads] if leaders else key
         count = np.bincount(key, minlength=len(self.snapshot.topics) * cells)
@@ -47,7 +47,7 @@ class ReplicaTable:
         return sums(self.disk[known], self.amounts("load.disk")[known], self.snapshot.n_disks)
 
     def count(self, replicas: Bools) -> Ints:
-        """(P,) how many replicas of each partition are marked."""
+        """(P,) number of marked replicas of each partition."""
         return np.bincount(self.partition[replicas], minlength=self.snapshot.n_partitions)
 
     def rack_counts(self) -> tuple[Ints, Ints]:
@@ -59,12 +59,12 @@ class ReplicaTable:
 
 
 def sums(cell: Ints, value: Floats | Bools, cells: int) -> Floats:
-    """(cells,) values added up by cell."""
+    """(cells,) values summed by cell."""
     return np.bincount(cell, value, cells).astype(np.float64)
 
 
 def contribution(s: Snapshot, column: str) -> tuple[Floats, Floats]:
-    """(P,) what a replica adds to a column while it leads, and while it follows."""
+    """(P,) what a replica adds to a column as leader, and as follower."""
     name, _, resource = column.partition(".")
     ones, none = np.ones(s.n_partitions), np.zeros(s.n_partitions)
     if not resource:
@@ -75,7 +75,7 @@ def contribution(s: Snapshot, column: str) -> tuple[Floats, Floats]:
 
 
 def sizes(s: Snapshot) -> tuple[Floats, Floats]:
-    """(P,) bytes of a replica while it leads, and while it follows."""
+    """(P,) bytes of a replica as leader, and as follower."""
     if "disk" in s.resources:
         return contribution(s, "load.disk")
     size = s.state_size if len(s.state_size) else np.ones(s.n_partitions)
@@ -105,12 +105,12 @@ class PartitionTable:
 
     @property
     def at_least_one(self) -> Ints:
-        """(C,) what parts are taken of: the replicas, 1 where a wrong plan leaves none."""
+        """(C,) number of replicas for divisions: 1 if a wrong plan leaves none."""
         count: Ints = np.maximum(self.factor, 1)
         return count
 
     def share(self, good: Bools) -> Floats:
-        """(C,) the part of the replicas that are marked."""
+        """(C,) share of the replicas that are marked."""
         part: Floats = (good & self.held).sum(1) / self.at_least_one
         return part
 
@@ -132,7 +132,7 @@ class PartitionTable:
 
 
 def values(table: ReplicaTable, scope: str, column: str) -> Floats:
-    """(cells,) a column added up in every cell of a scope."""
+    """(cells,) a column summed in every cell of a scope."""
     s = table.snapshot
     if scope == "disk":
         return table.per_disk()

@@ -1,4 +1,4 @@
-"""What a check of a plan reports: violations, wrong figures, and what was not checked."""
+"""The report of a check: violations, wrong figures, and unchecked parts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Finding:
     kind
         A short name, the same for all findings of this kind.
     text
-        What, where, what was found and what was expected.
+        What is wrong and where, the value found and the value expected.
     step
         Index of the action; None for the plan as a whole.
     """
@@ -37,11 +37,11 @@ class Unchecked:
     Parameters
     ----------
     field
-        Where it is in the plan's document, ``[]`` for any item: ``unmet[].cure``.
+        Its path in the plan's document, ``[]`` for any item: ``unmet[].cure``.
     reason
-        Why it is not checked, or what of it is.
+        Why it is not checked, or which part of it is not.
     hard
-        Whether it is about a hard goal: then the plan is not sound.
+        Whether it concerns a hard goal: then the plan is not sound.
     """
 
     field: str
@@ -54,16 +54,16 @@ class Unchecked:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What a check found.
+    """The result of a check.
 
     Parameters
     ----------
     violations
-        Steps that cannot or must not be done, and promises of the operation not kept.
+        Steps that are impossible or forbidden, and broken promises of the operation.
     mismatches
-        Figures that are not what they come out as from the snapshot and the steps.
+        Figures that differ from those recomputed from the snapshot and the steps.
     unchecked
-        What nothing was worked out for.
+        Parts that nothing was computed for.
     """
 
     violations: tuple[Finding, ...]
@@ -77,7 +77,7 @@ class CheckReport:
         return not (self.violations or self.mismatches or hard)
 
     def record(self) -> dict[str, Any]:
-        """The report as JSON takes it."""
+        """The report as JSON-compatible data."""
         return {
             "ok": self.ok,
             "violations": [asdict(f) for f in self.violations],
@@ -92,5 +92,5 @@ def label(action: Action) -> str:
 
 
 def agree(stated: float, found: float) -> bool:
-    """Whether two figures are the same to a millionth of the larger one."""
+    """Whether two figures agree to a millionth of the larger one."""
     return abs(stated - found) <= 1e-6 * max(abs(stated), abs(found)) + 1e-9

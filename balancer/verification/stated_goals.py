@@ -1,4 +1,4 @@
-"""The goals that a plan states: which are known here, which are not, and what is wrong."""
+"""The goals that a plan states: known ones, unknown ones, and errors in the list."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class StatedGoals:
     Parameters
     ----------
     known
-        All fields of those that the checker may have a definition of, defaults too.
+        All fields, including defaults, of goals that the checker may have a definition of.
     objects
         Name -> the goal, where its class is known.
     foreign
-        Names of those that do not come with Counterpoise.
+        Names of goals that do not come with Counterpoise.
     hard
         Names of foreign goals that are hard.
     wrong
@@ -42,7 +42,7 @@ class StatedGoals:
 
     @staticmethod
     def of(plan: PlanDocument, snapshot: Snapshot) -> StatedGoals:
-        """Read the goals, and what the plan says of them."""
+        """Read the goals, and what the plan states about them."""
         known, objects, foreign, hard = [], {}, [], set()
         wrong: list[tuple[str, str]] = []
         for place, stated in enumerate(plan.goals):
@@ -99,7 +99,7 @@ class StatedGoals:
 def _goal(kind: str, stated: Mapping[str, Any]) -> Goal:
     fields = {k: v for k, v in stated.items() if k != "name"}
     if kind not in BUILT_IN:
-        # what is installed may go by another name than its class
+        # an installed goal may have another name than its class
         entries = [name for name, found in available().items() if found.__name__ == kind]
         fields["goal"] = entries[0] if entries else kind
     (goal,) = load_goals({"goals": [fields]})
@@ -114,7 +114,7 @@ def _unknown_sets(goal: Goal, snapshot: Snapshot) -> list[str]:
 def _remarks(
     plan: PlanDocument, snapshot: Snapshot, objects: Mapping[str, Goal]
 ) -> Iterator[tuple[str, str]]:
-    """What is wrong with the goals that a profile left out, and with the warnings."""
+    """Errors in the goals that a profile left out, and in the warnings."""
     for name, reason in plan.goals_left_out.items():
         kind, _, resource = name.removesuffix("]").partition("[")
         try:
@@ -131,8 +131,8 @@ def _remarks(
         if not matching(pattern, snapshot.topics).any()
     ]
     of_plan = [objects[g["name"]] for g in plan.goals if g.get("name") in objects]
-    # of goals of a profile that are given no pattern nothing is said
+    # a profile's goals without a pattern have no remark
     expected = [unmatched(of_plan, snapshot, strict) + excluded for strict in (True, False)]
-    # an operation that is not known may have warnings of its own
+    # an unknown operation may have warnings of its own
     if kind_of(plan.operation).known and list(plan.warnings) not in expected:
         yield "warnings", f"warnings: {list(plan.warnings)} stated, {expected[0]} found"

@@ -1,4 +1,4 @@
-"""What a plan says was asked for, laid over its snapshot: who may hold, lead and receive what."""
+"""Applies the request that a plan states to its snapshot: who may hold, lead and receive what."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from goals.patterns import matching
 class StatedRequest:
     """Which brokers may hold, lead and receive what, as the plan states its operation.
 
-    Of an operation whose kind is not known it holds what every operation forbids; what that
-    one allows may be less.
+    For an operation of unknown kind it holds what every operation forbids; that kind may
+    allow less.
     """
 
     def __init__(self, s: Snapshot, operation: Mapping[str, Any]) -> None:
         self.snapshot, self.operation = s, operation
         self.kind, self.kind_name = kind_of(operation), str(operation["kind"])
-        # what other fields of a kind that is not known mean is not known either
+        # the meaning of other fields is unknown for an unknown kind
         own = operation if self.kind.known else {}
         self.named = np.isin(s.broker_ids, list(own.get("brokers") or ()))
         disks = np.bincount(s.disk_broker, minlength=s.n_brokers)
         broken = np.bincount(s.disk_broker, ~s.disk_alive, s.n_brokers)
-        # a broker all of whose disks are dead can hold nothing either
+        # a broker with only dead disks cannot hold anything either
         self.dead = (s.broker_state == BrokerState.DEAD) | ((disks > 0) & (broken == disks))
         self.draining = self.dead | (self.named & self.kind.empties)
         self.eligible = ~self.draining & ~self._brokers("excluded_brokers_for_replicas")
-        # a broker all of whose disks are cordoned is given nothing either
+        # a broker with only cordoned disks receives nothing either
         cordoned = np.zeros(s.n_disks, np.bool_)
         cordoned[: len(s.disk_cordoned)] = s.disk_cordoned
         self.open_disk = s.disk_alive & ~cordoned
@@ -66,7 +66,7 @@ class StatedRequest:
         return np.isin(self.snapshot.broker_ids, list(self.operation.get(name) or ()))
 
     def _partitions(self, name: str) -> Bools:
-        """(P,) those that a list of the operation names."""
+        """(P,) partitions named in a list of the operation."""
         s, named = self.snapshot, frozenset(self.operation.get(name, ()))
         if not named:
             return np.zeros(s.n_partitions, np.bool_)
@@ -74,12 +74,12 @@ class StatedRequest:
         return np.array([f"{s.topics[t]}-{n}" in named for t, n in numbered], np.bool_)
 
     def topics(self, pattern: str) -> Bools:
-        """(T,) whether a pattern matches the whole name; an empty one matches none."""
+        """(T,) topics whose whole name matches a pattern; an empty pattern matches none."""
         return matching(pattern, self.snapshot.topics)
 
     @cached_property
     def size(self) -> Floats:
-        """(B,) the mean over resources of capacity / mean capacity, 0 where nothing may go."""
+        """(B,) the mean over resources of capacity / mean capacity, 0 if nothing may go there."""
         capacity = self.snapshot.capacity
         known = capacity.mean(0) > 0
         if not known.any():
@@ -89,7 +89,7 @@ class StatedRequest:
 
     @cached_property
     def led_size(self) -> Floats:
-        """(B,) :attr:`size`, 0 where nobody may lead either."""
+        """(B,) :attr:`size`, but also 0 if the broker may not lead."""
         return np.where(self.may_lead, self.size, 0.0)
 
     def per_set(self, values: Floats | Bools) -> Floats:
@@ -103,13 +103,13 @@ class StatedRequest:
         return np.divide(counted, weights, out=np.zeros_like(total), where=weights > 0) * weight
 
     def weight(self, column: str) -> Floats:
-        """(B,) what a column is shared out by."""
+        """(B,) the weights by which a column is shared out."""
         resource = column.partition(".")[2]
         takes = self.takes(column)
         return np.where(takes, self.capacity(resource) if resource else self.size, 0.0)
 
     def takes(self, column: str) -> Bools:
-        """(B,) which brokers have a part in a column: where replicas, or leaders, may go."""
+        """(B,) brokers that share in a column: those that may receive replicas, or leaders."""
         takes: Bools = self.eligible
         return takes & self.may_lead if column.startswith("leader_") else takes
 

@@ -1,4 +1,4 @@
-"""Running sums of the replay: what every cell that a step touches held before and after it."""
+"""Running sums of the replay: the content of touched cells before and after each step."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Transfer:
     Parameters
     ----------
     source, target
-        Broker and disk; None where a replica is added or removed.
+        Broker and disk; None if a replica is added or removed.
     lead, follow
-        Leaders and followers that go from source to target; -1 for a follower that comes back.
+        Leaders and followers that go from source to target; -1 for a follower that returns.
     """
 
     source: tuple[int, int] | None
@@ -36,7 +36,7 @@ class Transfer:
 class ExactSums:
     """Sums of a column in each cell of a scope, as whole multiples of a power of two.
 
-    Whatever comes and goes leaves nothing behind, however much it was.
+    Adding and removing an amount leaves no residue, however large it was.
     """
 
     def __init__(self, table: ReplicaTable, scope: str, column: str) -> None:
@@ -67,7 +67,7 @@ class ExactSums:
                     self.held[at] += int(found[at]) << (e - 53 + self._shift + place)
 
     def amount(self, p: int, transfer: Transfer) -> int:
-        """What a step takes from one cell and gives to another."""
+        """The amount that a step moves from one cell to another."""
         lead, follow = (
             times * int(math.ldexp(of[p], self._shift)) if times else 0
             for times, of in ((transfer.lead, self._lead), (transfer.follow, self._follow))
@@ -75,15 +75,15 @@ class ExactSums:
         return lead + follow
 
     def number(self, cell: int) -> float:
-        """What a cell holds, to the last digit."""
+        """The exact content of a cell."""
         return self.held[cell] / self._unit
 
 
 class Tally:
     """A column of a scope as the steps change it, and every cell that a step touches.
 
-    Changes are recorded in units: a step, or all steps of a group. For each unit and each
-    cell that it touches there is a row: what the cell held before, and holds after.
+    Changes are recorded in units: a step, or all steps of a group. Each unit has a row for
+    each cell it touches: the content of the cell before and after.
     """
 
     def __init__(self, table: ReplicaTable, scope: str, column: str) -> None:
@@ -114,7 +114,7 @@ class Tally:
         return self._remote[cell] if self._sums is None else self._sums.number(cell)
 
     def cell_of(self, p: int, broker: int, disk: int) -> int:
-        """Where a replica counts; -1 for nowhere."""
+        """The cell of a replica; -1 for none."""
         if self.scope == "broker":
             return broker
         if self.scope == "topic":
@@ -126,7 +126,7 @@ class Tally:
         return disk
 
     def carry(self, unit: int | None, p: int, transfer: Transfer, leader: list[int]) -> None:
-        """Take over what a step changes; rows are kept where it has a unit."""
+        """Apply the changes of a step; rows are kept if it has a unit."""
         ends = [
             -1 if end is None else self.cell_of(p, *end)
             for end in (transfer.source, transfer.target)
@@ -158,7 +158,7 @@ class Tally:
                 self.after.append(self._value(cell))
 
     def _leave(self, p: int, source: int, target: int, leader: list[int]) -> None:
-        """A leader goes from one broker to another, its partners stay."""
+        """Move leadership from one broker to another; the followers stay."""
         for partner, rate in self._partners.get(p, ()):
             there = leader[partner]
             for broker, by in ((source, -rate), (target, rate)):

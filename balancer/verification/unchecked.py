@@ -61,7 +61,7 @@ def unchecked_parts(replay: Replay) -> Iterator[Unchecked]:
 
 
 def _of_unknown_operation(replay: Replay) -> Iterator[Unchecked]:
-    """What depends on an operation that the checker does not know."""
+    """Parts that depend on an operation unknown to the checker."""
     plan, name = replay.plan, replay.request.kind_name
     yield Unchecked(
         "operation",

@@ -1,4 +1,4 @@
-"""Checks what a plan says of goals that it leaves unmet: proofs, reasons, and the remedy."""
+"""Checks the statements of a plan about unmet goals: proofs, reasons, and the remedy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NOTHING_FOUND = "no allowed action was found that helps"
 
 @dataclass(frozen=True)
 class UnmetGoal:
-    """What the replay found of a goal that is not met at the end.
+    """The replay's result on a goal that is not met at the end.
 
     Parameters
     ----------
@@ -33,9 +33,9 @@ class UnmetGoal:
     scope
         What its cells are.
     cells
-        Those that are not content; None where they are not known.
+        Discontented cells; None if unknown.
     proofs
-        What the goal itself proves of the start; None where that is not known.
+        What the goal itself proves about the start; None if unknown.
     """
 
     kind: str
@@ -47,18 +47,18 @@ class UnmetGoal:
 def unmet_faults(
     plan: PlanDocument, request: StatedRequest, lost: Bools, left: Callable[[str], UnmetGoal]
 ) -> Iterator[tuple[str, str]]:
-    """What is wrong with the list of unmet goals: a kind, and a sentence.
+    """Errors in the list of unmet goals: a kind, and a sentence.
 
     Parameters
     ----------
     plan
-        What is checked.
+        The plan to check.
     request
-        What may hold replicas, and what may be touched.
+        Which brokers may hold replicas, and what may be touched.
     lost : (P,) bool
         Partitions without a living replica.
     left
-        What the replay found, by the name of a goal.
+        The replay's results, by goal name.
     """
     results = {g.goal: g for g in plan.goal_results}
     expected = [g.goal for g in plan.goal_results if not g.met_after]
@@ -106,7 +106,7 @@ def _unproven(
     found: UnmetGoal,
     count: int,
 ) -> Iterator[tuple[str, str]]:
-    """What is wrong with an entry that no goal proves."""
+    """Errors in an entry that no goal proves."""
     if (entry.brokers_to_add, entry.racks_to_add, entry.broker_set) != (0, 0, ""):
         yield "proven", f"unmet: {entry.goal}: brokers to add are stated without a proof"
     what = f"{plural(count, _NOUNS.get(found.scope, 'topic placement'))} not content"
@@ -136,7 +136,7 @@ def _unproven(
 def _accepted_reasons(
     plan: PlanDocument, hard: bool, request: StatedRequest, lost: Bools, found: UnmetGoal
 ) -> tuple[bool, list[tuple[str, str]]]:
-    """Whether an unmet goal counts as proven; patterns of its reasons, with their cures."""
+    """Whether an unmet goal counts as proven; patterns of its reasons, with their remedies."""
     exhausted = plan.summary.exhausted
     if exhausted is not None:
         why = re.escape(f"the budget of {exhausted} was used up")
@@ -203,7 +203,7 @@ def _left_alone(request: StatedRequest, partitions: Ints) -> tuple[str, str]:
 
 
 def _vetoes(plan: PlanDocument) -> str:
-    """A pattern of what may veto a step: hard goals, and capacities."""
+    """A pattern of the possible vetoes of a step: hard goals, and capacities."""
     names = [str(g.get("name")) for g in plan.goals if g.get("hard")]
     names += [f"the capacity of {r}" for r in (*plan.columns, "the disks")]
     one = "(" + "|".join(re.escape(name) for name in names) + ")"
@@ -217,7 +217,7 @@ def _named(request: StatedRequest, partitions: Ints) -> str:
 
 
 def remedy_faults(plan: PlanDocument, request: StatedRequest) -> Iterator[str]:
-    """What is wrong with the remedy, as far as certificates show."""
+    """Errors in the remedy, as far as certificates show."""
     if not request.kind.known:
         return
     remedy = plan.remedy
@@ -281,7 +281,7 @@ def _at_least(group: Sequence[Unmet]) -> Remedy | None:
 
 
 def _places_agree(remedy: Remedy, request: StatedRequest) -> bool:
-    """Whether the sentence places as many brokers, in as many new racks, as the numbers say."""
+    """Whether the sentence names as many brokers and new racks as the numbers do."""
     s = request.snapshot
     new = "a new rack" if remedy.racks == 1 else f"{remedy.racks} new racks"
     racks = [f"rack {name}" for name in s.racks] + ([new] if remedy.racks else [])

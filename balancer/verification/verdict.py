@@ -1,4 +1,4 @@
-"""Checks whether the operation is fulfilled where a plan ends, as the plan says."""
+"""Checks a plan's verdict: whether its operation is fulfilled at the end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from balancer.verification.report import Finding
 
 
 def verdict_faults(replay: Replay) -> Iterator[Finding]:
-    """What is wrong with the verdict of a known operation: whether and how much is left to do."""
+    """Errors in the verdict of a known operation: whether and how much is left to do."""
     stated, request = replay.plan.verdict, replay.request
     if not request.kind.known:
         return
@@ -31,7 +31,7 @@ def verdict_faults(replay: Replay) -> Iterator[Finding]:
 
 
 def _remaining(replay: Replay) -> int | None:
-    """How much of the operation is left to do; None where there is nothing to fulfil."""
+    """How much of the operation is left to do; None if there is nothing to fulfil."""
     s, request, kind = replay.snapshot, replay.request, replay.request.kind
     table = replay.now
     if kind.empties:
