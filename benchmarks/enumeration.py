@@ -259,7 +259,7 @@ class Enumeration:
     def helped(self, goal: Goal, end: int) -> bool:
         """Whether one action on a placement makes some cell more content with a goal, none less.
 
-        Partitions that may only be touched where a duty demands it are left out.
+        Partitions that may be touched only for availability are left out.
         """
         now = np.unravel_index(end, [len(o.leader) for o in self.options])
         stride, found = 1, False

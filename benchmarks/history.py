@@ -73,7 +73,7 @@ def history(sizes: Sequence[str], options: Options) -> Iterator[Row]:
 
     The second subject has topics that are flat and topics that peak at about the same time of
     the day. Both plans are made of the same week; the day after it judges them. The third
-    replays hours of invented loads against two configurations (20, 100 and 1,000 brokers),
+    replays hours of synthetic loads against two configurations (20, 100 and 1,000 brokers),
     and draws with ``--pictures``.
     """
     for name in options.subjects:

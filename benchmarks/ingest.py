@@ -47,7 +47,7 @@ Report = list[npt.NDArray[Any]]
 def ingest(sizes: Sequence[str], options: Options) -> Iterator[Row]:
     """Values per second and core, decoded and aggregated, and memory; own and foreign formats.
 
-    Three replicas a partition, of which all tell their size and the leader its rates, in
+    Three replicas per partition, all of which report their size and the leader its rates, in
     the order in which brokers would send them. Seconds are those of the processor.
     """
     formats = get_args(Format)

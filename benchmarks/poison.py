@@ -50,7 +50,7 @@ _METRICS: dict[str, tuple[str, str]] = {
     FLUSH: (FLUSH, ""),
 }
 # Subject -> what happens to bytes_out, and the factor on cpu besides: as much as such traffic
-# costs, which nobody can tell from real load, and something else.
+# costs, which cannot be distinguished from real load, and something else.
 _AS_IF_REAL = f"{BYTES_OUT} with the {CPU} that it costs"
 _WITH_CPU: dict[str, tuple[tuple[str, float], ...]] = {
     f"{BYTES_OUT} with other {CPU}": (("x 5", 3.0), ("x 20", 1.4)),

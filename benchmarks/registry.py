@@ -52,7 +52,7 @@ class Options:
     peer_python
         An interpreter that already has the peer installed; None makes one.
     seed
-        Seed of invented inputs.
+        Seed of synthetic inputs.
     rounds
         How often a benchmark of rounds repeats itself; None for what its size says.
     pictures

@@ -68,7 +68,7 @@ def soak(sizes: Sequence[str], options: Options) -> Iterator[Row]:
     proven out of reach; operations that may move little leave much unmet without a proof.
     Of tiny clusters every placement is enumerated, and each bound, certificate and goal
     that a plan calls met or unmet is held against the truth.
-    Anything found is told with the arguments that make it again, and counts as a
+    Any fault is reported with the arguments that reproduce it, and counts as a
     failure of the benchmark.
     """
     failures = []

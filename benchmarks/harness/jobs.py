@@ -2,7 +2,7 @@
 
 What the paper read is not at hand, so only the shapes are its own: operators, key groups and
 patterns (seed 001, Sections 5.2 to 5.4); how much each costs is chosen so that shipping is
-half of a job's load where nothing is local, as Real Job 2's load index of 50 % tells.
+half of a job's load where nothing is local, as Real Job 2's load index of 50 % shows.
 """
 
 from __future__ import annotations

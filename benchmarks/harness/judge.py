@@ -63,7 +63,7 @@ def move_metrics(before: Snapshot, after: Snapshot) -> Iterator[Metric]:
     A move is a broker that holds a partition it did not hold before, whatever the
     order of the replicas; a leadership move is a leader that changes to a broker that
     held the partition all along. A move carries the ``disk`` load of what the broker
-    then holds; without that resource no bytes are told.
+    then holds; without that resource no bytes are reported.
     """
     gained = ~np.isin(_held(after), _held(before), kind="sort")
     yield "moves", float(gained.sum()), "replicas"

@@ -42,7 +42,7 @@ class Weather:
     noise
         Standard deviation of the logarithm of each measured rate.
     quantum
-        Rates and sizes are told in steps of this share of their mean; 0 for exactly.
+        Rates and sizes are reported in steps of this share of their mean; 0 for exact values.
     hot
         Factor on the rates of one topic from the tenth to the fourteenth hour.
     slow
