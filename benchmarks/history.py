@@ -65,14 +65,14 @@ _ROOT = Path(__file__).parents[1]
 def history(sizes: Sequence[str], options: Options) -> Iterator[Row]:
     """Records on disk to a p95 snapshot, and whether a plan from p95 beats one from the mean.
 
-    Records of 20 brokers and 300 partitions, a report a minute, over as many days as it takes;
-    they are cleaned, put into windows, and what they come to is asked for. Memory is that of
-    the driver and all its workers together, pages they share counted once. Exponents are
-    those of times in the values, from one size to the next; processor seconds are what a
-    busy machine tells best.
+    Records of 20 brokers and 300 partitions, one report per minute, over as many days as needed;
+    they are cleaned, summed over windows, and read as a snapshot. Memory is that of the driver
+    and all its workers together, with shared pages counted once. Exponents are those of times
+    in the number of values, from one size to the next; processor seconds are the most reliable
+    measure on a busy machine.
 
-    The second subject has topics that are flat and topics that peak at about the same time of
-    the day. Both plans are made of the same week; the day after it judges them. The third
+    The second subject has flat topics and topics that peak at about the same time of the day.
+    Both plans are made from the same week; the following day judges them. The third
     replays hours of synthetic loads against two configurations (20, 100 and 1,000 brokers),
     and draws with ``--pictures``.
     """

@@ -212,9 +212,9 @@ def poison(sizes: Sequence[str], options: Options) -> Iterator[Row]:
 
     A balanced cluster with default settings and plans carried out. After three quarters of
     an hour one reporter, or a tenth of them, goes wrong in one metric: for three hours, or for
-    nine where nothing contradicts it. Any byte moved because of one reporter of loads, or a
-    real shift that is not acted on, is a failure of the benchmark; but for lies that nobody
-    can tell from a real shift.
+    nine if nothing contradicts it. The benchmark fails if one reporter of loads causes any byte
+    to move, unless its values cannot be distinguished from a real shift, or if a real shift is
+    not acted on.
     """
     subjects = (_NONE, *_METRICS, *_WITH_CPU, *(f"{_REAL}, {name}" for name in _SHIFTS))
     for name in options.subjects:
