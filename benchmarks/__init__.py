@@ -1,1 +1,1 @@
-"""The tables that compare Counterpoise with its peers: one module a benchmark."""
+"""The tables that compare Counterpoise with its peers: one module per benchmark."""

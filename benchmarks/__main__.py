@@ -72,14 +72,14 @@ def run(
         for row in chosen.run(sizes or chosen.sizes[:1], options):
             rows.append(row)
     finally:
-        # What was measured before a failure is worth hours; keep it.
+        # Rows from before a failure may have taken hours; keep them.
         print_rows(rows, Console())
         if json is not None:
             save_rows(rows, json)
 
 
 def main() -> None:
-    """Run the command line; what is wrong with the input is told in one sentence."""
+    """Run the command line; report bad input in one sentence."""
     try:
         app()
     except InputError as error:

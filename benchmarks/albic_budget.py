@@ -1,4 +1,4 @@
-"""What a budget of migrations does to quality and to latency: Figures 8 and 9."""
+"""Effect of the migration budget on quality and latency: Figures 8 and 9 of the ALBIC paper."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.registry import Options, Row, benchmark
 
 _NAME = "albic-budget"
 _UNRESTRICTED = "unlimited"
-# Migrations a period, as shares of those of Figure 6: 10, 13, 20 at its size.
+# Migrations per period, as shares of those of Figure 6: 10, 13, 20 at its size.
 _SHARES = {"tight": 10 / 13, "same": 1.0, "wide": 20 / 13, _UNRESTRICTED: np.inf}
 # Seconds that a migration pauses its key group (Section 5.2.2).
 _PAUSE = 2.5

@@ -1,4 +1,4 @@
-"""ALBIC and COLA over what can be collocated, and over sizes: Figures 10 and 11."""
+"""ALBIC and COLA by collocatable share and by size: Figures 10 and 11 of the ALBIC paper."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _SETTINGS = {
 
 @benchmark(_NAME, sizes=tuple(_SETTINGS))
 def albic_collocation(sizes: Sequence[str], options: Options) -> Iterator[Row]:
-    """Load distance and collocation of ALBIC and COLA, as a share can be collocated.
+    """Load distance and collocation of ALBIC and COLA, by the share that can be collocated.
 
     Both begin with the allocation that COLA finds when the job is submitted, which is
     how the paper would use them; loads change a little every period. ``--rounds`` is the

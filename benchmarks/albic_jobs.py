@@ -13,7 +13,7 @@ from benchmarks.registry import Options, Row, benchmark
 
 _NAME = "albic-jobs"
 _ALBIC, _PAIRS, _COLA = "albic", "albic 5 pairs", "cola"
-# How unevenly aeroplanes, routes and stations report, and by how much the day swings.
+# Spread of the reports of aeroplanes, routes and stations, and swing of the input over a day.
 _SPREAD, _SWING = 0.1, 0.05
 
 
@@ -82,7 +82,7 @@ def albic_jobs(sizes: Sequence[str], options: Options) -> Iterator[Row]:
 def _beside(
     size: str, number: int, lives: Mapping[str, Sequence[Period]], ends: Mapping[int, float]
 ) -> Iterator[Row]:
-    """What the paper states of the job."""
+    """The paper's figures for the job."""
     local, index, moved = "collocation at the end", "load index at the end", "migrations a period"
     if number == 2:
         if _ALBIC in lives:
@@ -103,6 +103,6 @@ def _beside(
         ours, theirs = lives[_ALBIC], lives[_COLA]
         reached = at_the_end(ours, "collocation") >= at_the_end(theirs, "collocation") - 5
         yield from holds(_NAME, size, "albic reaches the collocation of cola", reached)
-        # Until then it uses what maxLD allows for bringing pairs together.
+        # Until then, bringing pairs together may use all of maxLD.
         better = at_the_end(ours, "distance") < at_the_end(theirs, "distance")
         yield from holds(_NAME, size, "albic's load distance at the end is smaller", better)

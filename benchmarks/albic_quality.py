@@ -17,7 +17,7 @@ from cluster_model.snapshot import Floats
 
 _NAME = "albic-quality"
 _MILP, _FLUX, _POTC, _BOUND = "milp", "flux", "potc", "bound of milp"
-# Load of merging, against that of processing, and how unevenly it comes over key groups.
+# Load of merging relative to processing, and its spread over key groups.
 _MERGE, _MERGE_SPREAD = 0.15, 0.5
 
 
@@ -54,7 +54,7 @@ def albic_quality(sizes: Sequence[str], options: Options) -> Iterator[Row]:
                 milp = name == _MILP
                 planner = by_milp(s.migrations, bounds) if milp else by_flux(s.migrations)
                 lives[name] = list(live_through(job, conditions, s.nodes, planner))
-            # The first plan undoes what the first allocation is like.
+            # The first plan repairs the initial allocation.
             for metric, value, unit in summary(lives[name][1:]):
                 if "collocation" not in metric and "index" not in metric:
                     yield Row(_NAME, size, name, metric, value, unit)
@@ -67,7 +67,7 @@ def albic_quality(sizes: Sequence[str], options: Options) -> Iterator[Row]:
             yield Row(_NAME, size, _BOUND, metric, max(bounds[1:]), "points")
             yield stated(_NAME, size, _MILP, metric, 1.0, "points")
             yield from holds(_NAME, size, "milp stays below 1", greatest[_MILP] < 1.0)
-            # Where more of the input is new than so many migrations can even out, none does.
+            # If more of the input is new than these migrations can even out, no planner can.
             reached = zip(lives[_MILP][1:], bounds[1:], strict=True)
             allowed = all(period.distance < 1.0 or bound >= 1.0 for period, bound in reached)
             yield from holds(_NAME, size, "milp stays below 1 wherever its bound does", allowed)
@@ -85,7 +85,7 @@ def albic_quality(sizes: Sequence[str], options: Options) -> Iterator[Row]:
 
 
 def _two_choices(job: Job, conditions: Conditions, nodes: int, seed: int) -> Iterator[Period]:
-    """The same job where every key group may go to two nodes, and is merged on a third.
+    """The same job with two possible nodes per key group, merged on a third.
 
     What there is to merge varies over time and from key group to key group, as
     Section 5.2.1 says; operators that have input from outside keep no state.

@@ -1,4 +1,4 @@
-"""Scale-in as part of balancing, and before it: Figure 5 of the ALBIC paper."""
+"""Scale-in during balancing against scale-in before it: Figure 5 of the ALBIC paper."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def albic_scale_in(sizes: Sequence[str], options: Options) -> Iterator[Row]:
 
 
 def leaving(setting: Setting, overloaded: int, seed: int) -> Allocation:
-    """Nodes of which some are marked for removal, and others are overloaded."""
+    """A cluster with some nodes marked for removal and others overloaded."""
     s = setting
     p = uneven(s.nodes, s.key_groups, varies=0.0, migrations=s.migrations, seed=seed)
     load, removed = p.load.copy(), np.arange(s.nodes) < s.removed
@@ -103,6 +103,6 @@ def _planned(problem: Allocation, seconds: float, integrated: bool) -> Ints:
 
 
 def _first(reached: Sequence[bool]) -> float:
-    """The number of the first period, from 1, in which it was so for good; never: nan."""
+    """Number of the period, from 1, from which the condition holds to the end; nan if none."""
     last_not = max((i for i, ok in enumerate(reached) if not ok), default=-1)
     return float(last_not + 2) if last_not + 1 < len(reached) else float("nan")

@@ -21,11 +21,11 @@ from benchmarks.registry import BenchmarkError, Options, Row, benchmark
 _NAME = "albic-size"
 _OPERATORS = 10
 _GROUP_LOAD = 25.0
-# What a favourite neighbour is sent, against the others.
+# Traffic to the favourite neighbour, relative to the others.
 _FAVOURITE = 50.0
-# ALBIC brings one pair together; a large cluster is given several.
+# ALBIC brings one pair together; a large cluster needs several.
 _NODES_A_PAIR = 10
-# A little less than what is asked, for what comes around the search.
+# A little less than requested, to leave time for the steps around the search.
 _SECONDS = 40.0
 
 
@@ -79,7 +79,7 @@ def crowd(setting: Setting, seed: int) -> Units:
     favourite = first + each
     others = pairs - len(first)
     source = rng.integers(units - each, size=others)
-    # Somebody of the next operator.
+    # A random key group of the next operator.
     target = (operator[source] + 1) * each + rng.integers(each, size=others)
     node = rng.permutation(np.arange(units) % nodes)
     # A key group and its favourites all the way down are on one node, on every node as

@@ -17,10 +17,10 @@ from benchmarks.registry import Options, Row, benchmark
 
 _NAME = "albic-solver"
 _OURS, _FLUX, _PLAIN, _BOUND = "counterpoise", "flux", "highs plain", "bound"
-# Mean load of a node, and by how much key groups differ from each other.
+# Mean load of a node, and spread of the key groups.
 _LOAD, _SPREAD = 50.0, 0.05
 _CHANGED = 0.2
-# Budget of cost, where a key group costs what it carries, and loads so uneven that it binds.
+# Cost budget, with a key group's load as its cost, and loads uneven enough to make it binding.
 _TIGHT, _TIGHT_VARIES = 0.05, 120.0
 # Time is the limit, not effort.
 _ENDLESS = 10**9
@@ -79,7 +79,7 @@ def uneven(
 
 @benchmark(_NAME, sizes=tuple(_SETTINGS))
 def albic_solver(sizes: Sequence[str], options: Options) -> Iterator[Row]:
-    """Load distance the solver reaches in seconds, beside Flux, HiGHS as it is, and the bound.
+    """Load distance over solver time, against Flux, plain HiGHS and the bound.
 
     The bound is proven: no allocation within the budget is below it. ``--rounds`` is the
     number of seeds.
@@ -116,7 +116,7 @@ def _tight(setting: Setting, seed: int) -> Allocation:
 def _compared(
     size: str, case: str, problems: Sequence[Allocation], names: Sequence[str], seconds: float
 ) -> Iterator[Row]:
-    """Means over seeds, how many are above Flux, and what is proven."""
+    """Means over seeds, the number above Flux, and the proven bound."""
     found = {name: [_distance(name, p, seconds) for p in problems] for name in names}
     bounds = [max(b for _, b in runs) for runs in zip(*found.values(), strict=True)]
     mean = {name: float(np.mean([d for d, _ in runs])) for name, runs in found.items()}

@@ -21,9 +21,9 @@ _CLUSTERS: dict[str, dict[str, Any]] = {
     "L": {"brokers": 300, "partitions": 60_000, "racks": 10},
     "XL": {"brokers": 1_000, "partitions": 200_000, "racks": 20},
 }
-# Counterpoise first: its bound on the bytes moved is the measure of all.
+# Counterpoise first: all subjects are compared with its bound on the bytes moved.
 _SUBJECTS = {counterpoise.NAME: counterpoise, rebalancer.NAME: rebalancer}
-# The sizes between which growth is told, far enough apart to tell it.
+# The sizes between which growth is measured, far enough apart to measure it.
 _GROWTH = ("M", "XL")
 
 

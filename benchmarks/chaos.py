@@ -1,4 +1,4 @@
-"""Executions and brokers killed at random moments: what is left, and what is lost."""
+"""Kills executions and brokers at random moments; counts what is left over and what is lost."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ _TOPICS = {"available": (2, 1), "durable": (2, 2), "single": (1, 1)}
 _MEGABYTES = 2
 _THROTTLE = "2MB/s"
 _SETTLE_SECONDS = 120.0
-# Seconds in which any execution must end that is not killed.
+# Seconds within which every execution that is not killed must end.
 _END_SECONDS = 180.0
-# Short, so that an execution that was killed or sleeps is followed soon.
+# Short, so that a killed or suspended execution is soon replaced.
 _SESSION = 2
 _PROPERTIES = {
     "group.min.session.timeout.ms": "500",
@@ -76,7 +76,7 @@ _FAULTS = (
 
 @benchmark("chaos", sizes=tuple(_ROUNDS))
 def chaos(sizes: Sequence[str], options: Options) -> Iterator[Row]:
-    """kill -9 of executions and brokers at random moments; what is left of it, round by round.
+    """kill -9 of executions and brokers at random moments; leftovers, round by round.
 
     Three real brokers, the first of them the controller too; a random plan a round, carried
     out by ``counterpoise execute``, which is killed or put to sleep past its lease up to three
@@ -150,7 +150,7 @@ class _Chaos:
         self._places = [Key(t, n) for t in _TOPICS for n in range(_PARTITIONS)]
 
     def run(self, rounds: int) -> None:
-        """Make the topics, then round after round."""
+        """Create the topics, then run the rounds."""
         self._make_topics()
         ledger = Ledger(
             self._cluster.bootstrap,
@@ -167,7 +167,7 @@ class _Chaos:
             self._counts["messages acknowledged"] = ledger.acknowledged
 
     def _round(self, number: int, ledger: Ledger) -> None:
-        # A round that failed is made again with its number alone.
+        # Its number alone repeats a failed round.
         dice = random.Random(f"{self._seed} {number}")
         started = time.monotonic()
         plan, journal = self._scratch / f"plan-{number}.json", self._scratch / f"journal-{number}"
@@ -198,9 +198,9 @@ class _Chaos:
         executed = time.monotonic()
         trouble.join()
         brought_back = time.monotonic()
-        # With all brokers back: throttles of those that were away can be taken off.
+        # All brokers are back, so the throttles of those that were away can be removed.
         for path in (beside.journal, journal) if acted else (journal,):
-            # One that never got the vote has written nothing yet.
+            # An execution that never got the vote has written nothing yet.
             while not (path.exists() and self._closed(path)):
                 if time.monotonic() - started > 2 * _SETTLE_SECONDS:
                     break
@@ -221,7 +221,7 @@ class _Chaos:
         )
 
     def _start(self, plan: Path, journal: Path) -> subprocess.Popen[str]:
-        """Begin, or recover what the journal holds."""
+        """Start an execution, or recover the one in the journal."""
         what = ["--recover"] if journal.exists() else [str(plan), "--yes"]
         return self._command("--journal", str(journal), *what)
 
@@ -235,7 +235,7 @@ class _Chaos:
         )
 
     def _end(self, process: subprocess.Popen[str], where: str) -> str:
-        """Wait for the end of an execution, which must come; what it said."""
+        """Wait for an execution, which must end; returns its output."""
         said, killed = _killed(process, _END_SECONDS)
         if killed:
             self._fault("executions that did not end", 1, f"{where}: {said[-500:]}")
@@ -243,7 +243,7 @@ class _Chaos:
         return said
 
     def _kill(self, process: subprocess.Popen[str], seconds: float) -> str:
-        """Kill an execution after so long, if it has not ended by then; what it said."""
+        """Kill an execution after a delay unless it has ended by then; returns its output."""
         said, killed = _killed(process, seconds)
         self._counts["executions killed"] += killed
         return said
@@ -256,7 +256,7 @@ class _Chaos:
         beside: _Beside,
         where: str,
     ) -> str:
-        """Stop an execution past its lease, let a successor end it, and wake it up."""
+        """Suspend an execution past its lease, let a successor finish it, and resume it."""
         try:
             return process.communicate(timeout=seconds)[0]
         except subprocess.TimeoutExpired:
@@ -269,7 +269,7 @@ class _Chaos:
             if successor.returncode != 2:
                 break
         else:
-            # What was put to sleep may have been waiting for the one beside it.
+            # The suspended one may have been waiting for the concurrent one.
             wrongly = beside.process is None or beside.process.poll() is not None
             self._fault("executions that refused wrongly", wrongly, f"{where}: {said[-500:]}")
         before = set(self._throttles()), self._moving()
@@ -277,16 +277,16 @@ class _Chaos:
         said = self._end(process, where)
         after = set(self._throttles()), self._moving()
         if beside.process is not None and beside.process.poll() is None:
-            # It may have been let in, and writes what it may.
+            # It may have obtained the vote, and may then write.
             return said
-        # Nobody else writes meanwhile. A broker that comes back shows what it had before.
+        # Nobody else writes meanwhile. A returning broker shows its earlier state.
         written = [t for t in after[0] - before[0] if " of topic " in t]
         written += [str(key) for key in after[1] - before[1]]
         self._fault("writes after the vote was lost", len(written), f"{where}: {written}, {said}")
         return said
 
     def _refused(self, beside: _Beside, where: str) -> bool:
-        """Whether an execution that was begun beside another came to act, after that one."""
+        """Whether an execution started next to another one acted after that one ended."""
         if beside.process is None:
             return False
         said = self._end(beside.process, where)
@@ -313,7 +313,7 @@ class _Chaos:
             self._cluster.restart(broker)
 
     def _plan(self, dice: random.Random) -> PlanDocument:
-        """Every partition to other brokers, or to another leader."""
+        """A plan that moves every partition to other brokers or to another leader."""
         actions = []
         for key, now in self._view().items():
             left = [b for b in now.replicas if dice.random() < 0.6]
@@ -328,7 +328,7 @@ class _Chaos:
         return plan_by_hand(*actions, cluster_id=real_kafka().CLUSTER_ID)
 
     def _check(self, where: str, journal: Path, said: str, *, judged: bool) -> None:
-        """Count what is wrong after a round; `judged` by the journal, too."""
+        """Count the faults after a round; with `judged`, those of the journal too."""
         deadline = time.monotonic() + _SETTLE_SECONDS
         view = self._view()
         while time.monotonic() < deadline and not all(_healthy(p) for p in view.values()):
@@ -401,7 +401,7 @@ class _Chaos:
         ]
 
     def _kafka(self) -> Kafka:
-        """A new connection: every old one may lead to a broker that was killed."""
+        """A new connection; an old one may lead to a killed broker."""
         deadline = time.monotonic() + _SETTLE_SECONDS
         while True:
             try:
@@ -435,7 +435,7 @@ class _Chaos:
 
 @dataclass
 class _Beside:
-    """An execution that is begun beside another, from a directory of its own."""
+    """An execution started next to another one, from its own directory."""
 
     directory: Path
     process: subprocess.Popen[str] | None = None
@@ -445,12 +445,12 @@ class _Beside:
 
     @property
     def journal(self) -> Path:
-        """Where it is written down."""
+        """Path of its journal."""
         return self.directory / "journal"
 
 
 def _killed(process: subprocess.Popen[str], seconds: float) -> tuple[str, bool]:
-    """What a process said, and whether it had to be killed after so long."""
+    """Output of a process, and whether it had to be killed after a timeout."""
     try:
         return process.communicate(timeout=seconds)[0], False
     except subprocess.TimeoutExpired:
@@ -475,7 +475,7 @@ def _healthy(p: PartitionView) -> bool:
 
 
 def _wrong(recorded: Recorded, view: dict[Key, PartitionView]) -> list[str]:
-    """Partitions that are not where their tasks say: at the last one completed."""
+    """Partitions that are not where the last completed task put them."""
     found = []
     for w in recorded.wanted:
         expected = set(w.origin)

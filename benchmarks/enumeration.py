@@ -1,7 +1,7 @@
-"""Every placement of a tiny cluster, to hold what a plan states against the truth.
+"""Enumerates every placement of a tiny cluster, to check a plan's statements against the truth.
 
-Shares nothing with the search, the rules or the planning: it has its own reading of what
-an operation allows. Only the goals themselves, which define what met means, are asked.
+Shares nothing with the search, the rules or the planning: it interprets by itself what
+an operation allows. It uses only the goals themselves, which define when they are met.
 The operation does not change the replication factor.
 """
 
@@ -38,7 +38,7 @@ KINDS: tuple[str, ...] = (
 
 
 class TooManyError(Exception):
-    """A cluster with more placements than are enumerated."""
+    """The cluster has more placements than the enumeration allows."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class Enumeration:
 
     @cached_property
     def cluster(self) -> Cluster:
-        """The start as goals meet it."""
+        """The starting state as goals see it."""
         return Cluster(Placement(self.snapshot), self.eligible, self.leads, self.draining)
 
     def _added_up(self, parts: Sequence[npt.NDArray[np.floating]]) -> Floats:
@@ -177,14 +177,14 @@ class Enumeration:
         for p, o in enumerate(self.options):
             lead, follow = self._amounts(p, "load.disk")
             leads = np.arange(o.brokers.shape[1]) == o.leader[:, None]
-            # what is on no known disk falls into a cell of its own, which is then cut off
+            # replicas on no known disk fall into a separate cell, which is then dropped
             part = np.zeros((len(o.leader), self.snapshot.n_disks + 1))
             np.add.at(part, (np.arange(len(part))[:, None], o.disks), np.where(leads, lead, follow))
             parts.append(part[:, :-1])
         return self._added_up(parts)
 
     def sums(self, column: str, cell: Ints | None = None, by_topic: bool = False) -> Floats:
-        """(M, cells) a column added up over brokers, or over what `cell` (B,) maps them to."""
+        """(M, cells) a column summed over brokers, or over the cells given by `cell` (B,)."""
         s = self.snapshot
         cell = np.arange(s.n_brokers) if cell is None else cell
         width = int(cell.max()) + 1
@@ -210,7 +210,7 @@ class Enumeration:
 
     @cached_property
     def copied(self) -> Floats:
-        """(M,) least bytes that come to brokers that did not have them."""
+        """(M,) least bytes copied to brokers that did not have them."""
         s = self.snapshot
         parts = []
         for p, o in enumerate(self.options):
@@ -228,7 +228,7 @@ class Enumeration:
         return np.greater_equal(least, 1)
 
     def scores(self, goal: Goal) -> Floats:
-        """(M, cells) how content each cell is with a goal that is not of partitions."""
+        """(M, cells) contentment of each cell with a goal whose scope is not partitions."""
         s = self.snapshot
         brokers = np.arange(s.n_brokers)
         cell = {
@@ -259,7 +259,7 @@ class Enumeration:
     def helped(self, goal: Goal, end: int) -> bool:
         """Whether one action on a placement makes some cell more content with a goal, none less.
 
-        Partitions that may only be touched where a duty demands it are left out.
+        Partitions that may be touched only for availability are left out.
         """
         now = np.unravel_index(end, [len(o.leader) for o in self.options])
         stride, found = 1, False
@@ -294,7 +294,7 @@ class Enumeration:
                 (source,), (target,) = gone, come
                 may = self.receives[target[0]] or target[0] == source[0]
                 may &= target[1] in self.open_disks[target[0]]
-                # a leader that moves goes on leading
+                # a leader that moves stays the leader
                 if may and lead == (target if source == first else first):
                     yield i
 
@@ -318,7 +318,7 @@ class Enumeration:
         )
 
     def place(self, placement: Placement) -> int | None:
-        """Number of a placement among those enumerated; None where it is not."""
+        """Number of a placement in the enumeration; None if it is not in it."""
         number, width = 0, self.snapshot.n_disks + 1
         disks = placement.replica_disk.reshape(-1, placement.slots) if width > 1 else None
         for p, o in enumerate(self.options):
@@ -337,7 +337,7 @@ _SUMS = ("load", "leader_load", "potential_load", "replica_count", "leader_count
 
 
 def false_statements(plan: Plan, operation: Operation, most: int = 40_000) -> Iterator[str]:
-    """What a plan states that no enumeration of all placements bears out.
+    """Statements of a plan that the enumeration of all placements contradicts.
 
     Holds its end, its met and unmet goals, `proven`, the bound on bytes and those on the
     worst ratios against all placements that the operation allows.
@@ -357,7 +357,7 @@ def false_statements(plan: Plan, operation: Operation, most: int = 40_000) -> It
         own = {k: v for k, v in stated.items() if k not in ("goal", "name")}
         goal = getattr(library, str(stated["goal"]))(**own).prepared(every.cluster)
         goals[goal.name], met[goal.name] = goal, every.met(goal)
-        # slots of new replicas are ordered in one of several ways: not what decides here
+        # the slots of new replicas have several equivalent orders, which makes no difference here
         ordered = goal.name == "PreferredLeader"
         if bool(met[goal.name][end]) != told.met_after and not ordered:
             yield f"{goal.name}: met_after {told.met_after} stated, {met[goal.name][end]} found"
@@ -391,7 +391,7 @@ _LOADS = (0.0, 1.0, 2.0, 3.0, 5.0, 0.3, 7.7)
 
 
 def tiny_cluster(rng: np.random.Generator) -> Snapshot:
-    """2 to 4 brokers with up to 4 partitions, as odd as clusters get; some have disks."""
+    """2 to 4 brokers with up to 4 partitions in unusual states; some have disks."""
     jbod = rng.random() < 0.4
     n, p = int(rng.integers(2, 4 if jbod else 5)), int(rng.integers(1, 4 if jbod else 5))
     names = ("disk", "network_in", "network_out", "cpu")[: int(rng.integers(1, 5))]
@@ -433,7 +433,7 @@ def tiny_cluster(rng: np.random.Generator) -> Snapshot:
 
 
 def _tiny_disks(rng: np.random.Generator, n: int, held: Ints) -> dict[str, Any]:
-    """Up to two disks a broker, some dead or cordoned, and some replicas on none that is known."""
+    """Up to two disks per broker, some dead or cordoned, and some replicas on no known disk."""
     count = rng.choice(3, n, p=(0.1, 0.45, 0.45))
     count[0] = max(count[0], 1)
     d, first = int(count.sum()), np.cumsum(count) - count

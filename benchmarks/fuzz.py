@@ -40,15 +40,15 @@ from metrics_reporter import (
 _BLOCK = 1_000
 _BLOCKS = {"S": 2, "M": 40, "L": 400}
 _DOCUMENTS = {"S": 100, "M": 5_000, "L": 50_000}
-# What one document, or one block of messages, may take, in seconds, before it counts as a hang.
+# Seconds that one document, or one block of messages, may take before it counts as a hang.
 _LONGEST = 5.0
-# A process that is silent for so long is stuck where no alarm reaches it.
+# Seconds of silence after which a process is stuck where no alarm reaches it.
 _SILENCE = 4 * _LONGEST
 _SHOWN = 20
 _LONGEST_SENTENCE = 2_000
-# What one process reads: documents, or blocks of messages.
+# Documents, or blocks of messages, that one process reads.
 _PART = {"documents": 500, "blocks": 10}
-# Temporary files that are kept in memory need not wait for a disk.
+# Temporary files in memory do not wait for a disk.
 _MEMORY = Path("/dev/shm")
 _WIRE, _ROWS = "messages", "archive rows"
 _TIME_MS = 1_700_000_000_000
@@ -99,7 +99,7 @@ def fuzz(sizes: Sequence[str], options: Options) -> Iterator[Row]:
 
 @dataclass
 class Tally:
-    """What became of inputs.
+    """Counts of the outcomes of inputs.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ class Tally:
     failures: list[str] = field(default_factory=list)
 
     def add(self, other: Tally) -> None:
-        """Count the inputs of another tally as well."""
+        """Add the counts of another tally."""
         self.inputs += other.inputs
         self.counts.update(other.counts)
         self.failures += other.failures
@@ -195,7 +195,7 @@ def _read(
 def read_mutants(
     reader: Reader, seed: int, part: Part, beat: Beat, tell: Callable[[str], None] | None = None
 ) -> Tally:
-    """Read documents; `tell` is given the traceback of each failure."""
+    """Read documents; `tell` receives the traceback of each failure."""
     tally = Tally()
     tally.counts.update({(reader.name, what): 0 for what in _OUTCOMES})
     memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None
@@ -231,10 +231,10 @@ _OUTCOMES = ("given", "taken", "refused", "parts skipped", "failed")
 def read_messages(
     seed: int, part: Part, beat: Beat, tell: Callable[[str], None] | None = None
 ) -> Tally:
-    """Give blocks of messages to all that read messages; `tell` is given tracebacks."""
+    """Pass blocks of messages to all readers of messages; `tell` receives tracebacks."""
     tally = Tally(inputs=_inputs(part))
     what = ("given", "taken", "refused", "skipped")
-    # What it needs takes longer to import than a block to read.
+    # Its imports take longer than reading a block.
     rows_of([])
     for block in range(part.first, part.last):
         beat(block)
@@ -270,7 +270,7 @@ def replay(reader: Reader, seed: int, number: int, folder: Path) -> int:
     path = folder / f"input{reader.suffix}"
     path.write_bytes(reader.mutant(seed, number))
     with _deadline(), warnings.catch_warnings():
-        # What numpy warns of ends up on somebody's screen.
+        # A warning of numpy would reach the user's terminal.
         warnings.simplefilter("error", RuntimeWarning)
         return reader.read(path)
 

@@ -1,4 +1,4 @@
-"""Messages of a metrics topic into a live model: values a second and memory.
+"""Messages of a metrics topic into a live model: values per second and memory.
 
 python -m benchmarks.ingest SIZE FORMAT SEED ANSWER.json
 """
@@ -31,7 +31,7 @@ _CLUSTERS: dict[str, dict[str, Any]] = {
     "M": {"brokers": 100, "partitions": 50_000, "racks": 10},
     "L": {"brokers": 300, "partitions": 1_000_000, "racks": 10},
 }
-# What a consumer hands over at once.
+# Messages that a consumer returns at once.
 _MESSAGES = 10_000
 # Three reports in the first window of five minutes, one in the second, which completes it.
 _REPORTS = 4
@@ -45,9 +45,9 @@ Report = list[npt.NDArray[Any]]
 
 @benchmark("ingest", sizes=tuple(_CLUSTERS))
 def ingest(sizes: Sequence[str], options: Options) -> Iterator[Row]:
-    """Values a second and core, decoded and aggregated, and memory; own and foreign formats.
+    """Values per second and core, decoded and aggregated, and memory; own and foreign formats.
 
-    Three replicas a partition, of which all tell their size and the leader its rates, in
+    Three replicas per partition, all of which report their size and the leader its rates, in
     the order in which brokers would send them. Seconds are those of the processor.
     """
     formats = get_args(Format)
@@ -68,7 +68,7 @@ def ingest(sizes: Sequence[str], options: Options) -> Iterator[Row]:
 
 
 def measure(size: str, format: Format, seed: int) -> list[tuple[str, float, str]]:
-    """Take a few reports of an invented cluster in, and time it.
+    """Ingest a few reports of a synthetic cluster, and time it.
 
     Raises
     ------
@@ -115,7 +115,7 @@ def measure(size: str, format: Format, seed: int) -> list[tuple[str, float, str]
 
 
 def _batches(layouts: Report, order: Ints) -> Iterator[list[bytes]]:
-    """The messages in that order, some at a time, as a consumer gives them."""
+    """The messages in order, in batches, as a consumer returns them."""
     ends = np.cumsum([len(layout) for layout in layouts])
     for first in range(0, len(order), _MESSAGES):
         these = order[first : first + _MESSAGES]
@@ -205,7 +205,7 @@ def _cruise_control(cluster: Snapshot) -> Report:
 
 
 def _broker_totals(cluster: Snapshot) -> dict[str, Floats]:
-    """(B,) rates of whole brokers, as they follow from those of the partitions."""
+    """(B,) rates of whole brokers, summed from those of the partitions."""
     leads = cluster.replica_is_leader
     bytes_in = cluster.leader_load[:, 1][cluster.replica_partition]
     copies = (cluster.replication_factor - 1)[cluster.replica_partition]

@@ -1,4 +1,4 @@
-"""What a controller would move because of reporters that report nonsense."""
+"""Measures what a controller moves because of wrong reporters."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CLUSTERS: dict[str, dict[str, Any]] = {
 }
 _UTILIZATION = 0.3
 _WEATHER = Weather(noise=0.1)
-# How long all is well, and how long it is not: longer where a doubt is set aside in time.
+# Time without and with the fault; longer if a doubt is set aside after a while.
 _BEFORE, _AFTER = 0.75 * HOUR, 3 * HOUR
 _UNCONFIRMED_AFTER = 9 * HOUR
 _ROUND = 300.0
@@ -50,7 +50,7 @@ _METRICS: dict[str, tuple[str, str]] = {
     FLUSH: (FLUSH, ""),
 }
 # Subject -> what happens to bytes_out, and the factor on cpu besides: as much as such traffic
-# costs, which nobody can tell from real load, and something else.
+# costs, which cannot be distinguished from real load, and something else.
 _AS_IF_REAL = f"{BYTES_OUT} with the {CPU} that it costs"
 _WITH_CPU: dict[str, tuple[tuple[str, float], ...]] = {
     f"{BYTES_OUT} with other {CPU}": (("x 5", 3.0), ("x 20", 1.4)),
@@ -58,7 +58,7 @@ _WITH_CPU: dict[str, tuple[tuple[str, float], ...]] = {
 }
 _NONE = "nothing wrong"
 _REAL = "real shift"
-# What really grows in a shift.
+# The load that really grows in a shift.
 _SHIFTS: dict[str, tuple[str, ...]] = {
     "all": (BYTES_IN, BYTES_OUT, SIZE),
     BYTES_IN: (BYTES_IN,),
@@ -70,7 +70,7 @@ _SHIFT_FACTORS = (5.0, 20.0)
 
 @dataclass(frozen=True)
 class Poison:
-    """What some reporters do to a metric.
+    """A fault that some reporters apply to a metric.
 
     Parameters
     ----------
@@ -130,13 +130,13 @@ _KINDS = (*KINDS, "stuck", "swapped")
 
 
 class Poisoned(World):
-    """A world in which some reporters report nonsense, or some load really grows."""
+    """A world with wrong reporters, or with load that really grows."""
 
     poison: Poison | None = None
     _stuck: Floats | None = None
 
     def report(self) -> RecordBatch:
-        """What the brokers report, as they report it."""
+        """The brokers' reports, faults included."""
         batch = super().report()
         if self.poison is None:
             return batch
@@ -147,7 +147,7 @@ class Poisoned(World):
     def shift(self, grows: Sequence[str], factor: float, brokers: Sequence[int]) -> None:
         """Let the load of the partitions that brokers lead grow, as all of them report it."""
         self.snapshot = shifted(self.snapshot, grows, factor, brokers)
-        # Kafka tells the sizes of log directories with the metadata.
+        # Kafka reports the sizes of log directories with the metadata.
         self.model.update(self.snapshot)
 
 
@@ -185,7 +185,7 @@ def led_by(s: Snapshot, brokers: Sequence[int]) -> Bools:
 
 @dataclass(frozen=True)
 class Told:
-    """What came of a case.
+    """Result of a case.
 
     Parameters
     ----------
@@ -212,9 +212,9 @@ def poison(sizes: Sequence[str], options: Options) -> Iterator[Row]:
 
     A balanced cluster with default settings and plans carried out. After three quarters of
     an hour one reporter, or a tenth of them, goes wrong in one metric: for three hours, or for
-    nine where nothing contradicts it. Any byte moved because of one reporter of loads, or a
-    real shift that is not acted on, is a failure of the benchmark; but for lies that nobody
-    can tell from a real shift.
+    nine if nothing contradicts it. The benchmark fails if one reporter of loads causes any byte
+    to move, unless its values cannot be distinguished from a real shift, or if a real shift is
+    not acted on.
     """
     subjects = (_NONE, *_METRICS, *_WITH_CPU, *(f"{_REAL}, {name}" for name in _SHIFTS))
     for name in options.subjects:
@@ -232,7 +232,7 @@ def poison(sizes: Sequence[str], options: Options) -> Iterator[Row]:
         ]
 
         def live(job: tuple[str, Case], beat: Beat) -> Told:
-            # Each case has a process, and so a copy of the world, of its own.
+            # Each case runs in its own process, with its own copy of the world.
             return lived(world, controller, job[1])  # noqa: B023 -- used up before the next size
 
         with progress(f"poison {size}", len(cases), "cases", options.tell) as advance:
@@ -242,7 +242,7 @@ def poison(sizes: Sequence[str], options: Options) -> Iterator[Row]:
                     failures.append(f"{size}, {subject}, {case.name}: {told.reason}")
                     continue
                 yield from _rows(size, subject, case, told)
-                # A latency is no load: a slow broker gives its leaders away, and that is meant.
+                # A latency is not a load: a slow broker loses its leaders, as intended.
                 loads = subject not in (FLUSH, _AS_IF_REAL)
                 if case.shift is not None and not told.moved:
                     failures.append(f"{size}, {subject}, {case.name}: nothing moved")
@@ -255,7 +255,7 @@ def poison(sizes: Sequence[str], options: Options) -> Iterator[Row]:
 
 @dataclass(frozen=True)
 class Case:
-    """Something that goes wrong, or a shift, at some brokers."""
+    """A fault, or a shift, at some brokers."""
 
     name: str
     brokers: tuple[int, ...] = ()
@@ -309,7 +309,7 @@ def balanced(skewed: Snapshot) -> Snapshot:
 
 
 def warmed_up(even: Snapshot, seed: int) -> tuple[Poisoned, Controller]:
-    """A world in which all has been well for a while, and a controller with default settings."""
+    """A warmed-up world without faults, and a controller with default settings."""
     world = Poisoned(even, _WEATHER, seed)
     controller = Controller(
         world.measured,
@@ -326,7 +326,7 @@ def warmed_up(even: Snapshot, seed: int) -> tuple[Poisoned, Controller]:
 
 
 def lived(world: Poisoned, controller: Controller, case: Case) -> Told:
-    """Let a warmed-up controller live through a case; world and controller are used up."""
+    """Run a case with a warmed-up controller; world and controller cannot be reused."""
     quiet, size = len(controller.decisions), _bytes(world.snapshot)
     if case.poison is not None:
         world.poison = case.poison

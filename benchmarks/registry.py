@@ -1,4 +1,4 @@
-"""How a benchmark makes itself known, and what all benchmarks are given and give.
+"""Registers benchmarks; defines the options they receive and the rows they return.
 
 A new benchmark is a new module of this package with one function::
 
@@ -21,7 +21,7 @@ from cluster_model import InputError
 
 
 class BenchmarkError(InputError):
-    """A benchmark that cannot be run, or a subject that failed in it."""
+    """A benchmark cannot be run, or a subject failed in it."""
 
 
 class Row(NamedTuple):
@@ -41,7 +41,7 @@ def _tell(sentence: str) -> None:
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line asks of every benchmark.
+    """Options that the command line passes to every benchmark.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Options:
     peer_python
         An interpreter that already has the peer installed; None makes one.
     seed
-        Seed of invented inputs.
+        Seed of synthetic inputs.
     rounds
         How often a benchmark of rounds repeats itself; None for what its size says.
     pictures
@@ -75,7 +75,7 @@ Run = Callable[[Sequence[str], Options], Iterator[Row]]
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A benchmark of a name, the sizes it knows from small to large, and its function."""
+    """A benchmark: its name, its sizes from small to large, and its function."""
 
     name: str
     sizes: tuple[str, ...]

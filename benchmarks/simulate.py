@@ -37,13 +37,13 @@ _SUBJECTS: dict[str, tuple[Weather, bool, bool]] = {
 _ROUND = 120.0
 _BIN = 3 * HOUR
 _THRASH_WINDOW = 12 * HOUR
-# How often the truth is looked at, for the rows.
+# Interval at which the true state is sampled for the rows.
 _LOOK = 600.0
 
 
 @dataclass
 class _Told:
-    """What is seen of a day."""
+    """Observations of a day."""
 
     violated: dict[int, list[int]] = field(default_factory=dict)
     balancedness: list[float] = field(default_factory=list)
@@ -53,7 +53,7 @@ class _Told:
 
 @benchmark("simulate", sizes=tuple(_CLUSTERS))
 def simulate(sizes: Sequence[str], options: Options) -> Iterator[Row]:
-    """A day with rhythm, growth, a hot topic and a slow broker; and days in which nothing is up.
+    """A day with rhythm, growth, a hot topic and a slow broker; and days with noise only.
 
     Records go through the live model's windows, the controller makes its rounds, and plans
     are applied after the time that copying takes. Violations and worst loads are those of
@@ -86,7 +86,7 @@ def simulate(sizes: Sequence[str], options: Options) -> Iterator[Row]:
 def live_through(
     world: World, *, execute: bool, seconds: float = DAY, settings: dict[str, Any] | None = None
 ) -> tuple[Controller, _Told]:
-    """Let the controller make its rounds for so long; returns it, and what was seen."""
+    """Run the controller's rounds for a time; returns it with the observations."""
     wanted = {"execute": execute, "decisions": 100_000, **(settings or {})}
     controller = Controller(
         world.measured,

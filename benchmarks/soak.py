@@ -1,4 +1,4 @@
-"""Random clusters, an operation on each: checked by the checker, the tiniest by enumeration."""
+"""Plans for random clusters: judged by the checker, the smallest also by enumeration."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ _KINDS = (
     "fix_offline_replicas",
     "change_replication_factor",
 )
-# every so many plans one is made twice, and must come out the same
+# one plan in this many is made twice, and both must be equal
 _AGAIN = 10
-# how many findings are told one by one
+# number of findings that are printed one by one
 _TOLD = 20
 
 
 @dataclass
 class Tally:
-    """What came out so far."""
+    """Counts so far."""
 
     plans: int = 0
     refused: int = 0
@@ -62,13 +62,13 @@ class Tally:
 
 @benchmark("soak", sizes=tuple(_CLUSTERS))
 def soak(sizes: Sequence[str], options: Options) -> Iterator[Row]:
-    """Random clusters of 3 to 30 brokers, the operations in turn: what a second opinion finds.
+    """Random clusters of 3 to 30 brokers, the operations in turn: faults found by the checker.
 
     Two rows say in what share of the plans every goal left unmet, and every hard one, is
     proven out of reach; operations that may move little leave much unmet without a proof.
     Of tiny clusters every placement is enumerated, and each bound, certificate and goal
     that a plan calls met or unmet is held against the truth.
-    Anything found is told with the arguments that make it again, and counts as a
+    Any fault is reported with the arguments that reproduce it, and counts as a
     failure of the benchmark.
     """
     failures = []
@@ -106,7 +106,7 @@ def soak(sizes: Sequence[str], options: Options) -> Iterator[Row]:
 
 @dataclass(frozen=True)
 class Case:
-    """One plan to be made: seeds and names make it again."""
+    """One plan to make; its seeds and names reproduce it."""
 
     seed: int
     snapshot: Snapshot
@@ -129,7 +129,7 @@ def random_case(seed: int) -> Case:
 
 
 def random_cluster(rng: np.random.Generator) -> Snapshot:
-    """A small cluster, often odd: full, uneven, broken, of few racks, with shared hosts."""
+    """A small cluster, often unusual: full, uneven, broken, with few racks or shared hosts."""
     brokers = int(rng.integers(3, 31))
     odd = rng.random(8) < 0.3
     new = int(rng.integers(0, max(1, brokers // 4))) if odd[0] else 0
@@ -215,7 +215,7 @@ def _try(case: Case, tally: Tally, options: Options) -> None:
     tally.content += all(u.proven for u in plan.unmet)
     tally.lawful += all(u.proven for u in plan.unmet if u.hard)
     tally.violations += len(report.violations)
-    # figures of steps that cannot be done are no figures
+    # figures of impossible steps have no meaning
     mismatches = () if report.violations else report.mismatches
     tally.mismatches += len(mismatches)
     for finding in (*report.violations, *mismatches):
@@ -225,7 +225,7 @@ def _try(case: Case, tally: Tally, options: Options) -> None:
 
 
 def _enumerate(seed: int, tally: Tally, options: Options) -> None:
-    """Hold what the plan of a tiny cluster states against all of its placements."""
+    """Compare the statements of a tiny cluster's plan with all of its placements."""
     rng = np.random.default_rng(seed)
     snapshot = tiny_cluster(rng)
     operation, goals = tiny_operation(rng, snapshot), tiny_goals(rng, snapshot)

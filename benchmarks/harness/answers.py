@@ -1,4 +1,4 @@
-"""What a subject answers: a final placement and how long it took."""
+"""A subject's answer: its final placement and the time it took."""
 
 from __future__ import annotations
 

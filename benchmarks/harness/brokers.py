@@ -16,7 +16,7 @@ def real_kafka() -> ModuleType:
     Raises
     ------
     BenchmarkError
-        Where the tests are not beside the benchmarks.
+        If the tests are not next to the benchmarks.
     """
     name = "real_kafka"
     if name in sys.modules:

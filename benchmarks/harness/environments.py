@@ -1,4 +1,4 @@
-"""Virtual environments that peers need, made once and kept in the user's cache."""
+"""Creates the virtual environments that peers need, and keeps them in the user's cache."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Version = tuple[int, int]
 
 
 class PeerMissing(BenchmarkError):
-    """A peer that cannot be had on this machine."""
+    """A peer cannot be installed on this machine."""
 
 
 def environment(
@@ -64,7 +64,7 @@ def environment(
 
 
 def cache_folder() -> Path:
-    """Where environments are kept."""
+    """Directory of the environments."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "counterpoise" / "peers"
 
@@ -98,7 +98,7 @@ def _candidates(version: Version) -> Iterator[str]:
 
 
 def _version(python: str) -> Version | None:
-    # A pyenv shim stands on PATH for releases that are not switched on; only asking tells.
+    # PATH also has pyenv shims of inactive releases; only running them shows which work.
     ask = "import sys; print(*sys.version_info[:2])"
     try:
         told = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Pictures of what benchmarks measured, and rows that say what a paper states beside it."""
+"""Pictures of measurements, and rows that compare them with a paper's statements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WIDTH, _HEIGHT = 5.0, 3.4
 
 
 class Panel(NamedTuple):
-    """Lines by name, each of x and y, with what is on the axes."""
+    """Lines by name, each of x and y, with the labels of the axes."""
 
     title: str
     x: str
@@ -23,7 +23,7 @@ class Panel(NamedTuple):
 
 
 def draw(options: Options, name: str, panels: Sequence[Panel]) -> None:
-    """Save panels beside each other as ``name.svg``, if pictures are asked for.
+    """Save panels next to each other as ``name.svg``, if pictures are requested.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def draw(options: Options, name: str, panels: Sequence[Panel]) -> None:
 
 
 def holds(name: str, size: str, claim: str, ours: bool) -> Iterator[Row]:
-    """Whether what the paper states is so here, beside the paper."""
+    """Row that states whether the paper's claim holds here."""
     yield Row(name, size, "here", claim, float(ours), "yes")
     yield Row(name, size, PAPER, claim, 1.0, "yes")
 

@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
-# A job calls it with a number of its choice to show that it is alive.
+# A job calls it with any number to show that it is alive.
 Beat = Callable[[int], None]
 _FORK = get_context("fork")
 _POLL = 1.0
@@ -120,7 +120,7 @@ def _start(work: Callable[[Job, Beat], Result], job: Job, index: int) -> _Runnin
 
 
 def _answer(one: _Running[Job], silence: float) -> Any:
-    """What came of a job; None while it runs."""
+    """Result of a job; None while it runs."""
     now = time.monotonic()
     if one.answers.poll():
         try:

@@ -1,8 +1,8 @@
-"""The jobs of the ALBIC paper's experiments, over streams that are generated.
+"""The jobs of the ALBIC paper's experiments, over generated streams.
 
 What the paper read is not at hand, so only the shapes are its own: operators, key groups and
 patterns (seed 001, Sections 5.2 to 5.4); how much each costs is chosen so that shipping is
-half of a job's load where nothing is local, as Real Job 2's load index of 50 % tells.
+half of a job's load where nothing is local, as Real Job 2's load index of 50 % shows.
 """
 
 from __future__ import annotations

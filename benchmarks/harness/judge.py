@@ -1,4 +1,4 @@
-"""The judgement of a placement, from the snapshot and the placement alone."""
+"""Judges a placement from the snapshot and the placement alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def placed(snapshot: Snapshot, replica_broker: Ints, leader: Ints) -> Snapshot:
 
 
 def balance_metrics(snapshot: Snapshot) -> Iterator[Metric]:
-    """How even and how lawful a placement is.
+    """Balance and rule violations of a placement.
 
     For each resource the worst utilisation over that of the whole cluster, for
     replicas and leaders the largest count over the mean, brokers that are dead left
@@ -58,12 +58,12 @@ def rack_violations(snapshot: Snapshot) -> int:
 
 
 def move_metrics(before: Snapshot, after: Snapshot) -> Iterator[Metric]:
-    """What it takes to get from one placement to the other.
+    """Moves and bytes from one placement to another.
 
     A move is a broker that holds a partition it did not hold before, whatever the
     order of the replicas; a leadership move is a leader that changes to a broker that
     held the partition all along. A move carries the ``disk`` load of what the broker
-    then holds; without that resource no bytes are told.
+    then holds; without that resource no bytes are reported.
     """
     gained = ~np.isin(_held(after), _held(before), kind="sort")
     yield "moves", float(gained.sum()), "replicas"

@@ -1,7 +1,7 @@
-"""Run one command as the only child of a small process and write down what it took.
+"""Run one command as the only child of a small process and record its time and memory.
 
 Stands alone, so that the process stays small: a child's peak memory as the kernel
-tells it begins at the size of the process that started it.
+reports it begins at the size of the process that started it.
 
     python launch.py REPORT.json SECONDS COMMAND...
 

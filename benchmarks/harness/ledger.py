@@ -1,4 +1,4 @@
-"""Messages that Kafka acknowledged, and whether it still has them."""
+"""Records the messages that Kafka acknowledged, and checks that it still has them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Ledger:
 
     @property
     def acknowledged(self) -> int:
-        """How many messages Kafka acknowledged."""
+        """Number of messages that Kafka acknowledged."""
         with self._lock:
             return sum(map(len, self._acknowledged.values()))
 
@@ -151,7 +151,7 @@ class Ledger:
 
 
 def _end(consumer: Any, place: Any, deadline: float) -> int:
-    """Where a partition ends; a leader that was just elected knows only after a while."""
+    """End offset of a partition; a newly elected leader knows it only after a while."""
     from confluent_kafka import KafkaException
 
     while True:

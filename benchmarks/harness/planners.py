@@ -1,4 +1,4 @@
-"""Who allocates the key groups of a simulated stream job, and what came of it."""
+"""Planners that allocate the key groups of a simulated stream job, and their summaries."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from benchmarks.subjects.cola import cola
 from cluster_model.snapshot import Ints
 
 Planner = Callable[[Statistics], Ints]
-# Effort of a plan in a simulation of many; a whole one is albic-solver's business.
+# Reduced effort per plan, since a simulation makes many; albic-solver uses the full effort.
 _ROUNDS, _SECONDS = 1_500, 2.0
-# What is told of the end is the mean of so many of the last periods.
+# Number of last periods whose mean describes the end.
 _LAST = 5
 
 
@@ -54,7 +54,7 @@ def by_cola() -> Planner:
 
 
 def summary(periods: Sequence[Period]) -> Iterator[tuple[str, float, str]]:
-    """Metric, value and unit of what a life was like."""
+    """Metric, value and unit of a simulated run."""
     distance = np.array([p.distance for p in periods])
     last = periods[-_LAST:]
     yield "load distance, mean", float(distance.mean()), "points"

@@ -1,4 +1,4 @@
-"""A plan made by hand, for executions that no search has planned."""
+"""Builds a plan from given actions, without a search."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from balancer.planning.document import Summary
 
 
 def plan_by_hand(*actions: Action, cluster_id: str, **operation: Any) -> PlanDocument:
-    """A plan of these actions, and of nothing else that a plan says."""
+    """A plan with these actions and nothing else."""
     nothing = {name: 0 for name in Summary.model_fields if name != "exhausted"}
     return PlanDocument(
         identity=Identity(cluster_id=cluster_id),

@@ -1,4 +1,4 @@
-"""A command in a process of its own: what it said, and the most memory it held."""
+"""Runs a command in a separate process; returns its output and peak memory."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def run_apart(
                 check=False,
             )
         words = said.read_text(errors="replace").strip().splitlines()
-        # Where in its code a Java program failed says less than why.
+        # The message of a Java program says more than its stack trace.
         told = [word for word in words if not word.lstrip().startswith(("at ", "... "))]
         last = told[-1] if told else "it said nothing"
         if not report_path.exists():

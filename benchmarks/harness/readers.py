@@ -39,12 +39,12 @@ from metrics_reporter.prometheus import (
 
 
 class ReaderError(Exception):
-    """What was taken is not what is there at a second look."""
+    """A second reading disagrees with the reader's result."""
 
 
 @dataclass(frozen=True)
 class Reader:
-    """A reader, and what may be given to it.
+    """A reader and its possible inputs.
 
     Parameters
     ----------

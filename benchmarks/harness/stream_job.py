@@ -1,4 +1,4 @@
-"""A stream job that is lived through: operators, what flows between them, load by placement.
+"""Simulates a stream job: operators, the flows between them, load by placement.
 
 Operators are divided into key groups, which are units on nodes. A tuple costs work where it
 is processed, and shipping, serialisation on one end and deserialisation on the other, where
@@ -30,7 +30,7 @@ _BURSTS, _BURST_PERIODS = 0.004, 4
 
 
 class Pattern(StrEnum):
-    """Who sends to whom (seed 001, Figure 1)."""
+    """Pattern of communication between operators (seed 001, Figure 1)."""
 
     ONE_TO_ONE = "one-to-one"
     PARTIAL_MERGE = "partial merge"
@@ -101,7 +101,7 @@ class Job:
         flow = np.zeros(len(self.source))
         came = self.enters * popularity
         came *= volume / came.sum()
-        # One sends to those it sends to by their popularity.
+        # A key group sends to its targets in proportion to their popularity.
         group = self.stream * len(self.operator) + self.source
         _, of = np.unique(group, return_inverse=True)
         share = popularity[self.target] / np.bincount(of, popularity[self.target])[of]
@@ -179,7 +179,7 @@ def make_job(
 
 
 def _pairs(stream: Stream, sizes: Ints, first: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Key groups that send, and that receive, of one stream."""
+    """Sending and receiving key groups of one stream."""
     sends, takes = (
         np.arange(*np.rint(np.array(stream.part) * sizes[o]).astype(np.int64)) + first[o]
         for o in (stream.source, stream.target)
@@ -211,7 +211,7 @@ def fluctuating(
     even: int | None = None,
     seed: int = 0,
 ) -> Conditions:
-    """Input rates as they are on a day: a swing, keys that come and go, and sudden bursts.
+    """Input rates of a day: a swing, keys that come and go, and sudden bursts.
 
     Parameters
     ----------
@@ -244,7 +244,7 @@ def fluctuating(
 
 @dataclass(frozen=True, eq=False)
 class Statistics:
-    """What was measured in a period, as an allocation is planned by it.
+    """Measurements of a period, in the form that planning needs.
 
     Parameters
     ----------
@@ -267,7 +267,7 @@ class Statistics:
     node: Ints
 
     def allocation(self, migrations: float) -> Allocation:
-        """The problem with so many migrations allowed."""
+        """The problem with a limit on migrations."""
         return Allocation(
             load=self.load,
             cost=np.ones(len(self.load)),
@@ -278,7 +278,7 @@ class Statistics:
         )
 
     def units(self, migrations: float) -> Units:
-        """The problem with what key groups send each other."""
+        """The problem with the traffic between key groups."""
         return Units(
             problem=self.allocation(migrations),
             operator=self.job.operator,
@@ -289,7 +289,7 @@ class Statistics:
 
 
 class Period(NamedTuple):
-    """What a period was like, right after its migrations (seed 001, Section 5, Metrics).
+    """Metrics of a period, right after its migrations (seed 001, Section 5, Metrics).
 
     `distance`: load distance, percent points. `collocation`: percent of the data rate that
     stays on its node. `load_index`: average load, what migrating costs included, in percent of
@@ -318,7 +318,7 @@ def live_through(
     *,
     start: Ints | None = None,
 ) -> Iterator[Period]:
-    """Adapt once a period, by what was measured in it; yield what the job is like then.
+    """Adapt once per period to its measurements; yield the resulting state of the job.
 
     Parameters
     ----------
@@ -340,7 +340,7 @@ def live_through(
         moved = after != node
         latency = float(job.state[moved].sum())
         then = Statistics(job, nodes, job.load(came, flow, after), flow, after)
-        # A migrating key group keeps both its nodes busy for as long as it pauses.
+        # A migrating key group keeps both of its nodes busy during its pause.
         busy = 2.0 * latency / PERIOD_SECONDS * 100.0
         yield Period(
             distance=then.allocation(0).distance(after),

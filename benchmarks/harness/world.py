@@ -1,4 +1,4 @@
-"""A cluster that lives in simulated time: load that changes, records of it, plans applied."""
+"""Simulates a cluster over time: changing load, its records, and the plans applied to it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ DAY = 24 * HOUR
 START = 1_699_999_200.0
 INTERVAL = 60.0
 FLUSH = "log_flush_time_ms_p999"
-# Bytes/s that a broker gives to moves.
+# Bytes/s that a broker spends on moves.
 _COPY_RATE = 200e6
 _METRICS = (BYTES_IN, BYTES_OUT, SIZE, CPU, FLUSH, REPLICATION_IN, REPLICATION_OUT)
 
 
 @dataclass(frozen=True)
 class Weather:
-    """What happens to the load in the course of a day.
+    """Changes of the load in the course of a day.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class Weather:
     noise
         Standard deviation of the logarithm of each measured rate.
     quantum
-        Rates and sizes are told in steps of this share of their mean; 0 for exactly.
+        Rates and sizes are reported in steps of this share of their mean; 0 for exact values.
     hot
         Factor on the rates of one topic from the tenth to the fourteenth hour.
     slow
@@ -59,7 +59,7 @@ class Weather:
 
 @dataclass(frozen=True)
 class Moved:
-    """An action that was carried out, and what it carried of each resource."""
+    """An executed action and the load of each resource that it moved."""
 
     time: float
     partition: tuple[str, int]
@@ -105,7 +105,7 @@ class World:
         s = self.snapshot
         self._rng = np.random.default_rng(self.seed)
         topics = len(s.topics)
-        # Most of the world wakes at one time, the rest half a day later.
+        # Most topics peak at one time, the rest half a day later.
         phase = np.where(self._rng.random(topics) < 0.7, 0.0, 0.5) + self._rng.normal(
             0, 0.04, topics
         )
@@ -113,7 +113,7 @@ class World:
         grows = self._rng.power(0.5, topics) ** 4
         self._growth = (self.weather.growth * grows / max(grows.max(), 1e-9))[s.partition_topic]
         size = np.bincount(s.partition_topic, s.leader_load[:, 1], topics)
-        # One that matters, but not the largest of all.
+        # A significant topic, but not the largest.
         self._hot = int(np.argsort(size)[max(0, topics - 3)])
         self._slow = int(s.broker_ids[len(s.broker_ids) // 2])
         self.model = ClusterModel(s, windows=3, min_samples=2, clock=lambda: int(self.now * 1000))
@@ -124,7 +124,7 @@ class World:
         return self.now
 
     def advance(self, seconds: float) -> None:
-        """Let time pass; brokers report."""
+        """Advance the time; brokers report."""
         end = self.now + seconds
         while self.now + INTERVAL <= end:
             self.now += INTERVAL
@@ -139,7 +139,7 @@ class World:
         self.model.update(self.snapshot)
 
     def execute(self, plan: Plan, *, progress: Callable[[Any], None] | None = None) -> Outcome:
-        """Take the time that the plan takes, then make its end the truth."""
+        """Advance by the time that the plan takes, then apply its final placement."""
         spread = _COPY_RATE * self.snapshot.n_brokers / 2
         seconds = max(INTERVAL, plan.summary.bytes_moved / spread)
         self.advance(math.ceil(seconds / INTERVAL) * INTERVAL)
@@ -168,7 +168,7 @@ class World:
         """Nothing needs to be stopped here."""
 
     def true(self) -> Snapshot:
-        """The cluster with its true loads of this moment, that no window blurs.
+        """The cluster with its true current loads, without averaging over windows.
 
         Cpu, also as a capacity, is in what it takes on a broker of cost 1.
         """
@@ -195,7 +195,7 @@ class World:
         return rate * grown, grown
 
     def report(self) -> RecordBatch:
-        """What all brokers report of one interval: of each replica, and of themselves."""
+        """Reports of all brokers for one interval, per replica and per broker."""
         s, weather = self.snapshot, self.weather
         true = self.true()
         partition, leads = s.replica_partition, s.replica_is_leader

@@ -1,1 +1,1 @@
-"""Who is measured: each module states one problem to one balancer and runs it."""
+"""The systems that are compared: each module states one problem to one system and runs it."""

@@ -10,7 +10,7 @@ import pymetis
 from balancer.allocation.problem import Allocation
 from cluster_model.snapshot import Floats, Ints
 
-# METIS takes whole numbers: the greatest weight of a vertex, or an edge, is this.
+# METIS needs integers: this is the greatest weight of a vertex or an edge.
 _WHOLE = 10_000
 
 
@@ -54,7 +54,7 @@ def cola(
     """
     p = problem
     graph = _Graph(len(p.load), source, target, rate)
-    # Largest first; a number breaks ties, as arrays have no order.
+    # Largest first; a number breaks ties, because arrays are not ordered.
     parts: list[tuple[float, int, Ints]] = [(-float(p.load.sum()), 0, np.arange(len(p.load)))]
     whole: list[tuple[float, int, Ints]] = []
     best, least = p.node, np.inf
@@ -75,7 +75,7 @@ def cola(
 
 
 def _scheduled(problem: Allocation, parts: list[Ints]) -> Ints:
-    """Every part on the node that carries least with it, the largest part first."""
+    """Every part on the node that is least loaded with it, the largest part first."""
     p = problem
     loads = np.array([p.load[part].sum() for part in parts])
     carried = np.where(p.removed, np.inf, 0.0)
@@ -88,14 +88,14 @@ def _scheduled(problem: Allocation, parts: list[Ints]) -> Ints:
 
 
 class _Graph:
-    """Who communicates with whom, both ways, and parts of it cut in two."""
+    """The undirected communication graph, and its bisection."""
 
     def __init__(self, units: int, source: Ints, target: Ints, rate: Floats) -> None:
         real = (source != target) & (rate > 0)
         ends = np.concatenate([source[real], target[real]])
         others = np.concatenate([target[real], source[real]])
         rates = np.concatenate([rate[real], rate[real]])
-        # Rates there and back are one edge.
+        # The rates of both directions form one edge.
         pairs, edge = np.unique(ends * units + others, return_inverse=True)
         self._other = pairs % units
         self._rate = np.bincount(edge, rates, len(pairs))
@@ -121,7 +121,7 @@ class _Graph:
         )
         chosen = np.asarray(side) == 1
         if chosen.all() or not chosen.any():
-            # METIS may leave one side empty where a unit weighs as much as all others.
+            # METIS may leave one side empty if one unit weighs as much as all others.
             chosen = np.arange(len(units)) == np.argmax(load[units])
         return units[~chosen], units[chosen]
 

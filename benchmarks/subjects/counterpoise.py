@@ -33,7 +33,7 @@ _ROOT = Path(__file__).parents[2]
 
 
 def stated_goals(resources: Sequence[str]) -> list[Goal]:
-    """Goals as the peer is given them: racks, capacities, everything at 1.1 times the mean."""
+    """The goals that the peer has too: racks, capacities, everything at 1.1 times the mean."""
     even: dict[str, Any] = {"threshold": 1.1, "margin": 1.0, "upper_only": True, "tier": 1}
     return [
         RackAwareness(tier=0),
@@ -62,7 +62,7 @@ def run_counterpoise(snapshot: Snapshot) -> Answer:
 
 
 def measure(snapshot: Snapshot, scratch: Path, options: Options) -> tuple[Answer, int]:
-    """Balance a snapshot in a process of its own; the answer and its peak of memory."""
+    """Balance a snapshot in a separate process; returns the answer and its peak memory."""
     problem, answer = scratch / "snapshot.npz", scratch / "answer.npz"
     save_snapshot(snapshot, problem)
     peak = run_apart([sys.executable, "-m", __name__, problem, answer], NAME, cwd=_ROOT)

@@ -43,7 +43,7 @@ def potc(
     keys = len(load)
     rng = np.random.default_rng(seed)
     first = rng.integers(nodes, size=keys)
-    # The second choice is another node wherever there is one.
+    # The second choice is another node if there is one.
     second = (first + rng.integers(1, max(nodes, 2), size=keys)) % nodes
     merging = rng.integers(nodes, size=keys)
     order = rng.permutation(np.repeat(np.arange(keys), tuples))

@@ -15,7 +15,7 @@ from cluster_model.snapshot import Snapshot
 NAME = "rebalancer"
 REQUIREMENTS = ("rebalancer==1.0.4", "numpy>=2")
 PYTHONS = ((3, 12), (3, 13), (3, 14))
-# Stating the problem and building its expressions is not under its time limit.
+# Its time limit does not cover stating the problem and building its expressions.
 _GRACE = 300.0
 
 
@@ -27,7 +27,7 @@ def prepare(options: Options) -> Path:
 
 
 def measure(snapshot: Snapshot, scratch: Path, options: Options) -> tuple[Answer, int]:
-    """Balance a snapshot in a process of its own; the answer and its peak of memory."""
+    """Balance a snapshot in a separate process; returns the answer and its peak memory."""
     python = prepare(options)
     problem, answer = scratch / "problem.npz", scratch / "answer.npz"
     of, leads = snapshot.replica_partition, snapshot.replica_is_leader
@@ -40,7 +40,7 @@ def measure(snapshot: Snapshot, scratch: Path, options: Options) -> tuple[Answer
         replica_load=np.where(leads[:, None], snapshot.leader_load[of], snapshot.follower_load[of]),
         replica_leads=leads,
     )
-    # Isolated (-I), or the script would import this module in the place of the package.
+    # Isolated (-I); otherwise the script would import this module instead of the package.
     script = Path(__file__).with_name("rebalancer_solve.py")
     limit = str(options.peer_timeout)
     peak = run_apart(

@@ -23,14 +23,14 @@ Arrays = Mapping[str, Any]
 
 # Goals are met at this many times the mean.
 BOUND = 1.1
-# The binding of release 1.0 takes Thrift enums by number, whatever its stubs say.
+# The binding of release 1.0 takes Thrift enums by number, unlike its stubs state.
 ABSOLUTE_LIMIT = 1
 SQUARES = 2
 HIT_TIME_LIMIT = 2
 
 
 def state(problem: Arrays, seconds: float) -> Any:
-    """The problem in Rebalancer's words: replicas are objects, brokers are containers."""
+    """The problem in Rebalancer's terms: replicas are objects, brokers are containers."""
     capacity, rack = problem["capacity"], problem["broker_rack"]
     holder, partition = problem["replica_broker"], problem["replica_partition"]
     load, leads = problem["replica_load"], problem["replica_leads"]
@@ -88,7 +88,7 @@ def state(problem: Arrays, seconds: float) -> Any:
 
 
 def gather(names: Sequence[str], where: Any, holders: Sequence[str]) -> dict[str, list[str]]:
-    """Names by the holder they are at; every holder is a key."""
+    """Names grouped by holder; every holder is a key."""
     held: dict[str, list[str]] = {holder: [] for holder in holders}
     for name, at in zip(names, where.tolist(), strict=True):
         held[holders[at]].append(name)
