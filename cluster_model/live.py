@@ -322,6 +322,8 @@ class ClusterModel:
         Parameters and errors are those of :meth:`snapshot`.
         """
         state = self._state()
+        # In the first window measuring may only have begun, which is no gap.
+        state = state._replace(rates=state.rates.since_complete(self._trust.whole_share))
         done = self._completeness(state)
         if not len(done.start_ms):
             raise ModelError(
@@ -421,7 +423,7 @@ class ClusterModel:
         with self._lock:
             return State(
                 self._base,
-                self._rates.aggregate().since_complete(self._trust.whole_share),
+                self._rates.aggregate(),
                 self._rates.estimated(),
                 self._brokers.aggregate(),
                 self._rates.windows,

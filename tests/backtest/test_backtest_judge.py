@@ -91,7 +91,7 @@ plain:
         ("", "None found, a mapping"),
         ("a: [", "not YAML"),
         ("a: 3", "a: int found, a mapping expected"),
-        ("a: {goal: default}", "a: 'goal' found, one of goals, settings"),
+        ("a: {goal: default}", "a: 'goal' found, one of goals, strategy, settings"),
         ("a: {goals: nowhere}", "'nowhere' found, a file or a profile"),
         ("a: {settings: {max_moves: 0}}", "a, settings: max_moves: 0 found"),
         ("a: {statistic: median}", "statistic 'median' found, mean, p95, peak expected"),
