@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from rich.markup import escape
 from rich.table import Table
 
+from balancer.cli.plugins import fields_table
 from balancer.cli.terminal import DONE, UNMET, Command, CommandError, out, working
 from goals import Goal, GoalError, available, load_goals, profiles
 from metrics_reporter.documents import DocumentError, first_problem, parse_yaml, shown
@@ -59,20 +60,7 @@ def show(name: Annotated[str, typer.Argument(help="A goal or a profile.")]) -> N
         known = ", ".join([*available(), *profiles()])
         raise GoalError(f"goal {name!r} found, one of {known} expected")
     console.print(f"{name}\n\n{inspect.getdoc(found) or ''}\n", markup=False)
-    table = Table(box=None, pad_edge=False)
-    for header in ("field", "type", "default"):
-        table.add_column(header, overflow="fold")
-    for field, info in found.model_fields.items():
-        default = (
-            "required"
-            if info.is_required()
-            else repr(info.get_default(call_default_factory=True, validated_data={}))
-        )
-        kind_name = getattr(info.annotation, "__name__", str(info.annotation))
-        if getattr(info.annotation, "__args__", None):
-            kind_name = str(info.annotation).replace("typing.", "")
-        table.add_row(field, escape(kind_name), escape(default))
-    console.print(table)
+    console.print(fields_table(found))
 
 
 @goals.command("check", cls=Command)

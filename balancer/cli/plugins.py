@@ -24,15 +24,13 @@ _USE = {
 }
 
 
-def fields_table(kind: type[Any], skip: Iterable[str] = ()) -> Table:
+def fields_table(kind: type[Any]) -> Table:
     """The options of a class: name, type and default."""
     table = Table(box=None, pad_edge=False)
     for header in ("field", "type", "default"):
         table.add_column(header, overflow="fold")
     fields = kind.model_fields if issubclass(kind, BaseModel) else {}
     for name, info in fields.items():
-        if name in skip:
-            continue
         default = (
             "required"
             if info.is_required()
