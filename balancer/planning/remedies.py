@@ -15,6 +15,7 @@ from balancer.planning.plan import Plan
 from balancer.problem.operation import Operation
 from balancer.problem.operations import type_of
 from balancer.problem.resolution import resolve
+from cluster_model.errors import InputError
 from cluster_model.snapshot import LARGEST_ID, BrokerState, Ints, Snapshot
 from goals import Cluster
 from metrics_reporter.quantities import plural
@@ -119,7 +120,11 @@ def _enough(
     def meets(number: int, hard_only: bool) -> bool:
         larger, asked, _ = enlarged(plan.snapshot, operation, cluster, number, group)
         assert attempt is not None
-        tried = attempt(larger, asked, hard_only)
+        try:
+            tried = attempt(larger, asked, hard_only)
+        except InputError:
+            # a strategy may not take the larger cluster: that is no remedy, and no failure
+            return False
         return wanted <= {g.goal for g in tried.goal_results if g.met_after}
 
     # added brokers get the ids after the existing ones, as far as ids are available

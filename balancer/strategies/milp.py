@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -124,7 +124,7 @@ class Milp(BaseModel):
 class _Allocated(Proposal):
     """The result of an allocation."""
 
-    strategy: str
+    strategy: Literal["milp", "albic"]
     units: Units
     bound: float
 
@@ -139,7 +139,7 @@ class _Allocated(Proposal):
         """Load distances, their bound, and what stays local."""
         p, after = self.units.problem, self._node(ended)
         return AllocationResult(
-            strategy="albic" if self.strategy == "albic" else "milp",
+            strategy=self.strategy,
             resource=self.units.resource,
             distance_before=p.distance(p.node),
             distance_after=p.distance(after),
