@@ -13,6 +13,40 @@ from pydantic import BaseModel, ValidationError
 from metrics_reporter.documents import shown
 
 Class = TypeVar("Class")
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def validated(
+    kind: type[Model], options: Mapping[str, Any], what: str, error: type[Exception]
+) -> Model:
+    """An object of a model class with these fields; reports the first problem in one sentence.
+
+    Parameters
+    ----------
+    kind
+        The class.
+    options
+        Its fields, as given by a user.
+    what
+        Beginning of the message.
+    error
+        Error to raise.
+    """
+    try:
+        return kind.model_validate(dict(options))
+    except ValidationError as wrong:
+        first = wrong.errors()[0]
+        field = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            known = ", ".join(kind.model_fields) or "none"
+            text = f": option {shown(field)} found, one of {known} expected"
+        elif first["type"] == "missing":
+            text = f", option {field}: none found, a value expected"
+        else:
+            reason = first["msg"].removeprefix("Value error, ")
+            found = shown(first["input"])
+            text = f", option {field}: {found} found; {reason[:1].lower()}{reason[1:]}"
+        raise error(f"{what}{text}") from None
 
 
 @dataclass(frozen=True)
@@ -89,21 +123,7 @@ class Plugins(Generic[Class]):
             if options:
                 raise self.error(f"{self.noun} {name}: takes no options, {shown(options)} found")
             return kind()
-        try:
-            return kind.model_validate(dict(options))
-        except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(str(part) for part in first["loc"])
-            if first["type"] == "extra_forbidden":
-                known = ", ".join(kind.model_fields) or "none"
-                text = f": option {shown(field)} found, one of {known} expected"
-            elif first["type"] == "missing":
-                text = f", option {field}: none found, a value expected"
-            else:
-                reason = first["msg"].removeprefix("Value error, ")
-                found = shown(first["input"])
-                text = f", option {field}: {found} found; {reason[:1].lower()}{reason[1:]}"
-            raise self.error(f"{self.noun} {name}{text}") from None
+        return validated(kind, options, f"{self.noun} {name}", self.error)
 
     def _own(self, name: str) -> Class:
         found = self.built_in[name]

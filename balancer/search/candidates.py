@@ -47,22 +47,12 @@ class ReplicaIndex:
         return self.at[start[row] + offset], row
 
 
-# parcel sizes that a destination is tried with, in shares of the mean broker, largest first
-PARCELS = (0.8, 0.6, 0.45, 0.35, 0.25, 0.18, 0.12, 0.08, 0.05, 0.03, 0.015, 0.005)
-
-
-ENOUGH = 6
-
-
-# destinations tried for a whole group, and the largest group that is tried
-SPREAD, MEMBERS = 6, 64
-
-
 class Candidates:
     """Draws candidate actions for a tier; deterministic for a given generator."""
 
     def __init__(self, scorer: Scorer, rules: Rules, rng: np.random.Generator) -> None:
         self.scorer, self.rules, self.rng = scorer, rules, rng
+        self.parameters = scorer.parameters
         self.cluster: Cluster = scorer.cluster
         self.placement: Placement = scorer.placement
         self.receivers: Ints = np.flatnonzero(rules.receives)
@@ -143,17 +133,18 @@ class Candidates:
         local = where[traffic.one] == where[traffic.two]
         label = connected(n, traffic.one[local], traffic.two[local])
         size = np.bincount(label, minlength=n)
+        each = self.parameters.group_destinations
         moves = [self._to_join(unhappy, where, local, budget // 4)]
-        away = np.flatnonzero((size > 1) & (size <= MEMBERS))
+        away = np.flatnonzero((size > 1) & (size <= self.parameters.group_members))
         for group, ends in (
             (away[unhappy[where[away]]], destinations),
             (away, self._taking(tier, np.flatnonzero(unhappy & self.rules.receives))),
         ):
             if len(ends):
-                group = np.repeat(self._some(group, budget // (4 * SPREAD)), SPREAD)
+                group = np.repeat(self._some(group, budget // (4 * each)), each)
                 moves.append((group, self.rng.choice(ends, len(group))))
         p, to = (np.concatenate(column) for column in zip(*moves, strict=True))
-        whole = size[label[p]] <= MEMBERS
+        whole = size[label[p]] <= self.parameters.group_members
         batch, unit = self._whole(label, label[p[whole]], to[whole])
         p, to = moves[0]
         member = size[label[p]] > 1
@@ -204,22 +195,23 @@ class Candidates:
         Those that could take a good parcel without becoming less content; the parcel is the
         largest that leaves enough brokers to choose from.
         """
-        keys = np.tile(np.arange(self.placement.snapshot.n_brokers), (len(PARCELS), 1))
+        parcels = self.parameters.destination_parcels
+        keys = np.tile(np.arange(self.placement.snapshot.n_brokers), (len(parcels), 1))
         counted = {i for i, goal in enumerate(self.scorer.goals) if goal.hard}
         counted.update(*(tier.goals for tier in self.scorer.tiers[: max(number + 1, 2)]))
-        state = self.cluster.shifted(np.array(PARCELS)[:, None], keys)
+        state = self.cluster.shifted(np.array(parcels)[:, None], keys)
         unhurt = np.ones(keys.shape, np.bool_)
         for i, score in self.scorer.judge("broker", counted, state):
             unhurt &= score >= self.scorer.scores[i]
         room = unhurt[:, self.receivers]
-        enough = max(8, len(self.receivers) // ENOUGH)
+        enough = max(8, len(self.receivers) // self.parameters.receptive_one_in)
         count = room.sum(1)
-        level = int(np.argmax(count >= enough)) if (count >= enough).any() else len(PARCELS)
-        return self.receivers if level == len(PARCELS) else self.receivers[room[level]]
+        level = int(np.argmax(count >= enough)) if (count >= enough).any() else len(parcels)
+        return self.receivers if level == len(parcels) else self.receivers[room[level]]
 
     def _taking(self, tier: Tier, brokers: Ints) -> Ints:
         """Those of some brokers that would become more content with a little more load."""
-        state = self.cluster.shifted(PARCELS[-1], brokers)
+        state = self.cluster.shifted(self.parameters.destination_parcels[-1], brokers)
         gain = np.zeros(len(brokers))
         weight = dict(zip(tier.goals, tier.weights, strict=True))
         for i, score in self.scorer.judge("broker", set(weight), state):
