@@ -23,7 +23,7 @@ from balancer.strategies.strategy import Progress, Proposal
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Ints
 from cluster_model.traffic import connected
-from goals import Cluster, CollocationGoal, Goal
+from goals import Cluster, Goal, pairs_of
 
 
 def assemble(
@@ -78,7 +78,7 @@ def assemble(
         Scorer(cluster_at(start.copy()), goals),
     )
     targets = steps_between(walked, final)
-    groups = _groups(proposal, walked, goals)
+    groups = _groups(proposal, cluster_at(walked), goals)
     steps = order(
         scorer,
         targets,
@@ -143,16 +143,17 @@ def assemble(
     )
 
 
-def _groups(proposal: Proposal, start: Placement, goals: list[Goal]) -> Ints | None:
+def _groups(proposal: Proposal, start: Cluster, goals: list[Goal]) -> Ints | None:
     """(P,) the set that each partition moves with; None if there are no sets."""
     if proposal.group is not None:
         return proposal.group
-    factor = next((g.factor for g in goals if isinstance(g, CollocationGoal)), None)
-    if factor is None:
+    pairs = pairs_of(goals, start)
+    if pairs is None:
         return None
-    traffic, here, there = start.traffic(factor), start.location, proposal.placement.location
-    same = (here[traffic.one] == here[traffic.two]) & (there[traffic.one] == there[traffic.two])
-    return connected(len(here), traffic.one[same], traffic.two[same])
+    one, two = pairs
+    here, there = start.placement.location, proposal.placement.location
+    same = (here[one] == here[two]) & (there[one] == there[two])
+    return connected(len(here), one[same], two[same])
 
 
 def _without_removed(start: Placement, final: Placement) -> Placement:

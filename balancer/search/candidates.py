@@ -15,8 +15,8 @@ from balancer.search.scorer import Scorer, Tier
 from balancer.search.transition import Transition
 from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
 from cluster_model.snapshot import Bools, Ints
-from cluster_model.traffic import Traffic, connected
-from goals import Cluster, CollocationGoal
+from cluster_model.traffic import connected
+from goals import Cluster, Groups, Pairs, pairs_of
 
 
 class ReplicaIndex:
@@ -56,8 +56,7 @@ class Candidates:
         self.cluster: Cluster = scorer.cluster
         self.placement: Placement = scorer.placement
         self.receivers: Ints = np.flatnonzero(rules.receives)
-        factor = next((g.factor for g in scorer.goals if isinstance(g, CollocationGoal)), None)
-        self.traffic: Traffic | None = None if factor is None else self.placement.traffic(factor)
+        self.pairs: Pairs | None = pairs_of(scorer.goals, self.cluster)
 
     def draw(self, tier: Tier, destinations: Ints, budget: int) -> Batch:
         """About `budget` candidate actions for the discontented cells of a tier's goals."""
@@ -121,17 +120,17 @@ class Candidates:
         """About `budget` moves of partitions that are together, and of those to join them.
 
         Returns their actions and, in ascending order, the number of the move that each
-        belongs to. Partitions that communicate on one broker move as a whole, to other
-        brokers they communicate with, and from and to discontented brokers; a partition that
-        communicates with another broker moves there alone.
+        belongs to. Partitions of a group on one broker move as a whole, to brokers with other
+        partitions of the group, and from and to discontented brokers; a partition whose mate is
+        on another broker moves there alone.
         """
-        traffic = self.traffic
-        unhappy = self._unhappy(tier)
-        if traffic is None or not unhappy.any():
+        unhappy = self._unhappy(tier) | self._apart(tier)
+        if self.pairs is None or not unhappy.any():
             return _nothing(), np.empty(0, np.int64)
+        one, two = self.pairs
         where, n = self.placement.location, self.placement.snapshot.n_partitions
-        local = where[traffic.one] == where[traffic.two]
-        label = connected(n, traffic.one[local], traffic.two[local])
+        local = where[one] == where[two]
+        label = connected(n, one[local], two[local])
         size = np.bincount(label, minlength=n)
         each = self.parameters.group_destinations
         moves = [self._to_join(unhappy, where, local, budget // 4)]
@@ -153,9 +152,9 @@ class Candidates:
         return Batch.concatenate([batch, single]), np.concatenate([unit, numbers])
 
     def _to_join(self, unhappy: Bools, where: Ints, local: Bools, n: int) -> tuple[Ints, Ints]:
-        """Up to `n` partitions that communicate with another broker, and that broker."""
-        assert self.traffic is not None
-        one, two = self.traffic.one[~local], self.traffic.two[~local]
+        """Up to `n` partitions whose mate is on another broker, and that broker."""
+        assert self.pairs is not None
+        one, two = self.pairs.one[~local], self.pairs.two[~local]
         ends, others = np.concatenate([one, two]), np.concatenate([two, one])
         rows = self._some(np.flatnonzero(unhappy[where[ends]]), n)
         return ends[rows], where[others[rows]]
@@ -180,6 +179,30 @@ class Candidates:
             if self.scorer.goals[i].scope == "broker":
                 unhappy |= self.scorer.scores[i] < 1
         return unhappy
+
+    def _apart(self, tier: Tier) -> Bools:
+        """(B,) brokers with a cell that is not content with a goal that offers groups.
+
+        Goals with the scope broker are those of :meth:`_unhappy`.
+        """
+        s = self.placement.snapshot
+        apart: Bools = np.zeros(s.n_brokers, np.bool_)
+        for i in tier.goals:
+            goal, unmet = self.scorer.goals[i], self.scorer.scores[i] < 1
+            if not isinstance(goal, Groups) or goal.scope == "broker":
+                continue
+            cells = np.flatnonzero(unmet)
+            if goal.scope == "host":
+                apart |= unmet[s.broker_host]
+            elif goal.scope == "partition":
+                apart[self.placement.location[cells]] = True
+            elif goal.scope == "disk":
+                apart[s.disk_broker[cells]] = True
+            elif goal.scope == "topic":
+                apart[cells % s.n_brokers] = True
+            else:
+                apart |= np.isin(s.broker_rack, cells % len(s.racks))
+        return apart
 
     def anything(self, n: int) -> Batch:
         """The legal ones among `n` moves and `n` leadership transfers drawn at random."""

@@ -113,7 +113,7 @@ class Search:
         while idle < give_up and missing[-1] > 0 and not self._spent():
             wider = own.widening[min(idle, len(own.widening) - 1)]
             self._round(number, tier, wider)
-            if self.candidates.traffic is not None:
+            if self.candidates.pairs is not None:
                 self._group_round(number, tier, wider)
             if self._missing(tier) > own.swap_share * missing[-1]:
                 self._swap_round(number, tier, wider)
