@@ -10,6 +10,7 @@ import pytest
 from pydantic import PrivateAttr
 
 from balancer import Balancer, Budget, Plan
+from balancer.strategies.local_search import LocalSearch
 from cluster_model import Snapshot, synthetic_snapshot
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Floats, Ints
@@ -103,6 +104,27 @@ def test_what_is_apart_comes_together(seed: int) -> None:
     plan = Balancer([TogetherByTopic(tier=0)], seed=seed).propose(start)
     assert plan.ok
     assert all(one == two for one, two in by_topic(plan))
+
+
+class AllOrNothing(TogetherByTopic):
+    """The same, but nothing in between is better than the rest."""
+
+    def score(self, state: State) -> Any:
+        share = state.leader_count / np.maximum(self._total[state.topic], 1.0)
+        return np.where((share == 0) | (share == 1), 1.0, 0.5)
+
+
+def test_halves_of_a_group_come_together_where_no_single_move_helps() -> None:
+    start = replace(
+        topics_of_two((0, 0, 1, 1)),
+        topics=("a",),
+        partition_topic=np.zeros(4, np.int64),
+        partition_number=np.arange(4),
+    )
+    systematic = LocalSearch(perturbed_replicas=0)
+    plan = Balancer([AllOrNothing(tier=0)], strategy=systematic).propose(start)
+    assert plan.ok
+    assert (plan.summary.replica_moves, plan.summary.group_moves) == (2, 1)
 
 
 def test_groups_of_several_goals_add_up() -> None:
