@@ -19,10 +19,12 @@ from cluster_model import Snapshot, synthetic_snapshot
 from goals import Cluster
 from metrics_reporter.documents import parse_yaml, shown
 
+# So full, and so uneven, that not every goal can be met: elsewhere most values do equally well.
+_TIGHT = {"heterogeneity": 0.5, "utilization": 0.7}
 _CLUSTERS: dict[str, dict[str, Any]] = {
-    "S": {"brokers": 20, "partitions": 2_000, "racks": 5},
-    "M": {"brokers": 100, "partitions": 20_000, "racks": 10},
-    "L": {"brokers": 300, "partitions": 60_000, "racks": 10},
+    "S": {"brokers": 10, "partitions": 150, "racks": 5, **_TIGHT},
+    "M": {"brokers": 20, "partitions": 2_000, "racks": 5, **_TIGHT},
+    "L": {"brokers": 100, "partitions": 20_000, "racks": 10, **_TIGHT},
 }
 # Multiples of the default that are tried unless values are given.
 _MULTIPLES = (0.25, 0.5, 1, 2, 4)

@@ -14,10 +14,9 @@ Count = Annotated[int, Field(ge=1, le=10**9)]
 class SearchParameters(BaseModel):
     """Tunable numbers of the local search; options of the strategy ``goals``.
 
-    The defaults are those of the figures in the documentation of the benchmarks, where more
-    effort takes longer and hardly improves plans; ``python -m benchmarks run search-parameters``
-    repeats a sweep of each number for one cluster. No value makes a plan unsafe: legality and hard
-    goals are checked for every action, whatever is tried.
+    The defaults are those of the figures in the documentation of the benchmarks;
+    ``python -m benchmarks run search-parameters`` shows what other values bring. No value makes a
+    plan unsafe: legality and hard goals are checked for every action, whatever is tried.
 
     Parameters
     ----------
