@@ -32,14 +32,11 @@ def test_parameters_of_the_search_apply_to_healing(
 ) -> None:
     used: list[Any] = []
     monkeypatch.setattr(Balancer, "propose", lambda self, *_: used.append(self.strategy))
-    proposals = Proposals(
-        Balancer(GOALS, strategy=strategy),
-        SimpleNamespace(),
-        Settings,
-        lambda: None,  # type: ignore[arg-type]
-    )
-    view, finding = SimpleNamespace(incomplete=None), SimpleNamespace(kind="dead_brokers")
+    detectors: Any = SimpleNamespace()
+    proposals = Proposals(Balancer(GOALS, strategy=strategy), detectors, Settings, lambda: None)
+    view: Any = SimpleNamespace(incomplete=None)
+    finding: Any = SimpleNamespace(kind="dead_brokers")
     heal = Operation(kind="fix_offline_replicas")
     snapshot = synthetic_snapshot(brokers=6, partitions=60, racks=3)
-    proposals.propose(view, finding, snapshot, heal, None)  # type: ignore[arg-type]
+    proposals.propose(view, finding, snapshot, heal, None)
     assert used == [expected]
