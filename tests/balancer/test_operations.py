@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from balancer import Balancer, Budget, Operation, OperationError, Plan
 from balancer.planning.ordering import Steps, order, steps_between
+from balancer.planning.parameters import PlanningParameters
 from balancer.problem.capacity_guards import capacity_guards
 from balancer.problem.resolution import resolve
 from balancer.search.scorer import Scorer
@@ -557,7 +558,9 @@ def test_a_budget_that_ends_a_plan_is_the_reason_for_what_is_unmet() -> None:
 # --- the order of steps
 
 
-def swap_of_full_brokers(third: float, threshold: float) -> Steps:
+def swap_of_full_brokers(
+    third: float, threshold: float, planning: PlanningParameters | None = None
+) -> Steps:
     """Topics a and b are each on the one of two full brokers where the other belongs."""
     snapshot = by_hand(
         [(0,), (1,), (2,)],
@@ -579,7 +582,8 @@ def swap_of_full_brokers(third: float, threshold: float) -> Steps:
     final = resolved.start.copy()
     final.replica_broker[:2] = [1, 0]
     scorer = Scorer(Cluster(resolved.start.copy()), prepared)
-    return order(scorer, steps_between(resolved.start, final), resolved.rules)
+    steps = steps_between(resolved.start, final)
+    return order(scorer, steps, resolved.rules, parameters=planning)
 
 
 def test_brokers_that_block_each_other_are_unlocked_by_a_detour() -> None:
@@ -587,6 +591,12 @@ def test_brokers_that_block_each_other_are_unlocked_by_a_detour() -> None:
     assert steps.left_out == 0
     assert len(steps.batch) == 3
     assert steps.batch.target.tolist()[0] == 2
+
+
+@pytest.mark.parametrize("name", ["detour_rounds", "detours_per_round", "detour_brokers"])
+def test_without_detours_such_brokers_stay_blocked(name: str) -> None:
+    none = PlanningParameters.model_validate({name: 0})
+    assert swap_of_full_brokers(third=50.0, threshold=0.8, planning=none).left_out == 2
 
 
 def test_without_room_for_a_detour_nothing_is_begun() -> None:
