@@ -3,9 +3,11 @@
 from balancer.collocation.strategy import Albic
 from balancer.engine import Balancer
 from balancer.planning.document import Action, Identity, PlanDocument, PlanError, load_plan
+from balancer.planning.parameters import PlanningParameters
 from balancer.planning.plan import Plan
 from balancer.problem.budget import Budget
 from balancer.problem.operation import Operation, OperationError
+from balancer.strategies.local_search import LocalSearch
 from balancer.strategies.milp import Milp
 
 __all__ = [
@@ -14,11 +16,13 @@ __all__ = [
     "Balancer",
     "Budget",
     "Identity",
+    "LocalSearch",
     "Milp",
     "Operation",
     "OperationError",
     "Plan",
     "PlanDocument",
     "PlanError",
+    "PlanningParameters",
     "load_plan",
 ]

@@ -11,16 +11,13 @@ from pydantic import BaseModel, ValidationError
 from typer.testing import CliRunner
 
 import balancer
-from balancer import Balancer, Budget, Plan
+from balancer import Balancer, Budget, LocalSearch, Milp, Plan, PlanningParameters
 from balancer.allocation.parameters import AllocationParameters
 from balancer.cli import app
 from balancer.collocation.parameters import CollocationParameters
 from balancer.collocation.strategy import Albic
-from balancer.planning.parameters import PlanningParameters
 from balancer.search.parameters import SearchParameters
 from balancer.strategies import load_strategy
-from balancer.strategies.local_search import LocalSearch
-from balancer.strategies.milp import Milp
 from cluster_model import Snapshot, save_snapshot, synthetic_snapshot
 from goals import GoalError
 
