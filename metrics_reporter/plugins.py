@@ -74,7 +74,7 @@ class Plugins(Generic[Class]):
             point.name: self._loaded(point) for point in installed
         }
 
-    def make(self, name: str, options: Mapping[str, Any]) -> Any:
+    def make(self, name: str, options: Mapping[str, Any], *, hide: bool = False) -> Any:
         """An object of the class of that name.
 
         Parameters
@@ -83,27 +83,47 @@ class Plugins(Generic[Class]):
             As given by a user.
         options
             Fields of the class, where it is a pydantic model; others take none.
+        hide
+            Whether to leave out of messages what was given, because it may be a secret.
         """
         kind: Any = self.get(name)
         if not issubclass(kind, BaseModel):
             if options:
-                raise self.error(f"{self.noun} {name}: takes no options, {shown(options)} found")
-            return kind()
+                given = "some" if hide else shown(options)
+                raise self.error(f"{self.noun} {name}: takes no options, {given} found")
+            return self._made(name, kind)
+        unknown = _unknown(kind, options)
         try:
+            if unknown is not None:
+                raise self.error(_unknown_option(self.noun, name, kind, unknown, hide))
             return kind.model_validate(dict(options))
         except ValidationError as error:
             first = error.errors()[0]
             field = ".".join(str(part) for part in first["loc"])
             if first["type"] == "extra_forbidden":
-                known = ", ".join(kind.model_fields) or "none"
-                text = f": option {shown(field)} found, one of {known} expected"
-            elif first["type"] == "missing":
+                raise self.error(_unknown_option(self.noun, name, kind, field, hide)) from None
+            if first["type"] == "missing":
                 text = f", option {field}: none found, a value expected"
             else:
                 reason = first["msg"].removeprefix("Value error, ")
-                found = shown(first["input"])
-                text = f", option {field}: {found} found; {reason[:1].lower()}{reason[1:]}"
+                reason = f"{reason[:1].lower()}{reason[1:]}"
+                found = "" if hide else f"{shown(first['input'])} found; "
+                text = f", option {field}: {found}{reason}"
             raise self.error(f"{self.noun} {name}{text}") from None
+        except self.error:
+            raise
+        except Exception as error:  # a plug-in may raise anything
+            raise self.error(self._unmade(name, error, hide)) from None
+
+    def _made(self, name: str, kind: Any) -> Any:
+        try:
+            return kind()
+        except Exception as error:  # a plug-in may raise anything
+            raise self.error(self._unmade(name, error, False)) from None
+
+    def _unmade(self, name: str, error: Exception, hide: bool) -> str:
+        reason = "" if hide else f": {' '.join(str(error).split())}"
+        return f"{self.noun} {name} cannot be created ({type(error).__name__}{reason})"
 
     def _own(self, name: str) -> Class:
         found = self.built_in[name]
@@ -135,3 +155,20 @@ class Plugins(Generic[Class]):
             )
         accepted: Class = found
         return accepted
+
+
+def _unknown(kind: type[BaseModel], options: Mapping[str, Any]) -> str | None:
+    """The first option that a model would ignore in silence; None if there is none."""
+    if kind.model_config.get("extra", "ignore") != "ignore":
+        return None
+    fields = kind.model_fields.items()
+    if any(info.validation_alias is not None for _, info in fields):
+        return None
+    known = {name for name, _ in fields}
+    return next((str(option) for option in options if option not in known), None)
+
+
+def _unknown_option(noun: str, name: str, kind: type[BaseModel], found: str, hide: bool) -> str:
+    known = ", ".join(kind.model_fields) or "none"
+    given = "an unknown option" if hide else f"option {shown(found)}"
+    return f"{noun} {name}: {given} found, one of {known} expected"

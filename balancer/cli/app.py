@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from balancer.cli.controller_plugins import detectors, notifiers
 from balancer.cli.demo import demo
 from balancer.cli.execute import execute
 from balancer.cli.explain import explain
@@ -60,5 +61,7 @@ app.command("report-metrics", cls=Command)(report_metrics)
 app.add_typer(goals)
 app.add_typer(strategies)
 app.add_typer(operations)
+app.add_typer(notifiers)
+app.add_typer(detectors)
 app.add_typer(history)
 app.add_typer(snapshot)

@@ -140,7 +140,7 @@ class Proposals:
     def cap(self, finding: Finding, snapshot: Snapshot) -> float | None:
         """Bytes that a plan for the finding may copy in one cycle; None for no limit."""
         share = self._settings().max_share_per_cycle
-        if finding.kind not in _CAPPED or share >= 1:
+        if not (finding.kind in _CAPPED or finding.added) or share >= 1:
             return None
         return share * cluster_bytes(snapshot)
 
