@@ -195,11 +195,13 @@ def watch(
     from cluster_model.follow import follow_kafka
 
     kept = settings.model
+    stated = as_capacities(source.capacity)
     follower = follow_kafka(
         source.bootstrap,
         source.topic,
-        capacity=source.capacity,
-        resources=as_capacities(source.capacity).resources,
+        capacity=stated,
+        resources=stated.resources,
+        measured=stated.follower_shares,
         client=source.properties,
         timeout=source.timeout,
         partial_view=source.partial_view,
