@@ -12,9 +12,9 @@ import typer
 
 from balancer import Balancer
 from balancer.cli.daemon import logged, redacted
+from balancer.cli.plugins import SnapshotOption, options_of
 from balancer.cli.plugins import detectors as _detectors
 from balancer.cli.plugins import notifiers as _notifiers
-from balancer.cli.plugins import options_of
 from balancer.cli.terminal import DONE, LONGEST, UNMET, Command, CommandError, out, working
 from balancer.composition.notifiers import Notifiers
 from balancer.controller import Controller, PlainCluster, Settings, load_settings
@@ -82,6 +82,7 @@ def send_test(
 @detectors.command("try", cls=Command)
 def try_out(
     snapshot: Annotated[Path, typer.Argument(help="The cluster to look at, from a file.")],
+    snapshot_option: SnapshotOption = None,
     settings: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Settings, as for `counterpoise run --settings`."),
@@ -103,7 +104,8 @@ def try_out(
     quiet = chosen.model_copy(update={"webhooks": (), "notifiers": (), "execute": None})
     opened.take(quiet)
     with redacted(opened.hide):
-        cluster = load_snapshot(snapshot)
+        options = options_of("--snapshot-option", snapshot_option or ())
+        cluster = load_snapshot(snapshot, options)
         controller = Controller(
             PlainCluster(lambda: cluster),
             Balancer(goals),

@@ -17,10 +17,20 @@ from balancer.controller.plugins import DETECTORS, NOTIFIERS
 from balancer.controller.settings import Settings
 from balancer.problem.operations import OPERATIONS
 from balancer.strategies import STRATEGIES
+from cluster_model.snapshot_readers import READERS
 from metrics_reporter.documents import parse_yaml, shown
 from metrics_reporter.plugins import Plugins
 
+SnapshotOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FIELD=VALUE",
+        help="An option of an installed reader of snapshots (`counterpoise readers list`); "
+        "repeatable.",
+    ),
+]
 _USE = {
+    "snapshot reader": "counterpoise propose FILE.{name} --snapshot-option FIELD=VALUE",
     "strategy": "counterpoise propose --strategy {name} --strategy-option FIELD=VALUE",
     "operation": "counterpoise propose --operation {name} --option FIELD=VALUE",
     "notifier": "in the file of counterpoise run --settings,\n"
@@ -146,3 +156,4 @@ notifiers = _commands("notifiers", NOTIFIERS, "The notifiers: where decisions ar
 detectors = _commands(
     "detectors", DETECTORS, "The detectors: what the controller looks for.", _section
 )
+readers = _commands("readers", READERS, "The readers of snapshots, by suffix or scheme.")

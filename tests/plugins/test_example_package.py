@@ -179,6 +179,39 @@ def test_its_detector_finds_what_its_operation_mends(installed: Path) -> None:
     )
 
 
+def test_its_reader_reads_a_table(installed: Path) -> None:
+    assert "Read a table with the columns" in command(installed, "readers", "list").stdout
+    shown = command(installed, "readers", "show", "rooms").stdout
+    assert "counterpoise propose FILE.rooms --snapshot-option FIELD=VALUE" in shown
+    table = "room,server,players\n" + "".join(f"{n},{1 + (n > 2)},10\n" for n in range(12))
+    (installed / "today.rooms").write_text(table)
+    (installed / "even.yaml").write_text("goals: [{goal: UsageDistribution, resource: players}]\n")
+    words = ["propose", "today.rooms", "--goals", "even.yaml", "-o", "rooms.json"]
+    option = ["--snapshot-option", "capacity=100"]
+    done = command(installed, *words, *option)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((installed / "rooms.json").read_text())["summary"]["replica_moves"] == 3
+    assert command(installed, "verify", "today.rooms", "rooms.json", *option).returncode == 0
+    for wrong, said in (
+        ([], "snapshot reader rooms, option capacity: none found, a value expected"),
+        (["--snapshot-option", "size=3"], "snapshot reader rooms: option 'size' found, one of"),
+    ):
+        failed = command(installed, *words, *wrong)
+        assert failed.returncode == 2
+        assert said in failed.stderr
+    (installed / "broken.rooms").write_text("room,server\n1,x\n")
+    failed = command(installed, "propose", "broken.rooms", *option)
+    assert failed.stderr == (
+        "counterpoise: snapshot broken.rooms: snapshot reader rooms failed (ValueError: invalid "
+        "literal for int() with base 10: 'x')\n"
+    )
+    failed = command(installed, "propose", "today.csv")
+    assert failed.stderr == (
+        "counterpoise: snapshot file today.csv: suffix .json or .npz expected (or one of the "
+        "installed readers rooms)\n"
+    )
+
+
 def test_the_guide_shows_the_package() -> None:
     guide = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
     shown = re.findall(r"(?ms)^```(?:python|toml)\n(.*?)^```", guide)
@@ -189,5 +222,6 @@ def test_the_guide_shows_the_package() -> None:
         "steady_source.py",
         "file_notifier.py",
         "rack_maintenance.py",
+        "rooms_reader.py",
     )
     assert shown == [(PACKAGE / name).read_text(encoding="utf-8") for name in files]
