@@ -21,7 +21,7 @@ log = logging.getLogger("counterpoise.controller")
 _MOST = 1000
 
 
-class AddedDetectorProtocol(Protocol):
+class DetectorPlugin(Protocol):
     """What another package implements: it looks at the cluster and returns what is wrong.
 
     It may remember what it saw in earlier rounds. Whatever it raises is reported, and the round

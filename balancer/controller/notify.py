@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from pydantic import BaseModel, ConfigDict
 
 from balancer.controller.plugins import NOTIFIERS
-from balancer.controller.protocols import Notifier, Sender
+from balancer.controller.protocols import Notifier, NotifierPlugin
 from balancer.controller.settings import Webhook
 
 log = logging.getLogger("counterpoise.notify")
@@ -73,7 +73,7 @@ class BackgroundNotifier:
         Events accepted by the receiver, given up, and dropped from the queue.
     """
 
-    def __init__(self, name: str, sender: Sender | None = None) -> None:
+    def __init__(self, name: str, sender: NotifierPlugin | None = None) -> None:
         self.name = name
         self.delivered = self.failed = self.dropped = 0
         self._sender = sender

@@ -151,7 +151,7 @@ class Notifier(Protocol):
         """Send an event: ``text``, and the data behind it."""
 
 
-class Sender(Protocol):
+class NotifierPlugin(Protocol):
     """Delivers events: what another package implements as a notifier.
 
     It may take its time and may raise: it is called from a thread of its own, one event at a time.
