@@ -420,6 +420,17 @@ class Settings(_Part):
     model: Model = Model()
     execution: dict[str, Any] = {}
 
+    @field_validator("detectors")
+    @classmethod
+    def _not_built_in(cls, given: dict[str, AddedDetector]) -> dict[str, AddedDetector]:
+        for name in given:
+            if name in DETECTORS.built_in:
+                raise ValueError(
+                    f"{name} found, which is built in (its settings are {name}: {{...}}), the name "
+                    "of an installed detector expected"
+                )
+        return given
+
 
 def load_settings(path: str | Path) -> Settings:
     """Read settings from a YAML (or JSON) file.
@@ -490,11 +501,6 @@ def _check_added(settings: Settings, where: str) -> None:
         Naming the first invalid one; options may be secrets and are not quoted.
     """
     for name, detector in settings.detectors.items():
-        if name in DETECTORS.built_in:
-            raise SettingsError(
-                f"{where}: detectors: {shown(name)} found, the name of an installed detector "
-                f"expected; this one is built in, its settings are {name}: {{...}}"
-            )
         try:
             DETECTORS.make(name, detector.options, hide=True)
         except PluginError as error:
