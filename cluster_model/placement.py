@@ -13,17 +13,16 @@ any magnitude and after any number of changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from cluster_model.scopes import BROKER, Scope, scope_of
 from cluster_model.snapshot import Bools, BrokerState, Floats, Ints, Snapshot
 from cluster_model.traffic import Traffic
 
-SumScope = Literal["broker", "host", "topic", "topic_rack", "disk"]
 MOVE, LEAD, MOVE_DISK = 0, 1, 2
 # the sum that depends on where other partitions are; prefixes a factor of Placement.traffic
 LOCAL = "local_traffic."
@@ -107,7 +106,7 @@ class Placement:
             self.replica_disk[at] = s.replica_disk
         # without a leader, the preferred replica will become the leader
         self.leader: Ints = np.maximum(s.leader, 0)
-        self._sums: dict[tuple[SumScope, str], Floats] = {}
+        self._sums: dict[tuple[Scope, str], Floats] = {}
         self._contributions: dict[str, tuple[Floats, Floats]] = {}
         self._rounds = _holds_nothing_somewhere(s)
         self._summands: dict[str, tuple[Floats, Floats]] = {}
@@ -163,29 +162,28 @@ class Placement:
         self.leader[:] = other.leader
         self._sums = {k: v.copy() for k, v in other._sums.items()}
 
-    def cells(self, scope: SumScope) -> int:
-        """The number of cells of a scope."""
-        s = self.snapshot
-        return {
-            "broker": s.n_brokers,
-            "host": len(s.hosts),
-            "topic": len(s.topics) * s.n_brokers,
-            "topic_rack": len(s.topics) * len(s.racks),
-            "disk": s.n_disks,
-        }[scope]
+    def invalidate_sums(self) -> None:
+        """Forget every sum; each is added up again when it is next read.
 
-    def keys(self, scope: SumScope, partition: Ints, broker: Ints, disk: Ints) -> Ints:
+        To be called after the tables were changed other than by :meth:`apply`.
+        """
+        self._sums.clear()
+
+    def kept_sums(self) -> Iterator[tuple[Scope, str, Floats]]:
+        """Every sum that is kept up to date: its scope, its column, and its (cells,) values.
+
+        For callers that change the tables and these values together.
+        """
+        for (scope, column), kept in self._sums.items():
+            yield scope, column, kept
+
+    def cells(self, scope: Scope | str) -> int:
+        """The number of cells of a scope."""
+        return scope_of(scope).cells(self.snapshot)
+
+    def keys(self, scope: Scope | str, partition: Ints, broker: Ints, disk: Ints) -> Ints:
         """The cell of a replica of `partition` on `broker` (on `disk`); -1 for none."""
-        s = self.snapshot
-        if scope == "broker":
-            return broker
-        if scope == "host":
-            return s.broker_host[broker]
-        if scope == "topic":
-            return s.partition_topic[partition] * s.n_brokers + broker
-        if scope == "topic_rack":
-            return s.partition_topic[partition] * len(s.racks) + s.broker_rack[broker]
-        return disk
+        return scope_of(scope).keys(self.snapshot, partition, broker, disk)
 
     def contribution(self, column: str) -> tuple[Floats, Floats]:
         """One replica's part of a sum: (P,) while it leads, (P,) while it follows.
@@ -276,8 +274,9 @@ class Placement:
             known = self._splits[column] = found or [lead_follow]
         return known
 
-    def sums(self, scope: SumScope, column: str) -> Floats:
+    def sums(self, scope: Scope | str, column: str) -> Floats:
         """(cells,) float: a sum over the replicas of each cell; from now on kept up to date."""
+        scope = scope_of(scope)
         parts = self.parts((column,))
         if len(parts) > 1:
             total: Floats = np.sum([self.sums(scope, part) for (part,) in parts], axis=0)
@@ -287,12 +286,12 @@ class Placement:
             known = self._sums[scope, column] = self._added_up(scope, column, self.summand)
         return known
 
-    def recompute(self, scope: SumScope, column: str) -> Floats:
+    def recompute(self, scope: Scope | str, column: str) -> Floats:
         """(cells,) float: a sum over the replicas of each cell, from scratch and not rounded."""
-        return self._added_up(scope, column, self.contribution)
+        return self._added_up(scope_of(scope), column, self.contribution)
 
     def _added_up(
-        self, scope: SumScope, column: str, adds: Callable[[str], tuple[Floats, Floats]]
+        self, scope: Scope, column: str, adds: Callable[[str], tuple[Floats, Floats]]
     ) -> Floats:
         if column.startswith(LOCAL):
             return self._local(scope, column).local(self.location, self.cells(scope))
@@ -354,9 +353,9 @@ class Placement:
             moved[elects] -= table[p[elects] + n]
         return np.ascontiguousarray(moved.T)
 
-    def _local(self, scope: SumScope, column: str) -> Traffic:
-        if scope != "broker":
-            raise ValueError(f"{column} is of scope 'broker', {scope!r} found")
+    def _local(self, scope: Scope, column: str) -> Traffic:
+        if scope != BROKER:
+            raise ValueError(f"{column} is of scope 'broker', {str(scope)!r} found")
         return self.traffic(float(column.removeprefix(LOCAL)))
 
     def local_changes(
@@ -378,7 +377,7 @@ class Placement:
         where = self.location
         target = np.where(goes, batch.target, where[p])
         source = self.source(batch)
-        lost, gained = self._local("broker", column).changes(where, p, source, target, row)
+        lost, gained = self._local(BROKER, column).changes(where, p, source, target, row)
         return np.where(goes, lost, 0.0), np.where(goes, gained, 0.0)
 
     def apply(self, batch: Batch) -> Batch:
@@ -394,7 +393,7 @@ class Placement:
             disk=source_disk,
         )
         target_disk = self.target_disk(batch)
-        kept: dict[SumScope, list[str]] = {}
+        kept: dict[Scope, list[str]] = {}
         for scope, column in self._sums:
             if column.startswith(LOCAL):
                 lost, gained = self.local_changes(batch, column, np.zeros(len(batch), np.int64))

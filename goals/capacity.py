@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from pydantic import Field, PrivateAttr
 
-from cluster_model.placement import SumScope
 from cluster_model.snapshot import Bools, Floats
 from goals.cluster import Cluster
 from goals.curves import at_most
@@ -54,17 +53,17 @@ class Ceiling(Goal):
 
     def score(self, state: State) -> Any:
         """1 up to the limit, then limit / value."""
-        return at_most(state.column(self.column), self._limit[state.column(self.scope)])
+        return at_most(state.column(self.column), self._limit[state.column(self.scope.index)])
 
     @classmethod
     def together(cls, goals: Sequence[Self]) -> Callable[[State], Any]:
         """All goals of this family in one pass."""
         columns = tuple(goal.column for goal in goals)
         limit = np.stack([goal._limit for goal in goals])
-        scope = goals[0].scope
+        index = goals[0].scope.index
 
         def score(state: State) -> Any:
-            return at_most(state.sums(columns), at_cells(limit, state.column(scope)))
+            return at_most(state.sums(columns), at_cells(limit, state.column(index)))
 
         return score
 
@@ -74,12 +73,11 @@ class Ceiling(Goal):
 
     def obstacles(self, cluster: Cluster) -> list[Obstacle]:
         """Insufficient capacity of all cells together, and replicas larger than any cell."""
-        scope: SumScope = self.scope  # type: ignore[assignment]
         limit, staying = self.limits(cluster), self.staying(cluster)
         receiving, added = self.receiving(cluster), self.added_limit(cluster)
         return [
-            *too_little_room(cluster, scope, self.column, limit, receiving, staying, added),
-            *oversized(cluster, scope, self.column, limit, staying),
+            *too_little_room(cluster, self.scope, self.column, limit, receiving, staying, added),
+            *oversized(cluster, self.scope, self.column, limit, staying),
         ]
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from cluster_model.placement import Placement, SumScope
+from cluster_model.placement import Placement
+from cluster_model.scopes import BROKER, Scope, scope_of
 from cluster_model.snapshot import Bools, BrokerState, Floats, Ints, Snapshot
 from goals.state import State
 
@@ -66,6 +68,26 @@ class Cluster:
         """(B,) capacity of the brokers."""
         capacity: Floats = self.snapshot.capacity[:, self.snapshot.resource(resource)]
         return capacity
+
+    def broker_attribute(self, name: str) -> Any:
+        """(B,) text or numbers: an attribute of the brokers, ``""`` or nan where it is missing.
+
+        Raises
+        ------
+        SnapshotError
+            If no broker has it; the message names the attributes there are.
+        """
+        return self.snapshot.attributes("broker").named(name)
+
+    def topic_attribute(self, name: str) -> Any:
+        """(T,) text or numbers: an attribute of the topics, ``""`` or nan where it is missing.
+
+        Raises
+        ------
+        SnapshotError
+            If no topic has it; the message names the attributes there are.
+        """
+        return self.snapshot.attributes("topic").named(name)
 
     @cached_property
     def typical(self) -> Floats:
@@ -137,27 +159,22 @@ class Cluster:
         per = np.divide(sums, weights, out=np.zeros(n), where=weights > 0)
         return per[self.group] * weight
 
-    def state(self, scope: SumScope) -> State:
+    def state(self, scope: Scope | str) -> State:
         """The current state of every cell of a scope."""
+        scope = scope_of(scope)
         keys = np.arange(self.placement.cells(scope))
         return State(lambda name: self.fetch(scope, name, keys))
 
-    def fetch(self, scope: SumScope, name: str, keys: Ints) -> Floats | Ints:
+    def fetch(self, scope: Scope, name: str, keys: Ints) -> Floats | Ints:
         """A column of a scope at the given cells (any shape)."""
-        s = self.snapshot
+        if is_sum(name):
+            return self.placement.sums(scope, name)[keys]
         if name.startswith("capacity."):
-            return self._cell_capacity(scope, name.partition(".")[2])[keys]
-        if name == scope and scope != "topic":
-            return keys
-        if scope == "topic" and name in ("topic", "broker"):
-            return keys // s.n_brokers if name == "topic" else keys % s.n_brokers
-        if scope == "topic_rack" and name in ("topic", "rack"):
-            return keys // len(s.racks) if name == "topic" else keys % len(s.racks)
-        if scope == "disk" and name == "broker":
-            return s.disk_broker[keys]
-        if name == "rack":
-            return s.broker_rack[self.fetch(scope, "broker", keys)]
-        return self.placement.sums(scope, name)[keys]
+            return scope.capacity(self.snapshot, name.partition(".")[2])[keys]
+        found = scope.identity(self.snapshot, name, keys)
+        if found is None:
+            raise AttributeError(f"a goal of scope {str(scope)!r} asks for {name}, which it lacks")
+        return found
 
     def means(self, columns: tuple[str, ...]) -> Floats:
         """(k,) mean of the eligible brokers, per column."""
@@ -168,20 +185,11 @@ class Cluster:
         """Brokers after an additional load, relative to the mean broker's load."""
 
         def fetch(name: str) -> Floats | Ints:
-            found = self.fetch("broker", name, brokers)
+            found = self.fetch(BROKER, name, brokers)
             loads = is_sum(name) and not is_traffic(name)
             return found + parcel * self.means((name,))[0] if loads else found
 
         return State(fetch)
-
-    def _cell_capacity(self, scope: SumScope, resource: str) -> Floats:
-        if scope == "disk":
-            return self.snapshot.disk_capacity
-        if scope == "host":
-            s = self.snapshot
-            capacity = self.capacity(resource)
-            return np.bincount(s.broker_host, capacity, len(s.hosts)).astype(np.float64)
-        return self.capacity(resource)
 
     def partition_state(self, partition: Ints | None = None) -> State:
         """The current state of partitions (all by default)."""

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from pydantic import Field, PrivateAttr
 
+from cluster_model.scopes import BROKER
 from cluster_model.snapshot import Floats
 from goals.cluster import Cluster
 from goals.curves import TOLERANCE, distance
@@ -99,7 +100,7 @@ class Band(Goal):
 
     def obstacles(self, cluster: Cluster) -> list[Obstacle]:
         """Replicas that alone exceed every broker's upper limit."""
-        return oversized(cluster, "broker", self.column, self.limits(cluster)[1], ~cluster.draining)
+        return oversized(cluster, BROKER, self.column, self.limits(cluster)[1], ~cluster.draining)
 
 
 def _share(cluster: Cluster, column: str) -> Floats:

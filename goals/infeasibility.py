@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from cluster_model.placement import Placement, SumScope
+from cluster_model.placement import Placement
+from cluster_model.scopes import Scope
 from cluster_model.snapshot import Bools, Floats, Ints
 from goals.cluster import Cluster
 from goals.curves import TOLERANCE
@@ -60,7 +61,7 @@ def quantities(column: str, *values: float) -> tuple[str, ...]:
 
 def too_little_room(
     cluster: Cluster,
-    scope: SumScope,
+    scope: Scope,
     column: str,
     limit: Floats,
     receiving: Bools,
@@ -112,7 +113,7 @@ def too_little_room(
 
 
 def oversized(
-    cluster: Cluster, scope: SumScope, column: str, limit: Floats, staying: Bools
+    cluster: Cluster, scope: Scope, column: str, limit: Floats, staying: Bools
 ) -> list[Obstacle]:
     """An obstacle if one replica alone exceeds the largest limit.
 
@@ -151,7 +152,7 @@ def oversized(
     ]
 
 
-def _cells(placement: Placement, scope: SumScope) -> tuple[Ints, Ints]:
+def _cells(placement: Placement, scope: Scope) -> tuple[Ints, Ints]:
     """(N,) the cell of each replica, -1 if it counts in none, and (N,) its partition."""
     at = np.flatnonzero(placement.replica_broker >= 0)
     p = at // placement.slots

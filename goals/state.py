@@ -122,6 +122,11 @@ class State:
         return self.column("broker")  # type: ignore[no-any-return]
 
     @property
+    def group(self) -> Ints:
+        """Index of the group of brokers (a scope :class:`cluster_model.scopes.Grouping`)."""
+        return self.column("group")  # type: ignore[no-any-return]
+
+    @property
     def host(self) -> Ints:
         """Index of the host (scope ``host``)."""
         return self.column("host")  # type: ignore[no-any-return]

@@ -293,7 +293,7 @@ class _Judge:
     @property
     def cells(self) -> Ints:
         scope = self.goal.scope
-        if scope == "partition":
+        if scope.of_partitions:
             return np.arange(self.cluster.snapshot.n_partitions)
         return np.arange(self.placement.cells(scope))
 
@@ -301,7 +301,7 @@ class _Judge:
         """Scores of cells of any shape, from read-only arrays."""
         keys = self.cells if cells is None else cells
         scope = self.goal.scope
-        if scope == "partition":
+        if scope.of_partitions:
             inner = self.cluster.partition_state(keys)
             state = State(lambda name: _frozen(inner.column(name)))
         else:
@@ -321,7 +321,7 @@ class _Judge:
 
     def touched(self, action: Batch) -> Ints:
         """The cells whose load one action changes."""
-        if self.goal.scope == "partition":
+        if self.goal.scope.of_partitions:
             return action.partition
         placement, scope = self.placement, self.goal.scope
         disk = action.disk

@@ -149,7 +149,7 @@ def _groups(proposal: Proposal, start: Placement, goals: list[Goal]) -> Ints | N
 def _without_removed(start: Placement, final: Placement) -> Placement:
     """The start without the replicas that have no slot in the final placement."""
     walked = start.copy()
-    walked._sums.clear()
+    walked.invalidate_sums()
     removed = final.replica_broker < 0
     walked.replica_broker[removed] = -1
     if len(walked.replica_disk):
@@ -179,5 +179,5 @@ def _added(cluster: Cluster, goals: list[Goal], final: Placement, rules: Rules) 
     now = final.leader
     unfit = (now != walked.leader) & ~able[np.arange(len(now)), now]
     final.leader = np.where(unfit, heir, now)
-    final._sums.clear()
+    final.invalidate_sums()
     return added

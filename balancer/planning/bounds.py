@@ -7,6 +7,7 @@ import numpy as np
 from balancer.problem.movement_cost import replica_bytes
 from balancer.problem.rules import Rules
 from cluster_model.placement import Placement
+from cluster_model.scopes import BROKER
 from cluster_model.snapshot import Bools, BrokerState, Floats, Ints
 from goals import Cluster, Goal, OnlineReplicas, RackAwareness
 from goals.capacity import Ceiling
@@ -119,7 +120,7 @@ def bytes_bound(start: Placement, goals: list[Goal], met: list[bool], cluster: C
     if any(isinstance(g, OnlineReplicas) and m for g, m in zip(goals, met, strict=True)):
         out[cluster.draining] = all_bytes[cluster.draining]
     for goal, done in zip(goals, met, strict=True):
-        if not done or goal.scope != "broker" or not isinstance(goal, Ceiling | Band):
+        if not done or goal.scope != BROKER or not isinstance(goal, Ceiling | Band):
             continue
         column = goal.column
         lead_part, follow_part = start.contribution(column)

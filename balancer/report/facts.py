@@ -13,6 +13,7 @@ from balancer.problem.operation import Operation
 from balancer.problem.resolution import resolve
 from balancer.report.words import column_title, column_unit
 from cluster_model.placement import Placement
+from cluster_model.scopes import BROKER
 from cluster_model.snapshot import Bools, BrokerState, Floats, Ints
 from goals import Cluster, Goal, GoalError, load_goals
 from goals.capacity import Ceiling
@@ -130,7 +131,7 @@ def _column(plan: Plan, name: str, began: Cluster, cluster: Cluster, goals: list
             # as the goal judges: who may receive nothing is never below, who is emptied never above
             lower = np.where(takes & np.isfinite(least), least / share_after, -np.inf)
             upper = np.where(cluster.draining, np.inf, most / share_after)
-        elif isinstance(goal, Ceiling) and goal.scope == "broker" and goal.column == column:
+        elif isinstance(goal, Ceiling) and goal.scope == BROKER and goal.column == column:
             limit = goal.limits(cluster) / share_after
     return Column(
         name=name,

@@ -14,6 +14,7 @@ from balancer.problem.rules import Rules
 from balancer.search.scorer import Scorer, Tier
 from balancer.search.transition import Transition
 from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
+from cluster_model.scopes import BROKER, HOST, BrokerScope, PerTopic
 from cluster_model.snapshot import Bools, Ints
 from cluster_model.traffic import Traffic, connected
 from goals import Cluster, CollocationGoal
@@ -80,16 +81,14 @@ class Candidates:
             unmet = np.flatnonzero(score < 1)
             if not len(unmet):
                 continue
-            if scope == "broker":
-                brokers[unmet] = True
-            elif scope == "host":
-                brokers |= (score < 1)[self.placement.snapshot.broker_host]
-            elif scope == "partition":
+            if isinstance(scope, BrokerScope):
+                brokers |= self._members(scope, score < 1)
+            elif isinstance(scope, PerTopic):
+                found += self._topic_actions(scope.of, unmet, index, destinations, budget)
+            elif scope.of_partitions:
                 slots.append(self._some(unmet, budget // 8))
-            elif scope == "disk":
-                found.append(self._disk_moves(unmet, budget))
             else:
-                found += self._topic_actions(scope, unmet, index, destinations, budget)
+                found.append(self._disk_moves(unmet, budget))
         if slots:
             found += self._partition_actions(np.unique(np.concatenate(slots)), destinations)
         if brokers.any():
@@ -186,9 +185,17 @@ class Candidates:
         """(B,) brokers that are not content with some goal of the tier."""
         unhappy: Bools = np.zeros(self.placement.snapshot.n_brokers, np.bool_)
         for i in tier.goals:
-            if self.scorer.goals[i].scope == "broker":
-                unhappy |= self.scorer.scores[i] < 1
+            scope = self.scorer.goals[i].scope
+            # of the brokers of a host, those that are too full have goals of their own
+            if isinstance(scope, BrokerScope) and scope != HOST:
+                unhappy |= self._members(scope, self.scorer.scores[i] < 1)
         return unhappy
+
+    def _members(self, scope: BrokerScope, cells: Bools) -> Bools:
+        """(B,) the brokers of some cells."""
+        own = scope.members(self.placement.snapshot)
+        found: Bools = np.append(cells, False)[own]
+        return found
 
     def anything(self, n: int) -> Batch:
         """The legal ones among `n` moves and `n` leadership transfers drawn at random."""
@@ -209,7 +216,7 @@ class Candidates:
         counted.update(*(tier.goals for tier in self.scorer.tiers[: max(number + 1, 2)]))
         state = self.cluster.shifted(np.array(PARCELS)[:, None], keys)
         unhurt = np.ones(keys.shape, np.bool_)
-        for i, score in self.scorer.judge("broker", counted, state):
+        for i, score in self.scorer.judge(BROKER, counted, state):
             unhurt &= score >= self.scorer.scores[i]
         room = unhurt[:, self.receivers]
         enough = max(8, len(self.receivers) // ENOUGH)
@@ -222,7 +229,7 @@ class Candidates:
         state = self.cluster.shifted(PARCELS[-1], brokers)
         gain = np.zeros(len(brokers))
         weight = dict(zip(tier.goals, tier.weights, strict=True))
-        for i, score in self.scorer.judge("broker", set(weight), state):
+        for i, score in self.scorer.judge(BROKER, set(weight), state):
             gain += weight[i] * (score - self.scorer.scores[i][brokers])
         return brokers[gain > 0]
 
@@ -326,22 +333,21 @@ class Candidates:
         return Batch.of(MOVE_DISK, partition, slot, broker[keep], target[keep])
 
     def _topic_actions(
-        self, scope: str, cells: Ints, index: ReplicaIndex, destinations: Ints, budget: int
+        self, of: BrokerScope, cells: Ints, index: ReplicaIndex, destinations: Ints, budget: int
     ) -> list[Batch]:
-        """For cells (topic, broker or rack): push from them, pull to them, lead differently."""
+        """For cells (topic, cell of brokers): push from them, pull to them, lead differently."""
         s, f = self.placement.snapshot, self.placement.slots
         share = 24
         cells = self._some(cells, max(budget // (4 * share), 1))
-        if scope == "topic":
-            topic, broker = cells // s.n_brokers, cells % s.n_brokers
+        width = of.cells(s)
+        if of == BROKER:
+            topic, broker = cells // width, cells % width
         else:
-            topic, rack = cells // len(s.racks), cells % len(s.racks)
-            members = [
-                np.flatnonzero((s.broker_rack == k) & self.rules.receives)
-                for k in range(len(s.racks))
-            ]
+            topic, own = cells // width, cells % width
+            where = of.members(s)
+            members = [np.flatnonzero((where == k) & self.rules.receives) for k in range(width)]
             broker = np.array(
-                [self.rng.choice(members[k]) if len(members[k]) else -1 for k in rack], np.int64
+                [self.rng.choice(members[k]) if len(members[k]) else -1 for k in own], np.int64
             )
             topic, broker = topic[broker >= 0], broker[broker >= 0]
         if not len(topic):
@@ -360,7 +366,7 @@ class Candidates:
         partition, slot = self._split(at)
         pulls = Batch.of(MOVE, partition, slot, target, pick_disk(self.placement, target))
         # and replicas of the cell to other brokers
-        if scope == "topic":
+        if of == BROKER:
             own = self._held(topic, broker, index, share // 4)
         else:
             own = self._some(at, len(topic) * 4)
