@@ -12,6 +12,7 @@ from balancer.cli import tables
 from balancer.cli.options import broker_ids, budget, operation
 from balancer.cli.plugins import options_of
 from balancer.cli.snapshot import (
+    AttributesFile,
     Bootstrap,
     CapacityFile,
     CommandConfig,
@@ -48,6 +49,7 @@ def propose(
     ] = None,
     bootstrap_server: Bootstrap = None,
     capacity: CapacityFile = None,
+    attributes: AttributesFile = None,
     command_config: CommandConfig = None,
     metrics_topic: MetricsTopic = None,
     partial_view: PartialView = False,
@@ -193,6 +195,7 @@ def propose(
             "SNAPSHOT": snapshot,
             "--goals": Path(goals),
             "--capacity": capacity,
+            "--attributes": attributes,
             "--command-config": command_config,
         },
         {
@@ -231,6 +234,7 @@ def propose(
     )
     kafka = {
         "--capacity": capacity,
+        "--attributes": attributes,
         "--command-config": command_config,
         "--metrics-topic": metrics_topic,
         "--partial-view": partial_view or None,
@@ -282,6 +286,7 @@ def _cluster(
             timeout,
             warn,
             bool(kafka["--partial-view"]),
+            kafka["--attributes"],
         ).measured()
 
 

@@ -94,7 +94,8 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
                     st.one_of(st.none(), st.floats(-1e9, 1e9)), min_size=length, max_size=length
                 ),
             )
-            s = replace(s, **{field: {name: draw(column) for name in ("zone", "retention.ms")}})
+            changes = {field: {name: draw(column) for name in ("zone", "retention.ms")}}
+            s = replace(s, **changes)
     return s
 
 
