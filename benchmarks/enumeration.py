@@ -21,6 +21,7 @@ import numpy.typing as npt
 import goals as library
 from balancer import Operation, Plan
 from cluster_model import Snapshot
+from cluster_model.columns import Column
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Bools, BrokerState, Floats, Ints
 from goals import Cluster, Goal, State
@@ -243,7 +244,8 @@ class Enumeration:
         index = np.broadcast_to(np.arange(width), (self.count, width))
         per_topic = width // len(s.topics)
 
-        def fetch(name: str) -> Any:
+        def fetch(column: Column) -> Any:
+            name = str(column)
             if scope == "disk" and name == "load.disk":
                 return self.on_disks()
             if scope != "disk" and name.partition(".")[0] in _SUMS:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from pydantic import Field, PrivateAttr
 
+from cluster_model.columns import COUNT, LOAD, POTENTIAL, Column
 from cluster_model.snapshot import Bools, Floats
 from goals.cluster import Cluster
 from goals.curves import at_most
@@ -31,8 +32,8 @@ class Ceiling(Goal):
     _limit: Floats = PrivateAttr()
 
     @property
-    def column(self) -> str:
-        """Name of the limited column."""
+    def column(self) -> Column | str:
+        """The limited column."""
         raise NotImplementedError
 
     def limits(self, cluster: Cluster) -> Floats:
@@ -58,7 +59,7 @@ class Ceiling(Goal):
     @classmethod
     def together(cls, goals: Sequence[Self]) -> Callable[[State], Any]:
         """All goals of this family in one pass."""
-        columns = tuple(goal.column for goal in goals)
+        columns = tuple(Column.of(goal.column) for goal in goals)
         limit = np.stack([goal._limit for goal in goals])
         index = goals[0].scope.index
 
@@ -100,9 +101,9 @@ class ResourceCapacity(Ceiling):
     )
 
     @property
-    def column(self) -> str:
+    def column(self) -> Column:
         """The load of the resource."""
-        return f"load.{self.resource}"
+        return Column(LOAD, self.resource)
 
     def limits(self, cluster: Cluster) -> Floats:
         """(B,) the threshold's share of each capacity."""
@@ -154,9 +155,9 @@ class ReplicaCapacity(Ceiling):
     limit: int = Field(default=10000, ge=1)
 
     @property
-    def column(self) -> str:
+    def column(self) -> Column:
         """The number of replicas."""
-        return "replica_count"
+        return Column(COUNT)
 
     def limits(self, cluster: Cluster) -> Floats:
         """(B,) the limit."""
@@ -180,9 +181,9 @@ class PotentialNetworkOut(Ceiling):
     threshold: Utilization = _THRESHOLD
 
     @property
-    def column(self) -> str:
+    def column(self) -> Column:
         """The outbound load if every replica led its partition."""
-        return "potential_load.network_out"
+        return Column(LOAD, "network_out", POTENTIAL)
 
     def limits(self, cluster: Cluster) -> Floats:
         """(B,) the threshold's share of each capacity."""

@@ -7,24 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from cluster_model.columns import CAPACITY, Column
 from cluster_model.placement import Placement
 from cluster_model.scopes import BROKER, Scope, scope_of
 from cluster_model.snapshot import Bools, BrokerState, Floats, Ints, Snapshot
 from goals.state import State
-
-
-def is_sum(name: str) -> bool:
-    """Whether a column of a state is a sum over replicas, which actions change."""
-    return (
-        name in ("replica_count", "leader_count")
-        or name.partition(".")[0] in ("load", "leader_load", "potential_load")
-        or is_traffic(name)
-    )
-
-
-def is_traffic(name: str) -> bool:
-    """Whether a column is a sum of traffic between partitions, which is not load."""
-    return name.partition(".")[0] in ("traffic", "local_traffic")
 
 
 class Cluster:
@@ -136,17 +123,19 @@ class Cluster:
         size = (capacity[:, mean > 0] / mean[mean > 0]).mean(1) if (mean > 0).any() else 1.0
         return np.where(self.eligible, size, 0.0)
 
-    def fair_share(self, column: str) -> Floats:
+    def fair_share(self, column: Column | str) -> Floats:
         """(B,) load of each broker in a perfectly balanced cluster.
 
         The total of a column within the broker set, distributed by capacity: of the
         column's resource, or for counts by :attr:`weight`. 0 for brokers that may
         not receive replicas; the load on them counts only if it must leave.
         """
-        total = self.placement.recompute("broker", column)
-        _, _, resource = column.partition(".")
-        weight = np.where(self.eligible, self.capacity(resource), 0) if resource else self.weight
-        if column.startswith("leader_"):
+        column = Column.of(column)
+        total = self.placement.recompute(BROKER, column)
+        weight = self.weight
+        if column.resource:
+            weight = np.where(self.eligible, self.capacity(column.resource), 0)
+        if column.of_leaders:
             weight = np.where(self.leader_eligible, weight, 0)
         return self._shared(total, weight)
 
@@ -165,29 +154,31 @@ class Cluster:
         keys = np.arange(self.placement.cells(scope))
         return State(lambda name: self.fetch(scope, name, keys))
 
-    def fetch(self, scope: Scope, name: str, keys: Ints) -> Floats | Ints:
+    def fetch(self, scope: Scope, column: Column, keys: Ints) -> Floats | Ints:
         """A column of a scope at the given cells (any shape)."""
-        if is_sum(name):
-            return self.placement.sums(scope, name)[keys]
-        if name.startswith("capacity."):
-            return scope.capacity(self.snapshot, name.partition(".")[2])[keys]
-        found = scope.identity(self.snapshot, name, keys)
+        if column.is_sum:
+            return self.placement.sums(scope, column)[keys]
+        if column.measure == CAPACITY:
+            return scope.capacity(self.snapshot, column.resource)[keys]
+        found = scope.identity(self.snapshot, column.measure, keys)
         if found is None:
-            raise AttributeError(f"a goal of scope {str(scope)!r} asks for {name}, which it lacks")
+            raise AttributeError(
+                f"a goal of scope {str(scope)!r} asks for {column}, which it lacks"
+            )
         return found
 
-    def means(self, columns: tuple[str, ...]) -> Floats:
+    def means(self, columns: tuple[Column, ...]) -> Floats:
         """(k,) mean of the eligible brokers, per column."""
         n = max(int(self.eligible.sum()), 1)
-        return np.array([self.placement.sums("broker", name).sum() / n for name in columns])
+        return np.array([self.placement.sums(BROKER, name).sum() / n for name in columns])
 
     def shifted(self, parcel: float | Floats, brokers: Ints) -> State:
         """Brokers after an additional load, relative to the mean broker's load."""
 
-        def fetch(name: str) -> Floats | Ints:
-            found = self.fetch(BROKER, name, brokers)
-            loads = is_sum(name) and not is_traffic(name)
-            return found + parcel * self.means((name,))[0] if loads else found
+        def fetch(column: Column) -> Floats | Ints:
+            found = self.fetch(BROKER, column, brokers)
+            loads = column.is_sum and not column.is_traffic
+            return found + parcel * self.means((column,))[0] if loads else found
 
         return State(fetch)
 
@@ -211,7 +202,8 @@ def partition_state(
 ) -> State:
     """The state of partitions with replicas on the given brokers (C, F) and disks."""
 
-    def fetch(name: str) -> Ints:
+    def fetch(column: Column) -> Ints:
+        name = column.measure
         if name == "partition":
             return partition
         if name == "topic":
@@ -224,6 +216,8 @@ def partition_state(
             return leader
         if name == "replica_disk":
             return np.full(brokers.shape, -1, np.int64) if disks is None else disks
-        raise AttributeError(f"a goal of scope 'partition' asks for {name}, which partitions lack")
+        raise AttributeError(
+            f"a goal of scope 'partition' asks for {column}, which partitions lack"
+        )
 
     return State(fetch)

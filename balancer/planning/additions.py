@@ -11,6 +11,7 @@ from balancer.search.arrays import first_of
 from balancer.search.scorer import EPSILON, Scorer
 from balancer.search.sequential_transition import SequentialTransition
 from balancer.search.transition import Transition
+from cluster_model.columns import Column
 from cluster_model.placement import MOVE, Batch, Placement
 from cluster_model.scopes import Scope
 from cluster_model.snapshot import Bools, Floats, Ints
@@ -152,7 +153,7 @@ class Arrivals(Transition):
         b = self.batch
         return self.placement.keys(scope, b.partition, b.target, b.disk)[None]
 
-    def signed_delta(self, scope: Scope, columns: tuple[str, ...]) -> Floats:
+    def signed_delta(self, scope: Scope, columns: tuple[Column, ...]) -> Floats:
         """(k, 1, C) what each replica adds to its cell, as a follower."""
         parts = [self.placement.summand(column)[1] for column in columns]
         delta: Floats = np.stack(parts)[:, None, self.batch.partition]

@@ -18,6 +18,7 @@ import numpy as np
 
 from balancer.search.sequential_transition import SequentialTransition
 from balancer.search.transition import Transition
+from cluster_model.columns import Column
 from cluster_model.placement import Batch, Placement
 from cluster_model.scopes import BROKER, BrokerScope, Scope
 from cluster_model.snapshot import Bools, Floats, Ints
@@ -122,7 +123,7 @@ class Scorer:
         keys = keys[keys >= 0]
         return keys, State(self._fetcher(scope, keys))
 
-    def _fetcher(self, scope: Scope, keys: Ints) -> Callable[[str], Floats | Ints]:
+    def _fetcher(self, scope: Scope, keys: Ints) -> Callable[[Column], Floats | Ints]:
         return lambda name: self.cluster.fetch(scope, name, keys)
 
     def judge(self, scope: Scope, goals: set[int], state: State) -> Iterator[tuple[int, Floats]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from balancer.search.transition import Transition
+from cluster_model.columns import Column
 from cluster_model.placement import Batch
 from cluster_model.scopes import Scope
 from cluster_model.snapshot import Floats, Ints
@@ -31,7 +32,7 @@ class SequentialTransition(Transition):
     def _in_turn(self) -> Ints:
         return np.zeros(len(self.batch), np.int64)
 
-    def before(self, scope: Scope, columns: tuple[str, ...]) -> Floats:
+    def before(self, scope: Scope, columns: tuple[Column, ...]) -> Floats:
         """(k, K, C) sums in each cell before the action, with all earlier actions done."""
         runs = self._runs(scope)
         delta = runs.by_cell(self.signed_delta(scope, columns))

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from cluster_model.placement import LEAD, LOCAL, Batch
+from cluster_model.columns import Column
+from cluster_model.placement import LEAD, Batch
 from cluster_model.scopes import BROKER, Scope
 from cluster_model.snapshot import Bools, Floats, Ints
 from goals import Cluster, State
-from goals.cluster import is_sum, is_traffic, partition_state
+from goals.cluster import partition_state
 
 
 class Transition:
@@ -41,7 +42,7 @@ class Transition:
         self.placement = cluster.placement
         self._places: dict[Scope, Ints] = {}
         self._cells: dict[Scope, Ints] = {}
-        self._delta: dict[tuple[str, ...], Floats] = {}
+        self._delta: dict[tuple[Column, ...], Floats] = {}
         self._states: dict[Scope, State] = {}
         self._partition_states: list[tuple[Ints, State]] | None = None
         self.diffs: dict[int, tuple[Floats, Bools]] = {}
@@ -88,7 +89,7 @@ class Transition:
         self._places[scope] = (rank * n + unit)[at.ravel()]
         return found
 
-    def _moved(self, columns: tuple[str, ...]) -> Floats:
+    def _moved(self, columns: tuple[Column, ...]) -> Floats:
         """(k, C) what goes from source to destination, net of what a swap returns."""
         known = self._delta.get(columns)
         if known is None:
@@ -98,7 +99,7 @@ class Transition:
             self._delta[columns] = known
         return known
 
-    def _local(self, column: str) -> tuple[Floats, Floats]:
+    def _local(self, column: Column) -> tuple[Floats, Floats]:
         """What each action adds to the local traffic of its source, and of its target."""
         if self.partner is None:
             lost, gained = self.placement.local_changes(self.batch, column, self._in_turn())
@@ -115,11 +116,11 @@ class Transition:
         """(M,) actions with the same number follow one another; None if each is alone."""
         return self.unit
 
-    def signed_delta(self, scope: Scope, columns: tuple[str, ...]) -> Floats:
+    def signed_delta(self, scope: Scope, columns: tuple[Column, ...]) -> Floats:
         """(k, K, C) what each action adds to each of its cells."""
         keys = self.cells(scope)
         if self.unit is not None:
-            if columns[0].startswith(LOCAL):
+            if columns[0].is_local:
                 ends = np.stack(self._local(columns[0]))
             else:
                 ends = self._moved(columns)
@@ -127,7 +128,7 @@ class Transition:
             flat, place = ends.reshape(-1, 2 * len(self.batch)), self._places[scope]
             summed = [np.bincount(place, row, keys.size).reshape(keys.shape) for row in flat]
             return np.stack(summed)
-        if columns[0].startswith(LOCAL):
+        if columns[0].is_local:
             return np.where(keys[0] == keys[1], 0.0, np.stack(self._local(columns[0])))[None]
         if len(keys) == 2:
             moved = np.where(keys[0] == keys[1], 0.0, self._moved(columns))
@@ -143,7 +144,7 @@ class Transition:
         two = np.where(keys[2] == keys[3], 0.0, two)
         return np.stack([-one, one, -two, two], 1)
 
-    def before(self, scope: Scope, columns: tuple[str, ...]) -> Floats:
+    def before(self, scope: Scope, columns: tuple[Column, ...]) -> Floats:
         """(k, K, C) sums in each cell before the action."""
         keys = self.cells(scope)
         return np.stack([self.placement.sums(scope, column)[keys] for column in columns])
@@ -157,7 +158,7 @@ class Transition:
             )
         return known
 
-    def _after(self, scope: Scope, columns: tuple[str, ...]) -> Floats:
+    def _after(self, scope: Scope, columns: tuple[Column, ...]) -> Floats:
         """(k, K, C) sums in each cell after the action."""
         first, *rest = (
             self.before(scope, part) + self.signed_delta(scope, part)
@@ -170,9 +171,9 @@ class Transition:
     def shifted_state(self, parcel: float) -> State:
         """The brokers as the action leaves them, each plus a share of the mean broker."""
 
-        def sums(names: tuple[str, ...]) -> Floats:
+        def sums(names: tuple[Column, ...]) -> Floats:
             after = self.before(BROKER, names) + self.signed_delta(BROKER, names)
-            if is_traffic(names[0]):
+            if names[0].is_traffic:
                 return after
             shifted: Floats = after + parcel * self.cluster.means(names)[:, None, None]
             return shifted
@@ -191,15 +192,20 @@ class Transition:
             ),
         )
 
-    def _leaving(self, columns: tuple[str, ...]) -> Floats:
+    def _leaving(self, columns: tuple[Column, ...]) -> Floats:
         """(k, C) what each action takes from its source."""
-        if columns[0].startswith(LOCAL):
+        if columns[0].is_local:
             return -self._local(columns[0])[0][None]
         return self._moved(columns)
 
-    def _state(self, scope: Scope, keys: Ints, sums: Callable[[tuple[str, ...]], Floats]) -> State:
-        def fetch(name: str) -> Floats | Ints:
-            return sums((name,))[0] if is_sum(name) else self.cluster.fetch(scope, name, keys)
+    def _state(
+        self, scope: Scope, keys: Ints, sums: Callable[[tuple[Column, ...]], Floats]
+    ) -> State:
+        def fetch(column: Column) -> Floats | Ints:
+            if column.is_sum:
+                found: Floats = sums((column,))[0]
+                return found
+            return self.cluster.fetch(scope, column, keys)
 
         return State(fetch, sums)
 

@@ -16,6 +16,7 @@ from balancer_cases import replay, written
 
 from balancer import Balancer, Plan
 from cluster_model import Snapshot
+from cluster_model.columns import Column
 from cluster_model.placement import Placement
 from cluster_model.scopes import Scope
 from goals import Cluster, Goal, State, goals_for
@@ -154,12 +155,12 @@ class Oracle:
                     "replica_disk": np.full(on.shape, -1),
                     "leader": np.zeros(n, np.int64),
                 }
-                found.append(np.asarray(goal.score(State(columns.__getitem__)))[self.choice[:, p]])
+                found.append(np.asarray(goal.score(State.of(**columns)))[self.choice[:, p]])
             return np.stack(found, 1)
         keys = np.arange(self.placement.cells(scope))
         cluster = Cluster(self.placement)
 
-        def fetch(column: str) -> np.ndarray:
+        def fetch(column: Column) -> np.ndarray:
             try:
                 self.placement.contribution(column)
             except (KeyError, ValueError):
@@ -169,7 +170,7 @@ class Oracle:
         scores = np.asarray(goal.score(State(fetch)), np.float64)
         return np.broadcast_to(scores, (len(self.choice), len(keys)))
 
-    def _sums(self, scope: Scope, column: str, cells: int) -> np.ndarray:
+    def _sums(self, scope: Scope, column: Column, cells: int) -> np.ndarray:
         lead, follow = self.placement.contribution(column)
         total = np.zeros((len(self.choice), cells))
         none = np.array([-1])
