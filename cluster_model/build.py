@@ -6,8 +6,9 @@ from itertools import pairwise
 from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, FailFast, Field, StrictBool
+from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, StrictBool
 
+from cluster_model.attributes import valid_name, valid_value
 from cluster_model.errors import SnapshotError
 from cluster_model.snapshot import BrokerState, Snapshot
 from metrics_reporter.documents import Number, Whole
@@ -15,6 +16,10 @@ from metrics_reporter.documents import Number, Whole
 Item = TypeVar("Item")
 # Only the first of many wrong items is reported, and none is kept.
 Items = Annotated[tuple[Item, ...], FailFast()]
+# Attributes of a broker or a topic: text or numbers.
+OwnAttributes = dict[
+    Annotated[str, AfterValidator(valid_name)], Annotated[Any, AfterValidator(valid_value)]
+]
 
 
 class _Record(BaseModel):
@@ -40,6 +45,7 @@ class BrokerRecord(_Record):
     state: Literal["alive", "new", "dead", "demoted", "bad_disks"] = "alive"
     broker_set: str | None = None
     disks: Items[DiskRecord] = ()
+    attributes: OwnAttributes = {}
 
 
 class PartitionRecord(_Record):
@@ -76,6 +82,7 @@ class SnapshotDocument(_Record):
     brokers: Items[BrokerRecord] = Field(min_length=1)
     partitions: Items[PartitionRecord] = ()
     topics: Items[str] = ()
+    topic_attributes: dict[str, OwnAttributes] = {}
     traffic: Items[TrafficRecord] = ()
     cluster_id: str | None = None
     taken_ms: Whole | None = None
@@ -126,6 +133,9 @@ def build_snapshot(document: SnapshotDocument) -> Snapshot:
             replica_disk += _disks_of(p, where, index, disks)
         elif p.log_dirs is not None and any(p.log_dirs):
             raise SnapshotError(f"{where}: log_dirs given, but no broker lists its disks")
+    strange = document.topic_attributes.keys() - topic_index.keys()
+    if strange:
+        raise SnapshotError(f"topic_attributes: topic {min(strange)} is not in topics")
     number = {(p.topic, p.partition): i for i, p in enumerate(partitions)}
     ends = [(_known(number, t.source), _known(number, t.target)) for t in document.traffic]
     return Snapshot(
@@ -175,6 +185,8 @@ def build_snapshot(document: SnapshotDocument) -> Snapshot:
         lag=_optional("lag", [p.lag for p in partitions]),
         reassigning=np.array([p.reassigning for p in partitions], np.bool_),
         disk_cordoned=np.array([d.cordoned for _, d in disks.values()], np.bool_),
+        broker_attributes=_by_name([b.attributes for b in brokers]),
+        topic_attributes=_by_name([document.topic_attributes.get(t, {}) for t in topics]),
         cluster_id=document.cluster_id,
         taken_ms=document.taken_ms,
         metadata_version=document.metadata_version,
@@ -210,6 +222,8 @@ def to_document(snapshot: Snapshot) -> dict[str, Any]:
             record["broker_set"] = s.broker_sets[s.broker_set[i]]
         if disks[i]:
             record["disks"] = disks[i]
+        if own := s.attributes("broker").of_row(i):
+            record["attributes"] = own
         brokers.append(record)
     ids = s.broker_ids[s.replica_broker].tolist()
     offset = s.replica_offset.tolist()
@@ -249,14 +263,22 @@ def to_document(snapshot: Snapshot) -> dict[str, Any]:
         "taken_ms": s.taken_ms,
         "metadata_version": s.metadata_version,
     }
+    of_topics = {t: own for i, t in enumerate(s.topics) if (own := s.attributes("topic").of_row(i))}
     return {
         **{name: value for name, value in identity.items() if value is not None},
         "resources": list(s.resources),
         "brokers": brokers,
         "topics": list(s.topics),
+        **({"topic_attributes": of_topics} if of_topics else {}),
         "partitions": partitions,
         "traffic": traffic,
     }
+
+
+def _by_name(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    """Attributes by name, from those of each broker or topic; None where one has none."""
+    names = {name for row in rows for name in row}
+    return {name: [row.get(name) for row in rows] for name in names}
 
 
 def _matrix(

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from cluster_model.attributes import Attributes
 from cluster_model.errors import SnapshotError
 from metrics_reporter.arrays import Bools as Bools
 from metrics_reporter.arrays import Floats as Floats
@@ -111,6 +112,9 @@ class Snapshot:
     disk_cordoned : (D,) bool
         Disks that get no new replicas; those they hold may stay or leave. Empty if
         there are none.
+    broker_attributes, topic_attributes
+        Named properties, such as a zone or a tenant: by name, (B,) or (T,) text or numbers,
+        None where there is none; see :meth:`attributes`.
     cluster_id, taken_ms, metadata_version
         Which cluster this is, when the snapshot was taken (ms since 1970), and the
         cluster's ``metadata.version``; None if unknown, as in a file written by hand.
@@ -152,6 +156,8 @@ class Snapshot:
     lag: Floats = field(default_factory=_no_floats)
     reassigning: Bools = field(default_factory=_no_bools)
     disk_cordoned: Bools = field(default_factory=_no_bools)
+    broker_attributes: Mapping[str, Any] = field(default_factory=dict)
+    topic_attributes: Mapping[str, Any] = field(default_factory=dict)
     cluster_id: str | None = None
     taken_ms: int | None = field(default=None, compare=False)
     metadata_version: int | None = None
@@ -162,11 +168,16 @@ class Snapshot:
             if f.name in _SCALARS:
                 _set(self, f.name, _scalar(f.name, value))
                 continue
+            if f.name in ATTRIBUTES:
+                continue
             kind = _KINDS[f.name]
             if kind is str:
                 _set(self, f.name, tuple(str(v) for v in value))
             else:
                 _set(self, f.name, _array(f.name, value, kind))
+        for name, (of, counted) in ATTRIBUTES.items():
+            values = Attributes(of, len(getattr(self, counted)), getattr(self, name))
+            object.__setattr__(self, name, values)
         _validate(self)
         _canonicalise(self)
 
@@ -241,6 +252,11 @@ class Snapshot:
         found: Bools = np.logical_or.reduce([disks == 0, cordoned == 0, closed < disks])
         return found
 
+    def attributes(self, of: Literal["broker", "topic"]) -> Attributes:
+        """The attributes of the brokers, or of the topics."""
+        found: Attributes = getattr(self, f"{of}_attributes")
+        return found
+
     def digest(self) -> str:
         """A hash (SHA-256, hex) of everything a plan depends on.
 
@@ -256,8 +272,12 @@ class Snapshot:
         True
         """
         found = hashlib.sha256()
-        for f in sorted(_KINDS):
-            value = getattr(self, f)
+        content_of = {f: getattr(self, f) for f in sorted(_KINDS)}
+        for f in ATTRIBUTES:
+            for name, values in getattr(self, f).items():
+                text = values.dtype.kind == "U"
+                content_of[f"{f}.{name}"] = tuple(values.tolist()) if text else values
+        for f, value in content_of.items():
             # Empty fields add nothing, so that fields of later releases change no digest.
             if not len(value):
                 continue
@@ -308,7 +328,9 @@ class Snapshot:
         if not isinstance(other, Snapshot):
             return NotImplemented
         return all(
-            np.array_equal(getattr(self, f.name), getattr(other, f.name))
+            getattr(self, f.name) == getattr(other, f.name)
+            if f.name in ATTRIBUTES
+            else np.array_equal(getattr(self, f.name), getattr(other, f.name))
             for f in fields(self)
             if f.compare
         )
@@ -354,6 +376,12 @@ _KINDS: dict[str, Any] = {
     "lag": np.float64,
     "reassigning": np.bool_,
     "disk_cordoned": np.bool_,
+}
+
+# The fields of attributes: what has them, and the field that lists these.
+ATTRIBUTES = {
+    "broker_attributes": ("broker", "broker_ids"),
+    "topic_attributes": ("topic", "topics"),
 }
 
 _SCALARS: dict[str, type[int] | type[str]] = {

@@ -225,6 +225,10 @@ KINDS: dict[str, Callable[[dict[Any, Any]], bool]] = {
     "a snapshot": lambda d: isinstance(d.get("brokers"), list) and "partitions" in d,
     "a goals file": lambda d: "profile" in d or (isinstance(d.get("goals"), list) and len(d) == 1),
     "a capacity file": lambda d: isinstance(d.get("default", d.get("brokers")), dict),
+    "an attributes file": lambda d: (
+        (bool(d.keys() & {"topics", "topic_configs"}) or isinstance(d.get("brokers"), dict))
+        and d.keys() <= {"brokers", "topics", "topic_configs"}
+    ),
     "a settings file": lambda d: not d.keys().isdisjoint(_SETTINGS),
     "a file of exporters": lambda d: isinstance(d.get("endpoints"), dict),
     "a file for kafka-reassign-partitions": lambda d: d.keys() == {"version", "partitions"},

@@ -12,6 +12,7 @@ from balancer.cli import tables
 from balancer.cli.options import broker_ids, budget, operation
 from balancer.cli.plugins import SnapshotOption, options_of
 from balancer.cli.snapshot import (
+    AttributesFile,
     Bootstrap,
     CapacityFile,
     CommandConfig,
@@ -52,6 +53,7 @@ def propose(
     snapshot_option: SnapshotOption = None,
     bootstrap_server: Bootstrap = None,
     capacity: CapacityFile = None,
+    attributes: AttributesFile = None,
     command_config: CommandConfig = None,
     metrics_topic: MetricsTopic = None,
     partial_view: PartialView = False,
@@ -197,6 +199,7 @@ def propose(
             "SNAPSHOT": snapshot,
             "--goals": Path(goals),
             "--capacity": capacity,
+            "--attributes": attributes,
             "--command-config": command_config,
         },
         {
@@ -235,6 +238,7 @@ def propose(
     )
     kafka = {
         "--capacity": capacity,
+        "--attributes": attributes,
         "--command-config": command_config,
         "--metrics-topic": metrics_topic,
         "--partial-view": partial_view or None,
@@ -293,6 +297,7 @@ def _cluster(
             timeout,
             warn,
             bool(kafka["--partial-view"]),
+            kafka["--attributes"],
         ).measured()
 
 

@@ -92,7 +92,7 @@ def truncated(
         ended.replica_broker[at] = b
         if len(ended.replica_disk):
             ended.replica_disk[at] = -1 if b < 0 else walked.replica_disk[at]
-    ended._sums.clear()
+    ended.invalidate_sums()
     done: Batch = steps.batch[: max(n - changes, 0)]
     while len(done):
         first = first_of(done.partition)

@@ -12,7 +12,9 @@ from balancer.search.arrays import first_of
 from balancer.search.scorer import EPSILON, Scorer
 from balancer.search.sequential_transition import SequentialTransition
 from balancer.search.transition import Transition
-from cluster_model.placement import MOVE, Batch, Placement, SumScope
+from cluster_model.columns import Column
+from cluster_model.placement import MOVE, Batch, Placement
+from cluster_model.scopes import Scope
 from cluster_model.snapshot import Bools, Floats, Ints
 from goals import Goal
 
@@ -149,17 +151,17 @@ def misplaced(scorer: Scorer, batch: Batch, receives: Ints) -> Bools:
 
 def of_partitions(scorer: Scorer) -> list[Goal]:
     """The hard goals that judge partitions."""
-    return [g for g in scorer.goals if g.hard and g.scope == "partition"]
+    return [g for g in scorer.goals if g.hard and g.scope.of_partitions]
 
 
 class Arrivals(Transition):
     """New replicas, each scored as if it came alone: their cells are the destination's."""
 
-    def _find_cells(self, scope: SumScope) -> Ints:
+    def _find_cells(self, scope: Scope) -> Ints:
         b = self.batch
         return self.placement.keys(scope, b.partition, b.target, b.disk)[None]
 
-    def signed_delta(self, scope: SumScope, columns: tuple[str, ...]) -> Floats:
+    def signed_delta(self, scope: Scope, columns: tuple[Column, ...]) -> Floats:
         """(k, 1, C) what each replica adds to its cell, as a follower."""
         parts = [self.placement.summand(column)[1] for column in columns]
         delta: Floats = np.stack(parts)[:, None, self.batch.partition]
@@ -172,7 +174,7 @@ class Arrivals(Transition):
         placement.replica_broker[at] = b.target
         if len(placement.replica_disk):
             placement.replica_disk[at] = b.disk
-        for (scope, column), kept in placement._sums.items():
+        for scope, column, kept in placement.kept_sums():
             key = self.cells(scope)[0]
             real = key >= 0
             np.add.at(kept, key[real], placement.summand(column)[1][b.partition[real]])
@@ -186,6 +188,6 @@ def _bearable(scorer: Scorer, arrivals: Arrivals) -> Bools:
     """(C,) whether no broker, host, disk or topic becomes less content with a hard goal."""
     ok = np.ones(len(arrivals), np.bool_)
     for i, goal in enumerate(scorer.goals):
-        if goal.hard and goal.scope != "partition":
+        if goal.hard and not goal.scope.of_partitions:
             ok &= ~scorer.diff(i, arrivals)[1]
     return ok

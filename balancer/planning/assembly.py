@@ -159,7 +159,7 @@ def _groups(proposal: Proposal, start: Cluster, goals: list[Goal]) -> Ints | Non
 def _without_removed(start: Placement, final: Placement) -> Placement:
     """The start without the replicas that have no slot in the final placement."""
     walked = start.copy()
-    walked._sums.clear()
+    walked.invalidate_sums()
     removed = final.replica_broker < 0
     walked.replica_broker[removed] = -1
     if len(walked.replica_disk):
@@ -196,5 +196,5 @@ def _added(
     now = final.leader
     unfit = (now != walked.leader) & ~able[np.arange(len(now)), now]
     final.leader = np.where(unfit, heir, now)
-    final._sums.clear()
+    final.invalidate_sums()
     return added

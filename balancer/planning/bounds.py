@@ -6,7 +6,9 @@ import numpy as np
 
 from balancer.problem.movement_cost import replica_bytes
 from balancer.problem.rules import Rules
+from cluster_model.columns import COUNT, Column
 from cluster_model.placement import Placement
+from cluster_model.scopes import BROKER
 from cluster_model.snapshot import Bools, BrokerState, Floats, Ints
 from goals import Cluster, Goal, OnlineReplicas, RackAwareness
 from goals.capacity import Ceiling
@@ -16,7 +18,7 @@ from goals.distribution import Band
 ROUNDING = 4e-9
 
 
-def imbalance_bound(cluster: Cluster, rules: Rules, column: str, ended: Placement) -> float:
+def imbalance_bound(cluster: Cluster, rules: Rules, column: Column, ended: Placement) -> float:
     """Least worst-broker / fair-share ratio of any plan that leaves as little behind.
 
     Brokers without a share (dead, removed, excluded) may still hold something: no placement
@@ -44,7 +46,7 @@ def imbalance_bound(cluster: Cluster, rules: Rules, column: str, ended: Placemen
     pinned = _pinned(cluster.placement, rules, column, ended)
     least = max(
         carried / float(share.sum()),
-        _whole(carried, share) if column.endswith("_count") else 0.0,
+        _whole(carried, share) if column.measure == COUNT else 0.0,
         _largest(cluster, rules, column, ended, usable) / float(share.max()),
         float((pinned[usable] / share[usable]).max()),
     )
@@ -64,7 +66,9 @@ def _whole(carried: float, share: Floats) -> float:
     return low
 
 
-def _largest(cluster: Cluster, rules: Rules, column: str, ended: Placement, usable: Bools) -> float:
+def _largest(
+    cluster: Cluster, rules: Rules, column: Column, ended: Placement, usable: Bools
+) -> float:
     """Lower bound on the load of the fullest usable broker, from the sizes of single replicas."""
     start = cluster.placement
     if (rules.receives & ~usable).any():
@@ -83,7 +87,7 @@ def _largest(cluster: Cluster, rules: Rules, column: str, ended: Placement, usab
     return max(float(top.max()), float(np.sort(top)[:2].sum()))
 
 
-def _pinned(placement: Placement, rules: Rules, column: str, ended: Placement) -> Floats:
+def _pinned(placement: Placement, rules: Rules, column: Column, ended: Placement) -> Floats:
     """(B,) load of each broker that may not be moved, nor led elsewhere."""
     s, f = placement.snapshot, placement.slots
     lead, follow = placement.contribution(column)
@@ -119,7 +123,7 @@ def bytes_bound(start: Placement, goals: list[Goal], met: list[bool], cluster: C
     if any(isinstance(g, OnlineReplicas) and m for g, m in zip(goals, met, strict=True)):
         out[cluster.draining] = all_bytes[cluster.draining]
     for goal, done in zip(goals, met, strict=True):
-        if not done or goal.scope != "broker" or not isinstance(goal, Ceiling | Band):
+        if not done or goal.scope != BROKER or not isinstance(goal, Ceiling | Band):
             continue
         column = goal.column
         lead_part, follow_part = start.contribution(column)

@@ -15,6 +15,7 @@ from balancer.problem.rules import Rules
 from balancer.search.scorer import EPSILON, Scorer
 from balancer.search.transition import Transition
 from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
+from cluster_model.scopes import PerTopic
 from cluster_model.snapshot import Bools, Ints
 from goals import Cluster, Goal, OnlineReplicas
 from goals.infeasibility import named
@@ -22,7 +23,6 @@ from metrics_reporter.quantities import plural
 
 # actions scored at once: more would only take more memory
 CHUNK = 1 << 15
-_NOUNS = {"broker": "broker", "host": "host", "disk": "disk", "partition": "partition"}
 
 
 def unmet(
@@ -84,13 +84,13 @@ def _unproven(
     most: int,
 ) -> Unmet:
     cells = np.flatnonzero(scorer.scores[i] < 1)
-    what = f"{plural(len(cells), _NOUNS.get(goal.scope, 'topic placement'))} not content"
-    if goal.scope == "partition":
+    what = f"{plural(len(cells), goal.scope.noun)} not content"
+    if goal.scope.of_partitions:
         what += f" ({named(scorer.cluster, cells)})"
     proven = False
     if exhausted is not None:
         reason, cure = f"the budget of {exhausted} was used up", "allow more, or plan again"
-    elif goal.scope == "partition" and rules.frozen[cells].all():
+    elif goal.scope.of_partitions and rules.frozen[cells].all():
         reason, cure = _left_alone(cells, scorer)
     elif isinstance(goal, ReplicationFactor):
         reason, cure, proven = _no_room(cells, goal.too_many(scorer.cluster), scorer, rules, most)
@@ -145,7 +145,7 @@ def _no_room(
     looked_at = cells[:: _stride(cells, brokers, most)]
     empty = looked_at * placement.slots + (placement.brokers[looked_at] < 0).argmax(1)
     found = Counter[str]()
-    sums = [k for k, g in enumerate(scorer.goals) if g.hard and g.scope != "partition"]
+    sums = [k for k, g in enumerate(scorer.goals) if g.hard and not g.scope.of_partitions]
     for at, broker, disk in _pairs(empty, brokers, disks):
         batch = Batch.of(MOVE, at // placement.slots, at % placement.slots, broker, disk)
         batch = batch[~(placement.brokers[batch.partition] == batch.target[:, None]).any(1)]
@@ -227,12 +227,11 @@ def _movers(
     placement, s = scorer.placement, scorer.placement.snapshot
     at = np.flatnonzero(rules.free(placement))
     p = at // placement.slots
-    if goal.scope == "partition":
+    if goal.scope.of_partitions:
         at = mine = at[np.isin(p, cells)]
     else:
-        if goal.scope in ("topic", "topic_rack"):
-            width = s.n_brokers if goal.scope == "topic" else len(s.racks)
-            at = at[np.isin(s.partition_topic[p], cells // width)]
+        if isinstance(goal.scope, PerTopic):
+            at = at[np.isin(s.partition_topic[p], goal.scope.split(s, cells)[0])]
             p = at // placement.slots
         disk = placement.replica_disk[at] if len(placement.replica_disk) else np.full_like(at, -1)
         own = placement.keys(goal.scope, p, placement.replica_broker[at], disk)
@@ -272,7 +271,7 @@ def _actions(placement: Placement, movers: Ints, brokers: Ints, disks: Ints) -> 
 
 def _touching(scorer: Scorer, goal: Goal, cells: Ints, batch: Batch) -> Bools:
     """(C,) whether an action touches a discontented cell: no other action can help."""
-    if goal.scope == "partition":
+    if goal.scope.of_partitions:
         return np.isin(batch.partition, cells)
     touched = np.isin(Transition(scorer.cluster, batch).cells(goal.scope), cells)
     return np.asarray(touched.any(0))

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -234,6 +235,7 @@ def enlarged(
         disk_cordoned=np.concatenate([s.disk_cordoned, np.zeros(number * len(d), np.bool_)])
         if len(s.disk_cordoned)
         else s.disk_cordoned,
+        broker_attributes=_attributes(s, rack),
     )
     changes: dict[str, tuple[int, ...]] = {}
     if type_of(operation).named_receive:
@@ -299,3 +301,15 @@ def _sets(cluster: Cluster, number: int, unmet: Sequence[Unmet]) -> Ints:
             chosen.append(int(np.argmax(full.max(1))))
         room[chosen[-1]] += cluster.typical
     return np.array(chosen, np.int64)
+
+
+def _attributes(s: Snapshot, racks: Sequence[int]) -> dict[str, list[Any]]:
+    """Attributes of the brokers and of new ones: what all brokers of a new one's rack share."""
+    found = {}
+    for name, values in s.broker_attributes.items():
+        shared: list[Any] = []
+        for rack in racks:
+            own = set(values[s.broker_rack == rack].tolist())
+            shared.append(own.pop() if len(own) == 1 else None)
+        found[name] = [*values.tolist(), *shared]
+    return found

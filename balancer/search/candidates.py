@@ -14,6 +14,7 @@ from balancer.problem.rules import Rules
 from balancer.search.scorer import Scorer, Tier
 from balancer.search.transition import Transition
 from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
+from cluster_model.scopes import BROKER, HOST, BrokerScope, PerTopic
 from cluster_model.snapshot import Bools, Ints
 from cluster_model.traffic import connected
 from goals import Cluster, Groups, Pairs, pairs_of
@@ -69,16 +70,14 @@ class Candidates:
             unmet = np.flatnonzero(score < 1)
             if not len(unmet):
                 continue
-            if scope == "broker":
-                brokers[unmet] = True
-            elif scope == "host":
-                brokers |= (score < 1)[self.placement.snapshot.broker_host]
-            elif scope == "partition":
+            if isinstance(scope, BrokerScope):
+                brokers |= self._members(scope, score < 1)
+            elif isinstance(scope, PerTopic):
+                found += self._topic_actions(scope.of, unmet, index, destinations, budget)
+            elif scope.of_partitions:
                 slots.append(self._some(unmet, budget // 8))
-            elif scope == "disk":
-                found.append(self._disk_moves(unmet, budget))
             else:
-                found += self._topic_actions(scope, unmet, index, destinations, budget)
+                found.append(self._disk_moves(unmet, budget))
         if slots:
             found += self._partition_actions(np.unique(np.concatenate(slots)), destinations)
         if brokers.any():
@@ -176,33 +175,38 @@ class Candidates:
         """(B,) brokers that are not content with some goal of the tier."""
         unhappy: Bools = np.zeros(self.placement.snapshot.n_brokers, np.bool_)
         for i in tier.goals:
-            if self.scorer.goals[i].scope == "broker":
-                unhappy |= self.scorer.scores[i] < 1
+            scope = self.scorer.goals[i].scope
+            # of the brokers of a host, those that are too full have goals of their own
+            if isinstance(scope, BrokerScope) and scope != HOST:
+                unhappy |= self._members(scope, self.scorer.scores[i] < 1)
         return unhappy
 
     def _apart(self, tier: Tier) -> Bools:
-        """(B,) brokers with a cell that is not content with a goal that offers groups.
+        """(B,) brokers with leaders in a cell that is not content with a goal that offers groups.
 
         Goals with the scope broker are those of :meth:`_unhappy`.
         """
-        s = self.placement.snapshot
+        placement = self.placement
+        s, where = placement.snapshot, placement.location
         apart: Bools = np.zeros(s.n_brokers, np.bool_)
+        led = np.flatnonzero(placement.leader >= 0)
+        slot = led * placement.slots + placement.leader[led]
+        disk = (
+            placement.replica_disk[slot] if len(placement.replica_disk) else np.full(len(led), -1)
+        )
         for i in tier.goals:
             goal, unmet = self.scorer.goals[i], self.scorer.scores[i] < 1
-            if not isinstance(goal, Groups) or goal.scope == "broker":
+            if not isinstance(goal, Groups) or goal.scope == BROKER:
                 continue
-            cells = np.flatnonzero(unmet)
-            if goal.scope == "host":
-                apart |= unmet[s.broker_host]
-            elif goal.scope == "partition":
-                apart[self.placement.location[cells]] = True
-            elif goal.scope == "disk":
-                apart[s.disk_broker[cells]] = True
-            elif goal.scope == "topic":
-                apart[cells % s.n_brokers] = True
-            else:
-                apart |= np.isin(s.broker_rack, cells % len(s.racks))
+            cell = led if goal.scope.of_partitions else goal.scope.keys(s, led, where[led], disk)
+            apart[where[led[np.append(unmet, False)[cell]]]] = True
         return apart
+
+    def _members(self, scope: BrokerScope, cells: Bools) -> Bools:
+        """(B,) the brokers of some cells."""
+        own = scope.members(self.placement.snapshot)
+        found: Bools = np.append(cells, False)[own]
+        return found
 
     def anything(self, n: int) -> Batch:
         """The legal ones among `n` moves and `n` leadership transfers drawn at random."""
@@ -224,7 +228,7 @@ class Candidates:
         counted.update(*(tier.goals for tier in self.scorer.tiers[: max(number + 1, 2)]))
         state = self.cluster.shifted(np.array(parcels)[:, None], keys)
         unhurt = np.ones(keys.shape, np.bool_)
-        for i, score in self.scorer.judge("broker", counted, state):
+        for i, score in self.scorer.judge(BROKER, counted, state):
             unhurt &= score >= self.scorer.scores[i]
         room = unhurt[:, self.receivers]
         enough = max(8, len(self.receivers) // self.parameters.receptive_one_in)
@@ -237,7 +241,7 @@ class Candidates:
         state = self.cluster.shifted(self.parameters.destination_parcels[-1], brokers)
         gain = np.zeros(len(brokers))
         weight = dict(zip(tier.goals, tier.weights, strict=True))
-        for i, score in self.scorer.judge("broker", set(weight), state):
+        for i, score in self.scorer.judge(BROKER, set(weight), state):
             gain += weight[i] * (score - self.scorer.scores[i][brokers])
         return brokers[gain > 0]
 
@@ -341,22 +345,21 @@ class Candidates:
         return Batch.of(MOVE_DISK, partition, slot, broker[keep], target[keep])
 
     def _topic_actions(
-        self, scope: str, cells: Ints, index: ReplicaIndex, destinations: Ints, budget: int
+        self, of: BrokerScope, cells: Ints, index: ReplicaIndex, destinations: Ints, budget: int
     ) -> list[Batch]:
-        """For cells (topic, broker or rack): push from them, pull to them, lead differently."""
+        """For cells (topic, cell of brokers): push from them, pull to them, lead differently."""
         s, f = self.placement.snapshot, self.placement.slots
         share = 24
         cells = self._some(cells, max(budget // (4 * share), 1))
-        if scope == "topic":
-            topic, broker = cells // s.n_brokers, cells % s.n_brokers
+        width = of.cells(s)
+        if of == BROKER:
+            topic, broker = cells // width, cells % width
         else:
-            topic, rack = cells // len(s.racks), cells % len(s.racks)
-            members = [
-                np.flatnonzero((s.broker_rack == k) & self.rules.receives)
-                for k in range(len(s.racks))
-            ]
+            topic, own = cells // width, cells % width
+            where = of.members(s)
+            members = [np.flatnonzero((where == k) & self.rules.receives) for k in range(width)]
             broker = np.array(
-                [self.rng.choice(members[k]) if len(members[k]) else -1 for k in rack], np.int64
+                [self.rng.choice(members[k]) if len(members[k]) else -1 for k in own], np.int64
             )
             topic, broker = topic[broker >= 0], broker[broker >= 0]
         if not len(topic):
@@ -375,7 +378,7 @@ class Candidates:
         partition, slot = self._split(at)
         pulls = Batch.of(MOVE, partition, slot, target, pick_disk(self.placement, target))
         # and replicas of the cell to other brokers
-        if scope == "topic":
+        if of == BROKER:
             own = self._held(topic, broker, index, share // 4)
         else:
             own = self._some(at, len(topic) * 4)

@@ -89,7 +89,7 @@ class Milp(AllocationParameters):
                 "counterpoise[collocation]"
             ) from None
         placement = start.copy()
-        placement._sums.clear()
+        placement.invalidate_sums()
         placement.brokers[:, 0] = units.unfold(solution.node)
         if len(placement.replica_disk):
             moved = np.flatnonzero(placement.replica_broker != start.replica_broker)

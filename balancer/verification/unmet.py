@@ -14,7 +14,6 @@ from cluster_model.snapshot import Bools, Ints
 from goals import Obstacle
 from metrics_reporter.quantities import plural
 
-_NOUNS = {"broker": "broker", "host": "host", "disk": "disk", "partition": "partition"}
 _LOST = (
     "every replica is on a dead broker or a dead disk",
     "bring one of them back: there is nothing left to copy from",
@@ -32,6 +31,8 @@ class UnmetGoal:
         Its class.
     scope
         What its cells are.
+    noun
+        What a report calls one of them.
     cells
         Discontented cells; None if unknown.
     proofs
@@ -40,6 +41,7 @@ class UnmetGoal:
 
     kind: str
     scope: str
+    noun: str
     cells: Ints | None
     proofs: Sequence[Obstacle] | None
 
@@ -109,7 +111,7 @@ def _unproven(
     """Errors in an entry that no goal proves."""
     if (entry.brokers_to_add, entry.racks_to_add, entry.broker_set) != (0, 0, ""):
         yield "proven", f"unmet: {entry.goal}: brokers to add are stated without a proof"
-    what = f"{plural(count, _NOUNS.get(found.scope, 'topic placement'))} not content"
+    what = f"{plural(count, found.noun)} not content"
     if found.scope == "partition" and found.cells is not None and len(found.cells):
         what += f" ({_named(request, found.cells)})"
     elif found.cells is None and (given := re.match(rf"{what}( \(.+?\))?(?=: )", entry.reason)):

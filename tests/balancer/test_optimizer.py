@@ -47,7 +47,7 @@ def scores(placement: Placement, goals: list[Goal]) -> list[np.ndarray]:
     cluster = Cluster(placement)
     return [
         np.asarray(
-            g.score(cluster.partition_state() if g.scope == "partition" else cluster.state(g.scope))
+            g.score(cluster.partition_state() if g.scope.of_partitions else cluster.state(g.scope))
         )
         for g in goals
     ]

@@ -410,7 +410,7 @@ def test_groups_are_scored_as_what_they_come_to(seed: int) -> None:
             walked.commit(members)
             walked.placement.check()
             for i, goal in enumerate(goals):
-                if kind is SequentialTransition and goal.scope == "partition":
+                if kind is SequentialTransition and goal.scope.of_partitions:
                     continue
                 after = Scorer(walked.cluster, goals).scores[i]
                 np.testing.assert_allclose(walked.scores[i], after, atol=1e-9)
@@ -424,7 +424,7 @@ def test_groups_are_scored_as_what_they_come_to(seed: int) -> None:
 
 
 def touched(goal: Goal, now: Placement, then: Placement, batch: Batch) -> np.ndarray:
-    if goal.scope == "partition":
+    if goal.scope.of_partitions:
         return batch.partition
     ends = [(then.source(batch), then.source_disk(batch)), (batch.target, batch.disk)]
     cells = np.concatenate([now.keys(goal.scope, batch.partition, b, d) for b, d in ends])
