@@ -31,7 +31,10 @@ class DiskRecord(_Record):
 
 
 class BrokerRecord(_Record):
-    """One broker; its rack defaults to the host's name, its host to the broker's own."""
+    """One broker; its rack defaults to the host's name, its host to the broker's own.
+
+    With `may_hold` it may hold replicas of the named topics only.
+    """
 
     id: Whole
     capacity: dict[str, Number]
@@ -40,6 +43,7 @@ class BrokerRecord(_Record):
     state: Literal["alive", "new", "dead", "demoted", "bad_disks"] = "alive"
     broker_set: str | None = None
     disks: Items[DiskRecord] = ()
+    may_hold: tuple[str, ...] | None = None
 
 
 class PartitionRecord(_Record):
@@ -175,6 +179,7 @@ def build_snapshot(document: SnapshotDocument) -> Snapshot:
         lag=_optional("lag", [p.lag for p in partitions]),
         reassigning=np.array([p.reassigning for p in partitions], np.bool_),
         disk_cordoned=np.array([d.cordoned for _, d in disks.values()], np.bool_),
+        may_hold=_may_hold(brokers, topic_index),
         cluster_id=document.cluster_id,
         taken_ms=document.taken_ms,
         metadata_version=document.metadata_version,
@@ -210,6 +215,8 @@ def to_document(snapshot: Snapshot) -> dict[str, Any]:
             record["broker_set"] = s.broker_sets[s.broker_set[i]]
         if disks[i]:
             record["disks"] = disks[i]
+        if s.may_hold.size and not s.may_hold[:, i].all():
+            record["may_hold"] = [s.topics[t] for t in np.flatnonzero(s.may_hold[:, i]).tolist()]
         brokers.append(record)
     ids = s.broker_ids[s.replica_broker].tolist()
     offset = s.replica_offset.tolist()
@@ -301,6 +308,27 @@ def _disks_of(
             raise SnapshotError(f"{where}: broker {broker} has no disk {path!r}")
         found.append(-1 if path is None else disks[index[broker], path][0])
     return found
+
+
+def _may_hold(
+    brokers: list[BrokerRecord], topics: dict[str, int]
+) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """(T, B) which topics each broker may hold; empty if no broker names any."""
+    if all(b.may_hold is None for b in brokers):
+        return np.empty((0, 0), np.bool_)
+    table = np.ones((len(topics), len(brokers)), np.bool_)
+    for i, broker in enumerate(brokers):
+        if broker.may_hold is None:
+            continue
+        unknown = set(broker.may_hold) - topics.keys()
+        if unknown:
+            raise SnapshotError(
+                f"broker {broker.id} may_hold: topic {min(unknown)!r} found, one of the "
+                "snapshot's topics expected"
+            )
+        table[:, i] = False
+        table[[topics[name] for name in broker.may_hold], i] = True
+    return table
 
 
 def _known(number: dict[tuple[str, int], int], name: tuple[str, int]) -> int:

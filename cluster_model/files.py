@@ -36,7 +36,14 @@ SCHEMA_VERSION = 1
 _LOOK_SECONDS = 0.05
 
 # Fields that files of earlier releases lack, and that may be unknown.
-_LATER = {"reassigning", "disk_cordoned", "cluster_id", "taken_ms", "metadata_version"}
+_LATER = {
+    "reassigning",
+    "disk_cordoned",
+    "may_hold",
+    "cluster_id",
+    "taken_ms",
+    "metadata_version",
+}
 
 
 def save_snapshot(snapshot: Snapshot, path: str | Path) -> None:

@@ -54,6 +54,10 @@ def _no_bools() -> Bools:
     return np.empty(0, np.bool_)
 
 
+def _no_table() -> Bools:
+    return np.empty((0, 0), np.bool_)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Snapshot:
     """A cluster at one moment; validated on creation, then frozen.
@@ -111,6 +115,9 @@ class Snapshot:
     disk_cordoned : (D,) bool
         Disks that get no new replicas; those they hold may stay or leave. Empty if
         there are none.
+    may_hold : (T, B) bool
+        Whether a broker may hold replicas of a topic, as a consumer may read only the topics
+        it subscribes to. Empty if every broker may hold every topic, as in Kafka.
     cluster_id, taken_ms, metadata_version
         Which cluster this is, when the snapshot was taken (ms since 1970), and the
         cluster's ``metadata.version``; None if unknown, as in a file written by hand.
@@ -152,6 +159,7 @@ class Snapshot:
     lag: Floats = field(default_factory=_no_floats)
     reassigning: Bools = field(default_factory=_no_bools)
     disk_cordoned: Bools = field(default_factory=_no_bools)
+    may_hold: Bools = field(default_factory=_no_table)
     cluster_id: str | None = None
     taken_ms: int | None = field(default=None, compare=False)
     metadata_version: int | None = None
@@ -354,6 +362,7 @@ _KINDS: dict[str, Any] = {
     "lag": np.float64,
     "reassigning": np.bool_,
     "disk_cordoned": np.bool_,
+    "may_hold": np.bool_,
 }
 
 _SCALARS: dict[str, type[int] | type[str]] = {
@@ -384,7 +393,7 @@ def _scalar(name: str, value: Any) -> int | str | None:
 
 # numpy's codes of the kinds of numbers that a field's type holds without loss.
 _HELD = {np.int64: "iu", np.float64: "iuf", np.bool_: "b"}
-_TABLES = ("capacity", "leader_load", "follower_load")
+_TABLES = ("capacity", "leader_load", "follower_load", "may_hold")
 
 
 def _array(name: str, value: Any, kind: type[Any]) -> npt.NDArray[Any]:
@@ -579,6 +588,8 @@ def _validate(s: Snapshot) -> None:
     for name, length in (("reassigning", p), ("disk_cordoned", d)):
         if len(getattr(s, name)):
             _shape(name, getattr(s, name), (length,))
+    if s.may_hold.size:
+        _shape("may_hold", s.may_hold, (len(s.topics), b))
     for name in ("leader_load", "follower_load"):
         _summable(name, getattr(s, name), factor[:, None])
     for name in ("capacity", "disk_capacity", "traffic_rate", "state_size", "lag"):
@@ -611,6 +622,8 @@ def _canonicalise(s: Snapshot) -> None:
     for name in ("reassigning", "disk_cordoned"):
         if not getattr(s, name).any():
             _set(s, name, _no_bools())
+    if s.may_hold.all():
+        _set(s, "may_hold", _no_table())
 
 
 def _set(s: Snapshot, name: str, value: Any) -> None:

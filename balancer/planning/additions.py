@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from balancer.problem.disks import pick_disk
+from balancer.problem.rules import Rules
 from balancer.search.arrays import first_of
 from balancer.search.scorer import EPSILON, Scorer
 from balancer.search.sequential_transition import SequentialTransition
@@ -21,7 +22,7 @@ HOPELESS = 200
 CHUNK, SLOTS = 4096, 1 << 22
 
 
-def admit(scorer: Scorer, wanted: Ints, final: Placement, receives: Ints) -> Ints:
+def admit(scorer: Scorer, wanted: Ints, final: Placement, rules: Rules) -> Ints:
     """Add the new replicas that overfill no broker, host or disk; skip the others.
 
     Each goes where `final` has it. If a hard goal's cell would become less content there,
@@ -35,8 +36,8 @@ def admit(scorer: Scorer, wanted: Ints, final: Placement, receives: Ints) -> Int
         Flat slots that need a new replica.
     final
         Where the search ended.
-    receives : (R,) int
-        The brokers that may receive replicas.
+    rules
+        Which brokers may receive which replicas.
 
     Returns
     -------
@@ -50,7 +51,7 @@ def admit(scorer: Scorer, wanted: Ints, final: Placement, receives: Ints) -> Int
         disk = final.replica_disk[rest] if disks else None
         batch = Batch.of(MOVE, rest // f, rest % f, final.replica_broker[rest], disk)
         batch = batch[first_of(batch.partition)]
-        done = _arrive(scorer, batch[~np.logical_or.reduce(misplaced(scorer, batch, receives))])
+        done = _arrive(scorer, batch[~np.logical_or.reduce(misplaced(scorer, batch, rules))])
         if not len(done):
             break
         added.append(done)
@@ -58,7 +59,7 @@ def admit(scorer: Scorer, wanted: Ints, final: Placement, receives: Ints) -> Int
     # small ones are the easiest to place
     vain, size = 0, placement.contribution(f"load.{placement.snapshot.resources[-1]}")[1]
     for slot in rest[np.argsort(size[rest // f], kind="stable")].tolist():
-        done = _arrive(scorer, _elsewhere(scorer, slot, final, receives)[:1])
+        done = _arrive(scorer, _elsewhere(scorer, slot, final, rules)[:1])
         added.append(done)
         vain = 0 if len(done) else vain + 1
         if vain > HOPELESS:
@@ -79,19 +80,20 @@ def _arrive(scorer: Scorer, batch: Batch) -> Ints:
     return batch.partition * scorer.placement.slots + batch.slot
 
 
-def _elsewhere(scorer: Scorer, slot: int, final: Placement, receives: Ints) -> Batch:
+def _elsewhere(scorer: Scorer, slot: int, final: Placement, rules: Rules) -> Batch:
     """Destinations for a new replica that no hard goal forbids, best first."""
     placement, f = scorer.placement, scorer.placement.slots
     held = placement.brokers[slot // f]
     # another disk of the intended broker may have room
     others = np.delete(final.brokers[slot // f], slot % f)
+    receives = np.flatnonzero(rules.takers(placement, slot // f))
     free, disk = destinations(
         placement, receives[~np.isin(receives, np.concatenate([held, others]))]
     )
     at = np.full(len(free), slot)
     batch = Batch.of(MOVE, at // f, at % f, free, disk)
     fits = _bearable(scorer, Arrivals(scorer.cluster, batch))
-    fits &= ~np.logical_or.reduce(misplaced(scorer, batch, receives))
+    fits &= ~np.logical_or.reduce(misplaced(scorer, batch, rules))
     crowded = np.isin(
         placement.snapshot.broker_rack[free], placement.snapshot.broker_rack[held[held >= 0]]
     )
@@ -111,19 +113,27 @@ def destinations(placement: Placement, brokers: Ints) -> tuple[Ints, Ints]:
     )
 
 
-def misplaced(scorer: Scorer, batch: Batch, receives: Ints) -> Bools:
+def misplaced(scorer: Scorer, batch: Batch, rules: Rules) -> Bools:
     """(G, C) whether each goal would prefer another destination for a new replica.
 
     Covers the goals of :func:`of_partitions`. They distinguish brokers by rack and broker
-    set only, so one destination of every rack and broker set is compared.
+    set only, so one destination of every rack and broker set is compared, among those that
+    may hold the partition's topic.
     """
     s = scorer.placement.snapshot
     kind = s.broker_rack * (len(s.broker_sets) + 1)
     kind = kind + s.broker_set + 1 if len(s.broker_set) else kind
-    homes = receives[first_of(kind[receives])]
+    receives = np.flatnonzero(rules.receives)
+    homes = receives[first_of(kind[receives])][None]
+    home_of = np.zeros(s.n_partitions, np.int64)
+    if rules.permitted is not None:
+        homes, home_of = (
+            _homes_by_topic(kind[receives], receives, rules.permitted),
+            s.partition_topic,
+        )
     goals = of_partitions(scorer)
     wrong = np.zeros((len(goals), len(batch)), np.bool_)
-    size = max(1, min(CHUNK, SLOTS // max(1, len(homes) * scorer.placement.slots)))
+    size = max(1, min(CHUNK, SLOTS // max(1, homes.shape[1] * scorer.placement.slots)))
     for begin in range(0, len(batch), size):
         part = batch[begin : begin + size]
         ((_, here),) = Arrivals(scorer.cluster, part).partition_states()
@@ -131,12 +141,25 @@ def misplaced(scorer: Scorer, batch: Batch, receives: Ints) -> Bools:
         rows = np.flatnonzero(np.any([x < 1 for x in score], axis=0))
         if not len(rows):
             continue
-        there = replace(part[np.repeat(rows, len(homes))], target=np.tile(homes, len(rows)))
+        home = homes[home_of[part.partition[rows]]]
+        there = replace(part[np.repeat(rows, home.shape[1])], target=np.maximum(home, 0).ravel())
         ((_, elsewhere),) = Arrivals(scorer.cluster, there).partition_states()
         for k, goal in enumerate(goals):
-            best = np.asarray(goal.score(elsewhere)).reshape(len(rows), -1).max(1)
+            there_score = np.asarray(goal.score(elsewhere)).reshape(home.shape)
+            best = np.where(home >= 0, there_score, 0.0).max(1, initial=0.0)
             wrong[k, begin + rows] = score[k][rows] < best - EPSILON
     return wrong
+
+
+def _homes_by_topic(kind: Ints, receives: Ints, permitted: Bools) -> Ints:
+    """(T, K) a receiver of each kind that may hold each topic, -1 for none."""
+    kinds = np.unique(kind)
+    homes = np.full((len(permitted), len(kinds)), -1)
+    for k, one in enumerate(kinds.tolist()):
+        members = receives[kind == one]
+        may = permitted[:, members]
+        homes[:, k] = np.where(may.any(1), members[may.argmax(1)], -1)
+    return homes
 
 
 def of_partitions(scorer: Scorer) -> list[Goal]:

@@ -166,7 +166,7 @@ def _added(cluster: Cluster, goals: list[Goal], final: Placement, rules: Rules) 
     missing = np.flatnonzero((walked.replica_broker < 0) & (final.replica_broker >= 0))
     if not len(missing):
         return missing
-    added = admit(Scorer(cluster, goals), missing, final, np.flatnonzero(rules.receives))
+    added = admit(Scorer(cluster, goals), missing, final, rules)
     final.replica_broker[missing] = walked.replica_broker[missing]
     if len(final.replica_disk):
         final.replica_disk[missing] = walked.replica_disk[missing]

@@ -89,6 +89,8 @@ def _pinned(placement: Placement, rules: Rules, column: str, ended: Placement) -
     lead, follow = placement.contribution(column)
     where = placement.replica_broker
     stays = (where >= 0) & ~rules.slots & ~np.append(rules.draining, False)[where]
+    if rules.permitted is not None:
+        stays &= rules.permitted[np.repeat(s.partition_topic, f), where]
     if len(placement.replica_disk):
         stays &= np.append(s.disk_alive, True)[placement.replica_disk]
     led = np.arange(s.n_partitions) * f + placement.leader

@@ -137,8 +137,11 @@ def _no_room(cells: Ints, many: Bools, scorer: Scorer, rules: Rules) -> tuple[st
     for at, broker, disk in _pairs(empty, brokers, disks):
         batch = Batch.of(MOVE, at // placement.slots, at % placement.slots, broker, disk)
         batch = batch[~(placement.brokers[batch.partition] == batch.target[:, None]).any(1)]
+        if rules.permitted is not None:
+            topic = placement.snapshot.partition_topic[batch.partition]
+            batch = batch[rules.permitted[topic, batch.target]]
         vetoes = _vetoes(scorer, sums, Arrivals(scorer.cluster, batch))
-        of_racks = zip(of_partitions(scorer), misplaced(scorer, batch, receivers), strict=True)
+        of_racks = zip(of_partitions(scorer), misplaced(scorer, batch, rules), strict=True)
         vetoes |= {goal.name: wrong for goal, wrong in of_racks}
         if len(batch) and not np.any(list(vetoes.values()), axis=0).all():
             return (

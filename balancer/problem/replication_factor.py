@@ -71,7 +71,12 @@ def target_replication_factor(s: Snapshot, targets: Mapping[str, int]) -> Ints:
 
 
 def with_replication_factor(
-    start: Placement, factor: Ints, receives: Bools, lost: Bools, frozen: Bools
+    start: Placement,
+    factor: Ints,
+    receives: Bools,
+    lost: Bools,
+    frozen: Bools,
+    permitted: Bools | None = None,
 ) -> tuple[Placement, Bools]:
     """A placement with the requested numbers of replicas, and (P * F,) which are new.
 
@@ -119,13 +124,15 @@ def with_replication_factor(
         if home[s.partition_topic[p]] >= 0:
             cost = cost + 1e12 * (own != home[s.partition_topic[p]])
         cost[held] = np.inf
+        if permitted is not None:
+            cost = np.where(permitted[s.partition_topic[p]], cost, np.inf)
         for slot in np.flatnonzero(row < 0)[: factor[p] - len(held)].tolist():
             best = int(np.argmin(cost))
             if not np.isfinite(cost[best]):
                 raise OperationError(
                     f"replication factor {factor[p]} asked for topic "
                     f"{s.topics[s.partition_topic[p]]!r}, but no further broker may receive "
-                    "replicas"
+                    "replicas" + ("" if permitted is None else " of it")
                 )
             row[slot], added[p, slot] = best, True
             used[best] += 1

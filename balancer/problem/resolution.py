@@ -89,6 +89,7 @@ def resolve(snapshot: Snapshot, operation: Operation) -> ResolvedOperation:
             slots=np.repeat(movable, start.slots),
             lost=lost_partitions(start),
             frozen=frozen,
+            permitted=s.may_hold if s.may_hold.size else None,
         )
     )
     placement, slots = asked.placement(allowed)
@@ -101,6 +102,7 @@ def resolve(snapshot: Snapshot, operation: Operation) -> ResolvedOperation:
         lost=allowed.lost,
         frozen=frozen,
         stranded=stranded_replicas(start),
+        permitted=allowed.permitted,
     )
     cluster = Cluster(placement, eligible, allowed.leads, draining)
     return ResolvedOperation(asked, start, cluster, rules, factor, named, emptied)

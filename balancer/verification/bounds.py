@@ -99,6 +99,7 @@ def _stays(
     s = request.snapshot
     fixed = request.excluded | request.untouched if free else np.ones(s.n_partitions, np.bool_)
     stays = fixed[base.partition] & ~request.draining[base.broker]
+    stays &= ~request.forbidden(base.partition, base.broker)
     if s.n_disks:
         stays &= np.append(s.disk_alive, True)[base.disk]
     if request.kind.moves == "changed":

@@ -361,6 +361,7 @@ def _online(
 
     def score(rows: PartitionTable) -> Floats:
         stays = rows.of_brokers(~request.draining, 0) > 0
+        stays &= ~request.forbidden(rows.partition[:, None], rows.brokers)
         return rows.share(stays & alive[rows.disks])
 
     return GoalDefinition("partition", "", score)

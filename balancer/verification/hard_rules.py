@@ -119,7 +119,7 @@ class PartitionRules:
         self._rack_even = "RackAwareDistribution" in hard
         self._racks: list[int] = s.broker_rack.tolist()
         self._usable_racks = len(np.unique(s.broker_rack[request.eligible]))
-        self._receives: list[bool] = request.receives.tolist()
+        self._request = request
         self._topic: list[int] = s.partition_topic.tolist()
         self._set_of_broker: list[int] = s.broker_set.tolist()
         sets = hard.get("BrokerSetAwareness")
@@ -133,34 +133,44 @@ class PartitionRules:
     def broken(self, p: int, before: list[int], now: list[int]) -> Iterator[tuple[str, str]]:
         """What is worse on these brokers than before the step: a kind, and a sentence."""
         adds = len(now) > len(before)
+        # an added replica goes where its topic may be
+        racks = self._racks_of(p) if adds else self._usable_racks
         if self._rack_aware:
             was, is_ = (len(x) - len({self._racks[b] for b in x}) for x in (before, now))
-            unavoidable = len(now) - self._usable_racks if adds else 0
+            unavoidable = len(now) - racks if adds else 0
             if is_ > max(was, unavoidable):
                 yield "racks", "RackAwareness: one more replica shares a rack"
-        if self._rack_even and self._crowded(now) > self._crowded(before):
+        if self._rack_even and self._crowded(now, racks) > self._crowded(before, racks):
             yield "racks", "RackAwareDistribution: racks are less even"
         home = self._set_of_topic[self._topic[p]]
         if home >= 0:
             was, is_ = (sum(self._set_of_broker[b] != home for b in x) for x in (before, now))
-            if is_ > was and not (adds and self._full(home, now)):
+            if is_ > was and not (adds and self._full(p, home, now)):
                 yield (
                     "broker sets",
                     "BrokerSetAwareness: one more replica outside its set",
                 )
 
-    def _full(self, home: int, now: list[int]) -> bool:
+    def _racks_of(self, p: int) -> int:
+        """How many racks have brokers that may receive replicas of a partition."""
+        request = self._request
+        if not request.snapshot.may_hold.size:
+            return self._usable_racks
+        takes = request.eligible & request.holders(self._topic[p])
+        return len(np.unique(request.snapshot.broker_rack[takes]))
+
+    def _full(self, p: int, home: int, now: list[int]) -> bool:
         """Whether every broker of a set that receives replicas already has one."""
+        takes = self._request.receives & self._request.holders(self._topic[p])
         return not any(
-            ok and self._set_of_broker[b] == home and b not in now
-            for b, ok in enumerate(self._receives)
+            self._set_of_broker[b] == home and b not in now for b in np.flatnonzero(takes).tolist()
         )
 
-    def _crowded(self, holders: list[int]) -> int:
-        """How many replicas exceed an even distribution over the racks."""
+    def _crowded(self, holders: list[int], racks: int) -> int:
+        """How many replicas exceed an even distribution over so many racks."""
         counts: dict[int, int] = {}
         for b in holders:
             counts[self._racks[b]] = counts.get(self._racks[b], 0) + 1
-        full, extra = divmod(len(holders), max(1, self._usable_racks))
+        full, extra = divmod(len(holders), max(1, racks))
         above = [n - full for n in counts.values() if n > full]
         return sum(above) - min(extra, len(above))

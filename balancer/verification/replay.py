@@ -241,6 +241,9 @@ class Replay:
                 else "is not among the destinations"
             )
             self.fail("wrong destination", f"{label(a)}: broker {a.destination} {why}", step)
+        elif not self.may_hold(p, broker):
+            text = f"{label(a)}: broker {a.destination} may not hold replicas of topic {a.topic}"
+            self.fail("wrong destination", text, step)
         return broker, self._target_disk(step, a, broker)
 
     def _target_disk(self, step: int, a: Action, broker: int) -> int:
@@ -257,9 +260,15 @@ class Replay:
             )
         return disk
 
+    def may_hold(self, p: int, broker: int) -> bool:
+        """Whether a broker may hold replicas of a partition."""
+        table = self.snapshot.may_hold
+        return not table.size or bool(table[self.topic[p], broker])
+
     def _offline(self, p: int, at: int) -> bool:
-        disk = self.disks[p][at]
-        return self.draining[self.holders[p][at]] or (disk >= 0 and not self.disk_alive[disk])
+        broker, disk = self.holders[p][at], self.disks[p][at]
+        leaves = self.draining[broker] or not self.may_hold(p, broker)
+        return leaves or (disk >= 0 and not self.disk_alive[disk])
 
     def _can_be_copied(self, step: int, a: Action, p: int) -> None:
         if all(

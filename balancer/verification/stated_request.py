@@ -10,7 +10,7 @@ import numpy as np
 
 from balancer.verification.operations import kind_of
 from balancer.verification.replicas import sums
-from cluster_model.snapshot import Bools, BrokerState, Floats, Snapshot
+from cluster_model.snapshot import Bools, BrokerState, Floats, Ints, Snapshot
 from goals.patterns import matching
 
 
@@ -72,6 +72,19 @@ class StatedRequest:
             return np.zeros(s.n_partitions, np.bool_)
         numbered = zip(s.partition_topic.tolist(), s.partition_number.tolist(), strict=True)
         return np.array([f"{s.topics[t]}-{n}" in named for t, n in numbered], np.bool_)
+
+    def forbidden(self, partition: Ints, broker: Ints) -> Bools:
+        """Whether brokers may not hold replicas of partitions, pair by pair."""
+        s = self.snapshot
+        if not s.may_hold.size:
+            return np.zeros(np.broadcast_shapes(partition.shape, broker.shape), np.bool_)
+        may: Bools = s.may_hold[s.partition_topic[partition], broker]
+        return ~may
+
+    def holders(self, topic: int) -> Bools:
+        """(B,) brokers that may hold replicas of a topic."""
+        s = self.snapshot
+        return s.may_hold[topic] if s.may_hold.size else np.ones(s.n_brokers, np.bool_)
 
     def topics(self, pattern: str) -> Bools:
         """(T,) topics whose whole name matches a pattern; an empty pattern matches none."""
