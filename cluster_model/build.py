@@ -51,11 +51,14 @@ class PartitionRecord(_Record):
 
     During a reassignment both are the future ones. If it cannot finish, the replicas are
     the previous ones, and there is no leader.
+
+    Replicas of a creatable partition need no source to be copied from; it may have none yet.
+    With `replication_factor` a partition gets that many if it has fewer.
     """
 
     topic: str
     partition: Whole
-    replicas: Items[Whole] = Field(min_length=1)
+    replicas: Items[Whole] = ()
     leader: Whole | None = None
     leader_load: dict[str, Number] = {}
     follower_load: dict[str, Number] = {}
@@ -63,6 +66,8 @@ class PartitionRecord(_Record):
     state_size: Number | None = Field(default=None, ge=0)
     lag: Number | None = Field(default=None, ge=0)
     reassigning: StrictBool = False
+    creatable: StrictBool | None = None
+    replication_factor: Whole | None = Field(default=None, ge=1)
 
 
 class TrafficRecord(_Record):
@@ -74,13 +79,17 @@ class TrafficRecord(_Record):
 
 
 class SnapshotDocument(_Record):
-    """A whole cluster as records: the shape of a JSON snapshot."""
+    """A whole cluster as records: the shape of a JSON snapshot.
+
+    Its `creatable` applies to the partitions that do not state their own.
+    """
 
     resources: Items[str] = Field(min_length=1)
     brokers: Items[BrokerRecord] = Field(min_length=1)
     partitions: Items[PartitionRecord] = ()
     topics: Items[str] = ()
     traffic: Items[TrafficRecord] = ()
+    creatable: StrictBool = False
     cluster_id: str | None = None
     taken_ms: Whole | None = None
     metadata_version: Whole | None = None
@@ -117,8 +126,15 @@ def build_snapshot(document: SnapshotDocument) -> Snapshot:
     replica_broker: list[int] = []
     replica_disk: list[int] = []
     leader: list[int] = []
+    creatable: list[bool] = []
     for p in partitions:
         where = f"partition {p.topic}-{p.partition}"
+        creatable.append(document.creatable if p.creatable is None else p.creatable)
+        if not p.replicas and not creatable[-1]:
+            raise SnapshotError(
+                f"{where}: no replicas found, at least one expected of a partition that is not "
+                "creatable"
+            )
         for id_ in p.replicas:
             if id_ not in index:
                 raise SnapshotError(f"{where}: replica on broker {id_}, which is not in brokers")
@@ -179,6 +195,8 @@ def build_snapshot(document: SnapshotDocument) -> Snapshot:
         lag=_optional("lag", [p.lag for p in partitions]),
         reassigning=np.array([p.reassigning for p in partitions], np.bool_),
         disk_cordoned=np.array([d.cordoned for _, d in disks.values()], np.bool_),
+        creatable=np.array(creatable, np.bool_),
+        target_replicas=np.array([p.replication_factor or 0 for p in partitions], np.int64),
         may_hold=_may_hold(brokers, topic_index),
         cluster_id=document.cluster_id,
         taken_ms=document.taken_ms,
@@ -243,6 +261,10 @@ def to_document(snapshot: Snapshot) -> dict[str, Any]:
             record["lag"] = float(s.lag[p])
         if len(s.reassigning) and s.reassigning[p]:
             record["reassigning"] = True
+        if len(s.creatable) and s.creatable[p]:
+            record["creatable"] = True
+        if len(s.target_replicas) and s.target_replicas[p]:
+            record["replication_factor"] = int(s.target_replicas[p])
         partitions.append(record)
     name = [(record["topic"], record["partition"]) for record in partitions]
     traffic = [

@@ -39,6 +39,8 @@ _LOOK_SECONDS = 0.05
 _LATER = {
     "reassigning",
     "disk_cordoned",
+    "creatable",
+    "target_replicas",
     "may_hold",
     "cluster_id",
     "taken_ms",

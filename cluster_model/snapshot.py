@@ -115,6 +115,14 @@ class Snapshot:
     disk_cordoned : (D,) bool
         Disks that get no new replicas; those they hold may stay or leave. Empty if
         there are none.
+    creatable : (P,) bool
+        Partitions whose replicas need no source to be copied from, as a consumer that is
+        assigned a partition copies nothing. Only they may have no replica at all, and no
+        leader then: the first assignment is part of a plan. Replicas of all others are copied
+        from a living one, as in Kafka. Empty if there are none.
+    target_replicas : (P,) int
+        Replicas that a partition should have if it has fewer, 0 for no more than it has; one
+        without any replica should have at least one. Empty if no partition has a target.
     may_hold : (T, B) bool
         Whether a broker may hold replicas of a topic, as a consumer may read only the topics
         it subscribes to. Empty if every broker may hold every topic, as in Kafka.
@@ -159,6 +167,8 @@ class Snapshot:
     lag: Floats = field(default_factory=_no_floats)
     reassigning: Bools = field(default_factory=_no_bools)
     disk_cordoned: Bools = field(default_factory=_no_bools)
+    creatable: Bools = field(default_factory=_no_bools)
+    target_replicas: Ints = field(default_factory=_no_ints)
     may_hold: Bools = field(default_factory=_no_table)
     cluster_id: str | None = None
     taken_ms: int | None = field(default=None, compare=False)
@@ -204,6 +214,17 @@ class Snapshot:
         return np.diff(self.replica_offset)
 
     @property
+    def target_replication_factor(self) -> Ints:
+        """(P,) int: the number of replicas each partition should have; at least the present one."""
+        target = np.maximum(self.replication_factor, 1)
+        return np.maximum(target, self.target_replicas) if len(self.target_replicas) else target
+
+    @property
+    def needs_source(self) -> Bools:
+        """(P,) bool: partitions whose replicas can only be copied from a living one."""
+        return ~self.creatable if len(self.creatable) else np.ones(self.n_partitions, np.bool_)
+
+    @property
     def replica_partition(self) -> Ints:
         """(N,) int: the partition each replica belongs to."""
         return np.repeat(np.arange(self.n_partitions), self.replication_factor)
@@ -224,12 +245,12 @@ class Snapshot:
 
     @property
     def leaderless(self) -> Bools:
-        """(P,) bool: partitions without a leader, which cannot be copied.
+        """(P,) bool: partitions without a leader, which cannot be copied; creatable ones can.
 
         In a snapshot without any leader this includes only partitions under reassignment.
         """
         known = ~self.partition_settled | (self.leader >= 0).any()
-        found: Bools = (self.leader < 0) & known
+        found: Bools = (self.leader < 0) & known & self.needs_source
         return found
 
     @property
@@ -362,6 +383,8 @@ _KINDS: dict[str, Any] = {
     "lag": np.float64,
     "reassigning": np.bool_,
     "disk_cordoned": np.bool_,
+    "creatable": np.bool_,
+    "target_replicas": np.int64,
     "may_hold": np.bool_,
 }
 
@@ -545,8 +568,25 @@ def _validate(s: Snapshot) -> None:
             f"found, 0 to {n} (the number of replicas) expected"
         )
     factor = s.replication_factor
+    for name, length in (
+        ("reassigning", p),
+        ("disk_cordoned", d),
+        ("creatable", p),
+        ("target_replicas", p),
+    ):
+        if len(getattr(s, name)):
+            _shape(name, getattr(s, name), (length,))
     rising = s.replica_offset[1:] > s.replica_offset[:-1]
-    _check(rising, "replica_offset", s.replica_offset[1:], "at least one replica a partition")
+    if len(s.creatable):
+        rising |= s.creatable & (s.replica_offset[1:] == s.replica_offset[:-1])
+    _check(
+        rising,
+        "replica_offset",
+        s.replica_offset[1:],
+        "at least one replica a partition that is not creatable",
+    )
+    target = s.target_replicas
+    _check(target >= 0, "target_replicas", target, "a number of at least 0")
     _within(s, "replica_broker", n, 0, b, "brokers")
     held = s.replica_partition * b + s.replica_broker
     order = np.argsort(held, kind="stable")
@@ -585,13 +625,10 @@ def _validate(s: Snapshot) -> None:
     for name in ("state_size", "lag"):
         if len(getattr(s, name)):
             _load_like(s, name, (p,))
-    for name, length in (("reassigning", p), ("disk_cordoned", d)):
-        if len(getattr(s, name)):
-            _shape(name, getattr(s, name), (length,))
     if s.may_hold.size:
         _shape("may_hold", s.may_hold, (len(s.topics), b))
     for name in ("leader_load", "follower_load"):
-        _summable(name, getattr(s, name), factor[:, None])
+        _summable(name, getattr(s, name), np.maximum(factor, 1)[:, None])
     for name in ("capacity", "disk_capacity", "traffic_rate", "state_size", "lag"):
         _summable(name, getattr(s, name))
 
@@ -619,9 +656,11 @@ def _canonicalise(s: Snapshot) -> None:
         _set(s, "broker_set", _no_ints())
     if not s.n_disks:
         _set(s, "replica_disk", _no_ints())
-    for name in ("reassigning", "disk_cordoned"):
+    for name in ("reassigning", "disk_cordoned", "creatable"):
         if not getattr(s, name).any():
             _set(s, name, _no_bools())
+    if not s.target_replicas.any():
+        _set(s, "target_replicas", _no_ints())
     if s.may_hold.all():
         _set(s, "may_hold", _no_table())
 

@@ -27,7 +27,7 @@ def _with_empty(brokers: Bools, empty: bool) -> Bools:
 class OnlineReplicas(Goal):
     """No replica on a broker to be emptied or that may not hold its topic, nor on a dead disk.
 
-    The score of a partition is the share of its replicas that may stay.
+    The score of a partition is the share of its replicas that may stay; 0 without any.
     """
 
     scope: ClassVar = "partition"
@@ -52,8 +52,8 @@ class OnlineReplicas(Goal):
             leaving |= self._dead_disk[state.replica_disk]
         if self._forbidden is not None:
             leaving |= self._forbidden[state.topic[..., None], brokers]
-        factor = count(brokers >= 0)
-        return (factor - count(leaving)) / factor
+        there = count(brokers >= 0)
+        return (there - count(leaving)) / np.maximum(there, 1)
 
     def obstacles(self, cluster: Cluster) -> list[Obstacle]:
         """Partitions with more replicas than brokers that can hold them."""
@@ -108,6 +108,7 @@ class EligibleLeaders(Goal):
     hard: bool = True
     _may_lead: Bools = PrivateAttr()
     _leaderless: Bools | None = PrivateAttr(default=None)
+    _unassigned: bool = PrivateAttr(default=False)
 
     def prepare(self, cluster: Cluster) -> None:
         """Find the brokers that may lead, and the partitions without a leader."""
@@ -115,6 +116,7 @@ class EligibleLeaders(Goal):
         # A placement assumes the first replica as leader; only the snapshot knows there is none.
         leaderless = cluster.snapshot.leaderless
         self._leaderless = leaderless if leaderless.any() else None
+        self._unassigned = not cluster.snapshot.replication_factor.all()
 
     def score(self, state: State) -> Any:
         """0, 0.5 or 1, see the class."""
@@ -124,6 +126,8 @@ class EligibleLeaders(Goal):
         led = leader >= 0
         if self._leaderless is not None:
             led = led & ~self._leaderless[state.partition]
+        if self._unassigned:
+            led = led & (count(brokers >= 0) > 0)
         return np.where(led, 0.5 + 0.5 * well, 0.0)
 
     def obstacles(self, cluster: Cluster) -> list[Obstacle]:
@@ -145,7 +149,7 @@ class EligibleLeaders(Goal):
             disks = cluster.placement.replica_disk.reshape(brokers.shape)
             lives &= _with_empty(s.disk_alive, True)[disks]
         may_lead = _with_empty(cluster.leader_eligible, False)[brokers]
-        lost = ~(lives | may_lead).any(1)
+        lost = ~(lives | may_lead).any(1) & s.needs_source
         causes = (
             (
                 lost,

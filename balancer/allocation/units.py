@@ -271,7 +271,7 @@ def _columns(columns: list[Floats], rows: int) -> Floats:
 
 
 def _one_replica_each(s: Snapshot) -> None:
-    several = np.flatnonzero(s.replication_factor > 1)
+    several = np.flatnonzero(s.replication_factor != 1)
     if len(several):
         p = several[0]
         raise AllocationError(

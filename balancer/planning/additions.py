@@ -12,7 +12,7 @@ from balancer.search.arrays import first_of
 from balancer.search.scorer import EPSILON, Scorer
 from balancer.search.sequential_transition import SequentialTransition
 from balancer.search.transition import Transition
-from cluster_model.placement import MOVE, Batch, Placement, SumScope
+from cluster_model.placement import LOCAL, MOVE, Batch, Placement, SumScope
 from cluster_model.snapshot import Bools, Floats, Ints
 from goals import Goal
 
@@ -59,6 +59,9 @@ def admit(scorer: Scorer, wanted: Ints, final: Placement, rules: Rules) -> Ints:
     # small ones are the easiest to place
     vain, size = 0, placement.contribution(f"load.{placement.snapshot.resources[-1]}")[1]
     for slot in rest[np.argsort(size[rest // f], kind="stable")].tolist():
+        if placement.brokers[slot // f].max() < 0 and slot % f != placement.leader[slot // f]:
+            # a partition without its first replica, which leads, gets no other
+            continue
         done = _arrive(scorer, _elsewhere(scorer, slot, final, rules)[:1])
         added.append(done)
         vain = 0 if len(done) else vain + 1
@@ -123,6 +126,8 @@ def misplaced(scorer: Scorer, batch: Batch, rules: Rules) -> Bools:
     s = scorer.placement.snapshot
     kind = s.broker_rack * (len(s.broker_sets) + 1)
     kind = kind + s.broker_set + 1 if len(s.broker_set) else kind
+    if (batch.slot == scorer.placement.leader[batch.partition]).any():
+        kind = 2 * kind + scorer.cluster.leader_eligible
     receives = np.flatnonzero(rules.receives)
     homes = receives[first_of(kind[receives])][None]
     home_of = np.zeros(s.n_partitions, np.int64)
@@ -168,29 +173,41 @@ def of_partitions(scorer: Scorer) -> list[Goal]:
 
 
 class Arrivals(Transition):
-    """New replicas, each scored as if it came alone: their cells are the destination's."""
+    """New replicas, each scored as if it came alone: their cells are the destination's.
+
+    The first replica of a partition leads it, the others follow.
+    """
 
     def _find_cells(self, scope: SumScope) -> Ints:
         b = self.batch
         return self.placement.keys(scope, b.partition, b.target, b.disk)[None]
 
     def signed_delta(self, scope: SumScope, columns: tuple[str, ...]) -> Floats:
-        """(k, 1, C) what each replica adds to its cell, as a follower."""
-        parts = [self.placement.summand(column)[1] for column in columns]
-        delta: Floats = np.stack(parts)[:, None, self.batch.partition]
-        return delta
+        """(k, 1, C) what each replica adds to its cell."""
+        return np.stack([self._adds(column) for column in columns])[:, None]
+
+    def _adds(self, column: str) -> Floats:
+        """(C,) what each replica adds to a column."""
+        placement, b = self.placement, self.batch
+        lead, follow = placement.summand(column)
+        leads = b.slot == placement.leader[b.partition]
+        if column.startswith(LOCAL) and leads.any():
+            gained = placement.local_changes(b, column, self._in_turn())[1]
+            return np.where(leads, gained, 0.0)
+        return np.where(leads, lead[b.partition], follow[b.partition])
 
     def apply(self) -> None:
         """Put the replicas in their places."""
         placement, b = self.placement, self.batch
         at = b.partition * placement.slots + b.slot
+        amounts = {column: self._adds(column) for _, column in placement._sums}
         placement.replica_broker[at] = b.target
         if len(placement.replica_disk):
             placement.replica_disk[at] = b.disk
         for (scope, column), kept in placement._sums.items():
             key = self.cells(scope)[0]
             real = key >= 0
-            np.add.at(kept, key[real], placement.summand(column)[1][b.partition[real]])
+            np.add.at(kept, key[real], amounts[column][real])
 
 
 class _ArrivalSeries(Arrivals, SequentialTransition):

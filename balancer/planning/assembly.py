@@ -64,6 +64,7 @@ def assemble(
     def cluster_at(placement: Placement) -> Cluster:
         return Cluster(placement, own.eligible, own.leader_eligible, rules.draining)
 
+    _lead_first(start, final)
     walked = _without_removed(start, final)
     align(walked, final)
     if progress is not None:
@@ -105,7 +106,7 @@ def assemble(
         replicas_removed=int((kinds == "remove").sum()),
         bytes_moved=float(rows.bytes.sum()),
         bytes_bound=0.0
-        if kind.changes_replication_factor
+        if kind.changes_replication_factor or problem.resolved.adds
         else bytes_bound(start, shown, met, initial.cluster),
         bytes_total=bytes_total(start),
         balancedness_before=balancedness(shown, initial),
@@ -144,6 +145,20 @@ def _groups(proposal: Proposal, start: Placement, goals: list[Goal]) -> Ints | N
     traffic, here, there = start.traffic(factor), start.location, proposal.placement.location
     same = (here[traffic.one] == here[traffic.two]) & (there[traffic.one] == there[traffic.two])
     return connected(len(here), traffic.one[same], traffic.two[same])
+
+
+def _lead_first(start: Placement, final: Placement) -> None:
+    """Put the leader of each partition without replicas into the slot that leads at the start."""
+    rows = np.flatnonzero((start.brokers < 0).all(1) & (final.leader != start.leader))
+    there, lead = final.leader[rows], start.leader[rows]
+    tables = [final.brokers]
+    if len(final.replica_disk):
+        tables.append(final.replica_disk.reshape(final.brokers.shape))
+    for table in tables:
+        table[rows, lead], table[rows, there] = table[rows, there], table[rows, lead]
+    final.leader[rows] = lead
+    if len(rows):
+        final._sums.clear()
 
 
 def _without_removed(start: Placement, final: Placement) -> Placement:

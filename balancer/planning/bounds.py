@@ -71,8 +71,8 @@ def _largest(cluster: Cluster, rules: Rules, column: str, ended: Placement, usab
         return 0.0
     held = np.bincount(ended.replica_broker[ended.replica_broker >= 0], minlength=len(usable))
     refuge = np.append(~usable & (~rules.draining | (held > 0)), False)
-    bound = ~refuge[start.brokers].any(1)
     factor = np.minimum((start.brokers >= 0).sum(1), (ended.brokers >= 0).sum(1))
+    bound = ~refuge[start.brokers].any(1) & (factor > 0)
     lead, follow = start.contribution(column)
     copies = np.maximum(factor[bound] - 1, 0)
     size = np.concatenate([lead[bound], np.repeat(follow[bound], copies)])

@@ -192,7 +192,10 @@ class Candidates:
 
     def anything(self, n: int) -> Batch:
         """The legal ones among `n` moves and `n` leadership transfers drawn at random."""
-        at = self.rng.choice(np.flatnonzero(self.placement.replica_broker >= 0), n)
+        held = np.flatnonzero(self.placement.replica_broker >= 0)
+        if not len(held):
+            return _nothing()
+        at = self.rng.choice(held, n)
         moves, leads = self._spread(at, self.receivers, 1), self._leads(at)
         batch = Batch.concatenate([moves, leads])
         batch = batch[self.rules.legal(self.placement, batch)]
@@ -296,7 +299,7 @@ class Candidates:
         chosen = self._most_relief(tier, at, row, keep)
         found = [self._spread(chosen, destinations, width), self._leads(at)]
         pulling = self._taking(tier, brokers[self.rules.receives[brokers]])
-        if len(pulling):
+        if len(pulling) and len(index.at):
             pulled, target = self._pulled(pulling, index, sample)
             partition, slot = self._split(pulled)
             found.append(Batch.of(MOVE, partition, slot, target, pick_disk(self.placement, target)))

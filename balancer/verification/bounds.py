@@ -83,6 +83,7 @@ def _largest(
     left = np.bincount(ended.broker, minlength=len(has)) > 0
     elsewhere = ~has & (~request.draining | left)
     inside = base.count(elsewhere[base.broker]) == 0
+    inside &= np.minimum(base.factor, ended.factor) > 0
     lead, follow = contribution(request.snapshot, column)
     copies = np.maximum(np.minimum(base.factor, ended.factor)[inside] - 1, 0)
     pieces = np.sort(np.concatenate([lead[inside], np.repeat(follow[inside], copies)]))[::-1]

@@ -373,7 +373,7 @@ def _leaders(
     leaderless = request.snapshot.leaderless
 
     def score(rows: PartitionTable) -> Floats:
-        led = ~leaderless[rows.partition]
+        led = ~leaderless[rows.partition] & (rows.leader >= 0)
         return np.where(led, np.where(request.may_lead[rows.leader], 1.0, 0.5), 0.0)
 
     return GoalDefinition("partition", "", score)

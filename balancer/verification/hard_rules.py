@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -133,14 +133,9 @@ class PartitionRules:
     def broken(self, p: int, before: list[int], now: list[int]) -> Iterator[tuple[str, str]]:
         """What is worse on these brokers than before the step: a kind, and a sentence."""
         adds = len(now) > len(before)
-        # an added replica goes where its topic may be
-        racks = self._racks_of(p) if adds else self._usable_racks
-        if self._rack_aware:
-            was, is_ = (len(x) - len({self._racks[b] for b in x}) for x in (before, now))
-            unavoidable = len(now) - racks if adds else 0
-            if is_ > max(was, unavoidable):
-                yield "racks", "RackAwareness: one more replica shares a rack"
-        if self._rack_even and self._crowded(now, racks) > self._crowded(before, racks):
+        if self._rack_aware and self._worse(p, self._shared, before, now):
+            yield "racks", "RackAwareness: one more replica shares a rack"
+        if self._rack_even and self._worse(p, self._crowded, before, now):
             yield "racks", "RackAwareDistribution: racks are less even"
         home = self._set_of_topic[self._topic[p]]
         if home >= 0:
@@ -151,13 +146,21 @@ class PartitionRules:
                     "BrokerSetAwareness: one more replica outside its set",
                 )
 
-    def _racks_of(self, p: int) -> int:
-        """How many racks have brokers that may receive replicas of a partition."""
-        request = self._request
-        if not request.snapshot.may_hold.size:
-            return self._usable_racks
-        takes = request.eligible & request.holders(self._topic[p])
-        return len(np.unique(request.snapshot.broker_rack[takes]))
+    def _worse(
+        self, p: int, measure: Callable[[list[int]], int], before: list[int], now: list[int]
+    ) -> bool:
+        """Whether a step makes the racks worse, and an added replica had a better place."""
+        was, is_ = measure(before), measure(now)
+        if is_ <= was or len(now) == len(before):
+            return is_ > was
+        takes = self._request.receives & self._request.holders(self._topic[p])
+        takes[before] = False
+        others = {self._racks[b]: b for b in np.flatnonzero(takes).tolist()}
+        return any(is_ > max(was, measure([*before, b])) for b in others.values())
+
+    def _shared(self, holders: list[int]) -> int:
+        """How many replicas share a rack with an earlier one."""
+        return len(holders) - len({self._racks[b] for b in holders})
 
     def _full(self, p: int, home: int, now: list[int]) -> bool:
         """Whether every broker of a set that receives replicas already has one."""
@@ -166,11 +169,11 @@ class PartitionRules:
             self._set_of_broker[b] == home and b not in now for b in np.flatnonzero(takes).tolist()
         )
 
-    def _crowded(self, holders: list[int], racks: int) -> int:
-        """How many replicas exceed an even distribution over so many racks."""
+    def _crowded(self, holders: list[int]) -> int:
+        """How many replicas exceed an even distribution over the racks."""
         counts: dict[int, int] = {}
         for b in holders:
             counts[self._racks[b]] = counts.get(self._racks[b], 0) + 1
-        full, extra = divmod(len(holders), max(1, racks))
+        full, extra = divmod(len(holders), max(1, self._usable_racks))
         above = [n - full for n in counts.values() if n > full]
         return sum(above) - min(extra, len(above))

@@ -33,8 +33,10 @@ class Replay:
         spans = list(pairwise(bounds))
         self.holders = [held[a:b] for a, b in spans]
         self.disks = [disks[a:b] for a, b in spans]
+        # -1 for a partition without replicas
         self.leader = [
-            row[max(at, 0)] for row, at in zip(self.holders, s.leader.tolist(), strict=True)
+            row[max(at, 0)] if row else -1
+            for row, at in zip(self.holders, s.leader.tolist(), strict=True)
         ]
         self.row = {
             (s.topics[t], n): p
@@ -70,7 +72,7 @@ class Replay:
             self.led[key] = self.led.get(key, 0) + 1
         # partitions whose leader had to change from the start, whichever broker leads in between
         self.leader_leaves = [
-            not self.may_lead[b] or self._offline(p, self.holders[p].index(b))
+            b >= 0 and (not self.may_lead[b] or self._offline(p, self.holders[p].index(b)))
             for p, b in enumerate(self.leader)
         ]
         self.now = self.start
@@ -91,7 +93,7 @@ class Replay:
         """(P,) whether a partition has no living replica left to copy from."""
         alive = np.append(self.snapshot.disk_alive, True)[self.start.disk]
         found: Bools = self.start.count(alive & ~self.request.dead[self.start.broker]) == 0
-        return found
+        return found & self.request.needs_source
 
     @property
     def cut(self) -> bool:
@@ -184,7 +186,7 @@ class Replay:
         self.holders = [row.tolist() for row in np.split(s.replica_broker, cuts)]
         self.disks = [row.tolist() for row in np.split(disks, cuts)]
         first = np.maximum(s.leader, 0).tolist()
-        self.leader = [row[at] for row, at in zip(self.holders, first, strict=True)]
+        self.leader = [row[at] if row else -1 for row, at in zip(self.holders, first, strict=True)]
         for a in changes:
             p = self.row.get((a.topic, a.partition))
             end = a.destination if a.kind == "add" else a.source
@@ -192,6 +194,8 @@ class Replay:
             if p is None or broker is None:
                 continue
             if a.kind == "add":
+                if not self.holders[p]:
+                    self.leader[p] = broker
                 self.holders[p].append(broker)
                 self.disks[p].append(self.disk_index.get((broker, a.destination_disk or ""), -1))
             elif broker in self.holders[p]:
@@ -271,7 +275,7 @@ class Replay:
         return leaves or (disk >= 0 and not self.disk_alive[disk])
 
     def _can_be_copied(self, step: int, a: Action, p: int) -> None:
-        if all(
+        if self.request.needs_source[p] and all(
             self.request.dead[b] or (d >= 0 and not self.disk_alive[d])
             for b, d in zip(self.holders[p], self.disks[p], strict=True)
         ):
@@ -380,20 +384,27 @@ class Replay:
         target = self._target(step, a, p)
         self._changes_factor(step, a, p, 1)
         self._can_be_copied(step, a, p)
-        if a.source is not None or a.leader:
-            self.fail(
-                "wrong source", f"{label(a)}: a new replica has no source and does not lead", step
-            )
+        # the first replica of a partition leads it
+        leads = not self.holders[p]
+        if a.source is not None or a.leader != leads:
+            role = "leads, as the first" if leads else "does not lead"
+            self.fail("wrong source", f"{label(a)}: a new replica has no source and {role}", step)
         if target is None:
             return
         if a.source_disk is not None:
             self.fail("wrong source disk", f"{label(a)}: a new replica has no source", step)
         before = list(self.holders[p])
-        self._bytes(step, a, self.bytes[p][1])
-        self._carry(step, a, p, Transfer.of(None, target, False))
+        self._bytes(step, a, self.bytes[p][0 if leads else 1])
+        self._carry(step, a, p, Transfer.of(None, target, leads))
         self.holders[p].append(target[0])
         self.disks[p].append(target[1])
         self._partition_rules(step, a, p, before)
+        if leads:
+            self.leader[p], key = target[0], (self.topic[p], target[0])
+            self.led[key] = self.led.get(key, 0) + 1
+            able = self.request.may_lead & self.request.receives
+            if not self.may_lead[target[0]] and (able & self.request.holders(self.topic[p])).any():
+                self.fail("wrong leader", f"{label(a)}: broker {a.destination} may not lead", step)
 
     def _remove(self, step: int, a: Action, p: int) -> None:
         at = self._source(step, a, p)

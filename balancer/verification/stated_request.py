@@ -56,7 +56,16 @@ class StatedRequest:
         self.excluded |= self._partitions("excluded_partitions")
         self.frozen = self._partitions("frozen_partitions")
         self.untouched = self.frozen | self.reassigning
-        self.factor = s.replication_factor.copy()
+        # a partition without replicas gets its first
+        self.factor = np.maximum(s.replication_factor, 1)
+        self.factor[: len(s.target_replicas)] = np.maximum(
+            self.factor[: len(s.target_replicas)], s.target_replicas
+        )
+        if self.kind.receivers == "none":
+            self.factor = s.replication_factor.copy()
+        # partitions of which nothing can be created without a copy
+        self.needs_source = np.ones(s.n_partitions, np.bool_)
+        self.needs_source[: len(s.creatable)] = ~s.creatable
         for pattern, number in (own.get("replication_factor") or {}).items():
             self.factor[self.topics(pattern)[s.partition_topic]] = number
         self.set_index = s.broker_set + 1 if len(s.broker_set) else np.zeros(s.n_brokers, np.int64)

@@ -58,7 +58,13 @@ class ChangeReplicationFactor(OperationType):
         factor = self.factor(allowed.snapshot)
         takes = allowed.eligible & allowed.receives
         return with_replication_factor(
-            allowed.start, factor, takes, allowed.lost, allowed.frozen, allowed.permitted
+            allowed.start,
+            factor,
+            takes,
+            allowed.lost,
+            allowed.frozen,
+            allowed.permitted,
+            allowed.leads,
         )
 
     def goals(self, factor: Ints) -> list[Goal]:
