@@ -46,6 +46,13 @@ class BrokerRecord(_Record):
     may_hold: tuple[str, ...] | None = None
 
 
+class CopyRecord(_Record):
+    """How many records a broker's copy of a partition is behind, replica or not."""
+
+    broker: Whole
+    lag: Number = Field(ge=0)
+
+
 class PartitionRecord(_Record):
     """One partition; replicas are broker ids in preference order, the leader a broker id.
 
@@ -68,6 +75,7 @@ class PartitionRecord(_Record):
     reassigning: StrictBool = False
     creatable: StrictBool | None = None
     replication_factor: Whole | None = Field(default=None, ge=1)
+    copies: Items[CopyRecord] = ()
 
 
 class TrafficRecord(_Record):
@@ -139,6 +147,9 @@ def build_snapshot(document: SnapshotDocument) -> Snapshot:
             if id_ not in index:
                 raise SnapshotError(f"{where}: replica on broker {id_}, which is not in brokers")
         replica_broker += (index[i] for i in p.replicas)
+        for copy in p.copies:
+            if copy.broker not in index:
+                raise SnapshotError(f"{where}: copy on broker {copy.broker}, not in brokers")
         if p.leader is not None and p.leader not in p.replicas:
             raise SnapshotError(f"{where}: leader {p.leader} is not among replicas {p.replicas}")
         leader.append(-1 if p.leader is None else p.replicas.index(p.leader))
@@ -146,6 +157,7 @@ def build_snapshot(document: SnapshotDocument) -> Snapshot:
             replica_disk += _disks_of(p, where, index, disks)
         elif p.log_dirs is not None and any(p.log_dirs):
             raise SnapshotError(f"{where}: log_dirs given, but no broker lists its disks")
+    copies = [(i, index[c.broker], c.lag) for i, p in enumerate(partitions) for c in p.copies]
     number = {(p.topic, p.partition): i for i, p in enumerate(partitions)}
     ends = [(_known(number, t.source), _known(number, t.target)) for t in document.traffic]
     return Snapshot(
@@ -197,6 +209,9 @@ def build_snapshot(document: SnapshotDocument) -> Snapshot:
         disk_cordoned=np.array([d.cordoned for _, d in disks.values()], np.bool_),
         creatable=np.array(creatable, np.bool_),
         target_replicas=np.array([p.replication_factor or 0 for p in partitions], np.int64),
+        copy_partition=np.array([p for p, _, _ in copies], np.int64),
+        copy_broker=np.array([b for _, b, _ in copies], np.int64),
+        copy_lag=np.array([lag for _, _, lag in copies], np.float64),
         may_hold=_may_hold(brokers, topic_index),
         cluster_id=document.cluster_id,
         taken_ms=document.taken_ms,
@@ -239,6 +254,11 @@ def to_document(snapshot: Snapshot) -> dict[str, Any]:
     ids = s.broker_ids[s.replica_broker].tolist()
     offset = s.replica_offset.tolist()
     leader_load, follower_load = s.leader_load.tolist(), s.follower_load.tolist()
+    copies: dict[int, list[dict[str, Any]]] = {}
+    for p, b, lag in zip(
+        s.copy_partition.tolist(), s.copy_broker.tolist(), s.copy_lag.tolist(), strict=True
+    ):
+        copies.setdefault(p, []).append({"broker": int(s.broker_ids[b]), "lag": lag})
     partitions = []
     for p, (topic, number, lead) in enumerate(
         zip(s.partition_topic.tolist(), s.partition_number.tolist(), s.leader.tolist(), strict=True)
@@ -265,6 +285,8 @@ def to_document(snapshot: Snapshot) -> dict[str, Any]:
             record["creatable"] = True
         if len(s.target_replicas) and s.target_replicas[p]:
             record["replication_factor"] = int(s.target_replicas[p])
+        if p in copies:
+            record["copies"] = copies[p]
         partitions.append(record)
     name = [(record["topic"], record["partition"]) for record in partitions]
     traffic = [

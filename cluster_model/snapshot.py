@@ -123,6 +123,10 @@ class Snapshot:
     target_replicas : (P,) int
         Replicas that a partition should have if it has fewer, 0 for no more than it has; one
         without any replica should have at least one. Empty if no partition has a target.
+    copy_partition, copy_broker, copy_lag
+        How far copies are behind: (K,) int, int, and float in records, as a sparse matrix of
+        partitions by brokers. A broker may have a copy without holding a replica, such as the
+        state that a client kept on its disk. Pairs that are not listed are unknown.
     may_hold : (T, B) bool
         Whether a broker may hold replicas of a topic, as a consumer may read only the topics
         it subscribes to. Empty if every broker may hold every topic, as in Kafka.
@@ -169,6 +173,9 @@ class Snapshot:
     disk_cordoned: Bools = field(default_factory=_no_bools)
     creatable: Bools = field(default_factory=_no_bools)
     target_replicas: Ints = field(default_factory=_no_ints)
+    copy_partition: Ints = field(default_factory=_no_ints)
+    copy_broker: Ints = field(default_factory=_no_ints)
+    copy_lag: Floats = field(default_factory=_no_floats)
     may_hold: Bools = field(default_factory=_no_table)
     cluster_id: str | None = None
     taken_ms: int | None = field(default=None, compare=False)
@@ -269,6 +276,21 @@ class Snapshot:
         cordoned = np.bincount(self.disk_broker[self.disk_cordoned], minlength=self.n_brokers)
         found: Bools = np.logical_or.reduce([disks == 0, cordoned == 0, closed < disks])
         return found
+
+    def lag_of(self, partition: Ints, broker: Ints) -> Floats:
+        """How far copies of partitions on brokers are behind, in records; infinite if unknown.
+
+        Parameters
+        ----------
+        partition, broker : int
+            Indices, of shapes that fit each other; broker -1 is unknown, like an empty slot.
+        """
+        key = np.asarray(partition * self.n_brokers + broker)
+        known = self.copy_partition * self.n_brokers + self.copy_broker
+        if not len(known):
+            return np.full(key.shape, np.inf)
+        at = np.minimum(np.searchsorted(known, key), len(known) - 1)
+        return np.where((known[at] == key) & (broker >= 0), self.copy_lag[at], np.inf)
 
     def digest(self) -> str:
         """A hash (SHA-256, hex) of everything a plan depends on.
@@ -385,6 +407,9 @@ _KINDS: dict[str, Any] = {
     "disk_cordoned": np.bool_,
     "creatable": np.bool_,
     "target_replicas": np.int64,
+    "copy_partition": np.int64,
+    "copy_broker": np.int64,
+    "copy_lag": np.float64,
     "may_hold": np.bool_,
 }
 
@@ -625,6 +650,13 @@ def _validate(s: Snapshot) -> None:
     for name in ("state_size", "lag"):
         if len(getattr(s, name)):
             _load_like(s, name, (p,))
+    k = len(s.copy_lag)
+    _within(s, "copy_partition", k, 0, p, "partitions")
+    _within(s, "copy_broker", k, 0, b, "brokers")
+    _load_like(s, "copy_lag", (k,))
+    _unique(
+        "copy_broker", list(zip(s.copy_partition.tolist(), s.copy_broker.tolist(), strict=True))
+    )
     if s.may_hold.size:
         _shape("may_hold", s.may_hold, (len(s.topics), b))
     for name in ("leader_load", "follower_load"):
@@ -659,6 +691,9 @@ def _canonicalise(s: Snapshot) -> None:
     for name in ("reassigning", "disk_cordoned", "creatable"):
         if not getattr(s, name).any():
             _set(s, name, _no_bools())
+    order = np.lexsort((s.copy_broker, s.copy_partition))
+    for name in ("copy_partition", "copy_broker", "copy_lag"):
+        _set(s, name, getattr(s, name)[order])
     if not s.target_replicas.any():
         _set(s, "target_replicas", _no_ints())
     if s.may_hold.all():

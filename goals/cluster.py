@@ -203,7 +203,7 @@ def partition_state(
 ) -> State:
     """The state of partitions with replicas on the given brokers (C, F) and disks."""
 
-    def fetch(name: str) -> Ints:
+    def fetch(name: str) -> Ints | Floats:
         if name == "partition":
             return partition
         if name == "topic":
@@ -214,6 +214,8 @@ def partition_state(
             return np.where(brokers < 0, -1, snapshot.broker_rack[brokers])
         if name == "leader":
             return leader
+        if name == "replica_lag":
+            return snapshot.lag_of(partition[..., None], brokers)
         if name == "replica_disk":
             return np.full(brokers.shape, -1, np.int64) if disks is None else disks
         raise AttributeError(f"a goal of scope 'partition' asks for {name}, which partitions lack")

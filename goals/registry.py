@@ -205,6 +205,9 @@ def _lacks(goal: Goal, snapshot: Snapshot) -> str | None:
         elif needed == "traffic":
             if not len(snapshot.traffic_rate):
                 return ": the snapshot has no traffic between partitions"
+        elif needed == "copies":
+            if not len(snapshot.copy_lag):
+                return ": the snapshot has no lag of copies"
         elif needed not in snapshot.resources:
             return f": the snapshot has no resource {needed!r}; it has {resources}"
     return None
