@@ -60,7 +60,8 @@ class PartitionRecord(_Record):
     the previous ones, and there is no leader.
 
     Replicas of a creatable partition need no source to be copied from; it may have none yet.
-    With `replication_factor` a partition gets that many if it has fewer.
+    With `replication_factor` a partition gets that many if it has fewer. The brokers of
+    `warming` hold replicas that are not ready to lead.
     """
 
     topic: str
@@ -76,6 +77,7 @@ class PartitionRecord(_Record):
     creatable: StrictBool | None = None
     replication_factor: Whole | None = Field(default=None, ge=1)
     copies: Items[CopyRecord] = ()
+    warming: Items[Whole] = ()
 
 
 class TrafficRecord(_Record):
@@ -135,6 +137,7 @@ def build_snapshot(document: SnapshotDocument) -> Snapshot:
     replica_disk: list[int] = []
     leader: list[int] = []
     creatable: list[bool] = []
+    warming: list[bool] = []
     for p in partitions:
         where = f"partition {p.topic}-{p.partition}"
         creatable.append(document.creatable if p.creatable is None else p.creatable)
@@ -147,6 +150,12 @@ def build_snapshot(document: SnapshotDocument) -> Snapshot:
             if id_ not in index:
                 raise SnapshotError(f"{where}: replica on broker {id_}, which is not in brokers")
         replica_broker += (index[i] for i in p.replicas)
+        for id_ in p.warming:
+            if id_ not in p.replicas or id_ == p.leader:
+                raise SnapshotError(
+                    f"{where}: warming replica on broker {id_} found, one of its followers expected"
+                )
+        warming += (id_ in p.warming for id_ in p.replicas)
         for copy in p.copies:
             if copy.broker not in index:
                 raise SnapshotError(f"{where}: copy on broker {copy.broker}, not in brokers")
@@ -209,6 +218,7 @@ def build_snapshot(document: SnapshotDocument) -> Snapshot:
         disk_cordoned=np.array([d.cordoned for _, d in disks.values()], np.bool_),
         creatable=np.array(creatable, np.bool_),
         target_replicas=np.array([p.replication_factor or 0 for p in partitions], np.int64),
+        warming=np.array(warming, np.bool_),
         copy_partition=np.array([p for p, _, _ in copies], np.int64),
         copy_broker=np.array([b for _, b, _ in copies], np.int64),
         copy_lag=np.array([lag for _, _, lag in copies], np.float64),
@@ -285,6 +295,8 @@ def to_document(snapshot: Snapshot) -> dict[str, Any]:
             record["creatable"] = True
         if len(s.target_replicas) and s.target_replicas[p]:
             record["replication_factor"] = int(s.target_replicas[p])
+        if len(s.warming) and (warm := s.warming[offset[p] : offset[p + 1]]).any():
+            record["warming"] = [id_ for id_, is_ in zip(replicas, warm, strict=True) if is_]
         if p in copies:
             record["copies"] = copies[p]
         partitions.append(record)

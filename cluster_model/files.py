@@ -41,6 +41,7 @@ _LATER = {
     "disk_cordoned",
     "creatable",
     "target_replicas",
+    "warming",
     "copy_partition",
     "copy_broker",
     "copy_lag",

@@ -123,6 +123,11 @@ class Snapshot:
     target_replicas : (P,) int
         Replicas that a partition should have if it has fewer, 0 for no more than it has; one
         without any replica should have at least one. Empty if no partition has a target.
+    warming : (N,) bool
+        Replicas that are being built up, like a warm-up task: each carries load like any other
+        follower, and may not lead before its copy is close enough to the leader's, see
+        :attr:`balancer.Operation.acceptable_lag`. Their partitions have a leader. Empty if
+        there are none.
     copy_partition, copy_broker, copy_lag
         How far copies are behind: (K,) int, int, and float in records, as a sparse matrix of
         partitions by brokers. A broker may have a copy without holding a replica, such as the
@@ -173,6 +178,7 @@ class Snapshot:
     disk_cordoned: Bools = field(default_factory=_no_bools)
     creatable: Bools = field(default_factory=_no_bools)
     target_replicas: Ints = field(default_factory=_no_ints)
+    warming: Bools = field(default_factory=_no_bools)
     copy_partition: Ints = field(default_factory=_no_ints)
     copy_broker: Ints = field(default_factory=_no_ints)
     copy_lag: Floats = field(default_factory=_no_floats)
@@ -407,6 +413,7 @@ _KINDS: dict[str, Any] = {
     "disk_cordoned": np.bool_,
     "creatable": np.bool_,
     "target_replicas": np.int64,
+    "warming": np.bool_,
     "copy_partition": np.int64,
     "copy_broker": np.int64,
     "copy_lag": np.float64,
@@ -598,6 +605,7 @@ def _validate(s: Snapshot) -> None:
         ("disk_cordoned", d),
         ("creatable", p),
         ("target_replicas", p),
+        ("warming", n),
     ):
         if len(getattr(s, name)):
             _shape(name, getattr(s, name), (length,))
@@ -650,6 +658,14 @@ def _validate(s: Snapshot) -> None:
     for name in ("state_size", "lag"):
         if len(getattr(s, name)):
             _load_like(s, name, (p,))
+    if len(s.warming):
+        follows = (s.leader >= 0)[s.replica_partition] & ~s.replica_is_leader
+        _check(
+            follows | ~s.warming,
+            "warming",
+            s.warming,
+            "only followers of a partition with a leader",
+        )
     k = len(s.copy_lag)
     _within(s, "copy_partition", k, 0, p, "partitions")
     _within(s, "copy_broker", k, 0, b, "brokers")
@@ -688,7 +704,7 @@ def _canonicalise(s: Snapshot) -> None:
         _set(s, "broker_set", _no_ints())
     if not s.n_disks:
         _set(s, "replica_disk", _no_ints())
-    for name in ("reassigning", "disk_cordoned", "creatable"):
+    for name in ("reassigning", "disk_cordoned", "creatable", "warming"):
         if not getattr(s, name).any():
             _set(s, name, _no_bools())
     order = np.lexsort((s.copy_broker, s.copy_partition))

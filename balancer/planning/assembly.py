@@ -190,6 +190,7 @@ def _added(cluster: Cluster, goals: list[Goal], final: Placement, rules: Rules) 
     if len(final.replica_disk):
         alive = np.append(final.snapshot.disk_alive, True)
         able &= alive[final.replica_disk].reshape(able.shape)
+    able &= ~rules.are_cold(final)
     heir = np.where(able.any(1), able.argmax(1), walked.leader)
     now = final.leader
     unfit = (now != walked.leader) & ~able[np.arange(len(now)), now]

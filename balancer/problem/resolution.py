@@ -119,9 +119,20 @@ def resolve(snapshot: Snapshot, operation: Operation) -> ResolvedOperation:
         frozen=frozen,
         stranded=stranded_replicas(start),
         permitted=allowed.permitted,
+        cold=_cold(start, op.acceptable_lag) if s.warming.any() else None,
     )
     cluster = Cluster(placement, eligible, allowed.leads, draining)
     return ResolvedOperation(asked, start, cluster, rules, factor, named, emptied)
+
+
+def _cold(start: Placement, acceptable_lag: float) -> Ints:
+    """(P, F) brokers whose replica warms up and is further behind than acceptable, else -1."""
+    s, brokers = start.snapshot, start.brokers
+    warming = np.zeros(brokers.shape, np.bool_)
+    # replicas take the first slots of their partition, in order
+    warming[brokers >= 0] = s.warming
+    lag = s.lag_of(np.arange(s.n_partitions)[:, None], brokers)
+    return np.where(warming & ~(lag <= acceptable_lag), brokers, -1)
 
 
 def _assigned(placement: Placement, factor: Ints, allowed: Permissions) -> tuple[Placement, Bools]:

@@ -40,6 +40,10 @@ class Rules:
         Whether a broker may hold replicas of a topic; None if every broker may hold every
         topic. A replica that is where it may not be counts like one on a draining broker: any
         operation that moves replicas may move it away.
+    cold : (P, F) int
+        Brokers whose replica of the partition may not lead yet, -1 for none: its copy is too
+        far behind. None if every replica may, like all that Kafka counts as in sync. A replica
+        that moves is copied in full, and may lead where it goes.
     """
 
     receives: Bools
@@ -51,6 +55,7 @@ class Rules:
     frozen: Bools
     stranded: Ints
     permitted: Bools | None = None
+    cold: Ints | None = None
 
     def takers(self, placement: Placement, partition: int) -> Bools:
         """(B,) brokers that may receive replicas of a partition."""
@@ -59,6 +64,14 @@ class Rules:
         topic = placement.snapshot.partition_topic[partition]
         takers: Bools = np.logical_and(self.receives, self.permitted[topic])
         return takers
+
+    def are_cold(self, placement: Placement) -> Bools:
+        """(P, F) replicas that may not lead yet."""
+        brokers = placement.brokers
+        if self.cold is None:
+            return np.zeros(brokers.shape, np.bool_)
+        cold: Bools = (brokers[:, :, None] == self.cold[:, None, :]).any(2) & (brokers >= 0)
+        return cold
 
     def free(self, placement: Placement) -> Bools:
         """(P * F,) whether a replica may be moved at all, regardless of the destination."""
@@ -111,10 +124,16 @@ class Rules:
         )
         if self.permitted is not None:
             ok[rows] &= self.permitted[s.partition_topic[p[rows]], batch.target[rows]]
+        if self.cold is not None:
+            arrives = lead | (move & (batch.slot == placement.leader[p]))
+            ok &= ~(arrives & (self.cold[p] == batch.target[:, None]).any(1))
         # leadership is transferred before the replica goes to a broker that may not lead
         moves = move & (batch.slot == placement.leader[p])
         rows = np.flatnonzero(ok & moves & ~self.leads[batch.target])
-        heirs = np.append(self.leads, False)[placement.brokers[p[rows]]].any(1)
+        able = np.append(self.leads, False)[placement.brokers[p[rows]]]
+        if self.cold is not None:
+            able &= ~self.are_cold(placement)[p[rows]]
+        heirs = able.any(1)
         ok[rows[heirs]] = False
         if not s.disk_alive.all():
             ok &= ~(move & (self.stranded[p] == batch.target[:, None]).any(1))

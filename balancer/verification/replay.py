@@ -318,6 +318,9 @@ class Replay:
                 f"{label(a)}: it holds a dead replica, which this move does not replace",
                 step,
             )
+        if leads and (p, target[0]) in self.request.cold:
+            text = f"{label(a)}: broker {a.destination} had a replica that was warming up"
+            self.fail("wrong leader", text, step)
         self._bytes(step, a, self.bytes[p][0 if leads else 1])
         self._carry(step, a, p, Transfer.of((source, disk), target, leads))
         self.holders[p][at], self.disks[p][at] = target
@@ -364,6 +367,9 @@ class Replay:
             self.fail("wrong leader flag", f"{label(a)}: leader False is wrong", step)
         if not self.may_lead[target]:
             self.fail("wrong leader", f"{label(a)}: broker {a.destination} may not lead", step)
+        if (p, target) in self.request.cold:
+            text = f"{label(a)}: the replica on broker {a.destination} is still warming up"
+            self.fail("wrong leader", text, step)
         successor = self.disks[p][self.holders[p].index(target)]
         if successor >= 0 and not self.disk_alive[successor]:
             self.fail("wrong leader", f"{label(a)}: a replica on a dead disk cannot lead", step)
@@ -468,7 +474,11 @@ class Replay:
                 "leaders", f"{label(a)}: MinTopicLeaders: {left} left on broker {a.source}", step
             )
         if self.request.kind.known and a.kind == "move" and not self.may_lead[target]:
-            others = [b for b in self.holders[p] if b != target and self.may_lead[b]]
+            others = [
+                b
+                for b in self.holders[p]
+                if b != target and self.may_lead[b] and (p, b) not in self.request.cold
+            ]
             if self.may_lead[source] or others:
                 self.fail("wrong leader", f"{label(a)}: broker {a.destination} may not lead", step)
 

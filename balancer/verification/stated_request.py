@@ -63,6 +63,19 @@ class StatedRequest:
         )
         if self.kind.receivers == "none":
             self.factor = s.replication_factor.copy()
+        # (partition, broker) of warming replicas that are too far behind to lead
+        self.cold: set[tuple[int, int]] = set()
+        if len(s.warming):
+            acceptable = operation.get("acceptable_lag", 0.0)
+            pairs = zip(s.copy_partition.tolist(), s.copy_broker.tolist(), strict=True)
+            ready = {
+                pair
+                for pair, lag in zip(pairs, s.copy_lag.tolist(), strict=True)
+                if lag <= acceptable
+            }
+            held = zip(s.replica_partition.tolist(), s.replica_broker.tolist(), strict=True)
+            self.cold = {pair for pair, is_ in zip(held, s.warming.tolist(), strict=True) if is_}
+            self.cold -= ready
         # partitions of which nothing can be created without a copy
         self.needs_source = np.ones(s.n_partitions, np.bool_)
         self.needs_source[: len(s.creatable)] = ~s.creatable
