@@ -15,7 +15,7 @@ from balancer.search.scorer import CHUNK, EPSILON, Scorer
 from balancer.search.transition import Transition
 from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
 from cluster_model.snapshot import Bools, Ints
-from goals import Cluster, Goal, OnlineReplicas
+from goals import Cluster, EligibleLeaders, Goal, OnlineReplicas
 from goals.infeasibility import named
 from metrics_reporter.quantities import plural
 
@@ -86,6 +86,8 @@ def _unproven(
         reason, cure, proven = _no_room(cells, goal.too_many(scorer.cluster), scorer, rules)
     elif isinstance(goal, OnlineReplicas) and rules.lost[cells].all():
         reason, cure, proven = (*_NOTHING_LEFT, True)
+    elif isinstance(goal, EligibleLeaders) and _all_cold(cells, scorer.placement, rules):
+        reason, cure = _WARMING
     elif goal.hard:
         reason, cure = _vetoed(i, goal, cells, scorer, rules)
     else:
@@ -101,11 +103,22 @@ _NOTHING_LEFT = (
     "every replica is on a dead broker or a dead disk",
     "bring one of them back: there is nothing left to copy from",
 )
+_WARMING = (
+    "the replicas that could lead are still warming up",
+    "plan again when their lag is acceptable, or accept more",
+)
 _NOTHING_FOUND = "no allowed action was found that helps"
 _LEFT = (
     "single actions that help are left, and no hard goal vetoes them",
     "plan again after this plan",
 )
+
+
+def _all_cold(partitions: Ints, placement: Placement, rules: Rules) -> bool:
+    """Whether partitions have replicas on brokers that may lead, and all of them are cold."""
+    able = np.append(rules.leads, False)[placement.brokers[partitions]]
+    cold = rules.are_cold(placement)[partitions]
+    return bool((able & cold).any(1).all() and not (able & ~cold).any())
 
 
 def _left_alone(partitions: Ints, scorer: Scorer) -> tuple[str, str]:

@@ -103,12 +103,12 @@ def test_the_end_of_a_plan_is_a_snapshot_without_warming_leaders() -> None:
 def test_demotion_waits_for_the_lag() -> None:
     s = warming(0, 1.0)
     asked = Operation(kind="demote_brokers", brokers=(1,))
-    plan = Balancer("default").propose(s, asked)
     # every follower is cold, or its lag is unknown
     s = replace(s, copy_lag=np.full(len(s.copy_lag), 500.0))
     plan = Balancer("default").propose(s, asked)
     assert len(plan) == 0
-    assert "EligibleLeaders" in {u.goal for u in plan.unmet}
+    (unmet,) = [u for u in plan.unmet if u.goal == "EligibleLeaders"]
+    assert "the replicas that could lead are still warming up" in unmet.reason
     assert_sound(s, plan)
     later = Balancer("default").propose(s, asked.model_copy(update={"acceptable_lag": 500.0}))
     assert any(a.kind == "leadership" for a in later.actions)
