@@ -141,7 +141,7 @@ class Balancer:
         started = time.monotonic()
         resolved = resolve(snapshot, operation)
         goals = with_availability(applicable(self.goals, snapshot, strict=self.strict))
-        goals = [*resolved.type.goals(resolved.factor), *goals]
+        goals = [*resolved.goals(), *goals]
         cluster = resolved.cluster
         problem = Problem(
             operation=operation,

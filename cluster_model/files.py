@@ -37,7 +37,21 @@ SCHEMA_VERSION = 1
 _LOOK_SECONDS = 0.05
 
 # Fields that files of earlier releases lack, and that may be unknown.
-_LATER = {"reassigning", "disk_cordoned", "cluster_id", "taken_ms", "metadata_version", *ATTRIBUTES}
+_LATER = {
+    "reassigning",
+    "disk_cordoned",
+    "creatable",
+    "target_replicas",
+    "warming",
+    "copy_partition",
+    "copy_broker",
+    "copy_lag",
+    "may_hold",
+    "cluster_id",
+    "taken_ms",
+    "metadata_version",
+    *ATTRIBUTES,
+}
 # An attribute is an array of its own, named after the field and itself.
 _ATTRIBUTE_FILES = tuple(f"{field}." for field in ATTRIBUTES)
 

@@ -55,6 +55,10 @@ def _no_bools() -> Bools:
     return np.empty(0, np.bool_)
 
 
+def _no_table() -> Bools:
+    return np.empty((0, 0), np.bool_)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Snapshot:
     """A cluster at one moment; validated on creation, then frozen.
@@ -115,6 +119,26 @@ class Snapshot:
     broker_attributes, topic_attributes
         Named properties, such as a zone or a tenant: by name, (B,) or (T,) text or numbers,
         None where there is none; see :meth:`attributes`.
+    creatable : (P,) bool
+        Partitions whose replicas need no source to be copied from, as a consumer that is
+        assigned a partition copies nothing. Only they may have no replica at all, and no
+        leader then: the first assignment is part of a plan. Replicas of all others are copied
+        from a living one, as in Kafka. Empty if there are none.
+    target_replicas : (P,) int
+        Replicas that a partition should have if it has fewer, 0 for no more than it has; one
+        without any replica should have at least one. Empty if no partition has a target.
+    warming : (N,) bool
+        Replicas that are being built up, like a warm-up task: each carries load like any other
+        follower, and may not lead before its copy is close enough to the leader's, see
+        :attr:`balancer.Operation.acceptable_lag`. Their partitions have a leader. Empty if
+        there are none.
+    copy_partition, copy_broker, copy_lag
+        How far copies are behind: (K,) int, int, and float in records, as a sparse matrix of
+        partitions by brokers. A broker may have a copy without holding a replica, such as the
+        state that a client kept on its disk. Pairs that are not listed are unknown.
+    may_hold : (T, B) bool
+        Whether a broker may hold replicas of a topic, as a consumer may read only the topics
+        it subscribes to. Empty if every broker may hold every topic, as in Kafka.
     cluster_id, taken_ms, metadata_version
         Which cluster this is, when the snapshot was taken (ms since 1970), and the
         cluster's ``metadata.version``; None if unknown, as in a file written by hand.
@@ -158,6 +182,13 @@ class Snapshot:
     disk_cordoned: Bools = field(default_factory=_no_bools)
     broker_attributes: Mapping[str, Any] = field(default_factory=dict)
     topic_attributes: Mapping[str, Any] = field(default_factory=dict)
+    creatable: Bools = field(default_factory=_no_bools)
+    target_replicas: Ints = field(default_factory=_no_ints)
+    warming: Bools = field(default_factory=_no_bools)
+    copy_partition: Ints = field(default_factory=_no_ints)
+    copy_broker: Ints = field(default_factory=_no_ints)
+    copy_lag: Floats = field(default_factory=_no_floats)
+    may_hold: Bools = field(default_factory=_no_table)
     cluster_id: str | None = None
     taken_ms: int | None = field(default=None, compare=False)
     metadata_version: int | None = None
@@ -207,6 +238,17 @@ class Snapshot:
         return np.diff(self.replica_offset)
 
     @property
+    def target_replication_factor(self) -> Ints:
+        """(P,) int: the number of replicas each partition should have; at least the present one."""
+        target = np.maximum(self.replication_factor, 1)
+        return np.maximum(target, self.target_replicas) if len(self.target_replicas) else target
+
+    @property
+    def needs_source(self) -> Bools:
+        """(P,) bool: partitions whose replicas can only be copied from a living one."""
+        return ~self.creatable if len(self.creatable) else np.ones(self.n_partitions, np.bool_)
+
+    @property
     def replica_partition(self) -> Ints:
         """(N,) int: the partition each replica belongs to."""
         return np.repeat(np.arange(self.n_partitions), self.replication_factor)
@@ -227,12 +269,12 @@ class Snapshot:
 
     @property
     def leaderless(self) -> Bools:
-        """(P,) bool: partitions without a leader, which cannot be copied.
+        """(P,) bool: partitions without a leader, which cannot be copied; creatable ones can.
 
         In a snapshot without any leader this includes only partitions under reassignment.
         """
         known = ~self.partition_settled | (self.leader >= 0).any()
-        found: Bools = (self.leader < 0) & known
+        found: Bools = (self.leader < 0) & known & self.needs_source
         return found
 
     @property
@@ -256,6 +298,21 @@ class Snapshot:
         """The attributes of the brokers, or of the topics."""
         found: Attributes = getattr(self, f"{of}_attributes")
         return found
+
+    def lag_of(self, partition: Ints, broker: Ints) -> Floats:
+        """How far copies of partitions on brokers are behind, in records; infinite if unknown.
+
+        Parameters
+        ----------
+        partition, broker : int
+            Indices, of shapes that fit each other; broker -1 is unknown, like an empty slot.
+        """
+        key = np.asarray(partition * self.n_brokers + broker)
+        known = self.copy_partition * self.n_brokers + self.copy_broker
+        if not len(known):
+            return np.full(key.shape, np.inf)
+        at = np.minimum(np.searchsorted(known, key), len(known) - 1)
+        return np.where((known[at] == key) & (broker >= 0), self.copy_lag[at], np.inf)
 
     def digest(self) -> str:
         """A hash (SHA-256, hex) of everything a plan depends on.
@@ -376,6 +433,13 @@ _KINDS: dict[str, Any] = {
     "lag": np.float64,
     "reassigning": np.bool_,
     "disk_cordoned": np.bool_,
+    "creatable": np.bool_,
+    "target_replicas": np.int64,
+    "warming": np.bool_,
+    "copy_partition": np.int64,
+    "copy_broker": np.int64,
+    "copy_lag": np.float64,
+    "may_hold": np.bool_,
 }
 
 # The fields of attributes: what has them, and the field that lists these.
@@ -412,7 +476,7 @@ def _scalar(name: str, value: Any) -> int | str | None:
 
 # numpy's codes of the kinds of numbers that a field's type holds without loss.
 _HELD = {np.int64: "iu", np.float64: "iuf", np.bool_: "b"}
-_TABLES = ("capacity", "leader_load", "follower_load")
+_TABLES = ("capacity", "leader_load", "follower_load", "may_hold")
 
 
 def _array(name: str, value: Any, kind: type[Any]) -> npt.NDArray[Any]:
@@ -564,8 +628,26 @@ def _validate(s: Snapshot) -> None:
             f"found, 0 to {n} (the number of replicas) expected"
         )
     factor = s.replication_factor
+    for name, length in (
+        ("reassigning", p),
+        ("disk_cordoned", d),
+        ("creatable", p),
+        ("target_replicas", p),
+        ("warming", n),
+    ):
+        if len(getattr(s, name)):
+            _shape(name, getattr(s, name), (length,))
     rising = s.replica_offset[1:] > s.replica_offset[:-1]
-    _check(rising, "replica_offset", s.replica_offset[1:], "at least one replica a partition")
+    if len(s.creatable):
+        rising |= s.creatable & (s.replica_offset[1:] == s.replica_offset[:-1])
+    _check(
+        rising,
+        "replica_offset",
+        s.replica_offset[1:],
+        "at least one replica a partition that is not creatable",
+    )
+    target = s.target_replicas
+    _check(target >= 0, "target_replicas", target, "a number of at least 0")
     _within(s, "replica_broker", n, 0, b, "brokers")
     held = s.replica_partition * b + s.replica_broker
     order = np.argsort(held, kind="stable")
@@ -604,11 +686,25 @@ def _validate(s: Snapshot) -> None:
     for name in ("state_size", "lag"):
         if len(getattr(s, name)):
             _load_like(s, name, (p,))
-    for name, length in (("reassigning", p), ("disk_cordoned", d)):
-        if len(getattr(s, name)):
-            _shape(name, getattr(s, name), (length,))
+    if len(s.warming):
+        follows = (s.leader >= 0)[s.replica_partition] & ~s.replica_is_leader
+        _check(
+            follows | ~s.warming,
+            "warming",
+            s.warming,
+            "only followers of a partition with a leader",
+        )
+    k = len(s.copy_lag)
+    _within(s, "copy_partition", k, 0, p, "partitions")
+    _within(s, "copy_broker", k, 0, b, "brokers")
+    _load_like(s, "copy_lag", (k,))
+    _unique(
+        "copy_broker", list(zip(s.copy_partition.tolist(), s.copy_broker.tolist(), strict=True))
+    )
+    if s.may_hold.size:
+        _shape("may_hold", s.may_hold, (len(s.topics), b))
     for name in ("leader_load", "follower_load"):
-        _summable(name, getattr(s, name), factor[:, None])
+        _summable(name, getattr(s, name), np.maximum(factor, 1)[:, None])
     for name in ("capacity", "disk_capacity", "traffic_rate", "state_size", "lag"):
         _summable(name, getattr(s, name))
 
@@ -636,9 +732,16 @@ def _canonicalise(s: Snapshot) -> None:
         _set(s, "broker_set", _no_ints())
     if not s.n_disks:
         _set(s, "replica_disk", _no_ints())
-    for name in ("reassigning", "disk_cordoned"):
+    for name in ("reassigning", "disk_cordoned", "creatable", "warming"):
         if not getattr(s, name).any():
             _set(s, name, _no_bools())
+    order = np.lexsort((s.copy_broker, s.copy_partition))
+    for name in ("copy_partition", "copy_broker", "copy_lag"):
+        _set(s, name, getattr(s, name)[order])
+    if not s.target_replicas.any():
+        _set(s, "target_replicas", _no_ints())
+    if s.may_hold.all():
+        _set(s, "may_hold", _no_table())
 
 
 def _set(s: Snapshot, name: str, value: Any) -> None:

@@ -30,7 +30,13 @@ def action_rows(
     removed = np.flatnonzero((start.replica_broker >= 0) & (walked.replica_broker < 0))
     none = np.full(len(removed) + len(added), -1, np.int64)
     flat = np.concatenate([removed, added])
-    _, size = replica_bytes(start)
+    lead_size, follow_size = replica_bytes(start)
+    # the first replica of a partition leads it
+    leads = np.zeros(len(flat), np.bool_)
+    leads[len(removed) :] = added % start.slots == walked.leader[added // start.slots]
+    size = np.where(
+        leads[len(removed) :], lead_size[added // start.slots], follow_size[added // start.slots]
+    )
     kind_names: dict[int, ActionKind] = {MOVE: "move", LEAD: "leadership"}
     names: list[ActionKind] = ["remove" for _ in removed]
     names += ["add" for _ in added]
@@ -51,8 +57,8 @@ def action_rows(
         ),
         source_disk=np.concatenate([source_disk, steps.source_disk]),
         target_disk=np.concatenate([target_disk, steps.batch.disk]),
-        leads=np.concatenate([np.zeros(len(flat), np.bool_), steps.leads]),
-        bytes=np.concatenate([np.zeros(len(removed)), size[added // start.slots], steps.bytes]),
+        leads=np.concatenate([leads, steps.leads]),
+        bytes=np.concatenate([np.zeros(len(removed)), size, steps.bytes]),
         diff=np.concatenate([np.zeros((len(flat), len(goals))), steps.diff[:, : len(goals)]]),
         names=tuple(g.name for g in goals),
         demoted=~rules.leads & (s.broker_state != BrokerState.DEAD),

@@ -75,8 +75,8 @@ def _largest(
         return 0.0
     held = np.bincount(ended.replica_broker[ended.replica_broker >= 0], minlength=len(usable))
     refuge = np.append(~usable & (~rules.draining | (held > 0)), False)
-    bound = ~refuge[start.brokers].any(1)
     factor = np.minimum((start.brokers >= 0).sum(1), (ended.brokers >= 0).sum(1))
+    bound = ~refuge[start.brokers].any(1) & (factor > 0)
     lead, follow = start.contribution(column)
     copies = np.maximum(factor[bound] - 1, 0)
     size = np.concatenate([lead[bound], np.repeat(follow[bound], copies)])
@@ -93,6 +93,8 @@ def _pinned(placement: Placement, rules: Rules, column: Column, ended: Placement
     lead, follow = placement.contribution(column)
     where = placement.replica_broker
     stays = (where >= 0) & ~rules.slots & ~np.append(rules.draining, False)[where]
+    if rules.permitted is not None:
+        stays &= rules.permitted[np.repeat(s.partition_topic, f), where]
     if len(placement.replica_disk):
         stays &= np.append(s.disk_alive, True)[placement.replica_disk]
     led = np.arange(s.n_partitions) * f + placement.leader

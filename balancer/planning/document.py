@@ -203,7 +203,7 @@ class PlanDocument(_Record):
     goal_results: Annotated[tuple[GoalResult, ...], FailFast()]
     unmet: Annotated[tuple[Unmet, ...], FailFast()]
     actions: Annotated[tuple[Action, ...], FailFast()]
-    replicas: dict[str, Annotated[tuple[Whole, ...], Field(min_length=1)]] = {}
+    replicas: dict[str, tuple[Whole, ...]] = {}
     verdict: Verdict | None = None
     allocation: AllocationResult | None = None
     remedy: Remedy | None = None

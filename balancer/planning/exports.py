@@ -6,7 +6,9 @@ import json
 
 import numpy as np
 
+from balancer.planning.document import PlanError
 from balancer.planning.plan import Plan, preference_lists, ranked_slots
+from balancer.problem.availability import living_replicas
 from cluster_model.placement import Placement
 
 
@@ -17,6 +19,12 @@ def reassignment_json(plan: Plan) -> str:
     topic and number: the new leader first, replicas on demoted brokers last. A log
     directory is named only if the plan chooses one, and is ``any`` otherwise. The list may
     be empty, which Kafka's tool refuses: there is nothing to reassign then.
+
+    Raises
+    ------
+    PlanError
+        If the plan creates replicas of a partition without a living one (see
+        :attr:`cluster_model.Snapshot.creatable`), which Kafka cannot do.
 
     Examples
     --------
@@ -31,6 +39,13 @@ def reassignment_json(plan: Plan) -> str:
     start = Placement(s, final.slots)
     brokers, _ = preference_lists(plan)
     changed = (brokers != start.brokers).any(1)
+    created = changed & ~living_replicas(start).any(1)
+    if created.any():
+        entry = _partition(plan, int(np.argmax(created)))
+        raise PlanError(
+            f"partition {entry['topic']}-{entry['partition']}: no living replica found, at least "
+            "one expected by Kafka, which copies new replicas and creates none"
+        )
     chosen = np.full(brokers.shape, -1)
     if s.n_disks:
         before, after = (p.replica_disk.reshape(brokers.shape) for p in (start, final))

@@ -23,8 +23,8 @@ from goals import (
 def bytes_total(start: Placement) -> float:
     """Bytes of all replicas, leaders and followers each at their own size."""
     lead, follow = replica_bytes(start)
-    followers = np.count_nonzero(start.brokers >= 0, axis=1) - 1
-    return float((lead + follow * followers).sum())
+    held = np.count_nonzero(start.brokers >= 0, axis=1)
+    return float(np.where(held > 0, lead + follow * (held - 1), 0.0).sum())
 
 
 def balancedness(goals: list[Goal], scorer: Scorer) -> float:

@@ -145,16 +145,22 @@ class Plan:
         s, final = self.snapshot, self.placement
         brokers, leader = preference_lists(self)
         kept = brokers >= 0
-        disk: dict[str, Any] = {}
+        more: dict[str, Any] = {}
         if s.n_disks:
             disks = final.replica_disk.reshape(-1, final.slots)
-            disk["replica_disk"] = np.take_along_axis(disks, ranked_slots(self), 1)[kept]
+            more["replica_disk"] = np.take_along_axis(disks, ranked_slots(self), 1)[kept]
+        if len(s.warming):
+            # a replica that moved was copied in full
+            key = np.arange(s.n_partitions)[:, None] * s.n_brokers + brokers
+            warm = (s.replica_partition * s.n_brokers + s.replica_broker)[s.warming]
+            leads = np.arange(brokers.shape[1]) == leader[:, None]
+            more["warming"] = (np.isin(key, warm) & ~leads)[kept]
         return replace(
             s,
             replica_offset=np.concatenate([[0], np.cumsum(kept.sum(1))]),
             replica_broker=brokers[kept],
             leader=leader,
-            **disk,
+            **more,
         )
 
 

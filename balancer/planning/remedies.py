@@ -185,10 +185,10 @@ def enlarged(
     """A larger cluster, the operation that may use the new brokers, and their racks and sets.
 
     Each new broker has the median capacities of the brokers that may receive replicas, and
-    the disks of the median one. New brokers level the number of brokers per rack, with as
-    many new racks as certificates require; if every broker has a rack of its own, so does
-    each new one. With broker sets, they go where certificates require them, the rest to the
-    fullest set.
+    the disks of the median one, and may hold every topic. New brokers level the number of
+    brokers per rack, with as many new racks as certificates require; if every broker has a rack
+    of its own, so does each new one. With broker sets, they go where certificates require them,
+    the rest to the fullest set.
 
     Parameters
     ----------
@@ -236,6 +236,9 @@ def enlarged(
         if len(s.disk_cordoned)
         else s.disk_cordoned,
         broker_attributes=_attributes(s, rack),
+        may_hold=np.pad(s.may_hold, ((0, 0), (0, number)), constant_values=True)
+        if s.may_hold.size
+        else s.may_hold,
     )
     changes: dict[str, tuple[int, ...]] = {}
     if type_of(operation).named_receive:

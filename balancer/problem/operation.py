@@ -42,6 +42,9 @@ class Operation(BaseModel):
         Brokers that receive no replicas, or no leadership; averages leave them out.
     destinations
         The only brokers that receive replicas; None for all.
+    acceptable_lag
+        Records that a warming replica may be behind and still become leader; one whose lag is
+        unknown may not. Counts only in snapshots with ``warming`` replicas.
     options
         Options of an operation that another package adds.
 
@@ -62,4 +65,5 @@ class Operation(BaseModel):
     excluded_brokers_for_replicas: tuple[int, ...] = ()
     excluded_brokers_for_leadership: tuple[int, ...] = ()
     destinations: tuple[int, ...] | None = None
+    acceptable_lag: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     options: dict[str, Any] = Field(default_factory=dict)

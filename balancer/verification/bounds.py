@@ -83,6 +83,7 @@ def _largest(
     left = np.bincount(ended.broker, minlength=len(has)) > 0
     elsewhere = ~has & (~request.draining | left)
     inside = base.count(elsewhere[base.broker]) == 0
+    inside &= np.minimum(base.factor, ended.factor) > 0
     lead, follow = contribution(request.snapshot, column)
     copies = np.maximum(np.minimum(base.factor, ended.factor)[inside] - 1, 0)
     pieces = np.sort(np.concatenate([lead[inside], np.repeat(follow[inside], copies)]))[::-1]
@@ -99,6 +100,7 @@ def _stays(
     s = request.snapshot
     fixed = request.excluded | request.untouched if free else np.ones(s.n_partitions, np.bool_)
     stays = fixed[base.partition] & ~request.draining[base.broker]
+    stays &= ~request.forbidden(base.partition, base.broker)
     if s.n_disks:
         stays &= np.append(s.disk_alive, True)[base.disk]
     if request.kind.moves == "changed":

@@ -33,8 +33,10 @@ class Replay:
         spans = list(pairwise(bounds))
         self.holders = [held[a:b] for a, b in spans]
         self.disks = [disks[a:b] for a, b in spans]
+        # -1 for a partition without replicas
         self.leader = [
-            row[max(at, 0)] for row, at in zip(self.holders, s.leader.tolist(), strict=True)
+            row[max(at, 0)] if row else -1
+            for row, at in zip(self.holders, s.leader.tolist(), strict=True)
         ]
         self.row = {
             (s.topics[t], n): p
@@ -70,7 +72,7 @@ class Replay:
             self.led[key] = self.led.get(key, 0) + 1
         # partitions whose leader had to change from the start, whichever broker leads in between
         self.leader_leaves = [
-            not self.may_lead[b] or self._offline(p, self.holders[p].index(b))
+            b >= 0 and (not self.may_lead[b] or self._offline(p, self.holders[p].index(b)))
             for p, b in enumerate(self.leader)
         ]
         self.now = self.start
@@ -91,7 +93,7 @@ class Replay:
         """(P,) whether a partition has no living replica left to copy from."""
         alive = np.append(self.snapshot.disk_alive, True)[self.start.disk]
         found: Bools = self.start.count(alive & ~self.request.dead[self.start.broker]) == 0
-        return found
+        return found & self.request.needs_source
 
     @property
     def cut(self) -> bool:
@@ -184,7 +186,7 @@ class Replay:
         self.holders = [row.tolist() for row in np.split(s.replica_broker, cuts)]
         self.disks = [row.tolist() for row in np.split(disks, cuts)]
         first = np.maximum(s.leader, 0).tolist()
-        self.leader = [row[at] for row, at in zip(self.holders, first, strict=True)]
+        self.leader = [row[at] if row else -1 for row, at in zip(self.holders, first, strict=True)]
         for a in changes:
             p = self.row.get((a.topic, a.partition))
             end = a.destination if a.kind == "add" else a.source
@@ -192,6 +194,8 @@ class Replay:
             if p is None or broker is None:
                 continue
             if a.kind == "add":
+                if not self.holders[p]:
+                    self.leader[p] = broker
                 self.holders[p].append(broker)
                 self.disks[p].append(self.disk_index.get((broker, a.destination_disk or ""), -1))
             elif broker in self.holders[p]:
@@ -241,6 +245,9 @@ class Replay:
                 else "is not among the destinations"
             )
             self.fail("wrong destination", f"{label(a)}: broker {a.destination} {why}", step)
+        elif not self.may_hold(p, broker):
+            text = f"{label(a)}: broker {a.destination} may not hold replicas of topic {a.topic}"
+            self.fail("wrong destination", text, step)
         return broker, self._target_disk(step, a, broker)
 
     def _target_disk(self, step: int, a: Action, broker: int) -> int:
@@ -257,12 +264,18 @@ class Replay:
             )
         return disk
 
+    def may_hold(self, p: int, broker: int) -> bool:
+        """Whether a broker may hold replicas of a partition."""
+        table = self.snapshot.may_hold
+        return not table.size or bool(table[self.topic[p], broker])
+
     def _offline(self, p: int, at: int) -> bool:
-        disk = self.disks[p][at]
-        return self.draining[self.holders[p][at]] or (disk >= 0 and not self.disk_alive[disk])
+        broker, disk = self.holders[p][at], self.disks[p][at]
+        leaves = self.draining[broker] or not self.may_hold(p, broker)
+        return leaves or (disk >= 0 and not self.disk_alive[disk])
 
     def _can_be_copied(self, step: int, a: Action, p: int) -> None:
-        if all(
+        if self.request.needs_source[p] and all(
             self.request.dead[b] or (d >= 0 and not self.disk_alive[d])
             for b, d in zip(self.holders[p], self.disks[p], strict=True)
         ):
@@ -305,6 +318,9 @@ class Replay:
                 f"{label(a)}: it holds a dead replica, which this move does not replace",
                 step,
             )
+        if leads and (p, target[0]) in self.request.cold:
+            text = f"{label(a)}: broker {a.destination} had a replica that was warming up"
+            self.fail("wrong leader", text, step)
         self._bytes(step, a, self.bytes[p][0 if leads else 1])
         self._carry(step, a, p, Transfer.of((source, disk), target, leads))
         self.holders[p][at], self.disks[p][at] = target
@@ -351,6 +367,9 @@ class Replay:
             self.fail("wrong leader flag", f"{label(a)}: leader False is wrong", step)
         if not self.may_lead[target]:
             self.fail("wrong leader", f"{label(a)}: broker {a.destination} may not lead", step)
+        if (p, target) in self.request.cold:
+            text = f"{label(a)}: the replica on broker {a.destination} is still warming up"
+            self.fail("wrong leader", text, step)
         successor = self.disks[p][self.holders[p].index(target)]
         if successor >= 0 and not self.disk_alive[successor]:
             self.fail("wrong leader", f"{label(a)}: a replica on a dead disk cannot lead", step)
@@ -371,20 +390,27 @@ class Replay:
         target = self._target(step, a, p)
         self._changes_factor(step, a, p, 1)
         self._can_be_copied(step, a, p)
-        if a.source is not None or a.leader:
-            self.fail(
-                "wrong source", f"{label(a)}: a new replica has no source and does not lead", step
-            )
+        # the first replica of a partition leads it
+        leads = not self.holders[p]
+        if a.source is not None or a.leader != leads:
+            role = "leads, as the first" if leads else "does not lead"
+            self.fail("wrong source", f"{label(a)}: a new replica has no source and {role}", step)
         if target is None:
             return
         if a.source_disk is not None:
             self.fail("wrong source disk", f"{label(a)}: a new replica has no source", step)
         before = list(self.holders[p])
-        self._bytes(step, a, self.bytes[p][1])
-        self._carry(step, a, p, Transfer.of(None, target, False))
+        self._bytes(step, a, self.bytes[p][0 if leads else 1])
+        self._carry(step, a, p, Transfer.of(None, target, leads))
         self.holders[p].append(target[0])
         self.disks[p].append(target[1])
         self._partition_rules(step, a, p, before)
+        if leads:
+            self.leader[p], key = target[0], (self.topic[p], target[0])
+            self.led[key] = self.led.get(key, 0) + 1
+            able = self.request.may_lead & self.request.receives
+            if not self.may_lead[target[0]] and (able & self.request.holders(self.topic[p])).any():
+                self.fail("wrong leader", f"{label(a)}: broker {a.destination} may not lead", step)
 
     def _remove(self, step: int, a: Action, p: int) -> None:
         at = self._source(step, a, p)
@@ -448,7 +474,11 @@ class Replay:
                 "leaders", f"{label(a)}: MinTopicLeaders: {left} left on broker {a.source}", step
             )
         if self.request.kind.known and a.kind == "move" and not self.may_lead[target]:
-            others = [b for b in self.holders[p] if b != target and self.may_lead[b]]
+            others = [
+                b
+                for b in self.holders[p]
+                if b != target and self.may_lead[b] and (p, b) not in self.request.cold
+            ]
             if self.may_lead[source] or others:
                 self.fail("wrong leader", f"{label(a)}: broker {a.destination} may not lead", step)
 

@@ -146,7 +146,9 @@ def values(table: ReplicaTable, scope: str, column: str) -> Floats:
         one, two, rate = pairs(s, float(column.removeprefix("remote.")))
         ends = np.stack([table.leader[one], table.leader[two]])
         apart = ends[0] != ends[1]
-        return sums(ends[:, apart].ravel(), np.tile(rate[apart], 2), s.n_brokers)
+        cell, rates = ends[:, apart].ravel(), np.tile(rate[apart], 2)
+        # the leader of a partition without replicas is nowhere
+        return sums(cell[cell >= 0], rates[cell >= 0], s.n_brokers)
     value = table.per_broker(column)
     return value if scope == "broker" else sums(s.broker_host, value, len(s.hosts))
 

@@ -18,6 +18,10 @@ _LOST = (
     "every replica is on a dead broker or a dead disk",
     "bring one of them back: there is nothing left to copy from",
 )
+_WARMING = (
+    "the replicas that could lead are still warming up",
+    "plan again when their lag is acceptable, or accept more",
+)
 _NOTHING_FOUND = "no allowed action was found that helps"
 
 
@@ -176,8 +180,13 @@ def _accepted_reasons(
         return True, [_text(*_LOST)]
     if not hard:
         return False, [_text(_NOTHING_FOUND, "")]
+    waiting = {p for p, _ in request.cold}
+    warming = []
+    if found.kind == "EligibleLeaders" and waiting.issuperset(cells.tolist()):
+        warming = [_text(*_WARMING)]
     looked_at = r"of [\d,]+ single actions? looked at,"
     return False, [
+        *warming,
         (
             f"(the operation allows no single action that helps|{looked_at} none helps)",
             "allow more destinations, or more to be moved",

@@ -393,7 +393,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("brokers.0.colour", "red", r"brokers\.0\.colour.*'red' found"),
         ("partitions.0.replicas", [1, 9], r"partition orders-0: replica on broker 9"),
         ("partitions.0.replicas", [1, 1], r"replica_broker, row 1"),
-        ("partitions.0.replicas", [], r"partitions\.0\.replicas"),
+        ("partitions.0.replicas", [], r"partition orders-0: no replicas found, at least one"),
         ("partitions.1.leader", 1, r"partition orders-1: leader 1 is not among replicas"),
         ("partitions.0.leader_load.cpu", -1, r"partition orders-0 leader_load, cpu: -1\.0 found"),
         ("partitions.0.leader_load.gpu", 1, r"partition orders-0 leader_load: resource 'gpu'"),
