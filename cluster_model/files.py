@@ -36,7 +36,17 @@ SCHEMA_VERSION = 1
 _LOOK_SECONDS = 0.05
 
 # Fields that files of earlier releases lack, and that may be unknown.
-_LATER = {"reassigning", "disk_cordoned", "cluster_id", "taken_ms", "metadata_version"}
+_LATER = {
+    "reassigning",
+    "disk_cordoned",
+    "cluster_id",
+    "taken_ms",
+    "metadata_version",
+    "cost_unit",
+    "move_cost_partition",
+    "move_cost_broker",
+    "move_cost",
+}
 
 
 def save_snapshot(snapshot: Snapshot, path: str | Path) -> None:
@@ -206,7 +216,8 @@ def _load_npz(path: Path) -> Snapshot:
     if needed:
         raise SnapshotError(f"field {min(needed)} is missing")
     for f in fields(Snapshot):
-        if f.name in values and isinstance(values[f.name], list) != str(f.type).startswith("tuple"):
+        text = isinstance(values.get(f.name), list)
+        if f.name in values and f.name != "broker_ids" and text != str(f.type).startswith("tuple"):
             raise SnapshotError(f"field {f.name}: values of the wrong type found")
     return Snapshot(**values)
 

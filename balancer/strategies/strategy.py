@@ -46,7 +46,7 @@ class Proposal:
     rules: Rules | None = None
     group: Ints | None = None
     actions: int = 0
-    exhausted: Literal["seconds", "moves or bytes"] | None = None
+    exhausted: Literal["seconds", "budget"] | None = None
 
     def improves(self, ended: Placement) -> bool | None:
         """Whether ending there is better than staying; None leaves it to the goals.
