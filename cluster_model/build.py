@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, Str
 from cluster_model.attributes import valid_name, valid_value
 from cluster_model.errors import SnapshotError
 from cluster_model.snapshot import BrokerState, Snapshot
-from metrics_reporter.documents import Number, Whole
+from metrics_reporter.documents import BrokerId, Number, Whole
 
 Item = TypeVar("Item")
 # Only the first of many wrong items is reported, and none is kept.
@@ -41,7 +41,7 @@ class BrokerRecord(_Record):
     With `may_hold` it may hold replicas of the named topics only.
     """
 
-    id: Whole
+    id: BrokerId
     capacity: dict[str, Number]
     rack: str | None = None
     host: str | None = None
@@ -55,12 +55,15 @@ class BrokerRecord(_Record):
 class CopyRecord(_Record):
     """How many records a broker's copy of a partition is behind, replica or not."""
 
-    broker: Whole
+    broker: BrokerId
     lag: Number = Field(ge=0)
 
 
 class PartitionRecord(_Record):
     """One partition; replicas are broker ids in preference order, the leader a broker id.
+
+    ``state_size`` is what a move costs, ``move_cost`` what it costs to the brokers (by id)
+    where that differs, both in the document's ``cost_unit``.
 
     During a reassignment both are the future ones. If it cannot finish, the replicas are
     the previous ones, and there is no leader.
@@ -72,18 +75,19 @@ class PartitionRecord(_Record):
 
     topic: str
     partition: Whole
-    replicas: Items[Whole] = ()
-    leader: Whole | None = None
+    replicas: Items[BrokerId] = ()
+    leader: BrokerId | None = None
     leader_load: dict[str, Number] = {}
     follower_load: dict[str, Number] = {}
     log_dirs: tuple[str | None, ...] | None = None
     state_size: Number | None = Field(default=None, ge=0)
+    move_cost: dict[str, Annotated[Number, Field(ge=0)]] = {}
     lag: Number | None = Field(default=None, ge=0)
     reassigning: StrictBool = False
     creatable: StrictBool | None = None
     replication_factor: Whole | None = Field(default=None, ge=1)
     copies: Items[CopyRecord] = ()
-    warming: Items[Whole] = ()
+    warming: Items[BrokerId] = ()
 
 
 class TrafficRecord(_Record):
@@ -107,6 +111,7 @@ class SnapshotDocument(_Record):
     topic_attributes: dict[str, OwnAttributes] = {}
     traffic: Items[TrafficRecord] = ()
     creatable: StrictBool = False
+    cost_unit: str | None = None
     cluster_id: str | None = None
     taken_ms: Whole | None = None
     metadata_version: Whole | None = None
@@ -121,7 +126,9 @@ def build_snapshot(document: SnapshotDocument) -> Snapshot:
         For a broker or partition that contradicts the rest, by name.
     """
     resources = document.resources
-    brokers = sorted(document.brokers, key=lambda b: b.id)
+    if len({type(b.id) for b in document.brokers}) > 1:
+        raise SnapshotError("brokers: ids that are numbers and ids that are names found")
+    brokers = sorted(document.brokers, key=_broker_id)
     partitions = sorted(document.partitions, key=lambda p: (p.topic, p.partition))
     for one, next_ in pairwise(brokers):
         if one.id == next_.id:
@@ -178,6 +185,7 @@ def build_snapshot(document: SnapshotDocument) -> Snapshot:
         raise SnapshotError(f"topic_attributes: topic {min(strange)} is not in topics")
     copies = [(i, index[c.broker], c.lag) for i, p in enumerate(partitions) for c in p.copies]
     number = {(p.topic, p.partition): i for i, p in enumerate(partitions)}
+    costs = _move_costs(partitions, index)
     ends = [(_known(number, t.source), _known(number, t.target)) for t in document.traffic]
     return Snapshot(
         resources=resources,
@@ -223,6 +231,9 @@ def build_snapshot(document: SnapshotDocument) -> Snapshot:
         traffic_to=np.array([b for _, b in ends], np.int64),
         traffic_rate=np.array([t.rate for t in document.traffic], np.float64),
         state_size=_optional("state_size", [p.state_size for p in partitions]),
+        move_cost_partition=np.array(costs[0], np.int64),
+        move_cost_broker=np.array(costs[1], np.int64),
+        move_cost=np.array(costs[2], np.float64),
         lag=_optional("lag", [p.lag for p in partitions]),
         reassigning=np.array([p.reassigning for p in partitions], np.bool_),
         disk_cordoned=np.array([d.cordoned for _, d in disks.values()], np.bool_),
@@ -235,10 +246,32 @@ def build_snapshot(document: SnapshotDocument) -> Snapshot:
         copy_broker=np.array([b for _, b, _ in copies], np.int64),
         copy_lag=np.array([lag for _, _, lag in copies], np.float64),
         may_hold=_may_hold(brokers, topic_index),
+        cost_unit=document.cost_unit,
         cluster_id=document.cluster_id,
         taken_ms=document.taken_ms,
         metadata_version=document.metadata_version,
     )
+
+
+def _broker_id(broker: BrokerRecord) -> Any:
+    return broker.id
+
+
+def _move_costs(
+    partitions: list[PartitionRecord], index: dict[int | str, int]
+) -> tuple[list[int], list[int], list[float]]:
+    """Partitions, brokers and costs of the destinations that cost something of their own."""
+    by_text = {str(id_): b for id_, b in index.items()}
+    rows: list[tuple[int, int, float]] = []
+    for i, p in enumerate(partitions):
+        for broker, cost in p.move_cost.items():
+            if broker not in by_text:
+                raise SnapshotError(
+                    f"partition {p.topic}-{p.partition}, move_cost: broker {broker} found, "
+                    "which is not in brokers"
+                )
+            rows.append((i, by_text[broker], cost))
+    return [r[0] for r in rows], [r[1] for r in rows], [r[2] for r in rows]
 
 
 def to_document(snapshot: Snapshot) -> dict[str, Any]:
@@ -276,13 +309,22 @@ def to_document(snapshot: Snapshot) -> dict[str, Any]:
             record["may_hold"] = [s.topics[t] for t in np.flatnonzero(s.may_hold[:, i]).tolist()]
         brokers.append(record)
     ids = s.broker_ids[s.replica_broker].tolist()
+    special: dict[int, dict[str, float]] = {}
+    for q, b, cost in zip(
+        s.move_cost_partition.tolist(),
+        s.move_cost_broker.tolist(),
+        s.move_cost.tolist(),
+        strict=True,
+    ):
+        special.setdefault(q, {})[str(s.broker_ids[b])] = cost
     offset = s.replica_offset.tolist()
     leader_load, follower_load = s.leader_load.tolist(), s.follower_load.tolist()
     copies: dict[int, list[dict[str, Any]]] = {}
+    all_ids = s.broker_ids.tolist()
     for p, b, lag in zip(
         s.copy_partition.tolist(), s.copy_broker.tolist(), s.copy_lag.tolist(), strict=True
     ):
-        copies.setdefault(p, []).append({"broker": int(s.broker_ids[b]), "lag": lag})
+        copies.setdefault(p, []).append({"broker": all_ids[b], "lag": lag})
     partitions = []
     for p, (topic, number, lead) in enumerate(
         zip(s.partition_topic.tolist(), s.partition_number.tolist(), s.leader.tolist(), strict=True)
@@ -301,6 +343,8 @@ def to_document(snapshot: Snapshot) -> dict[str, Any]:
             record["log_dirs"] = [None if k < 0 else s.disk_path[k] for k in on]
         if len(s.state_size):
             record["state_size"] = float(s.state_size[p])
+        if p in special:
+            record["move_cost"] = special[p]
         if len(s.lag):
             record["lag"] = float(s.lag[p])
         if len(s.reassigning) and s.reassigning[p]:
@@ -322,6 +366,7 @@ def to_document(snapshot: Snapshot) -> dict[str, Any]:
         )
     ]
     identity = {
+        "cost_unit": s.cost_unit,
         "cluster_id": s.cluster_id,
         "taken_ms": s.taken_ms,
         "metadata_version": s.metadata_version,
@@ -371,7 +416,7 @@ def _matrix(
 def _disks_of(
     p: PartitionRecord,
     where: str,
-    index: dict[int, int],
+    index: dict[int | str, int],
     disks: dict[tuple[int, str], tuple[int, DiskRecord]],
 ) -> list[int]:
     if p.log_dirs is None:

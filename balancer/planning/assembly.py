@@ -8,14 +8,15 @@ import numpy as np
 
 from balancer.planning.action_rows import action_rows, truncated, within
 from balancer.planning.additions import admit
-from balancer.planning.bounds import bytes_bound
+from balancer.planning.bounds import cost_bound
 from balancer.planning.document import Remedy, Summary
-from balancer.planning.figures import balancedness, bytes_total, columns, goal_result
+from balancer.planning.figures import balancedness, columns, cost_total, goal_result
 from balancer.planning.infeasibility import unmet
 from balancer.planning.ordering import align, grouped, order, steps_between
 from balancer.planning.parameters import PlanningParameters
 from balancer.planning.plan import Plan
 from balancer.problem.budget import Budget
+from balancer.problem.movement_cost import cost_unit
 from balancer.problem.problem import Problem
 from balancer.problem.rules import Rules
 from balancer.search.scorer import Scorer, improves
@@ -91,7 +92,7 @@ def assemble(
     kept = within(rows, budget)
     exhausted, left_out = proposal.exhausted, steps.left_out
     if kept < len(rows.kind):
-        exhausted = "moves or bytes"
+        exhausted = "budget"
     elif steps.left_out:
         better = proposal.improves(scorer.placement)
         if better is None:
@@ -113,11 +114,12 @@ def assemble(
         disk_moves=int((kinds == "move_disk").sum()),
         replicas_added=int((kinds == "add").sum()),
         replicas_removed=int((kinds == "remove").sum()),
-        bytes_moved=float(rows.bytes.sum()),
-        bytes_bound=0.0
+        cost=float(rows.cost.sum()),
+        cost_bound=0.0
         if kind.changes_replication_factor or problem.resolved.adds
-        else bytes_bound(start, shown, met, initial.cluster),
-        bytes_total=bytes_total(start),
+        else cost_bound(start, shown, met, initial.cluster),
+        cost_total=cost_total(start),
+        cost_unit=cost_unit(start.snapshot),
         balancedness_before=balancedness(shown, initial),
         balancedness_after=balancedness(shown, scorer),
         left_out=left_out,

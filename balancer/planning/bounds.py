@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from balancer.problem.movement_cost import replica_bytes
+from balancer.problem.movement_cost import least_copy_cost
 from balancer.problem.rules import Rules
 from cluster_model.columns import COUNT, Column
 from cluster_model.placement import Placement
@@ -106,16 +106,16 @@ def _pinned(placement: Placement, rules: Rules, column: Column, ended: Placement
     return np.bincount(where[at], least[at], s.n_brokers).astype(np.float64)
 
 
-def bytes_bound(start: Placement, goals: list[Goal], met: list[bool], cluster: Cluster) -> float:
-    """Least bytes that any plan must copy to meet the goals that `met` marks.
+def cost_bound(start: Placement, goals: list[Goal], met: list[bool], cluster: Cluster) -> float:
+    """Least cost that any plan must pay to meet the goals that `met` marks.
 
     The largest of: what must leave each broker (to respect every upper limit, and to empty
     brokers), by the fractional relaxation per broker; what must reach each broker below a
     lower limit; and what racks that hold a partition twice must release. Leadership
-    transfers copy nothing.
+    transfers cost nothing.
     """
     s = start.snapshot
-    least_size: Floats = np.minimum(*replica_bytes(start))
+    least_size = least_copy_cost(start)
     at = np.flatnonzero(start.replica_broker >= 0)
     broker, p = start.replica_broker[at], at // start.slots
     n = s.n_brokers

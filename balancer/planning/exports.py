@@ -10,6 +10,7 @@ from balancer.planning.document import PlanError
 from balancer.planning.plan import Plan, preference_lists, ranked_slots
 from balancer.problem.availability import living_replicas
 from cluster_model.placement import Placement
+from metrics_reporter.documents import shown
 
 
 def reassignment_json(plan: Plan) -> str:
@@ -35,6 +36,7 @@ def reassignment_json(plan: Plan) -> str:
     >>> moves["version"], sorted(moves["partitions"][0])
     (1, ['partition', 'replicas', 'topic'])
     """
+    _check(plan)
     s, final = plan.snapshot, plan.placement
     start = Placement(s, final.slots)
     brokers, _ = preference_lists(plan)
@@ -71,6 +73,7 @@ def leader_election_json(plan: Plan) -> str:
     the partitions whose leader changes to their preferred replica while the old leader
     stays a replica: if it leaves, Kafka elects the preferred one by itself.
     """
+    _check(plan)
     s = plan.snapshot
     brokers, leader = preference_lists(plan)
     led = s.leader >= 0
@@ -79,6 +82,15 @@ def leader_election_json(plan: Plan) -> str:
     stays = led & (brokers == old[:, None]).any(1)
     needed = stays & (leader == 0) & (brokers[:, 0] != old)
     return _lines("", [_partition(plan, p) for p in np.flatnonzero(needed).tolist()])
+
+
+def _check(plan: Plan) -> None:
+    """Raise PlanError if the plan cannot be written for Kafka: its brokers have names."""
+    if plan.snapshot.named_brokers:
+        raise PlanError(
+            f"plan: broker {shown(str(plan.snapshot.broker_ids[0]))} found, a number expected: "
+            "Kafka's tools know brokers by number"
+        )
 
 
 def _partition(plan: Plan, p: int) -> dict[str, object]:

@@ -57,13 +57,13 @@ class Operation(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: str = "rebalance"
-    brokers: tuple[int, ...] = ()
+    brokers: tuple[int | str, ...] = ()
     replication_factor: dict[str, int] = Field(default_factory=dict)
     excluded_topics: tuple[str, ...] = ()
     excluded_partitions: tuple[str, ...] = ()
     frozen_partitions: tuple[str, ...] = ()
-    excluded_brokers_for_replicas: tuple[int, ...] = ()
-    excluded_brokers_for_leadership: tuple[int, ...] = ()
-    destinations: tuple[int, ...] | None = None
+    excluded_brokers_for_replicas: tuple[int | str, ...] = ()
+    excluded_brokers_for_leadership: tuple[int | str, ...] = ()
+    destinations: tuple[int | str, ...] | None = None
     acceptable_lag: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     options: dict[str, Any] = Field(default_factory=dict)

@@ -152,6 +152,27 @@ def _assigned(placement: Placement, factor: Ints, allowed: Permissions) -> tuple
     )
 
 
+def with_ids_of(operation: Operation, snapshot: Snapshot) -> Operation:
+    """The operation with broker ids in the snapshot's type: 7 or "7".
+
+    Raises
+    ------
+    SnapshotError
+        For a broker that the snapshot does not have.
+    """
+    ids = {
+        name: tuple(snapshot.broker_ids[snapshot.broker_index(given)].tolist())
+        for name in (
+            "brokers",
+            "excluded_brokers_for_replicas",
+            "excluded_brokers_for_leadership",
+            "destinations",
+        )
+        if (given := getattr(operation, name))
+    }
+    return operation.model_copy(update=ids) if ids else operation
+
+
 def _broker_mask(s: Snapshot, rows: Ints) -> Bools:
     mask = np.zeros(s.n_brokers, np.bool_)
     mask[rows] = True

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from balancer.problem.disks import pick_disk
-from balancer.problem.movement_cost import action_cost
+from balancer.problem.movement_cost import relative_cost
 from balancer.problem.rules import Rules
 from balancer.search.scorer import Scorer, Tier
 from balancer.search.transition import Transition
@@ -343,7 +343,7 @@ class Candidates:
             self.cluster, Batch.of(MOVE, partition, slot, target, np.full(len(at), -1))
         )
         relief = self.scorer.relief(tier, leaving)
-        worth = relief / action_cost(self.placement, leaving.batch)
+        worth = relief / relative_cost(self.placement, leaving.batch)
         order = np.lexsort((-worth, row))
         first = np.concatenate([[0], np.cumsum(np.bincount(row))])
         rank = np.arange(len(at)) - first[row[order]]

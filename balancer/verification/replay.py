@@ -11,7 +11,7 @@ from balancer.planning.document import Action, PlanDocument
 from balancer.verification.goals import definition_of
 from balancer.verification.hard_rules import PartitionRules, ceilings
 from balancer.verification.own_code import PartitionState
-from balancer.verification.replicas import PartitionTable, ReplicaTable, sizes
+from balancer.verification.replicas import PartitionTable, ReplicaTable, sizes, special_costs
 from balancer.verification.report import Finding, agree, label
 from balancer.verification.stated_goals import StatedGoals
 from balancer.verification.stated_request import StatedRequest
@@ -60,7 +60,8 @@ class Replay:
         self.may_lead, self.eligible = request.may_lead.tolist(), request.eligible.tolist()
         self.excluded = request.excluded.tolist()
         size = sizes(s)
-        self.bytes = [(a, b) for a, b in zip(size[0].tolist(), size[1].tolist(), strict=True)]
+        self.cost = [(a, b) for a, b in zip(size[0].tolist(), size[1].tolist(), strict=True)]
+        self.special_cost = special_costs(s)
         self.start = self.base = self.table()
         # which brokers a goal applies to depends on the operation
         self.stated, self.goals = stated, stated.known if request.kind.known else ()
@@ -321,7 +322,7 @@ class Replay:
         if leads and (p, target[0]) in self.request.cold:
             text = f"{label(a)}: broker {a.destination} had a replica that was warming up"
             self.fail("wrong leader", text, step)
-        self._bytes(step, a, self.bytes[p][0 if leads else 1])
+        self._cost(step, a, self._copy(p, target[0], leads))
         self._carry(step, a, p, Transfer.of((source, disk), target, leads))
         self.holders[p][at], self.disks[p][at] = target
         self._partition_rules(step, a, p, before)
@@ -345,7 +346,7 @@ class Replay:
             self.fail("already there", f"{label(a)}: on disk {a.destination_disk} already", step)
             return
         leads = self.leader[p] == broker
-        self._bytes(step, a, self.bytes[p][0 if leads else 1])
+        self._cost(step, a, self.cost[p][0 if leads else 1])
         self._carry(step, a, p, Transfer.of((broker, disk), (broker, target), leads))
         self.disks[p][at] = target
 
@@ -381,7 +382,7 @@ class Replay:
         where = self.holders[p]
         own = self.disks[p][where.index(source)] if source in where else -1
         self._on_disks(step, a, own)
-        self._bytes(step, a, 0.0)
+        self._cost(step, a, 0.0)
         ends = (source, own), (target, self.disks[p][where.index(target)])
         self._carry(step, a, p, Transfer(*ends, 1, -1))
         self._led(step, a, p, source, target)
@@ -400,7 +401,7 @@ class Replay:
         if a.source_disk is not None:
             self.fail("wrong source disk", f"{label(a)}: a new replica has no source", step)
         before = list(self.holders[p])
-        self._bytes(step, a, self.bytes[p][0 if leads else 1])
+        self._cost(step, a, self._copy(p, target[0], leads))
         self._carry(step, a, p, Transfer.of(None, target, leads))
         self.holders[p].append(target[0])
         self.disks[p].append(target[1])
@@ -427,7 +428,7 @@ class Replay:
         if leads:
             self.fail("leader removed", f"{label(a)}: broker {a.source} still leads", step)
         before = list(self.holders[p])
-        self._bytes(step, a, 0.0)
+        self._cost(step, a, 0.0)
         self._carry(step, a, p, Transfer.of((broker, disk), None, leads))
         del self.holders[p][at], self.disks[p][at]
         self._partition_rules(step, a, p, before)
@@ -446,9 +447,16 @@ class Replay:
             text = f"{label(a)}: {have} replicas found, {expected} asked for: no reason to {a.kind}"
             self.fail("promise", text, step)
 
-    def _bytes(self, step: int, a: Action, size: float) -> None:
-        if not agree(a.bytes, size):
-            self.fail("wrong bytes", f"{label(a)}: {a.bytes:.9g} bytes, {size:.9g} expected", step)
+    def _copy(self, p: int, broker: int, leads: bool) -> float:
+        """What a copy of a replica to a broker costs."""
+        elsewhere: float = self.cost[p][0 if leads else 1]
+        return self.special_cost.get((p, broker), elsewhere)
+
+    def _cost(self, step: int, a: Action, expected: float) -> None:
+        if not agree(a.cost, expected):
+            self.fail(
+                "wrong cost", f"{label(a)}: {a.cost:.9g} found, {expected:.9g} expected", step
+            )
 
     def _carry(self, step: int, a: Action, p: int, transfer: Transfer) -> None:
         """Update the contents of cells, and check the limits."""

@@ -72,8 +72,8 @@ def unmet_faults(
     if names != expected:
         yield "unmet", f"unmet: {names} stated, {expected} found"
     exhausted = plan.summary.exhausted
-    if exhausted not in (None, "seconds", "moves or bytes"):
-        yield "exhausted", f"exhausted: {exhausted!r} found, seconds or moves or bytes expected"
+    if exhausted not in (None, "seconds", "budget"):
+        yield "exhausted", f"exhausted: {exhausted!r} found, seconds or budget expected"
     for name in names:
         entries = [u for u in plan.unmet if u.goal == name]
         result = results.get(name)
