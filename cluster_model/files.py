@@ -11,7 +11,7 @@ import stat
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import IO, Any
@@ -21,7 +21,8 @@ from pydantic import ValidationError
 
 from cluster_model.build import SnapshotDocument, build_snapshot, to_document
 from cluster_model.errors import SnapshotError
-from cluster_model.snapshot import Snapshot
+from cluster_model.snapshot import ATTRIBUTES, Snapshot
+from cluster_model.snapshot_readers import READERS, read_snapshot, reader_of
 from metrics_reporter.documents import (
     LIMITS,
     DocumentError,
@@ -36,7 +37,27 @@ SCHEMA_VERSION = 1
 _LOOK_SECONDS = 0.05
 
 # Fields that files of earlier releases lack, and that may be unknown.
-_LATER = {"reassigning", "disk_cordoned", "cluster_id", "taken_ms", "metadata_version"}
+_LATER = {
+    "reassigning",
+    "disk_cordoned",
+    "creatable",
+    "target_replicas",
+    "warming",
+    "copy_partition",
+    "copy_broker",
+    "copy_lag",
+    "may_hold",
+    "cluster_id",
+    "taken_ms",
+    "metadata_version",
+    "cost_unit",
+    "move_cost_partition",
+    "move_cost_broker",
+    "move_cost",
+    *ATTRIBUTES,
+}
+# An attribute is an array of its own, named after the field and itself.
+_ATTRIBUTE_FILES = tuple(f"{field}." for field in ATTRIBUTES)
 
 
 def save_snapshot(snapshot: Snapshot, path: str | Path) -> None:
@@ -58,11 +79,13 @@ def save_snapshot(snapshot: Snapshot, path: str | Path) -> None:
         arrays: dict[str, Any] = {
             f.name: np.asarray(value)
             for f in fields(snapshot)
-            if (value := getattr(snapshot, f.name)) is not None
+            if f.name not in ATTRIBUTES and (value := getattr(snapshot, f.name)) is not None
         }
         for name, array in arrays.items():
             if array.size == 0 and isinstance(getattr(snapshot, name), tuple):
                 arrays[name] = np.empty(0, np.str_)
+        for field in ATTRIBUTES:
+            arrays |= {f"{field}.{k}": value for k, value in getattr(snapshot, field).items()}
         write_atomically(
             path, lambda f: np.savez_compressed(f, schema_version=SCHEMA_VERSION, **arrays)
         )
@@ -74,8 +97,34 @@ def check_suffix(path: Path) -> None:
         raise SnapshotError(f"snapshot file {path}: suffix .json or .npz expected")
 
 
-def load_snapshot(path: str | Path) -> Snapshot:
+class JsonReader:
+    """A JSON document, as :func:`save_snapshot` writes it or written by hand."""
+
+    def read(self, source: str) -> Snapshot:
+        """The snapshot in a file."""
+        return _load_json(Path(source))
+
+
+class NpzReader:
+    """Arrays of numpy, as :func:`save_snapshot` writes them for large clusters."""
+
+    def read(self, source: str) -> Snapshot:
+        """The snapshot in a file."""
+        return _load_npz(Path(source))
+
+
+def load_snapshot(path: str | Path, options: Mapping[str, Any] | None = None) -> Snapshot:
     """Read a snapshot written by :func:`save_snapshot`, or a JSON document written by hand.
+
+    Readers of other packages (``counterpoise readers list``) are chosen by the suffix of a
+    file, or the scheme of an address.
+
+    Parameters
+    ----------
+    path
+        A file, or an address like ``s3://bucket/cluster``.
+    options
+        Options of the reader; those of JSON and npz take none.
 
     Raises
     ------
@@ -83,17 +132,22 @@ def load_snapshot(path: str | Path) -> Snapshot:
         For a missing or unreadable file, an unknown schema version, or content that
         contradicts itself, in one sentence with the place.
     """
-    path = Path(path)
+    name, source = reader_of(path)
+    known = READERS.names()
+    if name in known and name not in READERS.built_in:
+        return read_snapshot(name, source, options or {})
+    if name not in known:
+        others = [other for other in known if other not in READERS.built_in]
+        more = f" (or one of the installed readers {', '.join(others)})" if others else ""
+        raise SnapshotError(f"snapshot file {path}: suffix .json or .npz expected{more}")
+    reader = READERS.make(name, options or {})
     try:
-        if path.suffix == ".json":
-            return _load_json(path)
-        if path.suffix == ".npz":
-            return _load_npz(path)
+        found: Snapshot = reader.read(source)
     except OSError as error:
         raise SnapshotError(f"snapshot file {path}: {error.strerror or error}") from None
     except SnapshotError as error:
         raise SnapshotError(f"snapshot file {path}: {clipped(str(error))}") from None
-    raise SnapshotError(f"snapshot file {path}: suffix .json or .npz expected")
+    return found
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
@@ -206,7 +260,14 @@ def _load_npz(path: Path) -> Snapshot:
     if needed:
         raise SnapshotError(f"field {min(needed)} is missing")
     for f in fields(Snapshot):
-        if f.name in values and isinstance(values[f.name], list) != str(f.type).startswith("tuple"):
+        text = isinstance(values.get(f.name), list)
+        if f.name in ATTRIBUTES:
+            start = f"{f.name}."
+            of = [name for name in values if name.startswith(start)]
+            values[f.name] = {name.removeprefix(start): values.pop(name) for name in of}
+        elif (
+            f.name in values and f.name != "broker_ids" and text != str(f.type).startswith("tuple")
+        ):
             raise SnapshotError(f"field {f.name}: values of the wrong type found")
     return Snapshot(**values)
 
@@ -218,6 +279,7 @@ def _read_npz(path: Path, names: list[str]) -> dict[str, Any]:
         once = {m.filename: m for m in members}
         if len(once) < len(members):
             raise SnapshotError("a field found twice, each once expected")
+        names += [name.removesuffix(".npy") for name in once if name.startswith(_ATTRIBUTE_FILES)]
         found = {name: once[f"{name}.npy"] for name in names if f"{name}.npy" in once}
         total = sum(m.file_size for m in found.values())
         if total > LIMITS.npz_bytes:

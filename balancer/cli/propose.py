@@ -10,8 +10,9 @@ import typer
 from balancer import Balancer, Plan
 from balancer.cli import tables
 from balancer.cli.options import broker_ids, budget, operation
-from balancer.cli.plugins import options_of
+from balancer.cli.plugins import SnapshotOption, options_of
 from balancer.cli.snapshot import (
+    AttributesFile,
     Bootstrap,
     CapacityFile,
     CommandConfig,
@@ -44,10 +45,15 @@ WHAT, LIMITS, RESULT = "What to do", "Limits", "Results"
 
 def propose(
     snapshot: Annotated[
-        Path | None, typer.Argument(help="Snapshot file, .json or .npz.", show_default=False)
+        Path | None,
+        typer.Argument(
+            help="Snapshot file, .json or .npz, or one for an installed reader.", show_default=False
+        ),
     ] = None,
+    snapshot_option: SnapshotOption = None,
     bootstrap_server: Bootstrap = None,
     capacity: CapacityFile = None,
+    attributes: AttributesFile = None,
     command_config: CommandConfig = None,
     metrics_topic: MetricsTopic = None,
     partial_view: PartialView = False,
@@ -128,6 +134,13 @@ def propose(
         str | None,
         typer.Option(metavar="SIZE", rich_help_panel=LIMITS, help="Most to copy, like 500GB."),
     ] = None,
+    max_cost: Annotated[
+        float | None,
+        typer.Option(
+            rich_help_panel=LIMITS,
+            help="Most that the moves may cost, in the snapshot's unit: bytes for Kafka.",
+        ),
+    ] = None,
     max_seconds: Annotated[
         float | None, typer.Option(rich_help_panel=LIMITS, help="Longest time to search.")
     ] = None,
@@ -193,6 +206,7 @@ def propose(
             "SNAPSHOT": snapshot,
             "--goals": Path(goals),
             "--capacity": capacity,
+            "--attributes": attributes,
             "--command-config": command_config,
         },
         {
@@ -224,18 +238,19 @@ def propose(
     )
     balancer = Balancer(
         goals,
-        budget=budget(max_moves, max_bytes, max_seconds),
+        budget=budget(max_moves, max_bytes, max_cost, max_seconds),
         seed=seed,
         strategy={"strategy": strategy, **options_of("--strategy-option", strategy_option or ())},
         remedies=RemedyLimits(),
     )
     kafka = {
         "--capacity": capacity,
+        "--attributes": attributes,
         "--command-config": command_config,
         "--metrics-topic": metrics_topic,
         "--partial-view": partial_view or None,
     }
-    cluster, distrust = _cluster(snapshot, bootstrap_server, kafka, timeout)
+    cluster, distrust = _cluster(snapshot, bootstrap_server, kafka, timeout, snapshot_option)
     for sentence in concerns(cluster):
         warn(sentence)
     asked = restricted_to_known(cluster, asked, distrust, warn)
@@ -257,7 +272,11 @@ def propose(
 
 
 def _cluster(
-    path: Path | None, bootstrap: str | None, kafka: dict[str, Any], timeout: float
+    path: Path | None,
+    bootstrap: str | None,
+    kafka: dict[str, Any],
+    timeout: float,
+    snapshot_option: list[str] | None,
 ) -> tuple[Snapshot, Distrust]:
     if (path is None) == (bootstrap is None):
         given = "neither" if path is None else "both"
@@ -271,8 +290,11 @@ def _cluster(
                     f"{option} goes with --bootstrap-server, but a snapshot file is given"
                 )
         with working("reading the snapshot"):
-            return load_snapshot(path), Distrust()
+            options = options_of("--snapshot-option", snapshot_option or ())
+            return load_snapshot(path, options), Distrust()
     assert bootstrap is not None
+    if snapshot_option:
+        raise CommandError("--snapshot-option goes with a snapshot file, but none is given")
     with working("reading the cluster"):
         return KafkaSource(
             bootstrap,
@@ -282,6 +304,7 @@ def _cluster(
             timeout,
             warn,
             bool(kafka["--partial-view"]),
+            kafka["--attributes"],
         ).measured()
 
 
