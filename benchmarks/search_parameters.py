@@ -105,7 +105,7 @@ def _planned(
     yield "seconds", time.perf_counter() - started, "seconds"
     yield "moves", float(plan.summary.replica_moves), "replicas"
     yield "leadership moves", float(plan.summary.leadership_moves), "partitions"
-    yield "bytes moved", plan.summary.bytes_moved, "bytes"
+    yield "bytes moved", plan.summary.cost, plan.summary.cost_unit
     yield "goals unmet", float(sum(not g.met_after for g in plan.goal_results)), "goals"
     start = resolve(snapshot, Operation()).cluster
     names = {g.goal for g in plan.goal_results}
