@@ -11,6 +11,7 @@ from cluster_model.build import (
 from cluster_model.errors import InputError, SnapshotError
 from cluster_model.files import load_snapshot, save_snapshot
 from cluster_model.snapshot import DEFAULT_RESOURCES, BrokerState, Snapshot
+from cluster_model.snapshot_readers import SnapshotReader
 from cluster_model.synthetic import synthetic_snapshot
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Snapshot",
     "SnapshotDocument",
     "SnapshotError",
+    "SnapshotReader",
     "TrafficRecord",
     "build_snapshot",
     "load_snapshot",

@@ -19,6 +19,7 @@ from metrics_reporter.documents import (
     load_mapping,
     shown,
 )
+from metrics_reporter.metrics import METRIC_IDS
 from metrics_reporter.quantities import byte_count, byte_rate
 
 # Parsers of text like 2TB by resource; other resources are plain numbers.
@@ -45,6 +46,21 @@ class CapacityError(InputError):
     """Unusable broker capacities; the message gives the place, the value and what is expected."""
 
 
+class Measured(BaseModel):
+    """How a further resource is measured: by the partition metric of its name.
+
+    Parameters
+    ----------
+    follower_share
+        Load of a follower, as a share of the leader's: 0 if only leaders work, 1 if followers do
+        the same work.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    follower_share: Annotated[float, Strict(), Field(ge=0, le=1)] = 0.0
+
+
 class Capacities(BaseModel):
     """Capacities of brokers: by resource for all of them, and overrides for single brokers.
 
@@ -60,6 +76,9 @@ class Capacities(BaseModel):
         (``shared``) or have one each (``separate``): for all, or by broker id and
         ``default``. If not stated, it is detected, see
         :func:`cluster_model.log_dirs.file_systems`.
+    measured
+        Further resources that partitions' leaders report, by the name of the metric; each needs
+        a capacity too.
 
     Examples
     --------
@@ -73,6 +92,7 @@ class Capacities(BaseModel):
     default: dict[str, Amount] = {}
     brokers: dict[WholeKey, dict[str, Amount]] = {}
     log_dirs: dict[Annotated[str, Field(pattern=r"^(default|\d+)$")], Sharing] = {}
+    measured: dict[str, Measured] = {}
 
     @field_validator("default", mode="before")
     @classmethod
@@ -105,9 +125,14 @@ class Capacities(BaseModel):
 
     @property
     def resources(self) -> tuple[str, ...]:
-        """The default resources that count: disk, which Kafka reports, and all that are stated."""
+        """Resources that count: disk, which Kafka reports, all stated defaults, all measured."""
         named = {"disk", *self.default, *(r for own in self.brokers.values() for r in own)}
-        return tuple(r for r in DEFAULT_RESOURCES if r in named)
+        return (*(r for r in DEFAULT_RESOURCES if r in named), *sorted(self.measured))
+
+    @property
+    def follower_shares(self) -> dict[str, float]:
+        """Load of a follower as a share of the leader's, by further resource."""
+        return {name: self.measured[name].follower_share for name in sorted(self.measured)}
 
 
 def load_capacities(path: str | Path, resources: Iterable[str] = DEFAULT_RESOURCES) -> Capacities:
@@ -165,7 +190,7 @@ def as_capacities(
 
 def _capacities(content: Mapping[str, Any], where: str, resources: Iterable[str]) -> Capacities:
     expected = {
-        "extra_forbidden": "default, brokers or log_dirs",
+        "extra_forbidden": "default, brokers, log_dirs or measured",
         "literal_error": "shared or separate",
         "string_pattern_mismatch": "a broker id or default",
         "dict_type": "a mapping",
@@ -183,7 +208,12 @@ def _capacities(content: Mapping[str, Any], where: str, resources: Iterable[str]
         raise CapacityError(
             f"{where}: brokers: {shown(list(brokers))} found, each broker once expected"
         )
-    known = tuple(dict.fromkeys((*DEFAULT_RESOURCES, *resources)))
+    known = tuple(dict.fromkeys((*DEFAULT_RESOURCES, *resources, *found.measured)))
+    for name in found.measured:
+        if name in METRIC_IDS or name in DEFAULT_RESOURCES or not name:
+            raise CapacityError(
+                f"{where}: measured: {shown(name)} found, the name of a metric of your own expected"
+            )
     stated = {"default": found.default, **{f"brokers.{b}": own for b, own in found.brokers.items()}}
     for place, own in stated.items():
         for name in own:

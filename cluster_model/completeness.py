@@ -36,6 +36,8 @@ class State(NamedTuple):
         The last trusted values.
     moved_ms : (B,) int
         When replicas or leaders last moved to or from each broker; -1 for never.
+    further
+        Windows of the further resources of partitions, as long as those of rates.
     """
 
     base: Snapshot
@@ -47,6 +49,7 @@ class State(NamedTuple):
     age_ms: Floats
     reference: Reference
     moved_ms: Ints
+    further: LoadWindows
 
     @property
     def cpu(self) -> LoadWindows:

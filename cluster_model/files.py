@@ -11,7 +11,7 @@ import stat
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import IO, Any
@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from cluster_model.build import SnapshotDocument, build_snapshot, to_document
 from cluster_model.errors import SnapshotError
 from cluster_model.snapshot import ATTRIBUTES, Snapshot
+from cluster_model.snapshot_readers import READERS, read_snapshot, reader_of
 from metrics_reporter.documents import (
     LIMITS,
     DocumentError,
@@ -78,8 +79,34 @@ def check_suffix(path: Path) -> None:
         raise SnapshotError(f"snapshot file {path}: suffix .json or .npz expected")
 
 
-def load_snapshot(path: str | Path) -> Snapshot:
+class JsonReader:
+    """A JSON document, as :func:`save_snapshot` writes it or written by hand."""
+
+    def read(self, source: str) -> Snapshot:
+        """The snapshot in a file."""
+        return _load_json(Path(source))
+
+
+class NpzReader:
+    """Arrays of numpy, as :func:`save_snapshot` writes them for large clusters."""
+
+    def read(self, source: str) -> Snapshot:
+        """The snapshot in a file."""
+        return _load_npz(Path(source))
+
+
+def load_snapshot(path: str | Path, options: Mapping[str, Any] | None = None) -> Snapshot:
     """Read a snapshot written by :func:`save_snapshot`, or a JSON document written by hand.
+
+    Readers of other packages (``counterpoise readers list``) are chosen by the suffix of a
+    file, or the scheme of an address.
+
+    Parameters
+    ----------
+    path
+        A file, or an address like ``s3://bucket/cluster``.
+    options
+        Options of the reader; those of JSON and npz take none.
 
     Raises
     ------
@@ -87,17 +114,22 @@ def load_snapshot(path: str | Path) -> Snapshot:
         For a missing or unreadable file, an unknown schema version, or content that
         contradicts itself, in one sentence with the place.
     """
-    path = Path(path)
+    name, source = reader_of(path)
+    known = READERS.names()
+    if name in known and name not in READERS.built_in:
+        return read_snapshot(name, source, options or {})
+    if name not in known:
+        others = [other for other in known if other not in READERS.built_in]
+        more = f" (or one of the installed readers {', '.join(others)})" if others else ""
+        raise SnapshotError(f"snapshot file {path}: suffix .json or .npz expected{more}")
+    reader = READERS.make(name, options or {})
     try:
-        if path.suffix == ".json":
-            return _load_json(path)
-        if path.suffix == ".npz":
-            return _load_npz(path)
+        found: Snapshot = reader.read(source)
     except OSError as error:
         raise SnapshotError(f"snapshot file {path}: {error.strerror or error}") from None
     except SnapshotError as error:
         raise SnapshotError(f"snapshot file {path}: {clipped(str(error))}") from None
-    raise SnapshotError(f"snapshot file {path}: suffix .json or .npz expected")
+    return found
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:

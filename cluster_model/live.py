@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from threading import Lock
@@ -51,6 +51,7 @@ from metrics_reporter import (
     RecordBatch,
     SimulatedSource,
 )
+from metrics_reporter.documents import shown
 
 _BATCH = 50_000
 # Samples that topics' rates are split into per batch.
@@ -102,7 +103,8 @@ class ClusterModel:
     ----------
     metadata
         Brokers, capacities and placement; its loads in other than the default
-        resources are kept, the others are replaced by measured ones.
+        resources are kept unless `measured` names them, the others are replaced by
+        measured ones.
     window_ms, windows, min_samples, strategy
         For the load windows: their length, how many complete ones to keep, how many
         samples each needs, and how it aggregates them. See
@@ -116,6 +118,9 @@ class ClusterModel:
         A broker is stale if its newest valid record is older.
     trust
         Tolerances beyond which reports are not trusted, and limits of valid values.
+    measured
+        Further resources of the metadata that are measured, by the partition metric of their
+        name: resource to a follower's load as a share of the leader's.
     clock
         The current time in ms since 1970; records more than a window ahead are rejected.
 
@@ -145,6 +150,7 @@ class ClusterModel:
         max_extrapolations: int = 5,
         stale_ms: int = 300_000,
         trust: TrustParameters | None = None,
+        measured: Mapping[str, float] | None = None,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         base = _arrays(metadata)
@@ -153,7 +159,21 @@ class ClusterModel:
             "min_samples": min_samples,
             "strategy": strategy,
         }
-        self._rates = Windows(base.n_partitions, len(_RATES), windows=windows, **kept)
+        self._shares = dict(measured or {})
+        for name, share in self._shares.items():
+            if name not in base.resources or name in DEFAULT_RESOURCES:
+                further = [r for r in base.resources if r not in DEFAULT_RESOURCES]
+                raise ModelError(
+                    f"cluster model, measured: {shown(name)} found, one of the further resources "
+                    f"{', '.join(further) or '(there are none)'} expected"
+                )
+            if not 0 <= share <= 1:
+                raise ModelError(
+                    f"cluster model, measured: follower share {share} of {name} found, 0 to 1 "
+                    "expected"
+                )
+        self._metrics = (*_RATES, *self._shares)
+        self._rates = Windows(base.n_partitions, len(self._metrics), windows=windows, **kept)
         self._brokers = Windows(
             base.n_brokers, len(BROKER_METRICS), windows=broker_windows or windows, **kept
         )
@@ -166,7 +186,7 @@ class ClusterModel:
         self._lock = Lock()
         self._trust = trust or TrustParameters()
         self._limits = np.array(list(self._trust.limits.values()))
-        self._reference = Reference(base)
+        self._reference = Reference(base, len(self._shares))
         self._doubted: frozenset[int] = frozenset()
         self._moved_ms = np.full(base.n_brokers, -1, np.int64)
         self._base, self._index = base, SnapshotIndex(base)
@@ -294,7 +314,8 @@ class ClusterModel:
         ``network_in`` is bytes_in, its ``network_out`` bytes_out + bytes_in·(r − 1); a
         follower's ``network_in`` is bytes_in, its ``network_out`` 0. ``disk`` is the
         newest size reported, and where followers report theirs, their mean. ``cpu`` is
-        the broker's, attributed to its replicas by :func:`attribute_cpu`.
+        the broker's, attributed to its replicas by :func:`attribute_cpu`. A further resource
+        is what the leader reports, and a follower has its share of that.
 
         A load that is unknown or not trusted is never taken as 0. It has its last trusted
         value; else, for sizes, that of other replicas or of log directories; else
@@ -311,8 +332,8 @@ class ClusterModel:
         Raises
         ------
         ModelError
-            If there is no complete window yet, too few partitions are known, or too many
-            brokers do not report or are not trusted.
+            If there is no complete window yet, too few partitions are known (in their rates, or
+            in a further resource), or too many brokers do not report or are not trusted.
         """
         return self.observe(min_ratio, strategy=strategy).snapshot
 
@@ -323,7 +344,8 @@ class ClusterModel:
         """
         state = self._state()
         # In the first window measuring may only have begun, which is no gap.
-        state = state._replace(rates=state.rates.since_complete(self._trust.whole_share))
+        rated = state.rates.since_complete(self._trust.whole_share)
+        state = state._replace(rates=rated, further=state.further.last(len(rated.start_ms)))
         done = self._completeness(state)
         if not len(done.start_ms):
             raise ModelError(
@@ -340,6 +362,7 @@ class ClusterModel:
                 believe(self._reference, facts, verdict)
                 self._doubted = frozenset(d.broker for d in verdict.doubts)
         self._require_known(facts, verdict, done, min_ratio)
+        further, further_known = self._further(state, facts, verdict, min_ratio, strategy)
         rates = state.rates.over(strategy)
         known = ~np.isnan(rates)
         unbelieved = np.append(verdict.unbelieved, np.ones((1, 3), np.bool_), axis=0)
@@ -365,14 +388,60 @@ class ClusterModel:
             if name in base.resources:
                 leader_load[:, base.resource(name)] = lead
                 follower_load[:, base.resource(name)] = follow
+        for (name, share), lead in zip(self._shares.items(), further.T, strict=True):
+            leader_load[:, base.resource(name)] = lead
+            follower_load[:, base.resource(name)] = share * lead
         capacity = cpu_capacity(base, cost)
         measured = replace(
             base, capacity=capacity, leader_load=leader_load, follower_load=follower_load
         )
-        unknown = np.logical_not(known.all(axis=1))
+        unknown = np.logical_not(known.all(axis=1) & further_known)
         unknown[base.replica_partition[verdict.wrong_sizes]] = True
         distrust = Distrust(verdict.doubts, partition_names(base, np.flatnonzero(unknown)))
         return Observation(measured, done, state.rates, state.brokers, distrust)
+
+    def _further(
+        self,
+        state: State,
+        facts: Evidence,
+        verdict: Verdict,
+        min_ratio: float,
+        strategy: Strategy,
+    ) -> tuple[Floats, Bools]:
+        """(P, K) loads of leaders in further resources, and (P,) whether all are measured.
+
+        Nothing else measures them, so what a broker reports is used as long as the broker itself
+        is trusted. An unknown load has its last trusted value, or else an estimate.
+
+        Raises
+        ------
+        ModelError
+            If too few partitions report one of them.
+        """
+        base, found = state.base, state.further.over(strategy)
+        if not self._shares:
+            return found, np.ones(base.n_partitions, np.bool_)
+        known = ~np.isnan(found)
+        trusted = np.append(~verdict.doubted, False)[facts.leader]
+        asked = int(trusted.sum())
+        for name, has in zip(self._shares, known.T, strict=True):
+            ratio = (has & trusted).sum() / asked if asked else 1.0
+            if ratio < min_ratio:
+                missing = int(np.flatnonzero(trusted & ~has)[0])
+                raise ModelError(
+                    f"cluster model: {name} of {ratio:.1%} of partitions found, at least "
+                    f"{min_ratio:.1%} expected; {(trusted & ~has).sum()} are missing, for example "
+                    f"{base.topics[base.partition_topic[missing]]}-"
+                    f"{base.partition_number[missing]}"
+                )
+        found[~trusted] = np.nan
+        with self._lock:
+            if base is self._base:
+                new = ~np.isnan(found)
+                self._reference.further[new] = found[new]
+        found = np.where(np.isnan(found), state.reference.further, found)
+        whole: Bools = np.logical_and.reduce(known, axis=1)
+        return with_estimates(base, found), whole
 
     def _cost(self, state: State, now: Floats) -> Floats:
         """(B,) costs of brokers, learnt from the current estimates.
@@ -421,9 +490,10 @@ class ClusterModel:
     def _state(self) -> State:
         """The data of one moment, copied so that the rest runs outside the lock."""
         with self._lock:
+            measured = self._rates.aggregate()
             return State(
                 self._base,
-                self._rates.aggregate(),
+                measured.of(slice(0, len(_RATES))),
                 self._rates.estimated(),
                 self._brokers.aggregate(),
                 self._rates.windows,
@@ -431,6 +501,7 @@ class ClusterModel:
                 self._age_ms(),
                 self._reference,
                 self._moved_ms.copy(),
+                measured.of(slice(len(_RATES), None)),
             )
 
     def _outlived(self, base: Snapshot, partition: Ints) -> Bools:
@@ -505,9 +576,10 @@ class ClusterModel:
     ) -> npt.NDArray[np.int8]:
         row = self._index.partitions(topic, batch.partition[chosen])
         replica = self._index.replicas(row, broker)
-        values = _dense(batch, chosen, (*_RATES, SIZE))
+        values = _dense(batch, chosen, (*self._metrics, SIZE))
         times = batch.time_ms[chosen]
-        most = self._limits[[*_RATE_COLUMNS, -1]]
+        further = [self._trust.max_value] * len(self._shares)
+        most = np.concatenate([self._limits[_RATE_COLUMNS], further, self._limits[-1:]])
         outcome = _screen(times, replica, values, limit, most, topic)
         rates, size = values[:, :-1], values[:, -1]
         # A follower's incoming bytes are not the producers' bytes to the partition.
@@ -526,6 +598,7 @@ class ClusterModel:
     def _add_topics(
         self, batch: RecordBatch, chosen: Bools, topic: Ints, broker: Ints, limit: int
     ) -> npt.NDArray[np.int8]:
+        # Only rates are split: of what else a topic's sum counts, nothing is known.
         values, times = _dense(batch, chosen, _RATES), batch.time_ms[chosen]
         # Most values reported for topics are not rates, and looking up leaders is slow.
         rated = ~np.isnan(values).all(axis=1)
@@ -542,7 +615,9 @@ class ClusterModel:
             of = np.repeat(these, n)
             within = np.arange(len(of)) - np.repeat(np.cumsum(n) - n, n)
             row = self._index.by_leader[first[good[of]] + within]
-            became = self._rates.add(row, times[good[of]], share[of], estimated=True)
+            split = np.full((len(of), len(self._metrics)), np.nan)
+            split[:, : len(_RATES)] = share[of]
+            became = self._rates.add(row, times[good[of]], split, estimated=True)
             # A record has the best outcome of its shares.
             for kind, tells in (
                 (RecordOutcome.LATE, RecordOutcome.LATE),

@@ -176,6 +176,8 @@ class Reference:
     ----------
     rates : (P, 2) float
         bytes_in and bytes_out of partitions; nan if never trusted.
+    further : (P, K) float
+        Loads of partitions' leaders in further resources; nan if never trusted.
     sizes : (N,) float
         Of replicas.
     cpu, weight : (B,) float
@@ -195,8 +197,9 @@ class Reference:
         Start of the newest trusted window; -1 before the first.
     """
 
-    def __init__(self, base: Snapshot) -> None:
+    def __init__(self, base: Snapshot, further: int = 0) -> None:
         self.rates = np.full((base.n_partitions, 2), np.nan)
+        self.further = np.full((base.n_partitions, further), np.nan)
         self.sizes = np.full(base.n_replicas, np.nan)
         self.cpu = np.full(base.n_brokers, np.nan)
         self.weight = np.full(base.n_brokers, np.nan)
@@ -211,6 +214,7 @@ class Reference:
         """The same for other metadata: row i is that of the given row here; nothing for -1."""
         other = Reference(base)
         other.rates = rows_of(self.rates, partition, np.nan)
+        other.further = rows_of(self.further, partition, np.nan)
         other.sizes = rows_of(self.sizes, replica, np.nan)
         other.cpu = rows_of(self.cpu, broker, np.nan)
         other.weight = rows_of(self.weight, broker, np.nan)

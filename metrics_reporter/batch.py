@@ -1,14 +1,15 @@
 """Decodes many messages at once into arrays: like :func:`decode_any`, but much faster.
 
 Messages are joined into one run of bytes, and each field is gathered from all of them at
-once. Only the look-up of topic names, and the rare metric sent by name, go message by
-message.
+once. Only the look-up of names goes message by message.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from metrics_reporter.foreign import (
 )
 from metrics_reporter.metrics import METRIC_IDS
 from metrics_reporter.records import Record
-from metrics_reporter.wire import HEADER_SIZE, MAGIC, VERSION, decode
+from metrics_reporter.wire import HEADER_SIZE, MAGIC, VERSION, metric_names
 
 # Every name that has a number in one of the formats; our own ids come first.
 METRICS: tuple[str, ...] = tuple(
@@ -230,6 +231,30 @@ class _Topics(dict[bytes, int]):
         return found
 
 
+class _Columns(dict[tuple[bytes, bytes], tuple[int, ...] | None]):
+    """Numbers of the metrics of a message, -1 for an unknown id, by its ids and its names.
+
+    None if they are no names, or one is given twice.
+    """
+
+    def __init__(self, metrics: _Index) -> None:
+        self._metrics = metrics
+
+    def __missing__(self, key: tuple[bytes, bytes]) -> tuple[int, ...] | None:
+        ids, named = key
+        found: tuple[int, ...] | None = None
+        try:
+            names = metric_names(named, struct.unpack(f"<{len(ids) // 2}H", ids))
+        except (MalformedRecordError, UnicodeDecodeError):
+            names = None
+        if names is not None:
+            given = [name for name in names if name is not None]
+            if len(set(given)) == len(given):
+                found = tuple(-1 if name is None else self._metrics[name] for name in names)
+        self[key] = found
+        return found
+
+
 class _Work:
     """The messages' bytes, and the columns decoded from them."""
 
@@ -320,7 +345,9 @@ def _decode_own(work: _Work, row: Ints) -> None:
     good &= work.length[row] == HEADER_SIZE + 10 * n + t + m
     good &= (header["broker"] >= 0) & ((scope == 0) == (t == 0))
     good &= np.where(scope == 1, partition >= 0, partition == -1)
-    _decode_named(work, row[good & (m > 0)])
+    named = good & (m > 0)
+    if named.any():
+        _decode_named(work, row[named], header[named])
 
     good &= m == 0
     row, start, header, n, t = row[good], start[good], header[good], n[good], t[good]
@@ -342,24 +369,32 @@ def _decode_own(work: _Work, row: Ints) -> None:
     work.entries.append((row[message[kept]], metric[kept], value[kept]))
 
 
-def _decode_named(work: _Work, row: Ints) -> None:
-    """Decode messages that send metrics by name, one by one."""
-    entry_row, metric, value = [], [], []
-    for i in row.tolist():
-        try:
-            record = decode(work.values[i])
-        except MalformedRecordError:
-            continue
-        topic = -1 if record.topic is None else work.topics[record.topic, False]
-        work.state[i] = DECODED
-        work.time_ms[i], work.broker[i] = record.time_ms, record.broker
-        work.topic[i], work.partition[i] = topic, record.partition
-        for name, v in record.metrics.items():
-            entry_row.append(i)
-            metric.append(work.metrics[name])
-            value.append(v)
-    if entry_row:
-        work.entries.append((np.array(entry_row), np.array(metric), np.array(value)))
+def _decode_named(work: _Work, row: Ints, header: npt.NDArray[Any]) -> None:
+    """Decode messages that send metrics by name; messages have few different sets of names."""
+    start, data = work.start[row] + HEADER_SIZE, work.data
+    n, length, m = (header[name].astype(np.int64) for name in ("n", "t", "m"))
+    ids, names = start + 8 * n, start + 10 * n + length
+    known = _Columns(work.metrics)
+    places = zip(*(a.tolist() for a in (ids, ids + 2 * n, names, names + m)), strict=True)
+    columns = [known[data[a:b], data[c:d]] for a, b, c, d in places]
+    sound = np.array([found is not None for found in columns], np.bool_)
+    row, header, start, n = row[sound], header[sound], start[sound], n[sound]
+    length = length[sound]
+    metric = np.fromiter(chain.from_iterable(c for c in columns if c is not None), np.int64)
+    message, within = _ragged(n)
+    value = work.at("<f8", start[message] + 8 * within)
+    good = np.ones(len(row), np.bool_)
+    good[message[~np.isfinite(value)]] = False
+    topic = np.full(len(row), -1)
+    about = np.flatnonzero(good & (length > 0))
+    topic[about] = work.name_topics((start + 10 * n)[about], length[about])
+    good[about[topic[about] < 0]] = False
+    work.take(
+        row[good], header["time"][good], header["broker"][good], topic[good],
+        header["partition"][good],
+    )  # fmt: skip
+    kept = (metric >= 0) & good[message]
+    work.entries.append((row[message[kept]], metric[kept], value[kept]))
 
 
 def _decode_cruise_control(work: _Work, row: Ints) -> None:

@@ -141,7 +141,7 @@ def decode(data: bytes) -> Record:
         raise MalformedRecordError("record: a value found that is not a finite number")
     try:
         topic = data[start : start + t].decode() if scope else None
-        names = _names(data[start + t :], ids) if m else [_NAME.get(i) for i in ids]
+        names = metric_names(data[start + t :], ids) if m else [_NAME.get(i) for i in ids]
     except UnicodeDecodeError:
         raise MalformedRecordError("record: a name found that is not UTF-8") from None
     metrics = {name: v for name, v in zip(names, values, strict=True) if name is not None}
@@ -170,7 +170,21 @@ def decode_all(values: Iterable[bytes | None]) -> tuple[list[Record], int]:
     return records, malformed
 
 
-def _names(named: bytes, ids: tuple[int, ...]) -> list[str | None]:
+def metric_names(named: bytes, ids: tuple[int, ...]) -> list[str | None]:
+    """Names of a record's metrics; None for an unknown id.
+
+    Parameters
+    ----------
+    named
+        Names of the metrics that are sent by name, as they are encoded.
+    ids
+        Ids of all metrics, 0 by name.
+
+    Raises
+    ------
+    MalformedRecordError, UnicodeDecodeError
+        If there are more or fewer names than needed, or one is not UTF-8.
+    """
     names: list[str | None] = []
     at = 0
     for i in ids:

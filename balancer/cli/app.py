@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
+from balancer.cli.controller_plugins import detectors, notifiers
 from balancer.cli.demo import demo
 from balancer.cli.execute import execute
 from balancer.cli.explain import explain
 from balancer.cli.goals import goals
 from balancer.cli.history import history
-from balancer.cli.plugins import operations, strategies
+from balancer.cli.plugins import operations, readers, strategies
 from balancer.cli.propose import propose
 from balancer.cli.report_metrics import report_metrics
 from balancer.cli.run import run
@@ -60,5 +61,8 @@ app.command("report-metrics", cls=Command)(report_metrics)
 app.add_typer(goals)
 app.add_typer(strategies)
 app.add_typer(operations)
+app.add_typer(notifiers)
+app.add_typer(detectors)
+app.add_typer(readers)
 app.add_typer(history)
 app.add_typer(snapshot)

@@ -58,6 +58,14 @@ MetadataPath = Annotated[
         help="Brokers and placement: the directory of a log of them, or a snapshot (.json, .npz).",
     ),
 ]
+MeasuredCapacities = Annotated[
+    Path | None,
+    typer.Option(
+        "--capacity",
+        metavar="FILE",
+        help="The capacity file, if it names further resources that are `measured`.",
+    ),
+]
 
 
 def start_spark(

@@ -9,8 +9,16 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from balancer.cli.history_options import Cluster, Master, MetadataPath, Properties, start_spark
+from balancer.cli.history_options import (
+    Cluster,
+    Master,
+    MeasuredCapacities,
+    MetadataPath,
+    Properties,
+    start_spark,
+)
 from balancer.cli.terminal import CommandError, check_outputs, out, working
+from cluster_model.capacities import as_capacities
 from metrics_reporter.quantities import plural
 
 
@@ -39,6 +47,7 @@ def prepare(
         int,
         typer.Option(min=1, help="Records that come so many windows late, or more, are left out."),
     ] = 5,
+    capacity: MeasuredCapacities = None,
     master: Master = None,
     conf: Properties = None,
 ) -> None:
@@ -52,11 +61,14 @@ def prepare(
     if format == "archive" and len(records) > 1:
         raise CommandError(f"history prepare: {len(records)} archives found, one expected")
     inputs = {**{f"RECORDS {name}": Path(name) for name in records}, "--metadata": metadata}
+    if capacity is not None:
+        inputs["--capacity"] = capacity
     check_outputs(inputs, {"--output": Path(output)})
     for name, path in inputs.items():
         # Existing output is replaced as a whole.
         if Path(output).resolve() in path.resolve().parents:
             raise CommandError(f"--output: {output} found, which holds {name}, another expected")
+    further = [*as_capacities(capacity).follower_shares]
     spark = start_spark(master, conf)
     from pyspark.sql import functions as F
 
@@ -80,6 +92,7 @@ def prepare(
             output,
             window_ms=1000 * window,
             windows=windows,
+            further=further,
         ).get(cluster, {})
     table = Table("outcome", "records", title=f"{plural(sum(counts.values()), 'record')}")
     table.columns[1].justify = "right"

@@ -10,10 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.table import Table
 
-from balancer.cli.history_options import Cluster, Master, MetadataPath, Properties, start_spark
+from balancer.cli.history_options import (
+    Cluster,
+    Master,
+    MeasuredCapacities,
+    MetadataPath,
+    Properties,
+    start_spark,
+)
 from balancer.cli.snapshot import Output
 from balancer.cli.terminal import CommandError, check_outputs, out, working, writing
 from cluster_model import save_snapshot
+from cluster_model.capacities import as_capacities
 from cluster_model.files import check_suffix
 from metrics_reporter.quantities import duration, plural
 
@@ -65,6 +73,7 @@ def snapshot(
         typer.Option(min=0.0, max=1.0, help="Share of windows of partitions that must be known."),
     ] = 0.95,
     cluster: Cluster = "default",
+    capacity: MeasuredCapacities = None,
     master: Master = None,
     conf: Properties = None,
 ) -> None:
@@ -74,13 +83,16 @@ def snapshot(
     --horizon 28d -o cluster.npz`
     """
     check_suffix(output)
-    check_outputs({"PREPARED": Path(prepared), "--metadata": metadata}, {"--output": output})
+    inputs = {"PREPARED": Path(prepared), "--metadata": metadata, "--capacity": capacity}
+    check_outputs(inputs, {"--output": output})
     at_ms, horizon_ms = _time(at), _span(horizon)
+    measured = as_capacities(capacity).follower_shares
     spark = start_spark(master, conf)
     from cluster_model.history.history import History
     from cluster_model.history.metadata import load_metadata
 
-    history = History.open(spark, prepared, load_metadata(metadata, cluster=cluster))
+    log = load_metadata(metadata, cluster=cluster)
+    history = History.open(spark, prepared, log, measured=measured)
     with working("looking through the history"):
         found = history.snapshot(at_ms, horizon_ms, statistic, cpu=cpu, min_ratio=min_ratio)
         forecast = history.forecast(at_ms, horizon_ms) if statistic == "forecast" else None

@@ -1,9 +1,9 @@
-"""``counterpoise strategies`` and ``operations``: lists the available ones and their options."""
+"""Lists strategies, operations, notifiers and detectors, and shows what each does."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any
 
 import typer
@@ -13,14 +13,30 @@ from rich.markup import escape
 from rich.table import Table
 
 from balancer.cli.terminal import Command, CommandError, out
+from balancer.controller.plugins import DETECTORS, NOTIFIERS
+from balancer.controller.settings import Settings
 from balancer.problem.operations import OPERATIONS
 from balancer.strategies import STRATEGIES
+from cluster_model.snapshot_readers import READERS
 from metrics_reporter.documents import parse_yaml, shown
 from metrics_reporter.plugins import Plugins
 
+SnapshotOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FIELD=VALUE",
+        help="An option of an installed reader of snapshots (`counterpoise readers list`); "
+        "repeatable.",
+    ),
+]
 _USE = {
+    "snapshot reader": "counterpoise propose FILE.{name} --snapshot-option FIELD=VALUE",
     "strategy": "counterpoise propose --strategy {name} --strategy-option FIELD=VALUE",
     "operation": "counterpoise propose --operation {name} --option FIELD=VALUE",
+    "notifier": "in the file of counterpoise run --settings,\n"
+    "notifiers: [{{name: {name}, options: {{FIELD: VALUE}}}}]",
+    "detector": "in the file of counterpoise run --settings,\n"
+    "detectors: {{{name}: {{act: false, grace: 10m, options: {{FIELD: VALUE}}}}}}",
 }
 
 
@@ -65,7 +81,13 @@ def options_of(option: str, pairs: Iterable[str]) -> dict[str, Any]:
     return found
 
 
-def _commands(name: str, plugins: Plugins[type[Any]], about: str) -> typer.Typer:
+def _commands(
+    name: str,
+    plugins: Plugins[type[Any]],
+    about: str,
+    section: Callable[[str], type[BaseModel] | None] = lambda name: None,
+) -> typer.Typer:
+    """``list`` and ``show`` of a kind; `section` says which built-in ones have settings instead."""
     app = typer.Typer(name=name, no_args_is_help=True, help=about)
     noun = plugins.noun
 
@@ -84,11 +106,17 @@ def _commands(name: str, plugins: Plugins[type[Any]], about: str) -> typer.Typer
     ) -> None:
         kind = plugins.get(name)
         console = out()
-        console.print(f"{name}\n\n{inspect.getdoc(kind) or ''}\n", markup=False)
-        table = fields_table(kind)
+        console.print(f"{name}\n\n{_documentation(kind)}\n", markup=False)
+        settings = section(name)
+        if settings is not None:
+            console.print(f"{inspect.getdoc(settings) or ''}\n", markup=False)
+        table = fields_table(settings or kind)
         if table.row_count:
             console.print(table)
-            console.print(f"\nUse: {_USE[noun].format(name=name)}", markup=False)
+            use = _USE[noun].format(name=name)
+            if settings is not None:
+                use = f"in the file of counterpoise run --settings,\n{name}: {{FIELD: VALUE}}"
+            console.print(f"\nUse: {use}", markup=False)
         else:
             console.print("It has no options.")
 
@@ -105,6 +133,17 @@ def _commands(name: str, plugins: Plugins[type[Any]], about: str) -> typer.Typer
     return app
 
 
+def _documentation(kind: type[Any]) -> str:
+    """The docstring of a class, completed with the parameters of the models it inherits from."""
+    text, head = inspect.getdoc(kind) or "", "Parameters\n----------\n"
+    for base in kind.__mro__[1:]:
+        if issubclass(base, BaseModel) and base is not BaseModel and base.__doc__:
+            inherited = inspect.cleandoc(base.__doc__).partition(head)[2].partition("\n\n")[0]
+            if inherited:
+                text += f"\n{inherited}" if head in text else f"\n\n{head}{inherited}"
+    return text
+
+
 def _summary(kind: type[Any]) -> str:
     summary = getattr(kind, "summary", "")
     return summary if isinstance(summary, str) and summary else _first_line(kind)
@@ -114,5 +153,18 @@ def _first_line(kind: type[Any]) -> str:
     return (inspect.getdoc(kind) or "").partition("\n")[0]
 
 
+def _section(detector: str) -> type[BaseModel] | None:
+    """The settings of a built-in detector."""
+    if detector not in DETECTORS.built_in or detector not in Settings.model_fields:
+        return None
+    section = Settings.model_fields[detector].annotation
+    return section if isinstance(section, type) else None
+
+
 strategies = _commands("strategies", STRATEGIES, "The strategies: ways to find a better placement.")
 operations = _commands("operations", OPERATIONS, "The operations: what a plan can be asked for.")
+notifiers = _commands("notifiers", NOTIFIERS, "The notifiers: where decisions are sent.")
+detectors = _commands(
+    "detectors", DETECTORS, "The detectors: what the controller looks for.", _section
+)
+readers = _commands("readers", READERS, "The readers of snapshots, by suffix or scheme.")

@@ -10,7 +10,7 @@ import typer
 from balancer import Balancer, Plan
 from balancer.cli import tables
 from balancer.cli.options import broker_ids, budget, operation
-from balancer.cli.plugins import options_of
+from balancer.cli.plugins import SnapshotOption, options_of
 from balancer.cli.snapshot import (
     AttributesFile,
     Bootstrap,
@@ -45,8 +45,12 @@ WHAT, LIMITS, RESULT = "What to do", "Limits", "Results"
 
 def propose(
     snapshot: Annotated[
-        Path | None, typer.Argument(help="Snapshot file, .json or .npz.", show_default=False)
+        Path | None,
+        typer.Argument(
+            help="Snapshot file, .json or .npz, or one for an installed reader.", show_default=False
+        ),
     ] = None,
+    snapshot_option: SnapshotOption = None,
     bootstrap_server: Bootstrap = None,
     capacity: CapacityFile = None,
     attributes: AttributesFile = None,
@@ -239,7 +243,7 @@ def propose(
         "--metrics-topic": metrics_topic,
         "--partial-view": partial_view or None,
     }
-    cluster, distrust = _cluster(snapshot, bootstrap_server, kafka, timeout)
+    cluster, distrust = _cluster(snapshot, bootstrap_server, kafka, timeout, snapshot_option)
     for sentence in concerns(cluster):
         warn(sentence)
     asked = restricted_to_known(cluster, asked, distrust, warn)
@@ -261,7 +265,11 @@ def propose(
 
 
 def _cluster(
-    path: Path | None, bootstrap: str | None, kafka: dict[str, Any], timeout: float
+    path: Path | None,
+    bootstrap: str | None,
+    kafka: dict[str, Any],
+    timeout: float,
+    snapshot_option: list[str] | None,
 ) -> tuple[Snapshot, Distrust]:
     if (path is None) == (bootstrap is None):
         given = "neither" if path is None else "both"
@@ -275,8 +283,11 @@ def _cluster(
                     f"{option} goes with --bootstrap-server, but a snapshot file is given"
                 )
         with working("reading the snapshot"):
-            return load_snapshot(path), Distrust()
+            options = options_of("--snapshot-option", snapshot_option or ())
+            return load_snapshot(path, options), Distrust()
     assert bootstrap is not None
+    if snapshot_option:
+        raise CommandError("--snapshot-option goes with a snapshot file, but none is given")
     with working("reading the cluster"):
         return KafkaSource(
             bootstrap,

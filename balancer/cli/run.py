@@ -36,8 +36,8 @@ from balancer.composition.controller import (
     run_once,
     run_until,
 )
+from balancer.composition.notifiers import Notifiers
 from balancer.composition.source import KafkaSource, Notices
-from balancer.composition.webhooks import Webhooks
 from balancer.controller import Decision, Endpoint, SettingsFile
 from balancer.controller.endpoint import parse_address
 
@@ -83,7 +83,7 @@ def run(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Detectors, graces, cool-downs, webhooks, as YAML; read again when it changes.",
+            help="Detectors, graces, cool-downs, notifiers, as YAML; read again when it changes.",
         ),
     ] = None,
     execute: Annotated[
@@ -155,7 +155,7 @@ def run(
     )
     file = SettingsFile(settings, execute)
     properties = client_properties(command_config)
-    webhooks = Webhooks(properties)
+    notifiers = Notifiers(properties)
     address = None if listen is None else parse_address(listen)
     balancer = Balancer(
         goals,
@@ -174,12 +174,12 @@ def run(
     )
     acting = Acting(journal, group, session, "counterpoise run") if execute else None
     witness = _as_json if json and not once else None
-    with redacted(webhooks.hide), ExitStack() as stack:
+    with redacted(notifiers.hide), ExitStack() as stack:
         ending = Ending(lambda: file.settings.stop_within + _CLOSING_SECONDS)
         stack.callback(ending.over.set)
-        stack.callback(webhooks.close)
+        stack.callback(notifiers.close)
         composed = stack.enter_context(
-            compose_controller(source, file, balancer, webhooks, acting, witness)
+            compose_controller(source, file, balancer, notifiers, acting, witness)
         )
         controller = composed.controller
         if address is not None:
@@ -193,7 +193,7 @@ def run(
             decision = run_once(controller, timeout, ending.asked)
             (_as_json if json else _as_sentence)(decision)
             raise typer.Exit(UNMET if is_left_to_do(decision) else DONE)
-        with logged(log, webhooks.hide):
+        with logged(log, notifiers.hide):
             notices.notify = log.warning
             if not run_until(controller, composed.follower, ending.asked, ending.begin):
                 raise typer.Exit(UNMET)

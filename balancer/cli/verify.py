@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from balancer import load_plan
+from balancer.cli.plugins import SnapshotOption, options_of
 from balancer.cli.terminal import DONE, UNMET, out, working
 from cluster_model import load_snapshot
 from metrics_reporter.quantities import plural
@@ -17,6 +18,7 @@ from metrics_reporter.quantities import plural
 def verify(
     snapshot: Annotated[Path, typer.Argument(help="The snapshot that the plan starts from.")],
     plan: Annotated[Path, typer.Argument(help="A plan, from `counterpoise propose -o`.")],
+    snapshot_option: SnapshotOption = None,
     json: Annotated[
         bool, typer.Option("--json", help="What was found, as JSON on stdout.")
     ] = False,
@@ -30,7 +32,8 @@ def verify(
     """
     from balancer.verification.checker import check_plan
 
-    cluster, found = load_snapshot(snapshot), load_plan(plan)
+    options = options_of("--snapshot-option", snapshot_option or ())
+    cluster, found = load_snapshot(snapshot, options), load_plan(plan)
     with working("checking"):
         report = check_plan(cluster, found)
     if json:

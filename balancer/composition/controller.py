@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from balancer.composition.attributes import load_attributes
+from balancer.composition.notifiers import Notifiers
 from balancer.composition.source import KafkaSource
-from balancer.composition.webhooks import Webhooks
 from balancer.controller import (
     Controller,
     ControllerError,
@@ -107,7 +107,7 @@ def compose_controller(
     source: KafkaSource,
     file: SettingsFile,
     balancer: Balancer,
-    webhooks: Webhooks,
+    opened: Notifiers,
     acting: Acting | None = None,
     witness: Callable[[Decision], None] | None = None,
 ) -> Iterator[Composed]:
@@ -121,7 +121,7 @@ def compose_controller(
         Its settings.
     balancer
         Makes its plans.
-    webhooks
+    opened
         Opened according to the settings; the caller closes them.
     acting
         How to execute plans; None only proposes them.
@@ -161,14 +161,14 @@ def compose_controller(
             balancer,
             executor,
             settings,
-            notifiers=webhooks.take(settings.webhooks),
+            notifiers=opened.take(settings),
             vote=vote,
-            redactor=webhooks.redactor,
+            redactor=opened.redactor,
             witness=witness,
         )
         composed = Composed(
             controller,
-            SettingsFollower(file, controller, webhooks, executor, watched.slow, watched.live),
+            SettingsFollower(file, controller, opened, executor, watched.slow, watched.live),
             lambda: controller.metrics.text(watched.counters()),
         )
         if vote is None:
@@ -196,11 +196,13 @@ def watch(
     from cluster_model.follow import follow_kafka
 
     kept, attributes = settings.model, load_attributes(source.attributes)
+    stated = as_capacities(source.capacity)
     follower = follow_kafka(
         source.bootstrap,
         source.topic,
-        capacity=source.capacity,
-        resources=as_capacities(source.capacity).resources,
+        capacity=stated,
+        resources=stated.resources,
+        measured=stated.follower_shares,
         client=source.properties,
         timeout=source.timeout,
         partial_view=source.partial_view,
@@ -254,7 +256,7 @@ class SettingsFollower:
 
     file: SettingsFile
     controller: Controller
-    webhooks: Webhooks
+    opened: Notifiers
     executor: Executor | None
     slow: LocalTimes | None
     live: ClusterModel | None = None
@@ -270,7 +272,7 @@ class SettingsFollower:
                 return
             now = self.file.settings
             limits = execution_limits(now, self._started)
-            notifiers = self.webhooks.take(now.webhooks)
+            notifiers = self.opened.take(now)
         # Whatever reading the file raises, the controller continues.
         except Exception as error:
             self.file.settings, self.file.note = before
@@ -284,7 +286,7 @@ class SettingsFollower:
             self.slow.limits = limits
         if self.live is not None:
             self.live.trust = _trust(now.model)
-        self.controller.notify(notifiers, self.webhooks.redactor)
+        self.controller.notify(notifiers, self.opened.redactor)
         self.controller.configure(now)
         changed = differences(old, now)
         log.info("settings: read again; changed: %s", ", ".join(changed) or "nothing")

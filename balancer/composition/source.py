@@ -44,6 +44,7 @@ class KafkaSource:
 
     Only resources with a known capacity are read. Kafka reports the size of its disks; any
     other resource needs a stated capacity, and has load only if the metrics topic reports it.
+    Those beyond cpu, network and disk are read if the capacity file says that they are measured.
 
     Parameters
     ----------
@@ -115,7 +116,7 @@ class KafkaSource:
         from cluster_model.live import ClusterModel
         from metrics_reporter import read_records
 
-        model = ClusterModel(found)
+        model = ClusterModel(found, measured=as_capacities(self.capacity).follower_shares)
         reader = read_records(
             self.bootstrap, self.topic, timeout=self.timeout, client=self.properties
         )

@@ -28,6 +28,7 @@ from balancer.controller.execution_runner import ExecutionRunner, Job, Work, in_
 from balancer.controller.finding import Finding, View, listed, span
 from balancer.controller.leftovers import Leftovers
 from balancer.controller.metrics import Metrics
+from balancer.controller.notify import counted
 from balancer.controller.observation import Observation, sentence
 from balancer.controller.proposals import Proposals
 from balancer.controller.protocols import (
@@ -55,6 +56,7 @@ _ORDER = (
     "missing_replicas",
     "drained_brokers",
     "slow_brokers",
+    "added",
     "goal_violations",
 )
 # If nothing is done, the reasons in order of relevance.
@@ -168,6 +170,7 @@ class Controller:
         self._detectors = Detectors(self.settings, balancer.goals, strict=balancer.strict)
         self._cooldown = Cooldown()
         self._events = EventLog(self.settings.decisions, notifiers, redactor or Redactor())
+        self.metrics.notifiers = self._events.notifiers
         self._observation = Observation(model, self._events.trace)
         self._proposals = Proposals(
             balancer, self._detectors, lambda: self.settings, self._events.trace
@@ -213,6 +216,7 @@ class Controller:
     def notify(self, notifiers: Iterable[Notifier], redactor: Redactor) -> None:
         """Replace the receivers of notifications and the secrets to hide."""
         self._events.tell(notifiers, redactor)
+        self.metrics.notifiers = self._events.notifiers
 
     def step(self) -> Decision:
         """Make one round; returns its decision (for an execution that is over already, its end).
@@ -338,6 +342,10 @@ class Controller:
                 "evenness": watches.goals.evenness,
                 "slow_scores": {str(b): n for b, n in watches.slow.scores.items()},
                 "demoted": sorted(watches.demoted),
+                "detectors_failing": list(watches.troubles),
+                "notifiers": [
+                    {"notifier": n.name, **n.counts()} for n in counted(self._events.notifiers)
+                ],
                 "left_in_kafka": list(self._leftovers.known),
                 "partitions_cooling": len(cooling),
                 "decisions": [d.record() for d in reversed(self.decisions)],
@@ -396,7 +404,7 @@ class Controller:
         cooling = self._cooling(now)
         self._cooldown.saw(view.snapshot, now)
         findings = self._detectors.find(view, cooling)
-        self.metrics.saw(findings, self._detectors.goals.balancedness)
+        self.metrics.saw(findings, self._detectors.goals.balancedness, self._detectors.failures)
         # A paused controller has no vote, and proposes like one without an election.
         judging = acting or self._paused
         self._events.found(self._dated(findings), self._shown(now), tell=judging)
@@ -461,8 +469,8 @@ class Controller:
     ) -> Decision | None:
         """A decision, or None if one was kept together with the execution that it started."""
         notes: list[_Note] = []
-        known = [f for f in findings if f.kind in _ORDER]
-        for finding in sorted(known, key=lambda f: _ORDER.index(f.kind)):
+        known = [f for f in findings if f.kind in _ORDER or f.added]
+        for finding in sorted(known, key=_rank):
             in_the_way = self._cooldown.obstacle(
                 view,
                 finding,
@@ -532,7 +540,7 @@ class Controller:
         mended = _mended(finding, findings)
         started = time.perf_counter()
         try:
-            snapshot, operation = self._detectors.resolved(view, finding, findings)
+            snapshot, operation = self._detectors.resolved(view, finding, findings, cooling=cooling)
             cap = proposals.cap(finding, snapshot)
             operation = proposals.sparing(view, finding, snapshot, operation, cooling)
             if finding.kind in HEALING:
@@ -583,7 +591,8 @@ class Controller:
             cooldown.tried(mended, now, f"nothing helped, {why}", helped=False)
             why = f"{finding.sentence}; nothing helps: {why}"
             return _Note("nothing_helps", finding, why, figures, facts)
-        if finding.kind == "goal_violations":
+        # A rebalance has to be worth its bytes, whichever detector asks for it.
+        if finding.kind == "goal_violations" or operation.kind == "rebalance":
             found = gain(plan)
             poor = not_worth(found, self.settings.goal_violations)
             if poor is not None and cut:
@@ -771,6 +780,11 @@ class Controller:
                 # A failing listener, such as standard output on a full disk, stops nothing here.
                 self._events.note(f"the decision could not be passed on: {sentence(error)}")
         return shown
+
+
+def _rank(finding: Finding) -> int:
+    """The order of handling: detectors of other packages come right before goals."""
+    return _ORDER.index("added" if finding.added else finding.kind)
 
 
 def _spoken(work: Work) -> str:

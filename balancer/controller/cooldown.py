@@ -134,11 +134,17 @@ class Cooldown:
             return "told", f"{said}; this detector is set to tell only"
         there = {(f.kind, f.subject) for f in findings}
         self._hopeless &= there
-        dead = [f for f in findings if f.holds and (f.kind, f.subject) not in self._hopeless]
-        if finding.kind in _AFTER_HEALING and dead:
+        dead = [
+            f
+            for f in findings
+            if f.holds and f is not finding and (f.kind, f.subject) not in self._hopeless
+        ]
+        # No exception is open to a detector of another package.
+        judged = finding.kind == "goal_violations" or finding.added
+        if (finding.kind in _AFTER_HEALING or finding.added) and dead:
             return "waiting", f"{said}; that waits, because {dead[0].sentence}"
         removes = finding.kind == "slow_brokers" and finding.operation.kind == "remove_brokers"
-        if finding.kind == "goal_violations" or removes:
+        if judged or removes:
             stale = [f for f in findings if f.kind == "stale_metrics"]
             # The replicas of a few stale brokers stay; the others can be balanced without them.
             if stale and removes:
@@ -152,7 +158,7 @@ class Cooldown:
                 return "waiting", view.incomplete
         since = view.now if view.since is None else view.since
         early = max(self._changed_at - since, self._changed_at + settle - view.now)
-        if finding.kind == "goal_violations" and early > 0:
+        if judged and early > 0:
             return "cooling", (
                 f"{said}; loads are judged again in {span(early)}, so that all of them are "
                 "measured after replicas or leaders last moved"
@@ -200,5 +206,5 @@ def stale_sentence(stale: Sequence[Finding]) -> str:
 
 def _about(finding: Finding) -> frozenset[str]:
     """The subjects of a finding, to detect whether it now covers more than the last time."""
-    ripe = finding.data.get("ripe")
+    ripe = None if finding.added else finding.data.get("ripe")
     return frozenset(ripe) if ripe else frozenset([finding.subject])

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from balancer.controller.added_detectors import AddedDetectorWatch
 from balancer.controller.detect import (
     DeadBrokerWatch,
     DeadDiskWatch,
@@ -72,6 +73,9 @@ class Detectors:
         self._simple: dict[str, Watch] = {
             name: made(getattr(settings, name)) for name, made in _DETECTORS.items()
         }
+        self._added: dict[str, AddedDetectorWatch] = {}
+        self._failing: set[str] = set()
+        self._add(settings)
         self._lost = LostPartitionWatch(settings.dead_brokers)
         self._unmatched = UnmatchedSettingWatch(settings)
 
@@ -88,6 +92,24 @@ class Detectors:
             if not watch.settings.enabled:
                 # A grace period does not run while the detector is off.
                 self._simple[name] = _DETECTORS[name](watch.settings)
+        self._add(settings)
+
+    def _add(self, settings: Settings) -> None:
+        """Keep the detectors of other packages that stay enabled with the same options."""
+        before, self._added = self._added, {}
+        for name, wanted in settings.detectors.items():
+            watch = before.get(name)
+            if not wanted.enabled:
+                continue
+            if watch is None or watch.settings.options != wanted.options:
+                watch = AddedDetectorWatch(name, wanted)
+            watch.settings = wanted
+            self._added[name] = watch
+
+    @property
+    def failures(self) -> dict[str, int]:
+        """Looks without an answer, by detector of another package."""
+        return {name: watch.failures for name, watch in self._added.items()}
 
     @property
     def slow(self) -> SlowBrokerWatch:
@@ -103,7 +125,8 @@ class Detectors:
 
     def settings_of(self, kind: str) -> Detector:
         """The settings of a detector."""
-        detector: Detector = getattr(self.settings, kind)
+        added = self.settings.detectors.get(kind)
+        detector: Detector = getattr(self.settings, kind) if added is None else added
         return detector
 
     def find(self, view: View, cooling: Iterable[str]) -> tuple[Finding, ...]:
@@ -115,6 +138,8 @@ class Detectors:
                 found += self._looked(name, partial(watch.look, view))
         found += self._looked("lost_partitions", partial(self._lost.look, view))
         found += self._looked("unmatched_settings", partial(self._unmatched.look, view))
+        for name, added in self._added.items():
+            found += self._looked(name, partial(added.look, view))
         # A broker that reports nothing at all is reported once.
         stale = _reported_as(found, "stale_metrics")
         found = [
@@ -129,14 +154,22 @@ class Detectors:
     def _looked(self, name: str, look: Callable[[], list[Finding]]) -> list[Finding]:
         """The findings of a detector; a failing one must not keep the others from healing."""
         try:
-            return look()
+            found = look()
         except Exception as error:
             said = (
                 str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
             )
             self.troubles.append(f"{name} cannot be judged: {said}")
-            log.debug("%s", self.troubles[-1], exc_info=True)
+            # Repeated each round otherwise.
+            level = logging.DEBUG if name in self._failing else logging.WARNING
+            self._failing.add(name)
+            self._log(self.troubles[-1], level)
             return []
+        self._failing.discard(name)
+        return found
+
+    def _log(self, trouble: str, level: int) -> None:
+        log.log(level, "%s", trouble, exc_info=level == logging.DEBUG)
 
     def as_known(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot with slow brokers marked as demoted."""
@@ -152,16 +185,21 @@ class Detectors:
         finding: Finding,
         findings: Iterable[Finding],
         *,
+        cooling: Iterable[str] = (),
         last_resort: Collection[int] = (),
     ) -> tuple[Snapshot, Operation]:
         """The snapshot and the operation that a plan for the finding starts from.
 
-        `last_resort` names drained brokers that may receive replicas after all, for healing.
+        `cooling` names partitions that moved not long ago, which a finding of another package's
+        detector leaves alone. `last_resort` names drained brokers that may receive replicas after
+        all, for healing.
         """
         snapshot, operation = self.as_known(view.snapshot), finding.operation
         assert operation is not None
         if finding.kind == "goal_violations":
             return snapshot, operation
+        if finding.added:
+            return snapshot, self._within_limits(view, findings, operation, cooling)
         healing = finding.kind in HEALING
         if not healing:
             barred = self._barred(view, findings)
@@ -183,6 +221,37 @@ class Detectors:
                 "excluded_topics": ()
                 if type_of(operation).changes_replication_factor
                 else excluded,
+            }
+        )
+
+    def _within_limits(
+        self, view: View, findings: Iterable[Finding], asked: Operation, cooling: Iterable[str]
+    ) -> Operation:
+        """What another package's detector asks for, within the limits of a rebalance as well.
+
+        Partitions that can be healed stay, too: healing has a grace period of its own.
+        """
+        limits = self._rebalance(view, findings, cooling)
+        barred = {*limits.excluded_brokers_for_replicas}
+        if not type_of(asked).named_receive:
+            barred -= {*asked.brokers}
+        both = (asked.destinations, limits.destinations)
+        stated = [d for d in both if d is not None]
+        destinations = tuple(b for b in stated[0] if b in stated[-1]) if stated else None
+        return asked.model_copy(
+            update={
+                "excluded_topics": _union(asked.excluded_topics, limits.excluded_topics),
+                "excluded_partitions": _union(
+                    asked.excluded_partitions, limits.excluded_partitions
+                ),
+                "frozen_partitions": _union(asked.frozen_partitions, limits.frozen_partitions),
+                "excluded_brokers_for_replicas": _union(
+                    asked.excluded_brokers_for_replicas, barred
+                ),
+                "excluded_brokers_for_leadership": _union(
+                    asked.excluded_brokers_for_leadership, limits.excluded_brokers_for_leadership
+                ),
+                "destinations": destinations,
             }
         )
 
@@ -228,6 +297,11 @@ class Detectors:
             s, offline = snapshot, offline_replicas(snapshot)
             aside = aside | (np.bincount(s.replica_partition, offline, s.n_partitions) > 0)
         return partition_names(snapshot, aside)
+
+
+def _union(*given: Iterable[Any]) -> tuple[Any, ...]:
+    """All of them once, in order."""
+    return tuple(sorted({each for some in given for each in some}))
 
 
 def _reported_as(findings: Iterable[Finding], *kinds: str) -> frozenset[int]:

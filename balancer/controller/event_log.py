@@ -42,6 +42,11 @@ class EventLog:
         self._subjects: frozenset[tuple[str, str]] = frozenset()
 
     @property
+    def notifiers(self) -> tuple[Notifier, ...]:
+        """Who receives events."""
+        return self._notifiers
+
+    @property
     def decisions(self) -> tuple[Decision, ...]:
         """Oldest first."""
         with self._lock:

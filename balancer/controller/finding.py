@@ -74,17 +74,24 @@ class Finding:
         The figures in the sentence.
     holds
         Whether detectors that look at loads, or whose work healing would undo, wait for this.
+    added
+        Whether a detector of another package found it: then no exception from a limit applies.
+
+    Notes
+    -----
+    A detector of another package need not state `kind`, `since` and `added`: the controller does.
     """
 
-    kind: str
     subject: str
     sentence: str
-    state: State
-    since: float
+    kind: str = ""
+    state: State = "ripe"
+    since: float = 0.0
     operation: Operation | None = None
     alert: bool = True
     data: Mapping[str, Any] = field(default_factory=dict)
     holds: bool = False
+    added: bool = False
 
     def record(self) -> dict[str, Any]:
         """The finding as JSON-compatible data."""

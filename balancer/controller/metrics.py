@@ -10,7 +10,8 @@ from typing import Any
 
 from balancer.controller.execution_progress import progress_record
 from balancer.controller.finding import Finding
-from balancer.controller.protocols import Outcome, Progress
+from balancer.controller.notify import counted
+from balancer.controller.protocols import Notifier, Outcome, Progress
 from balancer.planning.plan import Plan
 
 _KINDS = (
@@ -53,17 +54,27 @@ class Metrics:
     executions: Counter[str] = field(default_factory=Counter)
     lost_partitions: int = 0
     progress: Mapping[str, Any] = field(default_factory=dict)
+    failures: Mapping[str, int] = field(default_factory=dict)
+    notifiers: tuple[Notifier, ...] = ()
 
     def round(self, now: float, acting: bool) -> None:
         """Record the end of a round."""
         self.rounds += 1
         self.last_round, self.acting = now, acting
 
-    def saw(self, findings: Iterable[Finding], balancedness: float) -> None:
-        """Record the findings of a round."""
+    def saw(
+        self,
+        findings: Iterable[Finding],
+        balancedness: float,
+        failures: Mapping[str, int] | None = None,
+    ) -> None:
+        """Record the findings of a round, and failed looks by detector of another package."""
         found = list(findings)
         self.findings = Counter(f.kind for f in found)
-        self.violated_goals = sum(len(f.data.get("goals", ())) for f in found)
+        self.failures = dict(failures or {})
+        self.violated_goals = sum(
+            len(f.data.get("goals", ())) for f in found if f.kind == "goal_violations"
+        )
         self.lost_partitions = sum(
             f.data["partitions"] for f in found if f.kind == "lost_partitions"
         )
@@ -113,14 +124,21 @@ class Metrics:
             add(name, kind, about, {"": value})
 
         def by(label: str, counts: Mapping[str, int]) -> dict[str, int]:
-            return {f'{{{label}="{k}"}}': counts[k] for k in sorted(counts)}
+            return {f'{{{label}="{_escaped(k)}"}}': counts[k] for k in sorted(counts)}
 
         one("rounds_total", "counter", "Rounds made.", self.rounds)
         one("last_round_timestamp_seconds", "gauge", "When the last round began.", self.last_round)
         one("acting", "gauge", "1 where this controller acts, 0 on standby.", self.acting)
         add("decisions_total", "counter", "Decisions.", by("kind", self.decisions))
-        found = {k: self.findings.get(k, 0) for k in _KINDS}
+        found = {k: self.findings.get(k, 0) for k in (*_KINDS, *self.failures)}
         add("findings", "gauge", "What detectors find now.", by("detector", found))
+        failed = by("detector", self.failures)
+        add("detector_failures_total", "counter", "Looks of added detectors that failed.", failed)
+        sent: Counter[str] = Counter()
+        for notifier in counted(self.notifiers):
+            for outcome, n in notifier.counts().items():
+                sent[f'{{notifier="{_escaped(notifier.name)}",outcome="{outcome}"}}'] += n
+        add("notifications", "gauge", "Events by what became of them since the start.", sent)
         stale = self.findings.get("stale_metrics", 0)
         one("stale_brokers", "gauge", "Brokers whose metrics are too old.", stale)
         one("violations", "gauge", "Goals not met now.", self.violated_goals)
@@ -138,6 +156,10 @@ class Metrics:
         for name, value in (more or {}).items():
             one(name, "gauge", f"{name.replace('_', ' ').capitalize()}.", value)
         return "\n".join(lines) + "\n"
+
+
+def _escaped(label: str) -> str:
+    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def _number(value: float) -> str:

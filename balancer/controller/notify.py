@@ -1,4 +1,4 @@
-"""Sends notifications to a log or a webhook, without blocking the controller."""
+"""Sends notifications to a log, a webhook or another package, without blocking the controller."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ import queue
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from pydantic import BaseModel, ConfigDict
+
+from balancer.controller.plugins import NOTIFIERS
+from balancer.controller.protocols import Notifier, NotifierPlugin
 from balancer.controller.settings import Webhook
 
 log = logging.getLogger("counterpoise.notify")
@@ -31,46 +35,58 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-class WebhookNotifier:
-    """Posts events as JSON from its own thread; if the queue is full, the oldest are dropped.
-
-    A refusal (4xx other than 408 and 429) is final, any other error is retried.
+class LogNotifier(BaseModel):
+    """Writes events to the log ``counterpoise.notify``.
 
     Parameters
     ----------
-    settings
-        Address, time-out and number of attempts.
+    level
+        Their level.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+    def send(self, event: Mapping[str, Any]) -> None:
+        """Write an event."""
+        number = logging.getLevelNamesMapping()[self.level.upper()]
+        log.log(number, "%s: %s", event.get("event"), event.get("text"))
+
+
+class BackgroundNotifier:
+    """Delivers events from its own thread; if the queue is full, the oldest are dropped.
+
+    An event that cannot be delivered is logged and counted, and the next one follows. If a
+    delivery hangs, events wait behind it, and the controller goes on.
+
+    Parameters
+    ----------
+    name
+        Of the notifier, in logs and metrics.
+    sender
+        Delivers one event; may block and raise.
 
     Attributes
     ----------
     delivered, failed, dropped : int
-        Events accepted by the receiver, given up after all attempts, and dropped from the queue.
+        Events accepted by the receiver, given up, and dropped from the queue.
     """
 
-    def __init__(self, settings: Webhook) -> None:
+    def __init__(self, name: str, sender: NotifierPlugin | None = None) -> None:
+        self.name = name
         self.delivered = self.failed = self.dropped = 0
-        self._settings = settings
-        parts = urlsplit(settings.url)
-        host = parts.netloc.rpartition("@")[2]
-        self._url = urlunsplit((parts.scheme, host, parts.path or "/", parts.query, ""))
-        # Paths and queries of webhooks are secrets too.
-        self._shown = f"{parts.scheme}://{host}"
-        self._headers = {"Content-Type": "application/json", "User-Agent": "counterpoise"}
-        if parts.username is not None:
-            user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-            self._headers["Authorization"] = f"Basic {base64.b64encode(user.encode()).decode()}"
-        self._opener = urllib.request.build_opener(_NoRedirect)
-        self._queue: queue.Queue[bytes | None] = queue.Queue(_WAITING)
+        self._sender = sender
+        self._queue: queue.Queue[Mapping[str, Any] | None] = queue.Queue(_WAITING)
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="webhook", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"notifier {name}", daemon=True)
         self._thread.start()
 
     def __call__(self, event: Mapping[str, Any]) -> None:
         """Queue an event; returns at once."""
-        body = json.dumps(event, default=str).encode()
         while True:
             try:
-                self._queue.put_nowait(body)
+                self._queue.put_nowait(event)
                 return
             except queue.Full:
                 try:
@@ -78,6 +94,15 @@ class WebhookNotifier:
                     self.dropped += 1
                 except queue.Empty:
                     continue
+
+    def counts(self) -> dict[str, int]:
+        """Events by what became of them."""
+        return {
+            "delivered": self.delivered,
+            "failed": self.failed,
+            "dropped": self.dropped,
+            "waiting": self._queue.qsize(),
+        }
 
     def close(self, timeout: float = 5.0) -> None:
         """Send queued events for at most so many seconds; nothing is retried any more."""
@@ -94,20 +119,59 @@ class WebhookNotifier:
             self._queue.put_nowait(None)
 
     def _run(self) -> None:
-        while (body := self._queue.get()) is not None:
+        while (event := self._queue.get()) is not None:
             try:
-                self._deliver(body)
-            except Exception as error:
+                delivered = self._deliver(event)
+            # Even an attempt to end the process is only a failed delivery.
+            except BaseException as error:
+                delivered = False
+                # The message may contain a secret of the receiver's address.
+                log.error("%s: an event was not delivered (%s)", self.name, type(error).__name__)
+                log.debug("notifier %s", self.name, exc_info=True)
+            if delivered:
+                self.delivered += 1
+            else:
                 self.failed += 1
-                log.error("webhook %s: %s", self._shown, type(error).__name__)
 
-    def _deliver(self, body: bytes) -> None:
+    def _deliver(self, event: Mapping[str, Any]) -> bool:
+        """Whether the event was delivered."""
+        assert self._sender is not None
+        self._sender.send(event)
+        return True
+
+
+class WebhookNotifier(BackgroundNotifier):
+    """Posts events as JSON from its own thread; if the queue is full, the oldest are dropped.
+
+    A refusal (4xx other than 408 and 429) is final, any other error is retried.
+
+    Parameters
+    ----------
+    settings
+        Address, time-out and number of attempts.
+    """
+
+    def __init__(self, settings: Webhook) -> None:
+        self._settings = settings
+        parts = urlsplit(settings.url)
+        host = parts.netloc.rpartition("@")[2]
+        self._url = urlunsplit((parts.scheme, host, parts.path or "/", parts.query, ""))
+        # Paths and queries of webhooks are secrets too.
+        self._shown = f"{parts.scheme}://{host}"
+        self._headers = {"Content-Type": "application/json", "User-Agent": "counterpoise"}
+        if parts.username is not None:
+            user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            self._headers["Authorization"] = f"Basic {base64.b64encode(user.encode()).decode()}"
+        self._opener = urllib.request.build_opener(_NoRedirect)
+        super().__init__("webhook")
+
+    def _deliver(self, event: Mapping[str, Any]) -> bool:
+        body = json.dumps(event, default=str).encode()
         pause = self._settings.backoff
         for attempt in range(1, self._settings.attempts + 1):
             why, final = self._post(body)
             if why is None:
-                self.delivered += 1
-                return
+                return True
             last = final or attempt == self._settings.attempts or self._closing.is_set()
             log.warning(
                 "webhook %s: %s, %s", self._shown, why, "given up" if last else "tried again"
@@ -116,7 +180,7 @@ class WebhookNotifier:
                 break
             self._closing.wait(pause)
             pause *= 2
-        self.failed += 1
+        return False
 
     def _post(self, body: bytes) -> tuple[str | None, bool]:
         """The error, if any, and whether retrying is useless."""
@@ -132,3 +196,20 @@ class WebhookNotifier:
             reason = getattr(error, "reason", error)
             told = reason.strerror if isinstance(reason, OSError) else None
             return told or type(reason).__name__, False
+
+
+def open_notifier(name: str, options: Mapping[str, Any]) -> BackgroundNotifier:
+    """A notifier of that name with its thread.
+
+    Raises
+    ------
+    PluginError
+        If there is none, or not with these options, which are not quoted.
+    """
+    made = NOTIFIERS.make(name, options, hide=True)
+    return WebhookNotifier(made) if isinstance(made, Webhook) else BackgroundNotifier(name, made)
+
+
+def counted(notifiers: Iterable[Notifier]) -> list[BackgroundNotifier]:
+    """Those of the notifiers that count their events."""
+    return [n for n in notifiers if isinstance(n, BackgroundNotifier)]

@@ -151,6 +151,23 @@ class Notifier(Protocol):
         """Send an event: ``text``, and the data behind it."""
 
 
+class NotifierPlugin(Protocol):
+    """Delivers events: what another package implements as a notifier.
+
+    It may take its time and may raise: it is called from a thread of its own, one event at a time.
+    """
+
+    def send(self, event: Mapping[str, Any]) -> None:
+        """Deliver an event; return once it is delivered, raise if it cannot be.
+
+        Parameters
+        ----------
+        event
+            ``event``: the kind of a decision, ``finding`` or ``over``. ``text``: a sentence. With a
+            decision also its record, with the other two ``finding`` and ``time``.
+        """
+
+
 class Alone:
     """The vote of a controller without others: it always acts."""
 

@@ -17,6 +17,7 @@ from pydantic import (
     field_validator,
 )
 
+from balancer.controller.plugins import DETECTORS, NOTIFIERS, PluginError
 from balancer.execution.errors import ExecutionError
 from balancer.execution.limits import Limits
 from cluster_model.errors import InputError
@@ -229,8 +230,42 @@ class DrainedBrokers(Detector):
     brokers: tuple[Whole, ...] = ()
 
 
+class AddedDetector(Detector):
+    """A detector of another package, and what it may do.
+
+    Parameters
+    ----------
+    grace
+        Seconds for which a finding must have been there until it is acted on.
+    timeout
+        Seconds that one look may take. If it takes longer, the round goes on without it, and
+        it is not asked again before that look has ended.
+    options
+        Options of the detector (``counterpoise detectors show NAME``).
+    """
+
+    grace: Seconds = 600.0
+    timeout: Interval = 10.0
+    options: dict[str, Any] = Field(default_factory=dict, repr=False)
+
+
+class AddedNotifier(_Part):
+    """A notifier by name, built in or of another package.
+
+    Parameters
+    ----------
+    name
+        One that ``counterpoise notifiers list`` shows.
+    options
+        Its options (``counterpoise notifiers show NAME``).
+    """
+
+    name: str
+    options: dict[str, Any] = Field(default_factory=dict, repr=False)
+
+
 class Webhook(_Part):
-    """Where decisions are posted, as JSON.
+    """Posts events as JSON to an address, and tries again where that may help.
 
     Parameters
     ----------
@@ -336,8 +371,12 @@ class Settings(_Part):
         Regular expressions of topics that stay where they are, except for healing.
     decisions
         How many decisions are kept.
+    detectors
+        Detectors of other packages by name, each with its :class:`AddedDetector`.
     webhooks
         Where decisions and findings are sent.
+    notifiers
+        Further ways to send them: see :class:`AddedNotifier`.
     model
         The live model of ``counterpoise run``; the log says which changes need a restart.
     execution
@@ -375,9 +414,22 @@ class Settings(_Part):
     distrusted_reporters: DistrustedReporters = DistrustedReporters()
     missing_replicas: MissingReplicas = MissingReplicas()
     drained_brokers: DrainedBrokers = DrainedBrokers()
+    detectors: dict[str, AddedDetector] = {}
     webhooks: tuple[Webhook, ...] = ()
+    notifiers: tuple[AddedNotifier, ...] = ()
     model: Model = Model()
     execution: dict[str, Any] = {}
+
+    @field_validator("detectors")
+    @classmethod
+    def _not_built_in(cls, given: dict[str, AddedDetector]) -> dict[str, AddedDetector]:
+        for name in given:
+            if name in DETECTORS.built_in:
+                raise ValueError(
+                    f"{name} found, which is built in (its settings are {name}: {{...}}), the name "
+                    "of an installed detector expected"
+                )
+        return given
 
 
 def load_settings(path: str | Path) -> Settings:
@@ -409,15 +461,18 @@ def as_settings(content: Any, where: str = "settings") -> Settings:
         first = error.errors(include_url=False)[0]
         if first["type"] == "extra_forbidden":
             # An unknown key of a webhook may be its address, which contains a secret.
-            steps = first["loc"][:-1] if first["loc"][0] == "webhooks" else first["loc"]
+            parts: dict[Any, type[BaseModel]] = {"webhooks": Webhook, "notifiers": AddedNotifier}
+            part = parts.get(first["loc"][0])
+            steps = first["loc"] if part is None else first["loc"][:-1]
             place = ".".join(str(step) for step in steps)
-            if steps != first["loc"]:
-                known = ", ".join(Webhook.model_fields)
+            if part is not None:
+                known = ", ".join(part.model_fields)
                 raise SettingsError(
                     f"{where}: {shown_name(place)}: an unknown key found, {known} expected"
                 ) from None
             raise SettingsError(f"{where}: {shown_name(place)}: no such setting") from None
-        raise SettingsError(f"{where}: {first_problem(error, hide=['webhooks'])}") from None
+        hide = ["webhooks", "notifiers", "detectors"]
+        raise SettingsError(f"{where}: {first_problem(error, hide=hide)}") from None
     for name in settings.slow_brokers.signals:
         if name not in BROKER_METRICS:
             known = ", ".join(BROKER_METRICS)
@@ -428,9 +483,30 @@ def as_settings(content: Any, where: str = "settings") -> Settings:
         Limits.of(**settings.execution)
     except ExecutionError as error:
         raise SettingsError(f"{where}: execution.{str(error).removeprefix('limit ')}") from None
+    _check_added(settings, where)
     for pattern in (*settings.excluded_topics, *settings.missing_replicas.topics):
         try:
             valid_pattern(pattern)
         except ValueError as error:
             raise SettingsError(f"{where}: topic pattern {shown(pattern)}: {error}") from None
     return settings
+
+
+def _check_added(settings: Settings, where: str) -> None:
+    """Check the names and options of detectors and notifiers.
+
+    Raises
+    ------
+    SettingsError
+        Naming the first invalid one; options may be secrets and are not quoted.
+    """
+    for name, detector in settings.detectors.items():
+        try:
+            DETECTORS.make(name, detector.options, hide=True)
+        except PluginError as error:
+            raise SettingsError(f"{where}: detectors: {error}") from None
+    for i, notifier in enumerate(settings.notifiers):
+        try:
+            NOTIFIERS.make(notifier.name, notifier.options, hide=True)
+        except PluginError as error:
+            raise SettingsError(f"{where}: notifiers.{i}: {error}") from None

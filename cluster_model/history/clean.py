@@ -9,7 +9,7 @@ count if they come from the broker that led it then.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import NamedTuple
@@ -86,18 +86,23 @@ class Judged:
         Messages that are not records.
     arrivals
         A small table with the data that the two tables need of each batch.
+    further
+        Metrics of partitions beyond rates and sizes; the values of the i-th are in the column
+        :func:`further_column` of `partitions`.
     """
 
     partitions: DataFrame
     brokers: DataFrame
     problems: DataFrame | None
     arrivals: DataFrame
+    further: tuple[str, ...] = ()
 
     @property
     def outcomes(self) -> DataFrame:
         """All records, each once, as in the table QUARANTINE; `reason` is the outcome."""
         rows = self.partitions
-        values = F.array(*(_named(F.lit(n), F.col(n)) for n in (*RATES, SIZE)))
+        columns = {n: n for n in (*RATES, SIZE)} | _columns(self.further)
+        values = F.array(*(_named(F.lit(n), F.col(c)) for n, c in columns.items()))
         own = _quarantined(rows.where(F.col("phase") == _PARTITIONS), values)
         shares = rows.where(F.col("phase") == _TOPICS).withColumn("partition", F.lit(-1))
         tables = [
@@ -131,7 +136,24 @@ class Judged:
         self.brokers.unpersist()
 
 
-def judge(records: DataFrame, metadata: Metadata, *, window_ms: int, windows: int) -> Judged:
+def further_column(i: int) -> str:
+    """Name of the column with the values of the i-th further metric."""
+    return f"further_{i}"
+
+
+def _columns(further: Sequence[str]) -> dict[str, str]:
+    """Further metric to its column; its name may be no name of a column."""
+    return {name: further_column(i) for i, name in enumerate(further)}
+
+
+def judge(
+    records: DataFrame,
+    metadata: Metadata,
+    *,
+    window_ms: int,
+    windows: int,
+    further: Sequence[str] = (),
+) -> Judged:
     """Judge every record of a history.
 
     Parameters
@@ -144,6 +166,8 @@ def judge(records: DataFrame, metadata: Metadata, *, window_ms: int, windows: in
         Length of a window.
     windows
         A record is late if its window is at least that many before the newest.
+    further
+        Metrics of partitions, by name, that are judged besides rates and sizes.
 
     Raises
     ------
@@ -159,10 +183,17 @@ def judge(records: DataFrame, metadata: Metadata, *, window_ms: int, windows: in
         records = records.where(F.col("problem").isNull())
     about_topic = F.col("topic").isNotNull()
     keep = (CLUSTER, *_ARRIVAL, "arrived_ms", *_SAID, "partition")
+    columns = _columns(further)
     limits = TrustParameters().limits
-    partitions = _screened_partitions(
-        records.where(about_topic).select(*keep, *map(_number, (*RATES, SIZE))), metadata, limits
-    )
+    limits |= dict.fromkeys(columns.values(), TrustParameters().max_value)
+    # A topic's sum is not split, except for rates.
+    own = F.coalesce("partition", F.lit(-1)) != -1
+    named = (F.when(own, F.col("other")[name]).alias(c) for name, c in columns.items())
+    about = records.where(about_topic).select(*keep, *map(_number, (*RATES, SIZE)), *named)
+    sampled = (*RATES, *columns.values())
+    for column in columns.values():
+        about = about.withColumn(column, _number(column))
+    partitions = _screened_partitions(about, metadata, limits, sampled)
     brokers = _screened_brokers(
         records.where(~about_topic).select(*keep, *map(_number, (*BROKER_METRICS, CPU_RATIO))),
         metadata,
@@ -189,7 +220,13 @@ def judge(records: DataFrame, metadata: Metadata, *, window_ms: int, windows: in
         .drop("limit_ms", "newest_ms", "rated", "follower")
         for t in (partitions, brokers)
     )
-    return Judged(_judged_partitions(partitions), _judged_brokers(brokers), problems, arrivals)
+    return Judged(
+        _judged_partitions(partitions, sampled),
+        _judged_brokers(brokers),
+        problems,
+        arrivals,
+        tuple(further),
+    )
 
 
 def _number(name: str) -> Column:
@@ -241,9 +278,12 @@ def _then(things: str) -> Column:
 
 
 def _screened_partitions(
-    records: DataFrame, metadata: Metadata, limits: Mapping[str, float]
+    records: DataFrame, metadata: Metadata, limits: Mapping[str, float], sampled: Sequence[str]
 ) -> DataFrame:
-    """Records of partitions, and shares of those of topics, with the outcomes known so far."""
+    """Records of partitions, and shares of those of topics, with the outcomes known so far.
+
+    `sampled` are the columns of which samples are collected, the rates first.
+    """
     of_topic = F.coalesce("partition", F.lit(-1)) == -1
     records = records.withColumn("phase", F.when(of_topic, _TOPICS).otherwise(_PARTITIONS))
     valid = F.struct("valid_from_ms", "valid_to_ms", "topic")
@@ -305,8 +345,8 @@ def _screened_partitions(
         own,
         _screen(
             F.array_contains("replicas", F.col("broker")),
-            _wrong((*RATES, SIZE), limits),
-            _given((*RATES, SIZE)),
+            _wrong((*sampled, SIZE), limits),
+            _given((*sampled, SIZE)),
         ),
     ).otherwise(_screen(F.size("shared") > 0, _wrong(RATES, limits), _given(RATES)))
     # A follower's incoming bytes are not the producers' bytes to the partition.
@@ -318,10 +358,11 @@ def _screened_partitions(
         .withColumn("of_partitions", of)
         .select(
             *(CLUSTER, *_ARRIVAL, "arrived_ms", "phase", "time_ms", "broker", "underscored"),
-            *(F.coalesce("of", "topic").alias("topic"), *RATES, SIZE, _OUTCOME),
+            F.coalesce("of", "topic").alias("topic"),
+            *(*sampled, SIZE, _OUTCOME),
             F.size("of_partitions").alias("shares"),
-            (_given(RATES) & ~follows).alias("rated"),
-            (_given(RATES) & follows & F.col(SIZE).isNull()).alias("follower"),
+            (_given(sampled) & ~follows).alias("rated"),
+            (_given(sampled) & follows & F.col(SIZE).isNull()).alias("follower"),
             F.explode("of_partitions").alias("partition"),
         )
     )
@@ -400,7 +441,7 @@ def _arrivals(partitions: DataFrame, brokers: DataFrame, window_ms: int) -> Data
     )
 
 
-def _judged_partitions(rows: DataFrame) -> DataFrame:
+def _judged_partitions(rows: DataFrame, sampled: Sequence[str]) -> DataFrame:
     """Mark duplicate and superseded records; keep only values that count."""
     window = (CLUSTER, "topic", "partition", "start_ms")
     open_ = F.col(_OUTCOME).isNull()
@@ -412,14 +453,14 @@ def _judged_partitions(rows: DataFrame) -> DataFrame:
         .rowsBetween(Window.unboundedPreceding, -1)
     )
     rows = rows.repartition(*window)
-    has = {name: open_ & F.col(name).isNotNull() for name in RATES}
+    has = {name: open_ & F.col(name).isNotNull() for name in sampled}
     rows = rows.withColumns(
-        {f"{name}_again": F.count(F.when(has[name], 1)).over(earlier) > 0 for name in RATES}
+        {f"{name}_again": F.count(F.when(has[name], 1)).over(earlier) > 0 for name in sampled}
     ).withColumns(
         {
             # Within a batch, records of partitions come before those of topics.
             f"{name}_measured": F.min(F.when(has[name] & ~guess, F.col("batch"))).over(together)
-            for name in RATES
+            for name in sampled
         }
     )
 
@@ -431,10 +472,10 @@ def _judged_partitions(rows: DataFrame) -> DataFrame:
                 .when(F.col(f"{name}_again"), "duplicate")
                 .otherwise(F.when(guess, "split").otherwise("added")),
             )
-            for name in RATES
+            for name in sampled
         }
     )
-    became = F.array(*(f"{name}_became" for name in RATES))
+    became = F.array(*(f"{name}_became" for name in sampled))
     best = (F.when(F.array_contains(became, kind), kind) for kind in ("added", *_BEST_FIRST))
     rows = rows.withColumn(_OUTCOME, F.coalesce(_OUTCOME, *best))
     taken = F.col(_OUTCOME).isin(*TAKEN)
@@ -442,11 +483,11 @@ def _judged_partitions(rows: DataFrame) -> DataFrame:
     counts = {
         name: F.col(f"{name}_became").isin(*TAKEN)
         & ~(guess & F.col(f"{name}_measured").isNotNull())
-        for name in RATES
+        for name in sampled
     }
     return rows.withColumns(
-        {name: F.when(~taken | counts[name], F.col(name)) for name in RATES}
-    ).drop(*(f"{name}_{helper}" for name in RATES for helper in ("again", "measured", "became")))
+        {name: F.when(~taken | counts[name], F.col(name)) for name in sampled}
+    ).drop(*(f"{name}_{helper}" for name in sampled for helper in ("again", "measured", "became")))
 
 
 def _judged_brokers(rows: DataFrame) -> DataFrame:

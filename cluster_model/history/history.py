@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -35,7 +35,7 @@ from cluster_model.history.prepare import Prepared, read_prepared
 from cluster_model.history.schema import CLUSTER
 from cluster_model.history.statistics import DAY_MS, ENTITY, load_statistics, one_number, ordered
 from cluster_model.history.traffic import traffic_cells, traffic_rates, with_traffic
-from cluster_model.history.window_sums import broker_cells, cells, sizes
+from cluster_model.history.window_sums import broker_cells, cells, further_cells, sizes
 from cluster_model.index import SnapshotIndex
 from cluster_model.live import disk_by_role
 from cluster_model.snapshot import DEFAULT_RESOURCES, Floats, Snapshot
@@ -59,9 +59,12 @@ class History:
         Records judged and summed over windows, possibly of other clusters too.
     metadata
         A log of brokers, capacities and placement, or a constant state. Loads in other
-        than the default resources are kept.
+        than the default resources are kept unless `measured` names them.
     min_samples
         Samples of a metric that make a window's value good without extrapolation.
+    measured
+        Further resources that are measured, as for
+        :class:`cluster_model.live.ClusterModel`: resource to a follower's share.
 
     Examples
     --------
@@ -72,7 +75,12 @@ class History:
     """
 
     def __init__(
-        self, prepared: Prepared, metadata: MetadataLog | Snapshot, *, min_samples: int = 3
+        self,
+        prepared: Prepared,
+        metadata: MetadataLog | Snapshot,
+        *,
+        min_samples: int = 3,
+        measured: Mapping[str, float] | None = None,
     ) -> None:
         log = metadata if isinstance(metadata, MetadataLog) else MetadataLog.of(metadata)
         own = f.col(CLUSTER) == log.cluster
@@ -84,6 +92,8 @@ class History:
         self._sizes = prepared.sizes.where(own)
         self._traffic = prepared.traffic.where(own)
         self._quarantine = prepared.quarantine.where(own)
+        self._further_cells = prepared.further.where(own)
+        self._shares = dict(measured or {})
         self._placements = log.placements(self.spark)
         self._range: tuple[int, int] | None = None
         self._cpu: dict[tuple[int, int], CpuModel] = {}
@@ -97,6 +107,7 @@ class History:
         metadata: MetadataLog | Snapshot,
         *,
         min_samples: int = 3,
+        measured: Mapping[str, float] | None = None,
     ) -> History:
         """Open a prepared history (:func:`cluster_model.history.prepare.prepare`).
 
@@ -105,7 +116,8 @@ class History:
         HistoryError
             If nothing was prepared, or not completely.
         """
-        return cls(read_prepared(spark, path), metadata, min_samples=min_samples)
+        prepared = read_prepared(spark, path)
+        return cls(prepared, metadata, min_samples=min_samples, measured=measured)
 
     @classmethod
     def of_records(
@@ -116,6 +128,7 @@ class History:
         window_ms: int = 300_000,
         windows: int = 5,
         min_samples: int = 3,
+        measured: Mapping[str, float] | None = None,
     ) -> History:
         """Make a history from records.
 
@@ -126,7 +139,7 @@ class History:
         ----------
         records
             The table RECORDS, possibly with ``problem`` and ``value``.
-        metadata, min_samples
+        metadata, min_samples, measured
             As for :class:`History`.
         window_ms, windows
             Length of a window; a record is late if its window is at least this many
@@ -140,17 +153,20 @@ class History:
         log = metadata if isinstance(metadata, MetadataLog) else MetadataLog.of(metadata)
         own = records.where(f.col(CLUSTER) == log.cluster)
         tables = Metadata.of(own.sparkSession, [log])
-        judged = judge(own, tables, window_ms=window_ms, windows=windows).persist()
+        judged = judge(
+            own, tables, window_ms=window_ms, windows=windows, further=tuple(measured or ())
+        ).persist()
         prepared = Prepared(
             cells=cells(judged.partitions).persist(StorageLevel.DISK_ONLY),
             broker_cells=broker_cells(judged.brokers).persist(StorageLevel.DISK_ONLY),
             sizes=sizes(judged.partitions).persist(StorageLevel.DISK_ONLY),
             traffic=traffic_cells(own, judged.partitions).persist(StorageLevel.DISK_ONLY),
             quarantine=judged.quarantine,
+            further=further_cells(judged).persist(StorageLevel.DISK_ONLY),
             window_ms=window_ms,
             windows=windows,
         )
-        return cls(prepared, log, min_samples=min_samples)
+        return cls(prepared, log, min_samples=min_samples, measured=measured)
 
     @property
     def spark(self) -> SparkSession:
@@ -192,6 +208,12 @@ class History:
             self._broker_cells, first_ms=first, end_ms=end, **self._options
         )
 
+    def further_windows(self, first_ms: int | None = None, end_ms: int | None = None) -> DataFrame:
+        """The table FURTHER_WINDOWS of a range, by default of all complete windows."""
+        first, end = self._within(first_ms, end_ms)
+        cells = self._further_cells.where(f.col("metric").isin(*self._shares))
+        return windowed.further_windows(cells, first_ms=first, end_ms=end, **self._options)
+
     def loads(
         self,
         first_ms: int | None = None,
@@ -223,6 +245,8 @@ class History:
             cpu or self.cpu_model(end_ms=end),
             self.metadata.at(end - 1),
             self.window_ms,
+            self.further_windows(first, end) if self._shares else None,
+            self._shares,
         )
 
     def statistics(self, first_ms: int | None = None, end_ms: int | None = None) -> DataFrame:
@@ -318,9 +342,13 @@ class History:
         first, end = self._within(first, end)
         base = self.metadata.at(end - 1)
         means = self._means(base, first, end, min_ratio)
+        further = self._further(base, first, end, min_ratio)
         capacity = base.capacity
         if statistic == "mean":
             loads, capacity = self._mean_loads(base, first, end, means, cpu)
+            for (name, share), lead in zip(self._shares.items(), further.T, strict=True):
+                loads[0][:, base.resource(name)] = lead
+                loads[1][:, base.resource(name)] = share * lead
         elif statistic == "forecast":
             told = self.forecast(end, horizon_ms)
             found = aligned_loads(base, told.topic, told.partition, told.leader, told.follower)
@@ -387,6 +415,34 @@ class History:
             means[row[there], i] = found[name].to_numpy()[there]
         return means
 
+    def _further(self, base: Snapshot, first: int, end: int, min_ratio: float) -> Floats:
+        """(P, K) float: mean loads of leaders in further resources, unknown ones estimated."""
+        means = np.full((base.n_partitions, len(self._shares)), np.nan)
+        if not self._shares:
+            return means
+        found = (
+            self.further_windows(first, end)
+            .repartition(*ENTITY, "metric")
+            .sortWithinPartitions(*ENTITY, "metric", "start_ms")
+            .groupBy(*ENTITY, "metric")
+            .agg(f.avg("value").alias("value"))
+            .toArrow()
+        )
+        row = partition_rows(base, found["topic"].to_pylist(), found["partition"].to_numpy())
+        names = found["metric"].to_pylist()
+        value = found["value"].to_numpy()
+        for i, name in enumerate(self._shares):
+            base.resource(name)
+            here = (row >= 0) & np.array([other == name for other in names], np.bool_)
+            means[row[here], i] = value[here]
+            ratio = 1 - np.isnan(means[:, i]).mean() if base.n_partitions else 1.0
+            if ratio < min_ratio:
+                raise HistoryError(
+                    f"history of {self.cluster!r}: {name} of {ratio:.1%} of partitions found, at "
+                    f"least {min_ratio:.1%} expected"
+                )
+        return with_estimates(base, means)
+
     def _mean_loads(
         self, base: Snapshot, first: int, end: int, means: Floats, cpu: CpuMethod
     ) -> tuple[tuple[Floats, Floats], Floats]:
@@ -426,7 +482,7 @@ class History:
 
         With `no_less`, disk is at least the newest size.
         """
-        measured = np.isin(base.resources, DEFAULT_RESOURCES)
+        measured = np.isin(base.resources, (*DEFAULT_RESOURCES, *self._shares))
         complete = []
         for load, size, kept in zip(
             loads, self._disk(base, end), (base.leader_load, base.follower_load), strict=True

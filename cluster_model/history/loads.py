@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
@@ -24,6 +26,8 @@ def window_loads(
     cpu: CpuModel,
     metadata: Snapshot,
     window_ms: int,
+    further: DataFrame | None = None,
+    shares: Mapping[str, float] | None = None,
 ) -> DataFrame:
     """The loads of one cluster in each window in which a rate is known; unknown loads are null.
 
@@ -31,7 +35,8 @@ def window_loads(
     ``network_out`` bytes_out + bytes_in·(r − 1); a follower's ``network_in`` is bytes_in, its
     ``network_out`` 0. ``cpu`` is the cost of that traffic on the brokers that held the
     replicas then. ``disk`` is the newest size reported until the end of the window, or else
-    the first one; for followers, their mean. Other resources are those of the metadata.
+    the first one; for followers, their mean. A further resource is what the leader reported, and
+    a follower has its share of that; other resources are those of the metadata.
 
     Parameters
     ----------
@@ -43,6 +48,10 @@ def window_loads(
         Names of the R resources, and loads in those that are not measured.
     window_ms
         Length of a window.
+    further
+        The table FURTHER_WINDOWS of the same range; None if nothing further is measured.
+    shares
+        Further resource to a follower's load as a share of the leader's.
 
     Returns
     -------
@@ -76,7 +85,17 @@ def window_loads(
             "disk": f.col("follower_size"),
         },
     }
-    others = [name for name in metadata.resources if name not in DEFAULT_RESOURCES]
+    shares = dict(shares or {})
+    if further is not None:
+        told = further.groupBy(*_PARTITION[1:], "start_ms").agg(
+            f.map_from_entries(f.collect_list(f.struct("metric", "value"))).alias("further")
+        )
+        rows = rows.join(told, [*_PARTITION[1:], "start_ms"], "left")
+        for name, share in shares.items():
+            loads["leader"][name] = f.col("further")[name]
+            loads["follower"][name] = f.lit(share) * f.col("further")[name]
+    known = (*DEFAULT_RESOURCES, *shares)
+    others = [name for name in metadata.resources if name not in known]
     if others:
         table = f.broadcast(_other_loads(rows, metadata, others))
         rows = rows.join(table, [*_PARTITION[1:]], "left")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,13 +17,14 @@ from cluster_model.history.schema import (
     CELLS,
     CLUSTER,
     DAY,
+    FURTHER_CELLS,
     QUARANTINE,
     SIZES,
     TRAFFIC,
 )
 from cluster_model.history.store import Store
 from cluster_model.history.traffic import traffic_cells
-from cluster_model.history.window_sums import broker_cells, cells, sizes
+from cluster_model.history.window_sums import broker_cells, cells, further_cells, sizes
 
 DAY_MS = 86_400_000
 # Days are dates from 1970 to the year 9999; a time beyond counts as the nearest.
@@ -34,7 +36,10 @@ _TABLES = {
     "sizes": SIZES,
     "traffic": TRAFFIC,
     "quarantine": QUARANTINE,
+    "further": FURTHER_CELLS,
 }
+# Tables that histories prepared by earlier versions lack.
+_LATER = {"further"}
 
 
 class Prepared(NamedTuple):
@@ -42,9 +47,9 @@ class Prepared(NamedTuple):
 
     Parameters
     ----------
-    cells, broker_cells, sizes, traffic, quarantine
-        The tables CELLS, BROKER_CELLS, SIZES, TRAFFIC and QUARANTINE, with `day`, the UTC
-        date of the window's start (of the arrival, in quarantine).
+    cells, broker_cells, sizes, traffic, quarantine, further
+        The tables CELLS, BROKER_CELLS, SIZES, TRAFFIC, QUARANTINE and FURTHER_CELLS, with
+        `day`, the UTC date of the window's start (of the arrival, in quarantine).
     window_ms
         Length of a window.
     windows
@@ -56,6 +61,7 @@ class Prepared(NamedTuple):
     sizes: DataFrame
     traffic: DataFrame
     quarantine: DataFrame
+    further: DataFrame
     window_ms: int
     windows: int
 
@@ -67,6 +73,7 @@ def prepare(
     *,
     window_ms: int = 300_000,
     windows: int = 5,
+    further: Sequence[str] = (),
 ) -> dict[str, dict[str, int]]:
     """Judge records, sum them over windows, and store the result as Parquet.
 
@@ -74,7 +81,7 @@ def prepare(
 
     Parameters
     ----------
-    records, metadata, window_ms, windows
+    records, metadata, window_ms, windows, further
         As in :func:`cluster_model.history.clean.judge`.
     path
         Directory to write, on any file system that Spark knows.
@@ -97,7 +104,9 @@ def prepare(
             f"prepared history {path}: {strangers[0]!r} found in the directory, an empty one or "
             "one with a prepared history expected"
         )
-    judged = judge(records, metadata, window_ms=window_ms, windows=windows).persist()
+    judged = judge(
+        records, metadata, window_ms=window_ms, windows=windows, further=further
+    ).persist()
     store.delete(_SETTINGS)
     started = F.col("start_ms")
     try:
@@ -105,6 +114,7 @@ def prepare(
         _write(broker_cells(judged.brokers), store.at("broker_cells"), started)
         _write(sizes(judged.partitions), store.at("sizes"), started)
         _write(traffic_cells(records, judged.partitions), store.at("traffic"), started)
+        _write(further_cells(judged), store.at("further"), started)
         _write(judged.quarantine, store.at("quarantine"), F.col("arrived_ms"))
         counted = judged.outcomes.groupBy(CLUSTER, "reason").count().collect()
     finally:
@@ -134,13 +144,15 @@ def read_prepared(spark: SparkSession, path: str | Path) -> Prepared:
     ((window_ms, windows),) = spark.read.json(
         store.at(_SETTINGS), "window_ms long, windows long"
     ).collect()
-    tables = {
+    tables: dict[str, DataFrame] = {}
+    for name, schema in _TABLES.items():
         # Otherwise the types of columns from directory names would be guessed.
-        name: spark.read.schema(t.StructType([*schema.fields, t.StructField(DAY, t.StringType())]))
-        .parquet(store.at(name))
-        .select(*schema.names, DAY)
-        for name, schema in _TABLES.items()
-    }
+        whole = t.StructType([*schema.fields, t.StructField(DAY, t.StringType())])
+        if name in _LATER and not store.exists(name):
+            tables[name] = spark.createDataFrame([], whole)
+        else:
+            found = spark.read.schema(whole).parquet(store.at(name))
+            tables[name] = found.select(*schema.names, DAY)
     return Prepared(**tables, window_ms=window_ms, windows=windows)
 
 

@@ -122,6 +122,17 @@ BROKER_CELLS = t.StructType(
     ]
 )
 
+# The same for a further metric of a partition, such as requests, from its leaders.
+FURTHER_CELLS = t.StructType(
+    [
+        *_PARTITION,
+        _START,
+        _field("metric", t.StringType()),
+        _field("value_sum", t.DoubleType()),
+        _field("value_count", t.LongType()),
+    ]
+)
+
 # The newest size that a broker reported of its replica in a window, and its time.
 SIZES = t.StructType(
     [
@@ -149,6 +160,16 @@ WINDOWS = t.StructType(
 BROKER_WINDOWS = t.StructType(
     [
         *_BROKER,
+        _START,
+        _field("metric", t.StringType()),
+        _field("value", t.DoubleType()),
+        _field("kind", t.ByteType()),
+    ]
+)
+
+FURTHER_WINDOWS = t.StructType(
+    [
+        *_PARTITION,
         _START,
         _field("metric", t.StringType()),
         _field("value", t.DoubleType()),

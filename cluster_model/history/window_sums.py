@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from cluster_model.history.clean import RATES, TAKEN
-from cluster_model.history.schema import BROKER_CELLS, CELLS, CLUSTER, SIZES
+from cluster_model.history.clean import RATES, TAKEN, Judged, further_column
+from cluster_model.history.schema import BROKER_CELLS, CELLS, CLUSTER, FURTHER_CELLS, SIZES
 from metrics_reporter import SIZE
 
 _PARTITION = (CLUSTER, "topic", "partition")
@@ -73,6 +73,25 @@ def broker_cells(brokers: DataFrame) -> DataFrame:
     told = {"value_sum": F.sum("value"), "value_count": F.count("value")}
     by = (CLUSTER, "broker", "metric", "start_ms")
     return _summed(rows, by, told).select(*BROKER_CELLS.names)
+
+
+def further_cells(judged: Judged) -> DataFrame:
+    """The table FURTHER_CELLS of judged records."""
+    metrics = F.array(
+        *(
+            F.struct(F.lit(name).alias("metric"), F.col(further_column(i)).alias("value"))
+            for i, name in enumerate(judged.further)
+        )
+    )
+    if not judged.further:
+        metrics = F.array().cast("array<struct<metric:string,value:double>>")
+    rows = (
+        judged.partitions.where(F.col("outcome").isin(*TAKEN))
+        .withColumn("each", F.explode(F.filter(metrics, lambda x: x["value"].isNotNull())))
+        .select("*", "each.metric", "each.value")
+    )
+    told = {"value_sum": F.sum("value"), "value_count": F.count("value")}
+    return _summed(rows, (*_PARTITION, "metric", "start_ms"), told).select(*FURTHER_CELLS.names)
 
 
 def _summed(rows: DataFrame, by: Sequence[str], told: Mapping[str, Column]) -> DataFrame:

@@ -14,7 +14,14 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from cluster_model.history.errors import HistoryError
-from cluster_model.history.schema import BROKER_WINDOWS, CLUSTER, LED, SIZES, WINDOWS
+from cluster_model.history.schema import (
+    BROKER_WINDOWS,
+    CLUSTER,
+    FURTHER_WINDOWS,
+    LED,
+    SIZES,
+    WINDOWS,
+)
 from cluster_model.windows import Extrapolation
 from metrics_reporter import BYTES_IN, BYTES_OUT
 
@@ -70,6 +77,23 @@ def broker_windows(
     by = (CLUSTER, "broker", "metric")
     found = _extrapolated(rows, by, ("value",), window_ms, min_samples)
     return found.withColumnRenamed("value_kind", "kind").select(*BROKER_WINDOWS.names)
+
+
+def further_windows(
+    further_cells: DataFrame,
+    *,
+    window_ms: int,
+    min_samples: int = 3,
+    first_ms: int | None = None,
+    end_ms: int | None = None,
+) -> DataFrame:
+    """The table FURTHER_WINDOWS of a range of time.
+
+    Parameters and errors are those of :func:`windows`, with the table FURTHER_CELLS.
+    """
+    rows = _in_range(further_cells, window_ms, min_samples, first_ms, end_ms)
+    found = _extrapolated(rows, (*_PARTITION, "metric"), ("value",), window_ms, min_samples)
+    return found.withColumnRenamed("value_kind", "kind").select(*FURTHER_WINDOWS.names)
 
 
 def led(

@@ -15,9 +15,11 @@ from typing import Any
 import pytest
 from controller_cases import Stage, skewed
 
-from balancer.controller import Endpoint, Redactor, WebhookNotifier
+from balancer.composition.notifiers import Notifiers
+from balancer.controller import Endpoint, Redactor, SettingsError, WebhookNotifier
 from balancer.controller.endpoint import EndpointError
-from balancer.controller.settings import Webhook
+from balancer.controller.notify import BackgroundNotifier
+from balancer.controller.settings import Webhook, as_settings
 
 
 class Receiver:
@@ -224,3 +226,103 @@ def test_an_address_in_use_is_told_in_a_sentence() -> None:
     with pytest.raises(EndpointError, match=f"cannot listen on 127.0.0.1:{port}: Address already"):
         Endpoint("127.0.0.1", port, str, dict)
     endpoint.close()
+
+
+class _Sends:
+    """A notifier of another package that does what the test says."""
+
+    def __init__(self, *answers: Callable[[], None]) -> None:
+        self.answers, self.sent = list(answers), []  # type: ignore[var-annotated]
+
+    def send(self, event: Any) -> None:
+        if self.answers:
+            self.answers.pop(0)()
+        self.sent.append(event)
+
+
+def _fails() -> None:
+    raise RuntimeError("sesame")
+
+
+def _wait(free: threading.Event) -> None:
+    free.wait(30)
+
+
+def _ends() -> None:
+    raise SystemExit(1)
+
+
+def test_a_notifier_of_another_package_that_fails_is_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sender = _Sends(_fails, _ends)
+    notifier = BackgroundNotifier("someones", sender)
+    for n in range(3):
+        notifier({"event": n})
+    _until(lambda: notifier.delivered == 1)
+    assert notifier.counts() == {"delivered": 1, "failed": 2, "dropped": 0, "waiting": 0}
+    assert sender.sent == [{"event": 2}]
+    assert "someones: an event was not delivered (RuntimeError)" in caplog.text
+    assert "sesame" not in "".join(r.getMessage() for r in caplog.records)
+    notifier.close()
+
+
+def test_a_notifier_of_another_package_that_hangs_holds_nobody_up() -> None:
+    free = threading.Event()
+    notifier = BackgroundNotifier("someones", _Sends(lambda: _wait(free)))
+    stage = Stage(skewed())
+    stage.controller.notify([notifier], Redactor())
+    assert stage.rounds(2) == ["executed", "balanced"]
+    assert 'counterpoise_notifications{notifier="someones",outcome="waiting"}' in (
+        stage.controller.metrics.text()
+    )
+    assert stage.controller.state()["notifiers"][0]["notifier"] == "someones"
+    free.set()
+    _until(lambda: notifier.delivered == 2)
+    notifier.close()
+
+
+def test_notifiers_are_opened_once_and_their_secrets_hidden() -> None:
+    settings = as_settings(
+        {
+            "webhooks": [{"url": "http://127.0.0.1:9/hooks/sesame"}],
+            "notifiers": [
+                {"name": "log", "options": {"level": "debug"}},
+                {"name": "webhook", "options": {"url": "http://127.0.0.1:9/hooks/barley"}},
+            ],
+        }
+    )
+    opened = Notifiers({})
+    first = opened.take(settings)
+    assert [n.name for n in first] == ["webhook", "log", "webhook"]
+    assert opened.take(settings) == first
+    assert opened.hide("/hooks/sesame /hooks/barley") == "*** ***"
+    less = opened.take(settings.model_copy(update={"webhooks": ()}))
+    assert less == first[1:]
+    # A former secret stays secret.
+    assert opened.hide("/hooks/sesame") == "***"
+    opened.close()
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ({"name": "pigeon"}, "notifiers.0: notifier 'pigeon' found, one of log, webhook expected"),
+        ({"sesame": 1}, "notifiers.0.name: field required"),
+        ({"name": "log", "sesame": 1}, "notifiers.0: an unknown key found, name, options expected"),
+        (
+            {"name": "log", "options": {"level": "sesame"}},
+            "notifier log, option level: input should be 'debug', 'info', 'warning' or 'error'",
+        ),
+        (
+            {"name": "webhook", "options": {"url": "hooks.example/sesame"}},
+            "notifier webhook, option url: string should match pattern",
+        ),
+        ({"name": "log", "options": "sesame"}, "notifiers.0.options: a mapping expected"),
+    ],
+)
+def test_wrong_notifiers_are_one_sentence_without_secrets(entry: Any, said: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        as_settings({"notifiers": [entry]})
+    assert said in str(caught.value)
+    assert "sesame" not in str(caught.value)

@@ -15,7 +15,7 @@ import pytest
 from controller_cases import UNBOUNDED, Ended, Progressed, Stage, even, heavier, skewed
 
 from balancer.composition.controller import SettingsFollower
-from balancer.composition.webhooks import Webhooks
+from balancer.composition.notifiers import Notifiers
 from balancer.controller import (
     ControllerError,
     Redactor,
@@ -383,8 +383,17 @@ def _left_interval() -> None:
     assert looks[-1] - looks[-2] == 120
 
 
+def _added_detectors() -> None:
+    stage = Stage(even(), {"detectors": {"dead_brokers_too": {}}})
+    # One that is not installed is reported, and stops nothing.
+    assert stage.rounds(1) == ["waiting"]
+    assert "dead_brokers_too" in stage.reason
+    _set(stage, detectors={"dead_brokers_too": {"enabled": False}})
+    assert stage.rounds(1) == ["balanced"]
+
+
 def _in_following() -> None:
-    """Webhooks, model and execution: what `counterpoise run` takes over, tested below."""
+    """Notifiers, model and execution: what `counterpoise run` takes over, tested below."""
 
 
 OBEYED: dict[str, Callable[[], None]] = {
@@ -412,8 +421,9 @@ OBEYED: dict[str, Callable[[], None]] = {
     "stale_metrics": _stale_metrics,
     "missing_replicas": _missing_replicas,
     "drained_brokers": _drained_brokers,
+    "detectors": _added_detectors,
 }
-FOLLOWED = {"webhooks", "model", "execution"}
+FOLLOWED = {"webhooks", "notifiers", "model", "execution"}
 
 
 DETECTORS = [n for n in Settings.model_fields if isinstance(getattr(Settings(), n), Detector)]
@@ -486,9 +496,9 @@ def _following(tmp_path: Path, text: str) -> tuple[SettingsFollower, Path]:
     file = SettingsFile(path, True)
     stage = Stage(even())
     executor = Executor("localhost:1", journal=tmp_path / "journal")
-    webhooks = Webhooks({})
-    webhooks.take(file.settings.webhooks)
-    return SettingsFollower(file, stage.controller, webhooks, executor, None), path
+    opened = Notifiers({})
+    opened.take(file.settings)
+    return SettingsFollower(file, stage.controller, opened, executor, None), path
 
 
 def _write(following: SettingsFollower, path: Path, text: str) -> None:
@@ -512,11 +522,11 @@ def test_limits_of_executions_and_webhooks_follow_the_file(
     assert following.executor is not None
     assert following.executor._limits == Limits(throttle=5e6)
     assert following.controller.settings.max_moves == 4
-    assert "sesame" not in following.webhooks.hide("http://127.0.0.1:9/hooks/sesame")
+    assert "sesame" not in following.opened.hide("http://127.0.0.1:9/hooks/sesame")
     _write(following, path, "execution: {throttle: 5.0e6}\n")
     # What was a secret stays one.
-    assert "sesame" not in following.webhooks.hide("http://127.0.0.1:9/hooks/sesame")
-    following.webhooks.close()
+    assert "sesame" not in following.opened.hide("http://127.0.0.1:9/hooks/sesame")
+    following.opened.close()
 
 
 def test_what_cannot_be_used_leaves_everything_as_it_was(

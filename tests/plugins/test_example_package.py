@@ -1,4 +1,4 @@
-"""A package adds a strategy and an operation; both are used from the command line."""
+"""A package adds one of each kind of extension; all are used from the command line."""
 
 from __future__ import annotations
 
@@ -184,6 +184,85 @@ def test_its_source_reports_to_the_metrics_topic(installed: Path) -> None:
     assert "source steady, option broker: none found, a value expected" in missing.stderr
 
 
+def test_its_notifier_delivers_an_event(installed: Path) -> None:
+    assert "Append every event to a file" in command(installed, "notifiers", "list").stdout
+    shown = command(installed, "notifiers", "show", "file").stdout
+    assert "notifiers: [{name: file, options: {FIELD: VALUE}}]" in shown
+    done = command(installed, "notifiers", "test", "file", "--option", "path=events.jsonl")
+    assert (done.returncode, done.stdout) == (0, "file: delivered\n"), done.stderr
+    (event,) = map(json.loads, (installed / "events.jsonl").read_text().splitlines())
+    assert event["event"] == "test"
+    there = command(installed, "notifiers", "test", "file", "--option", "path=nowhere/events")
+    assert (there.returncode, there.stdout) == (1, "file: not delivered\n")
+    assert "file: an event was not delivered (FileNotFoundError)" in there.stderr
+    wrong = command(installed, "notifiers", "test", "file", "--option", "file=events")
+    assert wrong.returncode == 2
+    assert wrong.stderr == (
+        "counterpoise: options: notifiers.0: notifier file: an unknown option found, one of path "
+        "expected\n"
+    )
+
+
+def test_its_detector_finds_what_its_operation_mends(installed: Path) -> None:
+    assert "rack_maintenance" in command(installed, "detectors", "list").stdout
+    rack = load_snapshot(installed / "cluster.json").racks[0]
+    settings = installed / "settings.yaml"
+    asked = f"rack_maintenance: {{grace: %s, options: {{rack: {rack}}}}}"
+    whole = "max_share_per_cycle: 1\ngoal_violations: {enabled: false}\n"
+    settings.write_text(f"{whole}detectors: {{{asked % '1h'}}}\n")
+    words = ["detectors", "try", "cluster.json", "--settings", "settings.yaml", "--json"]
+    waiting = json.loads(command(installed, *words).stdout)
+    assert waiting["kind"] == "waiting"
+    assert waiting["findings"][0]["state"] == "waiting"
+    assert "; it is acted on after 1 h" in waiting["reason"]
+    settings.write_text(f"{whole}detectors: {{{asked % '0'}}}\n")
+    done = command(installed, *words)
+    assert done.returncode == 1, done.stderr
+    proposed = json.loads(done.stdout)
+    assert (proposed["kind"], proposed["cause"]) == ("proposed", "rack_maintenance")
+    assert proposed["plan"]["operation"]["kind"] == "evacuate_rack"
+    settings.write_text("detectors: {rack_maintenance: {}}")
+    wrong = command(installed, *words)
+    assert wrong.returncode == 2
+    assert wrong.stderr == (
+        "counterpoise: settings file settings.yaml: detectors: detector rack_maintenance, option "
+        "rack: none found, a value expected\n"
+    )
+
+
+def test_its_reader_reads_a_table(installed: Path) -> None:
+    assert "Read a table with the columns" in command(installed, "readers", "list").stdout
+    shown = command(installed, "readers", "show", "rooms").stdout
+    assert "counterpoise propose FILE.rooms --snapshot-option FIELD=VALUE" in shown
+    table = "room,server,players\n" + "".join(f"{n},{1 + (n > 2)},10\n" for n in range(12))
+    (installed / "today.rooms").write_text(table)
+    (installed / "even.yaml").write_text("goals: [{goal: UsageDistribution, resource: players}]\n")
+    words = ["propose", "today.rooms", "--goals", "even.yaml", "-o", "rooms.json"]
+    option = ["--snapshot-option", "capacity=100"]
+    done = command(installed, *words, *option)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((installed / "rooms.json").read_text())["summary"]["replica_moves"] == 3
+    assert command(installed, "verify", "today.rooms", "rooms.json", *option).returncode == 0
+    for wrong, said in (
+        ([], "snapshot reader rooms, option capacity: none found, a value expected"),
+        (["--snapshot-option", "size=3"], "snapshot reader rooms: option 'size' found, one of"),
+    ):
+        failed = command(installed, *words, *wrong)
+        assert failed.returncode == 2
+        assert said in failed.stderr
+    (installed / "broken.rooms").write_text("room,server\n1,x\n")
+    failed = command(installed, "propose", "broken.rooms", *option)
+    assert failed.stderr == (
+        "counterpoise: snapshot broken.rooms: snapshot reader rooms failed (ValueError: invalid "
+        "literal for int() with base 10: 'x')\n"
+    )
+    failed = command(installed, "propose", "today.csv")
+    assert failed.stderr == (
+        "counterpoise: snapshot file today.csv: suffix .json or .npz expected (or one of the "
+        "installed readers rooms)\n"
+    )
+
+
 def test_the_guide_shows_the_package() -> None:
     guide = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
     shown = re.findall(r"(?ms)^```(?:python|toml)\n(.*?)^```", guide)
@@ -193,5 +272,8 @@ def test_the_guide_shows_the_package() -> None:
         "fewest_first.py",
         "evacuate_rack.py",
         "steady_source.py",
+        "file_notifier.py",
+        "rack_maintenance.py",
+        "rooms_reader.py",
     )
     assert shown == [(PACKAGE / name).read_text(encoding="utf-8") for name in files]

@@ -1,0 +1,125 @@
+"""``counterpoise notifiers test`` and ``detectors try``: settings tried out, without a cluster."""
+
+from __future__ import annotations
+
+import json as json_format
+import logging
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from balancer import Balancer
+from balancer.cli.daemon import logged, redacted
+from balancer.cli.plugins import SnapshotOption, options_of
+from balancer.cli.plugins import detectors as _detectors
+from balancer.cli.plugins import notifiers as _notifiers
+from balancer.cli.terminal import DONE, LONGEST, UNMET, Command, CommandError, out, working
+from balancer.composition.notifiers import Notifiers
+from balancer.controller import Controller, PlainCluster, Settings, load_settings
+from balancer.controller.settings import as_settings
+from cluster_model import load_snapshot
+
+notifiers, detectors = _notifiers, _detectors
+_EVENT = {"event": "test", "text": "a test of counterpoise: this notifier works"}
+# Seconds between two looks at whether an event has been delivered.
+_LOOK_SECONDS = 0.02
+
+
+@notifiers.command("test", cls=Command)
+def send_test(
+    name: Annotated[
+        str | None, typer.Argument(help="One of the names that `list` shows.", show_default=False)
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FIELD=VALUE", help="An option of the notifier; repeatable."),
+    ] = None,
+    settings: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Test every notifier and webhook of this file instead."),
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, max=LONGEST, help="Seconds that the delivery may take.")
+    ] = 30.0,
+) -> None:
+    """Send one test event, and say whether it was delivered. Exits with 1 if it was not.
+
+    Example: `counterpoise notifiers test log`
+    """
+    if (name is None) == (settings is None):
+        given = "neither" if name is None else "both"
+        raise CommandError(f"a name or --settings FILE expected, {given} of them given")
+    if settings is not None:
+        if option:
+            raise CommandError("--option goes with a name, but --settings is given")
+        chosen = load_settings(settings)
+    else:
+        assert name is not None
+        entry = {"name": name, "options": options_of("--option", option or ())}
+        chosen = as_settings({"notifiers": [entry]}, "options")
+    opened = Notifiers({})
+    with redacted(opened.hide), logged(logging.getLogger("counterpoise"), lambda t: opened.hide(t)):
+        receivers = opened.take(Settings(webhooks=chosen.webhooks, notifiers=chosen.notifiers))
+        if not receivers:
+            raise CommandError(f"settings file {settings}: no notifiers found, at least 1 expected")
+        for receiver in receivers:
+            receiver(_EVENT)
+        deadline = time.monotonic() + timeout
+        with working("delivering"):
+            while time.monotonic() < deadline and not all(
+                r.delivered + r.failed for r in receivers
+            ):
+                time.sleep(_LOOK_SECONDS)
+    for receiver in receivers:
+        late = f"no answer within {timeout:g} s"
+        said = "delivered" if receiver.delivered else "not delivered" if receiver.failed else late
+        out().print(f"{receiver.name}: {said}", markup=False)
+    raise typer.Exit(DONE if all(r.delivered for r in receivers) else UNMET)
+
+
+@detectors.command("try", cls=Command)
+def try_out(
+    snapshot: Annotated[Path, typer.Argument(help="The cluster to look at, from a file.")],
+    snapshot_option: SnapshotOption = None,
+    settings: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Settings, as for `counterpoise run --settings`."),
+    ] = None,
+    goals: Annotated[
+        str, typer.Option(metavar="PROFILE|FILE", help="See `counterpoise goals list`.")
+    ] = "default",
+    json: Annotated[bool, typer.Option("--json", help="The decision as JSON on stdout.")] = False,
+) -> None:
+    """Make one round of the controller on a snapshot: what is found, and what would be done.
+
+    Nothing is executed. Graces begin with the round, so a finding that has to wait for one waits.
+    Exits with 0 where nothing was found, else with 1.
+
+    Example: `counterpoise detectors try cluster.json --settings settings.yaml`
+    """
+    chosen = Settings() if settings is None else load_settings(settings)
+    opened = Notifiers({})
+    quiet = chosen.model_copy(update={"webhooks": (), "notifiers": (), "execute": None})
+    opened.take(quiet)
+    with redacted(opened.hide):
+        options = options_of("--snapshot-option", snapshot_option or ())
+        cluster = load_snapshot(snapshot, options)
+        controller = Controller(
+            PlainCluster(lambda: cluster),
+            Balancer(goals),
+            settings=quiet,
+            redactor=opened.redactor,
+        )
+        with working("looking"):
+            decision = controller.step()
+    if json:
+        typer.echo(json_format.dumps(decision.record(), default=str))
+    else:
+        console = out()
+        for finding in decision.findings:
+            found = f"{finding.kind}: {opened.hide(finding.sentence)}"
+            console.print(found, markup=False, soft_wrap=True)
+        console.print(f"{decision.kind}: {decision.reason}", markup=False, soft_wrap=True)
+    raise typer.Exit(UNMET if decision.findings else DONE)

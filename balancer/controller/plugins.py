@@ -1,0 +1,52 @@
+"""Notifiers and detectors by name: those of other packages beside the built-in ones.
+
+Another package adds its own as an entry point of the group ``counterpoise.notifiers`` (a class
+with a method ``send``) or ``counterpoise.detectors`` (a class with a method ``look``). Options
+are the fields of a pydantic model.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cluster_model.errors import InputError
+from metrics_reporter.plugins import Plugins
+
+
+class PluginError(InputError):
+    """A notifier or detector that does not exist, or not with these options."""
+
+
+NOTIFIERS: Plugins[type[Any]] = Plugins(
+    group="counterpoise.notifiers",
+    noun="notifier",
+    built_in={
+        "log": "balancer.controller.notify:LogNotifier",
+        "webhook": "balancer.controller.settings:Webhook",
+    },
+    accepts=lambda found: isinstance(found, type) and callable(getattr(found, "send", None)),
+    expected="a class with a method send",
+    error=PluginError,
+)
+
+# The settings of the built-in ones have a section of their own in the settings.
+DETECTORS: Plugins[type[Any]] = Plugins(
+    group="counterpoise.detectors",
+    noun="detector",
+    built_in={
+        "dead_brokers": "balancer.controller.detect:DeadBrokerWatch",
+        "dead_disks": "balancer.controller.detect:DeadDiskWatch",
+        "missing_replicas": "balancer.controller.detect:MissingReplicasWatch",
+        "drained_brokers": "balancer.controller.detect:DrainedBrokerWatch",
+        "slow_brokers": "balancer.controller.slow_brokers:SlowBrokerWatch",
+        "stale_metrics": "balancer.controller.detect:StaleMetricsWatch",
+        "distrusted_reporters": "balancer.controller.detect:DistrustedReporterWatch",
+        "goal_violations": "balancer.controller.violations:GoalWatch",
+        # Without settings: they always look.
+        "lost_partitions": "balancer.controller.lost_partitions:LostPartitionWatch",
+        "unmatched_settings": "balancer.controller.unmatched_settings:UnmatchedSettingWatch",
+    },
+    accepts=lambda found: isinstance(found, type) and callable(getattr(found, "look", None)),
+    expected="a class with a method look",
+    error=PluginError,
+)
