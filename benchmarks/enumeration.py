@@ -372,8 +372,8 @@ def false_statements(plan: Plan, operation: Operation, most: int = 40_000) -> It
     reached = [g.goal for g in plan.goal_results if g.met_after and g.goal != "PreferredLeader"]
     alike = np.logical_and.reduce([met[name] for name in reached] or [np.ones(every.count, bool)])
     least = float(every.copied[alike].min()) if alike.any() else np.inf
-    if summary.bytes_bound > least * (1 + _ROUNDING):
-        yield f"bytes_bound {summary.bytes_bound!r}, but {least!r} bytes are enough"
+    if summary.cost_bound > least * (1 + _ROUNDING):
+        yield f"cost_bound {summary.cost_bound!r}, but {least!r} bytes are enough"
     for name, column in plan.columns.items():
         key = name if name.endswith("_count") else f"load.{name}"
         share = every.cluster.fair_share(key)

@@ -37,7 +37,25 @@ SCHEMA_VERSION = 1
 _LOOK_SECONDS = 0.05
 
 # Fields that files of earlier releases lack, and that may be unknown.
-_LATER = {"reassigning", "disk_cordoned", "cluster_id", "taken_ms", "metadata_version", *ATTRIBUTES}
+_LATER = {
+    "reassigning",
+    "disk_cordoned",
+    "creatable",
+    "target_replicas",
+    "warming",
+    "copy_partition",
+    "copy_broker",
+    "copy_lag",
+    "may_hold",
+    "cluster_id",
+    "taken_ms",
+    "metadata_version",
+    "cost_unit",
+    "move_cost_partition",
+    "move_cost_broker",
+    "move_cost",
+    *ATTRIBUTES,
+}
 # An attribute is an array of its own, named after the field and itself.
 _ATTRIBUTE_FILES = tuple(f"{field}." for field in ATTRIBUTES)
 
@@ -242,12 +260,13 @@ def _load_npz(path: Path) -> Snapshot:
     if needed:
         raise SnapshotError(f"field {min(needed)} is missing")
     for f in fields(Snapshot):
+        text = isinstance(values.get(f.name), list)
         if f.name in ATTRIBUTES:
             start = f"{f.name}."
             of = [name for name in values if name.startswith(start)]
             values[f.name] = {name.removeprefix(start): values.pop(name) for name in of}
-        elif f.name in values and isinstance(values[f.name], list) != str(f.type).startswith(
-            "tuple"
+        elif (
+            f.name in values and f.name != "broker_ids" and text != str(f.type).startswith("tuple")
         ):
             raise SnapshotError(f"field {f.name}: values of the wrong type found")
     return Snapshot(**values)

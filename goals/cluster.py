@@ -202,7 +202,7 @@ def partition_state(
 ) -> State:
     """The state of partitions with replicas on the given brokers (C, F) and disks."""
 
-    def fetch(column: Column) -> Ints:
+    def fetch(column: Column) -> Ints | Floats:
         name = column.measure
         if name == "partition":
             return partition
@@ -214,6 +214,8 @@ def partition_state(
             return np.where(brokers < 0, -1, snapshot.broker_rack[brokers])
         if name == "leader":
             return leader
+        if name == "replica_lag":
+            return snapshot.lag_of(partition[..., None], brokers)
         if name == "replica_disk":
             return np.full(brokers.shape, -1, np.int64) if disks is None else disks
         raise AttributeError(

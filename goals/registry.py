@@ -241,6 +241,9 @@ def _lacks(goal: Goal, snapshot: Snapshot) -> str | None:
             known = snapshot.broker_attributes if of == "broker" else snapshot.topic_attributes
             if name not in known:
                 return f": the snapshot has no {of} attribute {name!r}"
+        elif needed == "copies":
+            if not len(snapshot.copy_lag):
+                return ": the snapshot has no lag of copies"
         elif needed not in snapshot.resources:
             return f": the snapshot has no resource {needed!r}; it has {resources}"
     return None

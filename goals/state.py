@@ -170,6 +170,15 @@ class State:
         return self.column("replica_disk")  # type: ignore[no-any-return]
 
     @property
+    def replica_lag(self) -> Floats:
+        """(…, F) records that each broker's copy of the partition is behind, infinite if unknown.
+
+        It is the lag in the snapshot: a broker that the partition moves to has its own, and
+        what the move copies is not counted.
+        """
+        return self.column("replica_lag")  # type: ignore[no-any-return]
+
+    @property
     def leader(self) -> Ints:
         """Slot of the partition's leader, -1 for none (scope ``partition``)."""
         return self.column("leader")  # type: ignore[no-any-return]

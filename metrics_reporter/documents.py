@@ -91,6 +91,8 @@ def number_not_truth(model: type[BaseModel], field: str | None, value: Any) -> A
 
 # An id or a count: text, floats and booleans are rejected.
 Whole = Annotated[int, Strict(), Field(ge=0, lt=2**63)]
+# A broker's id: a number in Kafka, elsewhere it may be a name.
+BrokerId = Whole | Annotated[str, Strict(), Field(min_length=1)]
 # A finite number, not a boolean.
 Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 # A mapping key that is a number; in JSON all keys are text.

@@ -134,6 +134,13 @@ def propose(
         str | None,
         typer.Option(metavar="SIZE", rich_help_panel=LIMITS, help="Most to copy, like 500GB."),
     ] = None,
+    max_cost: Annotated[
+        float | None,
+        typer.Option(
+            rich_help_panel=LIMITS,
+            help="Most that the moves may cost, in the snapshot's unit: bytes for Kafka.",
+        ),
+    ] = None,
     max_seconds: Annotated[
         float | None, typer.Option(rich_help_panel=LIMITS, help="Longest time to search.")
     ] = None,
@@ -231,7 +238,7 @@ def propose(
     )
     balancer = Balancer(
         goals,
-        budget=budget(max_moves, max_bytes, max_seconds),
+        budget=budget(max_moves, max_bytes, max_cost, max_seconds),
         seed=seed,
         strategy={"strategy": strategy, **options_of("--strategy-option", strategy_option or ())},
         remedies=RemedyLimits(),

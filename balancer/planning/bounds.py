@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from balancer.problem.movement_cost import replica_bytes
+from balancer.problem.movement_cost import least_copy_cost
 from balancer.problem.rules import Rules
 from cluster_model.columns import COUNT, Column
 from cluster_model.placement import Placement
@@ -75,8 +75,8 @@ def _largest(
         return 0.0
     held = np.bincount(ended.replica_broker[ended.replica_broker >= 0], minlength=len(usable))
     refuge = np.append(~usable & (~rules.draining | (held > 0)), False)
-    bound = ~refuge[start.brokers].any(1)
     factor = np.minimum((start.brokers >= 0).sum(1), (ended.brokers >= 0).sum(1))
+    bound = ~refuge[start.brokers].any(1) & (factor > 0)
     lead, follow = start.contribution(column)
     copies = np.maximum(factor[bound] - 1, 0)
     size = np.concatenate([lead[bound], np.repeat(follow[bound], copies)])
@@ -93,6 +93,8 @@ def _pinned(placement: Placement, rules: Rules, column: Column, ended: Placement
     lead, follow = placement.contribution(column)
     where = placement.replica_broker
     stays = (where >= 0) & ~rules.slots & ~np.append(rules.draining, False)[where]
+    if rules.permitted is not None:
+        stays &= rules.permitted[np.repeat(s.partition_topic, f), where]
     if len(placement.replica_disk):
         stays &= np.append(s.disk_alive, True)[placement.replica_disk]
     led = np.arange(s.n_partitions) * f + placement.leader
@@ -104,16 +106,16 @@ def _pinned(placement: Placement, rules: Rules, column: Column, ended: Placement
     return np.bincount(where[at], least[at], s.n_brokers).astype(np.float64)
 
 
-def bytes_bound(start: Placement, goals: list[Goal], met: list[bool], cluster: Cluster) -> float:
-    """Least bytes that any plan must copy to meet the goals that `met` marks.
+def cost_bound(start: Placement, goals: list[Goal], met: list[bool], cluster: Cluster) -> float:
+    """Least cost that any plan must pay to meet the goals that `met` marks.
 
     The largest of: what must leave each broker (to respect every upper limit, and to empty
     brokers), by the fractional relaxation per broker; what must reach each broker below a
     lower limit; and what racks that hold a partition twice must release. Leadership
-    transfers copy nothing.
+    transfers cost nothing.
     """
     s = start.snapshot
-    least_size: Floats = np.minimum(*replica_bytes(start))
+    least_size = least_copy_cost(start)
     at = np.flatnonzero(start.replica_broker >= 0)
     broker, p = start.replica_broker[at], at // start.slots
     n = s.n_brokers

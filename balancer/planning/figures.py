@@ -6,7 +6,7 @@ import numpy as np
 
 from balancer.planning.bounds import imbalance_bound
 from balancer.planning.document import ColumnResult, GoalResult, Spread
-from balancer.problem.movement_cost import replica_bytes
+from balancer.problem.movement_cost import copy_cost
 from balancer.problem.rules import Rules
 from balancer.search.scorer import Scorer
 from cluster_model.columns import COUNT, LEADER, LOAD, Column
@@ -20,11 +20,11 @@ from goals import (
 )
 
 
-def bytes_total(start: Placement) -> float:
-    """Bytes of all replicas, leaders and followers each at their own size."""
-    lead, follow = replica_bytes(start)
-    followers = np.count_nonzero(start.brokers >= 0, axis=1) - 1
-    return float((lead + follow * followers).sum())
+def cost_total(start: Placement) -> float:
+    """Cost of copying every replica once, each in its role, to any broker."""
+    lead, follow = copy_cost(start)
+    held = np.count_nonzero(start.brokers >= 0, axis=1)
+    return float(np.where(held > 0, lead + follow * (held - 1), 0.0).sum())
 
 
 def balancedness(goals: list[Goal], scorer: Scorer) -> float:

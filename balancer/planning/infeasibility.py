@@ -17,7 +17,7 @@ from balancer.search.transition import Transition
 from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
 from cluster_model.scopes import PerTopic
 from cluster_model.snapshot import Bools, Ints
-from goals import Cluster, Goal, OnlineReplicas
+from goals import Cluster, EligibleLeaders, Goal, OnlineReplicas
 from goals.infeasibility import named
 from metrics_reporter.quantities import plural
 
@@ -96,6 +96,8 @@ def _unproven(
         reason, cure, proven = _no_room(cells, goal.too_many(scorer.cluster), scorer, rules, most)
     elif isinstance(goal, OnlineReplicas) and rules.lost[cells].all():
         reason, cure, proven = (*_NOTHING_LEFT, True)
+    elif isinstance(goal, EligibleLeaders) and _all_cold(cells, scorer.placement, rules):
+        reason, cure = _WARMING
     elif goal.hard:
         reason, cure = _vetoed(i, goal, cells, scorer, rules, most)
     else:
@@ -111,11 +113,22 @@ _NOTHING_LEFT = (
     "every replica is on a dead broker or a dead disk",
     "bring one of them back: there is nothing left to copy from",
 )
+_WARMING = (
+    "the replicas that could lead are still warming up",
+    "plan again when their lag is acceptable, or accept more",
+)
 _NOTHING_FOUND = "no allowed action was found that helps"
 _LEFT = (
     "single actions that help are left, and no hard goal vetoes them",
     "plan again after this plan",
 )
+
+
+def _all_cold(partitions: Ints, placement: Placement, rules: Rules) -> bool:
+    """Whether partitions have replicas on brokers that may lead, and all of them are cold."""
+    able = np.append(rules.leads, False)[placement.brokers[partitions]]
+    cold = rules.are_cold(placement)[partitions]
+    return bool((able & cold).any(1).all() and not (able & ~cold).any())
 
 
 def _left_alone(partitions: Ints, scorer: Scorer) -> tuple[str, str]:
@@ -149,8 +162,11 @@ def _no_room(
     for at, broker, disk in _pairs(empty, brokers, disks):
         batch = Batch.of(MOVE, at // placement.slots, at % placement.slots, broker, disk)
         batch = batch[~(placement.brokers[batch.partition] == batch.target[:, None]).any(1)]
+        if rules.permitted is not None:
+            topic = placement.snapshot.partition_topic[batch.partition]
+            batch = batch[rules.permitted[topic, batch.target]]
         vetoes = _vetoes(scorer, sums, Arrivals(scorer.cluster, batch))
-        of_racks = zip(of_partitions(scorer), misplaced(scorer, batch, receivers), strict=True)
+        of_racks = zip(of_partitions(scorer), misplaced(scorer, batch, rules), strict=True)
         vetoes |= {goal.name: wrong for goal, wrong in of_racks}
         if len(batch) and not np.any(list(vetoes.values()), axis=0).all():
             return (

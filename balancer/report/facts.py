@@ -68,7 +68,7 @@ class TopicFacts:
     partitions: int
     moves: int
     leaderships: int
-    bytes: float
+    cost: float
     share: float
     before: Ints
     after: Ints
@@ -190,7 +190,7 @@ def _topics(plan: Plan, start: Placement, eligible: Bools, most: int) -> Iterato
     leadership = np.array([k == "leadership" for k in rows.kind], np.bool_)
     leads = np.bincount(topic[leadership], minlength=n)
     moves = np.bincount(topic[~leadership], minlength=n)
-    size = np.bincount(topic, rows.bytes, minlength=n)
+    size = np.bincount(topic, rows.cost, minlength=n)
     ranked = np.lexsort((np.arange(n), -leads, -moves, -size))[:most]
     first = np.searchsorted(s.partition_topic, np.arange(n + 1))
     for t in ranked[(moves + leads)[ranked] > 0].tolist():
@@ -203,7 +203,7 @@ def _topics(plan: Plan, start: Placement, eligible: Bools, most: int) -> Iterato
             partitions=int(first[t + 1] - first[t]),
             moves=int(moves[t]),
             leaderships=int(leads[t]),
-            bytes=float(size[t]),
+            cost=float(size[t]),
             share=float(after.sum() / max(int(eligible.sum()), 1)),
             before=before,
             after=after,

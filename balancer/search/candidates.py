@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from balancer.problem.disks import pick_disk
-from balancer.problem.movement_cost import action_cost
+from balancer.problem.movement_cost import relative_cost
 from balancer.problem.rules import Rules
 from balancer.search.scorer import Scorer, Tier
 from balancer.search.transition import Transition
@@ -96,7 +96,7 @@ class Candidates:
         share = max(budget // len(brokers), 64)
         each = max(round(share ** (1 / 3)), 4)
         mine, _ = index.sample(brokers, 2 * each, self.rng)
-        others = self.receivers[self.rng.integers(0, len(self.receivers), len(mine) * each)]
+        others = self._targets(mine, self.receivers, each)
         theirs, pair = index.sample(others, max(each // 2, 2), self.rng)
         return self.exchanged(mine[pair // each], theirs)
 
@@ -210,7 +210,10 @@ class Candidates:
 
     def anything(self, n: int) -> Batch:
         """The legal ones among `n` moves and `n` leadership transfers drawn at random."""
-        at = self.rng.choice(np.flatnonzero(self.placement.replica_broker >= 0), n)
+        held = np.flatnonzero(self.placement.replica_broker >= 0)
+        if not len(held):
+            return _nothing()
+        at = self.rng.choice(held, n)
         moves, leads = self._spread(at, self.receivers, 1), self._leads(at)
         batch = Batch.concatenate([moves, leads])
         batch = batch[self.rules.legal(self.placement, batch)]
@@ -258,13 +261,37 @@ class Candidates:
         """Each replica to `n` of the destinations, or to all if there are no more."""
         if not len(destinations) or not len(at):
             return _nothing()
-        if len(destinations) <= n:
+        if len(destinations) <= n and self.rules.permitted is None:
             target = np.tile(destinations, len(at))
             n = len(destinations)
         else:
-            target = destinations[self.rng.integers(0, len(destinations), len(at) * n)]
+            target = self._targets(at, destinations, n)
         partition, slot = self._split(np.repeat(at, n))
         return Batch.of(MOVE, partition, slot, target, pick_disk(self.placement, target))
+
+    def _targets(self, at: Ints, destinations: Ints, n: int) -> Ints:
+        """`n` random destinations of each replica, replica by replica.
+
+        If brokers are limited to certain topics: among the destinations that may hold the
+        replica's topic or, if none may, among all receivers that may.
+        """
+        permitted = self.rules.permitted
+        if permitted is None:
+            return destinations[self.rng.integers(0, len(destinations), len(at) * n)]
+        topics, row = np.unique(
+            self.placement.snapshot.partition_topic[at // self.placement.slots],
+            return_inverse=True,
+        )
+        # each topic's own destinations, then all receivers; what it may not use comes last
+        choices = np.concatenate([destinations, self.receivers])
+        allowed = permitted[np.ix_(topics, choices)]
+        near = allowed[:, : len(destinations)].sum(1)
+        allowed[near > 0, len(destinations) :] = False
+        ranked = np.argsort(~allowed, axis=1, kind="stable")
+        count = np.maximum(allowed.sum(1), 1)[row]
+        drawn = (self.rng.random((n, len(at))) * count).astype(np.int64).T
+        target: Ints = choices[ranked[row[:, None], drawn]].ravel()
+        return target
 
     def _leads(self, at: Ints) -> Batch:
         """Leadership from each leader to every follower, and to each follower drawn."""
@@ -291,12 +318,22 @@ class Candidates:
         chosen = self._most_relief(tier, at, row, keep)
         found = [self._spread(chosen, destinations, width), self._leads(at)]
         pulling = self._taking(tier, brokers[self.rules.receives[brokers]])
-        if len(pulling):
-            pulled = self.rng.choice(index.at, len(pulling) * sample)
-            target = np.repeat(pulling, sample)
+        if len(pulling) and len(index.at):
+            pulled, target = self._pulled(pulling, index, sample)
             partition, slot = self._split(pulled)
             found.append(Batch.of(MOVE, partition, slot, target, pick_disk(self.placement, target)))
         return found
+
+    def _pulled(self, brokers: Ints, index: ReplicaIndex, n: int) -> tuple[Ints, Ints]:
+        """`n` random replicas for each broker that may hold them, and their brokers."""
+        permitted = self.rules.permitted
+        if permitted is None:
+            return self.rng.choice(index.at, len(brokers) * n), np.repeat(brokers, n)
+        topic = self.placement.snapshot.partition_topic[index.at // self.placement.slots]
+        pools = [index.at[permitted[topic, b]] for b in brokers.tolist()]
+        drawn = [self.rng.choice(pool, n if len(pool) else 0) for pool in pools]
+        found = np.concatenate(drawn).astype(np.int64)
+        return found, np.repeat(brokers, [len(x) for x in drawn])
 
     def _most_relief(self, tier: Tier, at: Ints, row: Ints, keep: int) -> Ints:
         """The `keep` replicas of each broker whose removal helps it most per byte."""
@@ -306,7 +343,7 @@ class Candidates:
             self.cluster, Batch.of(MOVE, partition, slot, target, np.full(len(at), -1))
         )
         relief = self.scorer.relief(tier, leaving)
-        worth = relief / action_cost(self.placement, leaving.batch)
+        worth = relief / relative_cost(self.placement, leaving.batch)
         order = np.lexsort((-worth, row))
         first = np.concatenate([[0], np.cumsum(np.bincount(row))])
         rank = np.arange(len(at)) - first[row[order]]
@@ -362,6 +399,9 @@ class Candidates:
                 [self.rng.choice(members[k]) if len(members[k]) else -1 for k in own], np.int64
             )
             topic, broker = topic[broker >= 0], broker[broker >= 0]
+        if self.rules.permitted is not None:
+            may = self.rules.permitted[topic, broker]
+            topic, broker = topic[may], broker[may]
         if not len(topic):
             return []
         begin = np.searchsorted(s.partition_topic, topic) * f

@@ -18,6 +18,10 @@ _LOST = (
     "every replica is on a dead broker or a dead disk",
     "bring one of them back: there is nothing left to copy from",
 )
+_WARMING = (
+    "the replicas that could lead are still warming up",
+    "plan again when their lag is acceptable, or accept more",
+)
 _NOTHING_FOUND = "no allowed action was found that helps"
 
 
@@ -68,8 +72,8 @@ def unmet_faults(
     if names != expected:
         yield "unmet", f"unmet: {names} stated, {expected} found"
     exhausted = plan.summary.exhausted
-    if exhausted not in (None, "seconds", "moves or bytes"):
-        yield "exhausted", f"exhausted: {exhausted!r} found, seconds or moves or bytes expected"
+    if exhausted not in (None, "seconds", "budget"):
+        yield "exhausted", f"exhausted: {exhausted!r} found, seconds or budget expected"
     for name in names:
         entries = [u for u in plan.unmet if u.goal == name]
         result = results.get(name)
@@ -176,8 +180,13 @@ def _accepted_reasons(
         return True, [_text(*_LOST)]
     if not hard:
         return False, [_text(_NOTHING_FOUND, "")]
+    waiting = {p for p, _ in request.cold}
+    warming = []
+    if found.kind == "EligibleLeaders" and waiting.issuperset(cells.tolist()):
+        warming = [_text(*_WARMING)]
     looked_at = r"of [\d,]+ single actions? looked at,"
     return False, [
+        *warming,
         (
             f"(the operation allows no single action that helps|{looked_at} none helps)",
             "allow more destinations, or more to be moved",
