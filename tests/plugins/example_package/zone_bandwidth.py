@@ -34,7 +34,7 @@ class ZoneBandwidth(Goal):
         zone, uplink = ZONE.members(cluster.snapshot), cluster.broker_attribute("uplink")
         known = (zone >= 0) & ~np.isnan(uplink)
         size = np.bincount(zone[known], uplink[known], ZONE.cells(cluster.snapshot))
-        self._limit = self.share * size
+        self._limit = (self.share * size).astype(np.float64)
 
     def score(self, state: State) -> Any:
         return at_most(state.load("network_in"), self._limit[state.group])
