@@ -8,8 +8,11 @@ from copy import copy
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from balancer.planning.assembly import assemble
 from balancer.planning.document import Remedy
+from balancer.planning.parameters import PlanningParameters
 from balancer.planning.plan import Plan
 from balancer.planning.remedies import RemedyLimits, find_remedy
 from balancer.problem.budget import Budget
@@ -18,6 +21,7 @@ from balancer.problem.operation import Operation
 from balancer.problem.problem import Problem
 from balancer.problem.resolution import resolve
 from balancer.problem.tiers import with_availability
+from balancer.search.parameters import SearchParameters
 from balancer.strategies import Config, Progress, load_strategy
 from cluster_model.snapshot import Snapshot
 from goals import (
@@ -26,10 +30,12 @@ from goals import (
     applicable,
     inapplicable,
     load_goals,
+    parameters_of,
     profile_of,
     unmatched,
 )
 from goals.patterns import matching
+from metrics_reporter.plugins import Model
 
 
 class Balancer:
@@ -39,7 +45,7 @@ class Balancer:
     ----------
     goals
         Goals, or what :func:`goals.load_goals` takes: the name of a profile, a file, a
-        mapping.
+        mapping. Parameters of search and planning that these set are obeyed.
     budget
         Limits of each plan.
     seed
@@ -56,9 +62,14 @@ class Balancer:
         Effort of trying remedies for unmet goals on larger clusters, spent when
         :attr:`Plan.remedy` is read or the plan is written; by default none is tried, and
         the remedy states only the certificates' lower bound.
+    planning
+        Effort of ordering and explaining the steps.
 
     Attributes
     ----------
+    search : SearchParameters
+        Parameters that the goals' configuration sets for the local search; options of the
+        strategy take precedence.
     strict : bool
         Whether a goal that does not apply to a snapshot is an error. A profile leaves it
         out, and its plans report this.
@@ -79,11 +90,18 @@ class Balancer:
         seed: int = 0,
         strategy: Config = "goals",
         remedies: RemedyLimits | None = None,
+        planning: PlanningParameters | None = None,
     ) -> None:
         self.remedies = remedies
         self.strategy = load_strategy(strategy)
+        self.search, self.planning = SearchParameters(), planning or PlanningParameters()
         if isinstance(goals, str | Path | Mapping):
             self.goals, self.strict = load_goals(goals), profile_of(goals) is None
+            self.search = parameters_of(goals, "search", SearchParameters)
+            default = parameters_of(goals, "planning", PlanningParameters)
+            self.planning = with_defaults(self.planning, default)
+            if isinstance(self.strategy, SearchParameters):
+                self.strategy = with_defaults(self.strategy, self.search)
         else:
             self.goals, self.strict = list(goals), True
         wrong = [g for g in self.goals if not isinstance(g, Goal)]
@@ -142,6 +160,7 @@ class Balancer:
             goals_left_out=inapplicable(self.goals, snapshot),
             warnings=self._warnings(snapshot, operation),
             remedy=self._remedy,
+            parameters=self.planning,
             progress=progress,
         )
 
@@ -160,8 +179,22 @@ class Balancer:
     def _warnings(self, snapshot: Snapshot, operation: Operation) -> list[str]:
         """Parts of the request that match nothing, which are probably typing errors."""
         fitting = applicable(self.goals, snapshot, strict=False)
-        return unmatched(fitting, snapshot, self.strict) + [
+        unused = sorted(self.search.model_fields_set)
+        if isinstance(self.strategy, SearchParameters) or not unused:
+            found = []
+        else:
+            found = [
+                f"search: {', '.join(unused)} set beside the goals, but strategy "
+                f"{self.strategy.name} does not use them"
+            ]
+        return [*found, *unmatched(fitting, snapshot, self.strict)] + [
             f"excluded_topics: {pattern!r} matches none of the snapshot's topics"
             for pattern in operation.excluded_topics
             if not matching(pattern, snapshot.topics).any()
         ]
+
+
+def with_defaults(given: Model, default: BaseModel) -> Model:
+    """The given parameters, with those left unset taken from others of the same names."""
+    values = default.model_dump(exclude_unset=True) | given.model_dump(exclude_unset=True)
+    return type(given).model_validate(values)

@@ -13,6 +13,7 @@ from goals.distribution import (
     UsageDistribution,
 )
 from goals.goal import Goal, GoalError, Obstacle
+from goals.groups import Groups, Pairs, pairs_of
 from goals.leadership import PreferredLeader
 from goals.network import NetworkInUsageDistribution, NetworkOutUsageDistribution
 from goals.racks import (
@@ -27,6 +28,7 @@ from goals.registry import (
     goals_for,
     inapplicable,
     load_goals,
+    parameters_of,
     profile_of,
     profiles,
     unmatched,
@@ -43,6 +45,7 @@ __all__ = [
     "EligibleLeaders",
     "Goal",
     "GoalError",
+    "Groups",
     "HostCapacity",
     "LeaderBytesInDistribution",
     "LeaderReplicaDistribution",
@@ -51,6 +54,7 @@ __all__ = [
     "NetworkOutUsageDistribution",
     "Obstacle",
     "OnlineReplicas",
+    "Pairs",
     "PotentialNetworkOut",
     "PreferredLeader",
     "RackAwareDistribution",
@@ -72,6 +76,8 @@ __all__ = [
     "goals_for",
     "inapplicable",
     "load_goals",
+    "pairs_of",
+    "parameters_of",
     "profile_of",
     "profiles",
     "unmatched",

@@ -12,6 +12,7 @@ from cluster_model.traffic import connected
 from goals.cluster import Cluster
 from goals.curves import TOLERANCE
 from goals.goal import MOST, Goal, Obstacle
+from goals.groups import Pairs
 from goals.infeasibility import named
 from goals.state import State
 
@@ -54,6 +55,11 @@ class CollocationGoal(Goal):
         apart = remote > self._least
         score = np.where(apart, self._mean / (self._mean + np.where(apart, remote, 1.0)), 1.0)
         return score if self._draining is None else np.where(self._draining[state.broker], 1, score)
+
+    def belong_together(self, cluster: Cluster) -> Pairs:
+        """The pairs that are worth having on one broker."""
+        traffic = cluster.placement.traffic(self.factor)
+        return Pairs(traffic.one, traffic.two)
 
     def obstacles(self, cluster: Cluster) -> list[Obstacle]:
         """Partitions that belong together, but exceed every broker's capacity and current load."""

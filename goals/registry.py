@@ -38,7 +38,7 @@ from metrics_reporter.documents import (
     shown,
     shown_name,
 )
-from metrics_reporter.plugins import Plugins
+from metrics_reporter.plugins import Model, Plugins, validated
 
 BUILT_IN: dict[str, type[Goal]] = {
     goal.__name__: goal
@@ -77,6 +77,8 @@ PLUGINS: Plugins[type[Goal]] = Plugins(
     error=GoalError,
 )
 _PROFILES = files("goals").joinpath("profiles")
+# parts of a configuration that set parameters
+_SECTIONS = ("search", "planning")
 
 Config = str | Path | Mapping[str, Any]
 
@@ -106,7 +108,8 @@ def load_goals(config: Config = "default") -> list[Goal]:
         The name of a profile, the path of a YAML or TOML file, or the content of such a
         file: ``{"profile": "default"}`` or ``{"goals": [...]}``. Each goal is its name or
         a mapping of ``goal`` to its name and of its fields. A goal without a tier gets
-        its own, after that of the goal before it.
+        its own, after that of the goal before it. Beside these, ``search`` and ``planning``
+        may set parameters, see :func:`parameters_of`.
 
     Raises
     ------
@@ -115,8 +118,6 @@ def load_goals(config: Config = "default") -> list[Goal]:
     """
     goals: list[Goal] = []
     content = _content(config)
-    named = isinstance(config, Mapping) or (isinstance(config, str) and config in profiles())
-    where = "" if named else f"goals file {shown_name(str(config))}: "
     try:
         for place, entry in enumerate(_entries(content)):
             goal = _goal(entry, place)
@@ -124,8 +125,38 @@ def load_goals(config: Config = "default") -> list[Goal]:
                 goal = goal.model_copy(update={"tier": (goals[-1].tier or 0) + 1 if goals else 0})
             goals.append(goal)
     except GoalError as error:
-        raise GoalError(f"{where}{error}") from None
+        raise GoalError(f"{_where(config)}{error}") from None
     return sorted(goals, key=lambda goal: goal.tier or 0)
+
+
+def parameters_of(config: Config, section: str, kind: type[Model]) -> Model:
+    """The parameters that a goal configuration sets beside its goals.
+
+    Parameters
+    ----------
+    config
+        As for :func:`load_goals`. What is set beside ``profile`` takes precedence over what the
+        profile sets.
+    section
+        ``search`` or ``planning``.
+    kind
+        The class of these parameters.
+
+    Raises
+    ------
+    GoalError
+        For an invalid parameter: its name, the value found and what was expected.
+    """
+    content, values = _content(config), dict[str, Any]()
+    own = _profile(content["profile"]) if content.get("profile") in profiles() else {}
+    for found in (own.get(section, {}), content.get(section, {})):
+        if not isinstance(found, Mapping):
+            raise GoalError(
+                f"{_where(config)}{section}: {shown(found)} found, a mapping of parameters to "
+                "values expected"
+            )
+        values |= found
+    return validated(kind, values, f"{_where(config)}{section}", GoalError)
 
 
 def goals_for(snapshot: Snapshot, config: Config = "default") -> list[Goal]:
@@ -222,6 +253,24 @@ def profile_of(config: Config) -> str | None:
     return None if profile is None else str(profile)
 
 
+def _where(config: Config) -> str:
+    """Beginning of messages about a file; nothing for a profile or a mapping."""
+    named = isinstance(config, Mapping) or (isinstance(config, str) and config in profiles())
+    return "" if named else f"goals file {shown_name(str(config))}: "
+
+
+def _profile(name: str) -> Mapping[str, Any]:
+    """The content of a profile."""
+    content: Mapping[str, Any] = parse_yaml(
+        _PROFILES.joinpath(f"{name}.yaml").read_text(encoding="utf-8")
+    )
+    return content
+
+
+def _goals_only(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {key: value for key, value in content.items() if key not in _SECTIONS}
+
+
 def _content(config: Config) -> Mapping[str, Any]:
     """The content of a configuration, in the form of a file."""
     if isinstance(config, Mapping):
@@ -233,6 +282,7 @@ def _content(config: Config) -> Mapping[str, Any]:
 
 def _entries(content: Mapping[str, Any]) -> list[Any]:
     """The goals listed by a configuration or by its profile."""
+    content = _goals_only(content)
     profile = content.get("profile")
     if profile is not None:
         if set(content) != {"profile"}:
@@ -240,7 +290,7 @@ def _entries(content: Mapping[str, Any]) -> list[Any]:
             raise GoalError(f"goals: profile and {others} found, either of them alone expected")
         if profile not in profiles():
             raise GoalError(f"goals: profile {shown(profile)} found, {_or(profiles())} expected")
-        content = parse_yaml(_PROFILES.joinpath(f"{profile}.yaml").read_text(encoding="utf-8"))
+        content = _goals_only(_profile(profile))
     entries = content.get("goals")
     if set(content) == {"goals"} and (
         not isinstance(entries, Sequence) or isinstance(entries, str)

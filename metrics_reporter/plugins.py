@@ -13,6 +13,49 @@ from pydantic import BaseModel, ValidationError
 from metrics_reporter.documents import shown
 
 Class = TypeVar("Class")
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def validated(
+    kind: type[Model],
+    options: Mapping[str, Any],
+    what: str,
+    error: type[Exception],
+    *,
+    hide: bool = False,
+) -> Model:
+    """An object of a model class with these fields; reports the first problem in one sentence.
+
+    Parameters
+    ----------
+    kind
+        The class.
+    options
+        Its fields, as given by a user.
+    what
+        Beginning of the message.
+    error
+        Error to raise.
+    hide
+        Whether to leave out of messages what was given, because it may be a secret.
+    """
+    unknown = _ignored(kind, options)
+    if unknown is not None:
+        raise error(f"{what}{_unknown_option(kind, unknown, hide)}")
+    try:
+        return kind.model_validate(dict(options))
+    except ValidationError as wrong:
+        first = wrong.errors()[0]
+        field = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            text = _unknown_option(kind, field, hide)
+        elif first["type"] == "missing":
+            text = f", option {field}: none found, a value expected"
+        else:
+            reason = first["msg"].removeprefix("Value error, ")
+            found = "" if hide else f"{shown(first['input'])} found; "
+            text = f", option {field}: {found}{reason[:1].lower()}{reason[1:]}"
+        raise error(f"{what}{text}") from None
 
 
 @dataclass(frozen=True)
@@ -91,39 +134,23 @@ class Plugins(Generic[Class]):
             if options:
                 given = "some" if hide else shown(options)
                 raise self.error(f"{self.noun} {name}: takes no options, {given} found")
-            return self._made(name, kind)
-        unknown = _unknown(kind, options)
+            return self._guarded(kind, name, hide)
+        return self._guarded(
+            lambda: validated(kind, options, f"{self.noun} {name}", self.error, hide=hide),
+            name,
+            hide,
+        )
+
+    def _guarded(self, make: Callable[[], Any], name: str, hide: bool) -> Any:
         try:
-            if unknown is not None:
-                raise self.error(_unknown_option(self.noun, name, kind, unknown, hide))
-            return kind.model_validate(dict(options))
-        except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(str(part) for part in first["loc"])
-            if first["type"] == "extra_forbidden":
-                raise self.error(_unknown_option(self.noun, name, kind, field, hide)) from None
-            if first["type"] == "missing":
-                text = f", option {field}: none found, a value expected"
-            else:
-                reason = first["msg"].removeprefix("Value error, ")
-                reason = f"{reason[:1].lower()}{reason[1:]}"
-                found = "" if hide else f"{shown(first['input'])} found; "
-                text = f", option {field}: {found}{reason}"
-            raise self.error(f"{self.noun} {name}{text}") from None
+            return make()
         except self.error:
             raise
         except Exception as error:  # a plug-in may raise anything
-            raise self.error(self._unmade(name, error, hide)) from None
-
-    def _made(self, name: str, kind: Any) -> Any:
-        try:
-            return kind()
-        except Exception as error:  # a plug-in may raise anything
-            raise self.error(self._unmade(name, error, False)) from None
-
-    def _unmade(self, name: str, error: Exception, hide: bool) -> str:
-        reason = "" if hide else f": {' '.join(str(error).split())}"
-        return f"{self.noun} {name} cannot be created ({type(error).__name__}{reason})"
+            reason = "" if hide else f": {' '.join(str(error).split())}"
+            raise self.error(
+                f"{self.noun} {name} cannot be created ({type(error).__name__}{reason})"
+            ) from None
 
     def _own(self, name: str) -> Class:
         found = self.built_in[name]
@@ -157,7 +184,7 @@ class Plugins(Generic[Class]):
         return accepted
 
 
-def _unknown(kind: type[BaseModel], options: Mapping[str, Any]) -> str | None:
+def _ignored(kind: type[BaseModel], options: Mapping[str, Any]) -> str | None:
     """The first option that a model would ignore in silence; None if there is none."""
     if kind.model_config.get("extra", "ignore") != "ignore":
         return None
@@ -168,7 +195,7 @@ def _unknown(kind: type[BaseModel], options: Mapping[str, Any]) -> str | None:
     return next((str(option) for option in options if option not in known), None)
 
 
-def _unknown_option(noun: str, name: str, kind: type[BaseModel], found: str, hide: bool) -> str:
+def _unknown_option(kind: type[BaseModel], found: str, hide: bool) -> str:
     known = ", ".join(kind.model_fields) or "none"
     given = "an unknown option" if hide else f"option {shown(found)}"
-    return f"{noun} {name}: {given} found, one of {known} expected"
+    return f": {given} found, one of {known} expected"

@@ -11,12 +11,10 @@ from balancer.allocation.problem import Allocation
 from cluster_model.snapshot import Floats, Ints
 
 _HALVINGS = 60
-# Resolution of loads if units have individual costs.
-_STEPS = 4096
 _TINY = 1e-9
 
 
-def lower_bound(problem: Allocation) -> float:
+def lower_bound(problem: Allocation, steps: int = 4096) -> float:
     """A load distance that no allocation within the budget can beat.
 
     For a distance d, every node must shed its load beyond d above the mean, and every
@@ -31,6 +29,8 @@ def lower_bound(problem: Allocation) -> float:
     ----------
     problem
         The problem; fixed units and further resources are ignored.
+    steps
+        Resolution of loads if units have individual costs.
 
     Returns
     -------
@@ -46,7 +46,7 @@ def lower_bound(problem: Allocation) -> float:
     for i, (a, b) in enumerate(pairwise(first)):
         if off[i] > _TINY:
             price = _Prices(p, order[a:b], alike).of if alike else None
-            own[i] = price or _Cover(p, order[a:b], off[i] / p.weight[i])
+            own[i] = price or _Cover(p, order[a:b], off[i] / p.weight[i], steps)
     anyone = _Prices(p, np.argsort(-p.load / np.maximum(p.cost, _TINY), kind="stable"), alike)
     stays = np.flatnonzero(~p.removed)
 
@@ -73,20 +73,20 @@ def lower_bound(problem: Allocation) -> float:
 class _Cover:
     """Least cost of removing at least so much load, in whole units."""
 
-    def __init__(self, problem: Allocation, units: Ints, most: float) -> None:
-        self._step = most / _STEPS
-        steps = np.ceil(problem.load[units] / self._step).astype(np.int64)
-        self._cost = np.full(_STEPS + 1, np.inf)
+    def __init__(self, problem: Allocation, units: Ints, most: float, steps: int) -> None:
+        self._step, self._steps = most / steps, steps
+        sizes = np.ceil(problem.load[units] / self._step).astype(np.int64)
+        self._cost = np.full(steps + 1, np.inf)
         self._cost[0] = 0.0
-        for size, cost in zip(steps.tolist(), problem.cost[units].tolist(), strict=True):
-            with_it = np.zeros(_STEPS + 1)
-            if 0 < size <= _STEPS:
-                with_it[size:] = self._cost[: _STEPS + 1 - size]
+        for size, cost in zip(sizes.tolist(), problem.cost[units].tolist(), strict=True):
+            with_it = np.zeros(steps + 1)
+            if 0 < size <= steps:
+                with_it[size:] = self._cost[: steps + 1 - size]
             if size > 0:
                 np.minimum(self._cost, with_it + cost, out=self._cost)
 
     def __call__(self, load: float) -> float:
-        return float(self._cost[min(int(load / self._step), _STEPS)])
+        return float(self._cost[min(int(load / self._step), self._steps)])
 
 
 class _Prices:

@@ -15,23 +15,10 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from balancer.allocation.parameters import AllocationParameters
 from balancer.allocation.problem import Allocation
 from cluster_model.snapshot import Floats, Ints
 
-# All other nodes are considered for exchanges if there are few, else so many.
-_ALL_NODES = 80
-_PARTNERS = 32
-# Most and least share of the way from the current to the sufficient distance that the next
-# band covers, and the rounds after which the share is halved.
-_LEAPS = (0.3, 0.02)
-_PATIENCE = 300
-# Rounds for which a unit stays after a move: from the first to below the second.
-_STAYS = (1, 9)
-# How often a node is chosen to save cost while the budget is exceeded.
-_SAVES = 0.5
-# Change of the budget's penalty per round.
-_PRICE = 1.2
-_MOST_PRICE = 1e6
 _TINY = 1e-9
 
 Narrow = Literal["both", "over", "under"]
@@ -53,6 +40,7 @@ def search(
     seed: int,
     enough: float = 0.0,
     narrow: Narrow = "both",
+    parameters: AllocationParameters | None = None,
 ) -> Found:
     """Narrow the band as far as possible.
 
@@ -73,18 +61,24 @@ def search(
     narrow
         Which side of the band is narrowed, while the other stays as wide as the start
         requires; ``both`` keeps both sides equally far from the mean.
+    parameters
+        Numbers of the search; by default the default ones.
 
     Returns
     -------
     Found
         The best allocation; `start` if none is better.
     """
-    return _Search(problem, start, seed).run(rounds, deadline, enough, narrow)
+    own = parameters or AllocationParameters()
+    return _Search(problem, start, seed, own).run(rounds, deadline, enough, narrow)
 
 
 class _Search:
-    def __init__(self, problem: Allocation, start: Ints, seed: int) -> None:
-        p = self.p = problem
+    def __init__(
+        self, problem: Allocation, start: Ints, seed: int, parameters: AllocationParameters
+    ) -> None:
+        p, self.parameters = problem, parameters
+        self.p = p
         self.rng = np.random.default_rng(seed)
         units, nodes = len(p.load), len(p.weight)
         self.units, self.nodes = units, nodes
@@ -101,14 +95,15 @@ class _Search:
         self.spent = p.spent(start)
 
     def run(self, rounds: int, deadline: float, enough: float, narrow: Narrow) -> Found:
-        p, price, leap = self.p, 1.0, _LEAPS[0]
+        p, own = self.p, self.parameters
+        price, leap = 1.0, own.largest_leap
         best = self.node[: self.units].copy()
         band = _next_band(p.sides(best), enough, narrow, leap)
         done = tried = 0
         while band is not None and done < rounds and time.monotonic() < deadline:
             done, tried = done + 1, tried + 1
-            if tried > _PATIENCE and leap > _LEAPS[1]:
-                leap, tried = max(leap / 2, _LEAPS[1]), 0
+            if tried > own.leap_rounds and leap > own.smallest_leap:
+                leap, tried = max(leap / 2, own.smallest_leap), 0
                 band = _next_band(p.sides(best), enough, narrow, leap) or band
             # A node marked for removal cannot carry too little.
             high, low = band[0], np.where(p.removed, np.inf, band[1])
@@ -116,11 +111,12 @@ class _Search:
             exceeds = self.spent > p.budget + _TINY
             if not exceeds and not (wrong > _TINY).any():
                 best, tried = self.node[: self.units].copy(), 0
-                leap = min(2 * leap, _LEAPS[0])
+                leap = min(2 * leap, own.largest_leap)
                 band = _next_band(p.sides(best), enough, narrow, leap)
                 continue
             self._exchange(self._chosen(wrong, exceeds), wrong, high, low, price, done)
-            price = min(price * _PRICE, _MOST_PRICE) if exceeds else price / _PRICE
+            factor = own.price_factor
+            price = min(price * factor, own.highest_price) if exceeds else price / factor
         return Found(best, done)
 
     def _chosen(self, wrong: Floats, exceeds: bool) -> int:
@@ -130,18 +126,20 @@ class _Search:
         there, cost can be saved.
         """
         total = wrong.sum()
-        if total > _TINY and not (exceeds and self.rng.random() < _SAVES):
+        if total > _TINY and not (exceeds and self.rng.random() < self.parameters.saving_share):
             return int(self.rng.choice(self.nodes, p=wrong / total))
         away = self.rng.choice(np.flatnonzero(self.node != self.home))
         return int((self.home if self.rng.random() < 0.5 else self.node)[away])
 
     def _partners(self, chosen: int) -> Ints:
         """Nodes to exchange with: all, or the farthest on the other side and a few others."""
-        if self.nodes <= _ALL_NODES:
+        own = self.parameters
+        if self.nodes <= own.all_nodes:
             return np.delete(np.arange(self.nodes), chosen)
         order = np.argsort(self.off if self.off[chosen] > 0 else -self.off, kind="stable")
-        near = order[: _PARTNERS // 2]
-        far = self.rng.choice(self.nodes, _PARTNERS // 2, replace=False)
+        half = min(own.partners // 2, self.nodes)
+        near = order[:half]
+        far = self.rng.choice(self.nodes, half, replace=False)
         found = np.zeros(self.nodes, np.bool_)
         found[near] = found[far] = True
         found[chosen] = False
@@ -192,10 +190,11 @@ class _Search:
         self.carried[a] += more
         self.carried[to] -= more
         self.spent += float(costs[i, j])
+        stays = self.parameters.shortest_stay, self.parameters.longest_stay + 1
         for unit, node in ((mine, to), (other, a)):
             if unit < self.units:
                 self.node[unit] = node
-                self.until[unit] = now + int(self.rng.integers(*_STAYS))
+                self.until[unit] = now + int(self.rng.integers(*stays))
 
 
 def _next_band(

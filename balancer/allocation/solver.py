@@ -11,6 +11,7 @@ from balancer.allocation.drain import emptied, returned
 from balancer.allocation.errors import AllocationError
 from balancer.allocation.flux import flux
 from balancer.allocation.milp import improve
+from balancer.allocation.parameters import AllocationParameters
 from balancer.allocation.problem import Allocation, Solution
 from balancer.allocation.search import Narrow, search
 from cluster_model.snapshot import Ints
@@ -18,19 +19,9 @@ from cluster_model.snapshot import Ints
 # A good enough load distance, in percentage points: the limit that ALBIC keeps (maxLD).
 GOOD = 10.0
 _TINY = 1e-9
-# Cumulative shares of the effort: several local searches, HiGHS, and local search again, at
-# last for the tightness of each side.
-_STARTED, _STARTS = 0.6, 5
-_NEIGHBOURS = 0.8
+# The last local searches, at last for the tightness of each side; the shares of time by which
+# each ends.
 _FINISH: tuple[tuple[float, Narrow], ...] = ((0.9, "both"), (0.95, "under"), (1.0, "over"))
-# Most unit-node pairs in a program that HiGHS improves, and in one that it may prove.
-_PROGRAM, _PROOF = 100_000, 1_200
-# Nodes of the first neighbourhood, and of the search tree in each.
-_FEW = 12
-_TREE = 50
-# A distance this close to the bound is not worth more of HiGHS, nor one this far from it:
-# there the budget does not bind, and local search is better.
-_ENOUGH, _TIGHT = 0.005, 0.5
 
 
 def solve(
@@ -41,6 +32,7 @@ def solve(
     rounds: int = 10_000,
     seconds: float | None = None,
     seed: int = 0,
+    parameters: AllocationParameters | None = None,
 ) -> Solution:
     """Minimise the load distance, then the sum of both sides, then the load on removed nodes.
 
@@ -64,6 +56,8 @@ def solve(
         Stop after that time, with the best result so far.
     seed
         Seed of random choices.
+    parameters
+        Numbers of the searches and programs; by default the default ones.
 
     Returns
     -------
@@ -85,7 +79,7 @@ def solve(
     >>> found.node.tolist(), found.distance, found.bound
     ([1, 0, 0], 0.0, 0.0)
     """
-    p = problem
+    p, own = problem, parameters or AllocationParameters()
     started = time.monotonic()
 
     def until(share: float) -> float:
@@ -103,12 +97,12 @@ def solve(
             "allocation, fixed: units where they have to be exceed a ceiling of a further resource "
             "there, all within the ceilings expected"
         )
-    bound = lower_bound(p)
+    bound = lower_bound(p, own.bound_steps)
     goal = max(bound, enough)
     starts = [a for a in (start, flux(p)) if p.within_ceilings(a)]
     best = min(starts, key=lambda a: max(p.distance(a), goal))
-    left, part, first = rounds, _STARTED / _STARTS, best
-    for turn in range(_STARTS):
+    left, part, first = rounds, own.start_share / own.starts, best
+    for turn in range(own.starts):
         # The result of a search depends on chance.
         found = search(
             p,
@@ -117,11 +111,12 @@ def solve(
             deadline=until((turn + 1) * part),
             seed=seed + turn,
             enough=goal,
+            parameters=own,
         )
         left -= found.rounds
         best = min(best, found.node, key=p.distance)
     if p.distance(best) > enough + _TINY:
-        best, bound = _neighbourhoods(p, best, bound, until(_NEIGHBOURS))
+        best, bound = _neighbourhoods(p, best, bound, until(own.program_share), own)
     for share, narrow in _FINISH:
         if p.distance(best) <= enough + _TINY:
             break
@@ -133,6 +128,7 @@ def solve(
             seed=seed,
             enough=goal if narrow == "both" else 0.0,
             narrow=narrow,
+            parameters=own,
         )
         best = found.node
     distance = p.distance(best)
@@ -147,7 +143,7 @@ def solve(
 
 
 def _neighbourhoods(
-    problem: Allocation, node: Ints, bound: float, deadline: float
+    problem: Allocation, node: Ints, bound: float, deadline: float, own: AllocationParameters
 ) -> tuple[Ints, float]:
     """Let HiGHS reallocate the units of the nodes farthest off: few nodes, then more.
 
@@ -156,21 +152,23 @@ def _neighbourhoods(
     p = problem
     nodes, units = len(p.weight), len(p.load)
     seconds = None if deadline == np.inf else max(deadline - time.monotonic(), 0.0)
-    if nodes * units <= _PROOF:
+    if nodes * units <= own.proof_size:
         whole = np.ones(nodes, np.bool_)
-        proven = improve(p, node, whole, nodes=_TREE, seconds=seconds)
+        proven = improve(p, node, whole, nodes=own.tree_nodes, seconds=seconds)
         return proven.node, max(bound, proven.bound)
-    size = _FEW
+    size = own.first_nodes
     while size < 2 * nodes and time.monotonic() < deadline:
         reached = p.distance(node)
-        if bound * (1 + _ENOUGH) + _TINY >= reached or bound < _TIGHT * reached:
+        close = bound * (1 + own.close_share) + _TINY >= reached
+        if close or bound < own.loose_share * reached:
             break
         chosen = np.zeros(nodes, np.bool_)
         chosen[np.argsort(-np.abs(p.deviation(node)), kind="stable")[:size]] = True
-        if int(chosen[node].sum()) * int(chosen.sum()) > _PROGRAM:
+        if int(chosen[node].sum()) * int(chosen.sum()) > own.program_size:
             break
         seconds = None if deadline == np.inf else deadline - time.monotonic()
-        improved = improve(p, node, chosen, nodes=_TREE, seconds=seconds, downhill=True).node
+        found = improve(p, node, chosen, nodes=own.tree_nodes, seconds=seconds, downhill=True)
+        improved = found.node
         size = size if p.distance(improved) < reached - _TINY else 2 * size
         node = improved
     return node, bound

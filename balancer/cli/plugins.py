@@ -106,7 +106,7 @@ def _commands(
     ) -> None:
         kind = plugins.get(name)
         console = out()
-        console.print(f"{name}\n\n{inspect.getdoc(kind) or ''}\n", markup=False)
+        console.print(f"{name}\n\n{_documentation(kind)}\n", markup=False)
         settings = section(name)
         if settings is not None:
             console.print(f"{inspect.getdoc(settings) or ''}\n", markup=False)
@@ -131,6 +131,17 @@ def _commands(
     app.command("list", cls=Command)(list_all)
     app.command("show", cls=Command)(show)
     return app
+
+
+def _documentation(kind: type[Any]) -> str:
+    """The docstring of a class, completed with the parameters of the models it inherits from."""
+    text, head = inspect.getdoc(kind) or "", "Parameters\n----------\n"
+    for base in kind.__mro__[1:]:
+        if issubclass(base, BaseModel) and base is not BaseModel and base.__doc__:
+            inherited = inspect.cleandoc(base.__doc__).partition(head)[2].partition("\n\n")[0]
+            if inherited:
+                text += f"\n{inherited}" if head in text else f"\n\n{head}{inherited}"
+    return text
 
 
 def _summary(kind: type[Any]) -> str:

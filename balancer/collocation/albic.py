@@ -19,14 +19,10 @@ from balancer.allocation.problem import Allocation, Solution
 from balancer.allocation.solver import GOOD, solve
 from balancer.allocation.units import Units, fold, totals
 from balancer.collocation.locality_refinement import Talk, brought_nearer
+from balancer.collocation.parameters import CollocationParameters
 from cluster_model.snapshot import Bools, Floats, Ints
 from cluster_model.traffic import above_average
 
-# A load distance below this share of maxLD is good enough: further migrations are better
-# spent on bringing communicating key groups together.
-_FINE = 0.15
-# Share of the remaining time for an attempt that may have to be repeated.
-_ATTEMPT = 0.6
 # METIS uses integer weights; the weights of a graph are scaled to this sum.
 _WHOLE = 1e8
 _TINY = 1e-9
@@ -68,10 +64,11 @@ def albic(
     rounds: int = 10_000,
     seconds: float | None = None,
     seed: int = 0,
+    parameters: CollocationParameters | None = None,
 ) -> Collocation:
     """Balance load, keep collocated pairs together, and collocate one more pair.
 
-    Beyond the seed's algorithm: once the load distance is below 0.15 of maxLD, it is not
+    Beyond the seed's algorithm: once the load distance is below `fine_share` of maxLD, it is not
     reduced further while the rest of the budget can keep more of the communication local
     (:func:`balancer.collocation.locality_refinement.brought_nearer`).
 
@@ -92,6 +89,8 @@ def albic(
         Most pairs to bring together. The seed's ALBIC: one.
     rounds, seconds, seed
         See :func:`balancer.allocation.solver.solve`; the time is for all attempts.
+    parameters
+        Further numbers; by default the default ones.
 
     Raises
     ------
@@ -122,11 +121,15 @@ def albic(
     ):
         if not ok:
             raise AllocationError(f"albic, {name}: {value} found, {expected} expected")
-    problem, rng = units.problem, np.random.default_rng(seed)
+    own, problem, rng = (
+        parameters or CollocationParameters(),
+        units.problem,
+        np.random.default_rng(seed),
+    )
     started, attempts = time.monotonic(), 0
-    bound = lower_bound(problem)
+    bound = lower_bound(problem, own.bound_steps)
     worth = scores(units, score_factor)
-    fine = _FINE * max_distance if len(units.rate) else 0.0
+    fine = own.fine_share * max_distance if len(units.rate) else 0.0
     # If no allocation is near enough, every attempt but the last would fail.
     limit = max_group_load if bound <= max_distance + _TINY else 0.0
 
@@ -143,7 +146,13 @@ def albic(
             if seconds is not None:
                 time_left = share * max(until - time.monotonic(), 0.0)
             return solve(
-                p, good=max_distance, enough=enough, rounds=rounds, seconds=time_left, seed=seed
+                p,
+                good=max_distance,
+                enough=enough,
+                rounds=rounds,
+                seconds=time_left,
+                seed=seed,
+                parameters=own,
             )
 
         if not fine > 0:
@@ -152,7 +161,7 @@ def albic(
         found = balanced(fine, 0.5)
         if found.distance > max_distance + _TINY:
             return found
-        node = brought_nearer(p, talk, found.node, fine, until)
+        node = brought_nearer(p, talk, found.node, fine, until, own)
         if (node == found.node).all():
             return balanced(0.0, 1.0)
         over, under = p.sides(node)
@@ -165,10 +174,10 @@ def albic(
         folded, chosen = _brought_together(units, worth, group, folded, pairs, rng)
         if not chosen and len(folded.load) == len(problem.load):
             break
-        if lower_bound(folded) <= max_distance + _TINY:
+        if lower_bound(folded, own.bound_steps) <= max_distance + _TINY:
             attempts += 1
             time_left = left()
-            share = None if time_left is None else _ATTEMPT * time_left
+            share = None if time_left is None else own.attempt_share * time_left
             found = allocated(folded, group, fine, share)
             if found.distance <= max_distance + _TINY:
                 node = found.node[group]

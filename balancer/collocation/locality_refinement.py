@@ -9,13 +9,10 @@ import numpy as np
 
 from balancer.allocation.problem import Allocation
 from balancer.allocation.units import totals
+from balancer.collocation.parameters import CollocationParameters
 from cluster_model.snapshot import Bools, Floats, Ints
 
 _TINY = 1e-9
-# Most passes over units that would gain; how many units a pass examines, as four per possible
-# migration within a minimum and a maximum; and the share of the remaining budget that a pass
-# spends.
-_PASSES, _LOOKS_EACH, _LOOKS, _PART = 40, 4, (200, 1_000), 0.125
 
 
 class Talk(NamedTuple):
@@ -55,7 +52,12 @@ class Talk(NamedTuple):
 
 
 def brought_nearer(
-    problem: Allocation, talk: Talk, node: Ints, limit: float, deadline: float = np.inf
+    problem: Allocation,
+    talk: Talk,
+    node: Ints,
+    limit: float,
+    deadline: float = np.inf,
+    parameters: CollocationParameters | None = None,
 ) -> Ints:
     """(U,) int: an allocation that keeps more traffic local.
 
@@ -75,6 +77,8 @@ def brought_nearer(
         In percentage points.
     deadline
         Latest time to stop, by ``time.monotonic()``.
+    parameters
+        How much effort to spend; by default the default ones.
 
     Examples
     --------
@@ -84,8 +88,9 @@ def brought_nearer(
     >>> brought_nearer(p, crossed, p.node, 1.0).tolist()
     [1, 0, 1, 0]
     """
-    search = _Nearer(problem, talk, node.copy(), max(limit, problem.distance(node)))
-    for _ in range(_PASSES):
+    own = parameters or CollocationParameters()
+    search = _Nearer(problem, talk, node.copy(), max(limit, problem.distance(node)), own)
+    for _ in range(own.locality_passes):
         if search.left < search.least or not search.once(deadline):
             break
     return search.node
@@ -103,8 +108,16 @@ _NOTHING = _Change(0.0, -1, 0.0)
 
 
 class _Nearer:
-    def __init__(self, problem: Allocation, talk: Talk, node: Ints, limit: float) -> None:
-        p = self.p = problem
+    def __init__(
+        self,
+        problem: Allocation,
+        talk: Talk,
+        node: Ints,
+        limit: float,
+        parameters: CollocationParameters,
+    ) -> None:
+        p, self.parameters = problem, parameters
+        self.p = p
         self.talk, self.node, self.limit = talk, node, limit
         self.off, self.free = p.deviation(node), p.fixed < 0
         # Whatever the budget, at most all of them can migrate.
@@ -119,7 +132,7 @@ class _Nearer:
             if time.monotonic() >= deadline:
                 break
             wishes.append((self._best(unit, to), unit, to))
-        keep, found = (1 - _PART) * self.left, False
+        keep, found = (1 - self.parameters.pass_share) * self.left, False
         for best, unit, to in sorted(wishes, key=lambda w: -w[0].worth):
             if best.worth <= 0 or (found and self.left <= keep):
                 break
@@ -142,8 +155,9 @@ class _Nearer:
         own[unit[here]] = with_node[here]
         gain = with_node - own[unit]
         wanted = np.flatnonzero(~here & (gain > _TINY) & self.free[unit] & ~p.removed[to])
-        looks = _LOOKS_EACH * self.left / max(self.least, _TINY)
-        most = int(min(max(looks, _LOOKS[0]), _LOOKS[1]))
+        limits = self.parameters
+        looks = limits.looks_per_migration * self.left / max(self.least, _TINY)
+        most = int(min(max(looks, limits.fewest_looks), limits.most_looks))
         wanted = wanted[np.argsort(-gain[wanted], kind="stable")][:most]
         return list(zip(unit[wanted].tolist(), to[wanted].tolist(), strict=True))
 

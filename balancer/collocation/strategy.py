@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
+from balancer.collocation.parameters import CollocationParameters
 from balancer.strategies.milp import Milp
 from cluster_model.snapshot import Ints
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from balancer.allocation.units import Units
 
 
-class Albic(Milp):
+class Albic(Milp, CollocationParameters):
     """Like :class:`~balancer.strategies.milp.Milp`, but collocates communicating key groups.
 
     Seed 001, Section 4.3.2.
@@ -44,6 +45,16 @@ class Albic(Milp):
         """An allocation by ALBIC, and the set that each unit migrates with."""
         from balancer.collocation.albic import albic
 
-        options = self.model_dump(exclude={"resource", "rounds"})
-        found = albic(units, **options, rounds=self.rounds, seconds=seconds, seed=seed)
+        found = albic(
+            units,
+            max_distance=self.max_distance,
+            max_group_load=self.max_group_load,
+            step=self.step,
+            score_factor=self.score_factor,
+            pairs=self.pairs,
+            rounds=self.rounds,
+            seconds=seconds,
+            seed=seed,
+            parameters=self,
+        )
         return found.solution, found.group

@@ -14,13 +14,13 @@ from balancer.controller.detectors import HEALING, Detectors
 from balancer.controller.finding import Finding, View, listed
 from balancer.controller.observation import without_loads
 from balancer.controller.settings import Settings
-from balancer.engine import Balancer
+from balancer.engine import Balancer, with_defaults
 from balancer.planning.plan import Plan
 from balancer.problem.budget import Budget
 from balancer.problem.movement_cost import replica_bytes
 from balancer.problem.operation import Operation
 from balancer.problem.operations import type_of
-from balancer.strategies import load_strategy
+from balancer.strategies.local_search import LocalSearch
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Snapshot
 from goals import OnlineReplicas, applicable
@@ -74,9 +74,9 @@ class Proposals:
             bytes=_least(own.bytes, set_.max_bytes, cap),
             seconds=_least(own.seconds, set_.max_seconds),
         )
-        if not type_of(operation).needs_loads:
+        if not type_of(operation).needs_loads and not isinstance(balancer.strategy, LocalSearch):
             # Another strategy may not be able to heal this cluster.
-            balancer.strategy = load_strategy()
+            balancer.strategy = with_defaults(LocalSearch(), balancer.search)
         if view.incomplete is not None or finding.kind in _AT_RISK:
             balancer.goals = applicable(balancer.goals, snapshot, strict=False)
         try:

@@ -7,10 +7,6 @@ from collections.abc import Iterable
 from balancer.execution.cluster import Key, View
 from balancer.execution.tasks import Task
 
-# Looks at the cluster before a missing partition counts as deleted: a broker that has just
-# started may not know all topics.
-LOOKS = 3
-
 
 class Availability:
     """Brokers, partitions and leaders that tasks need, and since when they are missing.
@@ -19,10 +15,12 @@ class Availability:
     ----------
     grace
         Seconds a broker may be away before it counts as gone; the same for leaders.
+    looks
+        Looks at the cluster before a missing partition counts as deleted.
     """
 
-    def __init__(self, grace: float) -> None:
-        self._grace = grace
+    def __init__(self, grace: float, looks: int) -> None:
+        self._grace, self._looks = grace, looks
         self._away: dict[int, float] = {}
         self._absent: dict[Key, int] = {}
         self._leaderless: dict[Key, float] = {}
@@ -47,7 +45,7 @@ class Availability:
 
     def deleted(self, key: Key) -> bool:
         """Whether a partition has been deleted."""
-        return self._absent.get(key, 0) >= LOOKS
+        return self._absent.get(key, 0) >= self._looks
 
     def away(self, brokers: Iterable[int]) -> bool:
         """Whether one of the brokers is away."""

@@ -25,10 +25,6 @@ from metrics_reporter.metrics import (
     PRODUCE_LOCAL_P999,
 )
 
-# Windows that may have passed since the end of one that still counts as current: the next
-# one is complete once the one after it has begun.
-_FRESH = 2
-
 
 def over_limits(windows: LoadWindows, limits: Limits) -> tuple[Bools, Bools]:
     """Brokers with local times measured in the newest window, and those over a limit.
@@ -118,7 +114,7 @@ class LocalTimes:
         windows, length = self._model.broker_windows(), self._model.window_ms
         if not len(windows.start_ms):
             return 0, 0
-        if self._clock() > windows.start_ms[-1] + (1 + _FRESH) * length:
+        if self._clock() > windows.start_ms[-1] + (1 + self.limits.fresh_windows) * length:
             return 0, 0
         measured, over = over_limits(windows, self.limits)
         return int(measured.sum()), int(over.sum())

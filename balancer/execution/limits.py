@@ -68,6 +68,9 @@ class Limits(BaseModel):
         :class:`balancer.execution.LocalTimes`.
     slow_brokers
         How many brokers must be slow at once (or all, if fewer are measured).
+    fresh_windows
+        Metrics windows that may have passed since the end of one whose local times still count:
+        a window is complete only once the one after it has begun.
     slow_interval
         Seconds until brokers that are still slow halve it again: the length of a metrics
         window, since each window counts once.
@@ -82,6 +85,12 @@ class Limits(BaseModel):
         Seconds that Kafka may take to cancel a task; after that the task is left to Kafka.
     leadership_timeout
         Seconds after which an election is given up if the leader has not changed.
+    confirming_looks
+        Looks in a row that must show that a partition is deleted, that a move was dropped, or that
+        another client changed it: a broker that has just started may not know all topics, and
+        metadata may be older than the list of reassignments.
+    task_attempts
+        Times that Kafka is asked for a task that it drops, before the task is given up.
     broker_grace
         Seconds that the destination of a replica may be away, and that a partition to be
         copied may be without a leader.
@@ -120,12 +129,15 @@ class Limits(BaseModel):
     consumer_fetch_local_ms: Milliseconds | None = 500.0
     follower_fetch_local_ms: Milliseconds | None = 500.0
     slow_brokers: Count = 2
+    fresh_windows: Annotated[int, Strict(), Field(ge=1, le=1000)] = 2
     slow_interval: Seconds = 300.0
     progress_interval: Seconds = 2.0
     task_timeout: Seconds = 600.0
     task_deadline: Seconds = 604_800.0
     cancel_timeout: Seconds = 30.0
     leadership_timeout: Seconds = 180.0
+    confirming_looks: Annotated[int, Strict(), Field(ge=1, le=100)] = 3
+    task_attempts: Annotated[int, Strict(), Field(ge=1, le=1000)] = 4
     broker_grace: Annotated[float, Strict(), Field(ge=0, le=_LONGEST), WithDuration] = 30.0
     others: Literal["wait", "skip"] = "wait"
     resume_within: Seconds | None = 3600.0

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from balancer.execution import throttle
-from balancer.execution.availability import LOOKS, Availability
+from balancer.execution.availability import Availability
 from balancer.execution.cluster import Cluster, Held, Key, View
 from balancer.execution.concurrency import AdaptiveConcurrency, Health, health
 from balancer.execution.disk_space import DiskSpace
@@ -84,7 +84,7 @@ class Run:
         self._owner = owner
         self._tracker = TaskTracker(journal, recorded, reading)
         self._concurrency = AdaptiveConcurrency(limits)
-        self._availability = Availability(limits.broker_grace)
+        self._availability = Availability(limits.broker_grace, limits.confirming_looks)
         self._disk_space = DiskSpace(cluster.free, limits.task_timeout)
         self._min_isr: dict[str, int] = {}
         self._leaders: dict[Key, int | None] = {}
@@ -287,7 +287,8 @@ class Run:
             # Metadata may be older than the list of reassignments: what they report is believed
             # once enough consecutive looks confirm it.
             self._doubts[task.id] = self._doubts.get(task.id, 0) + 1
-            return verdict if self._doubts[task.id] >= LOOKS else Judgement("pending")
+            sure = self._doubts[task.id] >= self._limits.confirming_looks
+            return verdict if sure else Judgement("pending")
         self._doubts.pop(task.id, None)
         if verdict.state != "pending" or not verdict.note:
             self._others.pop(task.key, None)

@@ -6,13 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from balancer.execution.availability import LOOKS, Availability, needs
+from balancer.execution.availability import Availability, needs
 from balancer.execution.cluster import Held, PartitionView
 from balancer.execution.limits import Limits
 from balancer.execution.tasks import State, Task
-
-# How often a task that vanished, as in a controller fail-over, is requested again.
-TRIES = 3
+from metrics_reporter.quantities import plural
 
 
 @dataclass
@@ -116,10 +114,10 @@ def _move(
     if standing.cancelling is not None:
         return _cancelled(task, standing, found, limits, now)
     if set(found.replicas) == set(task.origin):
-        return _again(standing, Judgement("in progress"))
+        return _again(standing, limits, Judgement("in progress"))
     # Metadata may be older than the list of reassignments: confirm it before believing it.
     other = f"its replicas were brought to {_list(found.replicas)} by another"
-    return _again(standing, Judgement("cancelled", other))
+    return _again(standing, limits, Judgement("cancelled", other))
 
 
 def _log_dir(
@@ -138,11 +136,11 @@ def _log_dir(
             return Judgement("completed")
         if standing.cancelling is not None:
             return Judgement(standing.verdict, standing.note)
-        return _again(standing, Judgement("in progress"))
+        return _again(standing, limits, Judgement("in progress"))
     if standing.cancelling is not None:
         if now - standing.cancelling > limits.cancel_timeout:
             return _uncancelled(standing, limits)
-        return _again(standing, Judgement(standing.verdict, standing.note, cancel=True))
+        return _again(standing, limits, Judgement(standing.verdict, standing.note, cancel=True))
     return _stuck(standing, limits, now)
 
 
@@ -157,7 +155,7 @@ def _leadership(
         return _cancelled(task, standing, found, limits, now)
     if set(found.replicas) != set(task.target):
         other = f"its replicas were brought to {_list(found.replicas)} by another"
-        return _again(standing, Judgement("cancelled", other))
+        return _again(standing, limits, Judgement("cancelled", other))
     if now - standing.since > limits.leadership_timeout:
         led = "nobody" if found.leader is None else f"broker {found.leader}"
         why = f": {standing.note}" if standing.note else ""
@@ -189,9 +187,9 @@ def _cancelled(
         # original preference order, so that order is requested afterwards.
         order = f"its replicas are left in the order {_list(found.replicas)}"
         over = verdict._replace(note=_joined(standing.note, order))
-        return over if late else _again(standing, verdict._replace(cancel=True))
+        return over if late else _again(standing, limits, verdict._replace(cancel=True))
     # Metadata may be older than the cancel; otherwise another client has moved it.
-    return _again(standing, verdict)
+    return _again(standing, limits, verdict)
 
 
 def _uncancelled(standing: TaskStatus, limits: Limits) -> Judgement:
@@ -203,13 +201,14 @@ def _joined(*notes: str) -> str:
     return "; ".join(note for note in notes if note)
 
 
-def _again(standing: TaskStatus, verdict: Judgement) -> Judgement | None:
+def _again(standing: TaskStatus, limits: Limits, verdict: Judgement) -> Judgement | None:
     """The verdict, once enough looks confirm it; `dead` after too many requests."""
     standing.looks += 1
-    if standing.looks < LOOKS:
+    if standing.looks < limits.confirming_looks:
         return None
-    if verdict.state == "in progress" and standing.tries >= TRIES:
-        return Judgement("dead", f"Kafka was asked for it {TRIES + 1} times, and dropped it")
+    if verdict.state == "in progress" and standing.tries >= limits.task_attempts - 1:
+        times = plural(limits.task_attempts, "time")
+        return Judgement("dead", f"Kafka was asked for it {times}, and dropped it")
     return verdict
 
 

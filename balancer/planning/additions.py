@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from balancer.planning.parameters import PlanningParameters
 from balancer.problem.disks import pick_disk
 from balancer.search.arrays import first_of
 from balancer.search.scorer import EPSILON, Scorer
@@ -15,13 +16,17 @@ from cluster_model.placement import MOVE, Batch, Placement, SumScope
 from cluster_model.snapshot import Bools, Floats, Ints
 from goals import Goal
 
-# consecutive new replicas that fit nowhere before the rest is given up
-HOPELESS = 200
 # new replicas whose destinations are compared at once, and the slots of all of them
 CHUNK, SLOTS = 4096, 1 << 22
 
 
-def admit(scorer: Scorer, wanted: Ints, final: Placement, receives: Ints) -> Ints:
+def admit(
+    scorer: Scorer,
+    wanted: Ints,
+    final: Placement,
+    receives: Ints,
+    parameters: PlanningParameters | None = None,
+) -> Ints:
     """Add the new replicas that overfill no broker, host or disk; skip the others.
 
     Each goes where `final` has it. If a hard goal's cell would become less content there,
@@ -37,6 +42,8 @@ def admit(scorer: Scorer, wanted: Ints, final: Placement, receives: Ints) -> Int
         Where the search ended.
     receives : (R,) int
         The brokers that may receive replicas.
+    parameters
+        How much effort to spend; by default the default ones.
 
     Returns
     -------
@@ -55,13 +62,14 @@ def admit(scorer: Scorer, wanted: Ints, final: Placement, receives: Ints) -> Int
             break
         added.append(done)
         rest = rest[~np.isin(rest, done)]
+    most = (parameters or PlanningParameters()).futile_additions
     # small ones are the easiest to place
     vain, size = 0, placement.contribution(f"load.{placement.snapshot.resources[-1]}")[1]
     for slot in rest[np.argsort(size[rest // f], kind="stable")].tolist():
         done = _arrive(scorer, _elsewhere(scorer, slot, final, receives)[:1])
         added.append(done)
         vain = 0 if len(done) else vain + 1
-        if vain > HOPELESS:
+        if vain > most:
             break
     return np.concatenate(added)
 

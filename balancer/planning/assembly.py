@@ -13,6 +13,7 @@ from balancer.planning.document import Remedy, Summary
 from balancer.planning.figures import balancedness, bytes_total, columns, goal_result
 from balancer.planning.infeasibility import unmet
 from balancer.planning.ordering import align, grouped, order, steps_between
+from balancer.planning.parameters import PlanningParameters
 from balancer.planning.plan import Plan
 from balancer.problem.budget import Budget
 from balancer.problem.problem import Problem
@@ -22,7 +23,7 @@ from balancer.strategies.strategy import Progress, Proposal
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Ints
 from cluster_model.traffic import connected
-from goals import Cluster, CollocationGoal, Goal
+from goals import Cluster, Goal, pairs_of
 
 
 def assemble(
@@ -33,6 +34,7 @@ def assemble(
     goals_left_out: dict[str, str],
     warnings: Sequence[str],
     remedy: Callable[[Plan], Remedy | None],
+    parameters: PlanningParameters | None = None,
     progress: Progress | None = None,
 ) -> Plan:
     """Make a plan from what a strategy proposes.
@@ -51,6 +53,8 @@ def assemble(
         Copied into the plan as they are.
     remedy
         Finds what would make unmet goals possible, when first requested.
+    parameters
+        How much effort to spend; by default the default ones.
     progress
         Called as the work proceeds.
     """
@@ -68,15 +72,19 @@ def assemble(
     align(walked, final)
     if progress is not None:
         progress("order", 0, 0, proposal.actions)
-    added = _added(cluster_at(walked), goals, final, rules)
+    added = _added(cluster_at(walked), goals, final, rules, parameters)
     scorer, initial = (
         Scorer(cluster_at(walked.copy()), goals),
         Scorer(cluster_at(start.copy()), goals),
     )
     targets = steps_between(walked, final)
-    groups = _groups(proposal, walked, goals)
+    groups = _groups(proposal, cluster_at(walked), goals)
     steps = order(
-        scorer, targets, rules, None if groups is None else grouped(walked, targets, groups)
+        scorer,
+        targets,
+        rules,
+        None if groups is None else grouped(walked, targets, groups),
+        parameters,
     )
     rows = action_rows(start, walked, added, steps, shown, rules)
     kept = within(rows, budget)
@@ -86,7 +94,8 @@ def assemble(
     elif steps.left_out:
         better = proposal.improves(scorer.placement)
         if better is None:
-            better = improves(initial, scorer, len({g.tier for g in shown}))
+            tiers = len({g.tier for g in shown})
+            better = improves(initial, scorer, tiers, proposal.trivial_share)
         if not better:
             # the steps that have a safe order do not improve anything by themselves
             kept, left_out = 0, left_out + len(steps.batch)
@@ -126,7 +135,7 @@ def assemble(
         summary=summary,
         columns=columns(initial.cluster, origin, ended, rules),
         goal_results=tuple(goal_result(g, i, initial, scorer) for i, g in enumerate(shown)),
-        unmet=tuple(unmet(shown, scorer, rules, exhausted, left_out, origin)),
+        unmet=tuple(unmet(shown, scorer, rules, exhausted, left_out, origin, parameters)),
         rows=rows,
         verdict=kind.verdict(initial.cluster, ended, problem.resolved.named),
         allocation=proposal.allocation(ended),
@@ -134,16 +143,17 @@ def assemble(
     )
 
 
-def _groups(proposal: Proposal, start: Placement, goals: list[Goal]) -> Ints | None:
+def _groups(proposal: Proposal, start: Cluster, goals: list[Goal]) -> Ints | None:
     """(P,) the set that each partition moves with; None if there are no sets."""
     if proposal.group is not None:
         return proposal.group
-    factor = next((g.factor for g in goals if isinstance(g, CollocationGoal)), None)
-    if factor is None:
+    pairs = pairs_of(goals, start)
+    if pairs is None:
         return None
-    traffic, here, there = start.traffic(factor), start.location, proposal.placement.location
-    same = (here[traffic.one] == here[traffic.two]) & (there[traffic.one] == there[traffic.two])
-    return connected(len(here), traffic.one[same], traffic.two[same])
+    one, two = pairs
+    here, there = start.placement.location, proposal.placement.location
+    same = (here[one] == here[two]) & (there[one] == there[two])
+    return connected(len(here), one[same], two[same])
 
 
 def _without_removed(start: Placement, final: Placement) -> Placement:
@@ -157,7 +167,13 @@ def _without_removed(start: Placement, final: Placement) -> Placement:
     return walked
 
 
-def _added(cluster: Cluster, goals: list[Goal], final: Placement, rules: Rules) -> Ints:
+def _added(
+    cluster: Cluster,
+    goals: list[Goal],
+    final: Placement,
+    rules: Rules,
+    parameters: PlanningParameters | None,
+) -> Ints:
     """Add new replicas to the cluster's placement if there is room; returns their slots.
 
     Updates the final placement with where they went, and drops those without room.
@@ -166,7 +182,8 @@ def _added(cluster: Cluster, goals: list[Goal], final: Placement, rules: Rules) 
     missing = np.flatnonzero((walked.replica_broker < 0) & (final.replica_broker >= 0))
     if not len(missing):
         return missing
-    added = admit(Scorer(cluster, goals), missing, final, np.flatnonzero(rules.receives))
+    receives = np.flatnonzero(rules.receives)
+    added = admit(Scorer(cluster, goals), missing, final, receives, parameters)
     final.replica_broker[missing] = walked.replica_broker[missing]
     if len(final.replica_disk):
         final.replica_disk[missing] = walked.replica_disk[missing]

@@ -9,9 +9,10 @@ import numpy as np
 
 from balancer.planning.additions import Arrivals, destinations, misplaced, of_partitions
 from balancer.planning.document import Unmet
+from balancer.planning.parameters import PlanningParameters
 from balancer.problem.replication_factor import ReplicationFactor
 from balancer.problem.rules import Rules
-from balancer.search.scorer import CHUNK, EPSILON, Scorer
+from balancer.search.scorer import EPSILON, Scorer
 from balancer.search.transition import Transition
 from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
 from cluster_model.snapshot import Bools, Ints
@@ -19,8 +20,8 @@ from goals import Cluster, Goal, OnlineReplicas
 from goals.infeasibility import named
 from metrics_reporter.quantities import plural
 
-# limit of replicas times destinations examined; the reason says so if there are more
-WAYS = 1 << 20
+# actions scored at once: more would only take more memory
+CHUNK = 1 << 15
 _NOUNS = {"broker": "broker", "host": "host", "disk": "disk", "partition": "partition"}
 
 
@@ -31,6 +32,7 @@ def unmet(
     exhausted: str | None,
     left_out: int,
     origin: Cluster,
+    parameters: PlanningParameters | None = None,
 ) -> list[Unmet]:
     """The goals a plan does not reach, and why.
 
@@ -49,8 +51,10 @@ def unmet(
     origin
         The cluster before any move, as the goals were prepared: proofs do not depend on
         where the plan ends.
+    parameters
+        How many actions to examine; by default the default ones.
     """
-    found = []
+    found, most = [], (parameters or PlanningParameters()).examined_actions
     for i, goal in enumerate(goals):
         if scorer.met(i):
             continue
@@ -66,12 +70,18 @@ def unmet(
                 broker_set=o.broker_set,
             )
             for o in goal.obstacles(origin)
-        ] or [_unproven(i, goal, scorer, rules, exhausted, left_out)]
+        ] or [_unproven(i, goal, scorer, rules, exhausted, left_out, most)]
     return found
 
 
 def _unproven(
-    i: int, goal: Goal, scorer: Scorer, rules: Rules, exhausted: str | None, left_out: int
+    i: int,
+    goal: Goal,
+    scorer: Scorer,
+    rules: Rules,
+    exhausted: str | None,
+    left_out: int,
+    most: int,
 ) -> Unmet:
     cells = np.flatnonzero(scorer.scores[i] < 1)
     what = f"{plural(len(cells), _NOUNS.get(goal.scope, 'topic placement'))} not content"
@@ -83,11 +93,11 @@ def _unproven(
     elif goal.scope == "partition" and rules.frozen[cells].all():
         reason, cure = _left_alone(cells, scorer)
     elif isinstance(goal, ReplicationFactor):
-        reason, cure, proven = _no_room(cells, goal.too_many(scorer.cluster), scorer, rules)
+        reason, cure, proven = _no_room(cells, goal.too_many(scorer.cluster), scorer, rules, most)
     elif isinstance(goal, OnlineReplicas) and rules.lost[cells].all():
         reason, cure, proven = (*_NOTHING_LEFT, True)
     elif goal.hard:
-        reason, cure = _vetoed(i, goal, cells, scorer, rules)
+        reason, cure = _vetoed(i, goal, cells, scorer, rules, most)
     else:
         reason, cure = _NOTHING_FOUND, ""
     if left_out and not proven:
@@ -115,7 +125,9 @@ def _left_alone(partitions: Ints, scorer: Scorer) -> tuple[str, str]:
     return "Kafka is reassigning all of them", "plan again when it is done"
 
 
-def _no_room(cells: Ints, many: Bools, scorer: Scorer, rules: Rules) -> tuple[str, str, bool]:
+def _no_room(
+    cells: Ints, many: Bools, scorer: Scorer, rules: Rules, most: int
+) -> tuple[str, str, bool]:
     """Why replicas were not added: what vetoes them at every destination."""
     frozen, cells = cells[rules.frozen[cells]], cells[~(rules.lost | rules.frozen)[cells]]
     if not len(cells):
@@ -130,7 +142,7 @@ def _no_room(cells: Ints, many: Bools, scorer: Scorer, rules: Rules) -> tuple[st
         )
     receivers = np.flatnonzero(rules.receives)
     brokers, disks = destinations(placement, receivers)
-    looked_at = cells[:: _stride(cells, brokers)]
+    looked_at = cells[:: _stride(cells, brokers, most)]
     empty = looked_at * placement.slots + (placement.brokers[looked_at] < 0).argmax(1)
     found = Counter[str]()
     sums = [k for k, g in enumerate(scorer.goals) if g.hard and g.scope != "partition"]
@@ -156,11 +168,13 @@ def _no_room(cells: Ints, many: Bools, scorer: Scorer, rules: Rules) -> tuple[st
     return reason, "add brokers, raise the limits, or ask for fewer replicas", False
 
 
-def _vetoed(i: int, goal: Goal, cells: Ints, scorer: Scorer, rules: Rules) -> tuple[str, str]:
+def _vetoed(
+    i: int, goal: Goal, cells: Ints, scorer: Scorer, rules: Rules, most: int
+) -> tuple[str, str]:
     """What vetoes the actions that would help a hard goal."""
     placement = scorer.placement
     brokers, disks = destinations(placement, np.arange(placement.snapshot.n_brokers))
-    movers, everything = _movers(goal, cells, scorer, rules, brokers)
+    movers, everything = _movers(goal, cells, scorer, rules, brokers, most)
     hard = [k for k, g in enumerate(scorer.goals) if g.hard]
     seen, found = 0, Counter[str]()
     for batch in _actions(placement, movers, brokers, disks):
@@ -204,7 +218,7 @@ def _ranked(vetoes: Counter[str]) -> list[str]:
 
 
 def _movers(
-    goal: Goal, cells: Ints, scorer: Scorer, rules: Rules, destinations: Ints
+    goal: Goal, cells: Ints, scorer: Scorer, rules: Rules, destinations: Ints, most: int
 ) -> tuple[Ints, bool]:
     """Replicas whose moves may touch a discontented cell, and whether these are all.
 
@@ -223,15 +237,15 @@ def _movers(
         disk = placement.replica_disk[at] if len(placement.replica_disk) else np.full_like(at, -1)
         own = placement.keys(goal.scope, p, placement.replica_broker[at], disk)
         mine = at[np.isin(own, cells)]
-    if _stride(at, destinations) == 1:
+    if _stride(at, destinations, most) == 1:
         return at, True
     some = mine if len(mine) else at
-    return some[:: _stride(some, destinations)], False
+    return some[:: _stride(some, destinations, most)], False
 
 
-def _stride(replicas: Ints, destinations: Ints) -> int:
-    """The step of the sample of replicas: 1 examines all of them."""
-    return max(1, -(-len(replicas) * len(destinations) // WAYS))
+def _stride(replicas: Ints, destinations: Ints, most: int) -> int:
+    """The step of the sample of replicas: 1 examines all; at most so many pairs in total."""
+    return max(1, -(-len(replicas) * len(destinations) // most))
 
 
 def _pairs(at: Ints, brokers: Ints, disks: Ints) -> Iterator[tuple[Ints, Ints, Ints]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from balancer.planning.parameters import PlanningParameters
 from balancer.problem.disks import pick_disk
 from balancer.problem.movement_cost import action_bytes, action_cost
 from balancer.problem.rules import Rules
@@ -129,10 +130,6 @@ def steps_between(start: Placement, final: Placement) -> Batch:
     return Batch.concatenate(parts)
 
 
-# rounds of detours, limit of futile ones, and limits of stuck moves and of brokers tried
-ROUNDS, IN_VAIN, STUCK, TRIED = 100, 6, 256, 24
-
-
 def grouped(start: Placement, batch: Batch, label: Ints) -> Ints:
     """(C,) the group of each action, -1 if no other of its set moves the same way.
 
@@ -155,7 +152,13 @@ def grouped(start: Placement, batch: Batch, label: Ints) -> Ints:
     return np.where(moves & (size[at] > 1), at, -1)
 
 
-def order(scorer: Scorer, batch: Batch, rules: Rules, group: Ints | None = None) -> Steps:
+def order(
+    scorer: Scorer,
+    batch: Batch,
+    rules: Rules,
+    group: Ints | None = None,
+    parameters: PlanningParameters | None = None,
+) -> Steps:
     """Order actions so that no step breaks a hard goal or exceeds a capacity.
 
     The scorer's placement is where the steps start, and afterwards where they end. If full
@@ -163,11 +166,12 @@ def order(scorer: Scorer, batch: Batch, rules: Rules, group: Ints | None = None)
     cannot be done safely are left out. The actions of a `group`, see :func:`grouped`, are
     one unit; if that is not possible, each is done by itself.
     """
-    way = _Way(scorer, rules, batch, group)
+    parameters = parameters or PlanningParameters()
+    way = _Way(scorer, rules, batch, group, parameters)
     way.strictly()
     vain, least = 0, len(way.batch)
-    for _ in range(ROUNDS):
-        if not len(way.batch) or vain > IN_VAIN or not way.detour():
+    for _ in range(parameters.detour_rounds):
+        if not len(way.batch) or vain > parameters.futile_rounds or not way.detour():
             break
         way.strictly()
         vain = 0 if len(way.batch) < least else vain + 1
@@ -178,8 +182,16 @@ def order(scorer: Scorer, batch: Batch, rules: Rules, group: Ints | None = None)
 class _Way:
     """The steps taken so far, and the actions still to do."""
 
-    def __init__(self, scorer: Scorer, rules: Rules, batch: Batch, group: Ints | None) -> None:
+    def __init__(
+        self,
+        scorer: Scorer,
+        rules: Rules,
+        batch: Batch,
+        group: Ints | None,
+        parameters: PlanningParameters,
+    ) -> None:
         self.scorer, self.rules, self.batch = scorer, rules, batch
+        self.parameters = parameters
         self.group = np.full(len(batch), -1) if group is None else group
         self.placement = scorer.placement
         self.passes: list[Steps] = []
@@ -297,9 +309,11 @@ class _Way:
         at = batch.partition * placement.slots + batch.slot
         stuck = (batch.kind == MOVE) & awaited[placement.source(batch)]
         stuck &= self.rules.movable[batch.partition] & ~np.isin(at, self.away)
-        rows = np.flatnonzero(stuck & ~self._waiting(patient=False))[:STUCK]
+        rows = np.flatnonzero(stuck & ~self._waiting(patient=False))
+        rows = rows[: self.parameters.detours_per_round]
         receivers = np.flatnonzero(self.rules.receives)
-        room = np.argsort(self._fullness()[receivers], kind="stable")[:TRIED]
+        room = np.argsort(self._fullness()[receivers], kind="stable")
+        room = room[: self.parameters.detour_brokers]
         row, target = np.repeat(rows, len(room)), np.tile(receivers[room], len(rows))
         disk = pick_disk(placement, target)
         way = Batch.of(MOVE, batch.partition[row], batch.slot[row], target, disk)

@@ -22,8 +22,6 @@ from metrics_reporter.quantities import plural
 
 # makes a plan for a cluster and an operation, with hard goals only or with all
 Attempt = Callable[[Snapshot, Operation, bool], Plan]
-# how many sizes that suffice for the hard goals are tried with all goals, smallest first
-CONFIRMED = 2
 
 
 class RemedyLimits(BaseModel):
@@ -38,6 +36,8 @@ class RemedyLimits(BaseModel):
         tried, and only the certificates' lower bound is stated.
     brokers
         Most brokers to add.
+    confirmed
+        Sizes that suffice for the hard goals and are then tried with all goals, smallest first.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -45,6 +45,7 @@ class RemedyLimits(BaseModel):
     trials: int = Field(default=6, ge=0)
     replicas: int = Field(default=6_000, ge=0)
     brokers: int = Field(default=200, ge=0)
+    confirmed: int = Field(default=2, ge=0)
 
 
 def find_remedy(
@@ -87,7 +88,7 @@ def find_remedy(
     trials = 0 if attempt is None else min(limits.trials, trials)
     deadline = None if seconds is None else time.monotonic() + seconds
     for group in groups:
-        number = _enough(plan, operation, group, kept, attempt, trials, limits.brokers, deadline)
+        number = _enough(plan, operation, group, kept, attempt, trials, limits, deadline)
         if number is not None:
             cluster = resolve(plan.snapshot, operation).cluster
             *_, places = enlarged(plan.snapshot, operation, cluster, number, group)
@@ -108,7 +109,7 @@ def _enough(
     kept: set[str],
     attempt: Attempt | None,
     trials: int,
-    most: int,
+    limits: RemedyLimits,
     deadline: float | None,
 ) -> int | None:
     """The fewest brokers found with which all goals of a group and all kept goals are met."""
@@ -128,7 +129,7 @@ def _enough(
         return wanted <= {g.goal for g in tried.goal_results if g.met_after}
 
     # added brokers get the ids after the existing ones, as far as ids are available
-    most = min(most, LARGEST_ID - int(plan.snapshot.broker_ids.max()))
+    most = min(limits.brokers, LARGEST_ID - int(plan.snapshot.broker_ids.max()))
     met: dict[int, bool] = {}
     for _ in range(trials):
         number = _next(met, least)
@@ -137,7 +138,7 @@ def _enough(
             break
         met[number] = meets(number, hard)
     # planning for hard goals is quick; the result is confirmed with all goals
-    found = [number for number in sorted(met) if met[number]][:CONFIRMED]
+    found = [number for number in sorted(met) if met[number]][: limits.confirmed]
     return next((number for number in found if not hard or meets(number, False)), None)
 
 

@@ -15,8 +15,8 @@ from balancer.search.scorer import Scorer, Tier
 from balancer.search.transition import Transition
 from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
 from cluster_model.snapshot import Bools, Ints
-from cluster_model.traffic import Traffic, connected
-from goals import Cluster, CollocationGoal
+from cluster_model.traffic import connected
+from goals import Cluster, Groups, Pairs, pairs_of
 
 
 class ReplicaIndex:
@@ -47,27 +47,16 @@ class ReplicaIndex:
         return self.at[start[row] + offset], row
 
 
-# parcel sizes that a destination is tried with, in shares of the mean broker, largest first
-PARCELS = (0.8, 0.6, 0.45, 0.35, 0.25, 0.18, 0.12, 0.08, 0.05, 0.03, 0.015, 0.005)
-
-
-ENOUGH = 6
-
-
-# destinations tried for a whole group, and the largest group that is tried
-SPREAD, MEMBERS = 6, 64
-
-
 class Candidates:
     """Draws candidate actions for a tier; deterministic for a given generator."""
 
     def __init__(self, scorer: Scorer, rules: Rules, rng: np.random.Generator) -> None:
         self.scorer, self.rules, self.rng = scorer, rules, rng
+        self.parameters = scorer.parameters
         self.cluster: Cluster = scorer.cluster
         self.placement: Placement = scorer.placement
         self.receivers: Ints = np.flatnonzero(rules.receives)
-        factor = next((g.factor for g in scorer.goals if isinstance(g, CollocationGoal)), None)
-        self.traffic: Traffic | None = None if factor is None else self.placement.traffic(factor)
+        self.pairs: Pairs | None = pairs_of(scorer.goals, self.cluster)
 
     def draw(self, tier: Tier, destinations: Ints, budget: int) -> Batch:
         """About `budget` candidate actions for the discontented cells of a tier's goals."""
@@ -131,29 +120,30 @@ class Candidates:
         """About `budget` moves of partitions that are together, and of those to join them.
 
         Returns their actions and, in ascending order, the number of the move that each
-        belongs to. Partitions that communicate on one broker move as a whole, to other
-        brokers they communicate with, and from and to discontented brokers; a partition that
-        communicates with another broker moves there alone.
+        belongs to. Partitions of a group on one broker move as a whole, to brokers with other
+        partitions of the group, and from and to discontented brokers; a partition whose mate is
+        on another broker moves there alone.
         """
-        traffic = self.traffic
-        unhappy = self._unhappy(tier)
-        if traffic is None or not unhappy.any():
+        unhappy = self._unhappy(tier) | self._apart(tier)
+        if self.pairs is None or not unhappy.any():
             return _nothing(), np.empty(0, np.int64)
+        one, two = self.pairs
         where, n = self.placement.location, self.placement.snapshot.n_partitions
-        local = where[traffic.one] == where[traffic.two]
-        label = connected(n, traffic.one[local], traffic.two[local])
+        local = where[one] == where[two]
+        label = connected(n, one[local], two[local])
         size = np.bincount(label, minlength=n)
+        each = self.parameters.group_destinations
         moves = [self._to_join(unhappy, where, local, budget // 4)]
-        away = np.flatnonzero((size > 1) & (size <= MEMBERS))
+        away = np.flatnonzero((size > 1) & (size <= self.parameters.group_members))
         for group, ends in (
             (away[unhappy[where[away]]], destinations),
             (away, self._taking(tier, np.flatnonzero(unhappy & self.rules.receives))),
         ):
             if len(ends):
-                group = np.repeat(self._some(group, budget // (4 * SPREAD)), SPREAD)
+                group = np.repeat(self._some(group, budget // (4 * each)), each)
                 moves.append((group, self.rng.choice(ends, len(group))))
         p, to = (np.concatenate(column) for column in zip(*moves, strict=True))
-        whole = size[label[p]] <= MEMBERS
+        whole = size[label[p]] <= self.parameters.group_members
         batch, unit = self._whole(label, label[p[whole]], to[whole])
         p, to = moves[0]
         member = size[label[p]] > 1
@@ -162,9 +152,9 @@ class Candidates:
         return Batch.concatenate([batch, single]), np.concatenate([unit, numbers])
 
     def _to_join(self, unhappy: Bools, where: Ints, local: Bools, n: int) -> tuple[Ints, Ints]:
-        """Up to `n` partitions that communicate with another broker, and that broker."""
-        assert self.traffic is not None
-        one, two = self.traffic.one[~local], self.traffic.two[~local]
+        """Up to `n` partitions whose mate is on another broker, and that broker."""
+        assert self.pairs is not None
+        one, two = self.pairs.one[~local], self.pairs.two[~local]
         ends, others = np.concatenate([one, two]), np.concatenate([two, one])
         rows = self._some(np.flatnonzero(unhappy[where[ends]]), n)
         return ends[rows], where[others[rows]]
@@ -190,6 +180,30 @@ class Candidates:
                 unhappy |= self.scorer.scores[i] < 1
         return unhappy
 
+    def _apart(self, tier: Tier) -> Bools:
+        """(B,) brokers with a cell that is not content with a goal that offers groups.
+
+        Goals with the scope broker are those of :meth:`_unhappy`.
+        """
+        s = self.placement.snapshot
+        apart: Bools = np.zeros(s.n_brokers, np.bool_)
+        for i in tier.goals:
+            goal, unmet = self.scorer.goals[i], self.scorer.scores[i] < 1
+            if not isinstance(goal, Groups) or goal.scope == "broker":
+                continue
+            cells = np.flatnonzero(unmet)
+            if goal.scope == "host":
+                apart |= unmet[s.broker_host]
+            elif goal.scope == "partition":
+                apart[self.placement.location[cells]] = True
+            elif goal.scope == "disk":
+                apart[s.disk_broker[cells]] = True
+            elif goal.scope == "topic":
+                apart[cells % s.n_brokers] = True
+            else:
+                apart |= np.isin(s.broker_rack, cells % len(s.racks))
+        return apart
+
     def anything(self, n: int) -> Batch:
         """The legal ones among `n` moves and `n` leadership transfers drawn at random."""
         at = self.rng.choice(np.flatnonzero(self.placement.replica_broker >= 0), n)
@@ -204,22 +218,23 @@ class Candidates:
         Those that could take a good parcel without becoming less content; the parcel is the
         largest that leaves enough brokers to choose from.
         """
-        keys = np.tile(np.arange(self.placement.snapshot.n_brokers), (len(PARCELS), 1))
+        parcels = self.parameters.destination_parcels
+        keys = np.tile(np.arange(self.placement.snapshot.n_brokers), (len(parcels), 1))
         counted = {i for i, goal in enumerate(self.scorer.goals) if goal.hard}
         counted.update(*(tier.goals for tier in self.scorer.tiers[: max(number + 1, 2)]))
-        state = self.cluster.shifted(np.array(PARCELS)[:, None], keys)
+        state = self.cluster.shifted(np.array(parcels)[:, None], keys)
         unhurt = np.ones(keys.shape, np.bool_)
         for i, score in self.scorer.judge("broker", counted, state):
             unhurt &= score >= self.scorer.scores[i]
         room = unhurt[:, self.receivers]
-        enough = max(8, len(self.receivers) // ENOUGH)
+        enough = max(8, len(self.receivers) // self.parameters.receptive_one_in)
         count = room.sum(1)
-        level = int(np.argmax(count >= enough)) if (count >= enough).any() else len(PARCELS)
-        return self.receivers if level == len(PARCELS) else self.receivers[room[level]]
+        level = int(np.argmax(count >= enough)) if (count >= enough).any() else len(parcels)
+        return self.receivers if level == len(parcels) else self.receivers[room[level]]
 
     def _taking(self, tier: Tier, brokers: Ints) -> Ints:
         """Those of some brokers that would become more content with a little more load."""
-        state = self.cluster.shifted(PARCELS[-1], brokers)
+        state = self.cluster.shifted(self.parameters.destination_parcels[-1], brokers)
         gain = np.zeros(len(brokers))
         weight = dict(zip(tier.goals, tier.weights, strict=True))
         for i, score in self.scorer.judge("broker", set(weight), state):

@@ -19,38 +19,6 @@ from balancer.search.transition import Transition
 from cluster_model.placement import LEAD, MOVE, Batch, Placement
 from cluster_model.snapshot import Bools, Floats, Ints
 
-# candidates scored per round: for one discontented broker, and at least and at most in all
-PER_BROKER, AT_LEAST, AT_MOST = 96, 2_000, 160_000
-# replicas of a partition up to which that many are scored; fewer if there are more
-SLOTS = 8
-# how much wider a round looks after one that found nothing
-# a tier is left when this many rounds together bring less than this share of what is missing
-PATIENCE, STALL = 12, 0.02
-# rounds without any progress before a tier is left, and the progress below which swaps
-# are tried too
-GIVE_UP, SLOW = 4, 0.95
-# weight of a lower tier's gain among actions that serve their own tier equally
-BELOW = 0.1
-# share of its initial gain that an action must still bring at its turn
-KEEP = 0.3
-# replicas of similar size that are tried in exchange for a replica that could return
-NEAR = 2
-# weight of room for later actions relative to contentment now, and least gain worth a swap
-ROOM, SMALL = 0.1, 1e-6
-# a reduction continues while it saves this share of the bytes, and repeats the same
-# candidates while this share of them can be carried out at once
-WORTHWHILE, FEW = 0.02, 0.01
-WIDER = (1, 4, 16)
-# passes over all tiers
-PASSES = 3
-# the best actions of one partition that the vetoes are checked for
-ASKED = 4
-# pairs are chosen until a pass adds less than this share of the first pass
-ROUNDED = 0.1
-# up to this many replicas, a stuck tier is retried until this many tries in a row fail,
-# each after a few random steps, each chosen among so many
-SHAKEN, SHAKES, KICKS = 50, 10, 32
-
 
 @dataclass
 class Search:
@@ -59,7 +27,7 @@ class Search:
     Parameters
     ----------
     scorer
-        Goals, and the placement to improve.
+        Goals, the placement to improve, and the parameters of the search.
     rules
         Which actions are legal.
     serve
@@ -83,15 +51,16 @@ class Search:
     exhausted: bool = False
 
     def __post_init__(self) -> None:
+        self.parameters = self.scorer.parameters
         self.rng = np.random.default_rng(self.seed)
         self.candidates = Candidates(self.scorer, self.rules, self.rng)
         # scoring a candidate costs in proportion to its partition's replicas
-        self._width = max(1, self.scorer.placement.slots // SLOTS)
+        self._width = max(1, self.scorer.placement.slots // self.parameters.full_width_slots)
 
     def run(self) -> None:
         """Serve the tiers in order, and repeat while that makes room for one another."""
         tiers = list(enumerate(self.scorer.tiers[: self.serve]))
-        for _ in range(PASSES):
+        for _ in range(self.parameters.passes):
             helped = [self._improve(number, tier) for number, tier in tiers]
             if not any(helped) or not any(self._missing(tier) for _, tier in tiers):
                 break
@@ -105,7 +74,7 @@ class Search:
         self._serve(number, tier)
         if self._missing(tier) > 0:
             self._shake(number, tier)
-        if scorer.penalty(tier) < scorer.worthwhile(tier, penalty):
+        if scorer.penalty(tier) < scorer.worthwhile(tier, penalty, self.parameters.trivial_share):
             return True
         scorer.restore(mark)
         self.actions = actions
@@ -113,17 +82,17 @@ class Search:
 
     def _shake(self, number: int, tier: Tier) -> None:
         """Retry a stuck small cluster from nearby placements; keep any better result."""
-        scorer, goals = self.scorer, self.scorer.goals
-        if scorer.placement.snapshot.n_replicas > SHAKEN or all(
+        scorer, goals, own = self.scorer, self.scorer.goals, self.parameters
+        if scorer.placement.snapshot.n_replicas > own.perturbed_replicas or all(
             scorer.met(i) or goals[i].obstacles(scorer.cluster) for i in tier.goals
         ):
             return
         failed = 0
-        while failed < SHAKES and self._missing(tier) > 0 and not self._spent():
+        while failed < own.perturbation_tries and self._missing(tier) > 0 and not self._spent():
             mark, penalty = scorer.mark(), scorer.penalty(tier)
             for _ in range(1 + failed % 3):
                 self._kick(number)
-            self._serve(number, tier, give_up=GIVE_UP // 2)
+            self._serve(number, tier, give_up=max(own.idle_rounds // 2, 1))
             failed += 1
             if scorer.penalty(tier) < penalty - EPSILON:
                 failed = 0
@@ -132,20 +101,21 @@ class Search:
 
     def _kick(self, number: int) -> None:
         """Carry out one random action that no hard goal and no tier above forbids."""
-        batch = self.candidates.anything(KICKS)
+        batch = self.candidates.anything(self.parameters.perturbation_choices)
         batch = batch[self.scorer.allowed(number, Transition(self.scorer.cluster, batch))]
         if len(batch):
             self.scorer.commit(batch[:1])
             self.actions += 1
 
-    def _serve(self, number: int, tier: Tier, give_up: int = GIVE_UP) -> None:
-        idle, missing = 0, [self._missing(tier)]
+    def _serve(self, number: int, tier: Tier, give_up: int | None = None) -> None:
+        own, idle, missing = self.parameters, 0, [self._missing(tier)]
+        give_up = own.idle_rounds if give_up is None else give_up
         while idle < give_up and missing[-1] > 0 and not self._spent():
-            wider = WIDER[min(idle, len(WIDER) - 1)]
+            wider = own.widening[min(idle, len(own.widening) - 1)]
             self._round(number, tier, wider)
-            if self.candidates.traffic is not None:
+            if self.candidates.pairs is not None:
                 self._group_round(number, tier, wider)
-            if self._missing(tier) > SLOW * missing[-1]:
+            if self._missing(tier) > own.swap_share * missing[-1]:
                 self._swap_round(number, tier, wider)
             self.rounds += 1
             missing.append(self._missing(tier))
@@ -153,8 +123,10 @@ class Search:
                 met = sum(self.scorer.met(i) for i in range(len(self.scorer.goals)))
                 self.progress(f"tier {number}", met, len(self.scorer.goals), self.actions)
             idle = 0 if missing[-1] < missing[-2] else idle + 1
-            if len(missing) > PATIENCE and missing[-1] > (1 - STALL) * missing[-1 - PATIENCE]:
-                return
+            if len(missing) > own.stall_rounds:
+                before = missing[-1 - own.stall_rounds]
+                if missing[-1] > (1 - own.stall_share) * before:
+                    return
 
     def _missing(self, tier: Tier) -> float:
         return sum(self.scorer.deficit(i) for i in tier.goals)
@@ -165,11 +137,10 @@ class Search:
         return self.exhausted
 
     def _round(self, number: int, tier: Tier, wider: int) -> int:
-        destinations = (
-            self.candidates.receptive(number) if wider < WIDER[-1] else self.candidates.receivers
-        )
+        own, destinations = self.parameters, self._destinations(number, wider)
         n = self.scorer.placement.snapshot.n_brokers
-        budget = wider * min(max(PER_BROKER * n, AT_LEAST), AT_MOST) // self._width
+        candidates = max(own.candidates_per_broker * n, own.least_candidates)
+        budget = wider * min(candidates, own.most_candidates) // self._width
         batch = self.candidates.draw(tier, destinations, budget)
         if not len(batch):
             return 0
@@ -179,13 +150,19 @@ class Search:
             return 0
         batch, gain = batch[useful], gain[useful]
         worth = self._worth(number, batch, gain)
-        best = best_of_each(batch.partition, worth, ASKED * wider)
+        best = best_of_each(batch.partition, worth, own.checked_per_partition * wider)
         batch, worth, gain = batch[best], worth[best], gain[best]
         ok = self.scorer.allowed(number, Transition(self.scorer.cluster, batch))
         batch, worth, gain = batch[ok], worth[ok], gain[ok]
         best = best_of_each(batch.partition, worth, 1)
         order = best[np.argsort(-worth[best], kind="stable")]
         return self._commit(number, tier, batch[order], gain[order])
+
+    def _destinations(self, number: int, wider: int) -> Ints:
+        """The brokers with room; in the widest rounds every receiver."""
+        if wider < self.parameters.widening[-1]:
+            return self.candidates.receptive(number)
+        return self.candidates.receivers
 
     def _worth(self, number: int, batch: Batch, gain: Floats) -> Floats:
         """Gain per cost, with the tiers below as a minor factor."""
@@ -200,7 +177,7 @@ class Search:
             return gain
         transition, bonus, share = Transition(self.scorer.cluster, batch), np.zeros(len(batch)), 1.0
         for lower in below:
-            share *= BELOW
+            share *= self.parameters.lower_tier_weight
             bonus += share * self.scorer.gain(lower, transition)
         voiced: Floats = gain + np.clip(bonus, -0.5 * gain, 0.5 * gain)
         return voiced
@@ -211,7 +188,7 @@ class Search:
         while len(batch):
             series = SequentialTransition(cluster, batch)
             now = scorer.gain(tier, series)
-            keep = now > np.maximum(EPSILON, KEEP * gain)
+            keep = now > np.maximum(EPSILON, self.parameters.kept_gain * gain)
             if keep.all():
                 keep = scorer.allowed(number, series)
                 if keep.all():
@@ -225,10 +202,8 @@ class Search:
     def _group_round(self, number: int, tier: Tier, wider: int) -> int:
         """Move groups as a whole, and partitions that should join a group to its broker."""
         scorer, cluster = self.scorer, self.scorer.cluster
-        destinations = (
-            self.candidates.receptive(number) if wider < WIDER[-1] else self.candidates.receivers
-        )
-        batch, unit = self.candidates.groups(tier, destinations, wider * AT_LEAST)
+        own, destinations = self.parameters, self._destinations(number, wider)
+        batch, unit = self.candidates.groups(tier, destinations, wider * own.least_candidates)
         legal = np.ones(int(unit.max(initial=-1)) + 1, np.bool_)
         legal[unit[~self.candidates.rules.legal(scorer.placement, batch)]] = False
         batch, unit = _chosen(batch, unit, legal)
@@ -254,7 +229,7 @@ class Search:
         batch = batch[np.concatenate(turns)]
         while len(unit):
             series = SequentialTransition(cluster, batch, unit=unit)
-            keep = scorer.gain(tier, series) > np.maximum(EPSILON, KEEP * gain)
+            keep = scorer.gain(tier, series) > np.maximum(EPSILON, own.kept_gain * gain)
             keep &= scorer.allowed(number, series)
             if keep.all():
                 scorer.commit(batch)
@@ -265,13 +240,14 @@ class Search:
         return len(unit)
 
     def _swap_round(self, number: int, tier: Tier, wider: int) -> int:
-        scorer = self.scorer
-        batch, partner = self.candidates.swaps(tier, wider * AT_LEAST // self._width)
+        scorer, own = self.scorer, self.parameters
+        batch, partner = self.candidates.swaps(tier, wider * own.least_candidates // self._width)
         transition = Transition(scorer.cluster, batch, partner)
         real = scorer.gain(tier, transition)
         # a swap without gain now may make room for one that gains
-        gain = np.where(real > EPSILON, real, 0.0) + ROOM * scorer.slack(tier, transition)
-        rows = np.flatnonzero((real >= -EPSILON) & (gain > SMALL))
+        slack = own.slack_weight * scorer.slack(tier, transition)
+        gain = np.where(real > EPSILON, real, 0.0) + slack
+        rows = np.flatnonzero((real >= -EPSILON) & (gain > own.least_swap_gain))
         batch, partner, gain = batch[rows], partner[rows], gain[rows]
         ok = scorer.allowed(number, Transition(scorer.cluster, batch, partner))
         batch, partner, gain = batch[ok], partner[ok], gain[ok]
@@ -281,8 +257,11 @@ class Search:
         while len(batch):
             series = SequentialTransition(scorer.cluster, batch, partner)
             real = scorer.gain(tier, series)
-            now = np.where(real > EPSILON, real, 0.0) + ROOM * scorer.slack(tier, series)
-            keep = (real >= -EPSILON) & (now > KEEP * gain) & scorer.allowed(number, series)
+            slack = own.slack_weight * scorer.slack(tier, series)
+            now = np.where(real > EPSILON, real, 0.0) + slack
+            keep = (
+                (real >= -EPSILON) & (now > own.kept_gain * gain) & scorer.allowed(number, series)
+            )
             if keep.all():
                 scorer.commit(batch, partner)
                 self.actions += 2 * len(batch)
@@ -304,7 +283,7 @@ class Search:
             chosen.append(turn[first])
             best[one[first]] = best[two[first]] = -1
             free = (best[one] >= 0) & (best[two] >= 0)
-            if partner is None or len(chosen[-1]) < ROUNDED * len(chosen[0]):
+            if partner is None or len(chosen[-1]) < self.parameters.pairing_share * len(chosen[0]):
                 break
             one, two, turn = one[free], two[free], turn[free]
         rows: Ints = order[np.sort(np.concatenate(chosen))] if chosen else order
@@ -320,7 +299,7 @@ class Search:
             moved = self._bytes_away(start)
             found = self._send_home(start) + self._exchange_home(start)
             undone += found
-            if not found or moved - self._bytes_away(start) < WORTHWHILE * moved:
+            if not found or moved - self._bytes_away(start) < self.parameters.least_saving * moved:
                 break
         return undone
 
@@ -365,7 +344,7 @@ class Search:
                 rest &= ~touched[partner.partition]
                 partner = partner[rest]
             batch, worth = batch[rest], worth[rest]
-            if len(rows) < FEW * len(batch):
+            if len(rows) < self.parameters.repeat_share * len(batch):
                 break
         return done
 
@@ -388,7 +367,8 @@ class Search:
         order = np.argsort(guest_key, kind="stable")
         away, guest_key = away[order], guest_key[order]
         at = np.searchsorted(guest_key, home.target + size[home.partition] / scale)
-        near = at[:, None] + np.arange(-NEAR, NEAR)
+        similar = self.parameters.similar_replicas
+        near = at[:, None] + np.arange(-similar, similar)
         rows, _ = np.nonzero((near >= 0) & (near < len(away)))
         guests = away[near[(near >= 0) & (near < len(away))]]
         mine = (home.partition * f + home.slot)[rows]

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from balancer.search.parameters import SearchParameters
 from balancer.search.sequential_transition import SequentialTransition
 from balancer.search.transition import Transition
 from cluster_model.placement import Batch, Placement, SumScope
@@ -25,18 +26,6 @@ from goals.goal import Scope
 
 # score differences below this, or below this share of the score, are rounding
 EPSILON = 1e-12
-
-
-# actions scored at once, so that intermediate arrays stay in a processor's cache
-CHUNK = 1 << 15
-
-
-# share of a soft tier's penalty whose removal is not worth a move
-TRIVIAL = 0.01
-
-
-# share of the mean broker that is small enough to stand for the next action's load
-PARCEL = 0.03
 
 
 @dataclass
@@ -56,10 +45,18 @@ class Scorer:
         The cluster with the placement to change.
     goals
         Prepared goals.
+    parameters
+        Parameters of the search that scores with it; by default the default ones.
     """
 
-    def __init__(self, cluster: Cluster, goals: Sequence[Goal]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        goals: Sequence[Goal],
+        parameters: SearchParameters | None = None,
+    ) -> None:
         self.cluster, self.goals = cluster, list(goals)
+        self.parameters = parameters or SearchParameters()
         self.placement: Placement = cluster.placement
         self._bundles = [_Bundle(self.goals, members) for members in _alike(self.goals)]
         self._bundle_of = {i: bundle for bundle in self._bundles for i in bundle.members}
@@ -133,10 +130,10 @@ class Scorer:
                     if i in goals:
                         yield i, score
 
-    def worthwhile(self, tier: Tier, penalty: float) -> float:
+    def worthwhile(self, tier: Tier, penalty: float, trivial_share: float) -> float:
         """The penalty that a tier must fall below for a change to be worth it."""
         hard = any(self.goals[i].hard for i in tier.goals)
-        return penalty - (EPSILON if hard else TRIVIAL * penalty)
+        return penalty - (EPSILON if hard else trivial_share * penalty)
 
     def met(self, i: int) -> bool:
         """Whether every cell is content with goal number `i`."""
@@ -195,7 +192,7 @@ class Scorer:
         A goal that is flat inside its limits scores a broker on a limit like one in the
         middle. Scored with a small parcel more, and less, they differ.
         """
-        total = np.zeros(len(transition))
+        total, small = np.zeros(len(transition)), self.parameters.slack_parcel
         keys = transition.cells("broker")
         everywhere = np.arange(self.placement.snapshot.n_brokers)
         weight = dict(zip(tier.goals, tier.weights, strict=True))
@@ -203,7 +200,7 @@ class Scorer:
             share = np.array([weight.get(i, 0.0) for i in bundle.members])
             if bundle.scope != "broker" or not share.any():
                 continue
-            for parcel in (-PARCEL, PARCEL):
+            for parcel in (-small, small):
                 before = bundle.score(self.cluster.shifted(parcel, everywhere))[:, keys]
                 after = bundle.score(transition.shifted_state(parcel))
                 total += share @ (after - before).sum(1)
@@ -219,7 +216,8 @@ class Scorer:
 
     def gains(self, tier: Tier, batch: Batch) -> Floats:
         """(C,) the same for any number of actions, each carried out alone."""
-        chunks = [batch[i : i + CHUNK] for i in range(0, len(batch), CHUNK)]
+        size = self.parameters.chunk
+        chunks = [batch[i : i + size] for i in range(0, len(batch), size)]
         return np.concatenate([self.gain(tier, Transition(self.cluster, b)) for b in chunks])
 
     def allowed(self, number: int, transition: Transition) -> Bools:
@@ -261,9 +259,9 @@ class Scorer:
     def harmless_rows(self, batch: Batch, partner: Batch | None) -> Ints:
         """Rows of actions that make no cell less content; the strictest goals are checked first."""
         bundles = sorted(self._bundles, key=lambda b: (b.scope == "partition", -len(b.members)))
-        found = []
-        for start in range(0, len(batch), CHUNK):
-            rows = np.arange(start, min(start + CHUNK, len(batch)))
+        found, size = [], self.parameters.chunk
+        for start in range(0, len(batch), size):
+            rows = np.arange(start, min(start + size, len(batch)))
             for bundle in bundles:
                 mates = None if partner is None else partner[rows]
                 transition = Transition(self.cluster, batch[rows], mates)
@@ -278,13 +276,13 @@ class Scorer:
         return goal.scope == "partition" and isinstance(transition, SequentialTransition)
 
 
-def improves(before: Scorer, after: Scorer, tiers: int) -> bool:
+def improves(before: Scorer, after: Scorer, tiers: int, trivial_share: float) -> bool:
     """Whether the first of so many tiers whose penalty changes improves enough to be worth it."""
     for tier in before.tiers[:tiers]:
         then, now = before.penalty(tier), after.penalty(tier)
         if now > then + EPSILON:
             return False
-        if now < before.worthwhile(tier, then):
+        if now < before.worthwhile(tier, then, trivial_share):
             return True
     return False
 

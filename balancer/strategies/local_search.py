@@ -5,23 +5,20 @@ from __future__ import annotations
 import time
 from typing import ClassVar
 
-from pydantic import BaseModel, ConfigDict
-
 from balancer.problem.budget import Budget
 from balancer.problem.capacity_guards import implied
 from balancer.problem.problem import Problem
 from balancer.problem.replication_factor import ReplicationFactor
 from balancer.search.local_search import Search
+from balancer.search.parameters import SearchParameters
 from balancer.search.scorer import Scorer
 from balancer.strategies.strategy import Progress, Proposal
 from goals import Cluster, Goal
 from goals.availability import EligibleLeaders, OnlineReplicas
 
 
-class LocalSearch(BaseModel):
+class LocalSearch(SearchParameters):
     """Local search on the goals, for clusters of any size."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     summary: ClassVar[str] = "Search for what the goals ask, tier by tier."
 
@@ -36,7 +33,7 @@ class LocalSearch(BaseModel):
         """Serve the tiers in order; see :class:`balancer.search.local_search.Search`."""
         started, goals = time.monotonic(), list(problem.goals)
         needed = [g for g in problem.vetoes if not implied(g, goals)]
-        scorer = Scorer(problem.cluster, [*_at_stake(goals, problem.cluster), *needed])
+        scorer = Scorer(problem.cluster, [*_at_stake(goals, problem.cluster), *needed], self)
         search = Search(
             scorer,
             problem.rules,
@@ -50,6 +47,7 @@ class LocalSearch(BaseModel):
             search.reduce(problem.start)
         return Proposal(
             placement=scorer.placement,
+            trivial_share=self.trivial_share,
             actions=search.actions,
             exhausted="seconds" if search.exhausted else None,
         )

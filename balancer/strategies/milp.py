@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from balancer.allocation.parameters import AllocationParameters
 from balancer.allocation.result import AllocationResult
 from balancer.problem.budget import Budget
 from balancer.problem.disks import pick_disk
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 _TINY = 1e-9
 
 
-class Milp(BaseModel):
+class Milp(AllocationParameters):
     """Balance one resource under the budget: the MILP of seed 001, Section 4.3.1.
 
     For partitions with one replica (key groups). Goals judge the result: steps that a hard
@@ -42,8 +43,6 @@ class Milp(BaseModel):
         maxLD: a load distance, in percentage points, that is good enough while brokers are
         emptied, and (ALBIC) that collocation may not exceed.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     summary: ClassVar[str] = "Balance one resource of partitions with one replica by a program."
 
@@ -115,7 +114,12 @@ class Milp(BaseModel):
         from balancer.allocation.solver import solve
 
         found = solve(
-            units.problem, good=self.max_distance, rounds=self.rounds, seconds=seconds, seed=seed
+            units.problem,
+            good=self.max_distance,
+            rounds=self.rounds,
+            seconds=seconds,
+            seed=seed,
+            parameters=self,
         )
         return found, np.arange(len(units.problem.load))
 

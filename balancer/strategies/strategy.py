@@ -36,6 +36,9 @@ class Proposal:
     group : (P,) int or None
         Number of the set that each partition moves with, all or nothing; None if the goals
         define the sets.
+    trivial_share
+        If steps have no safe order, and the goals judge whether the rest is worthwhile: the share
+        of a soft tier's penalty that it must remove.
     actions
         How many actions were tried and kept, for progress reports.
     exhausted
@@ -45,6 +48,7 @@ class Proposal:
     placement: Placement
     rules: Rules | None = None
     group: Ints | None = None
+    trivial_share: float = 0.01
     actions: int = 0
     exhausted: Literal["seconds", "moves or bytes"] | None = None
 

@@ -71,7 +71,7 @@ def _shown(row: Row) -> str:
         return f"{row.value / 1000**step:.3g} {_BYTE_UNITS[step]}"
     if row.unit == "yes":
         return "yes" if row.value else "no"
-    if row.unit in ("seconds", "exponent"):
+    if row.unit in ("seconds", "exponent", "squared contentment"):
         return f"{row.value:.3g} {'s' if row.unit == 'seconds' else ''}".strip()
     if row.unit in ("points", "percent"):
         return f"{row.value:.2f}"

@@ -9,16 +9,21 @@ import pytest
 from balancer_cases import by_hand
 
 from balancer import Balancer, Operation, Plan
-from balancer.planning import infeasibility as reasons
+from balancer.planning.parameters import PlanningParameters
 from balancer.verification.checker import check_plan
 from cluster_model import Snapshot
 from goals import DiskCapacity, Goal, ReplicaCapacity, ResourceCapacity, UsageDistribution
 
 
 def reason(
-    goals: Sequence[Goal], snapshot: Snapshot, operation: Operation | None = None, *, of: str
+    goals: Sequence[Goal],
+    snapshot: Snapshot,
+    operation: Operation | None = None,
+    *,
+    of: str,
+    planning: PlanningParameters | None = None,
 ) -> str:
-    plan: Plan = Balancer(goals).propose(snapshot, operation)
+    plan: Plan = Balancer(goals, planning=planning).propose(snapshot, operation)
     assert check_plan(snapshot, plan.document()).ok
     (found,) = [u for u in plan.unmet if u.goal == of]
     assert not found.proven
@@ -39,14 +44,15 @@ def excluded(movable: int, held: int = 1001) -> Snapshot:
     )
 
 
-@pytest.mark.parametrize("most", [reasons.WAYS, 4])
-def test_one_of_a_thousand_that_may_be_moved_is_seen(
-    most: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reasons, "WAYS", most)
+@pytest.mark.parametrize("planning", [None, PlanningParameters(examined_actions=4)])
+def test_one_of_a_thousand_that_may_be_moved_is_seen(planning: PlanningParameters | None) -> None:
     goals = [ResourceCapacity(resource="disk"), ReplicaCapacity(limit=10)]
     found = reason(
-        goals, excluded(500), Operation(excluded_topics=("x", "z")), of="ResourceCapacity[disk]"
+        goals,
+        excluded(500),
+        Operation(excluded_topics=("x", "z")),
+        of="ResourceCapacity[disk]",
+        planning=planning,
     )
     assert "every allowed single action that helps is vetoed by ReplicaCapacity" in found
 
@@ -60,13 +66,14 @@ def test_where_nothing_may_be_moved_no_action_helps() -> None:
 
 
 @pytest.mark.parametrize(("most", "said"), [(10, "of [0-9]+"), (3002, "of 1,[0-9]{3}")])
-def test_of_very_many_actions_only_what_was_looked_at_is_said(
-    most: int, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reasons, "WAYS", most)
+def test_of_very_many_actions_only_what_was_looked_at_is_said(most: int, said: str) -> None:
     goals = [ResourceCapacity(resource="disk"), ReplicaCapacity(limit=10)]
     found = reason(
-        goals, excluded(500, 3001), Operation(excluded_topics=("z",)), of="ResourceCapacity[disk]"
+        goals,
+        excluded(500, 3001),
+        Operation(excluded_topics=("z",)),
+        of="ResourceCapacity[disk]",
+        planning=PlanningParameters(examined_actions=most),
     )
     assert re.search(f"{said} single actions looked at, every one that helps is vetoed by", found)
 

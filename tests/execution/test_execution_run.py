@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 
 from balancer import Action
 from balancer.execution import Outcome, Progress
+from balancer.execution.availability import Availability
 from balancer.execution.cluster import Key, Resource, View
 from balancer.execution.journal import read_journal
+from balancer.execution.tasks import Task
 from cluster_model.kafka import KafkaSourceError
 
 A, B, C, D = (Key("a", n) for n in range(4))
@@ -256,6 +258,36 @@ def test_a_reassignment_that_gets_lost_is_asked_for_again(tmp_path: Path) -> Non
     assert outcome.state == "done"
     assert lost
     assert_as_planned(kafka)
+
+
+@pytest.mark.parametrize(("attempts", "said"), [(1, "1 time"), (3, "3 times")])
+def test_a_task_that_kafka_always_drops_is_given_up(
+    tmp_path: Path, attempts: int, said: str
+) -> None:
+    kafka = cluster(looks=5)
+    dropped: list[Any] = []
+
+    def lose(c: FakeCluster) -> None:
+        if A in c.ongoing:
+            dropped.append(c.ongoing.pop(A))
+
+    kafka.on_view = lose
+    outcome = executor(kafka, tmp_path, task_attempts=attempts, confirming_looks=1).execute(
+        plan_of(*ACTIONS)
+    )
+    assert outcome.state == "failed"
+    assert len(dropped) == attempts
+    assert any(f"Kafka was asked for it {said}, and dropped it" in p for p in outcome.problems)
+
+
+@pytest.mark.parametrize("looks", [1, 4])
+def test_a_partition_counts_as_deleted_after_enough_looks(looks: int) -> None:
+    presence = Availability(0.0, looks)
+    task = Task(id=0, phase="move", topic="a", partition=0, origin=(0,), target=(1,))
+    empty = View(brokers=frozenset(), partitions={})
+    for look in range(1, looks + 1):
+        presence.look(empty, [task], now=0.0)
+        assert presence.deleted(task.key) == (look == looks)
 
 
 def test_a_deleted_topic_counts_as_done(tmp_path: Path) -> None:

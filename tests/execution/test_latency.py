@@ -116,6 +116,15 @@ def test_a_window_after_which_nothing_came_is_not_believed_for_long() -> None:
     assert (measured.slow(), measured.slow.brokers) == (False, 0)
 
 
+def test_how_many_windows_it_is_believed_for_is_a_limit() -> None:
+    measured = Measured(fresh_windows=5)
+    measured.window(*[{PRODUCE_LOCAL_P999: 5000.0}] * 4)
+    measured.now += 5 * WINDOW
+    assert measured.slow()
+    measured.now += 1
+    assert not measured.slow()
+
+
 def test_rising_local_times_halve_what_is_under_way_and_health_raises_it_again(
     tmp_path: Path,
 ) -> None:

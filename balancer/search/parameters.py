@@ -1,0 +1,151 @@
+"""Tunable numbers of the local search: effort, thresholds and patience."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0, le=1)]
+Count = Annotated[int, Field(ge=1, le=10**9)]
+
+
+class SearchParameters(BaseModel):
+    """Tunable numbers of the local search; options of the strategy ``goals``.
+
+    The defaults are those of the figures in the documentation of the benchmarks;
+    ``python -m benchmarks run search-parameters`` shows what other values bring. No value makes a
+    plan unsafe: legality and hard goals are checked for every action, whatever is tried.
+
+    Parameters
+    ----------
+    passes
+        Most passes over all tiers. A later pass uses the room that lower tiers made.
+    candidates_per_broker, least_candidates, most_candidates
+        Candidates scored per round: for each broker, and at least and at most in total.
+    full_width_slots
+        Replicas per partition up to which that many candidates are scored; proportionally fewer
+        if partitions have more, because scoring takes time in proportion to them.
+    widening
+        Factors by which the candidates of a round grow after 0, 1, 2, ... rounds in a row without
+        progress; in the last stage every receiver is a destination, not only those with room.
+    idle_rounds
+        Rounds in a row without progress after which a tier is left.
+    stall_rounds, stall_share
+        A tier is also left if so many rounds together remove less than this share of what is
+        missing to contentment.
+    swap_share
+        Swaps are tried too if a round leaves more than this share of what was missing.
+    lower_tier_weight
+        Weight of the gain of the next lower tier when actions of equal gain are ranked; its
+        powers apply to the tiers below that.
+    kept_gain
+        Share of its gain that an action must still bring after the actions before it.
+    checked_per_partition
+        The best actions of each partition that are checked against vetoes.
+    slack_weight
+        Weight of room for later actions, relative to contentment now, when swaps are ranked.
+    slack_parcel
+        Load, as a share of the mean broker, by which brokers are changed to measure this room:
+        small enough to represent the next action's load.
+    least_swap_gain
+        Least contentment, with weighted room, that makes a swap worthwhile.
+    pairing_share
+        Disjoint swaps are selected in passes until one adds less than this share of the first.
+    trivial_share
+        A tier's changes are kept if they remove more than this share of its penalty (any amount
+        if it has a hard goal): smaller gains are not worth a move.
+    perturbed_replicas
+        Clusters of up to so many replicas are retried from random nearby placements if a tier
+        remains unmet; 0 for none.
+    perturbation_tries
+        Failed tries in a row after which this ends.
+    perturbation_choices
+        Moves, and leadership transfers, drawn for each random step, one of which is made.
+    least_saving
+        When the plan is reduced to what the goals need, passes continue while each saves more
+        than this share of the bytes moved.
+    repeat_share
+        Within such a pass, the same candidates are tried again while more than this share of
+        them could be undone at once.
+    similar_replicas
+        Replicas of the next larger, and next smaller, sizes that are tried in exchange for one
+        that could return to its broker.
+    destination_parcels
+        Loads, as shares of the mean broker, largest first, for which brokers with room are
+        looked for: the first that enough brokers can take decides the destinations.
+    receptive_one_in
+        Enough is one of so many receivers, and at least 8.
+    group_destinations
+        Destinations tried for each group of partitions that belong together.
+    group_members
+        Partitions of the largest group that is moved as a whole.
+    chunk
+        Actions scored at once; affects only speed. 32,768 keep intermediate arrays within a
+        processor's cache.
+
+    Examples
+    --------
+    >>> SearchParameters(passes=5).passes
+    5
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    passes: Count = 3
+    candidates_per_broker: Count = 96
+    least_candidates: Count = 2_000
+    most_candidates: Count = 160_000
+    full_width_slots: Count = 8
+    widening: Annotated[tuple[Count, ...], Field(min_length=1)] = (1, 4, 16)
+    idle_rounds: Count = 4
+    stall_rounds: Count = 12
+    stall_share: Share = 0.02
+    swap_share: Share = 0.95
+    lower_tier_weight: Share = 0.1
+    kept_gain: Share = 0.3
+    checked_per_partition: Count = 4
+    slack_weight: float = Field(default=0.1, ge=0)
+    slack_parcel: Positive = 0.03
+    least_swap_gain: float = Field(default=1e-6, gt=0)
+    pairing_share: Positive = 0.1
+    trivial_share: Share = 0.01
+    perturbed_replicas: int = Field(default=50, ge=0)
+    perturbation_tries: Count = 10
+    perturbation_choices: Count = 32
+    least_saving: Share = 0.02
+    repeat_share: Share = 0.01
+    similar_replicas: Count = 2
+    destination_parcels: Annotated[tuple[Positive, ...], Field(min_length=1)] = (
+        0.8,
+        0.6,
+        0.45,
+        0.35,
+        0.25,
+        0.18,
+        0.12,
+        0.08,
+        0.05,
+        0.03,
+        0.015,
+        0.005,
+    )
+    receptive_one_in: Count = 6
+    group_destinations: Count = 6
+    group_members: int = Field(default=64, ge=2)
+    chunk: Count = 1 << 15
+
+    @field_validator("widening")
+    @classmethod
+    def _widens(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        if list(value) != sorted(value):
+            raise ValueError("factors in ascending order expected")
+        return value
+
+    @field_validator("destination_parcels")
+    @classmethod
+    def _largest_first(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        if list(value) != sorted(value, reverse=True):
+            raise ValueError("shares in descending order expected")
+        return value
