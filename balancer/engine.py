@@ -17,9 +17,10 @@ from balancer.planning.plan import Plan
 from balancer.planning.remedies import RemedyLimits, find_remedy
 from balancer.problem.budget import Budget
 from balancer.problem.capacity_guards import capacity_guards
+from balancer.problem.movement_cost import cost_unit
 from balancer.problem.operation import Operation
 from balancer.problem.problem import Problem
-from balancer.problem.resolution import resolve
+from balancer.problem.resolution import resolve, with_ids_of
 from balancer.problem.tiers import with_availability
 from balancer.search.parameters import SearchParameters
 from balancer.strategies import Config, Progress, load_strategy
@@ -56,7 +57,7 @@ class Balancer:
         :func:`balancer.strategies.load_strategy`). ``goals`` searches for what the goals ask;
         ``milp`` balances the bottleneck resource of partitions with one replica by a
         mixed-integer program; ``albic`` also brings together those that communicate. With
-        the last two, moves or bytes of the budget bound the program, the goals judge its
+        the last two, moves or cost of the budget bound the program, the goals judge its
         result, hard ones veto steps, and ``remove_brokers`` may move other replicas too.
     remedies
         Effort of trying remedies for unmet goals on larger clusters, spent when
@@ -137,11 +138,11 @@ class Balancer:
         InputError
             If goals or operation do not fit the snapshot, in one sentence.
         """
-        operation = operation or Operation()
+        operation = with_ids_of(operation or Operation(), snapshot)
         started = time.monotonic()
         resolved = resolve(snapshot, operation)
         goals = with_availability(applicable(self.goals, snapshot, strict=self.strict))
-        goals = [*resolved.type.goals(resolved.factor), *goals]
+        goals = [*resolved.goals(), *goals]
         cluster = resolved.cluster
         problem = Problem(
             operation=operation,
@@ -149,14 +150,14 @@ class Balancer:
             goals=tuple(g.prepared(cluster) for g in goals),
             vetoes=tuple(g.prepared(cluster) for g in capacity_guards(snapshot, goals)),
         )
-        left = self.budget
+        left = budget = self.budget.in_unit(cost_unit(snapshot))
         if left.seconds is not None:
             seconds = max(left.seconds - (time.monotonic() - started), 1e-3)
             left = left.model_copy(update={"seconds": seconds})
         return assemble(
             problem,
             self.strategy.propose(problem, left, self.seed, progress),
-            self.budget,
+            budget,
             goals_left_out=inapplicable(self.goals, snapshot),
             warnings=self._warnings(snapshot, operation),
             remedy=self._remedy,

@@ -21,6 +21,7 @@ import numpy.typing as npt
 import goals as library
 from balancer import Operation, Plan
 from cluster_model import Snapshot
+from cluster_model.columns import Column
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Bools, BrokerState, Floats, Ints
 from goals import Cluster, Goal, State
@@ -220,7 +221,7 @@ class Enumeration:
 
     def met(self, goal: Goal) -> Bools:
         """(M,) whether a goal, prepared on :attr:`cluster`, is met."""
-        if goal.scope == "partition":
+        if goal.scope.of_partitions:
             parts = [1.0 - (score >= 1)[:, None] for score in self._of_partitions(goal)]
             unmet: Floats = self._added_up(parts).sum(1)
             return np.equal(unmet, 0)
@@ -229,7 +230,7 @@ class Enumeration:
 
     def scores(self, goal: Goal) -> Floats:
         """(M, cells) contentment of each cell with a goal whose scope is not partitions."""
-        s = self.snapshot
+        s, scope = self.snapshot, goal.scope.name
         brokers = np.arange(s.n_brokers)
         cell = {
             "broker": brokers,
@@ -237,20 +238,21 @@ class Enumeration:
             "topic": brokers,
             "topic_rack": s.broker_rack,
             "disk": s.disk_broker,
-        }[goal.scope]
-        by_topic, width = goal.scope.startswith("topic"), int(cell.max(initial=-1)) + 1
-        width = s.n_disks if goal.scope == "disk" else width * (len(s.topics) if by_topic else 1)
+        }[scope]
+        by_topic, width = goal.scope.by_topic, int(cell.max(initial=-1)) + 1
+        width = s.n_disks if scope == "disk" else width * (len(s.topics) if by_topic else 1)
         index = np.broadcast_to(np.arange(width), (self.count, width))
         per_topic = width // len(s.topics)
 
-        def fetch(name: str) -> Any:
-            if goal.scope == "disk" and name == "load.disk":
+        def fetch(column: Column) -> Any:
+            name = str(column)
+            if scope == "disk" and name == "load.disk":
                 return self.on_disks()
-            if goal.scope != "disk" and name.partition(".")[0] in _SUMS:
+            if scope != "disk" and name.partition(".")[0] in _SUMS:
                 return self.sums(name, cell, by_topic)
             if by_topic and name == "topic":
                 return index // per_topic
-            if name == {"topic": "broker", "topic_rack": "rack"}.get(goal.scope, goal.scope):
+            if name == {"topic": "broker", "topic_rack": "rack"}.get(scope, scope):
                 return index % per_topic if by_topic else index
             raise AttributeError(f"{goal.name} asks for {name}")
 
@@ -263,7 +265,7 @@ class Enumeration:
         """
         now = np.unravel_index(end, [len(o.leader) for o in self.options])
         stride, found = 1, False
-        per = self._of_partitions(goal) if goal.scope == "partition" else None
+        per = self._of_partitions(goal) if goal.scope.of_partitions else None
         scores = None if per is not None else self.scores(goal)
         for p in range(len(self.options) - 1, -1, -1):
             at = int(now[p])
@@ -370,8 +372,8 @@ def false_statements(plan: Plan, operation: Operation, most: int = 40_000) -> It
     reached = [g.goal for g in plan.goal_results if g.met_after and g.goal != "PreferredLeader"]
     alike = np.logical_and.reduce([met[name] for name in reached] or [np.ones(every.count, bool)])
     least = float(every.copied[alike].min()) if alike.any() else np.inf
-    if summary.bytes_bound > least * (1 + _ROUNDING):
-        yield f"bytes_bound {summary.bytes_bound!r}, but {least!r} bytes are enough"
+    if summary.cost_bound > least * (1 + _ROUNDING):
+        yield f"cost_bound {summary.cost_bound!r}, but {least!r} bytes are enough"
     for name, column in plan.columns.items():
         key = name if name.endswith("_count") else f"load.{name}"
         share = every.cluster.fair_share(key)

@@ -204,7 +204,7 @@ def compare(seed: int, scratch: Path) -> list[tuple[str, float, str]]:
         )
         plan = Balancer("default", seed=seed).propose(learned)
         ends[statistic] = plan.final_snapshot()
-        rows.append((f"bytes moved, {statistic}", plan.summary.bytes_moved, "bytes"))
+        rows.append((f"bytes moved, {statistic}", plan.summary.cost, "bytes"))
     lived = judge_placements(known, ends, first_ms=now_ms, end_ms=now_ms + _DAY_MS, limit=_BUSY)
     for tally in lived.totals:
         what = "nothing moved" if tally.configuration == "history" else tally.configuration

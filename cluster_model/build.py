@@ -6,15 +6,20 @@ from itertools import pairwise
 from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, FailFast, Field, StrictBool
+from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, StrictBool
 
+from cluster_model.attributes import valid_name, valid_value
 from cluster_model.errors import SnapshotError
 from cluster_model.snapshot import BrokerState, Snapshot
-from metrics_reporter.documents import Number, Whole
+from metrics_reporter.documents import BrokerId, Number, Whole
 
 Item = TypeVar("Item")
 # Only the first of many wrong items is reported, and none is kept.
 Items = Annotated[tuple[Item, ...], FailFast()]
+# Attributes of a broker or a topic: text or numbers.
+OwnAttributes = dict[
+    Annotated[str, AfterValidator(valid_name)], Annotated[Any, AfterValidator(valid_value)]
+]
 
 
 class _Record(BaseModel):
@@ -31,34 +36,58 @@ class DiskRecord(_Record):
 
 
 class BrokerRecord(_Record):
-    """One broker; its rack defaults to the host's name, its host to the broker's own."""
+    """One broker; its rack defaults to the host's name, its host to the broker's own.
 
-    id: Whole
+    With `may_hold` it may hold replicas of the named topics only.
+    """
+
+    id: BrokerId
     capacity: dict[str, Number]
     rack: str | None = None
     host: str | None = None
     state: Literal["alive", "new", "dead", "demoted", "bad_disks"] = "alive"
     broker_set: str | None = None
     disks: Items[DiskRecord] = ()
+    attributes: OwnAttributes = {}
+    may_hold: tuple[str, ...] | None = None
+
+
+class CopyRecord(_Record):
+    """How many records a broker's copy of a partition is behind, replica or not."""
+
+    broker: BrokerId
+    lag: Number = Field(ge=0)
 
 
 class PartitionRecord(_Record):
     """One partition; replicas are broker ids in preference order, the leader a broker id.
 
+    ``state_size`` is what a move costs, ``move_cost`` what it costs to the brokers (by id)
+    where that differs, both in the document's ``cost_unit``.
+
     During a reassignment both are the future ones. If it cannot finish, the replicas are
     the previous ones, and there is no leader.
+
+    Replicas of a creatable partition need no source to be copied from; it may have none yet.
+    With `replication_factor` a partition gets that many if it has fewer. The brokers of
+    `warming` hold replicas that are not ready to lead.
     """
 
     topic: str
     partition: Whole
-    replicas: Items[Whole] = Field(min_length=1)
-    leader: Whole | None = None
+    replicas: Items[BrokerId] = ()
+    leader: BrokerId | None = None
     leader_load: dict[str, Number] = {}
     follower_load: dict[str, Number] = {}
     log_dirs: tuple[str | None, ...] | None = None
     state_size: Number | None = Field(default=None, ge=0)
+    move_cost: dict[str, Annotated[Number, Field(ge=0)]] = {}
     lag: Number | None = Field(default=None, ge=0)
     reassigning: StrictBool = False
+    creatable: StrictBool | None = None
+    replication_factor: Whole | None = Field(default=None, ge=1)
+    copies: Items[CopyRecord] = ()
+    warming: Items[BrokerId] = ()
 
 
 class TrafficRecord(_Record):
@@ -70,13 +99,19 @@ class TrafficRecord(_Record):
 
 
 class SnapshotDocument(_Record):
-    """A whole cluster as records: the shape of a JSON snapshot."""
+    """A whole cluster as records: the shape of a JSON snapshot.
+
+    Its `creatable` applies to the partitions that do not state their own.
+    """
 
     resources: Items[str] = Field(min_length=1)
     brokers: Items[BrokerRecord] = Field(min_length=1)
     partitions: Items[PartitionRecord] = ()
     topics: Items[str] = ()
+    topic_attributes: dict[str, OwnAttributes] = {}
     traffic: Items[TrafficRecord] = ()
+    creatable: StrictBool = False
+    cost_unit: str | None = None
     cluster_id: str | None = None
     taken_ms: Whole | None = None
     metadata_version: Whole | None = None
@@ -91,7 +126,9 @@ def build_snapshot(document: SnapshotDocument) -> Snapshot:
         For a broker or partition that contradicts the rest, by name.
     """
     resources = document.resources
-    brokers = sorted(document.brokers, key=lambda b: b.id)
+    if len({type(b.id) for b in document.brokers}) > 1:
+        raise SnapshotError("brokers: ids that are numbers and ids that are names found")
+    brokers = sorted(document.brokers, key=_broker_id)
     partitions = sorted(document.partitions, key=lambda p: (p.topic, p.partition))
     for one, next_ in pairwise(brokers):
         if one.id == next_.id:
@@ -113,12 +150,29 @@ def build_snapshot(document: SnapshotDocument) -> Snapshot:
     replica_broker: list[int] = []
     replica_disk: list[int] = []
     leader: list[int] = []
+    creatable: list[bool] = []
+    warming: list[bool] = []
     for p in partitions:
         where = f"partition {p.topic}-{p.partition}"
+        creatable.append(document.creatable if p.creatable is None else p.creatable)
+        if not p.replicas and not creatable[-1]:
+            raise SnapshotError(
+                f"{where}: no replicas found, at least one expected of a partition that is not "
+                "creatable"
+            )
         for id_ in p.replicas:
             if id_ not in index:
                 raise SnapshotError(f"{where}: replica on broker {id_}, which is not in brokers")
         replica_broker += (index[i] for i in p.replicas)
+        for id_ in p.warming:
+            if id_ not in p.replicas or id_ == p.leader:
+                raise SnapshotError(
+                    f"{where}: warming replica on broker {id_} found, one of its followers expected"
+                )
+        warming += (id_ in p.warming for id_ in p.replicas)
+        for copy in p.copies:
+            if copy.broker not in index:
+                raise SnapshotError(f"{where}: copy on broker {copy.broker}, not in brokers")
         if p.leader is not None and p.leader not in p.replicas:
             raise SnapshotError(f"{where}: leader {p.leader} is not among replicas {p.replicas}")
         leader.append(-1 if p.leader is None else p.replicas.index(p.leader))
@@ -126,7 +180,12 @@ def build_snapshot(document: SnapshotDocument) -> Snapshot:
             replica_disk += _disks_of(p, where, index, disks)
         elif p.log_dirs is not None and any(p.log_dirs):
             raise SnapshotError(f"{where}: log_dirs given, but no broker lists its disks")
+    strange = document.topic_attributes.keys() - topic_index.keys()
+    if strange:
+        raise SnapshotError(f"topic_attributes: topic {min(strange)} is not in topics")
+    copies = [(i, index[c.broker], c.lag) for i, p in enumerate(partitions) for c in p.copies]
     number = {(p.topic, p.partition): i for i, p in enumerate(partitions)}
+    costs = _move_costs(partitions, index)
     ends = [(_known(number, t.source), _known(number, t.target)) for t in document.traffic]
     return Snapshot(
         resources=resources,
@@ -172,13 +231,47 @@ def build_snapshot(document: SnapshotDocument) -> Snapshot:
         traffic_to=np.array([b for _, b in ends], np.int64),
         traffic_rate=np.array([t.rate for t in document.traffic], np.float64),
         state_size=_optional("state_size", [p.state_size for p in partitions]),
+        move_cost_partition=np.array(costs[0], np.int64),
+        move_cost_broker=np.array(costs[1], np.int64),
+        move_cost=np.array(costs[2], np.float64),
         lag=_optional("lag", [p.lag for p in partitions]),
         reassigning=np.array([p.reassigning for p in partitions], np.bool_),
         disk_cordoned=np.array([d.cordoned for _, d in disks.values()], np.bool_),
+        broker_attributes=_by_name([b.attributes for b in brokers]),
+        topic_attributes=_by_name([document.topic_attributes.get(t, {}) for t in topics]),
+        creatable=np.array(creatable, np.bool_),
+        target_replicas=np.array([p.replication_factor or 0 for p in partitions], np.int64),
+        warming=np.array(warming, np.bool_),
+        copy_partition=np.array([p for p, _, _ in copies], np.int64),
+        copy_broker=np.array([b for _, b, _ in copies], np.int64),
+        copy_lag=np.array([lag for _, _, lag in copies], np.float64),
+        may_hold=_may_hold(brokers, topic_index),
+        cost_unit=document.cost_unit,
         cluster_id=document.cluster_id,
         taken_ms=document.taken_ms,
         metadata_version=document.metadata_version,
     )
+
+
+def _broker_id(broker: BrokerRecord) -> Any:
+    return broker.id
+
+
+def _move_costs(
+    partitions: list[PartitionRecord], index: dict[int | str, int]
+) -> tuple[list[int], list[int], list[float]]:
+    """Partitions, brokers and costs of the destinations that cost something of their own."""
+    by_text = {str(id_): b for id_, b in index.items()}
+    rows: list[tuple[int, int, float]] = []
+    for i, p in enumerate(partitions):
+        for broker, cost in p.move_cost.items():
+            if broker not in by_text:
+                raise SnapshotError(
+                    f"partition {p.topic}-{p.partition}, move_cost: broker {broker} found, "
+                    "which is not in brokers"
+                )
+            rows.append((i, by_text[broker], cost))
+    return [r[0] for r in rows], [r[1] for r in rows], [r[2] for r in rows]
 
 
 def to_document(snapshot: Snapshot) -> dict[str, Any]:
@@ -210,10 +303,28 @@ def to_document(snapshot: Snapshot) -> dict[str, Any]:
             record["broker_set"] = s.broker_sets[s.broker_set[i]]
         if disks[i]:
             record["disks"] = disks[i]
+        if own := s.attributes("broker").of_row(i):
+            record["attributes"] = own
+        if s.may_hold.size and not s.may_hold[:, i].all():
+            record["may_hold"] = [s.topics[t] for t in np.flatnonzero(s.may_hold[:, i]).tolist()]
         brokers.append(record)
     ids = s.broker_ids[s.replica_broker].tolist()
+    special: dict[int, dict[str, float]] = {}
+    for q, b, cost in zip(
+        s.move_cost_partition.tolist(),
+        s.move_cost_broker.tolist(),
+        s.move_cost.tolist(),
+        strict=True,
+    ):
+        special.setdefault(q, {})[str(s.broker_ids[b])] = cost
     offset = s.replica_offset.tolist()
     leader_load, follower_load = s.leader_load.tolist(), s.follower_load.tolist()
+    copies: dict[int, list[dict[str, Any]]] = {}
+    all_ids = s.broker_ids.tolist()
+    for p, b, lag in zip(
+        s.copy_partition.tolist(), s.copy_broker.tolist(), s.copy_lag.tolist(), strict=True
+    ):
+        copies.setdefault(p, []).append({"broker": all_ids[b], "lag": lag})
     partitions = []
     for p, (topic, number, lead) in enumerate(
         zip(s.partition_topic.tolist(), s.partition_number.tolist(), s.leader.tolist(), strict=True)
@@ -232,10 +343,20 @@ def to_document(snapshot: Snapshot) -> dict[str, Any]:
             record["log_dirs"] = [None if k < 0 else s.disk_path[k] for k in on]
         if len(s.state_size):
             record["state_size"] = float(s.state_size[p])
+        if p in special:
+            record["move_cost"] = special[p]
         if len(s.lag):
             record["lag"] = float(s.lag[p])
         if len(s.reassigning) and s.reassigning[p]:
             record["reassigning"] = True
+        if len(s.creatable) and s.creatable[p]:
+            record["creatable"] = True
+        if len(s.target_replicas) and s.target_replicas[p]:
+            record["replication_factor"] = int(s.target_replicas[p])
+        if len(s.warming) and (warm := s.warming[offset[p] : offset[p + 1]]).any():
+            record["warming"] = [id_ for id_, is_ in zip(replicas, warm, strict=True) if is_]
+        if p in copies:
+            record["copies"] = copies[p]
         partitions.append(record)
     name = [(record["topic"], record["partition"]) for record in partitions]
     traffic = [
@@ -245,18 +366,27 @@ def to_document(snapshot: Snapshot) -> dict[str, Any]:
         )
     ]
     identity = {
+        "cost_unit": s.cost_unit,
         "cluster_id": s.cluster_id,
         "taken_ms": s.taken_ms,
         "metadata_version": s.metadata_version,
     }
+    of_topics = {t: own for i, t in enumerate(s.topics) if (own := s.attributes("topic").of_row(i))}
     return {
         **{name: value for name, value in identity.items() if value is not None},
         "resources": list(s.resources),
         "brokers": brokers,
         "topics": list(s.topics),
+        **({"topic_attributes": of_topics} if of_topics else {}),
         "partitions": partitions,
         "traffic": traffic,
     }
+
+
+def _by_name(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    """Attributes by name, from those of each broker or topic; None where one has none."""
+    names = {name for row in rows for name in row}
+    return {name: [row.get(name) for row in rows] for name in names}
 
 
 def _matrix(
@@ -286,7 +416,7 @@ def _matrix(
 def _disks_of(
     p: PartitionRecord,
     where: str,
-    index: dict[int, int],
+    index: dict[int | str, int],
     disks: dict[tuple[int, str], tuple[int, DiskRecord]],
 ) -> list[int]:
     if p.log_dirs is None:
@@ -301,6 +431,27 @@ def _disks_of(
             raise SnapshotError(f"{where}: broker {broker} has no disk {path!r}")
         found.append(-1 if path is None else disks[index[broker], path][0])
     return found
+
+
+def _may_hold(
+    brokers: list[BrokerRecord], topics: dict[str, int]
+) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """(T, B) which topics each broker may hold; empty if no broker names any."""
+    if all(b.may_hold is None for b in brokers):
+        return np.empty((0, 0), np.bool_)
+    table = np.ones((len(topics), len(brokers)), np.bool_)
+    for i, broker in enumerate(brokers):
+        if broker.may_hold is None:
+            continue
+        unknown = set(broker.may_hold) - topics.keys()
+        if unknown:
+            raise SnapshotError(
+                f"broker {broker.id} may_hold: topic {min(unknown)!r} found, one of the "
+                "snapshot's topics expected"
+            )
+        table[:, i] = False
+        table[[topics[name] for name in broker.may_hold], i] = True
+    return table
 
 
 def _known(number: dict[tuple[str, int], int], name: tuple[str, int]) -> int:

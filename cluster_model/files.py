@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from cluster_model.build import SnapshotDocument, build_snapshot, to_document
 from cluster_model.errors import SnapshotError
-from cluster_model.snapshot import Snapshot
+from cluster_model.snapshot import ATTRIBUTES, Snapshot
 from cluster_model.snapshot_readers import READERS, read_snapshot, reader_of
 from metrics_reporter.documents import (
     LIMITS,
@@ -37,7 +37,27 @@ SCHEMA_VERSION = 1
 _LOOK_SECONDS = 0.05
 
 # Fields that files of earlier releases lack, and that may be unknown.
-_LATER = {"reassigning", "disk_cordoned", "cluster_id", "taken_ms", "metadata_version"}
+_LATER = {
+    "reassigning",
+    "disk_cordoned",
+    "creatable",
+    "target_replicas",
+    "warming",
+    "copy_partition",
+    "copy_broker",
+    "copy_lag",
+    "may_hold",
+    "cluster_id",
+    "taken_ms",
+    "metadata_version",
+    "cost_unit",
+    "move_cost_partition",
+    "move_cost_broker",
+    "move_cost",
+    *ATTRIBUTES,
+}
+# An attribute is an array of its own, named after the field and itself.
+_ATTRIBUTE_FILES = tuple(f"{field}." for field in ATTRIBUTES)
 
 
 def save_snapshot(snapshot: Snapshot, path: str | Path) -> None:
@@ -59,11 +79,13 @@ def save_snapshot(snapshot: Snapshot, path: str | Path) -> None:
         arrays: dict[str, Any] = {
             f.name: np.asarray(value)
             for f in fields(snapshot)
-            if (value := getattr(snapshot, f.name)) is not None
+            if f.name not in ATTRIBUTES and (value := getattr(snapshot, f.name)) is not None
         }
         for name, array in arrays.items():
             if array.size == 0 and isinstance(getattr(snapshot, name), tuple):
                 arrays[name] = np.empty(0, np.str_)
+        for field in ATTRIBUTES:
+            arrays |= {f"{field}.{k}": value for k, value in getattr(snapshot, field).items()}
         write_atomically(
             path, lambda f: np.savez_compressed(f, schema_version=SCHEMA_VERSION, **arrays)
         )
@@ -238,7 +260,14 @@ def _load_npz(path: Path) -> Snapshot:
     if needed:
         raise SnapshotError(f"field {min(needed)} is missing")
     for f in fields(Snapshot):
-        if f.name in values and isinstance(values[f.name], list) != str(f.type).startswith("tuple"):
+        text = isinstance(values.get(f.name), list)
+        if f.name in ATTRIBUTES:
+            start = f"{f.name}."
+            of = [name for name in values if name.startswith(start)]
+            values[f.name] = {name.removeprefix(start): values.pop(name) for name in of}
+        elif (
+            f.name in values and f.name != "broker_ids" and text != str(f.type).startswith("tuple")
+        ):
             raise SnapshotError(f"field {f.name}: values of the wrong type found")
     return Snapshot(**values)
 
@@ -250,6 +279,7 @@ def _read_npz(path: Path, names: list[str]) -> dict[str, Any]:
         once = {m.filename: m for m in members}
         if len(once) < len(members):
             raise SnapshotError("a field found twice, each once expected")
+        names += [name.removesuffix(".npy") for name in once if name.startswith(_ATTRIBUTE_FILES)]
         found = {name: once[f"{name}.npy"] for name in names if f"{name}.npy" in once}
         total = sum(m.file_size for m in found.values())
         if total > LIMITS.npz_bytes:

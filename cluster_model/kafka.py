@@ -8,6 +8,7 @@ and network that a partition uses, which a metrics model supplies (`loads`).
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 import uuid
@@ -85,6 +86,7 @@ def read_cluster(
     partial_view: bool = False,
     placement_only: bool = False,
     notice: Callable[[str], None] | None = None,
+    topic_configs: Sequence[str] = (),
 ) -> Snapshot:
     """Take a snapshot of a live Kafka.
 
@@ -126,6 +128,9 @@ def read_cluster(
         must state the disk capacity.
     notice
         Called with each sentence that a user of the snapshot should know.
+    topic_configs
+        Configs of topics to read as their attributes, such as ``retention.ms``: numbers where
+        every topic has one, otherwise text.
 
     Returns
     -------
@@ -160,6 +165,7 @@ def read_cluster(
             log_dirs = {broker: _log_dirs(ask, broker) for broker in serving}
         hidden = _hidden(ask, topics, log_dirs, {**earlier, **after})
         version = ask(_metadata_version)
+        configs = _topic_configs(ask, [topic["name"] for topic in topics], topic_configs)
     if hidden is not None:
         if not (partial_view or placement_only):
             raise KafkaSourceError(
@@ -179,7 +185,12 @@ def read_cluster(
         notice=None if placement_only else tell,
     )
     identity = {"cluster_id": cluster["cluster_id"], "metadata_version": version}
-    return build_snapshot(document.model_copy(update={"taken_ms": taken, **identity}))
+    placed = {p.topic for p in document.partitions}
+    update = {
+        "taken_ms": taken,
+        "topic_attributes": {t: own for t, own in configs.items() if t in placed},
+    }
+    return build_snapshot(document.model_copy(update=update | identity))
 
 
 Ask = Callable[[Callable[[Any], Any]], Any]
@@ -404,6 +415,65 @@ def as_document(
             for topic, p in held
         ),
     )
+
+
+def _topic_configs(
+    ask: Ask, topics: Sequence[str], names: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """The named configs of topics, as attributes."""
+    if not (topics and names):
+        return {}
+    from kafka.admin import ConfigResource
+
+    asked = [ConfigResource("topic", topic, list(names)) for topic in topics]
+    answer = ask(lambda admin: admin.describe_configs(asked, config_filter="all")).get("topic", {})
+    return configs_as_attributes(answer, names)
+
+
+def configs_as_attributes(
+    answer: Mapping[str, Mapping[str, Mapping[str, Any]]], names: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """Attributes of topics from their configs, which Kafka states as text.
+
+    Parameters
+    ----------
+    answer
+        Topic to config name to its data, as of the admin client's ``describe_configs()``.
+    names
+        The configs to take.
+
+    Raises
+    ------
+    KafkaSourceError
+        For a config that no topic has.
+
+    Examples
+    --------
+    >>> answer = {"a": {"retention.ms": {"value": "5"}, "cleanup.policy": {"value": "compact"}}}
+    >>> configs_as_attributes(answer, ["retention.ms", "cleanup.policy"])
+    {'a': {'retention.ms': 5.0, 'cleanup.policy': 'compact'}}
+    """
+    found: dict[str, dict[str, Any]] = {topic: {} for topic in answer}
+    for name in names:
+        texts = {t: c[name].get("value") for t, c in answer.items() if name in c}
+        values = {t: text for t, text in texts.items() if text not in (None, "")}
+        if not texts:
+            raise KafkaSourceError(
+                f"topic_configs: {name!r} found, the name of a config of Kafka's topics expected"
+            )
+        numbers = {t: number for t, v in values.items() if (number := _number(v)) is not None}
+        for topic, value in (numbers if len(numbers) == len(values) else values).items():
+            found[topic][name] = value
+    return found
+
+
+def _number(text: str) -> float | None:
+    """A finite number, or None for any other text."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _broker(

@@ -13,20 +13,18 @@ any magnitude and after any number of changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from cluster_model.columns import ANY, COUNT, LEADER, LOAD, TRAFFIC, Column
+from cluster_model.scopes import BROKER, Scope, scope_of
 from cluster_model.snapshot import Bools, BrokerState, Floats, Ints, Snapshot
 from cluster_model.traffic import Traffic
 
-SumScope = Literal["broker", "host", "topic", "topic_rack", "disk"]
 MOVE, LEAD, MOVE_DISK = 0, 1, 2
-# the sum that depends on where other partitions are; prefixes a factor of Placement.traffic
-LOCAL = "local_traffic."
 
 
 @dataclass(frozen=True)
@@ -107,14 +105,14 @@ class Placement:
             self.replica_disk[at] = s.replica_disk
         # without a leader, the preferred replica will become the leader
         self.leader: Ints = np.maximum(s.leader, 0)
-        self._sums: dict[tuple[SumScope, str], Floats] = {}
-        self._contributions: dict[str, tuple[Floats, Floats]] = {}
+        self._sums: dict[tuple[Scope, Column], Floats] = {}
+        self._contributions: dict[Column, tuple[Floats, Floats]] = {}
         self._rounds = _holds_nothing_somewhere(s)
-        self._summands: dict[str, tuple[Floats, Floats]] = {}
-        self._stacked: dict[tuple[str, ...], Floats] = {}
+        self._summands: dict[Column, tuple[Floats, Floats]] = {}
+        self._stacked: dict[tuple[Column, ...], Floats] = {}
         self._traffic: dict[float, Traffic] = {}
         self._exact = False
-        self._splits: dict[str, list[tuple[Floats, Floats]]] = {}
+        self._splits: dict[Column, list[tuple[Floats, Floats]]] = {}
 
     @property
     def brokers(self) -> Ints:
@@ -163,68 +161,69 @@ class Placement:
         self.leader[:] = other.leader
         self._sums = {k: v.copy() for k, v in other._sums.items()}
 
-    def cells(self, scope: SumScope) -> int:
+    def invalidate_sums(self) -> None:
+        """Forget every sum; each is added up again when it is next read.
+
+        To be called after the tables were changed other than by :meth:`apply`.
+        """
+        self._sums.clear()
+
+    def kept_sums(self) -> Iterator[tuple[Scope, Column, Floats]]:
+        """Every sum that is kept up to date: its scope, its column, and its (cells,) values.
+
+        For callers that change the tables and these values together.
+        """
+        for (scope, column), kept in self._sums.items():
+            yield scope, column, kept
+
+    def cells(self, scope: Scope | str) -> int:
         """The number of cells of a scope."""
-        s = self.snapshot
-        return {
-            "broker": s.n_brokers,
-            "host": len(s.hosts),
-            "topic": len(s.topics) * s.n_brokers,
-            "topic_rack": len(s.topics) * len(s.racks),
-            "disk": s.n_disks,
-        }[scope]
+        return scope_of(scope).cells(self.snapshot)
 
-    def keys(self, scope: SumScope, partition: Ints, broker: Ints, disk: Ints) -> Ints:
+    def keys(self, scope: Scope | str, partition: Ints, broker: Ints, disk: Ints) -> Ints:
         """The cell of a replica of `partition` on `broker` (on `disk`); -1 for none."""
-        s = self.snapshot
-        if scope == "broker":
-            return broker
-        if scope == "host":
-            return s.broker_host[broker]
-        if scope == "topic":
-            return s.partition_topic[partition] * s.n_brokers + broker
-        if scope == "topic_rack":
-            return s.partition_topic[partition] * len(s.racks) + s.broker_rack[broker]
-        return disk
+        return scope_of(scope).keys(self.snapshot, partition, broker, disk)
 
-    def contribution(self, column: str) -> tuple[Floats, Floats]:
+    def contribution(self, column: Column | str) -> tuple[Floats, Floats]:
         """One replica's part of a sum: (P,) while it leads, (P,) while it follows.
 
-        Columns are ``load.R``, ``leader_load.R`` (of leaders only), ``potential_load.R``
-        (as if every replica led) for a resource R, ``replica_count``, ``leader_count``, and
-        ``traffic.F``, the traffic between leaders in :meth:`traffic` of factor F. Its local
-        part, ``local_traffic.F`` of scope ``broker``, is not a sum over leaders (nan), and
-        followers add nothing.
+        A load or a count is of all replicas, of leaders only, or as if every replica led; traffic
+        between leaders is that of :meth:`traffic`. Its local part, of scope ``broker``, is not a
+        sum over leaders (nan), and followers add nothing.
+
+        Raises
+        ------
+        ValueError
+            For a column that is not a sum over replicas.
         """
+        column = Column.of(column)
         known = self._contributions.get(column)
         if known is not None:
             return known
-        whole, _, part = column.partition("#")
-        if part:
-            split, none = self._split(whole), np.zeros(self.snapshot.n_partitions)
-            return split[int(part)] if int(part) < len(split) else (none, none)
+        if column.part >= 0:
+            split = self._split(column._replace(part=-1))
+            none = np.zeros(self.snapshot.n_partitions)
+            return split[column.part] if column.part < len(split) else (none, none)
         s = self.snapshot
-        name, _, resource = column.partition(".")
-        if name == "traffic":
-            lead = self.traffic(float(resource)).total
-            follow = np.zeros_like(lead)
-        elif column.startswith(LOCAL):
-            lead, follow = np.full(s.n_partitions, np.nan), np.zeros(s.n_partitions)
-        elif resource:
-            r = s.resource(resource)
-            lead = np.ascontiguousarray(s.leader_load[:, r])
-            follow = {
-                "load": np.ascontiguousarray(s.follower_load[:, r]),
-                "leader_load": np.zeros_like(lead),
-                "potential_load": lead,
-            }[name]
+        none = np.zeros(s.n_partitions)
+        if column.measure == TRAFFIC:
+            lead, follow = self.traffic(column.factor).total, none
+        elif column.is_local:
+            lead, follow = np.full(s.n_partitions, np.nan), none
+        elif column.measure in (LOAD, COUNT):
+            if column.measure == COUNT:
+                lead = own = np.ones(s.n_partitions)
+            else:
+                r = s.resource(column.resource)
+                lead = np.ascontiguousarray(s.leader_load[:, r])
+                own = np.ascontiguousarray(s.follower_load[:, r])
+            follow = {ANY: own, LEADER: none}.get(column.role, lead)
         else:
-            lead = np.ones(s.n_partitions)
-            follow = {"replica_count": lead, "leader_count": np.zeros_like(lead)}[name]
+            raise ValueError(f"{column} is not a sum over replicas")
         self._contributions[column] = lead, follow
         return lead, follow
 
-    def summand(self, column: str) -> tuple[Floats, Floats]:
+    def summand(self, column: Column) -> tuple[Floats, Floats]:
         """One replica's part of the sums that are kept: its contribution, or close to it.
 
         If a living broker or disk has capacity 0, it is a whole multiple of a power of two
@@ -232,12 +231,12 @@ class Placement:
         of the largest possible sum, and four times that sum is still exact. Loads above 0
         stay above 0.
         """
-        if not self._rounds or "load." not in column:
+        if not (self._rounds and column.is_load):
             return self.contribution(column)
         known = self._summands.get(column)
         if known is None:
             lead, follow = self.contribution(column)
-            load = self.snapshot.resource(column.partition(".")[2])
+            load = self.snapshot.resource(column.resource)
             s = self.snapshot
             largest = np.maximum(s.leader_load[:, load], s.follower_load[:, load])
             most = 4.0 * self.slots * float(largest.sum())
@@ -249,7 +248,7 @@ class Placement:
             known = self._summands[column] = lead, follow
         return known
 
-    def parts(self, columns: tuple[str, ...]) -> list[tuple[str, ...]]:
+    def parts(self, columns: tuple[Column, ...]) -> list[tuple[Column, ...]]:
         """Split columns into parts that add up to them, with exact sums where required.
 
         The smallest parts come first: added in that order, at most the last digit is lost.
@@ -257,14 +256,14 @@ class Placement:
         most = max(len(self._split(column)) for column in columns) if self._exact else 1
         if most == 1:
             return [columns]
-        return [tuple(f"{column}#{k}" for column in columns) for k in reversed(range(most))]
+        return [tuple(c._replace(part=k) for c in columns) for k in reversed(range(most))]
 
-    def _split(self, column: str) -> list[tuple[Floats, Floats]]:
+    def _split(self, column: Column) -> list[tuple[Floats, Floats]]:
         """Contributions in parts, each of multiples of a power of two that sums do not round."""
         known = self._splits.get(column)
         if known is None:
             found, lead_follow = [], self.contribution(column)
-            if "load." in column and "#" not in column:
+            if column.is_load and column.part < 0:
                 rest = np.stack(lead_follow)
                 # four times the largest possible sum is exact
                 most, copies = 4.0 * self.slots * float(rest.max(0).sum()), rest.shape[1]
@@ -276,8 +275,9 @@ class Placement:
             known = self._splits[column] = found or [lead_follow]
         return known
 
-    def sums(self, scope: SumScope, column: str) -> Floats:
+    def sums(self, scope: Scope | str, column: Column | str) -> Floats:
         """(cells,) float: a sum over the replicas of each cell; from now on kept up to date."""
+        scope, column = scope_of(scope), Column.of(column)
         parts = self.parts((column,))
         if len(parts) > 1:
             total: Floats = np.sum([self.sums(scope, part) for (part,) in parts], axis=0)
@@ -287,14 +287,14 @@ class Placement:
             known = self._sums[scope, column] = self._added_up(scope, column, self.summand)
         return known
 
-    def recompute(self, scope: SumScope, column: str) -> Floats:
+    def recompute(self, scope: Scope | str, column: Column | str) -> Floats:
         """(cells,) float: a sum over the replicas of each cell, from scratch and not rounded."""
-        return self._added_up(scope, column, self.contribution)
+        return self._added_up(scope_of(scope), Column.of(column), self.contribution)
 
     def _added_up(
-        self, scope: SumScope, column: str, adds: Callable[[str], tuple[Floats, Floats]]
+        self, scope: Scope, column: Column, adds: Callable[[Column], tuple[Floats, Floats]]
     ) -> Floats:
-        if column.startswith(LOCAL):
+        if column.is_local:
             return self._local(scope, column).local(self.location, self.cells(scope))
         at = np.flatnonzero(self.replica_broker >= 0)
         p = at // self.slots
@@ -333,12 +333,12 @@ class Placement:
         own = self.replica_disk[batch.partition * self.slots + batch.slot]
         return np.where(batch.kind == LEAD, own, batch.disk)
 
-    def delta(self, batch: Batch, column: str) -> Floats:
+    def delta(self, batch: Batch, column: Column | str) -> Floats:
         """(C,) float: the load each action moves from its source to its destination."""
-        found: Floats = self.deltas(batch, (column,))[0]
+        found: Floats = self.deltas(batch, (Column.of(column),))[0]
         return found
 
-    def deltas(self, batch: Batch, columns: tuple[str, ...]) -> Floats:
+    def deltas(self, batch: Batch, columns: tuple[Column, ...]) -> Floats:
         """(k, C) float: :meth:`delta` of several columns at once."""
         table = self._stacked.get(columns)
         if table is None:
@@ -354,13 +354,13 @@ class Placement:
             moved[elects] -= table[p[elects] + n]
         return np.ascontiguousarray(moved.T)
 
-    def _local(self, scope: SumScope, column: str) -> Traffic:
-        if scope != "broker":
-            raise ValueError(f"{column} is of scope 'broker', {scope!r} found")
-        return self.traffic(float(column.removeprefix(LOCAL)))
+    def _local(self, scope: Scope, column: Column) -> Traffic:
+        if scope != BROKER:
+            raise ValueError(f"{column} is of scope 'broker', {str(scope)!r} found")
+        return self.traffic(column.factor)
 
     def local_changes(
-        self, batch: Batch, column: str, row: Ints | None = None
+        self, batch: Batch, column: Column, row: Ints | None = None
     ) -> tuple[Floats, Floats]:
         """(C,), (C,) local traffic that each action's source loses and its target gains.
 
@@ -369,7 +369,7 @@ class Placement:
         batch
             Actions to carry out, with their current brokers.
         column
-            ``local_traffic.F``.
+            Local traffic.
         row : (C,) int
             See :meth:`cluster_model.traffic.Traffic.changes`.
         """
@@ -378,7 +378,7 @@ class Placement:
         where = self.location
         target = np.where(goes, batch.target, where[p])
         source = self.source(batch)
-        lost, gained = self._local("broker", column).changes(where, p, source, target, row)
+        lost, gained = self._local(BROKER, column).changes(where, p, source, target, row)
         return np.where(goes, lost, 0.0), np.where(goes, gained, 0.0)
 
     def apply(self, batch: Batch) -> Batch:
@@ -394,9 +394,9 @@ class Placement:
             disk=source_disk,
         )
         target_disk = self.target_disk(batch)
-        kept: dict[SumScope, list[str]] = {}
+        kept: dict[Scope, list[Column]] = {}
         for scope, column in self._sums:
-            if column.startswith(LOCAL):
+            if column.is_local:
                 lost, gained = self.local_changes(batch, column, np.zeros(len(batch), np.int64))
                 np.add.at(self._sums[scope, column], source, -lost)
                 np.add.at(self._sums[scope, column], batch.target, gained)

@@ -9,19 +9,24 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from cluster_model.attributes import Attributes
 from cluster_model.errors import SnapshotError
 from metrics_reporter.arrays import Bools as Bools
 from metrics_reporter.arrays import Floats as Floats
 from metrics_reporter.arrays import Ints as Ints
+from metrics_reporter.documents import shown
 from metrics_reporter.quantities import plural
+
+BrokerIds = npt.NDArray[Any]
+"""Ids of brokers: integers in Kafka, or names."""
 
 # Limit for sums of loads or capacities: squares and products of such sums stay finite.
 LARGEST_SUM = 1e100
@@ -54,6 +59,10 @@ def _no_bools() -> Bools:
     return np.empty(0, np.bool_)
 
 
+def _no_table() -> Bools:
+    return np.empty((0, 0), np.bool_)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Snapshot:
     """A cluster at one moment; validated on creation, then frozen.
@@ -68,8 +77,8 @@ class Snapshot:
     ----------
     resources
         Names of the R load dimensions, for example ``("cpu", "disk")``.
-    broker_ids : (B,) int
-        0 to 2147483647, as in Kafka.
+    broker_ids : (B,) int or str
+        Whole numbers from 0 to 2147483647, as in Kafka, or names.
     racks, broker_rack : names of the racks, and (B,) int index into them
     hosts, broker_host : names of the hosts, and (B,) int index into them
     broker_state : (B,) int
@@ -100,7 +109,12 @@ class Snapshot:
     traffic_from, traffic_to, traffic_rate
         Sparse communication matrix between partitions: (E,) int, int, float.
     state_size : (P,) float
-        Bytes of state that a move of the partition carries; empty if unknown.
+        What a move of the partition carries, in `cost_unit`: bytes of state, records to
+        restore; empty if unknown.
+    move_cost_partition, move_cost_broker, move_cost
+        Destinations where a move costs something else than `state_size`, sparse: (M,) int,
+        int, float. A consumer that holds a part of the state already, or a broker in
+        another zone. In any order; each pair once.
     lag : (P,) float
         Consumer lag per partition; empty if unknown.
     reassigning : (P,) bool
@@ -111,6 +125,32 @@ class Snapshot:
     disk_cordoned : (D,) bool
         Disks that get no new replicas; those they hold may stay or leave. Empty if
         there are none.
+    broker_attributes, topic_attributes
+        Named properties, such as a zone or a tenant: by name, (B,) or (T,) text or numbers,
+        None where there is none; see :meth:`attributes`.
+    creatable : (P,) bool
+        Partitions whose replicas need no source to be copied from, as a consumer that is
+        assigned a partition copies nothing. Only they may have no replica at all, and no
+        leader then: the first assignment is part of a plan. Replicas of all others are copied
+        from a living one, as in Kafka. Empty if there are none.
+    target_replicas : (P,) int
+        Replicas that a partition should have if it has fewer, 0 for no more than it has; one
+        without any replica should have at least one. Empty if no partition has a target.
+    warming : (N,) bool
+        Replicas that are being built up, like a warm-up task: each carries load like any other
+        follower, and may not lead before its copy is close enough to the leader's, see
+        :attr:`balancer.Operation.acceptable_lag`. Their partitions have a leader. Empty if
+        there are none.
+    copy_partition, copy_broker, copy_lag
+        How far copies are behind: (K,) int, int, and float in records, as a sparse matrix of
+        partitions by brokers. A broker may have a copy without holding a replica, such as the
+        state that a client kept on its disk. Pairs that are not listed are unknown.
+    may_hold : (T, B) bool
+        Whether a broker may hold replicas of a topic, as a consumer may read only the topics
+        it subscribes to. Empty if every broker may hold every topic, as in Kafka.
+    cost_unit
+        Unit of `state_size` and `move_cost`, which are then what moves cost even if there is a
+        resource ``disk``; None for bytes.
     cluster_id, taken_ms, metadata_version
         Which cluster this is, when the snapshot was taken (ms since 1970), and the
         cluster's ``metadata.version``; None if unknown, as in a file written by hand.
@@ -123,7 +163,7 @@ class Snapshot:
     """
 
     resources: tuple[str, ...]
-    broker_ids: Ints
+    broker_ids: BrokerIds
     racks: tuple[str, ...]
     broker_rack: Ints
     hosts: tuple[str, ...]
@@ -149,9 +189,22 @@ class Snapshot:
     traffic_to: Ints = field(default_factory=_no_ints)
     traffic_rate: Floats = field(default_factory=_no_floats)
     state_size: Floats = field(default_factory=_no_floats)
+    move_cost_partition: Ints = field(default_factory=_no_ints)
+    move_cost_broker: Ints = field(default_factory=_no_ints)
+    move_cost: Floats = field(default_factory=_no_floats)
     lag: Floats = field(default_factory=_no_floats)
     reassigning: Bools = field(default_factory=_no_bools)
     disk_cordoned: Bools = field(default_factory=_no_bools)
+    broker_attributes: Mapping[str, Any] = field(default_factory=dict)
+    topic_attributes: Mapping[str, Any] = field(default_factory=dict)
+    creatable: Bools = field(default_factory=_no_bools)
+    target_replicas: Ints = field(default_factory=_no_ints)
+    warming: Bools = field(default_factory=_no_bools)
+    copy_partition: Ints = field(default_factory=_no_ints)
+    copy_broker: Ints = field(default_factory=_no_ints)
+    copy_lag: Floats = field(default_factory=_no_floats)
+    may_hold: Bools = field(default_factory=_no_table)
+    cost_unit: str | None = None
     cluster_id: str | None = None
     taken_ms: int | None = field(default=None, compare=False)
     metadata_version: int | None = None
@@ -162,11 +215,18 @@ class Snapshot:
             if f.name in _SCALARS:
                 _set(self, f.name, _scalar(f.name, value))
                 continue
+            if f.name in ATTRIBUTES:
+                continue
             kind = _KINDS[f.name]
+            if f.name == "broker_ids":
+                kind = np.str_ if np.asarray(value).dtype.kind in "UO" else np.int64
             if kind is str:
                 _set(self, f.name, tuple(str(v) for v in value))
             else:
                 _set(self, f.name, _array(f.name, value, kind))
+        for name, (of, counted) in ATTRIBUTES.items():
+            values = Attributes(of, len(getattr(self, counted)), getattr(self, name))
+            object.__setattr__(self, name, values)
         _validate(self)
         _canonicalise(self)
 
@@ -196,6 +256,17 @@ class Snapshot:
         return np.diff(self.replica_offset)
 
     @property
+    def target_replication_factor(self) -> Ints:
+        """(P,) int: the number of replicas each partition should have; at least the present one."""
+        target = np.maximum(self.replication_factor, 1)
+        return np.maximum(target, self.target_replicas) if len(self.target_replicas) else target
+
+    @property
+    def needs_source(self) -> Bools:
+        """(P,) bool: partitions whose replicas can only be copied from a living one."""
+        return ~self.creatable if len(self.creatable) else np.ones(self.n_partitions, np.bool_)
+
+    @property
     def replica_partition(self) -> Ints:
         """(N,) int: the partition each replica belongs to."""
         return np.repeat(np.arange(self.n_partitions), self.replication_factor)
@@ -216,12 +287,12 @@ class Snapshot:
 
     @property
     def leaderless(self) -> Bools:
-        """(P,) bool: partitions without a leader, which cannot be copied.
+        """(P,) bool: partitions without a leader, which cannot be copied; creatable ones can.
 
         In a snapshot without any leader this includes only partitions under reassignment.
         """
         known = ~self.partition_settled | (self.leader >= 0).any()
-        found: Bools = (self.leader < 0) & known
+        found: Bools = (self.leader < 0) & known & self.needs_source
         return found
 
     @property
@@ -241,6 +312,26 @@ class Snapshot:
         found: Bools = np.logical_or.reduce([disks == 0, cordoned == 0, closed < disks])
         return found
 
+    def attributes(self, of: Literal["broker", "topic"]) -> Attributes:
+        """The attributes of the brokers, or of the topics."""
+        found: Attributes = getattr(self, f"{of}_attributes")
+        return found
+
+    def lag_of(self, partition: Ints, broker: Ints) -> Floats:
+        """How far copies of partitions on brokers are behind, in records; infinite if unknown.
+
+        Parameters
+        ----------
+        partition, broker : int
+            Indices, of shapes that fit each other; broker -1 is unknown, like an empty slot.
+        """
+        key = np.asarray(partition * self.n_brokers + broker)
+        known = self.copy_partition * self.n_brokers + self.copy_broker
+        if not len(known):
+            return np.full(key.shape, np.inf)
+        at = np.minimum(np.searchsorted(known, key), len(known) - 1)
+        return np.where((known[at] == key) & (broker >= 0), self.copy_lag[at], np.inf)
+
     def digest(self) -> str:
         """A hash (SHA-256, hex) of everything a plan depends on.
 
@@ -256,8 +347,12 @@ class Snapshot:
         True
         """
         found = hashlib.sha256()
-        for f in sorted(_KINDS):
-            value = getattr(self, f)
+        content_of = {f: getattr(self, f) for f in sorted(_KINDS)}
+        for f in ATTRIBUTES:
+            for name, values in getattr(self, f).items():
+                text = values.dtype.kind == "U"
+                content_of[f"{f}.{name}"] = tuple(values.tolist()) if text else values
+        for f, value in content_of.items():
             # Empty fields add nothing, so that fields of later releases change no digest.
             if not len(value):
                 continue
@@ -266,9 +361,14 @@ class Snapshot:
             else:
                 # Adding 0 turns a negative zero into a zero, which it equals.
                 array = value + 0.0 if value.dtype.kind == "f" else value
+                # The width of a string array depends on where it came from, its content does not.
+                if array.dtype.kind == "U":
+                    array = np.frombuffer("\0".join(array.tolist()).encode(), np.uint8)
                 content = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
             found.update(f"{f} {len(value)} {len(content)}\n".encode())
             found.update(content)
+        if self.cost_unit is not None:
+            found.update(f"cost_unit {self.cost_unit}\n".encode())
         return found.hexdigest()
 
     def resource(self, name: str) -> int:
@@ -280,9 +380,18 @@ class Snapshot:
                 f"the snapshot has no resource {name!r}; it has {', '.join(self.resources)}"
             ) from None
 
-    def broker_index(self, broker_ids: Sequence[int]) -> Ints:
+    @property
+    def named_brokers(self) -> bool:
+        """Whether broker ids are names, as they never are in Kafka."""
+        return self.broker_ids.dtype.kind == "U"
+
+    def broker_index(self, broker_ids: Sequence[int | str]) -> Ints:
         """Indices of brokers given by id; raises SnapshotError for an unknown id."""
-        ids = np.asarray(list(broker_ids), np.int64)
+        if not len(broker_ids):
+            return _no_ints()
+        ids = np.asarray(list(broker_ids))
+        if ids.dtype.kind != self.broker_ids.dtype.kind:
+            ids = np.array([self._own_id(given) for given in broker_ids])
         at = np.searchsorted(self.broker_ids, ids)
         known = at < self.n_brokers
         known[known] = self.broker_ids[at[known]] == ids[known]
@@ -291,6 +400,17 @@ class Snapshot:
                 f"no broker {ids[~known][0]} in the snapshot; it has {_some(self.broker_ids)}"
             )
         return at.astype(np.int64)
+
+    def _own_id(self, given: int | str) -> int | str:
+        """An id in this snapshot's type: 7 for "7" if ids are numbers, "7" for 7 if names."""
+        if self.named_brokers:
+            return str(given)
+        text = str(given)
+        if not (text.isascii() and text.isdecimal() and len(text) <= 10):
+            raise SnapshotError(
+                f"no broker {shown(given)} in the snapshot; it has {_some(self.broker_ids)}"
+            )
+        return int(text)
 
     def broker_load(self) -> Floats:
         """(B, R) float: the load each broker carries."""
@@ -308,7 +428,9 @@ class Snapshot:
         if not isinstance(other, Snapshot):
             return NotImplemented
         return all(
-            np.array_equal(getattr(self, f.name), getattr(other, f.name))
+            getattr(self, f.name) == getattr(other, f.name)
+            if f.name in ATTRIBUTES
+            else np.array_equal(getattr(self, f.name), getattr(other, f.name))
             for f in fields(self)
             if f.compare
         )
@@ -325,7 +447,7 @@ class Snapshot:
 
 _KINDS: dict[str, Any] = {
     "resources": str,
-    "broker_ids": np.int64,
+    "broker_ids": np.generic,
     "racks": str,
     "broker_rack": np.int64,
     "hosts": str,
@@ -351,12 +473,29 @@ _KINDS: dict[str, Any] = {
     "traffic_to": np.int64,
     "traffic_rate": np.float64,
     "state_size": np.float64,
+    "move_cost_partition": np.int64,
+    "move_cost_broker": np.int64,
+    "move_cost": np.float64,
     "lag": np.float64,
     "reassigning": np.bool_,
     "disk_cordoned": np.bool_,
+    "creatable": np.bool_,
+    "target_replicas": np.int64,
+    "warming": np.bool_,
+    "copy_partition": np.int64,
+    "copy_broker": np.int64,
+    "copy_lag": np.float64,
+    "may_hold": np.bool_,
+}
+
+# The fields of attributes: what has them, and the field that lists these.
+ATTRIBUTES = {
+    "broker_attributes": ("broker", "broker_ids"),
+    "topic_attributes": ("topic", "topics"),
 }
 
 _SCALARS: dict[str, type[int] | type[str]] = {
+    "cost_unit": str,
     "cluster_id": str,
     "taken_ms": int,
     "metadata_version": int,
@@ -382,9 +521,9 @@ def _scalar(name: str, value: Any) -> int | str | None:
     return value
 
 
-# numpy's codes of the kinds of numbers that a field's type holds without loss.
-_HELD = {np.int64: "iu", np.float64: "iuf", np.bool_: "b"}
-_TABLES = ("capacity", "leader_load", "follower_load")
+# numpy's codes of the kinds of values that a field's type holds without loss.
+_HELD = {np.int64: "iu", np.float64: "iuf", np.bool_: "b", np.str_: "U"}
+_TABLES = ("capacity", "leader_load", "follower_load", "may_hold")
 
 
 def _array(name: str, value: Any, kind: type[Any]) -> npt.NDArray[Any]:
@@ -414,7 +553,7 @@ def _array(name: str, value: Any, kind: type[Any]) -> npt.NDArray[Any]:
     return array
 
 
-def _some(ids: Ints) -> str:
+def _some(ids: BrokerIds) -> str:
     shown = ", ".join(str(i) for i in ids[:8])
     return shown + (f" and {len(ids) - 8} more" if len(ids) > 8 else "")
 
@@ -502,9 +641,14 @@ def _validate(s: Snapshot) -> None:
         _unique(name, getattr(s, name))
     for name in ("resources", "racks", "hosts", "broker_sets", "topics", "disk_path"):
         _storable(name, getattr(s, name))
-    _check(s.broker_ids >= 0, "broker_ids", s.broker_ids, "an id of at least 0")
-    possible = s.broker_ids <= LARGEST_ID
-    _check(possible, "broker_ids", s.broker_ids, f"an id of at most {LARGEST_ID}, as in Kafka,")
+    if s.named_brokers:
+        names = s.broker_ids.tolist()
+        _storable("broker_ids", names)
+        _check(s.broker_ids != "", "broker_ids", s.broker_ids, "a name that is not empty")
+    else:
+        _check(s.broker_ids >= 0, "broker_ids", s.broker_ids, "an id of at least 0")
+        possible = s.broker_ids <= LARGEST_ID
+        _check(possible, "broker_ids", s.broker_ids, f"an id of at most {LARGEST_ID}, as in Kafka,")
     _ascending("broker_ids", s.broker_ids)
     if list(s.topics) != sorted(s.topics):
         raise SnapshotError("snapshot field topics: names in ascending order expected")
@@ -536,8 +680,26 @@ def _validate(s: Snapshot) -> None:
             f"found, 0 to {n} (the number of replicas) expected"
         )
     factor = s.replication_factor
+    for name, length in (
+        ("reassigning", p),
+        ("disk_cordoned", d),
+        ("creatable", p),
+        ("target_replicas", p),
+        ("warming", n),
+    ):
+        if len(getattr(s, name)):
+            _shape(name, getattr(s, name), (length,))
     rising = s.replica_offset[1:] > s.replica_offset[:-1]
-    _check(rising, "replica_offset", s.replica_offset[1:], "at least one replica a partition")
+    if len(s.creatable):
+        rising |= s.creatable & (s.replica_offset[1:] == s.replica_offset[:-1])
+    _check(
+        rising,
+        "replica_offset",
+        s.replica_offset[1:],
+        "at least one replica a partition that is not creatable",
+    )
+    target = s.target_replicas
+    _check(target >= 0, "target_replicas", target, "a number of at least 0")
     _within(s, "replica_broker", n, 0, b, "brokers")
     held = s.replica_partition * b + s.replica_broker
     order = np.argsort(held, kind="stable")
@@ -576,12 +738,44 @@ def _validate(s: Snapshot) -> None:
     for name in ("state_size", "lag"):
         if len(getattr(s, name)):
             _load_like(s, name, (p,))
-    for name, length in (("reassigning", p), ("disk_cordoned", d)):
-        if len(getattr(s, name)):
-            _shape(name, getattr(s, name), (length,))
+    if len(s.warming):
+        follows = (s.leader >= 0)[s.replica_partition] & ~s.replica_is_leader
+        _check(
+            follows | ~s.warming,
+            "warming",
+            s.warming,
+            "only followers of a partition with a leader",
+        )
+    k = len(s.copy_lag)
+    _within(s, "copy_partition", k, 0, p, "partitions")
+    _within(s, "copy_broker", k, 0, b, "brokers")
+    _load_like(s, "copy_lag", (k,))
+    _unique(
+        "copy_broker", list(zip(s.copy_partition.tolist(), s.copy_broker.tolist(), strict=True))
+    )
+    if s.may_hold.size:
+        _shape("may_hold", s.may_hold, (len(s.topics), b))
+    m = len(s.move_cost)
+    _within(s, "move_cost_partition", m, 0, p, "partitions")
+    _within(s, "move_cost_broker", m, 0, b, "brokers")
+    _load_like(s, "move_cost", (m,))
+    pairs = s.move_cost_partition * b + s.move_cost_broker
+    unique = np.zeros(m, np.bool_)
+    unique[np.unique(pairs, return_index=True)[1]] = True
+    _check(unique, "move_cost_broker", s.move_cost_broker, "each broker once a partition")
+    if (s.cost_unit is not None or m) and p and not len(s.state_size):
+        given = "cost_unit" if s.cost_unit is not None else "move_cost"
+        raise SnapshotError(
+            f"snapshot field {given}: given without state_size, what a move of each partition costs"
+        )
+    if m and s.cost_unit is None and "disk" in s.resources:
+        raise SnapshotError(
+            "snapshot field move_cost: given beside a resource 'disk', whose load is what moves "
+            "cost; name the unit of state_size and move_cost in cost_unit"
+        )
     for name in ("leader_load", "follower_load"):
-        _summable(name, getattr(s, name), factor[:, None])
-    for name in ("capacity", "disk_capacity", "traffic_rate", "state_size", "lag"):
+        _summable(name, getattr(s, name), np.maximum(factor, 1)[:, None])
+    for name in ("capacity", "disk_capacity", "traffic_rate", "state_size", "move_cost", "lag"):
         _summable(name, getattr(s, name))
 
 
@@ -600,17 +794,28 @@ def _canonicalise(s: Snapshot) -> None:
         moved = np.array([*(place.get(name, -1) for name in given), -1], np.int64)[index]
         _set(s, names, tuple(used))
         _set(s, row, moved)
-    for name in ("leader_load", "follower_load", "traffic_rate", "state_size", "lag"):
+    for name in ("leader_load", "follower_load", "traffic_rate", "state_size", "move_cost", "lag"):
         array = getattr(s, name)
         if ((array > 0) & (array < SMALLEST)).any():
             _set(s, name, np.where(array < SMALLEST, 0.0, array))
+    order = np.lexsort((s.move_cost_broker, s.move_cost_partition))
+    if (np.diff(order) < 0).any():
+        for name in ("move_cost_partition", "move_cost_broker", "move_cost"):
+            _set(s, name, getattr(s, name)[order])
     if not s.broker_sets:
         _set(s, "broker_set", _no_ints())
     if not s.n_disks:
         _set(s, "replica_disk", _no_ints())
-    for name in ("reassigning", "disk_cordoned"):
+    for name in ("reassigning", "disk_cordoned", "creatable", "warming"):
         if not getattr(s, name).any():
             _set(s, name, _no_bools())
+    order = np.lexsort((s.copy_broker, s.copy_partition))
+    for name in ("copy_partition", "copy_broker", "copy_lag"):
+        _set(s, name, getattr(s, name)[order])
+    if not s.target_replicas.any():
+        _set(s, "target_replicas", _no_ints())
+    if s.may_hold.all():
+        _set(s, "may_hold", _no_table())
 
 
 def _set(s: Snapshot, name: str, value: Any) -> None:

@@ -15,6 +15,9 @@ from goals.slots import count
 from goals.state import State
 from metrics_reporter.quantities import plural
 
+# brokers named in a reason
+_LISTED = 8
+
 
 def _with_empty(brokers: Bools, empty: bool) -> Bools:
     # index -1 (an empty slot, no disk) reads the last element
@@ -22,20 +25,24 @@ def _with_empty(brokers: Bools, empty: bool) -> Bools:
 
 
 class OnlineReplicas(Goal):
-    """No replica on a broker that is to be emptied, nor on a dead disk.
+    """No replica on a broker to be emptied or that may not hold its topic, nor on a dead disk.
 
-    The score of a partition is the share of its replicas that may stay.
+    The score of a partition is the share of its replicas that may stay; 0 without any.
     """
 
     scope: ClassVar = "partition"
     hard: bool = True
     _leaving: Bools = PrivateAttr()
     _dead_disk: Bools = PrivateAttr()
+    _forbidden: Bools | None = PrivateAttr(default=None)
 
     def prepare(self, cluster: Cluster) -> None:
-        """Find the brokers and disks that must be emptied."""
+        """Find the brokers and disks that must be emptied, and what each broker may not hold."""
         self._leaving = _with_empty(cluster.draining, False)
         self._dead_disk = _with_empty(~cluster.snapshot.disk_alive, False)
+        allowed = cluster.snapshot.may_hold
+        if allowed.size:
+            self._forbidden = np.pad(~allowed, ((0, 0), (0, 1)))
 
     def score(self, state: State) -> Any:
         """Replicas that may stay / replicas."""
@@ -43,29 +50,50 @@ class OnlineReplicas(Goal):
         leaving = self._leaving[brokers]
         if self._dead_disk.any():
             leaving |= self._dead_disk[state.replica_disk]
-        factor = count(brokers >= 0)
-        return (factor - count(leaving)) / factor
+        if self._forbidden is not None:
+            leaving |= self._forbidden[state.topic[..., None], brokers]
+        there = count(brokers >= 0)
+        return (there - count(leaving)) / np.maximum(there, 1)
 
     def obstacles(self, cluster: Cluster) -> list[Obstacle]:
         """Partitions with more replicas than brokers that can hold them."""
-        brokers = cluster.placement.brokers
-        usable = int(cluster.eligible.sum())
-        kept = _with_empty(~cluster.eligible & ~cluster.draining, False)[brokers].sum(1)
-        lacking = cluster.replication_factor - usable - kept
+        s, brokers = cluster.snapshot, cluster.placement.brokers
+        usable = np.full(s.n_partitions, int(cluster.eligible.sum()))
+        stays = _with_empty(~cluster.eligible & ~cluster.draining, False)[brokers]
+        if s.may_hold.size:
+            usable = (s.may_hold & cluster.eligible).sum(1)[s.partition_topic]
+            permitted = np.pad(s.may_hold, ((0, 0), (0, 1)))
+            stays &= permitted[s.partition_topic[:, None], brokers]
+        lacking = cluster.replication_factor - usable - stays.sum(1)
         over = np.flatnonzero(lacking > 0)
         if not len(over):
             return []
-        more = int(lacking.max())
+        more, first = int(lacking.max()), int(over[0])
         return [
             Obstacle(
                 reason=(
-                    f"{named(cluster, over)}: {cluster.replication_factor[over[0]]} replicas, "
-                    f"and {plural(usable, 'broker')} that may receive replicas"
+                    f"{named(cluster, over)}: {cluster.replication_factor[first]} replicas, "
+                    f"and {_takers(cluster, first, int(usable[first]))}"
                 ),
                 cure=f"add at least {plural(more, 'broker')}, or lower the replication factor",
                 brokers_to_add=more,
             )
         ]
+
+
+def _takers(cluster: Cluster, partition: int, usable: int) -> str:
+    """How many brokers may receive a partition's replicas; which ones, if its topic is limited."""
+    s = cluster.snapshot
+    topic = int(s.partition_topic[partition])
+    if not s.may_hold.size or s.may_hold[topic].all():
+        return f"{plural(usable, 'broker')} that may receive replicas"
+    ids = s.broker_ids[s.may_hold[topic] & cluster.eligible].tolist()
+    if not ids:
+        return f"no broker that may receive replicas of topic {s.topics[topic]}"
+    listed = ", ".join(str(i) for i in ids[:_LISTED])
+    rest = f" and {len(ids) - _LISTED:,} more" if len(ids) > _LISTED else ""
+    which = "broker" if len(ids) == 1 else "brokers"
+    return f"topic {s.topics[topic]} may be on {which} {listed}{rest} only"
 
 
 class EligibleLeaders(Goal):
@@ -80,6 +108,7 @@ class EligibleLeaders(Goal):
     hard: bool = True
     _may_lead: Bools = PrivateAttr()
     _leaderless: Bools | None = PrivateAttr(default=None)
+    _unassigned: bool = PrivateAttr(default=False)
 
     def prepare(self, cluster: Cluster) -> None:
         """Find the brokers that may lead, and the partitions without a leader."""
@@ -87,6 +116,7 @@ class EligibleLeaders(Goal):
         # A placement assumes the first replica as leader; only the snapshot knows there is none.
         leaderless = cluster.snapshot.leaderless
         self._leaderless = leaderless if leaderless.any() else None
+        self._unassigned = not cluster.snapshot.replication_factor.all()
 
     def score(self, state: State) -> Any:
         """0, 0.5 or 1, see the class."""
@@ -96,6 +126,8 @@ class EligibleLeaders(Goal):
         led = leader >= 0
         if self._leaderless is not None:
             led = led & ~self._leaderless[state.partition]
+        if self._unassigned:
+            led = led & (count(brokers >= 0) > 0)
         return np.where(led, 0.5 + 0.5 * well, 0.0)
 
     def obstacles(self, cluster: Cluster) -> list[Obstacle]:
@@ -117,7 +149,7 @@ class EligibleLeaders(Goal):
             disks = cluster.placement.replica_disk.reshape(brokers.shape)
             lives &= _with_empty(s.disk_alive, True)[disks]
         may_lead = _with_empty(cluster.leader_eligible, False)[brokers]
-        lost = ~(lives | may_lead).any(1)
+        lost = ~(lives | may_lead).any(1) & s.needs_source
         causes = (
             (
                 lost,

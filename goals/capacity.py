@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from pydantic import Field, PrivateAttr
 
-from cluster_model.placement import SumScope
+from cluster_model.columns import COUNT, LOAD, POTENTIAL, Column
 from cluster_model.snapshot import Bools, Floats
 from goals.cluster import Cluster
 from goals.curves import at_most
@@ -32,8 +32,8 @@ class Ceiling(Goal):
     _limit: Floats = PrivateAttr()
 
     @property
-    def column(self) -> str:
-        """Name of the limited column."""
+    def column(self) -> Column | str:
+        """The limited column."""
         raise NotImplementedError
 
     def limits(self, cluster: Cluster) -> Floats:
@@ -54,17 +54,17 @@ class Ceiling(Goal):
 
     def score(self, state: State) -> Any:
         """1 up to the limit, then limit / value."""
-        return at_most(state.column(self.column), self._limit[state.column(self.scope)])
+        return at_most(state.column(self.column), self._limit[state.column(self.scope.index)])
 
     @classmethod
     def together(cls, goals: Sequence[Self]) -> Callable[[State], Any]:
         """All goals of this family in one pass."""
-        columns = tuple(goal.column for goal in goals)
+        columns = tuple(Column.of(goal.column) for goal in goals)
         limit = np.stack([goal._limit for goal in goals])
-        scope = goals[0].scope
+        index = goals[0].scope.index
 
         def score(state: State) -> Any:
-            return at_most(state.sums(columns), at_cells(limit, state.column(scope)))
+            return at_most(state.sums(columns), at_cells(limit, state.column(index)))
 
         return score
 
@@ -74,12 +74,11 @@ class Ceiling(Goal):
 
     def obstacles(self, cluster: Cluster) -> list[Obstacle]:
         """Insufficient capacity of all cells together, and replicas larger than any cell."""
-        scope: SumScope = self.scope  # type: ignore[assignment]
         limit, staying = self.limits(cluster), self.staying(cluster)
         receiving, added = self.receiving(cluster), self.added_limit(cluster)
         return [
-            *too_little_room(cluster, scope, self.column, limit, receiving, staying, added),
-            *oversized(cluster, scope, self.column, limit, staying),
+            *too_little_room(cluster, self.scope, self.column, limit, receiving, staying, added),
+            *oversized(cluster, self.scope, self.column, limit, staying),
         ]
 
 
@@ -102,9 +101,9 @@ class ResourceCapacity(Ceiling):
     )
 
     @property
-    def column(self) -> str:
+    def column(self) -> Column:
         """The load of the resource."""
-        return f"load.{self.resource}"
+        return Column(LOAD, self.resource)
 
     def limits(self, cluster: Cluster) -> Floats:
         """(B,) the threshold's share of each capacity."""
@@ -156,9 +155,9 @@ class ReplicaCapacity(Ceiling):
     limit: int = Field(default=10000, ge=1)
 
     @property
-    def column(self) -> str:
+    def column(self) -> Column:
         """The number of replicas."""
-        return "replica_count"
+        return Column(COUNT)
 
     def limits(self, cluster: Cluster) -> Floats:
         """(B,) the limit."""
@@ -182,9 +181,9 @@ class PotentialNetworkOut(Ceiling):
     threshold: Utilization = _THRESHOLD
 
     @property
-    def column(self) -> str:
+    def column(self) -> Column:
         """The outbound load if every replica led its partition."""
-        return "potential_load.network_out"
+        return Column(LOAD, "network_out", POTENTIAL)
 
     def limits(self, cluster: Cluster) -> Floats:
         """(B,) the threshold's share of each capacity."""

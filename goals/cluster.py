@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from cluster_model.placement import Placement, SumScope
+from cluster_model.columns import CAPACITY, Column
+from cluster_model.placement import Placement
+from cluster_model.scopes import BROKER, Scope, scope_of
 from cluster_model.snapshot import Bools, BrokerState, Floats, Ints, Snapshot
 from goals.state import State
-
-
-def is_sum(name: str) -> bool:
-    """Whether a column of a state is a sum over replicas, which actions change."""
-    return (
-        name in ("replica_count", "leader_count")
-        or name.partition(".")[0] in ("load", "leader_load", "potential_load")
-        or is_traffic(name)
-    )
-
-
-def is_traffic(name: str) -> bool:
-    """Whether a column is a sum of traffic between partitions, which is not load."""
-    return name.partition(".")[0] in ("traffic", "local_traffic")
 
 
 class Cluster:
@@ -66,6 +55,26 @@ class Cluster:
         """(B,) capacity of the brokers."""
         capacity: Floats = self.snapshot.capacity[:, self.snapshot.resource(resource)]
         return capacity
+
+    def broker_attribute(self, name: str) -> Any:
+        """(B,) text or numbers: an attribute of the brokers, ``""`` or nan where it is missing.
+
+        Raises
+        ------
+        SnapshotError
+            If no broker has it; the message names the attributes there are.
+        """
+        return self.snapshot.attributes("broker").named(name)
+
+    def topic_attribute(self, name: str) -> Any:
+        """(T,) text or numbers: an attribute of the topics, ``""`` or nan where it is missing.
+
+        Raises
+        ------
+        SnapshotError
+            If no topic has it; the message names the attributes there are.
+        """
+        return self.snapshot.attributes("topic").named(name)
 
     @cached_property
     def typical(self) -> Floats:
@@ -114,17 +123,19 @@ class Cluster:
         size = (capacity[:, mean > 0] / mean[mean > 0]).mean(1) if (mean > 0).any() else 1.0
         return np.where(self.eligible, size, 0.0)
 
-    def fair_share(self, column: str) -> Floats:
+    def fair_share(self, column: Column | str) -> Floats:
         """(B,) load of each broker in a perfectly balanced cluster.
 
         The total of a column within the broker set, distributed by capacity: of the
         column's resource, or for counts by :attr:`weight`. 0 for brokers that may
         not receive replicas; the load on them counts only if it must leave.
         """
-        total = self.placement.recompute("broker", column)
-        _, _, resource = column.partition(".")
-        weight = np.where(self.eligible, self.capacity(resource), 0) if resource else self.weight
-        if column.startswith("leader_"):
+        column = Column.of(column)
+        total = self.placement.recompute(BROKER, column)
+        weight = self.weight
+        if column.resource:
+            weight = np.where(self.eligible, self.capacity(column.resource), 0)
+        if column.of_leaders:
             weight = np.where(self.leader_eligible, weight, 0)
         return self._shared(total, weight)
 
@@ -137,51 +148,39 @@ class Cluster:
         per = np.divide(sums, weights, out=np.zeros(n), where=weights > 0)
         return per[self.group] * weight
 
-    def state(self, scope: SumScope) -> State:
+    def state(self, scope: Scope | str) -> State:
         """The current state of every cell of a scope."""
+        scope = scope_of(scope)
         keys = np.arange(self.placement.cells(scope))
         return State(lambda name: self.fetch(scope, name, keys))
 
-    def fetch(self, scope: SumScope, name: str, keys: Ints) -> Floats | Ints:
+    def fetch(self, scope: Scope, column: Column, keys: Ints) -> Floats | Ints:
         """A column of a scope at the given cells (any shape)."""
-        s = self.snapshot
-        if name.startswith("capacity."):
-            return self._cell_capacity(scope, name.partition(".")[2])[keys]
-        if name == scope and scope != "topic":
-            return keys
-        if scope == "topic" and name in ("topic", "broker"):
-            return keys // s.n_brokers if name == "topic" else keys % s.n_brokers
-        if scope == "topic_rack" and name in ("topic", "rack"):
-            return keys // len(s.racks) if name == "topic" else keys % len(s.racks)
-        if scope == "disk" and name == "broker":
-            return s.disk_broker[keys]
-        if name == "rack":
-            return s.broker_rack[self.fetch(scope, "broker", keys)]
-        return self.placement.sums(scope, name)[keys]
+        if column.is_sum:
+            return self.placement.sums(scope, column)[keys]
+        if column.measure == CAPACITY:
+            return scope.capacity(self.snapshot, column.resource)[keys]
+        found = scope.identity(self.snapshot, column.measure, keys)
+        if found is None:
+            raise AttributeError(
+                f"a goal of scope {str(scope)!r} asks for {column}, which it lacks"
+            )
+        return found
 
-    def means(self, columns: tuple[str, ...]) -> Floats:
+    def means(self, columns: tuple[Column, ...]) -> Floats:
         """(k,) mean of the eligible brokers, per column."""
         n = max(int(self.eligible.sum()), 1)
-        return np.array([self.placement.sums("broker", name).sum() / n for name in columns])
+        return np.array([self.placement.sums(BROKER, name).sum() / n for name in columns])
 
     def shifted(self, parcel: float | Floats, brokers: Ints) -> State:
         """Brokers after an additional load, relative to the mean broker's load."""
 
-        def fetch(name: str) -> Floats | Ints:
-            found = self.fetch("broker", name, brokers)
-            loads = is_sum(name) and not is_traffic(name)
-            return found + parcel * self.means((name,))[0] if loads else found
+        def fetch(column: Column) -> Floats | Ints:
+            found = self.fetch(BROKER, column, brokers)
+            loads = column.is_sum and not column.is_traffic
+            return found + parcel * self.means((column,))[0] if loads else found
 
         return State(fetch)
-
-    def _cell_capacity(self, scope: SumScope, resource: str) -> Floats:
-        if scope == "disk":
-            return self.snapshot.disk_capacity
-        if scope == "host":
-            s = self.snapshot
-            capacity = self.capacity(resource)
-            return np.bincount(s.broker_host, capacity, len(s.hosts)).astype(np.float64)
-        return self.capacity(resource)
 
     def partition_state(self, partition: Ints | None = None) -> State:
         """The current state of partitions (all by default)."""
@@ -203,7 +202,8 @@ def partition_state(
 ) -> State:
     """The state of partitions with replicas on the given brokers (C, F) and disks."""
 
-    def fetch(name: str) -> Ints:
+    def fetch(column: Column) -> Ints | Floats:
+        name = column.measure
         if name == "partition":
             return partition
         if name == "topic":
@@ -214,8 +214,12 @@ def partition_state(
             return np.where(brokers < 0, -1, snapshot.broker_rack[brokers])
         if name == "leader":
             return leader
+        if name == "replica_lag":
+            return snapshot.lag_of(partition[..., None], brokers)
         if name == "replica_disk":
             return np.full(brokers.shape, -1, np.int64) if disks is None else disks
-        raise AttributeError(f"a goal of scope 'partition' asks for {name}, which partitions lack")
+        raise AttributeError(
+            f"a goal of scope 'partition' asks for {column}, which partitions lack"
+        )
 
     return State(fetch)

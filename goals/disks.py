@@ -7,6 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import Field, PrivateAttr
 
+from cluster_model.columns import LOAD, Column
+from cluster_model.scopes import DISK
 from cluster_model.snapshot import Bools, Floats
 from goals.capacity import Ceiling
 from goals.cluster import Cluster
@@ -32,9 +34,9 @@ class DiskCapacity(Ceiling):
     threshold: Utilization = 0.8
 
     @property
-    def column(self) -> str:
+    def column(self) -> Column:
         """Bytes on the disk."""
-        return "load.disk"
+        return Column(LOAD, "disk")
 
     def limits(self, cluster: Cluster) -> Floats:
         """(D,) the threshold's share of each capacity."""
@@ -82,7 +84,7 @@ class DiskUsageDistribution(Goal):
     def prepare(self, cluster: Cluster) -> None:
         """Express the limits in percent of each disk's share."""
         s = cluster.snapshot
-        load = cluster.placement.recompute("disk", "load.disk")
+        load = cluster.placement.recompute(DISK, Column(LOAD, "disk"))
         capacity = np.where(s.disk_open, s.disk_capacity, 0.0)
         load = np.where(s.disk_open | ~s.disk_alive, load, 0.0)
         full = np.bincount(s.disk_broker, load, s.n_brokers)

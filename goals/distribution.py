@@ -8,6 +8,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from pydantic import Field, PrivateAttr
 
+from cluster_model.columns import COUNT, LEADER, LOAD, Column
+from cluster_model.scopes import BROKER
 from cluster_model.snapshot import Floats
 from goals.cluster import Cluster
 from goals.curves import TOLERANCE, distance
@@ -45,7 +47,7 @@ class Band(Goal):
     _percent: Floats = PrivateAttr()
 
     @property
-    def column(self) -> str:
+    def column(self) -> Column | str:
         """Name of the column to distribute."""
         raise NotImplementedError
 
@@ -83,7 +85,7 @@ class Band(Goal):
     @classmethod
     def together(cls, goals: Sequence[Self]) -> Callable[[State], Any]:
         """All goals of this family in one pass."""
-        columns = tuple(goal.column for goal in goals)
+        columns = tuple(Column.of(goal.column) for goal in goals)
         percent, lower, upper = (
             np.stack([getattr(goal, name) for goal in goals])
             for name in ("_percent", "_lower", "_upper")
@@ -99,17 +101,17 @@ class Band(Goal):
 
     def obstacles(self, cluster: Cluster) -> list[Obstacle]:
         """Replicas that alone exceed every broker's upper limit."""
-        return oversized(cluster, "broker", self.column, self.limits(cluster)[1], ~cluster.draining)
+        return oversized(cluster, BROKER, self.column, self.limits(cluster)[1], ~cluster.draining)
 
 
-def _share(cluster: Cluster, column: str) -> Floats:
+def _share(cluster: Cluster, given: Column | str) -> Floats:
     """(B,) fair shares, also of brokers that receive nothing (infinite if no broker receives)."""
+    column = Column.of(given)
     share = cluster.fair_share(column)
     takes = cluster.eligible
-    if column.startswith("leader_"):
+    if column.of_leaders:
         takes = takes & cluster.leader_eligible
-    _, _, resource = column.partition(".")
-    size = cluster.capacity(resource) if resource else np.ones_like(share)
+    size = cluster.capacity(column.resource) if column.resource else np.ones_like(share)
     groups = int(cluster.group.max()) + 1
     shares = np.bincount(cluster.group, np.where(takes, share, 0), groups)
     sizes = np.bincount(cluster.group, np.where(takes, size, 0), groups)
@@ -136,9 +138,9 @@ class UsageDistribution(Band):
     low_utilization: float = Field(default=0.0, ge=0, le=1)
 
     @property
-    def column(self) -> str:
+    def column(self) -> Column:
         """The load of the resource."""
-        return f"load.{self.resource}"
+        return Column(LOAD, self.resource)
 
     def limits(self, cluster: Cluster) -> tuple[Floats, Floats]:
         """(B,) limits around the share, or only an upper one if utilisation is low."""
@@ -160,9 +162,9 @@ class ReplicaDistribution(Band):
     """
 
     @property
-    def column(self) -> str:
+    def column(self) -> Column:
         """The number of replicas."""
-        return "replica_count"
+        return Column(COUNT)
 
     def limits(self, cluster: Cluster) -> tuple[Floats, Floats]:
         """(B,) whole-number limits around the share."""
@@ -180,9 +182,9 @@ class LeaderReplicaDistribution(ReplicaDistribution):
     """
 
     @property
-    def column(self) -> str:
+    def column(self) -> Column:
         """The number of leaders."""
-        return "leader_count"
+        return Column(COUNT, role=LEADER)
 
     def prepare(self, cluster: Cluster) -> None:
         """As for replicas; brokers that may not lead have no lower limit."""
@@ -208,9 +210,9 @@ class LeaderBytesInDistribution(Band):
     low_utilization: float = Field(default=0.0, ge=0, le=1)
 
     @property
-    def column(self) -> str:
+    def column(self) -> Column:
         """The inbound load of leaders."""
-        return "leader_load.network_in"
+        return Column(LOAD, "network_in", LEADER)
 
     def limits(self, cluster: Cluster) -> tuple[Floats, Floats]:
         """(B,) no lower limit, and the upper one."""

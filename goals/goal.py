@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Self, get_args
 
 import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from cluster_model.errors import InputError
+from cluster_model.scopes import BROKER, scope_of
 from goals.cluster import Cluster
 from goals.state import State
 
 # Range of factors for which products and quotients of loads and capacities stay finite.
 LEAST, MOST = 1e-9, 1e9
-
-Scope = Literal["broker", "host", "topic", "topic_rack", "disk", "partition"]
-
 
 # Larger values, such as 80 or 110, must be meant as percent.
 _MOST_UTILIZATION, _MOST_RATIO = 5.0, 20.0
@@ -92,8 +90,11 @@ class Goal(BaseModel):
     A subclass names its scope, declares its thresholds as fields, and scores. The
     optimiser never passes it an action: it compares scores before and after.
 
-    ``scope`` is the kind of cell that is scored; ``requires`` lists the resources a snapshot
-    must have besides the one that a field ``resource`` names.
+    ``scope`` is the kind of cell that is scored: one of :mod:`cluster_model.scopes` or its
+    name (``"broker"``, ``"host"``, ``"rack"``, ``"disk"``, ``"partition"``, ``"topic"`` for a
+    topic on a broker, ``"topic_rack"``); ``requires`` lists what a snapshot must have besides
+    the resource that a field ``resource`` names: resources, ``broker sets``, ``traffic``, and
+    attributes like ``broker attribute zone`` or ``topic attribute tenant``.
 
     Parameters
     ----------
@@ -116,8 +117,15 @@ class Goal(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-    scope: ClassVar[Scope] = "broker"
+    # A subclass may write a name; once the class exists it is a Scope.
+    scope: ClassVar[Any] = BROKER
     requires: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Look up a scope that is given by name."""
+        super().__pydantic_init_subclass__(**kwargs)
+        cls.scope = scope_of(cls.scope)
 
     @field_validator("*", mode="before")
     @classmethod

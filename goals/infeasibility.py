@@ -6,7 +6,9 @@ import math
 
 import numpy as np
 
-from cluster_model.placement import Placement, SumScope
+from cluster_model.columns import Column
+from cluster_model.placement import Placement
+from cluster_model.scopes import Scope
 from cluster_model.snapshot import Bools, Floats, Ints
 from goals.cluster import Cluster
 from goals.curves import TOLERANCE
@@ -26,7 +28,7 @@ def named(cluster: Cluster, partitions: Ints) -> str:
     return first + (f" and {len(partitions) - 1} more" if len(partitions) > 1 else "")
 
 
-def described(column: str) -> str:
+def described(column: Column | str) -> str:
     """A column's name for users.
 
     Examples
@@ -34,12 +36,12 @@ def described(column: str) -> str:
     >>> described("leader_load.network_in"), described("replica_count")
     ('leader load (network_in)', 'replicas')
     """
-    name, _, resource = column.partition(".")
-    words = name.replace("_count", "s").replace("_", " ")
-    return f"{words} ({resource})" if resource else words
+    column = Column.of(column)
+    words = column.name.replace("_count", "s").replace("_", " ")
+    return f"{words} ({column.resource})" if column.resource else words
 
 
-def quantities(column: str, *values: float) -> tuple[str, ...]:
+def quantities(column: Column | str, *values: float) -> tuple[str, ...]:
     """Amounts of a column for users, in one unit, with enough digits to differ.
 
     Examples
@@ -51,7 +53,7 @@ def quantities(column: str, *values: float) -> tuple[str, ...]:
     >>> quantities("load.network_in", 1.0002e9, 1e9)
     ('1.0002 GB/s', '1 GB/s')
     """
-    resource = column.partition(".")[2]
+    resource = Column.of(column).resource
     base = {"disk": "B", "network_in": "B/s", "network_out": "B/s"}.get(resource)
     if base is not None:
         return amounts(*values, unit=base)
@@ -60,8 +62,8 @@ def quantities(column: str, *values: float) -> tuple[str, ...]:
 
 def too_little_room(
     cluster: Cluster,
-    scope: SumScope,
-    column: str,
+    scope: Scope,
+    column: Column | str,
     limit: Floats,
     receiving: Bools,
     staying: Bools,
@@ -112,7 +114,7 @@ def too_little_room(
 
 
 def oversized(
-    cluster: Cluster, scope: SumScope, column: str, limit: Floats, staying: Bools
+    cluster: Cluster, scope: Scope, column: Column | str, limit: Floats, staying: Bools
 ) -> list[Obstacle]:
     """An obstacle if one replica alone exceeds the largest limit.
 
@@ -151,7 +153,7 @@ def oversized(
     ]
 
 
-def _cells(placement: Placement, scope: SumScope) -> tuple[Ints, Ints]:
+def _cells(placement: Placement, scope: Scope) -> tuple[Ints, Ints]:
     """(N,) the cell of each replica, -1 if it counts in none, and (N,) its partition."""
     at = np.flatnonzero(placement.replica_broker >= 0)
     p = at // placement.slots

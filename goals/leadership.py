@@ -10,7 +10,7 @@ from pydantic import PrivateAttr
 from cluster_model.snapshot import Bools
 from goals.cluster import Cluster
 from goals.goal import Goal
-from goals.slots import count
+from goals.slots import count, replicas
 from goals.state import State
 
 
@@ -37,6 +37,5 @@ class PreferredLeader(Goal):
         slots = np.arange(brokers.shape[-1])
         better = count(able & (slots < leader))
         leads = count(able & (slots == leader)) > 0
-        factor = count(brokers >= 0)
-        score = np.where(leads, 1.0 - better / factor, 0.0)
+        score = np.where(leads, 1.0 - better / replicas(brokers), 0.0)
         return np.where(count(able) > 0, score, 1.0)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import Field, PrivateAttr, field_validator
 
+from cluster_model.columns import LOAD, Column
 from cluster_model.snapshot import Bools, Floats
 from goals.cluster import Cluster
 from goals.curves import TOLERANCE, distance
@@ -47,8 +48,8 @@ class _NetworkUsage(Goal):
     _content: Bools | None = PrivateAttr(default=None)
 
     @property
-    def column(self) -> str:
-        """Name of the column to balance."""
+    def column(self) -> Column:
+        """The column to balance."""
         raise NotImplementedError
 
     def prepare(self, cluster: Cluster) -> None:
@@ -90,9 +91,9 @@ class NetworkInUsageDistribution(_NetworkUsage):
     requires: ClassVar[tuple[str, ...]] = ("network_in",)
 
     @property
-    def column(self) -> str:
+    def column(self) -> Column:
         """The inbound load."""
-        return "load.network_in"
+        return Column(LOAD, "network_in")
 
 
 class NetworkOutUsageDistribution(_NetworkUsage):
@@ -107,6 +108,6 @@ class NetworkOutUsageDistribution(_NetworkUsage):
     requires: ClassVar[tuple[str, ...]] = ("network_out",)
 
     @property
-    def column(self) -> str:
+    def column(self) -> Column:
         """The outbound load."""
-        return "load.network_out"
+        return Column(LOAD, "network_out")

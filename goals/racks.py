@@ -14,7 +14,7 @@ from goals.curves import TOLERANCE, distance
 from goals.goal import Goal, GoalError, Obstacle
 from goals.infeasibility import named
 from goals.patterns import matching, valid_pattern
-from goals.slots import count
+from goals.slots import count, replicas
 from goals.state import State
 from metrics_reporter.quantities import plural
 
@@ -68,9 +68,9 @@ class RackAwareness(Goal):
         if racks.shape[-1] > _FEW_SLOTS:
             ranked = np.sort(racks, axis=-1)
             again = (ranked[..., 1:] == ranked[..., :-1]) & (ranked[..., 1:] >= 0)
-            return 1.0 - count(again) / count(racks >= 0)
+            return (count(racks >= 0) > 0) - count(again) / replicas(racks)
         first = count(earlier_in_rack(racks) == 0)
-        return first / count(racks >= 0)
+        return first / replicas(racks)
 
     def obstacles(self, cluster: Cluster) -> list[Obstacle]:
         """Partitions with more replicas than racks that can hold them."""
@@ -130,7 +130,7 @@ class RackAwareDistribution(Goal):
         full, extra = np.divmod(factor, self._racks)
         above = count(seen > full[..., None])
         level = count(seen == full[..., None])
-        return (factor - above - np.maximum(level - extra, 0)) / factor
+        return (factor - above - np.maximum(level - extra, 0)) / np.maximum(factor, 1)
 
 
 class BrokerSetAwareness(Goal):
@@ -197,7 +197,7 @@ class BrokerSetAwareness(Goal):
         brokers = state.replica_broker
         wanted = self._of_topic[state.topic]
         inside = count(self._of_broker[brokers] == wanted[..., None])
-        share = inside / count(brokers >= 0)
+        share = inside / replicas(brokers)
         return np.where(wanted < 0, 1.0, share)
 
     def obstacles(self, cluster: Cluster) -> list[Obstacle]:

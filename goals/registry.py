@@ -227,8 +227,8 @@ def _lacks(goal: Goal, snapshot: Snapshot) -> str | None:
     resource = getattr(goal, "resource", None)
     if resource is not None and resource not in snapshot.resources:
         return f": the snapshot has no resource {resource!r}; it has {resources}"
-    if goal.scope == "disk" and not snapshot.n_disks:
-        return ": the snapshot has no disks"
+    if lack := goal.scope.lacks(snapshot):
+        return f": the snapshot has no {lack}"
     for needed in goal.requires:
         if needed == "broker sets":
             if not snapshot.broker_sets:
@@ -236,6 +236,14 @@ def _lacks(goal: Goal, snapshot: Snapshot) -> str | None:
         elif needed == "traffic":
             if not len(snapshot.traffic_rate):
                 return ": the snapshot has no traffic between partitions"
+        elif " attribute " in needed:
+            of, _, name = needed.partition(" attribute ")
+            known = snapshot.broker_attributes if of == "broker" else snapshot.topic_attributes
+            if name not in known:
+                return f": the snapshot has no {of} attribute {name!r}"
+        elif needed == "copies":
+            if not len(snapshot.copy_lag):
+                return ": the snapshot has no lag of copies"
         elif needed not in snapshot.resources:
             return f": the snapshot has no resource {needed!r}; it has {resources}"
     return None

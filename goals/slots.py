@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from cluster_model.snapshot import Bools, Ints
 
 # up to this many slots, one after the other is faster
 _FEW = 32
+
+
+def replicas(brokers: Ints) -> Ints:
+    """(…) number of replicas of partitions, to divide by: 1 for those without any.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> replicas(np.array([[3, 5, -1], [-1, -1, -1]]))
+    array([2, 1])
+    """
+    some: Ints = np.maximum(count(brokers >= 0), 1)
+    return some
 
 
 def count(slots: Bools) -> Ints:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from cluster_model.columns import CAPACITY, LEADER, LOAD, LOCAL_TRAFFIC, POTENTIAL, TRAFFIC, Column
 from metrics_reporter.arrays import Floats, Ints
 
 
@@ -25,86 +26,88 @@ class State:
     array([1., 2., 3.])
     """
 
-    __slots__ = ("_cache", "_fetch", "_fetch_sums")
+    __slots__ = ("_cache", "_fetch", "_fetch_sums", "_tables")
 
     def __init__(
         self,
-        fetch: Callable[[str], Any],
-        fetch_sums: Callable[[tuple[str, ...]], Any] | None = None,
+        fetch: Callable[[Column], Any],
+        fetch_sums: Callable[[tuple[Column, ...]], Any] | None = None,
     ) -> None:
         self._fetch, self._fetch_sums = fetch, fetch_sums
-        self._cache: dict[Any, Any] = {}
+        self._cache: dict[Column, Any] = {}
+        self._tables: dict[tuple[Column, ...], Floats] = {}
 
     @classmethod
     def of(cls, **values: Any) -> State:
         """A state from arrays (or, for ``load`` and the like, from resource-to-array mappings)."""
-        columns: dict[str, Any] = {}
+        columns: dict[Column, Any] = {}
         for name, value in values.items():
             if isinstance(value, Mapping):
-                columns.update({f"{name}.{k}": np.asarray(v) for k, v in value.items()})
+                columns.update({Column.of(f"{name}.{k}"): np.asarray(v) for k, v in value.items()})
             else:
-                columns[name] = np.asarray(value)
+                columns[Column.of(name)] = np.asarray(value)
 
-        def fetch(name: str) -> Any:
-            if name not in columns:
-                raise AttributeError(f"this state has no {name}; it has {', '.join(columns)}")
-            return columns[name]
+        def fetch(column: Column) -> Any:
+            if column not in columns:
+                known = ", ".join(map(str, columns))
+                raise AttributeError(f"this state has no {column}; it has {known}")
+            return columns[column]
 
         return cls(fetch)
 
-    def column(self, name: str) -> Any:
-        """An array by its column name, for example ``"load.disk"``."""
-        found = self._cache.get(name)
+    def column(self, column: Column | str) -> Any:
+        """An array by its column, or by the column's text, for example ``"load.disk"``."""
+        column = Column.of(column)
+        found = self._cache.get(column)
         if found is None:
-            found = self._cache[name] = self._fetch(name)
+            found = self._cache[column] = self._fetch(column)
         return found
 
-    def sums(self, names: tuple[str, ...]) -> Floats:
+    def sums(self, columns: tuple[Column, ...]) -> Floats:
         """Several sums at once, stacked on a new first axis."""
-        found = self._cache.get(names)
+        found = self._tables.get(columns)
         if found is None:
-            found = self._cache[names] = self._part_of_known(names)
+            found = self._tables[columns] = self._part_of_known(columns)
         return found
 
-    def _part_of_known(self, names: tuple[str, ...]) -> Floats:
+    def _part_of_known(self, columns: tuple[Column, ...]) -> Floats:
         # goals of different families read overlapping columns, most of all loads
-        for known, table in self._cache.items():
-            if isinstance(known, tuple) and names[0] in known:
-                at = known.index(names[0])
-                if known[at : at + len(names)] == names:
-                    part: Floats = table[at : at + len(names)]
-                    return part
+        for known, table in self._tables.items():
+            if columns[0] in known:
+                at = known.index(columns[0])
+                if known[at : at + len(columns)] == columns:
+                    return table[at : at + len(columns)]
         if self._fetch_sums is None:
-            return np.stack([self.column(name) for name in names])
-        fetched: Floats = self._fetch_sums(names)
+            return np.stack([self.column(column) for column in columns])
+        fetched: Floats = self._fetch_sums(columns)
         return fetched
 
     def load(self, resource: str) -> Floats:
         """Load of the resource carried by the cell, in the resource's unit."""
-        return self.column(f"load.{resource}")  # type: ignore[no-any-return]
+        return self.column(Column(LOAD, resource))  # type: ignore[no-any-return]
 
     def leader_load(self, resource: str) -> Floats:
         """Load of the resource carried by the cell's leaders only."""
-        return self.column(f"leader_load.{resource}")  # type: ignore[no-any-return]
+        return self.column(Column(LOAD, resource, LEADER))  # type: ignore[no-any-return]
 
     def potential_load(self, resource: str) -> Floats:
         """Load of the resource if every replica of the cell led its partition."""
-        return self.column(f"potential_load.{resource}")  # type: ignore[no-any-return]
+        return self.column(Column(LOAD, resource, POTENTIAL))  # type: ignore[no-any-return]
 
     def traffic(self, factor: float) -> Floats:
         """Traffic of the cell's leaders with partitions that they should be collocated with.
 
         See :func:`cluster_model.traffic.communicating` for these pairs and the factor.
         """
-        return self.column(f"traffic.{float(factor)!r}")  # type: ignore[no-any-return]
+        return self.column(Column(TRAFFIC, factor=float(factor)))  # type: ignore[no-any-return]
 
     def local_traffic(self, factor: float) -> Floats:
         """The part of :meth:`traffic` that stays on the broker (scope ``broker``)."""
-        return self.column(f"local_traffic.{float(factor)!r}")  # type: ignore[no-any-return]
+        return self.column(Column(LOCAL_TRAFFIC, factor=float(factor)))  # type: ignore[no-any-return]
 
     def capacity(self, resource: str) -> Floats:
         """Capacity of the cell (broker, host or disk)."""
-        return self.column(f"capacity.{resource}")  # type: ignore[no-any-return]
+        return self.column(Column(CAPACITY, resource))  # type: ignore[no-any-return]
 
     @property
     def replica_count(self) -> Floats:
@@ -120,6 +123,11 @@ class State:
     def broker(self) -> Ints:
         """Index of the cell's broker (scopes ``broker``, ``topic``, ``disk``)."""
         return self.column("broker")  # type: ignore[no-any-return]
+
+    @property
+    def group(self) -> Ints:
+        """Index of the group of brokers (a scope :class:`cluster_model.scopes.Grouping`)."""
+        return self.column("group")  # type: ignore[no-any-return]
 
     @property
     def host(self) -> Ints:
@@ -160,6 +168,15 @@ class State:
     def replica_disk(self) -> Ints:
         """(…, F) disk of each replica of the partition, -1 if unknown or empty."""
         return self.column("replica_disk")  # type: ignore[no-any-return]
+
+    @property
+    def replica_lag(self) -> Floats:
+        """(…, F) records that each broker's copy of the partition is behind, infinite if unknown.
+
+        It is the lag in the snapshot: a broker that the partition moves to has its own, and
+        what the move copies is not counted.
+        """
+        return self.column("replica_lag")  # type: ignore[no-any-return]
 
     @property
     def leader(self) -> Ints:

@@ -17,6 +17,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
+from cluster_model.scopes import Grouping, PerTopic
 from cluster_model.snapshot import BrokerState, Floats, Ints, Snapshot
 from cluster_model.synthetic import synthetic_snapshot
 from goals.cluster import Cluster
@@ -87,7 +88,8 @@ def check_goal(
     seed
         Seed of the clusters and the actions; equal arguments give equal reports.
     clusters
-        Snapshots to use instead of the built-in ones, for example with custom resources.
+        Snapshots to use instead of the built-in ones, for example with custom resources or
+        attributes.
         A goal that applies to none of them does not conform, as nothing was tested.
     """
     if isinstance(goal, type):
@@ -102,7 +104,8 @@ def check_goal(
     _check_class(goal, report)
     rng = np.random.default_rng(seed)
     evidence, lacks = _Evidence(), dict[str, str]()
-    for snapshot in example_snapshots(seed) if clusters is None else clusters:
+    own = [_with_attributes(s, goal) for s in example_snapshots(seed)]
+    for snapshot in own if clusters is None else clusters:
         if lack := inapplicable([goal], snapshot):
             lacks |= lack
             continue
@@ -186,6 +189,20 @@ def example_snapshots(seed: int = 0) -> list[Snapshot]:
             broker_host=np.arange(8) // 2,
         ),
     ]
+
+
+def _with_attributes(snapshot: Snapshot, goal: Goal) -> Snapshot:
+    """The same with the attributes a goal needs: text for groups of brokers, else numbers."""
+    scope = goal.scope.of if isinstance(goal.scope, PerTopic) else goal.scope
+    brokers, topics = np.arange(snapshot.n_brokers), np.arange(len(snapshot.topics))
+    given: dict[str, dict[str, Any]] = {"broker": {}, "topic": {}}
+    for needed in goal.requires:
+        of, attribute, name = needed.partition(" attribute ")
+        if attribute:
+            given[of][name] = 1.0 + (brokers if of == "broker" else topics) % 3
+    if isinstance(scope, Grouping):
+        given["broker"][scope.attribute] = np.where(brokers % 2, "b", "a")
+    return replace(snapshot, broker_attributes=given["broker"], topic_attributes=given["topic"])
 
 
 def _talking(snapshot: Snapshot, seed: int) -> Snapshot:
@@ -293,7 +310,7 @@ class _Judge:
     @property
     def cells(self) -> Ints:
         scope = self.goal.scope
-        if scope == "partition":
+        if scope.of_partitions:
             return np.arange(self.cluster.snapshot.n_partitions)
         return np.arange(self.placement.cells(scope))
 
@@ -301,7 +318,7 @@ class _Judge:
         """Scores of cells of any shape, from read-only arrays."""
         keys = self.cells if cells is None else cells
         scope = self.goal.scope
-        if scope == "partition":
+        if scope.of_partitions:
             inner = self.cluster.partition_state(keys)
             state = State(lambda name: _frozen(inner.column(name)))
         else:
@@ -321,7 +338,7 @@ class _Judge:
 
     def touched(self, action: Batch) -> Ints:
         """The cells whose load one action changes."""
-        if self.goal.scope == "partition":
+        if self.goal.scope.of_partitions:
             return action.partition
         placement, scope = self.placement, self.goal.scope
         disk = action.disk

@@ -91,6 +91,8 @@ def number_not_truth(model: type[BaseModel], field: str | None, value: Any) -> A
 
 # An id or a count: text, floats and booleans are rejected.
 Whole = Annotated[int, Strict(), Field(ge=0, lt=2**63)]
+# A broker's id: a number in Kafka, elsewhere it may be a name.
+BrokerId = Whole | Annotated[str, Strict(), Field(min_length=1)]
 # A finite number, not a boolean.
 Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 # A mapping key that is a number; in JSON all keys are text.
@@ -225,6 +227,10 @@ KINDS: dict[str, Callable[[dict[Any, Any]], bool]] = {
     "a snapshot": lambda d: isinstance(d.get("brokers"), list) and "partitions" in d,
     "a goals file": lambda d: "profile" in d or (isinstance(d.get("goals"), list) and len(d) == 1),
     "a capacity file": lambda d: isinstance(d.get("default", d.get("brokers")), dict),
+    "an attributes file": lambda d: (
+        (bool(d.keys() & {"topics", "topic_configs"}) or isinstance(d.get("brokers"), dict))
+        and d.keys() <= {"brokers", "topics", "topic_configs"}
+    ),
     "a settings file": lambda d: not d.keys().isdisjoint(_SETTINGS),
     "a file of exporters": lambda d: isinstance(d.get("endpoints"), dict),
     "a file for kafka-reassign-partitions": lambda d: d.keys() == {"version", "partitions"},

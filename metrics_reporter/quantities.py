@@ -63,6 +63,17 @@ def distinct(*values: float, unit: str = "") -> tuple[str, ...]:
     return shown
 
 
+def cost_amount(value: float, unit: str) -> str:
+    """A movement cost with its unit: bytes with a decimal prefix, other units as they are.
+
+    Examples
+    --------
+    >>> cost_amount(1.5e6, "bytes"), cost_amount(12_345_678, "records")
+    ('1.5 MB', '12,300,000 records')
+    """
+    return amount(value) if unit == "bytes" else distinct(value, unit=f" {unit}")[0]
+
+
 def plural(count: int, noun: str, nouns: str | None = None) -> str:
     """A count with its noun; `nouns` is an irregular plural.
 

@@ -149,6 +149,12 @@ def units_of(
     """
     s, op = snapshot, operation or Operation()
     _one_replica_each(s)
+    if s.may_hold.size:
+        limited = s.broker_ids[np.flatnonzero(~s.may_hold.all(0))[0]]
+        raise AllocationError(
+            f"units: broker {limited} may hold some topics only (may_hold), brokers that may hold "
+            "every topic expected by this strategy"
+        )
     kind = type_of(op)
     if not kind.moves_replicas or kind.changes_replication_factor:
         raise AllocationError(
@@ -265,7 +271,7 @@ def _columns(columns: list[Floats], rows: int) -> Floats:
 
 
 def _one_replica_each(s: Snapshot) -> None:
-    several = np.flatnonzero(s.replication_factor > 1)
+    several = np.flatnonzero(s.replication_factor != 1)
     if len(several):
         p = several[0]
         raise AllocationError(

@@ -296,7 +296,7 @@ class _Replay:
         seconds = (self._now_ms - self._began_ms) / 1000
         if self._stopped:
             done = min(1.0, (self._now_ms - self._began_ms) / max(self._takes_ms, 1))
-            return _Outcome("rolled back", 0, len(plan), done * plan.summary.bytes_moved, seconds)
+            return _Outcome("rolled back", 0, len(plan), done * plan.summary.cost, seconds)
         s, final = plan.snapshot, plan.final_snapshot()
         rows = self._rows_of(s)
         delta = changed(
@@ -309,11 +309,11 @@ class _Replay:
         if self._delta is not None:
             self._standing.apply(self._delta)
         moved = rows[plan.rows.partition]
-        carried = plan.rows.bytes > 0
+        carried = plan.rows.cost > 0
         again = self._now_ms - self._moved_ms[moved] <= THRASH_SECONDS * 1000
-        self._again = float(plan.rows.bytes[carried & again].sum())
+        self._again = float(plan.rows.cost[carried & again].sum())
         self._moved_ms[moved[carried]] = self._now_ms
-        return _Outcome("done", len(plan), 0, plan.summary.bytes_moved, seconds)
+        return _Outcome("done", len(plan), 0, plan.summary.cost, seconds)
 
     def recover(self, *, progress: Callable[[Any], None] | None = None) -> None:
         """Nothing to recover: executions here never die."""
@@ -339,7 +339,7 @@ class _Replay:
         # Each byte is sent by one broker and received by another.
         rate = self._configuration.copy_rate * max(living / 2, 1)
         self._began_ms = self._now_ms
-        self._takes_ms = round(1000 * float(plan["bytes_moved"]) / rate)
+        self._takes_ms = round(1000 * float(plan["cost"]) / rate)
         self._job, self._stopped = job, False
 
     def _finish(self) -> None:

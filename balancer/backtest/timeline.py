@@ -284,4 +284,8 @@ _CAST = (
 
 
 def _same_cast(one: Snapshot, other: Snapshot) -> bool:
-    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in _CAST)
+    return (
+        all(np.array_equal(getattr(one, name), getattr(other, name)) for name in _CAST)
+        and one.attributes("broker") == other.attributes("broker")
+        and one.attributes("topic") == other.attributes("topic")
+    )

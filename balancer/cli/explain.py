@@ -11,7 +11,7 @@ import typer
 from balancer import Action, PlanDocument, load_plan
 from balancer.cli import tables
 from balancer.cli.terminal import CommandError, out, working
-from metrics_reporter.quantities import amount, plural
+from metrics_reporter.quantities import cost_amount, plural
 
 # Most names in a message.
 _SHOWN = 10
@@ -23,7 +23,7 @@ def explain(
         str | None, typer.Option(metavar="TOPIC-N", help="Only what happens to this one.")
     ] = None,
     broker: Annotated[
-        int | None, typer.Option(metavar="ID", help="Only what comes to it or leaves it.")
+        str | None, typer.Option(metavar="ID", help="Only what comes to it or leaves it.")
     ] = None,
     top: Annotated[int, typer.Option(min=0, help="How many actions to show.")] = 10,
 ) -> None:
@@ -37,22 +37,22 @@ def explain(
     with working("reading the plan"):
         found = load_plan(plan)
     numbered = list(enumerate(found.actions, 1))
-    console = out()
+    console, unit = out(), found.summary.cost_unit
     if partition is None and broker is None:
         console.print(tables.report(found))
         best = sorted(numbered, key=lambda item: -sum(item[1].helped.values()))[:top]
         if best:
             console.print()
-            console.print(tables.actions(best, "Actions that help most"))
+            console.print(tables.actions(best, unit, "Actions that help most"))
         return
     if partition is not None:
         topic, number = _partition(partition)
         _check_partition(found, partition, (topic, number))
         numbered = [(i, a) for i, a in numbered if (a.topic, a.partition) == (topic, number)]
     if broker is not None:
-        _check_broker(found, broker)
-        numbered = [(i, a) for i, a in numbered if broker in (a.source, a.destination)]
-        console.print(_copies([a for _, a in numbered], broker, partition), markup=False)
+        id_ = _broker_of(found, broker)
+        numbered = [(i, a) for i, a in numbered if id_ in (a.source, a.destination)]
+        console.print(_copies([a for _, a in numbered], unit, id_, partition), markup=False)
     what = " of ".join(filter(None, [partition, None if broker is None else f"broker {broker}"]))
     if not numbered:
         console.print(f"The plan does nothing with {what}.", markup=False)
@@ -61,18 +61,19 @@ def explain(
     title = f"{plural(len(numbered), 'action')} with {what}"
     if len(shown) < len(numbered):
         title += f", the first {len(shown)} of them"
-    console.print(tables.actions(shown, title, all_goals=partition is not None))
+    console.print(tables.actions(shown, unit, title, all_goals=partition is not None))
 
 
-def _copies(actions: Sequence[Action], broker: int, partition: str | None) -> str:
-    """The bytes that a broker receives, sends, and moves between its disks, as a sentence."""
-    within = sum(a.bytes for a in actions if a.source == a.destination == broker)
-    comes = sum(a.bytes for a in actions if a.source != broker == a.destination)
-    leaves = sum(a.bytes for a in actions if a.kind == "move" and a.source == broker)
+def _copies(actions: Sequence[Action], unit: str, broker: int | str, partition: str | None) -> str:
+    """What a broker receives, sends, and moves between its disks, as a sentence."""
+    within = sum(a.cost for a in actions if a.source == a.destination == broker)
+    comes = sum(a.cost for a in actions if a.source != broker == a.destination)
+    leaves = sum(a.cost for a in actions if a.kind == "move" and a.source == broker)
     of = "" if partition is None else f" of {partition}"
-    disks = f", {amount(within)} are copied between its disks" if within else ""
+    disks = f", {cost_amount(within, unit)} are copied between its disks" if within else ""
     return (
-        f"Broker {broker}: {amount(comes)}{of} are copied to it, {amount(leaves)} leave it{disks}."
+        f"Broker {broker}: {cost_amount(comes, unit)}{of} are copied to it, "
+        f"{cost_amount(leaves, unit)} leave it{disks}."
     )
 
 
@@ -83,15 +84,19 @@ def _partition(name: str) -> tuple[str, int]:
     return topic, int(number)
 
 
-def _check_broker(plan: PlanDocument, broker: int) -> None:
-    operation = [ids for ids in plan.operation.values() if isinstance(ids, list | tuple)]
-    named = {
+def _broker_of(plan: PlanDocument, given: str) -> int | str:
+    """The id of a broker that the plan names."""
+    requested = ("brokers", "destinations", "excluded_brokers_for_replicas")
+    named: set[int | str] = {
         *(b for a in plan.actions for b in (a.source, a.destination) if b is not None),
         *(b for brokers in plan.replicas.values() for b in brokers),
-        *(b for ids in operation for b in ids if isinstance(b, int)),
+        *(b for name in requested for b in plan.operation.get(name) or ()),
+        *plan.operation.get("excluded_brokers_for_leadership", ()),
     }
-    if broker not in named:
-        raise _not_in_the_plan("--broker", str(broker), [str(b) for b in sorted(named)])
+    found = {str(b): b for b in sorted(named)}
+    if given not in found:
+        raise _not_in_the_plan("--broker", given, list(found))
+    return found[given]
 
 
 def _check_partition(plan: PlanDocument, name: str, partition: tuple[str, int]) -> None:

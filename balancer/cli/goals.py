@@ -35,7 +35,7 @@ def list_all() -> None:
         table.add_column(header, overflow="fold")
     for name, kind in available().items():
         hard = "hard" if kind.model_fields["hard"].default else "soft"
-        table.add_row(name, kind.scope.replace("_", " in "), hard, escape(_first_line(kind)))
+        table.add_row(name, kind.scope.name.replace("_", " in "), hard, escape(_first_line(kind)))
     console = out()
     console.print(table)
     console.print(f"\nProfiles: {', '.join(profiles())}. Look inside: counterpoise goals show NAME")

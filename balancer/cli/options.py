@@ -16,7 +16,7 @@ from metrics_reporter.clients import servers
 from metrics_reporter.documents import shown
 
 # Kafka's ids have 32 bits.
-_ID = re.compile(r"[0-9]{1,10}", re.ASCII)
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
 
 
 def addresses(given: str | None) -> str | None:
@@ -26,20 +26,20 @@ def addresses(given: str | None) -> str | None:
     return given
 
 
-def broker_ids(option: str, text: str | None) -> tuple[int, ...]:
-    """Broker ids of ``"4,5"``.
+def broker_ids(option: str, text: str | None) -> tuple[int | str, ...]:
+    """Broker ids of ``"4,5"``; what is no number is a name.
 
     Examples
     --------
-    >>> broker_ids("--add-brokers", "4, 5")
-    (4, 5)
+    >>> broker_ids("--add-brokers", "4, 5"), broker_ids("--destinations", "eu-1")
+    ((4, 5), ('eu-1',))
     """
     if text is None:
         return ()
     parts = [part.strip() for part in text.split(",")]
-    if not all(_ID.fullmatch(part) for part in parts):
+    if not all(parts):
         raise CommandError(f"{option}: {shown(text)} found, broker ids like 4 or 4,5 expected")
-    return tuple(int(part) for part in parts)
+    return tuple(int(part) if _NUMBER.fullmatch(part) else part for part in parts)
 
 
 def byte_count(option: str, text: str) -> float:
@@ -82,7 +82,7 @@ def factors(given: Sequence[str]) -> dict[str, int]:
     wanted = {}
     for text in given:
         pattern, equals, number = text.rpartition("=")
-        if not equals or not pattern or not _ID.fullmatch(number.strip()):
+        if not equals or not pattern or not _NUMBER.fullmatch(number.strip()):
             raise CommandError(
                 f"--replication-factor: {shown(text)} found, TOPIC=NUMBER like orders=3 expected"
             )
@@ -148,12 +148,15 @@ def operation(
     )
 
 
-def budget(moves: int | None, size: str | None, seconds: float | None) -> Budget:
+def budget(
+    moves: int | None, size: str | None, cost: float | None, seconds: float | None
+) -> Budget:
     """Limits of the plan."""
     try:
         return Budget(
             moves=moves,
             bytes=None if size is None else byte_count("--max-bytes", size),
+            cost=cost,
             seconds=seconds,
         )
     except ValidationError as error:

@@ -12,6 +12,7 @@ from balancer.cli import tables
 from balancer.cli.options import broker_ids, budget, operation
 from balancer.cli.plugins import SnapshotOption, options_of
 from balancer.cli.snapshot import (
+    AttributesFile,
     Bootstrap,
     CapacityFile,
     CommandConfig,
@@ -52,6 +53,7 @@ def propose(
     snapshot_option: SnapshotOption = None,
     bootstrap_server: Bootstrap = None,
     capacity: CapacityFile = None,
+    attributes: AttributesFile = None,
     command_config: CommandConfig = None,
     metrics_topic: MetricsTopic = None,
     partial_view: PartialView = False,
@@ -132,6 +134,13 @@ def propose(
         str | None,
         typer.Option(metavar="SIZE", rich_help_panel=LIMITS, help="Most to copy, like 500GB."),
     ] = None,
+    max_cost: Annotated[
+        float | None,
+        typer.Option(
+            rich_help_panel=LIMITS,
+            help="Most that the moves may cost, in the snapshot's unit: bytes for Kafka.",
+        ),
+    ] = None,
     max_seconds: Annotated[
         float | None, typer.Option(rich_help_panel=LIMITS, help="Longest time to search.")
     ] = None,
@@ -197,6 +206,7 @@ def propose(
             "SNAPSHOT": snapshot,
             "--goals": Path(goals),
             "--capacity": capacity,
+            "--attributes": attributes,
             "--command-config": command_config,
         },
         {
@@ -228,13 +238,14 @@ def propose(
     )
     balancer = Balancer(
         goals,
-        budget=budget(max_moves, max_bytes, max_seconds),
+        budget=budget(max_moves, max_bytes, max_cost, max_seconds),
         seed=seed,
         strategy={"strategy": strategy, **options_of("--strategy-option", strategy_option or ())},
         remedies=RemedyLimits(),
     )
     kafka = {
         "--capacity": capacity,
+        "--attributes": attributes,
         "--command-config": command_config,
         "--metrics-topic": metrics_topic,
         "--partial-view": partial_view or None,
@@ -293,6 +304,7 @@ def _cluster(
             timeout,
             warn,
             bool(kafka["--partial-view"]),
+            kafka["--attributes"],
         ).measured()
 
 

@@ -19,6 +19,7 @@ from balancer.cli.options import addresses
 from balancer.cli.plugins import options_of
 from balancer.cli.snapshot import (
     KAFKA,
+    AttributesFile,
     CapacityFile,
     CommandConfig,
     MetricsTopic,
@@ -58,6 +59,7 @@ def run(
         ),
     ],
     capacity: CapacityFile = None,
+    attributes: AttributesFile = None,
     command_config: CommandConfig = None,
     metrics_topic: MetricsTopic = None,
     partial_view: PartialView = False,
@@ -146,6 +148,7 @@ def run(
             "--settings": settings,
             "--goals": Path(goals),
             "--capacity": capacity,
+            "--attributes": attributes,
             "--command-config": command_config,
         },
         {"--journal": journal},
@@ -160,7 +163,14 @@ def run(
     )
     notices = Notices(warn)
     source = KafkaSource(
-        bootstrap_server, capacity, properties, metrics_topic, timeout, notices, partial_view
+        bootstrap_server,
+        capacity,
+        properties,
+        metrics_topic,
+        timeout,
+        notices,
+        partial_view,
+        attributes,
     )
     acting = Acting(journal, group, session, "counterpoise run") if execute else None
     witness = _as_json if json and not once else None

@@ -31,6 +31,15 @@ CapacityFile = Annotated[
         "brokers: {7: {cpu: 1600}}}. Without it only disk is looked at.",
     ),
 ]
+AttributesFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        rich_help_panel=KAFKA,
+        help="Attributes that goals read, YAML or JSON: {brokers: {7: {zone: a}}, topics: "
+        "{'pay.*': {tenant: shop}}, topic_configs: [retention.ms]}.",
+    ),
+]
 CommandConfig = Annotated[
     Path | None,
     typer.Option(
@@ -75,6 +84,7 @@ def kafka(
         str, typer.Option(metavar="HOST:PORT", callback=addresses, help="Ask these brokers.")
     ],
     capacity: CapacityFile = None,
+    attributes: AttributesFile = None,
     command_config: CommandConfig = None,
     metrics_topic: MetricsTopic = None,
     partial_view: PartialView = False,
@@ -86,12 +96,24 @@ def kafka(
     """
     check_suffix(output)
     check_outputs(
-        {"--capacity": capacity, "--command-config": command_config}, {"--output": output}
+        {
+            "--capacity": capacity,
+            "--attributes": attributes,
+            "--command-config": command_config,
+        },
+        {"--output": output},
     )
     with working("reading the cluster"):
         properties = client_properties(command_config)
         source = KafkaSource(
-            bootstrap_server, capacity, properties, metrics_topic, timeout, warn, partial_view
+            bootstrap_server,
+            capacity,
+            properties,
+            metrics_topic,
+            timeout,
+            warn,
+            partial_view,
+            attributes,
         )
         found, _ = source.measured()
     _save(found, output)

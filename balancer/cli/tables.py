@@ -12,7 +12,7 @@ from rich.text import Text
 from balancer import Action, Plan, PlanDocument
 from balancer.cli.terminal import percent, quantity
 from balancer.problem.verdict import Verdict
-from metrics_reporter.quantities import amount, plural
+from metrics_reporter.quantities import cost_amount, plural
 
 AnyPlan = Plan | PlanDocument
 
@@ -28,7 +28,7 @@ def _table(title: str, *headers: str) -> Table:
 
 
 def overview(plan: AnyPlan) -> Text:
-    """Moves and bytes, in a few lines."""
+    """Moves and what they cost, in a few lines."""
     s = plan.summary
     changes = (
         (s.replica_moves, "replica move", None),
@@ -38,11 +38,12 @@ def overview(plan: AnyPlan) -> Text:
         (s.replicas_removed, "replica removed", "replicas removed"),
     )
     said = [plural(n, one, more) for n, one, more in changes if n]
-    share = f" ({percent(s.bytes_moved / s.bytes_total)} of all)" if s.bytes_total else ""
+    share = f" ({percent(s.cost / s.cost_total)} of all)" if s.cost_total else ""
     lines = [f"{plan.operation['kind']}: {', '.join(said) or 'nothing to do'}"]
-    if s.bytes_moved:
-        least = f"; no plan meeting these goals copies less than {amount(s.bytes_bound)}"
-        lines.append(f"copies {amount(s.bytes_moved)}{share}" + (least if s.bytes_bound else ""))
+    if s.cost:
+        unit = s.cost_unit
+        least = f"; no plan meeting these goals copies less than {cost_amount(s.cost_bound, unit)}"
+        lines.append(f"copies {cost_amount(s.cost, unit)}{share}" + (least if s.cost_bound else ""))
     if s.group_moves:
         grouped = sum(a.group is not None for a in plan.actions)
         lines.append(
@@ -57,7 +58,8 @@ def overview(plan: AnyPlan) -> Text:
         )
     lines.append(f"balancedness {s.balancedness_before:.1f} -> {s.balancedness_after:.1f} of 100")
     if s.exhausted:
-        lines.append(f"ended early: the limit on {s.exhausted} was reached")
+        limit = "seconds" if s.exhausted == "seconds" else "moves or cost"
+        lines.append(f"ended early: the limit on {limit} was reached")
     if s.left_out:
         lines.append(
             f"{plural(s.left_out, 'action')} left out, since no order of steps makes them safe"
@@ -146,7 +148,9 @@ def remarks(plan: AnyPlan) -> list[RenderableType]:
     return ["", Text("\n".join(lines))] if lines else []
 
 
-def actions(numbered: Iterable[tuple[int, Action]], title: str, all_goals: bool = False) -> Table:
+def actions(
+    numbered: Iterable[tuple[int, Action]], unit: str, title: str, all_goals: bool = False
+) -> Table:
     """Actions with their place in the plan, and the goals they serve."""
     table = _table(title, "step>", "what", "partition", "from", "to", "copies>", "why")
     for number, a in numbered:
@@ -157,13 +161,13 @@ def actions(numbered: Iterable[tuple[int, Action]], title: str, all_goals: bool 
             + ("" if a.group is None else f" (group {a.group + 1})"),
             _where(a.source, a.source_disk),
             _where(a.destination, a.destination_disk),
-            amount(a.bytes) if a.bytes else "-",
+            cost_amount(a.cost, unit) if a.cost else "-",
             _why(a, None if all_goals else 3),
         )
     return table
 
 
-def _where(broker: int | None, disk: str | None) -> str:
+def _where(broker: int | str | None, disk: str | None) -> str:
     return "-" if broker is None else escape(f"{broker}:{disk}" if disk else str(broker))
 
 

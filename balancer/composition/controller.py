@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from balancer.composition.attributes import load_attributes
 from balancer.composition.notifiers import Notifiers
 from balancer.composition.source import KafkaSource
 from balancer.controller import (
@@ -194,7 +195,7 @@ def watch(
         return
     from cluster_model.follow import follow_kafka
 
-    kept = settings.model
+    kept, attributes = settings.model, load_attributes(source.attributes)
     stated = as_capacities(source.capacity)
     follower = follow_kafka(
         source.bootstrap,
@@ -206,6 +207,8 @@ def watch(
         timeout=source.timeout,
         partial_view=source.partial_view,
         notice=source.notice,
+        topic_configs=attributes.topic_configs,
+        completed=lambda found: attributes.applied(found, source.notice),
         refresh=kept.refresh,
         window_ms=int(kept.window * 1000),
         windows=kept.windows,

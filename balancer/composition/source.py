@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from balancer.composition.attributes import load_attributes
 from cluster_model import Snapshot
 from cluster_model.capacities import as_capacities
 from cluster_model.trust import Distrust
@@ -61,6 +62,8 @@ class KafkaSource:
         Called with what the reader of a result should know, in sentences.
     partial_view
         Leave out topics that the user may not describe.
+    attributes
+        File with attributes of brokers and topics; None for none.
     """
 
     bootstrap: str
@@ -70,12 +73,13 @@ class KafkaSource:
     timeout: float
     notice: Callable[[str], None]
     partial_view: bool = False
+    attributes: Path | None = None
 
     def placement(self) -> Snapshot:
         """Where replicas are, independent of stated capacities and reported disk sizes."""
         from cluster_model.kafka import read_cluster
 
-        return read_cluster(
+        found = read_cluster(
             self.bootstrap,
             capacity={"default": {"disk": _PLENTY}},
             resources=("disk",),
@@ -85,13 +89,14 @@ class KafkaSource:
             placement_only=True,
             notice=self.notice,
         )
+        return load_attributes(self.attributes).applied(found, self.notice)
 
     def read(self) -> Snapshot:
         """The current cluster, without measured loads."""
         from cluster_model.kafka import read_cluster
 
-        stated = as_capacities(self.capacity)
-        return read_cluster(
+        stated, attributes = as_capacities(self.capacity), load_attributes(self.attributes)
+        found = read_cluster(
             self.bootstrap,
             capacity=stated,
             resources=stated.resources,
@@ -99,7 +104,9 @@ class KafkaSource:
             timeout=self.timeout,
             partial_view=self.partial_view,
             notice=self.notice,
+            topic_configs=attributes.topic_configs,
         )
+        return attributes.applied(found, self.notice)
 
     def measured(self) -> tuple[Snapshot, Distrust]:
         """The cluster with its measured loads, and the loads that no plan may rely on."""

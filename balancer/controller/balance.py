@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from cluster_model.columns import COUNT, LEADER, LOAD, Column
 from goals import Cluster
 
-_NOUNS = {"replica_count": "replicas", "leader_count": "leaders"}
+_NOUNS = {Column(COUNT): "replicas", Column(COUNT, role=LEADER): "leaders"}
 
 
 def evenness(cluster: Cluster) -> dict[str, Any]:
@@ -35,7 +36,7 @@ def evenness(cluster: Cluster) -> dict[str, Any]:
     ['deviation', 'ratios', 'worst']
     """
     s = cluster.snapshot
-    columns = [*(f"load.{r}" for r in s.resources), "replica_count", "leader_count"]
+    columns = [*(Column(LOAD, r) for r in s.resources), *_NOUNS]
     ratios: dict[str, float] = {}
     worst: dict[str, Any] = {}
     deviation = 0.0
@@ -47,7 +48,7 @@ def evenness(cluster: Cluster) -> dict[str, Any]:
         value = cluster.placement.recompute("broker", column)
         ratio = np.divide(value, share, out=np.ones(len(share)), where=usable)
         at = int(np.argmax(ratio))
-        name = _NOUNS.get(column, column.removeprefix("load."))
+        name = _NOUNS.get(column, column.resource)
         ratios[name] = float(ratio[at])
         deviation = max(deviation, float(np.abs(ratio[usable] - 1).max()))
         if not worst or ratio[at] > worst["ratio"]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from balancer.controller.settings import GoalViolations
 from balancer.planning.plan import Plan
-from balancer.problem.movement_cost import replica_bytes
+from balancer.problem.movement_cost import copy_cost
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Snapshot
 
@@ -23,7 +23,7 @@ def cluster_bytes(snapshot: Snapshot) -> float:
     True
     """
     s = snapshot
-    lead, follow = replica_bytes(Placement(s))
+    lead, follow = copy_cost(Placement(s))
     led = (s.leader >= 0).astype(np.int64)
     return float((lead * led + follow * (s.replication_factor - led)).sum())
 
@@ -46,7 +46,7 @@ def gain(plan: Plan) -> dict[str, float]:
         "balancedness": (s.balancedness_after - s.balancedness_before) / 100,
         "worst_ratio": max(ratios, default=0.0),
         "hard": float(max(mended, default=0)),
-        "cost": s.bytes_moved / s.bytes_total if s.bytes_total > 0 else 0.0,
+        "cost": s.cost / s.cost_total if s.cost_total > 0 else 0.0,
     }
 
 

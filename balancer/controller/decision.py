@@ -11,7 +11,7 @@ from balancer.controller.protocols import Outcome
 from balancer.planning.document import Unmet
 from balancer.planning.plan import Plan
 from goals.availability import EligibleLeaders, OnlineReplicas
-from metrics_reporter.quantities import amount, plural
+from metrics_reporter.quantities import amount, cost_amount, plural
 
 Kind = Literal[
     "balanced",
@@ -138,7 +138,7 @@ def plan_sentence(plan: Plan) -> str:
     left = unmet_first(plan)
     unmet = "" if plan.ok or not left else f"; unmet after it: {left[0].goal}, {left[0].reason}"
     return (
-        f"{does}, {amount(s.bytes_moved)}, balancedness {s.balancedness_before:.0f} to "
+        f"{does}, {cost_amount(s.cost, s.cost_unit)}, balancedness {s.balancedness_before:.0f} to "
         f"{s.balancedness_after:.0f}{unmet}"
     )
 

@@ -36,7 +36,7 @@ def lost_partitions(snapshot: Snapshot) -> Bools:
     """
     s = snapshot
     offline = np.bincount(s.replica_partition, offline_replicas(s), s.n_partitions)
-    lost: Bools = (offline >= s.replication_factor) | s.leaderless
+    lost: Bools = ((offline >= s.replication_factor) & s.needs_source) | s.leaderless
     return lost
 
 

@@ -84,7 +84,8 @@ class Metrics:
         """Record a plan that was made."""
         self.plans += 1
         self.plan_seconds += seconds
-        self.bytes_planned += plan.summary.bytes_moved
+        if plan.summary.cost_unit == "bytes":
+            self.bytes_planned += plan.summary.cost
 
     def moved(self, outcome: Outcome) -> None:
         """Record the end of an execution."""

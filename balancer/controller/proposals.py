@@ -17,7 +17,7 @@ from balancer.controller.settings import Settings
 from balancer.engine import Balancer, with_defaults
 from balancer.planning.plan import Plan
 from balancer.problem.budget import Budget
-from balancer.problem.movement_cost import replica_bytes
+from balancer.problem.movement_cost import copy_cost
 from balancer.problem.operation import Operation
 from balancer.problem.operations import type_of
 from balancer.strategies.local_search import LocalSearch
@@ -71,7 +71,8 @@ class Proposals:
         own, set_ = balancer.budget, self._settings()
         balancer.budget = Budget(
             moves=_least(own.moves, set_.max_moves),
-            bytes=_least(own.bytes, set_.max_bytes, cap),
+            bytes=_least(own.bytes, set_.max_bytes),
+            cost=_least(own.cost, cap),
             seconds=_least(own.seconds, set_.max_seconds),
         )
         if not type_of(operation).needs_loads and not isinstance(balancer.strategy, LocalSearch):
@@ -146,16 +147,17 @@ class Proposals:
 
     def is_cut(self, plan: Plan, cap: float | None) -> bool:
         """Whether the cap ended the plan, and no other limit."""
-        if cap is None or plan.summary.exhausted != "moves or bytes":
+        if cap is None or plan.summary.exhausted != "budget":
             return False
         own, set_, s = self._balancer.budget, self._settings(), plan.summary
         moves = _least(own.moves, set_.max_moves)
         moved = s.replica_moves + s.disk_moves + s.replicas_added
-        return _least(own.bytes, set_.max_bytes, cap) == cap and (moves is None or moved < moves)
+        least = _least(own.cost, own.bytes, set_.max_bytes, cap)
+        return least == cap and (moves is None or moved < moves)
 
     def too_large(self, snapshot: Snapshot, cap: float) -> tuple[list[str], str]:
         """Partitions with a copy larger than a cycle may move, and a sentence about them."""
-        lead, follow = replica_bytes(Placement(snapshot))
+        lead, follow = copy_cost(Placement(snapshot))
         copied = np.maximum(lead, follow)
         rows = np.flatnonzero(copied > cap)
         rows = rows[np.argsort(-copied[rows], kind="stable")]

@@ -16,7 +16,6 @@ from balancer.problem.operation import Operation
 from balancer.problem.resolution import resolve
 from balancer.problem.tiers import with_availability
 from balancer.search.scorer import Scorer
-from cluster_model.snapshot import Snapshot
 from goals import Goal, applicable, inapplicable
 from goals.availability import EligibleLeaders, OnlineReplicas
 
@@ -149,7 +148,7 @@ def shortfalls(goals: Sequence[Goal], scorer: Scorer) -> list[dict[str, Any]]:
                 "hard": goal.hard,
                 "cells": int((scores < 1).sum()),
                 "shortfall": float(1 - scores[cell]),
-                "where": _place(scorer.placement.snapshot, goal.scope, cell),
+                "where": goal.scope.label(scorer.placement.snapshot, cell),
             }
         )
     return found
@@ -160,7 +159,7 @@ def _broken(goals: Sequence[Goal], scorer: Scorer) -> frozenset[str]:
     broken = np.zeros(s.n_partitions, np.bool_)
     for goal, scores in zip(goals, scorer.scores, strict=True):
         duty = isinstance(goal, OnlineReplicas | EligibleLeaders)
-        if goal.hard and goal.scope == "partition" and not duty:
+        if goal.hard and goal.scope.of_partitions and not duty:
             broken |= scores < 1
     return frozenset(partition_names(s, broken))
 
@@ -170,22 +169,6 @@ def _noise(goal: Goal, noise: Mapping[str, float]) -> float:
     reads = {getattr(goal, "resource", None), *goal.requires}
     error = max((noise[resource] for resource in noise if resource in reads), default=0.0)
     return error if error > _NO_NOISE else 0.0
-
-
-def _place(s: Snapshot, scope: str, cell: int) -> str:
-    if scope == "broker":
-        return f"broker {s.broker_ids[cell]}"
-    if scope == "host":
-        return f"host {s.hosts[cell]}"
-    if scope == "disk":
-        return f"disk {s.disk_path[cell]} of broker {s.broker_ids[s.disk_broker[cell]]}"
-    if scope == "topic":
-        topic, broker = divmod(cell, s.n_brokers)
-        return f"topic {s.topics[topic]} on broker {s.broker_ids[broker]}"
-    if scope == "topic_rack":
-        topic, rack = divmod(cell, len(s.racks))
-        return f"topic {s.topics[topic]} in rack {s.racks[rack]}"
-    return f"{s.topics[s.partition_topic[cell]]}-{s.partition_number[cell]}"
 
 
 def _percent(share: float) -> str:

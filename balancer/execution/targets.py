@@ -8,9 +8,9 @@ from typing import Annotated, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from balancer.execution.cluster import Held, Key, PartitionView, View
-from balancer.planning.document import Action, PlanDocument
+from balancer.planning.document import Action, PlanDocument, PlanError
 from balancer.planning.plan import Plan
-from metrics_reporter.documents import Number, Whole, WholeKey
+from metrics_reporter.documents import Number, Whole, WholeKey, shown
 
 
 class Target(BaseModel):
@@ -30,7 +30,7 @@ class Target(BaseModel):
     place
         Place in the plan of the first step of any kind.
     size
-        Bytes of one replica.
+        Bytes of one replica; 0 if the plan does not know them.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -84,7 +84,9 @@ def read_plan(plan: Plan | PlanDocument, view: View) -> Reading:
         Every partition of the plan; of all topics if the plan demotes brokers.
     """
     document = plan.document() if isinstance(plan, Plan) else plan
+    _check_ids(document)
     demoted = demoted_brokers(plan)
+    in_bytes = document.summary.cost_unit == "bytes"
     steps: dict[Key, list[tuple[int, Action]]] = {}
     for place, action in enumerate(document.actions):
         steps.setdefault(Key(action.topic, action.partition), []).append((place, action))
@@ -96,7 +98,9 @@ def read_plan(plan: Plan | PlanDocument, view: View) -> Reading:
             continue
         try:
             made_for = document.replicas.get(str(key))
-            reading.wanted.append(_wanted(key, found, actions, made_for, demoted))
+            reading.wanted.append(
+                _wanted(key, found, actions, _numbers(made_for), demoted, in_bytes)
+            )
         except _Stale as stale:
             reading.problems.append(f"{key} left as it is: {stale}")
     if not reading.wanted:
@@ -117,6 +121,21 @@ def read_plan(plan: Plan | PlanDocument, view: View) -> Reading:
                 )
             )
     return reading
+
+
+def _check_ids(document: PlanDocument) -> None:
+    """Raise PlanError for a plan whose brokers have names, which Kafka's have not."""
+    named = [b for a in document.actions for b in (a.source, a.destination) if isinstance(b, str)]
+    named += [b for brokers in document.replicas.values() for b in brokers if isinstance(b, str)]
+    if named:
+        raise PlanError(
+            f"plan: broker {shown(named[0])} found, a number expected: only plans for Kafka, "
+            "whose brokers have numbers, can be executed"
+        )
+
+
+def _numbers(brokers: Sequence[int | str] | None) -> tuple[int, ...] | None:
+    return None if brokers is None else tuple(int(b) for b in brokers)
 
 
 def demoted_brokers(plan: Plan | PlanDocument) -> frozenset[int]:
@@ -195,6 +214,7 @@ def _wanted(
     actions: Sequence[tuple[int, Action]],
     made_for: Sequence[int] | None,
     demoted: frozenset[int],
+    in_bytes: bool,
 ) -> Target:
     replicas, leader = list(found.settled), found.leader
     led_by_plan = False
@@ -203,7 +223,7 @@ def _wanted(
     done = _done(replicas, [a for _, a in actions], made_for)
     for number, (place, a) in enumerate(actions):
         before = tuple(replicas)
-        source, destination = a.source, a.destination
+        source, destination = _source(a), _destination(a)
         if number >= done:
             if not _applies(a, replicas):
                 raise _Stale(
@@ -233,7 +253,7 @@ def _wanted(
         dirs={b: d for b, d in dirs.items() if b in replicas},
         steps=tuple(steps),
         place=actions[0][0],
-        size=max((a.bytes for _, a in actions), default=0.0),
+        size=max((a.cost for _, a in actions), default=0.0) if in_bytes else 0.0,
     )
 
 
@@ -270,10 +290,13 @@ def _leads_here(actions: Sequence[Action], done: int, found: Sequence[int]) -> b
     for a in reversed(actions[:done]):
         if a.kind not in ("move", "add", "remove"):
             continue
-        if (a.destination is not None and a.destination not in replicas) or a.source in replicas:
+        if (_destination(a) is not None and _destination(a) not in replicas) or _source(
+            a
+        ) in replicas:
             return False
-        replicas = [b for b in replicas if b != a.destination]
-        replicas += [] if a.source is None else [a.source]
+        replicas = [b for b in replicas if b != _destination(a)]
+        source = _source(a)
+        replicas += [] if source is None else [source]
     replicas = list(found)
     for a in actions[done:]:
         if not _applies(a, replicas):
@@ -285,33 +308,42 @@ def _leads_here(actions: Sequence[Action], done: int, found: Sequence[int]) -> b
 def _applies(a: Action, replicas: Sequence[int]) -> bool:
     """Whether a step applies to a partition with these replicas."""
     if a.kind in ("leadership", "move_disk"):
-        return a.destination in replicas
-    gives = a.kind == "add" or a.source in replicas
-    return gives and (a.kind == "remove" or a.destination not in replicas)
+        return _destination(a) in replicas
+    gives = a.kind == "add" or _source(a) in replicas
+    return gives and (a.kind == "remove" or _destination(a) not in replicas)
 
 
 def _after(a: Action, replicas: Sequence[int]) -> list[int]:
     """A partition's replicas after a step that applies."""
     changed = list(replicas)
-    if a.kind == "move" and a.source is not None and a.destination is not None:
-        changed[changed.index(a.source)] = a.destination
-    elif a.kind == "add" and a.destination is not None:
-        changed.append(a.destination)
-    elif a.kind == "remove" and a.source is not None:
-        changed.remove(a.source)
+    source, destination = _source(a), _destination(a)
+    if a.kind == "move" and source is not None and destination is not None:
+        changed[changed.index(source)] = destination
+    elif a.kind == "add" and destination is not None:
+        changed.append(destination)
+    elif a.kind == "remove" and source is not None:
+        changed.remove(source)
     return changed
+
+
+def _source(a: Action) -> int | None:
+    return None if a.source is None else int(a.source)
+
+
+def _destination(a: Action) -> int | None:
+    return None if a.destination is None else int(a.destination)
 
 
 def _told(a: Action) -> str:
     if a.kind == "move":
-        return f"moves a replica from {a.source} to {a.destination}"
+        return f"moves a replica from {_source(a)} to {_destination(a)}"
     if a.kind == "add":
-        return f"adds a replica on {a.destination}"
+        return f"adds a replica on {_destination(a)}"
     if a.kind == "remove":
-        return f"removes the replica on {a.source}"
+        return f"removes the replica on {_source(a)}"
     if a.kind == "leadership":
-        return f"lets {a.destination} lead"
-    return f"moves a replica between disks of {a.destination}"
+        return f"lets {_destination(a)} lead"
+    return f"moves a replica between disks of {_destination(a)}"
 
 
 def _ordered(

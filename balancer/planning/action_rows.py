@@ -8,7 +8,7 @@ from balancer.planning.document import ActionKind
 from balancer.planning.ordering import Steps
 from balancer.planning.plan import ActionRows
 from balancer.problem.budget import Budget
-from balancer.problem.movement_cost import replica_bytes
+from balancer.problem.movement_cost import cost_at
 from balancer.problem.rules import Rules
 from balancer.search.arrays import first_of
 from cluster_model.placement import LEAD, MOVE, Batch, Placement
@@ -30,7 +30,12 @@ def action_rows(
     removed = np.flatnonzero((start.replica_broker >= 0) & (walked.replica_broker < 0))
     none = np.full(len(removed) + len(added), -1, np.int64)
     flat = np.concatenate([removed, added])
-    _, size = replica_bytes(start)
+    # the first replica of a partition leads it
+    leads = np.zeros(len(flat), np.bool_)
+    leads[len(removed) :] = added % start.slots == walked.leader[added // start.slots]
+    arrives = cost_at(
+        start, added // start.slots, leads[len(removed) :], walked.replica_broker[added]
+    )
     kind_names: dict[int, ActionKind] = {MOVE: "move", LEAD: "leadership"}
     names: list[ActionKind] = ["remove" for _ in removed]
     names += ["add" for _ in added]
@@ -51,8 +56,8 @@ def action_rows(
         ),
         source_disk=np.concatenate([source_disk, steps.source_disk]),
         target_disk=np.concatenate([target_disk, steps.batch.disk]),
-        leads=np.concatenate([np.zeros(len(flat), np.bool_), steps.leads]),
-        bytes=np.concatenate([np.zeros(len(removed)), size[added // start.slots], steps.bytes]),
+        leads=np.concatenate([leads, steps.leads]),
+        cost=np.concatenate([np.zeros(len(removed)), arrives, steps.cost]),
         diff=np.concatenate([np.zeros((len(flat), len(goals))), steps.diff[:, : len(goals)]]),
         names=tuple(g.name for g in goals),
         demoted=~rules.leads & (s.broker_state != BrokerState.DEAD),
@@ -66,8 +71,8 @@ def within(rows: ActionRows, budget: Budget) -> int:
     fits = np.ones(len(kinds), np.bool_)
     if budget.moves is not None:
         fits &= np.cumsum(np.isin(kinds, ("move", "move_disk", "add"))) <= budget.moves
-    if budget.bytes is not None:
-        fits &= np.cumsum(rows.bytes) <= budget.bytes
+    if budget.cost is not None:
+        fits &= np.cumsum(rows.cost) <= budget.cost
     if fits.all():
         return len(fits)
     kept = int(np.argmin(fits))
@@ -92,7 +97,7 @@ def truncated(
         ended.replica_broker[at] = b
         if len(ended.replica_disk):
             ended.replica_disk[at] = -1 if b < 0 else walked.replica_disk[at]
-    ended._sums.clear()
+    ended.invalidate_sums()
     done: Batch = steps.batch[: max(n - changes, 0)]
     while len(done):
         first = first_of(done.partition)
@@ -110,7 +115,7 @@ def truncated(
             rows.source_disk[cut],
             rows.target_disk[cut],
             rows.leads[cut],
-            rows.bytes[cut],
+            rows.cost[cut],
             rows.diff[cut],
             rows.names,
             rows.demoted,

@@ -8,11 +8,14 @@ import numpy as np
 
 from balancer.planning.parameters import PlanningParameters
 from balancer.problem.disks import pick_disk
+from balancer.problem.rules import Rules
 from balancer.search.arrays import first_of
 from balancer.search.scorer import EPSILON, Scorer
 from balancer.search.sequential_transition import SequentialTransition
 from balancer.search.transition import Transition
-from cluster_model.placement import MOVE, Batch, Placement, SumScope
+from cluster_model.columns import Column
+from cluster_model.placement import MOVE, Batch, Placement
+from cluster_model.scopes import Scope
 from cluster_model.snapshot import Bools, Floats, Ints
 from goals import Goal
 
@@ -24,7 +27,7 @@ def admit(
     scorer: Scorer,
     wanted: Ints,
     final: Placement,
-    receives: Ints,
+    rules: Rules,
     parameters: PlanningParameters | None = None,
 ) -> Ints:
     """Add the new replicas that overfill no broker, host or disk; skip the others.
@@ -40,8 +43,8 @@ def admit(
         Flat slots that need a new replica.
     final
         Where the search ended.
-    receives : (R,) int
-        The brokers that may receive replicas.
+    rules
+        Which brokers may receive which replicas.
     parameters
         How much effort to spend; by default the default ones.
 
@@ -57,7 +60,7 @@ def admit(
         disk = final.replica_disk[rest] if disks else None
         batch = Batch.of(MOVE, rest // f, rest % f, final.replica_broker[rest], disk)
         batch = batch[first_of(batch.partition)]
-        done = _arrive(scorer, batch[~np.logical_or.reduce(misplaced(scorer, batch, receives))])
+        done = _arrive(scorer, batch[~np.logical_or.reduce(misplaced(scorer, batch, rules))])
         if not len(done):
             break
         added.append(done)
@@ -66,7 +69,10 @@ def admit(
     # small ones are the easiest to place
     vain, size = 0, placement.contribution(f"load.{placement.snapshot.resources[-1]}")[1]
     for slot in rest[np.argsort(size[rest // f], kind="stable")].tolist():
-        done = _arrive(scorer, _elsewhere(scorer, slot, final, receives)[:1])
+        if placement.brokers[slot // f].max() < 0 and slot % f != placement.leader[slot // f]:
+            # a partition without its first replica, which leads, gets no other
+            continue
+        done = _arrive(scorer, _elsewhere(scorer, slot, final, rules)[:1])
         added.append(done)
         vain = 0 if len(done) else vain + 1
         if vain > most:
@@ -87,19 +93,20 @@ def _arrive(scorer: Scorer, batch: Batch) -> Ints:
     return batch.partition * scorer.placement.slots + batch.slot
 
 
-def _elsewhere(scorer: Scorer, slot: int, final: Placement, receives: Ints) -> Batch:
+def _elsewhere(scorer: Scorer, slot: int, final: Placement, rules: Rules) -> Batch:
     """Destinations for a new replica that no hard goal forbids, best first."""
     placement, f = scorer.placement, scorer.placement.slots
     held = placement.brokers[slot // f]
     # another disk of the intended broker may have room
     others = np.delete(final.brokers[slot // f], slot % f)
+    receives = np.flatnonzero(rules.takers(placement, slot // f))
     free, disk = destinations(
         placement, receives[~np.isin(receives, np.concatenate([held, others]))]
     )
     at = np.full(len(free), slot)
     batch = Batch.of(MOVE, at // f, at % f, free, disk)
     fits = _bearable(scorer, Arrivals(scorer.cluster, batch))
-    fits &= ~np.logical_or.reduce(misplaced(scorer, batch, receives))
+    fits &= ~np.logical_or.reduce(misplaced(scorer, batch, rules))
     crowded = np.isin(
         placement.snapshot.broker_rack[free], placement.snapshot.broker_rack[held[held >= 0]]
     )
@@ -119,19 +126,29 @@ def destinations(placement: Placement, brokers: Ints) -> tuple[Ints, Ints]:
     )
 
 
-def misplaced(scorer: Scorer, batch: Batch, receives: Ints) -> Bools:
+def misplaced(scorer: Scorer, batch: Batch, rules: Rules) -> Bools:
     """(G, C) whether each goal would prefer another destination for a new replica.
 
     Covers the goals of :func:`of_partitions`. They distinguish brokers by rack and broker
-    set only, so one destination of every rack and broker set is compared.
+    set only, so one destination of every rack and broker set is compared, among those that
+    may hold the partition's topic.
     """
     s = scorer.placement.snapshot
     kind = s.broker_rack * (len(s.broker_sets) + 1)
     kind = kind + s.broker_set + 1 if len(s.broker_set) else kind
-    homes = receives[first_of(kind[receives])]
+    if (batch.slot == scorer.placement.leader[batch.partition]).any():
+        kind = 2 * kind + scorer.cluster.leader_eligible
+    receives = np.flatnonzero(rules.receives)
+    homes = receives[first_of(kind[receives])][None]
+    home_of = np.zeros(s.n_partitions, np.int64)
+    if rules.permitted is not None:
+        homes, home_of = (
+            _homes_by_topic(kind[receives], receives, rules.permitted),
+            s.partition_topic,
+        )
     goals = of_partitions(scorer)
     wrong = np.zeros((len(goals), len(batch)), np.bool_)
-    size = max(1, min(CHUNK, SLOTS // max(1, len(homes) * scorer.placement.slots)))
+    size = max(1, min(CHUNK, SLOTS // max(1, homes.shape[1] * scorer.placement.slots)))
     for begin in range(0, len(batch), size):
         part = batch[begin : begin + size]
         ((_, here),) = Arrivals(scorer.cluster, part).partition_states()
@@ -139,43 +156,68 @@ def misplaced(scorer: Scorer, batch: Batch, receives: Ints) -> Bools:
         rows = np.flatnonzero(np.any([x < 1 for x in score], axis=0))
         if not len(rows):
             continue
-        there = replace(part[np.repeat(rows, len(homes))], target=np.tile(homes, len(rows)))
+        home = homes[home_of[part.partition[rows]]]
+        there = replace(part[np.repeat(rows, home.shape[1])], target=np.maximum(home, 0).ravel())
         ((_, elsewhere),) = Arrivals(scorer.cluster, there).partition_states()
         for k, goal in enumerate(goals):
-            best = np.asarray(goal.score(elsewhere)).reshape(len(rows), -1).max(1)
+            there_score = np.asarray(goal.score(elsewhere)).reshape(home.shape)
+            best = np.where(home >= 0, there_score, 0.0).max(1, initial=0.0)
             wrong[k, begin + rows] = score[k][rows] < best - EPSILON
     return wrong
 
 
+def _homes_by_topic(kind: Ints, receives: Ints, permitted: Bools) -> Ints:
+    """(T, K) a receiver of each kind that may hold each topic, -1 for none."""
+    kinds = np.unique(kind)
+    homes = np.full((len(permitted), len(kinds)), -1)
+    for k, one in enumerate(kinds.tolist()):
+        members = receives[kind == one]
+        may = permitted[:, members]
+        homes[:, k] = np.where(may.any(1), members[may.argmax(1)], -1)
+    return homes
+
+
 def of_partitions(scorer: Scorer) -> list[Goal]:
     """The hard goals that judge partitions."""
-    return [g for g in scorer.goals if g.hard and g.scope == "partition"]
+    return [g for g in scorer.goals if g.hard and g.scope.of_partitions]
 
 
 class Arrivals(Transition):
-    """New replicas, each scored as if it came alone: their cells are the destination's."""
+    """New replicas, each scored as if it came alone: their cells are the destination's.
 
-    def _find_cells(self, scope: SumScope) -> Ints:
+    The first replica of a partition leads it, the others follow.
+    """
+
+    def _find_cells(self, scope: Scope) -> Ints:
         b = self.batch
         return self.placement.keys(scope, b.partition, b.target, b.disk)[None]
 
-    def signed_delta(self, scope: SumScope, columns: tuple[str, ...]) -> Floats:
-        """(k, 1, C) what each replica adds to its cell, as a follower."""
-        parts = [self.placement.summand(column)[1] for column in columns]
-        delta: Floats = np.stack(parts)[:, None, self.batch.partition]
-        return delta
+    def signed_delta(self, scope: Scope, columns: tuple[Column, ...]) -> Floats:
+        """(k, 1, C) what each replica adds to its cell."""
+        return np.stack([self._adds(column) for column in columns])[:, None]
+
+    def _adds(self, column: Column) -> Floats:
+        """(C,) what each replica adds to a column."""
+        placement, b = self.placement, self.batch
+        lead, follow = placement.summand(column)
+        leads = b.slot == placement.leader[b.partition]
+        if column.is_local and leads.any():
+            gained = placement.local_changes(b, column, self._in_turn())[1]
+            return np.where(leads, gained, 0.0)
+        return np.where(leads, lead[b.partition], follow[b.partition])
 
     def apply(self) -> None:
         """Put the replicas in their places."""
         placement, b = self.placement, self.batch
         at = b.partition * placement.slots + b.slot
+        amounts = {column: self._adds(column) for _, column, _ in placement.kept_sums()}
         placement.replica_broker[at] = b.target
         if len(placement.replica_disk):
             placement.replica_disk[at] = b.disk
-        for (scope, column), kept in placement._sums.items():
+        for scope, column, kept in placement.kept_sums():
             key = self.cells(scope)[0]
             real = key >= 0
-            np.add.at(kept, key[real], placement.summand(column)[1][b.partition[real]])
+            np.add.at(kept, key[real], amounts[column][real])
 
 
 class _ArrivalSeries(Arrivals, SequentialTransition):
@@ -186,6 +228,6 @@ def _bearable(scorer: Scorer, arrivals: Arrivals) -> Bools:
     """(C,) whether no broker, host, disk or topic becomes less content with a hard goal."""
     ok = np.ones(len(arrivals), np.bool_)
     for i, goal in enumerate(scorer.goals):
-        if goal.hard and goal.scope != "partition":
+        if goal.hard and not goal.scope.of_partitions:
             ok &= ~scorer.diff(i, arrivals)[1]
     return ok

@@ -8,14 +8,15 @@ import numpy as np
 
 from balancer.planning.action_rows import action_rows, truncated, within
 from balancer.planning.additions import admit
-from balancer.planning.bounds import bytes_bound
+from balancer.planning.bounds import cost_bound
 from balancer.planning.document import Remedy, Summary
-from balancer.planning.figures import balancedness, bytes_total, columns, goal_result
+from balancer.planning.figures import balancedness, columns, cost_total, goal_result
 from balancer.planning.infeasibility import unmet
 from balancer.planning.ordering import align, grouped, order, steps_between
 from balancer.planning.parameters import PlanningParameters
 from balancer.planning.plan import Plan
 from balancer.problem.budget import Budget
+from balancer.problem.movement_cost import cost_unit
 from balancer.problem.problem import Problem
 from balancer.problem.rules import Rules
 from balancer.search.scorer import Scorer, improves
@@ -68,6 +69,7 @@ def assemble(
     def cluster_at(placement: Placement) -> Cluster:
         return Cluster(placement, own.eligible, own.leader_eligible, rules.draining)
 
+    _lead_first(start, final)
     walked = _without_removed(start, final)
     align(walked, final)
     if progress is not None:
@@ -90,7 +92,7 @@ def assemble(
     kept = within(rows, budget)
     exhausted, left_out = proposal.exhausted, steps.left_out
     if kept < len(rows.kind):
-        exhausted = "moves or bytes"
+        exhausted = "budget"
     elif steps.left_out:
         better = proposal.improves(scorer.placement)
         if better is None:
@@ -112,11 +114,12 @@ def assemble(
         disk_moves=int((kinds == "move_disk").sum()),
         replicas_added=int((kinds == "add").sum()),
         replicas_removed=int((kinds == "remove").sum()),
-        bytes_moved=float(rows.bytes.sum()),
-        bytes_bound=0.0
-        if kind.changes_replication_factor
-        else bytes_bound(start, shown, met, initial.cluster),
-        bytes_total=bytes_total(start),
+        cost=float(rows.cost.sum()),
+        cost_bound=0.0
+        if kind.changes_replication_factor or problem.resolved.adds
+        else cost_bound(start, shown, met, initial.cluster),
+        cost_total=cost_total(start),
+        cost_unit=cost_unit(start.snapshot),
         balancedness_before=balancedness(shown, initial),
         balancedness_after=balancedness(shown, scorer),
         left_out=left_out,
@@ -156,10 +159,24 @@ def _groups(proposal: Proposal, start: Cluster, goals: list[Goal]) -> Ints | Non
     return connected(len(here), one[same], two[same])
 
 
+def _lead_first(start: Placement, final: Placement) -> None:
+    """Put the leader of each partition without replicas into the slot that leads at the start."""
+    rows = np.flatnonzero((start.brokers < 0).all(1) & (final.leader != start.leader))
+    there, lead = final.leader[rows], start.leader[rows]
+    tables = [final.brokers]
+    if len(final.replica_disk):
+        tables.append(final.replica_disk.reshape(final.brokers.shape))
+    for table in tables:
+        table[rows, lead], table[rows, there] = table[rows, there], table[rows, lead]
+    final.leader[rows] = lead
+    if len(rows):
+        final.invalidate_sums()
+
+
 def _without_removed(start: Placement, final: Placement) -> Placement:
     """The start without the replicas that have no slot in the final placement."""
     walked = start.copy()
-    walked._sums.clear()
+    walked.invalidate_sums()
     removed = final.replica_broker < 0
     walked.replica_broker[removed] = -1
     if len(walked.replica_disk):
@@ -182,8 +199,7 @@ def _added(
     missing = np.flatnonzero((walked.replica_broker < 0) & (final.replica_broker >= 0))
     if not len(missing):
         return missing
-    receives = np.flatnonzero(rules.receives)
-    added = admit(Scorer(cluster, goals), missing, final, receives, parameters)
+    added = admit(Scorer(cluster, goals), missing, final, rules, parameters)
     final.replica_broker[missing] = walked.replica_broker[missing]
     if len(final.replica_disk):
         final.replica_disk[missing] = walked.replica_disk[missing]
@@ -192,9 +208,10 @@ def _added(
     if len(final.replica_disk):
         alive = np.append(final.snapshot.disk_alive, True)
         able &= alive[final.replica_disk].reshape(able.shape)
+    able &= ~rules.are_cold(final)
     heir = np.where(able.any(1), able.argmax(1), walked.leader)
     now = final.leader
     unfit = (now != walked.leader) & ~able[np.arange(len(now)), now]
     final.leader = np.where(unfit, heir, now)
-    final._sums.clear()
+    final.invalidate_sums()
     return added

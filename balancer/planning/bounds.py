@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from balancer.problem.movement_cost import replica_bytes
+from balancer.problem.movement_cost import least_copy_cost
 from balancer.problem.rules import Rules
+from cluster_model.columns import COUNT, Column
 from cluster_model.placement import Placement
+from cluster_model.scopes import BROKER
 from cluster_model.snapshot import Bools, BrokerState, Floats, Ints
 from goals import Cluster, Goal, OnlineReplicas, RackAwareness
 from goals.capacity import Ceiling
@@ -16,7 +18,7 @@ from goals.distribution import Band
 ROUNDING = 4e-9
 
 
-def imbalance_bound(cluster: Cluster, rules: Rules, column: str, ended: Placement) -> float:
+def imbalance_bound(cluster: Cluster, rules: Rules, column: Column, ended: Placement) -> float:
     """Least worst-broker / fair-share ratio of any plan that leaves as little behind.
 
     Brokers without a share (dead, removed, excluded) may still hold something: no placement
@@ -44,7 +46,7 @@ def imbalance_bound(cluster: Cluster, rules: Rules, column: str, ended: Placemen
     pinned = _pinned(cluster.placement, rules, column, ended)
     least = max(
         carried / float(share.sum()),
-        _whole(carried, share) if column.endswith("_count") else 0.0,
+        _whole(carried, share) if column.measure == COUNT else 0.0,
         _largest(cluster, rules, column, ended, usable) / float(share.max()),
         float((pinned[usable] / share[usable]).max()),
     )
@@ -64,15 +66,17 @@ def _whole(carried: float, share: Floats) -> float:
     return low
 
 
-def _largest(cluster: Cluster, rules: Rules, column: str, ended: Placement, usable: Bools) -> float:
+def _largest(
+    cluster: Cluster, rules: Rules, column: Column, ended: Placement, usable: Bools
+) -> float:
     """Lower bound on the load of the fullest usable broker, from the sizes of single replicas."""
     start = cluster.placement
     if (rules.receives & ~usable).any():
         return 0.0
     held = np.bincount(ended.replica_broker[ended.replica_broker >= 0], minlength=len(usable))
     refuge = np.append(~usable & (~rules.draining | (held > 0)), False)
-    bound = ~refuge[start.brokers].any(1)
     factor = np.minimum((start.brokers >= 0).sum(1), (ended.brokers >= 0).sum(1))
+    bound = ~refuge[start.brokers].any(1) & (factor > 0)
     lead, follow = start.contribution(column)
     copies = np.maximum(factor[bound] - 1, 0)
     size = np.concatenate([lead[bound], np.repeat(follow[bound], copies)])
@@ -83,12 +87,14 @@ def _largest(cluster: Cluster, rules: Rules, column: str, ended: Placement, usab
     return max(float(top.max()), float(np.sort(top)[:2].sum()))
 
 
-def _pinned(placement: Placement, rules: Rules, column: str, ended: Placement) -> Floats:
+def _pinned(placement: Placement, rules: Rules, column: Column, ended: Placement) -> Floats:
     """(B,) load of each broker that may not be moved, nor led elsewhere."""
     s, f = placement.snapshot, placement.slots
     lead, follow = placement.contribution(column)
     where = placement.replica_broker
     stays = (where >= 0) & ~rules.slots & ~np.append(rules.draining, False)[where]
+    if rules.permitted is not None:
+        stays &= rules.permitted[np.repeat(s.partition_topic, f), where]
     if len(placement.replica_disk):
         stays &= np.append(s.disk_alive, True)[placement.replica_disk]
     led = np.arange(s.n_partitions) * f + placement.leader
@@ -100,16 +106,16 @@ def _pinned(placement: Placement, rules: Rules, column: str, ended: Placement) -
     return np.bincount(where[at], least[at], s.n_brokers).astype(np.float64)
 
 
-def bytes_bound(start: Placement, goals: list[Goal], met: list[bool], cluster: Cluster) -> float:
-    """Least bytes that any plan must copy to meet the goals that `met` marks.
+def cost_bound(start: Placement, goals: list[Goal], met: list[bool], cluster: Cluster) -> float:
+    """Least cost that any plan must pay to meet the goals that `met` marks.
 
     The largest of: what must leave each broker (to respect every upper limit, and to empty
     brokers), by the fractional relaxation per broker; what must reach each broker below a
     lower limit; and what racks that hold a partition twice must release. Leadership
-    transfers copy nothing.
+    transfers cost nothing.
     """
     s = start.snapshot
-    least_size: Floats = np.minimum(*replica_bytes(start))
+    least_size = least_copy_cost(start)
     at = np.flatnonzero(start.replica_broker >= 0)
     broker, p = start.replica_broker[at], at // start.slots
     n = s.n_brokers
@@ -119,7 +125,7 @@ def bytes_bound(start: Placement, goals: list[Goal], met: list[bool], cluster: C
     if any(isinstance(g, OnlineReplicas) and m for g, m in zip(goals, met, strict=True)):
         out[cluster.draining] = all_bytes[cluster.draining]
     for goal, done in zip(goals, met, strict=True):
-        if not done or goal.scope != "broker" or not isinstance(goal, Ceiling | Band):
+        if not done or goal.scope != BROKER or not isinstance(goal, Ceiling | Band):
             continue
         column = goal.column
         lead_part, follow_part = start.contribution(column)

@@ -21,6 +21,7 @@ from balancer.allocation.result import AllocationResult
 from balancer.problem.verdict import Verdict
 from cluster_model.errors import InputError
 from metrics_reporter.documents import (
+    BrokerId,
     DocumentError,
     Number,
     Whole,
@@ -29,7 +30,7 @@ from metrics_reporter.documents import (
     shown,
 )
 
-PLAN_SCHEMA_VERSION = 1
+PLAN_SCHEMA_VERSION = 2
 
 
 ActionKind = Literal["move", "leadership", "move_disk", "add", "remove"]
@@ -48,7 +49,7 @@ class _Record(BaseModel):
 
 
 class Action(_Record):
-    """One step: brokers by id, disks by path, bytes copied.
+    """One step: brokers by id, disks by path, cost in the summary's unit.
 
     ``helped`` gives, for each goal the step serves, by how much it raises the lower of
     the contentments it touches, in (0, 1]; ``hurt`` likewise what it costs. Moves with the
@@ -60,12 +61,12 @@ class Action(_Record):
     kind: ActionKind
     topic: str
     partition: Whole
-    source: Whole | None
-    destination: Whole | None
+    source: BrokerId | None
+    destination: BrokerId | None
     source_disk: str | None = None
     destination_disk: str | None = None
     leader: bool = False
-    bytes: Annotated[Number, Field(ge=0)] = 0.0
+    cost: Annotated[Number, Field(ge=0)] = 0.0
     helped: dict[str, Number] = {}
     hurt: dict[str, Number] = {}
     group: Whole | None = None
@@ -141,7 +142,8 @@ class Summary(_Record):
 
     ``balancedness`` is 100 if every goal is met; each unmet goal costs its share, 1.1 times
     that of the goal below it, hard ones 1.5 times that (Cruise Control's definition).
-    ``bytes_bound`` is what any plan that meets the same goals must copy at least.
+    ``cost_bound`` is what any plan that meets the same goals must pay at least, ``cost_total`` what
+    moving every replica once would cost, all in ``cost_unit``.
     ``group_moves`` are moves of whole groups; their replicas count among the replica moves.
     """
 
@@ -150,13 +152,14 @@ class Summary(_Record):
     disk_moves: Count
     replicas_added: Count
     replicas_removed: Count
-    bytes_moved: float
-    bytes_bound: float
-    bytes_total: float
+    cost: float
+    cost_bound: float
+    cost_total: float
     balancedness_before: float
     balancedness_after: float
     left_out: Count
     exhausted: str | None = None
+    cost_unit: str = "bytes"
     group_moves: Count = 0
 
 
@@ -203,7 +206,7 @@ class PlanDocument(_Record):
     goal_results: Annotated[tuple[GoalResult, ...], FailFast()]
     unmet: Annotated[tuple[Unmet, ...], FailFast()]
     actions: Annotated[tuple[Action, ...], FailFast()]
-    replicas: dict[str, Annotated[tuple[Whole, ...], Field(min_length=1)]] = {}
+    replicas: dict[str, tuple[BrokerId, ...]] = {}
     verdict: Verdict | None = None
     allocation: AllocationResult | None = None
     remedy: Remedy | None = None

@@ -6,8 +6,11 @@ import json
 
 import numpy as np
 
+from balancer.planning.document import PlanError
 from balancer.planning.plan import Plan, preference_lists, ranked_slots
+from balancer.problem.availability import living_replicas
 from cluster_model.placement import Placement
+from metrics_reporter.documents import shown
 
 
 def reassignment_json(plan: Plan) -> str:
@@ -18,6 +21,12 @@ def reassignment_json(plan: Plan) -> str:
     directory is named only if the plan chooses one, and is ``any`` otherwise. The list may
     be empty, which Kafka's tool refuses: there is nothing to reassign then.
 
+    Raises
+    ------
+    PlanError
+        If the plan creates replicas of a partition without a living one (see
+        :attr:`cluster_model.Snapshot.creatable`), which Kafka cannot do.
+
     Examples
     --------
     >>> from balancer import Balancer
@@ -27,10 +36,18 @@ def reassignment_json(plan: Plan) -> str:
     >>> moves["version"], sorted(moves["partitions"][0])
     (1, ['partition', 'replicas', 'topic'])
     """
+    _check(plan)
     s, final = plan.snapshot, plan.placement
     start = Placement(s, final.slots)
     brokers, _ = preference_lists(plan)
     changed = (brokers != start.brokers).any(1)
+    created = changed & ~living_replicas(start).any(1)
+    if created.any():
+        entry = _partition(plan, int(np.argmax(created)))
+        raise PlanError(
+            f"partition {entry['topic']}-{entry['partition']}: no living replica found, at least "
+            "one expected by Kafka, which copies new replicas and creates none"
+        )
     chosen = np.full(brokers.shape, -1)
     if s.n_disks:
         before, after = (p.replica_disk.reshape(brokers.shape) for p in (start, final))
@@ -56,6 +73,7 @@ def leader_election_json(plan: Plan) -> str:
     the partitions whose leader changes to their preferred replica while the old leader
     stays a replica: if it leaves, Kafka elects the preferred one by itself.
     """
+    _check(plan)
     s = plan.snapshot
     brokers, leader = preference_lists(plan)
     led = s.leader >= 0
@@ -64,6 +82,15 @@ def leader_election_json(plan: Plan) -> str:
     stays = led & (brokers == old[:, None]).any(1)
     needed = stays & (leader == 0) & (brokers[:, 0] != old)
     return _lines("", [_partition(plan, p) for p in np.flatnonzero(needed).tolist()])
+
+
+def _check(plan: Plan) -> None:
+    """Raise PlanError if the plan cannot be written for Kafka: its brokers have names."""
+    if plan.snapshot.named_brokers:
+        raise PlanError(
+            f"plan: broker {shown(str(plan.snapshot.broker_ids[0]))} found, a number expected: "
+            "Kafka's tools know brokers by number"
+        )
 
 
 def _partition(plan: Plan, p: int) -> dict[str, object]:

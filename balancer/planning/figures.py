@@ -6,10 +6,12 @@ import numpy as np
 
 from balancer.planning.bounds import imbalance_bound
 from balancer.planning.document import ColumnResult, GoalResult, Spread
-from balancer.problem.movement_cost import replica_bytes
+from balancer.problem.movement_cost import copy_cost
 from balancer.problem.rules import Rules
 from balancer.search.scorer import Scorer
+from cluster_model.columns import COUNT, LEADER, LOAD, Column
 from cluster_model.placement import Placement
+from cluster_model.scopes import BROKER
 from cluster_model.snapshot import Floats
 from goals import (
     Cluster,
@@ -18,11 +20,11 @@ from goals import (
 )
 
 
-def bytes_total(start: Placement) -> float:
-    """Bytes of all replicas, leaders and followers each at their own size."""
-    lead, follow = replica_bytes(start)
-    followers = np.count_nonzero(start.brokers >= 0, axis=1) - 1
-    return float((lead + follow * followers).sum())
+def cost_total(start: Placement) -> float:
+    """Cost of copying every replica once, each in its role, to any broker."""
+    lead, follow = copy_cost(start)
+    held = np.count_nonzero(start.brokers >= 0, axis=1)
+    return float(np.where(held > 0, lead + follow * (held - 1), 0.0).sum())
 
 
 def balancedness(goals: list[Goal], scorer: Scorer) -> float:
@@ -38,14 +40,15 @@ def balancedness(goals: list[Goal], scorer: Scorer) -> float:
 def columns(
     before: Cluster, after: Cluster, ended: Placement, rules: Rules
 ) -> dict[str, ColumnResult]:
-    names = [*(f"load.{r}" for r in before.snapshot.resources), "replica_count", "leader_count"]
+    counts = [Column(COUNT), Column(COUNT, role=LEADER)]
+    summed = [*(Column(LOAD, r) for r in before.snapshot.resources), *counts]
     return {
-        name.removeprefix("load."): ColumnResult(
-            before=_spread(before.placement.recompute("broker", name), before.fair_share(name)),
-            after=_spread(ended.recompute("broker", name), after.fair_share(name)),
-            worst_ratio_bound=imbalance_bound(after, rules, name, ended),
+        column.resource or column.name: ColumnResult(
+            before=_spread(before.placement.recompute(BROKER, column), before.fair_share(column)),
+            after=_spread(ended.recompute(BROKER, column), after.fair_share(column)),
+            worst_ratio_bound=imbalance_bound(after, rules, column, ended),
         )
-        for name in names
+        for column in summed
     }
 
 

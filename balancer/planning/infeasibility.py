@@ -15,14 +15,14 @@ from balancer.problem.rules import Rules
 from balancer.search.scorer import EPSILON, Scorer
 from balancer.search.transition import Transition
 from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
+from cluster_model.scopes import PerTopic
 from cluster_model.snapshot import Bools, Ints
-from goals import Cluster, Goal, OnlineReplicas
+from goals import Cluster, EligibleLeaders, Goal, OnlineReplicas
 from goals.infeasibility import named
 from metrics_reporter.quantities import plural
 
 # actions scored at once: more would only take more memory
 CHUNK = 1 << 15
-_NOUNS = {"broker": "broker", "host": "host", "disk": "disk", "partition": "partition"}
 
 
 def unmet(
@@ -84,18 +84,20 @@ def _unproven(
     most: int,
 ) -> Unmet:
     cells = np.flatnonzero(scorer.scores[i] < 1)
-    what = f"{plural(len(cells), _NOUNS.get(goal.scope, 'topic placement'))} not content"
-    if goal.scope == "partition":
+    what = f"{plural(len(cells), goal.scope.noun)} not content"
+    if goal.scope.of_partitions:
         what += f" ({named(scorer.cluster, cells)})"
     proven = False
     if exhausted is not None:
         reason, cure = f"the budget of {exhausted} was used up", "allow more, or plan again"
-    elif goal.scope == "partition" and rules.frozen[cells].all():
+    elif goal.scope.of_partitions and rules.frozen[cells].all():
         reason, cure = _left_alone(cells, scorer)
     elif isinstance(goal, ReplicationFactor):
         reason, cure, proven = _no_room(cells, goal.too_many(scorer.cluster), scorer, rules, most)
     elif isinstance(goal, OnlineReplicas) and rules.lost[cells].all():
         reason, cure, proven = (*_NOTHING_LEFT, True)
+    elif isinstance(goal, EligibleLeaders) and _all_cold(cells, scorer.placement, rules):
+        reason, cure = _WARMING
     elif goal.hard:
         reason, cure = _vetoed(i, goal, cells, scorer, rules, most)
     else:
@@ -111,11 +113,22 @@ _NOTHING_LEFT = (
     "every replica is on a dead broker or a dead disk",
     "bring one of them back: there is nothing left to copy from",
 )
+_WARMING = (
+    "the replicas that could lead are still warming up",
+    "plan again when their lag is acceptable, or accept more",
+)
 _NOTHING_FOUND = "no allowed action was found that helps"
 _LEFT = (
     "single actions that help are left, and no hard goal vetoes them",
     "plan again after this plan",
 )
+
+
+def _all_cold(partitions: Ints, placement: Placement, rules: Rules) -> bool:
+    """Whether partitions have replicas on brokers that may lead, and all of them are cold."""
+    able = np.append(rules.leads, False)[placement.brokers[partitions]]
+    cold = rules.are_cold(placement)[partitions]
+    return bool((able & cold).any(1).all() and not (able & ~cold).any())
 
 
 def _left_alone(partitions: Ints, scorer: Scorer) -> tuple[str, str]:
@@ -145,12 +158,15 @@ def _no_room(
     looked_at = cells[:: _stride(cells, brokers, most)]
     empty = looked_at * placement.slots + (placement.brokers[looked_at] < 0).argmax(1)
     found = Counter[str]()
-    sums = [k for k, g in enumerate(scorer.goals) if g.hard and g.scope != "partition"]
+    sums = [k for k, g in enumerate(scorer.goals) if g.hard and not g.scope.of_partitions]
     for at, broker, disk in _pairs(empty, brokers, disks):
         batch = Batch.of(MOVE, at // placement.slots, at % placement.slots, broker, disk)
         batch = batch[~(placement.brokers[batch.partition] == batch.target[:, None]).any(1)]
+        if rules.permitted is not None:
+            topic = placement.snapshot.partition_topic[batch.partition]
+            batch = batch[rules.permitted[topic, batch.target]]
         vetoes = _vetoes(scorer, sums, Arrivals(scorer.cluster, batch))
-        of_racks = zip(of_partitions(scorer), misplaced(scorer, batch, receivers), strict=True)
+        of_racks = zip(of_partitions(scorer), misplaced(scorer, batch, rules), strict=True)
         vetoes |= {goal.name: wrong for goal, wrong in of_racks}
         if len(batch) and not np.any(list(vetoes.values()), axis=0).all():
             return (
@@ -227,12 +243,11 @@ def _movers(
     placement, s = scorer.placement, scorer.placement.snapshot
     at = np.flatnonzero(rules.free(placement))
     p = at // placement.slots
-    if goal.scope == "partition":
+    if goal.scope.of_partitions:
         at = mine = at[np.isin(p, cells)]
     else:
-        if goal.scope in ("topic", "topic_rack"):
-            width = s.n_brokers if goal.scope == "topic" else len(s.racks)
-            at = at[np.isin(s.partition_topic[p], cells // width)]
+        if isinstance(goal.scope, PerTopic):
+            at = at[np.isin(s.partition_topic[p], goal.scope.split(s, cells)[0])]
             p = at // placement.slots
         disk = placement.replica_disk[at] if len(placement.replica_disk) else np.full_like(at, -1)
         own = placement.keys(goal.scope, p, placement.replica_broker[at], disk)
@@ -272,7 +287,7 @@ def _actions(placement: Placement, movers: Ints, brokers: Ints, disks: Ints) -> 
 
 def _touching(scorer: Scorer, goal: Goal, cells: Ints, batch: Batch) -> Bools:
     """(C,) whether an action touches a discontented cell: no other action can help."""
-    if goal.scope == "partition":
+    if goal.scope.of_partitions:
         return np.isin(batch.partition, cells)
     touched = np.isin(Transition(scorer.cluster, batch).cells(goal.scope), cells)
     return np.asarray(touched.any(0))

@@ -9,7 +9,7 @@ import numpy as np
 
 from balancer.planning.parameters import PlanningParameters
 from balancer.problem.disks import pick_disk
-from balancer.problem.movement_cost import action_bytes, action_cost
+from balancer.problem.movement_cost import movement_cost, relative_cost
 from balancer.problem.rules import Rules
 from balancer.search.arrays import first_of
 from balancer.search.scorer import Scorer
@@ -29,7 +29,7 @@ class Steps:
         The actions, in order; slots are those of the start.
     source, source_disk : (A,) int
         What each action takes from, -1 for none.
-    bytes : (A,) float
+    cost : (A,) float
         What each action copies.
     leads : (A,) bool
         Whether the action moves the partition's leadership.
@@ -46,7 +46,7 @@ class Steps:
     batch: Batch
     source: Ints
     source_disk: Ints
-    bytes: Floats
+    cost: Floats
     leads: Bools
     diff: Floats
     group: Ints
@@ -292,7 +292,7 @@ class _Way:
                 batch=now,
                 source=placement.source(now),
                 source_disk=placement.source_disk(now),
-                bytes=action_bytes(placement, now),
+                cost=movement_cost(placement, now),
                 leads=elects | (moves & leading),
                 diff=np.stack(diffs, 1) if diffs else np.zeros((len(now), 0)),
                 group=group,
@@ -357,7 +357,7 @@ class _Way:
             batch=Batch.concatenate([self.batch[:0], *(x.batch for x in p)]),
             source=np.concatenate([none, *(x.source for x in p)]),
             source_disk=np.concatenate([none, *(x.source_disk for x in p)]),
-            bytes=np.concatenate([np.empty(0), *(x.bytes for x in p)]),
+            cost=np.concatenate([np.empty(0), *(x.cost for x in p)]),
             leads=np.concatenate([np.empty(0, np.bool_), *(x.leads for x in p)]),
             diff=np.concatenate([np.empty((0, width)), *(x.diff for x in p)]),
             group=_numbered(np.concatenate([none, *(x.group for x in p)])),
@@ -387,7 +387,7 @@ def _numbered(group: Ints) -> Ints:
 def _urgency(scorer: Scorer, batch: Batch, unit: Ints | None) -> Ints:
     """Order of a batch: most benefit to the first tier per byte first, then the next tier, …"""
     transition = Transition(scorer.cluster, batch, unit=unit)
-    cost = action_cost(scorer.placement, batch)
+    cost = relative_cost(scorer.placement, batch)
     if unit is not None:
         cost = np.bincount(unit, cost).astype(np.float64)
     keys = [-np.round(scorer.gain(tier, transition) / cost, 12) for tier in scorer.tiers]

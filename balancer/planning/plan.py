@@ -27,7 +27,7 @@ from balancer.problem.verdict import Verdict
 from cluster_model.files import write_atomically
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Bools, Floats, Ints, Snapshot
-from metrics_reporter.quantities import amount, plural
+from metrics_reporter.quantities import cost_amount, plural
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +92,7 @@ class Plan:
         return (
             f"Plan({plural(s.replica_moves, 'move')}, "
             f"{plural(s.leadership_moves, 'leadership transfer')}, "
-            f"{amount(s.bytes_moved)}, {plural(len(self.unmet), 'goal')} unmet)"
+            f"{cost_amount(s.cost, s.cost_unit)}, {plural(len(self.unmet), 'goal')} unmet)"
         )
 
     @cached_property
@@ -145,16 +145,22 @@ class Plan:
         s, final = self.snapshot, self.placement
         brokers, leader = preference_lists(self)
         kept = brokers >= 0
-        disk: dict[str, Any] = {}
+        more: dict[str, Any] = {}
         if s.n_disks:
             disks = final.replica_disk.reshape(-1, final.slots)
-            disk["replica_disk"] = np.take_along_axis(disks, ranked_slots(self), 1)[kept]
+            more["replica_disk"] = np.take_along_axis(disks, ranked_slots(self), 1)[kept]
+        if len(s.warming):
+            # a replica that moved was copied in full
+            key = np.arange(s.n_partitions)[:, None] * s.n_brokers + brokers
+            warm = (s.replica_partition * s.n_brokers + s.replica_broker)[s.warming]
+            leads = np.arange(brokers.shape[1]) == leader[:, None]
+            more["warming"] = (np.isin(key, warm) & ~leads)[kept]
         return replace(
             s,
             replica_offset=np.concatenate([[0], np.cumsum(kept.sum(1))]),
             replica_broker=brokers[kept],
             leader=leader,
-            **disk,
+            **more,
         )
 
 
@@ -198,13 +204,13 @@ class ActionRows:
     source_disk: Ints
     target_disk: Ints
     leads: Bools
-    bytes: Floats
+    cost: Floats
     diff: Floats
     names: tuple[str, ...]
     demoted: Bools
     group: Ints
 
-    def replicas(self, s: Snapshot) -> dict[str, tuple[int, ...]]:
+    def replicas(self, s: Snapshot) -> dict[str, tuple[int | str, ...]]:
         """``topic-partition`` of every changed partition -> its replicas before the plan."""
         at, brokers = s.replica_offset, s.broker_ids[s.replica_broker]
         return {
@@ -227,7 +233,7 @@ class ActionRows:
             self.source_disk.tolist(),
             self.target_disk.tolist(),
             self.leads.tolist(),
-            self.bytes.tolist(),
+            self.cost.tolist(),
             self.group.tolist(),
         )
         which, goal = np.nonzero(np.abs(self.diff) > 1e-9)
@@ -249,7 +255,7 @@ class ActionRows:
                 source_disk=paths[da],
                 destination_disk=paths[db],
                 leader=leads,
-                bytes=size,
+                cost=size,
                 helped=helped,
                 hurt=hurt,
                 group=group if group >= 0 else None,

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -16,7 +17,7 @@ from balancer.problem.operation import Operation
 from balancer.problem.operations import type_of
 from balancer.problem.resolution import resolve
 from cluster_model.errors import InputError
-from cluster_model.snapshot import LARGEST_ID, BrokerState, Ints, Snapshot
+from cluster_model.snapshot import LARGEST_ID, BrokerIds, BrokerState, Ints, Snapshot
 from goals import Cluster
 from metrics_reporter.quantities import plural
 
@@ -129,7 +130,9 @@ def _enough(
         return wanted <= {g.goal for g in tried.goal_results if g.met_after}
 
     # added brokers get the ids after the existing ones, as far as ids are available
-    most = min(limits.brokers, LARGEST_ID - int(plan.snapshot.broker_ids.max()))
+    most = limits.brokers
+    if not plan.snapshot.named_brokers:
+        most = min(most, LARGEST_ID - int(plan.snapshot.broker_ids.max()))
     met: dict[int, bool] = {}
     for _ in range(trials):
         number = _next(met, least)
@@ -184,10 +187,10 @@ def enlarged(
     """A larger cluster, the operation that may use the new brokers, and their racks and sets.
 
     Each new broker has the median capacities of the brokers that may receive replicas, and
-    the disks of the median one. New brokers level the number of brokers per rack, with as
-    many new racks as certificates require; if every broker has a rack of its own, so does
-    each new one. With broker sets, they go where certificates require them, the rest to the
-    fullest set.
+    the disks of the median one, and may hold every topic. New brokers level the number of
+    brokers per rack, with as many new racks as certificates require; if every broker has a rack
+    of its own, so does each new one. With broker sets, they go where certificates require them,
+    the rest to the fullest set.
 
     Parameters
     ----------
@@ -213,7 +216,7 @@ def enlarged(
         held[least] += 1
         rack.append(least)
     sets = _sets(cluster, number, unmet)
-    ids = int(s.broker_ids.max()) + 1 + np.arange(number)
+    ids = _later_ids(s, number)
     d = cluster.typical_disks
     grown = replace(
         s,
@@ -234,8 +237,12 @@ def enlarged(
         disk_cordoned=np.concatenate([s.disk_cordoned, np.zeros(number * len(d), np.bool_)])
         if len(s.disk_cordoned)
         else s.disk_cordoned,
+        broker_attributes=_attributes(s, rack),
+        may_hold=np.pad(s.may_hold, ((0, 0), (0, number)), constant_values=True)
+        if s.may_hold.size
+        else s.may_hold,
     )
-    changes: dict[str, tuple[int, ...]] = {}
+    changes: dict[str, tuple[int | str, ...]] = {}
     if type_of(operation).named_receive:
         changes["brokers"] = (*operation.brokers, *ids.tolist())
     if operation.destinations is not None:
@@ -299,3 +306,23 @@ def _sets(cluster: Cluster, number: int, unmet: Sequence[Unmet]) -> Ints:
             chosen.append(int(np.argmax(full.max(1))))
         room[chosen[-1]] += cluster.typical
     return np.array(chosen, np.int64)
+
+
+def _attributes(s: Snapshot, racks: Sequence[int]) -> dict[str, list[Any]]:
+    """Attributes of the brokers and of new ones: what all brokers of a new one's rack share."""
+    found = {}
+    for name, values in s.broker_attributes.items():
+        shared: list[Any] = []
+        for rack in racks:
+            own = set(values[s.broker_rack == rack].tolist())
+            shared.append(own.pop() if len(own) == 1 else None)
+        found[name] = [*values.tolist(), *shared]
+    return found
+
+
+def _later_ids(snapshot: Snapshot, number: int) -> BrokerIds:
+    """Ids of additional brokers, in order after all others."""
+    last = snapshot.broker_ids[-1]
+    if snapshot.named_brokers:
+        return np.array([f"{last}+{i:06d}" for i in range(1, number + 1)])
+    return int(last) + 1 + np.arange(number)

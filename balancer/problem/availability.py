@@ -9,9 +9,9 @@ from cluster_model.snapshot import Bools, BrokerState, Ints, Snapshot
 
 
 def lost_partitions(start: Placement) -> Bools:
-    """(P,) whether a partition has no living replica left to copy from."""
+    """(P,) whether a partition that needs a source has no living replica left to copy from."""
     gone: Bools = np.logical_not(living_replicas(start).any(axis=1))
-    return gone
+    return gone & start.snapshot.needs_source
 
 
 def stranded_replicas(start: Placement) -> Ints:

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from cluster_model.errors import InputError
+
+
+class BudgetError(InputError):
+    """A budget that does not fit the cluster."""
+
 
 class Budget(BaseModel):
     """Limits of one plan; None means no limit.
@@ -12,8 +18,11 @@ class Budget(BaseModel):
     ----------
     moves
         Most replicas the plan may move (between brokers or disks, or add).
+    cost
+        Most that its moves may cost together, in the snapshot's unit of cost
+        (:func:`balancer.problem.movement_cost.cost_unit`).
     bytes
-        Most bytes it may copy.
+        The same where that unit is bytes, as in Kafka; an error for other units.
     seconds
         Seconds after which the search stops with the best placement so far. The only
         limit that makes a plan depend on the clock.
@@ -22,5 +31,29 @@ class Budget(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     moves: int | None = Field(default=None, ge=0)
+    cost: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     bytes: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     seconds: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+
+    def in_unit(self, unit: str) -> Budget:
+        """The same limits for a cluster whose moves are paid in `unit`: `cost` holds them all.
+
+        Raises
+        ------
+        BudgetError
+            If bytes are limited, and moves cost something else.
+
+        Examples
+        --------
+        >>> Budget(bytes=5e9).in_unit("bytes").cost
+        5000000000.0
+        """
+        if self.bytes is None:
+            return self
+        if unit != "bytes":
+            raise BudgetError(
+                f"budget: a limit of bytes found, a limit of cost in {unit} expected: that is "
+                "what moves cost in this cluster"
+            )
+        least = self.bytes if self.cost is None else min(self.cost, self.bytes)
+        return self.model_copy(update={"cost": least})

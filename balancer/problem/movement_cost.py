@@ -1,40 +1,76 @@
-"""The cost of carrying out an action, in bytes and relative units."""
+"""What an action costs: data of the snapshot, by partition and destination, with a unit."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from cluster_model.placement import LEAD, Batch, Placement
-from cluster_model.snapshot import Floats
+from cluster_model.placement import LEAD, MOVE_DISK, Batch, Placement
+from cluster_model.snapshot import Bools, Floats, Ints, Snapshot
+
+OVERHEAD = 1.0
 
 
-def replica_bytes(placement: Placement) -> tuple[Floats, Floats]:
-    """(P,), (P,) bytes of the leader and of a follower of each partition.
+def cost_unit(snapshot: Snapshot) -> str:
+    """The unit of movement costs: ``bytes``, the snapshot's own unit, or ``replicas``.
 
-    Without a resource called ``disk``, the bytes of the state are used; if those are not
-    known either, every replica counts as one byte.
+    The snapshot's :attr:`~cluster_model.Snapshot.cost_unit` if it names one. Otherwise bytes
+    if there is a resource ``disk`` or the size of the state is known; if nothing is known,
+    each replica that moves costs 1.
+    """
+    if snapshot.cost_unit is not None:
+        return snapshot.cost_unit
+    return "bytes" if "disk" in snapshot.resources or len(snapshot.state_size) else "replicas"
+
+
+def copy_cost(placement: Placement) -> tuple[Floats, Floats]:
+    """(P,), (P,) cost of copying the leader and a follower of each partition anywhere.
+
+    In the unit of :func:`cost_unit`; :func:`cost_at` knows the destinations that differ.
     """
     s = placement.snapshot
-    if "disk" in s.resources:
+    if s.cost_unit is None and "disk" in s.resources:
         return placement.contribution("load.disk")
     if len(s.state_size):
         return s.state_size, s.state_size
     return placement.contribution("replica_count")
 
 
-def action_bytes(placement: Placement, batch: Batch) -> Floats:
-    """(C,) bytes each action copies: those of the replica; a leadership transfer copies none."""
-    lead, follow = replica_bytes(placement)
+def cost_at(placement: Placement, partition: Ints, leads: Bools, broker: Ints) -> Floats:
+    """(C,) cost of copying replicas of partitions to brokers; -1 for any broker."""
+    lead, follow = copy_cost(placement)
+    cost: Floats = np.where(leads, lead[partition], follow[partition])
+    s = placement.snapshot
+    if not len(s.move_cost):
+        return cost
+    known = s.move_cost_partition * s.n_brokers + s.move_cost_broker
+    key = np.where(broker < 0, -1, partition * s.n_brokers + broker)
+    at = np.minimum(np.searchsorted(known, key), len(known) - 1)
+    return np.where(known[at] == key, s.move_cost[at], cost)
+
+
+def least_copy_cost(placement: Placement) -> Floats:
+    """(P,) the least that a copy of each partition costs, in any role and anywhere."""
+    least: Floats = np.minimum(*copy_cost(placement))
+    s = placement.snapshot
+    if len(s.move_cost):
+        least = least.copy()
+        np.minimum.at(least, s.move_cost_partition, s.move_cost)
+    return least
+
+
+def movement_cost(placement: Placement, batch: Batch) -> Floats:
+    """(C,) cost of each action in the unit of :func:`cost_unit`; leadership transfers are free.
+
+    A move to another disk of the same broker costs as much as a move to any broker.
+    """
     leads = batch.slot == placement.leader[batch.partition]
-    size = np.where(leads, lead[batch.partition], follow[batch.partition])
-    return np.where(batch.kind == LEAD, 0.0, size)
+    destination = np.where(batch.kind == MOVE_DISK, -1, batch.target)
+    cost = cost_at(placement, batch.partition, leads, destination)
+    return np.where(batch.kind == LEAD, 0.0, cost)
 
 
-def action_cost(placement: Placement, batch: Batch) -> Floats:
-    """(C,) bytes in units of the mean replica, plus a fixed cost per action."""
-    lead, _ = replica_bytes(placement)
+def relative_cost(placement: Placement, batch: Batch) -> Floats:
+    """(C,) cost in units of the mean replica, plus a fixed cost per action."""
+    lead, _ = copy_cost(placement)
     unit = float(lead.mean()) or 1.0
-    return OVERHEAD + action_bytes(placement, batch) / unit
-
-
-OVERHEAD = 1.0
+    return OVERHEAD + movement_cost(placement, batch) / unit

@@ -42,6 +42,9 @@ class Operation(BaseModel):
         Brokers that receive no replicas, or no leadership; averages leave them out.
     destinations
         The only brokers that receive replicas; None for all.
+    acceptable_lag
+        Records that a warming replica may be behind and still become leader; one whose lag is
+        unknown may not. Counts only in snapshots with ``warming`` replicas.
     options
         Options of an operation that another package adds.
 
@@ -54,12 +57,13 @@ class Operation(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: str = "rebalance"
-    brokers: tuple[int, ...] = ()
+    brokers: tuple[int | str, ...] = ()
     replication_factor: dict[str, int] = Field(default_factory=dict)
     excluded_topics: tuple[str, ...] = ()
     excluded_partitions: tuple[str, ...] = ()
     frozen_partitions: tuple[str, ...] = ()
-    excluded_brokers_for_replicas: tuple[int, ...] = ()
-    excluded_brokers_for_leadership: tuple[int, ...] = ()
-    destinations: tuple[int, ...] | None = None
+    excluded_brokers_for_replicas: tuple[int | str, ...] = ()
+    excluded_brokers_for_leadership: tuple[int | str, ...] = ()
+    destinations: tuple[int | str, ...] | None = None
+    acceptable_lag: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     options: dict[str, Any] = Field(default_factory=dict)

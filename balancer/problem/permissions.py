@@ -37,6 +37,9 @@ class Permissions:
         Partitions with all replicas on dead brokers or dead disks.
     frozen : (P,) bool
         Partitions that must not be touched.
+    permitted : (T, B) bool
+        Whether a broker may hold replicas of a topic; None if every broker may hold every
+        topic.
     """
 
     start: Placement
@@ -49,6 +52,7 @@ class Permissions:
     slots: Bools
     lost: Bools
     frozen: Bools
+    permitted: Bools | None = None
 
     @property
     def snapshot(self) -> Snapshot:

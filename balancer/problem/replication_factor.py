@@ -57,7 +57,7 @@ def target_replication_factor(s: Snapshot, targets: Mapping[str, int]) -> Ints:
     OperationError
         If a target is below 1, or a pattern matches nothing.
     """
-    factor = s.replication_factor.copy()
+    factor = s.target_replication_factor
     for pattern, target in targets.items():
         if target < 1:
             raise OperationError(
@@ -70,8 +70,19 @@ def target_replication_factor(s: Snapshot, targets: Mapping[str, int]) -> Ints:
     return factor
 
 
+# an addition to the cost of a broker that may not lead, larger than any other
+_MUST_LEAD = 1e15
+
+
 def with_replication_factor(
-    start: Placement, factor: Ints, receives: Bools, lost: Bools, frozen: Bools
+    start: Placement,
+    factor: Ints,
+    receives: Bools,
+    lost: Bools,
+    frozen: Bools,
+    permitted: Bools | None = None,
+    leads: Bools | None = None,
+    strict: bool = True,
 ) -> tuple[Placement, Bools]:
     """A placement with the requested numbers of replicas, and (P * F,) which are new.
 
@@ -80,14 +91,19 @@ def with_replication_factor(
     start on the least used broker of a rack that the partition does not use yet, in the
     broker set that holds most of its topic; the search then improves their place. Lost
     partitions get no new replica, as there is nothing to copy. Frozen partitions stay as
-    they are.
+    they are. The first replica of a partition leads it, on a broker that `leads` if one can.
+
+    Raises
+    ------
+    OperationError
+        If too few brokers may receive replicas; without `strict`, the rest is left out.
     """
     s, placement = start.snapshot, start.copy()
     brokers = placement.brokers
     have = (brokers >= 0).sum(1)
     most = int(receives.sum())
     unable = np.flatnonzero((factor > have) & (factor > most) & ~frozen)
-    if len(unable):
+    if len(unable) and strict:
         p = unable[0]
         raise OperationError(
             f"replication factor {factor[p]} asked for topic {s.topics[s.partition_topic[p]]!r}, "
@@ -119,13 +135,20 @@ def with_replication_factor(
         if home[s.partition_topic[p]] >= 0:
             cost = cost + 1e12 * (own != home[s.partition_topic[p]])
         cost[held] = np.inf
+        if permitted is not None:
+            cost = np.where(permitted[s.partition_topic[p]], cost, np.inf)
         for slot in np.flatnonzero(row < 0)[: factor[p] - len(held)].tolist():
-            best = int(np.argmin(cost))
+            most_fit = cost
+            if leads is not None and not (row >= 0).any():
+                most_fit = cost + _MUST_LEAD * ~leads
+            best = int(np.argmin(most_fit))
+            if not np.isfinite(cost[best]) and not strict:
+                break
             if not np.isfinite(cost[best]):
                 raise OperationError(
                     f"replication factor {factor[p]} asked for topic "
                     f"{s.topics[s.partition_topic[p]]!r}, but no further broker may receive "
-                    "replicas"
+                    "replicas" + ("" if permitted is None else " of it")
                 )
             row[slot], added[p, slot] = best, True
             used[best] += 1

@@ -11,11 +11,12 @@ from balancer.problem.availability import dead_brokers, lost_partitions, strande
 from balancer.problem.operation import Operation, OperationError
 from balancer.problem.operations import OperationType, type_of
 from balancer.problem.permissions import Permissions
+from balancer.problem.replication_factor import ReplicationFactor, with_replication_factor
 from balancer.problem.rules import Rules
 from balancer.problem.topics import matching_partitions
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Bools, BrokerState, Ints, Snapshot
-from goals import Cluster
+from goals import Cluster, Goal
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,18 @@ class ResolvedOperation:
     factor: Ints
     named: Bools
     emptied: Bools
+
+    @property
+    def adds(self) -> bool:
+        """Whether partitions get more replicas than they have."""
+        return bool((self.factor > self.start.snapshot.replication_factor).any())
+
+    def goals(self) -> list[Goal]:
+        """Hard goals that express the request; they come before all others."""
+        own = self.type.goals(self.factor)
+        if self.adds and not any(isinstance(g, ReplicationFactor) for g in own):
+            own = [ReplicationFactor.of(self.factor), *own]
+        return own
 
 
 def resolve(snapshot: Snapshot, operation: Operation) -> ResolvedOperation:
@@ -89,9 +102,13 @@ def resolve(snapshot: Snapshot, operation: Operation) -> ResolvedOperation:
             slots=np.repeat(movable, start.slots),
             lost=lost_partitions(start),
             frozen=frozen,
+            permitted=s.may_hold if s.may_hold.size else None,
         )
     )
     placement, slots = asked.placement(allowed)
+    if not asked.changes_replication_factor:
+        placement, added = _assigned(placement, factor, allowed)
+        slots = slots | added
     rules = Rules(
         receives=allowed.receives,
         leads=allowed.leads,
@@ -101,9 +118,59 @@ def resolve(snapshot: Snapshot, operation: Operation) -> ResolvedOperation:
         lost=allowed.lost,
         frozen=frozen,
         stranded=stranded_replicas(start),
+        permitted=allowed.permitted,
+        cold=_cold(start, op.acceptable_lag) if s.warming.any() else None,
     )
     cluster = Cluster(placement, eligible, allowed.leads, draining)
     return ResolvedOperation(asked, start, cluster, rules, factor, named, emptied)
+
+
+def _cold(start: Placement, acceptable_lag: float) -> Ints:
+    """(P, F) brokers whose replica warms up and is further behind than acceptable, else -1."""
+    s, brokers = start.snapshot, start.brokers
+    warming = np.zeros(brokers.shape, np.bool_)
+    # replicas take the first slots of their partition, in order
+    warming[brokers >= 0] = s.warming
+    lag = s.lag_of(np.arange(s.n_partitions)[:, None], brokers)
+    return np.where(warming & ~(lag <= acceptable_lag), brokers, -1)
+
+
+def _assigned(placement: Placement, factor: Ints, allowed: Permissions) -> tuple[Placement, Bools]:
+    """A placement with the replicas that the snapshot asks for, and (P * F,) which are new."""
+    lacks = (placement.brokers >= 0).sum(1) < factor
+    if not lacks.any():
+        return placement, np.zeros(len(placement.replica_broker), np.bool_)
+    return with_replication_factor(
+        placement,
+        np.maximum(factor, (placement.brokers >= 0).sum(1)),
+        allowed.eligible & allowed.receives,
+        allowed.lost,
+        allowed.frozen,
+        allowed.permitted,
+        allowed.leads,
+        strict=False,
+    )
+
+
+def with_ids_of(operation: Operation, snapshot: Snapshot) -> Operation:
+    """The operation with broker ids in the snapshot's type: 7 or "7".
+
+    Raises
+    ------
+    SnapshotError
+        For a broker that the snapshot does not have.
+    """
+    ids = {
+        name: tuple(snapshot.broker_ids[snapshot.broker_index(given)].tolist())
+        for name in (
+            "brokers",
+            "excluded_brokers_for_replicas",
+            "excluded_brokers_for_leadership",
+            "destinations",
+        )
+        if (given := getattr(operation, name))
+    }
+    return operation.model_copy(update=ids) if ids else operation
 
 
 def _broker_mask(s: Snapshot, rows: Ints) -> Bools:

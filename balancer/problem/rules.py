@@ -36,6 +36,14 @@ class Rules:
         Brokers that hold a copy of the partition on a dead disk at the start, -1 for none:
         Kafka copies nothing between the disks of a broker when the source is dead, and
         treats a replica that comes back as one that never left.
+    permitted : (T, B) bool
+        Whether a broker may hold replicas of a topic; None if every broker may hold every
+        topic. A replica that is where it may not be counts like one on a draining broker: any
+        operation that moves replicas may move it away.
+    cold : (P, F) int
+        Brokers whose replica of the partition may not lead yet, -1 for none: its copy is too
+        far behind. None if every replica may, like all that Kafka counts as in sync. A replica
+        that moves is copied in full, and may lead where it goes.
     """
 
     receives: Bools
@@ -46,6 +54,24 @@ class Rules:
     lost: Bools
     frozen: Bools
     stranded: Ints
+    permitted: Bools | None = None
+    cold: Ints | None = None
+
+    def takers(self, placement: Placement, partition: int) -> Bools:
+        """(B,) brokers that may receive replicas of a partition."""
+        if self.permitted is None:
+            return self.receives
+        topic = placement.snapshot.partition_topic[partition]
+        takers: Bools = np.logical_and(self.receives, self.permitted[topic])
+        return takers
+
+    def are_cold(self, placement: Placement) -> Bools:
+        """(P, F) replicas that may not lead yet."""
+        brokers = placement.brokers
+        if self.cold is None:
+            return np.zeros(brokers.shape, np.bool_)
+        cold: Bools = (brokers[:, :, None] == self.cold[:, None, :]).any(2) & (brokers >= 0)
+        return cold
 
     def free(self, placement: Placement) -> Bools:
         """(P * F,) whether a replica may be moved at all, regardless of the destination."""
@@ -53,6 +79,9 @@ class Rules:
         free = self.slots | self.draining[where]
         if len(placement.replica_disk):
             free |= ~np.append(s.disk_alive, True)[placement.replica_disk]
+        if self.permitted is not None:
+            topic = np.repeat(s.partition_topic, placement.slots)
+            free |= ~self.permitted[topic, where]
         found: Bools = (where >= 0) & free & np.repeat(~(self.lost | self.frozen), placement.slots)
         return found
 
@@ -63,7 +92,10 @@ class Rules:
         source = placement.source(batch)
         lead = batch.kind == LEAD
         move = batch.kind == MOVE
-        urgent = self.draining[source]
+        leaving = self.draining[source]
+        if self.permitted is not None:
+            leaving |= ~self.permitted[placement.snapshot.partition_topic[p], source]
+        urgent = leaving.copy()
         if len(placement.replica_disk):
             disk = placement.source_disk(batch)
             urgent |= (disk >= 0) & ~placement.snapshot.disk_alive[disk]
@@ -81,7 +113,7 @@ class Rules:
                 batch.disk < 0, bare[to], np.append(s.disk_open, False)[batch.disk]
             )
             # a replica that must leave its broker is not moved between that broker's disks
-            ok &= (batch.kind != MOVE_DISK) | ~self.draining[source]
+            ok &= (batch.kind != MOVE_DISK) | ~leaving
         rows = np.flatnonzero(move & ok)
         inside = (placement.brokers[p[rows]] == batch.target[rows, None]).any(1)
         leading = batch.slot[rows] == placement.leader[p[rows]]
@@ -90,10 +122,18 @@ class Rules:
             & self.receives[batch.target[rows]]
             & (~leading | self.leads[batch.target[rows]])
         )
+        if self.permitted is not None:
+            ok[rows] &= self.permitted[s.partition_topic[p[rows]], batch.target[rows]]
+        if self.cold is not None:
+            arrives = lead | (move & (batch.slot == placement.leader[p]))
+            ok &= ~(arrives & (self.cold[p] == batch.target[:, None]).any(1))
         # leadership is transferred before the replica goes to a broker that may not lead
         moves = move & (batch.slot == placement.leader[p])
         rows = np.flatnonzero(ok & moves & ~self.leads[batch.target])
-        heirs = np.append(self.leads, False)[placement.brokers[p[rows]]].any(1)
+        able = np.append(self.leads, False)[placement.brokers[p[rows]]]
+        if self.cold is not None:
+            able &= ~self.are_cold(placement)[p[rows]]
+        heirs = able.any(1)
         ok[rows[heirs]] = False
         if not s.disk_alive.all():
             ok &= ~(move & (self.stranded[p] == batch.target[:, None]).any(1))

@@ -12,7 +12,10 @@ from balancer.planning.plan import Plan
 from balancer.problem.operation import Operation
 from balancer.problem.resolution import resolve
 from balancer.report.words import column_title, column_unit
+from cluster_model.columns import LOAD
+from cluster_model.columns import Column as Sum
 from cluster_model.placement import Placement
+from cluster_model.scopes import BROKER
 from cluster_model.snapshot import Bools, BrokerState, Floats, Ints
 from goals import Cluster, Goal, GoalError, load_goals
 from goals.capacity import Ceiling
@@ -65,7 +68,7 @@ class TopicFacts:
     partitions: int
     moves: int
     leaderships: int
-    bytes: float
+    cost: float
     share: float
     before: Ints
     after: Ints
@@ -118,19 +121,19 @@ def _goals(plan: Plan) -> Iterator[Goal]:
 
 def _column(plan: Plan, name: str, began: Cluster, cluster: Cluster, goals: list[Goal]) -> Column:
     s, resource = plan.snapshot, name in plan.snapshot.resources
-    column = f"load.{name}" if resource else name
+    column = Sum(LOAD, name) if resource else Sum.of(name)
     size = began.capacity(name) if resource else np.ones(s.n_brokers)
     before = began.placement.recompute("broker", column)
     share, share_after = (_reference(c.fair_share(column), size, before) for c in (began, cluster))
     lower = upper = limit = None
     for goal in goals:
-        if isinstance(goal, Band) and goal.column == column:
+        if isinstance(goal, Band) and Sum.of(goal.column) == column:
             least, most = goal.limits(cluster)
             takes = cluster.leader_eligible if name == "leader_count" else cluster.eligible
             # as the goal judges: who may receive nothing is never below, who is emptied never above
             lower = np.where(takes & np.isfinite(least), least / share_after, -np.inf)
             upper = np.where(cluster.draining, np.inf, most / share_after)
-        elif isinstance(goal, Ceiling) and goal.scope == "broker" and goal.column == column:
+        elif isinstance(goal, Ceiling) and goal.scope == BROKER and Sum.of(goal.column) == column:
             limit = goal.limits(cluster) / share_after
     return Column(
         name=name,
@@ -187,7 +190,7 @@ def _topics(plan: Plan, start: Placement, eligible: Bools, most: int) -> Iterato
     leadership = np.array([k == "leadership" for k in rows.kind], np.bool_)
     leads = np.bincount(topic[leadership], minlength=n)
     moves = np.bincount(topic[~leadership], minlength=n)
-    size = np.bincount(topic, rows.bytes, minlength=n)
+    size = np.bincount(topic, rows.cost, minlength=n)
     ranked = np.lexsort((np.arange(n), -leads, -moves, -size))[:most]
     first = np.searchsorted(s.partition_topic, np.arange(n + 1))
     for t in ranked[(moves + leads)[ranked] > 0].tolist():
@@ -200,7 +203,7 @@ def _topics(plan: Plan, start: Placement, eligible: Bools, most: int) -> Iterato
             partitions=int(first[t + 1] - first[t]),
             moves=int(moves[t]),
             leaderships=int(leads[t]),
-            bytes=float(size[t]),
+            cost=float(size[t]),
             share=float(after.sum() / max(int(eligible.sum()), 1)),
             before=before,
             after=after,

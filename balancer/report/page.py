@@ -24,7 +24,7 @@ from balancer.report.facts import Column, Facts, rack_ratios
 from balancer.report.words import column_title, times
 from cluster_model.snapshot import Ints
 from metrics_reporter.documents import printable
-from metrics_reporter.quantities import amount, plural
+from metrics_reporter.quantities import cost_amount, plural
 
 ACTIONS = 2000  # embedded for the search box
 ACTIONS_FIRST = 40  # on paper, and where scripts do not run
@@ -62,10 +62,10 @@ def tiles(plan: Plan) -> str:
         ),
         ("Leadership transfers", f"{s.leadership_moves:,}", "nothing is copied"),
     ]
-    if "disk" in plan.snapshot.resources:
-        share = 100 * s.bytes_moved / s.bytes_total if s.bytes_total else 0.0
-        note = f"{share:.3g} % of all data"
-        found.append(("Data copied", amount(s.bytes_moved), note))
+    share = 100 * s.cost / s.cost_total if s.cost_total else 0.0
+    copied = ("Data copied", "data") if s.cost_unit == "bytes" else ("Cost of the moves", "it")
+    note = f"{share:.3g} % of all {copied[1]}"
+    found.append((copied[0], cost_amount(s.cost, s.cost_unit), note))
     for label, value in (
         ("Groups moved as one", s.group_moves),
         ("Disk moves", s.disk_moves),
@@ -219,13 +219,13 @@ def topics(facts: Facts) -> str:
     """The most affected topics, and where their replicas are."""
     if not facts.topics:
         return "<p>No topic is touched.</p>"
-    sized = "disk" in facts.plan.snapshot.resources
+    unit = facts.plan.summary.cost_unit
     many = len(facts.order) > BARS
     rows = "".join(
         f'<tr><th scope="row" class="topic">{escape(t.name)}</th>'
         f'<td class="n">{t.partitions:,}</td>'
         f'<td class="n">{t.moves:,}</td><td class="n">{t.leaderships:,}</td>'
-        + (f'<td class="n">{amount(t.bytes)}</td>' if sized else "")
+        + f'<td class="n">{cost_amount(t.cost, unit)}</td>'
         + f'<td class="n">{t.before.max():,} → <b>{t.after.max():,}</b><br>'
         f"<span>share {t.share:.3g}</span></td>"
         f"<td>{heat_rows(facts, t)}</td></tr>"
@@ -243,10 +243,11 @@ def topics(facts: Facts) -> str:
             ("none", "to ½ ×", "to 1 ×", "to 1½ ×", "to 2 ×", "to 3 ×", "more than 3 × its share")
         )
     )
-    size = '<th scope="col" class="n">Copied</th>' if sized else ""
+    most = "most data copied" if unit == "bytes" else "highest cost"
+    size = f'<th scope="col" class="n">{"Copied" if unit == "bytes" else "Cost"}</th>'
     return (
         f"<p>{len(facts.topics):,} of {plural(facts.topics_touched, 'topic')} touched, those with "
-        "most data copied first. Upper row before, lower row after: replicas on each broker, "
+        f"{most} first. Upper row before, lower row after: replicas on each broker, "
         f"{how}. Shares below one replica count as one.</p>"
         f'<ul class="keys">{keys}</ul>'
         '<div class="scroll" tabindex="0" role="group" aria-label="Topics most affected">'
@@ -312,17 +313,16 @@ def honesty(plan: Plan) -> str:
     """How far from the best possible the plan is, and what it leaves undone."""
     s = plan.summary
     notes = []
-    if "disk" in plan.snapshot.resources and s.bytes_moved:
-        if s.bytes_bound > 0:
+    if s.cost:
+        paid = cost_amount(s.cost, s.cost_unit)
+        if s.cost_bound > 0:
             notes.append(
-                f"It copies {amount(s.bytes_moved)}. Any plan that meets the same goals must "
-                f"copy at least {amount(s.bytes_bound)}: this one copies "
-                f"<b>{s.bytes_moved / s.bytes_bound:.3g} ×</b> that proven minimum."
+                f"It copies {paid}. Any plan that meets the same goals must copy at least "
+                f"{cost_amount(s.cost_bound, s.cost_unit)}: this one copies "
+                f"<b>{s.cost / s.cost_bound:.3g} ×</b> that proven minimum."
             )
         else:
-            notes.append(
-                f"It copies {amount(s.bytes_moved)}; no lower bound on that is proven here."
-            )
+            notes.append(f"It copies {paid}; no lower bound on that is proven here.")
     if s.left_out:
         notes.append(
             f"<b>{plural(s.left_out, 'change')} left out</b>: no order was found in which they "
@@ -363,11 +363,11 @@ def honesty(plan: Plan) -> str:
 
 
 def chosen_actions(plan: Plan, most: int = ACTIONS) -> Ints:
-    """Rows of the actions to show, in order: half by bytes, the rest by what they help."""
+    """Rows of the actions to show, in order: half by cost, the rest by what they help."""
     rows = plan.rows
     if len(rows.kind) <= most:
         return np.arange(len(rows.kind))
-    largest = np.argsort(-rows.bytes, kind="stable")[: most // 2]
+    largest = np.argsort(-rows.cost, kind="stable")[: most // 2]
     helps = np.maximum(rows.diff, 0).sum(1)
     helps[largest] = -1
     return np.sort(np.concatenate([largest, np.argsort(-helps, kind="stable")[: most // 2]]))
@@ -392,7 +392,7 @@ def action_rows(plan: Plan) -> str:
     chosen = chosen_actions(plan)
     if not len(chosen):
         return '<tr><td colspan="6">None.</td></tr>'
-    size = plan.rows.bytes[chosen]
+    size = plan.rows.cost[chosen]
     first = chosen[np.argsort(-size, kind="stable")[:ACTIONS_FIRST]]
     return "".join(_action_row(plan, row) for row in _action_data(plan, first))
 
@@ -405,16 +405,17 @@ def _action_row(plan: Plan, row: list[Any]) -> str:
     )
     if len(effects) > EFFECTS:
         why += f" and {len(effects) - EFFECTS} smaller"
+    paid = cost_amount(size, plan.summary.cost_unit) if size else "–"
     return (
         f'<tr><td class="n">{step:,}</td><td class="kind">{kind}</td>'
         f'<td class="topic">{escape(name)}</td>'
-        f'<td>{escape(route)}</td><td class="n">{amount(size) if size else "–"}</td>'
+        f'<td>{escape(route)}</td><td class="n">{paid}</td>'
         f"<td>{why}</td></tr>"
     )
 
 
 def _action_data(plan: Plan, chosen: Ints) -> list[list[Any]]:
-    """[step, kind, partition, route, bytes, [[goal, effect], …]] of each action."""
+    """[step, kind, partition, route, cost, [[goal, effect], …]] of each action."""
     s, rows = plan.snapshot, plan.rows
     found = []
     for i in chosen.tolist():
@@ -431,7 +432,7 @@ def _action_data(plan: Plan, chosen: Ints) -> list[list[Any]]:
                 + (" leader" if rows.kind[i] == "move" and rows.leads[i] else ""),
                 f"{s.topics[s.partition_topic[p]]}-{s.partition_number[p]}",
                 _route(plan, i),
-                float(f"{rows.bytes[i]:.6g}") if "disk" in s.resources else 0.0,
+                float(f"{rows.cost[i]:.6g}"),
                 effects,
             ]
         )
@@ -464,6 +465,7 @@ def data(facts: Facts) -> str:
         "order": facts.order.tolist(),
         "sorted": s.n_brokers > BARS,
         "effects": EFFECTS,
+        "costUnit": plan.summary.cost_unit,
         "columns": [
             {
                 "title": c.title,

@@ -80,15 +80,16 @@
     }
   });
 
+  const paid = (cost) => data.costUnit === "bytes" ? quantity(cost, "B") : `${Number(cost.toPrecision(3)).toLocaleString("en")} ${data.costUnit}`;
   const effect = ([goal, value]) => `${data.goals[goal]} ${value > 0 ? "+" : "−"}${Number(Math.abs(value).toPrecision(3))}`;
-  const actions = data.actions.map(([step, kind, name, route, bytes, effects]) => ({
-    step, kind, name, route, bytes,
+  const actions = data.actions.map(([step, kind, name, route, cost, effects]) => ({
+    step, kind, name, route, cost,
     why: effects.slice(0, data.effects).map(effect).join(", ") + (effects.length > data.effects ? ` and ${effects.length - data.effects} smaller` : ""),
     every: effects.map(effect).join(" "),
     helps: effects.reduce((sum, [, value]) => sum + Math.max(value, 0), 0),
   }));
   for (const a of actions) a.text = `${a.kind} ${a.name} ${a.route} ${a.every}`.toLowerCase();
-  const orders = { bytes: (a, b) => b.bytes - a.bytes, helps: (a, b) => b.helps - a.helps, step: (a, b) => a.step - b.step };
+  const orders = { cost: (a, b) => b.cost - a.cost, helps: (a, b) => b.helps - a.helps, step: (a, b) => a.step - b.step };
   const PAGE = 100;
   let shown = PAGE;
   const render = () => {
@@ -101,7 +102,7 @@
       cell(row, a.kind, "kind");
       cell(row, a.name, "topic");
       cell(row, a.route);
-      cell(row, a.bytes ? quantity(a.bytes, "B") : "–", "n");
+      cell(row, a.cost ? paid(a.cost) : "–", "n");
       cell(row, a.why);
     }
     if (!hits.length) cell(body.appendChild(document.createElement("tr")), "No action matches.").colSpan = 6;

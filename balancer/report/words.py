@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from balancer.planning.document import Unmet
 from balancer.planning.plan import Plan
-from metrics_reporter.quantities import amount, plural
+from metrics_reporter.quantities import cost_amount, plural
 
 _COLUMN_TITLES = {
     "cpu": "CPU",
@@ -40,14 +40,13 @@ def times(ratio: float) -> str:
 
 
 def copied(plan: Plan) -> str:
-    """The bytes that the plan copies, and the least that any such plan must; empty for none."""
+    """What the plan's moves cost, and the least that any such plan must; empty for none."""
     s = plan.summary
-    # without disk load a replica's size is unknown, and the plan counts replicas
-    if not s.bytes_moved or "disk" not in plan.snapshot.resources:
+    if not s.cost:
         return ""
-    text = amount(s.bytes_moved)
-    if s.bytes_bound > 0:
-        ratio = s.bytes_moved / s.bytes_bound
+    text = cost_amount(s.cost, s.cost_unit)
+    if s.cost_bound > 0:
+        ratio = s.cost / s.cost_bound
         text += ", the proven minimum" if ratio < 1.005 else f", {ratio:.3g} × the proven minimum"
     return text
 

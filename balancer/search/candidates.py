@@ -9,11 +9,12 @@ from __future__ import annotations
 import numpy as np
 
 from balancer.problem.disks import pick_disk
-from balancer.problem.movement_cost import action_cost
+from balancer.problem.movement_cost import relative_cost
 from balancer.problem.rules import Rules
 from balancer.search.scorer import Scorer, Tier
 from balancer.search.transition import Transition
 from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
+from cluster_model.scopes import BROKER, HOST, BrokerScope, PerTopic
 from cluster_model.snapshot import Bools, Ints
 from cluster_model.traffic import connected
 from goals import Cluster, Groups, Pairs, pairs_of
@@ -69,16 +70,14 @@ class Candidates:
             unmet = np.flatnonzero(score < 1)
             if not len(unmet):
                 continue
-            if scope == "broker":
-                brokers[unmet] = True
-            elif scope == "host":
-                brokers |= (score < 1)[self.placement.snapshot.broker_host]
-            elif scope == "partition":
+            if isinstance(scope, BrokerScope):
+                brokers |= self._members(scope, score < 1)
+            elif isinstance(scope, PerTopic):
+                found += self._topic_actions(scope.of, unmet, index, destinations, budget)
+            elif scope.of_partitions:
                 slots.append(self._some(unmet, budget // 8))
-            elif scope == "disk":
-                found.append(self._disk_moves(unmet, budget))
             else:
-                found += self._topic_actions(scope, unmet, index, destinations, budget)
+                found.append(self._disk_moves(unmet, budget))
         if slots:
             found += self._partition_actions(np.unique(np.concatenate(slots)), destinations)
         if brokers.any():
@@ -97,7 +96,7 @@ class Candidates:
         share = max(budget // len(brokers), 64)
         each = max(round(share ** (1 / 3)), 4)
         mine, _ = index.sample(brokers, 2 * each, self.rng)
-        others = self.receivers[self.rng.integers(0, len(self.receivers), len(mine) * each)]
+        others = self._targets(mine, self.receivers, each)
         theirs, pair = index.sample(others, max(each // 2, 2), self.rng)
         return self.exchanged(mine[pair // each], theirs)
 
@@ -176,37 +175,45 @@ class Candidates:
         """(B,) brokers that are not content with some goal of the tier."""
         unhappy: Bools = np.zeros(self.placement.snapshot.n_brokers, np.bool_)
         for i in tier.goals:
-            if self.scorer.goals[i].scope == "broker":
-                unhappy |= self.scorer.scores[i] < 1
+            scope = self.scorer.goals[i].scope
+            # of the brokers of a host, those that are too full have goals of their own
+            if isinstance(scope, BrokerScope) and scope != HOST:
+                unhappy |= self._members(scope, self.scorer.scores[i] < 1)
         return unhappy
 
     def _apart(self, tier: Tier) -> Bools:
-        """(B,) brokers with a cell that is not content with a goal that offers groups.
+        """(B,) brokers with leaders in a cell that is not content with a goal that offers groups.
 
         Goals with the scope broker are those of :meth:`_unhappy`.
         """
-        s = self.placement.snapshot
+        placement = self.placement
+        s, where = placement.snapshot, placement.location
         apart: Bools = np.zeros(s.n_brokers, np.bool_)
+        led = np.flatnonzero(placement.leader >= 0)
+        slot = led * placement.slots + placement.leader[led]
+        disk = (
+            placement.replica_disk[slot] if len(placement.replica_disk) else np.full(len(led), -1)
+        )
         for i in tier.goals:
             goal, unmet = self.scorer.goals[i], self.scorer.scores[i] < 1
-            if not isinstance(goal, Groups) or goal.scope == "broker":
+            if not isinstance(goal, Groups) or goal.scope == BROKER:
                 continue
-            cells = np.flatnonzero(unmet)
-            if goal.scope == "host":
-                apart |= unmet[s.broker_host]
-            elif goal.scope == "partition":
-                apart[self.placement.location[cells]] = True
-            elif goal.scope == "disk":
-                apart[s.disk_broker[cells]] = True
-            elif goal.scope == "topic":
-                apart[cells % s.n_brokers] = True
-            else:
-                apart |= np.isin(s.broker_rack, cells % len(s.racks))
+            cell = led if goal.scope.of_partitions else goal.scope.keys(s, led, where[led], disk)
+            apart[where[led[np.append(unmet, False)[cell]]]] = True
         return apart
+
+    def _members(self, scope: BrokerScope, cells: Bools) -> Bools:
+        """(B,) the brokers of some cells."""
+        own = scope.members(self.placement.snapshot)
+        found: Bools = np.append(cells, False)[own]
+        return found
 
     def anything(self, n: int) -> Batch:
         """The legal ones among `n` moves and `n` leadership transfers drawn at random."""
-        at = self.rng.choice(np.flatnonzero(self.placement.replica_broker >= 0), n)
+        held = np.flatnonzero(self.placement.replica_broker >= 0)
+        if not len(held):
+            return _nothing()
+        at = self.rng.choice(held, n)
         moves, leads = self._spread(at, self.receivers, 1), self._leads(at)
         batch = Batch.concatenate([moves, leads])
         batch = batch[self.rules.legal(self.placement, batch)]
@@ -224,7 +231,7 @@ class Candidates:
         counted.update(*(tier.goals for tier in self.scorer.tiers[: max(number + 1, 2)]))
         state = self.cluster.shifted(np.array(parcels)[:, None], keys)
         unhurt = np.ones(keys.shape, np.bool_)
-        for i, score in self.scorer.judge("broker", counted, state):
+        for i, score in self.scorer.judge(BROKER, counted, state):
             unhurt &= score >= self.scorer.scores[i]
         room = unhurt[:, self.receivers]
         enough = max(8, len(self.receivers) // self.parameters.receptive_one_in)
@@ -237,7 +244,7 @@ class Candidates:
         state = self.cluster.shifted(self.parameters.destination_parcels[-1], brokers)
         gain = np.zeros(len(brokers))
         weight = dict(zip(tier.goals, tier.weights, strict=True))
-        for i, score in self.scorer.judge("broker", set(weight), state):
+        for i, score in self.scorer.judge(BROKER, set(weight), state):
             gain += weight[i] * (score - self.scorer.scores[i][brokers])
         return brokers[gain > 0]
 
@@ -254,13 +261,37 @@ class Candidates:
         """Each replica to `n` of the destinations, or to all if there are no more."""
         if not len(destinations) or not len(at):
             return _nothing()
-        if len(destinations) <= n:
+        if len(destinations) <= n and self.rules.permitted is None:
             target = np.tile(destinations, len(at))
             n = len(destinations)
         else:
-            target = destinations[self.rng.integers(0, len(destinations), len(at) * n)]
+            target = self._targets(at, destinations, n)
         partition, slot = self._split(np.repeat(at, n))
         return Batch.of(MOVE, partition, slot, target, pick_disk(self.placement, target))
+
+    def _targets(self, at: Ints, destinations: Ints, n: int) -> Ints:
+        """`n` random destinations of each replica, replica by replica.
+
+        If brokers are limited to certain topics: among the destinations that may hold the
+        replica's topic or, if none may, among all receivers that may.
+        """
+        permitted = self.rules.permitted
+        if permitted is None:
+            return destinations[self.rng.integers(0, len(destinations), len(at) * n)]
+        topics, row = np.unique(
+            self.placement.snapshot.partition_topic[at // self.placement.slots],
+            return_inverse=True,
+        )
+        # each topic's own destinations, then all receivers; what it may not use comes last
+        choices = np.concatenate([destinations, self.receivers])
+        allowed = permitted[np.ix_(topics, choices)]
+        near = allowed[:, : len(destinations)].sum(1)
+        allowed[near > 0, len(destinations) :] = False
+        ranked = np.argsort(~allowed, axis=1, kind="stable")
+        count = np.maximum(allowed.sum(1), 1)[row]
+        drawn = (self.rng.random((n, len(at))) * count).astype(np.int64).T
+        target: Ints = choices[ranked[row[:, None], drawn]].ravel()
+        return target
 
     def _leads(self, at: Ints) -> Batch:
         """Leadership from each leader to every follower, and to each follower drawn."""
@@ -287,12 +318,22 @@ class Candidates:
         chosen = self._most_relief(tier, at, row, keep)
         found = [self._spread(chosen, destinations, width), self._leads(at)]
         pulling = self._taking(tier, brokers[self.rules.receives[brokers]])
-        if len(pulling):
-            pulled = self.rng.choice(index.at, len(pulling) * sample)
-            target = np.repeat(pulling, sample)
+        if len(pulling) and len(index.at):
+            pulled, target = self._pulled(pulling, index, sample)
             partition, slot = self._split(pulled)
             found.append(Batch.of(MOVE, partition, slot, target, pick_disk(self.placement, target)))
         return found
+
+    def _pulled(self, brokers: Ints, index: ReplicaIndex, n: int) -> tuple[Ints, Ints]:
+        """`n` random replicas for each broker that may hold them, and their brokers."""
+        permitted = self.rules.permitted
+        if permitted is None:
+            return self.rng.choice(index.at, len(brokers) * n), np.repeat(brokers, n)
+        topic = self.placement.snapshot.partition_topic[index.at // self.placement.slots]
+        pools = [index.at[permitted[topic, b]] for b in brokers.tolist()]
+        drawn = [self.rng.choice(pool, n if len(pool) else 0) for pool in pools]
+        found = np.concatenate(drawn).astype(np.int64)
+        return found, np.repeat(brokers, [len(x) for x in drawn])
 
     def _most_relief(self, tier: Tier, at: Ints, row: Ints, keep: int) -> Ints:
         """The `keep` replicas of each broker whose removal helps it most per byte."""
@@ -302,7 +343,7 @@ class Candidates:
             self.cluster, Batch.of(MOVE, partition, slot, target, np.full(len(at), -1))
         )
         relief = self.scorer.relief(tier, leaving)
-        worth = relief / action_cost(self.placement, leaving.batch)
+        worth = relief / relative_cost(self.placement, leaving.batch)
         order = np.lexsort((-worth, row))
         first = np.concatenate([[0], np.cumsum(np.bincount(row))])
         rank = np.arange(len(at)) - first[row[order]]
@@ -341,24 +382,26 @@ class Candidates:
         return Batch.of(MOVE_DISK, partition, slot, broker[keep], target[keep])
 
     def _topic_actions(
-        self, scope: str, cells: Ints, index: ReplicaIndex, destinations: Ints, budget: int
+        self, of: BrokerScope, cells: Ints, index: ReplicaIndex, destinations: Ints, budget: int
     ) -> list[Batch]:
-        """For cells (topic, broker or rack): push from them, pull to them, lead differently."""
+        """For cells (topic, cell of brokers): push from them, pull to them, lead differently."""
         s, f = self.placement.snapshot, self.placement.slots
         share = 24
         cells = self._some(cells, max(budget // (4 * share), 1))
-        if scope == "topic":
-            topic, broker = cells // s.n_brokers, cells % s.n_brokers
+        width = of.cells(s)
+        if of == BROKER:
+            topic, broker = cells // width, cells % width
         else:
-            topic, rack = cells // len(s.racks), cells % len(s.racks)
-            members = [
-                np.flatnonzero((s.broker_rack == k) & self.rules.receives)
-                for k in range(len(s.racks))
-            ]
+            topic, own = cells // width, cells % width
+            where = of.members(s)
+            members = [np.flatnonzero((where == k) & self.rules.receives) for k in range(width)]
             broker = np.array(
-                [self.rng.choice(members[k]) if len(members[k]) else -1 for k in rack], np.int64
+                [self.rng.choice(members[k]) if len(members[k]) else -1 for k in own], np.int64
             )
             topic, broker = topic[broker >= 0], broker[broker >= 0]
+        if self.rules.permitted is not None:
+            may = self.rules.permitted[topic, broker]
+            topic, broker = topic[may], broker[may]
         if not len(topic):
             return []
         begin = np.searchsorted(s.partition_topic, topic) * f
@@ -375,7 +418,7 @@ class Candidates:
         partition, slot = self._split(at)
         pulls = Batch.of(MOVE, partition, slot, target, pick_disk(self.placement, target))
         # and replicas of the cell to other brokers
-        if scope == "topic":
+        if of == BROKER:
             own = self._held(topic, broker, index, share // 4)
         else:
             own = self._some(at, len(topic) * 4)

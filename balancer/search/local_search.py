@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from balancer.problem.disks import pick_disk
-from balancer.problem.movement_cost import action_bytes, action_cost, replica_bytes
+from balancer.problem.movement_cost import copy_cost, movement_cost, relative_cost
 from balancer.problem.rules import Rules
 from balancer.search.arrays import best_of_each
 from balancer.search.candidates import Candidates
@@ -166,7 +166,7 @@ class Search:
 
     def _worth(self, number: int, batch: Batch, gain: Floats) -> Floats:
         """Gain per cost, with the tiers below as a minor factor."""
-        return self._with_lower_tiers(number, batch, gain) / action_cost(
+        return self._with_lower_tiers(number, batch, gain) / relative_cost(
             self.scorer.placement, batch
         )
 
@@ -212,7 +212,7 @@ class Search:
         transition = Transition(cluster, batch, unit=unit)
         gain = scorer.gain(tier, transition)
         gain = np.where(scorer.allowed(number, transition), gain, 0.0)
-        worth = gain / np.bincount(unit, action_cost(scorer.placement, batch))
+        worth = gain / np.bincount(unit, relative_cost(scorer.placement, batch))
         # in order of worth, each partition at most once
         first = np.searchsorted(unit, np.arange(len(gain) + 1))
         turns: list[Ints] = []
@@ -251,7 +251,7 @@ class Search:
         batch, partner, gain = batch[rows], partner[rows], gain[rows]
         ok = scorer.allowed(number, Transition(scorer.cluster, batch, partner))
         batch, partner, gain = batch[ok], partner[ok], gain[ok]
-        cost = action_cost(scorer.placement, batch) + action_cost(scorer.placement, partner)
+        cost = relative_cost(scorer.placement, batch) + relative_cost(scorer.placement, partner)
         rows = self._disjoint(batch, partner, gain / cost)
         batch, partner, gain = batch[rows], partner[rows], gain[rows]
         while len(batch):
@@ -308,11 +308,11 @@ class Search:
         moved = np.flatnonzero(placement.replica_broker != start.replica_broker)
         partition = moved // placement.slots
         inside = (start.brokers[partition] == placement.replica_broker[moved][:, None]).any(1)
-        return float(replica_bytes(placement)[0][partition[~inside]].sum())
+        return float(copy_cost(placement)[0][partition[~inside]].sum())
 
     def _send_home(self, start: Placement) -> int:
         batch = self._homeward(start)
-        return self._harvest(batch, None, action_bytes(self.scorer.placement, batch))
+        return self._harvest(batch, None, movement_cost(self.scorer.placement, batch))
 
     def _harvest(self, batch: Batch, partner: Batch | None, worth: Floats) -> int:
         """Carry out all that stays harmless, the worthiest first, until nothing is left."""
@@ -361,7 +361,7 @@ class Search:
             return 0
         # arrivals on each broker by size, and for each replica that left the nearest of them
         f = placement.slots
-        size, _ = replica_bytes(placement)
+        size, _ = copy_cost(placement)
         scale = float(size.max()) * 1.001 or 1.0
         guest_key = placement.replica_broker[away] + size[away // f] / scale
         order = np.argsort(guest_key, kind="stable")
@@ -374,7 +374,7 @@ class Search:
         mine = (home.partition * f + home.slot)[rows]
         local = placement.replica_broker[guests] == home.target[rows]
         batch, partner = self.candidates.exchanged(mine[local], guests[local])
-        return self._harvest(batch, partner, action_bytes(placement, batch))
+        return self._harvest(batch, partner, movement_cost(placement, batch))
 
     def _homeward(self, start: Placement) -> Batch:
         now, then = self.scorer.placement.brokers, start.brokers

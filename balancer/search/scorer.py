@@ -19,10 +19,11 @@ import numpy as np
 from balancer.search.parameters import SearchParameters
 from balancer.search.sequential_transition import SequentialTransition
 from balancer.search.transition import Transition
-from cluster_model.placement import Batch, Placement, SumScope
+from cluster_model.columns import Column
+from cluster_model.placement import Batch, Placement
+from cluster_model.scopes import BROKER, BrokerScope, Scope
 from cluster_model.snapshot import Bools, Floats, Ints
 from goals import Cluster, Goal, State
-from goals.goal import Scope
 
 # score differences below this, or below this share of the score, are rounding
 EPSILON = 1e-12
@@ -74,13 +75,13 @@ class Scorer:
             tier.weights = weights / weights.sum()
 
     def _everywhere(self, scope: Scope) -> State:
-        return self.cluster.partition_state() if scope == "partition" else self.cluster.state(scope)
+        return self.cluster.partition_state() if scope.of_partitions else self.cluster.state(scope)
 
     def commit(self, batch: Batch, partner: Batch | None = None) -> None:
         """Carry out actions on distinct partitions and bring every score up to date."""
         transition = Transition(self.cluster, batch, partner)
         for goal in self.goals:
-            if goal.scope == "partition":
+            if goal.scope.of_partitions:
                 transition.partition_states()
             else:
                 transition.cells(goal.scope)
@@ -101,7 +102,7 @@ class Scorer:
 
     def refresh(self, transition: Transition) -> None:
         """Bring the cell scores up to date after the actions have been applied."""
-        fresh: dict[str, tuple[Ints, State]] = {}
+        fresh: dict[Scope, tuple[Ints, State]] = {}
         for bundle in self._bundles:
             scope = bundle.scope
             if scope not in fresh:
@@ -110,16 +111,16 @@ class Scorer:
             bundle.scores[:, keys] = bundle.score(state)
 
     def _touched(self, scope: Scope, transition: Transition) -> tuple[Ints, State]:
-        if scope == "partition":
+        if scope.of_partitions:
             rows = np.concatenate([p for p, _ in transition.partition_states()])
             return rows, self.cluster.partition_state(rows)
-        if scope in ("broker", "host"):
+        if isinstance(scope, BrokerScope):
             return np.arange(self.placement.cells(scope)), self.cluster.state(scope)
         keys = np.unique(transition.cells(scope))
         keys = keys[keys >= 0]
         return keys, State(self._fetcher(scope, keys))
 
-    def _fetcher(self, scope: SumScope, keys: Ints) -> Callable[[str], Floats | Ints]:
+    def _fetcher(self, scope: Scope, keys: Ints) -> Callable[[Column], Floats | Ints]:
         return lambda name: self.cluster.fetch(scope, name, keys)
 
     def judge(self, scope: Scope, goals: set[int], state: State) -> Iterator[tuple[int, Floats]]:
@@ -152,7 +153,7 @@ class Scorer:
     def _compare(self, bundle: _Bundle, transition: Transition) -> None:
         """Fill in the differences of all goals of a bundle."""
         scope = bundle.scope
-        if scope == "partition":
+        if scope.of_partitions:
             states = transition.partition_states()
             keys = np.stack([rows for rows, _ in states])
             before = bundle.scores[:, keys]
@@ -164,7 +165,7 @@ class Scorer:
                 before = transition.scores_before(scope, bundle.scores, after)
             else:
                 before = bundle.scores[:, keys]
-        if scope == "disk" or transition.unit is not None:
+        if scope.partial or transition.unit is not None:
             before, after = np.where(keys < 0, 1.0, before), np.where(keys < 0, 1.0, after)
         # relative to the score: a cell 10^9 times too full must not hide a further increase
         worse: Bools = np.any(after < before * (1 - EPSILON), axis=1)
@@ -179,11 +180,12 @@ class Scorer:
         weight = dict(zip(tier.goals, tier.weights, strict=True))
         for bundle in self._bundles:
             share = np.array([weight.get(i, 0.0) for i in bundle.members])
-            if bundle.scope not in ("broker", "host") or not share.any():
+            if not isinstance(bundle.scope, BrokerScope) or not share.any():
                 continue
             keys = leaving.cells(bundle.scope)[0]
             score = bundle.score(leaving.departed_state(bundle.scope))
-            total += share @ (score - bundle.scores[:, keys])
+            more = score - bundle.scores[:, keys]
+            total += share @ (np.where(keys < 0, 0.0, more) if bundle.scope.partial else more)
         return total
 
     def slack(self, tier: Tier, transition: Transition) -> Floats:
@@ -193,12 +195,12 @@ class Scorer:
         middle. Scored with a small parcel more, and less, they differ.
         """
         total, small = np.zeros(len(transition)), self.parameters.slack_parcel
-        keys = transition.cells("broker")
+        keys = transition.cells(BROKER)
         everywhere = np.arange(self.placement.snapshot.n_brokers)
         weight = dict(zip(tier.goals, tier.weights, strict=True))
         for bundle in self._bundles:
             share = np.array([weight.get(i, 0.0) for i in bundle.members])
-            if bundle.scope != "broker" or not share.any():
+            if bundle.scope != BROKER or not share.any():
                 continue
             for parcel in (-small, small):
                 before = bundle.score(self.cluster.shifted(parcel, everywhere))[:, keys]
@@ -258,7 +260,7 @@ class Scorer:
 
     def harmless_rows(self, batch: Batch, partner: Batch | None) -> Ints:
         """Rows of actions that make no cell less content; the strictest goals are checked first."""
-        bundles = sorted(self._bundles, key=lambda b: (b.scope == "partition", -len(b.members)))
+        bundles = sorted(self._bundles, key=lambda b: (b.scope.of_partitions, -len(b.members)))
         found, size = [], self.parameters.chunk
         for start in range(0, len(batch), size):
             rows = np.arange(start, min(start + size, len(batch)))
@@ -273,7 +275,7 @@ class Scorer:
     def _settled(self, goal: Goal, transition: Transition) -> bool:
         # an action's effect on its own partition does not depend on earlier actions,
         # and callers check it before they form a series
-        return goal.scope == "partition" and isinstance(transition, SequentialTransition)
+        return goal.scope.of_partitions and isinstance(transition, SequentialTransition)
 
 
 def improves(before: Scorer, after: Scorer, tiers: int, trivial_share: float) -> bool:

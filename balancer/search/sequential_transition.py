@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from balancer.search.transition import Transition
-from cluster_model.placement import Batch, SumScope
+from cluster_model.columns import Column
+from cluster_model.placement import Batch
+from cluster_model.scopes import Scope
 from cluster_model.snapshot import Floats, Ints
 from goals import Cluster
 
@@ -25,12 +27,12 @@ class SequentialTransition(Transition):
         unit: Ints | None = None,
     ) -> None:
         super().__init__(cluster, batch, partner, unit)
-        self._orders: dict[SumScope, _Runs] = {}
+        self._orders: dict[Scope, _Runs] = {}
 
     def _in_turn(self) -> Ints:
         return np.zeros(len(self.batch), np.int64)
 
-    def before(self, scope: SumScope, columns: tuple[str, ...]) -> Floats:
+    def before(self, scope: Scope, columns: tuple[Column, ...]) -> Floats:
         """(k, K, C) sums in each cell before the action, with all earlier actions done."""
         runs = self._runs(scope)
         delta = runs.by_cell(self.signed_delta(scope, columns))
@@ -40,7 +42,7 @@ class SequentialTransition(Transition):
             ahead[k] += self.placement.sums(scope, column)[runs.cell]
         return runs.by_action(ahead)
 
-    def scores_before(self, scope: SumScope, now: Floats, after: Floats) -> Floats:
+    def scores_before(self, scope: Scope, now: Floats, after: Floats) -> Floats:
         """(k, K, C) scores of each cell before the action.
 
         Parameters
@@ -56,7 +58,7 @@ class SequentialTransition(Transition):
         found[:, runs.first] = now[:, runs.cell[runs.first]]
         return runs.by_action(found)
 
-    def _runs(self, scope: SumScope) -> _Runs:
+    def _runs(self, scope: Scope) -> _Runs:
         if scope not in self._orders:
             self._orders[scope] = _Runs(self.cells(scope))
         return self._orders[scope]

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from cluster_model.placement import LEAD, LOCAL, Batch, SumScope
+from cluster_model.columns import Column
+from cluster_model.placement import LEAD, Batch
+from cluster_model.scopes import BROKER, Scope
 from cluster_model.snapshot import Bools, Floats, Ints
 from goals import Cluster, State
-from goals.cluster import is_sum, is_traffic, partition_state
+from goals.cluster import partition_state
 
 
 class Transition:
@@ -38,10 +40,10 @@ class Transition:
     ) -> None:
         self.cluster, self.batch, self.partner, self.unit = cluster, batch, partner, unit
         self.placement = cluster.placement
-        self._places: dict[SumScope, Ints] = {}
-        self._cells: dict[SumScope, Ints] = {}
-        self._delta: dict[tuple[str, ...], Floats] = {}
-        self._states: dict[SumScope, State] = {}
+        self._places: dict[Scope, Ints] = {}
+        self._cells: dict[Scope, Ints] = {}
+        self._delta: dict[tuple[Column, ...], Floats] = {}
+        self._states: dict[Scope, State] = {}
         self._partition_states: list[tuple[Ints, State]] | None = None
         self.diffs: dict[int, tuple[Floats, Bools]] = {}
         self.scored: dict[int, tuple[Floats, Floats]] = {}
@@ -51,7 +53,7 @@ class Transition:
             return len(self.batch)
         return int(self.unit[-1]) + 1 if len(self.unit) else 0
 
-    def cells(self, scope: SumScope) -> Ints:
+    def cells(self, scope: Scope) -> Ints:
         """(K, C) the cells each action touches: source and destination, of each partition.
 
         With groups, as many cells as the largest has; -1 where others have fewer.
@@ -61,9 +63,9 @@ class Transition:
             known = self._cells[scope] = self._find_cells(scope)
         return known
 
-    def _find_cells(self, scope: SumScope) -> Ints:
+    def _find_cells(self, scope: Scope) -> Ints:
         pairs = [self.batch]
-        if self.partner is not None and scope in ("topic", "topic_rack"):
+        if self.partner is not None and scope.by_topic:
             pairs.append(self.partner)
         keys = []
         for b in pairs:
@@ -75,7 +77,7 @@ class Transition:
             keys.append(self.placement.keys(scope, b.partition, b.target, target_disk))
         return np.stack(keys) if self.unit is None else self._gathered(scope, np.stack(keys))
 
-    def _gathered(self, scope: SumScope, keys: Ints) -> Ints:
+    def _gathered(self, scope: Scope, keys: Ints) -> Ints:
         """(K, C) the distinct cells of each group, from the (2, M) of its actions."""
         assert self.unit is not None
         cells, n = self.placement.cells(scope) + 1, len(self)
@@ -87,7 +89,7 @@ class Transition:
         self._places[scope] = (rank * n + unit)[at.ravel()]
         return found
 
-    def _moved(self, columns: tuple[str, ...]) -> Floats:
+    def _moved(self, columns: tuple[Column, ...]) -> Floats:
         """(k, C) what goes from source to destination, net of what a swap returns."""
         known = self._delta.get(columns)
         if known is None:
@@ -97,7 +99,7 @@ class Transition:
             self._delta[columns] = known
         return known
 
-    def _local(self, column: str) -> tuple[Floats, Floats]:
+    def _local(self, column: Column) -> tuple[Floats, Floats]:
         """What each action adds to the local traffic of its source, and of its target."""
         if self.partner is None:
             lost, gained = self.placement.local_changes(self.batch, column, self._in_turn())
@@ -114,11 +116,11 @@ class Transition:
         """(M,) actions with the same number follow one another; None if each is alone."""
         return self.unit
 
-    def signed_delta(self, scope: SumScope, columns: tuple[str, ...]) -> Floats:
+    def signed_delta(self, scope: Scope, columns: tuple[Column, ...]) -> Floats:
         """(k, K, C) what each action adds to each of its cells."""
         keys = self.cells(scope)
         if self.unit is not None:
-            if columns[0].startswith(LOCAL):
+            if columns[0].is_local:
                 ends = np.stack(self._local(columns[0]))
             else:
                 ends = self._moved(columns)
@@ -126,7 +128,7 @@ class Transition:
             flat, place = ends.reshape(-1, 2 * len(self.batch)), self._places[scope]
             summed = [np.bincount(place, row, keys.size).reshape(keys.shape) for row in flat]
             return np.stack(summed)
-        if columns[0].startswith(LOCAL):
+        if columns[0].is_local:
             return np.where(keys[0] == keys[1], 0.0, np.stack(self._local(columns[0])))[None]
         if len(keys) == 2:
             moved = np.where(keys[0] == keys[1], 0.0, self._moved(columns))
@@ -142,12 +144,12 @@ class Transition:
         two = np.where(keys[2] == keys[3], 0.0, two)
         return np.stack([-one, one, -two, two], 1)
 
-    def before(self, scope: SumScope, columns: tuple[str, ...]) -> Floats:
+    def before(self, scope: Scope, columns: tuple[Column, ...]) -> Floats:
         """(k, K, C) sums in each cell before the action."""
         keys = self.cells(scope)
         return np.stack([self.placement.sums(scope, column)[keys] for column in columns])
 
-    def after_state(self, scope: SumScope) -> State:
+    def after_state(self, scope: Scope) -> State:
         """The cells as the action leaves them."""
         known = self._states.get(scope)
         if known is None:
@@ -156,7 +158,7 @@ class Transition:
             )
         return known
 
-    def _after(self, scope: SumScope, columns: tuple[str, ...]) -> Floats:
+    def _after(self, scope: Scope, columns: tuple[Column, ...]) -> Floats:
         """(k, K, C) sums in each cell after the action."""
         first, *rest = (
             self.before(scope, part) + self.signed_delta(scope, part)
@@ -169,16 +171,16 @@ class Transition:
     def shifted_state(self, parcel: float) -> State:
         """The brokers as the action leaves them, each plus a share of the mean broker."""
 
-        def sums(names: tuple[str, ...]) -> Floats:
-            after = self.before("broker", names) + self.signed_delta("broker", names)
-            if is_traffic(names[0]):
+        def sums(names: tuple[Column, ...]) -> Floats:
+            after = self.before(BROKER, names) + self.signed_delta(BROKER, names)
+            if names[0].is_traffic:
                 return after
             shifted: Floats = after + parcel * self.cluster.means(names)[:, None, None]
             return shifted
 
-        return self._state("broker", self.cells("broker"), sums)
+        return self._state(BROKER, self.cells(BROKER), sums)
 
-    def departed_state(self, scope: SumScope) -> State:
+    def departed_state(self, scope: Scope) -> State:
         """(C,) the source cells without the moved load, which is added nowhere."""
         keys = self.cells(scope)[0]
         return self._state(
@@ -190,17 +192,20 @@ class Transition:
             ),
         )
 
-    def _leaving(self, columns: tuple[str, ...]) -> Floats:
+    def _leaving(self, columns: tuple[Column, ...]) -> Floats:
         """(k, C) what each action takes from its source."""
-        if columns[0].startswith(LOCAL):
+        if columns[0].is_local:
             return -self._local(columns[0])[0][None]
         return self._moved(columns)
 
     def _state(
-        self, scope: SumScope, keys: Ints, sums: Callable[[tuple[str, ...]], Floats]
+        self, scope: Scope, keys: Ints, sums: Callable[[tuple[Column, ...]], Floats]
     ) -> State:
-        def fetch(name: str) -> Floats | Ints:
-            return sums((name,))[0] if is_sum(name) else self.cluster.fetch(scope, name, keys)
+        def fetch(column: Column) -> Floats | Ints:
+            if column.is_sum:
+                found: Floats = sums((column,))[0]
+                return found
+            return self.cluster.fetch(scope, column, keys)
 
         return State(fetch, sums)
 

@@ -12,7 +12,7 @@ from balancer.allocation.parameters import AllocationParameters
 from balancer.allocation.result import AllocationResult
 from balancer.problem.budget import Budget
 from balancer.problem.disks import pick_disk
-from balancer.problem.movement_cost import replica_bytes
+from balancer.problem.movement_cost import copy_cost
 from balancer.problem.problem import Problem
 from balancer.problem.resolution import resolve
 from balancer.problem.rules import Rules
@@ -58,28 +58,28 @@ class Milp(AllocationParameters):
     def propose(
         self, problem: Problem, limits: Budget, seed: int, progress: Progress | None = None
     ) -> Proposal:
-        """Allocate key groups; the budget's moves or bytes limit the migration cost.
+        """Allocate key groups; the budget's moves or cost limit the migration.
 
         Raises
         ------
         InputError
             If snapshot, operation or limits do not fit, or a package is missing.
         """
-        if limits.moves is not None and limits.bytes is not None:
+        if limits.moves is not None and limits.cost is not None:
             raise StrategyError(
-                f"strategy {self.name}: a budget of moves or of bytes expected, both given"
+                f"strategy {self.name}: a budget of moves or of cost (bytes) expected, both given"
             )
         try:
             from balancer.allocation.units import units_of
 
             start = problem.start
-            by_bytes: Floats | None = None if limits.bytes is None else replica_bytes(start)[0]
-            budget = limits.moves if by_bytes is None else limits.bytes
+            by_cost: Floats | None = None if limits.cost is None else copy_cost(start)[0]
+            budget = limits.moves if by_cost is None else limits.cost
             units = units_of(
                 start.snapshot,
                 problem.operation,
                 budget=np.inf if budget is None else budget,
-                cost="count" if by_bytes is None else by_bytes,
+                cost="count" if by_cost is None else by_cost,
                 resource=self.resource,
             )
             solution, group = self.solved(units, limits.seconds, seed)
@@ -89,7 +89,7 @@ class Milp(AllocationParameters):
                 "counterpoise[collocation]"
             ) from None
         placement = start.copy()
-        placement._sums.clear()
+        placement.invalidate_sums()
         placement.brokers[:, 0] = units.unfold(solution.node)
         if len(placement.replica_disk):
             moved = np.flatnonzero(placement.replica_broker != start.replica_broker)
@@ -103,7 +103,7 @@ class Milp(AllocationParameters):
             placement=placement,
             rules=_integrated(problem),
             group=label,
-            exhausted="moves or bytes" if spent else None,
+            exhausted="budget" if spent else None,
             strategy="albic" if self.name == "albic" else "milp",
             units=units,
             bound=solution.bound,

@@ -50,7 +50,7 @@ class Proposal:
     group: Ints | None = None
     trivial_share: float = 0.01
     actions: int = 0
-    exhausted: Literal["seconds", "moves or bytes"] | None = None
+    exhausted: Literal["seconds", "budget"] | None = None
 
     def improves(self, ended: Placement) -> bool | None:
         """Whether ending there is better than staying; None leaves it to the goals.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from balancer.verification.goals import TOLERANCE, band, limits
-from balancer.verification.replicas import ReplicaTable, contribution, sizes
+from balancer.verification.replicas import ReplicaTable, contribution, sizes, special_costs
 from balancer.verification.stated_request import StatedRequest
 from cluster_model.snapshot import Bools, Floats, Ints
 
@@ -83,6 +83,7 @@ def _largest(
     left = np.bincount(ended.broker, minlength=len(has)) > 0
     elsewhere = ~has & (~request.draining | left)
     inside = base.count(elsewhere[base.broker]) == 0
+    inside &= np.minimum(base.factor, ended.factor) > 0
     lead, follow = contribution(request.snapshot, column)
     copies = np.maximum(np.minimum(base.factor, ended.factor)[inside] - 1, 0)
     pieces = np.sort(np.concatenate([lead[inside], np.repeat(follow[inside], copies)]))[::-1]
@@ -99,6 +100,7 @@ def _stays(
     s = request.snapshot
     fixed = request.excluded | request.untouched if free else np.ones(s.n_partitions, np.bool_)
     stays = fixed[base.partition] & ~request.draining[base.broker]
+    stays &= ~request.forbidden(base.partition, base.broker)
     if s.n_disks:
         stays &= np.append(s.disk_alive, True)[base.disk]
     if request.kind.moves == "changed":
@@ -116,16 +118,18 @@ def _stays(
     return np.bincount(base.broker[stays], least[stays], s.n_brokers).astype(np.float64)
 
 
-def least_bytes(
+def least_cost(
     request: StatedRequest, start: ReplicaTable, goals: Iterable[Mapping[str, Any]]
 ) -> float:
-    """Least bytes that any plan must copy to meet goals; changes of role cost nothing.
+    """Least cost that any plan must pay to meet goals; changes of role cost nothing.
 
     The largest of what must leave brokers, what must reach brokers, and the replicas beyond
     the first of a partition in a rack.
     """
     s = request.snapshot
     size: Floats = np.minimum(*sizes(s))
+    for (row, _), cost in special_costs(s).items():
+        size[row] = min(size[row], cost)
     p, broker = start.partition, start.broker
     out, into, crowded = np.zeros(s.n_brokers), np.zeros(s.n_brokers), 0.0
     for goal in goals:

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from balancer.planning.document import Spread
-from balancer.verification.bounds import least_bytes, least_ratio
+from balancer.verification.bounds import least_cost, least_ratio
 from balancer.verification.replay import Replay
-from balancer.verification.replicas import sizes, sums
+from balancer.verification.replicas import sizes, sums, unit_of_cost
 from balancer.verification.report import Finding, agree
 from cluster_model.snapshot import Floats
 
@@ -21,7 +21,7 @@ def _differs(what: str, stated: float, found: float) -> Iterator[Finding]:
 
 
 def summary_faults(replay: Replay) -> Iterator[Finding]:
-    """Counts of actions, bytes and their bound, and balancedness."""
+    """Counts of actions, their cost and its bound, and balancedness."""
     plan, s = replay.plan, replay.plan.summary
     kinds: list[str] = [a.kind for a in plan.actions]
     stated = {
@@ -37,25 +37,25 @@ def summary_faults(replay: Replay) -> Iterator[Finding]:
     yield from _differs("group_moves", s.group_moves, len(groups))
     if s.left_out < 0:
         yield from _differs("summary.left_out", s.left_out, 0)
-    yield from _differs("bytes_moved", s.bytes_moved, sum(a.bytes for a in plan.actions))
+    yield from _differs("cost", s.cost, sum(a.cost for a in plan.actions))
     lead, follow = sizes(replay.snapshot)
     start = replay.start
     total = np.where(start.leads, lead[start.partition], follow[start.partition]).sum()
-    yield from _differs("bytes_total", s.bytes_total, float(total))
-    if not s.bytes_moved >= s.bytes_bound * (1 - 1e-6) - 1e-6:
-        yield Finding(
-            "bytes_bound", f"bytes_bound: {s.bytes_bound:.9g}, more than {s.bytes_moved:.9g} moved"
-        )
+    if s.cost_unit != (unit := unit_of_cost(replay.snapshot)):
+        yield Finding("cost_unit", f"cost_unit: {s.cost_unit!r} stated, {unit!r} expected")
+    yield from _differs("cost_total", s.cost_total, float(total))
+    if not s.cost >= s.cost_bound * (1 - 1e-6) - 1e-6:
+        yield Finding("cost_bound", f"cost_bound: {s.cost_bound:.9g}, more than {s.cost:.9g} moved")
     operation = replay.request.kind
     # nothing can be derived for an unknown operation
     least = 0.0 if operation.known else math.inf
     if operation.known and operation.moves != "changed":
         names = {g.goal for g in plan.goal_results if g.met_after}
         reached = [g for g in replay.goals if g["name"] in names]
-        least = least_bytes(replay.request, replay.start, reached)
-    if not 0 <= s.bytes_bound <= least * (1 + 1e-6) + 1e-6:
+        least = least_cost(replay.request, replay.start, reached)
+    if not 0 <= s.cost_bound <= least * (1 + 1e-6) + 1e-6:
         yield Finding(
-            "bytes_bound", f"bytes_bound: {s.bytes_bound:.9g} stated, {least:.9g} can be derived"
+            "cost_bound", f"cost_bound: {s.cost_bound:.9g} stated, {least:.9g} can be derived"
         )
     cost = [1.1**k * (1.5 if g.hard else 1.0) for k, g in enumerate(reversed(plan.goal_results))]
     for when, score in (("before", s.balancedness_before), ("after", s.balancedness_after)):

@@ -92,18 +92,23 @@ def _unmet_goal(replay: Replay, name: str) -> UnmetGoal:
     """The replay's result on a goal that is not met at the end."""
     goal = next((g for g in replay.goals if g["name"] == name), None)
     if goal is None:
-        return UnmetGoal(name, "", None, None)
+        return UnmetGoal(name, "", "", None, None)
     own = replay.stated.objects.get(name)
     definition = definition_of(goal, replay.base, replay.request)
     cells = None
     if definition is not None and not shares_unknown(replay, goal):
         cells = np.flatnonzero(definition.everywhere(replay.now) < 1)
-    scope = definition.scope if definition is not None else own.scope if own is not None else ""
+    scope, noun = "", "topic placement"
+    if definition is not None:
+        scope = definition.scope
+        noun = noun if scope.startswith("topic") else scope
+    elif own is not None:
+        scope, noun = own.scope.name, own.scope.noun
     proofs: Sequence[Obstacle] | None = () if own is None else None
     if own is not None and not replay.cut_short:
         origin = cluster_of(replay.base, replay.request)
         proofs = own.prepared(origin).obstacles(origin)
-    return UnmetGoal(goal["goal"], scope, cells, proofs)
+    return UnmetGoal(goal["goal"], scope, noun, cells, proofs)
 
 
 def unmet_goal_faults(replay: Replay) -> Iterator[Finding]:

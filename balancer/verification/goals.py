@@ -361,6 +361,7 @@ def _online(
 
     def score(rows: PartitionTable) -> Floats:
         stays = rows.of_brokers(~request.draining, 0) > 0
+        stays &= ~request.forbidden(rows.partition[:, None], rows.brokers)
         return rows.share(stays & alive[rows.disks])
 
     return GoalDefinition("partition", "", score)
@@ -372,7 +373,7 @@ def _leaders(
     leaderless = request.snapshot.leaderless
 
     def score(rows: PartitionTable) -> Floats:
-        led = ~leaderless[rows.partition]
+        led = ~leaderless[rows.partition] & (rows.leader >= 0)
         return np.where(led, np.where(request.may_lead[rows.leader], 1.0, 0.5), 0.0)
 
     return GoalDefinition("partition", "", score)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -119,7 +119,7 @@ class PartitionRules:
         self._rack_even = "RackAwareDistribution" in hard
         self._racks: list[int] = s.broker_rack.tolist()
         self._usable_racks = len(np.unique(s.broker_rack[request.eligible]))
-        self._receives: list[bool] = request.receives.tolist()
+        self._request = request
         self._topic: list[int] = s.partition_topic.tolist()
         self._set_of_broker: list[int] = s.broker_set.tolist()
         sets = hard.get("BrokerSetAwareness")
@@ -133,27 +133,40 @@ class PartitionRules:
     def broken(self, p: int, before: list[int], now: list[int]) -> Iterator[tuple[str, str]]:
         """What is worse on these brokers than before the step: a kind, and a sentence."""
         adds = len(now) > len(before)
-        if self._rack_aware:
-            was, is_ = (len(x) - len({self._racks[b] for b in x}) for x in (before, now))
-            unavoidable = len(now) - self._usable_racks if adds else 0
-            if is_ > max(was, unavoidable):
-                yield "racks", "RackAwareness: one more replica shares a rack"
-        if self._rack_even and self._crowded(now) > self._crowded(before):
+        if self._rack_aware and self._worse(p, self._shared, before, now):
+            yield "racks", "RackAwareness: one more replica shares a rack"
+        if self._rack_even and self._worse(p, self._crowded, before, now):
             yield "racks", "RackAwareDistribution: racks are less even"
         home = self._set_of_topic[self._topic[p]]
         if home >= 0:
             was, is_ = (sum(self._set_of_broker[b] != home for b in x) for x in (before, now))
-            if is_ > was and not (adds and self._full(home, now)):
+            if is_ > was and not (adds and self._full(p, home, now)):
                 yield (
                     "broker sets",
                     "BrokerSetAwareness: one more replica outside its set",
                 )
 
-    def _full(self, home: int, now: list[int]) -> bool:
+    def _worse(
+        self, p: int, measure: Callable[[list[int]], int], before: list[int], now: list[int]
+    ) -> bool:
+        """Whether a step makes the racks worse, and an added replica had a better place."""
+        was, is_ = measure(before), measure(now)
+        if is_ <= was or len(now) == len(before):
+            return is_ > was
+        takes = self._request.receives & self._request.holders(self._topic[p])
+        takes[before] = False
+        others = {self._racks[b]: b for b in np.flatnonzero(takes).tolist()}
+        return any(is_ > max(was, measure([*before, b])) for b in others.values())
+
+    def _shared(self, holders: list[int]) -> int:
+        """How many replicas share a rack with an earlier one."""
+        return len(holders) - len({self._racks[b] for b in holders})
+
+    def _full(self, p: int, home: int, now: list[int]) -> bool:
         """Whether every broker of a set that receives replicas already has one."""
+        takes = self._request.receives & self._request.holders(self._topic[p])
         return not any(
-            ok and self._set_of_broker[b] == home and b not in now
-            for b, ok in enumerate(self._receives)
+            self._set_of_broker[b] == home and b not in now for b in np.flatnonzero(takes).tolist()
         )
 
     def _crowded(self, holders: list[int]) -> int:

@@ -6,6 +6,7 @@ error: the steps are replayed, and everything that depends on the kind is listed
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -69,7 +70,14 @@ _ID_LISTS = (
     "destinations",
 )
 _TEXT_LISTS = ("excluded_topics", "excluded_partitions", "frozen_partitions")
-_FIELDS = {"kind", "brokers", "replication_factor", *_TEXT_LISTS, *_ID_LISTS}
+_FIELDS = {
+    "kind",
+    "brokers",
+    "replication_factor",
+    "acceptable_lag",
+    *_TEXT_LISTS,
+    *_ID_LISTS,
+}
 
 
 def kind_of(operation: Mapping[str, Any]) -> OperationKind:
@@ -110,6 +118,9 @@ def wrong_operation(s: Snapshot, operation: Mapping[str, Any]) -> Iterator[str]:
         if not isinstance(texts, list | tuple) or not all(isinstance(x, str) for x in texts):
             yield f"operation: {field} {texts!r} found, a list of text expected"
             return
+    lag = operation.get("acceptable_lag", 0.0)
+    if isinstance(lag, bool) or not isinstance(lag, int | float) or not 0 <= lag < math.inf:
+        yield f"operation: acceptable_lag {shown(lag)} found, a number of at least 0 expected"
     if not isinstance(factors, Mapping):
         yield f"operation: replication_factor {factors!r} found, a number by pattern expected"
         return

@@ -34,7 +34,7 @@ def own_scores(goal: Goal, cluster: Cluster) -> Floats:
     if placement is not cluster.placement:
         c = cluster
         cluster = Cluster(placement, c.eligible, c.leader_eligible, c.draining)
-    state = cluster.partition_state() if goal.scope == "partition" else cluster.state(goal.scope)
+    state = cluster.partition_state() if goal.scope.of_partitions else cluster.state(goal.scope)
     return np.asarray(goal.score(state), np.float64)
 
 
@@ -100,7 +100,7 @@ def _batch(placement: Placement, p: int, before: PartitionState, after: Partitio
 
 
 def _cells(goal: Goal, placement: Placement, batch: Batch) -> Ints:
-    if goal.scope == "partition":
+    if goal.scope.of_partitions:
         return batch.partition
     ends = (
         (placement.source(batch), placement.source_disk(batch)),
@@ -112,7 +112,7 @@ def _cells(goal: Goal, placement: Placement, batch: Batch) -> Ints:
 
 
 def _scores_of(goal: Goal, cluster: Cluster, keys: Ints) -> Floats:
-    if goal.scope == "partition":
+    if goal.scope.of_partitions:
         return np.asarray(goal.score(cluster.partition_state(keys)), np.float64)
     scope = goal.scope
     state = State(lambda name: cluster.fetch(scope, name, keys))

@@ -11,7 +11,7 @@ from balancer.planning.document import Action, PlanDocument
 from balancer.verification.goals import definition_of
 from balancer.verification.hard_rules import PartitionRules, ceilings
 from balancer.verification.own_code import PartitionState
-from balancer.verification.replicas import PartitionTable, ReplicaTable, sizes
+from balancer.verification.replicas import PartitionTable, ReplicaTable, sizes, special_costs
 from balancer.verification.report import Finding, agree, label
 from balancer.verification.stated_goals import StatedGoals
 from balancer.verification.stated_request import StatedRequest
@@ -33,8 +33,10 @@ class Replay:
         spans = list(pairwise(bounds))
         self.holders = [held[a:b] for a, b in spans]
         self.disks = [disks[a:b] for a, b in spans]
+        # -1 for a partition without replicas
         self.leader = [
-            row[max(at, 0)] for row, at in zip(self.holders, s.leader.tolist(), strict=True)
+            row[max(at, 0)] if row else -1
+            for row, at in zip(self.holders, s.leader.tolist(), strict=True)
         ]
         self.row = {
             (s.topics[t], n): p
@@ -58,7 +60,8 @@ class Replay:
         self.may_lead, self.eligible = request.may_lead.tolist(), request.eligible.tolist()
         self.excluded = request.excluded.tolist()
         size = sizes(s)
-        self.bytes = [(a, b) for a, b in zip(size[0].tolist(), size[1].tolist(), strict=True)]
+        self.cost = [(a, b) for a, b in zip(size[0].tolist(), size[1].tolist(), strict=True)]
+        self.special_cost = special_costs(s)
         self.start = self.base = self.table()
         # which brokers a goal applies to depends on the operation
         self.stated, self.goals = stated, stated.known if request.kind.known else ()
@@ -70,7 +73,7 @@ class Replay:
             self.led[key] = self.led.get(key, 0) + 1
         # partitions whose leader had to change from the start, whichever broker leads in between
         self.leader_leaves = [
-            not self.may_lead[b] or self._offline(p, self.holders[p].index(b))
+            b >= 0 and (not self.may_lead[b] or self._offline(p, self.holders[p].index(b)))
             for p, b in enumerate(self.leader)
         ]
         self.now = self.start
@@ -91,7 +94,7 @@ class Replay:
         """(P,) whether a partition has no living replica left to copy from."""
         alive = np.append(self.snapshot.disk_alive, True)[self.start.disk]
         found: Bools = self.start.count(alive & ~self.request.dead[self.start.broker]) == 0
-        return found
+        return found & self.request.needs_source
 
     @property
     def cut(self) -> bool:
@@ -184,7 +187,7 @@ class Replay:
         self.holders = [row.tolist() for row in np.split(s.replica_broker, cuts)]
         self.disks = [row.tolist() for row in np.split(disks, cuts)]
         first = np.maximum(s.leader, 0).tolist()
-        self.leader = [row[at] for row, at in zip(self.holders, first, strict=True)]
+        self.leader = [row[at] if row else -1 for row, at in zip(self.holders, first, strict=True)]
         for a in changes:
             p = self.row.get((a.topic, a.partition))
             end = a.destination if a.kind == "add" else a.source
@@ -192,6 +195,8 @@ class Replay:
             if p is None or broker is None:
                 continue
             if a.kind == "add":
+                if not self.holders[p]:
+                    self.leader[p] = broker
                 self.holders[p].append(broker)
                 self.disks[p].append(self.disk_index.get((broker, a.destination_disk or ""), -1))
             elif broker in self.holders[p]:
@@ -241,6 +246,9 @@ class Replay:
                 else "is not among the destinations"
             )
             self.fail("wrong destination", f"{label(a)}: broker {a.destination} {why}", step)
+        elif not self.may_hold(p, broker):
+            text = f"{label(a)}: broker {a.destination} may not hold replicas of topic {a.topic}"
+            self.fail("wrong destination", text, step)
         return broker, self._target_disk(step, a, broker)
 
     def _target_disk(self, step: int, a: Action, broker: int) -> int:
@@ -257,12 +265,18 @@ class Replay:
             )
         return disk
 
+    def may_hold(self, p: int, broker: int) -> bool:
+        """Whether a broker may hold replicas of a partition."""
+        table = self.snapshot.may_hold
+        return not table.size or bool(table[self.topic[p], broker])
+
     def _offline(self, p: int, at: int) -> bool:
-        disk = self.disks[p][at]
-        return self.draining[self.holders[p][at]] or (disk >= 0 and not self.disk_alive[disk])
+        broker, disk = self.holders[p][at], self.disks[p][at]
+        leaves = self.draining[broker] or not self.may_hold(p, broker)
+        return leaves or (disk >= 0 and not self.disk_alive[disk])
 
     def _can_be_copied(self, step: int, a: Action, p: int) -> None:
-        if all(
+        if self.request.needs_source[p] and all(
             self.request.dead[b] or (d >= 0 and not self.disk_alive[d])
             for b, d in zip(self.holders[p], self.disks[p], strict=True)
         ):
@@ -305,7 +319,10 @@ class Replay:
                 f"{label(a)}: it holds a dead replica, which this move does not replace",
                 step,
             )
-        self._bytes(step, a, self.bytes[p][0 if leads else 1])
+        if leads and (p, target[0]) in self.request.cold:
+            text = f"{label(a)}: broker {a.destination} had a replica that was warming up"
+            self.fail("wrong leader", text, step)
+        self._cost(step, a, self._copy(p, target[0], leads))
         self._carry(step, a, p, Transfer.of((source, disk), target, leads))
         self.holders[p][at], self.disks[p][at] = target
         self._partition_rules(step, a, p, before)
@@ -329,7 +346,7 @@ class Replay:
             self.fail("already there", f"{label(a)}: on disk {a.destination_disk} already", step)
             return
         leads = self.leader[p] == broker
-        self._bytes(step, a, self.bytes[p][0 if leads else 1])
+        self._cost(step, a, self.cost[p][0 if leads else 1])
         self._carry(step, a, p, Transfer.of((broker, disk), (broker, target), leads))
         self.disks[p][at] = target
 
@@ -351,6 +368,9 @@ class Replay:
             self.fail("wrong leader flag", f"{label(a)}: leader False is wrong", step)
         if not self.may_lead[target]:
             self.fail("wrong leader", f"{label(a)}: broker {a.destination} may not lead", step)
+        if (p, target) in self.request.cold:
+            text = f"{label(a)}: the replica on broker {a.destination} is still warming up"
+            self.fail("wrong leader", text, step)
         successor = self.disks[p][self.holders[p].index(target)]
         if successor >= 0 and not self.disk_alive[successor]:
             self.fail("wrong leader", f"{label(a)}: a replica on a dead disk cannot lead", step)
@@ -362,7 +382,7 @@ class Replay:
         where = self.holders[p]
         own = self.disks[p][where.index(source)] if source in where else -1
         self._on_disks(step, a, own)
-        self._bytes(step, a, 0.0)
+        self._cost(step, a, 0.0)
         ends = (source, own), (target, self.disks[p][where.index(target)])
         self._carry(step, a, p, Transfer(*ends, 1, -1))
         self._led(step, a, p, source, target)
@@ -371,20 +391,27 @@ class Replay:
         target = self._target(step, a, p)
         self._changes_factor(step, a, p, 1)
         self._can_be_copied(step, a, p)
-        if a.source is not None or a.leader:
-            self.fail(
-                "wrong source", f"{label(a)}: a new replica has no source and does not lead", step
-            )
+        # the first replica of a partition leads it
+        leads = not self.holders[p]
+        if a.source is not None or a.leader != leads:
+            role = "leads, as the first" if leads else "does not lead"
+            self.fail("wrong source", f"{label(a)}: a new replica has no source and {role}", step)
         if target is None:
             return
         if a.source_disk is not None:
             self.fail("wrong source disk", f"{label(a)}: a new replica has no source", step)
         before = list(self.holders[p])
-        self._bytes(step, a, self.bytes[p][1])
-        self._carry(step, a, p, Transfer.of(None, target, False))
+        self._cost(step, a, self._copy(p, target[0], leads))
+        self._carry(step, a, p, Transfer.of(None, target, leads))
         self.holders[p].append(target[0])
         self.disks[p].append(target[1])
         self._partition_rules(step, a, p, before)
+        if leads:
+            self.leader[p], key = target[0], (self.topic[p], target[0])
+            self.led[key] = self.led.get(key, 0) + 1
+            able = self.request.may_lead & self.request.receives
+            if not self.may_lead[target[0]] and (able & self.request.holders(self.topic[p])).any():
+                self.fail("wrong leader", f"{label(a)}: broker {a.destination} may not lead", step)
 
     def _remove(self, step: int, a: Action, p: int) -> None:
         at = self._source(step, a, p)
@@ -401,7 +428,7 @@ class Replay:
         if leads:
             self.fail("leader removed", f"{label(a)}: broker {a.source} still leads", step)
         before = list(self.holders[p])
-        self._bytes(step, a, 0.0)
+        self._cost(step, a, 0.0)
         self._carry(step, a, p, Transfer.of((broker, disk), None, leads))
         del self.holders[p][at], self.disks[p][at]
         self._partition_rules(step, a, p, before)
@@ -420,9 +447,16 @@ class Replay:
             text = f"{label(a)}: {have} replicas found, {expected} asked for: no reason to {a.kind}"
             self.fail("promise", text, step)
 
-    def _bytes(self, step: int, a: Action, size: float) -> None:
-        if not agree(a.bytes, size):
-            self.fail("wrong bytes", f"{label(a)}: {a.bytes:.9g} bytes, {size:.9g} expected", step)
+    def _copy(self, p: int, broker: int, leads: bool) -> float:
+        """What a copy of a replica to a broker costs."""
+        elsewhere: float = self.cost[p][0 if leads else 1]
+        return self.special_cost.get((p, broker), elsewhere)
+
+    def _cost(self, step: int, a: Action, expected: float) -> None:
+        if not agree(a.cost, expected):
+            self.fail(
+                "wrong cost", f"{label(a)}: {a.cost:.9g} found, {expected:.9g} expected", step
+            )
 
     def _carry(self, step: int, a: Action, p: int, transfer: Transfer) -> None:
         """Update the contents of cells, and check the limits."""
@@ -448,7 +482,11 @@ class Replay:
                 "leaders", f"{label(a)}: MinTopicLeaders: {left} left on broker {a.source}", step
             )
         if self.request.kind.known and a.kind == "move" and not self.may_lead[target]:
-            others = [b for b in self.holders[p] if b != target and self.may_lead[b]]
+            others = [
+                b
+                for b in self.holders[p]
+                if b != target and self.may_lead[b] and (p, b) not in self.request.cold
+            ]
             if self.may_lead[source] or others:
                 self.fail("wrong leader", f"{label(a)}: broker {a.destination} may not lead", step)
 

@@ -75,11 +75,25 @@ def contribution(s: Snapshot, column: str) -> tuple[Floats, Floats]:
 
 
 def sizes(s: Snapshot) -> tuple[Floats, Floats]:
-    """(P,) bytes of a replica as leader, and as follower."""
-    if "disk" in s.resources:
+    """(P,) cost of a copy to a broker without a cost of its own, as leader and as follower."""
+    if "disk" in s.resources and s.cost_unit is None:
         return contribution(s, "load.disk")
     size = s.state_size if len(s.state_size) else np.ones(s.n_partitions)
     return size, size
+
+
+def unit_of_cost(s: Snapshot) -> str:
+    """The unit that a plan for the snapshot must state its costs in."""
+    if s.cost_unit is not None:
+        return s.cost_unit
+    known = len(s.state_size) > 0 or "disk" in s.resources
+    return "bytes" if known else "replicas"
+
+
+def special_costs(s: Snapshot) -> dict[tuple[int, int], float]:
+    """(partition, broker) -> cost of a copy there, for the brokers where it differs."""
+    rows = (s.move_cost_partition.tolist(), s.move_cost_broker.tolist(), s.move_cost.tolist())
+    return {(p, b): cost for p, b, cost in zip(*rows, strict=True)}
 
 
 @dataclass(frozen=True)
@@ -146,7 +160,9 @@ def values(table: ReplicaTable, scope: str, column: str) -> Floats:
         one, two, rate = pairs(s, float(column.removeprefix("remote.")))
         ends = np.stack([table.leader[one], table.leader[two]])
         apart = ends[0] != ends[1]
-        return sums(ends[:, apart].ravel(), np.tile(rate[apart], 2), s.n_brokers)
+        cell, rates = ends[:, apart].ravel(), np.tile(rate[apart], 2)
+        # the leader of a partition without replicas is nowhere
+        return sums(cell[cell >= 0], rates[cell >= 0], s.n_brokers)
     value = table.per_broker(column)
     return value if scope == "broker" else sums(s.broker_host, value, len(s.hosts))
 

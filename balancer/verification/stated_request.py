@@ -10,7 +10,7 @@ import numpy as np
 
 from balancer.verification.operations import kind_of
 from balancer.verification.replicas import sums
-from cluster_model.snapshot import Bools, BrokerState, Floats, Snapshot
+from cluster_model.snapshot import Bools, BrokerState, Floats, Ints, Snapshot
 from goals.patterns import matching
 
 
@@ -56,7 +56,29 @@ class StatedRequest:
         self.excluded |= self._partitions("excluded_partitions")
         self.frozen = self._partitions("frozen_partitions")
         self.untouched = self.frozen | self.reassigning
-        self.factor = s.replication_factor.copy()
+        # a partition without replicas gets its first
+        self.factor = np.maximum(s.replication_factor, 1)
+        self.factor[: len(s.target_replicas)] = np.maximum(
+            self.factor[: len(s.target_replicas)], s.target_replicas
+        )
+        if self.kind.receivers == "none":
+            self.factor = s.replication_factor.copy()
+        # (partition, broker) of warming replicas that are too far behind to lead
+        self.cold: set[tuple[int, int]] = set()
+        if len(s.warming):
+            acceptable = operation.get("acceptable_lag", 0.0)
+            pairs = zip(s.copy_partition.tolist(), s.copy_broker.tolist(), strict=True)
+            ready = {
+                pair
+                for pair, lag in zip(pairs, s.copy_lag.tolist(), strict=True)
+                if lag <= acceptable
+            }
+            held = zip(s.replica_partition.tolist(), s.replica_broker.tolist(), strict=True)
+            self.cold = {pair for pair, is_ in zip(held, s.warming.tolist(), strict=True) if is_}
+            self.cold -= ready
+        # partitions of which nothing can be created without a copy
+        self.needs_source = np.ones(s.n_partitions, np.bool_)
+        self.needs_source[: len(s.creatable)] = ~s.creatable
         for pattern, number in (own.get("replication_factor") or {}).items():
             self.factor[self.topics(pattern)[s.partition_topic]] = number
         self.set_index = s.broker_set + 1 if len(s.broker_set) else np.zeros(s.n_brokers, np.int64)
@@ -72,6 +94,19 @@ class StatedRequest:
             return np.zeros(s.n_partitions, np.bool_)
         numbered = zip(s.partition_topic.tolist(), s.partition_number.tolist(), strict=True)
         return np.array([f"{s.topics[t]}-{n}" in named for t, n in numbered], np.bool_)
+
+    def forbidden(self, partition: Ints, broker: Ints) -> Bools:
+        """Whether brokers may not hold replicas of partitions, pair by pair."""
+        s = self.snapshot
+        if not s.may_hold.size:
+            return np.zeros(np.broadcast_shapes(partition.shape, broker.shape), np.bool_)
+        may: Bools = s.may_hold[s.partition_topic[partition], broker]
+        return ~may
+
+    def holders(self, topic: int) -> Bools:
+        """(B,) brokers that may hold replicas of a topic."""
+        s = self.snapshot
+        return s.may_hold[topic] if s.may_hold.size else np.ones(s.n_brokers, np.bool_)
 
     def topics(self, pattern: str) -> Bools:
         """(T,) topics whose whole name matches a pattern; an empty pattern matches none."""

@@ -134,8 +134,9 @@ class Tally:
         if unit is not None:
             self._touch(unit, [c for c in ends if c >= 0])
         if self._sums is None:
-            if transfer.lead and transfer.source and transfer.target:
-                self._leave(p, transfer.source[0], transfer.target[0], leader)
+            if transfer.lead and transfer.target:
+                source = transfer.source[0] if transfer.source else -1
+                self._leave(p, source, transfer.target[0], leader)
         elif ends[0] != ends[1]:
             amount = self._sums.amount(p, transfer)
             for cell, change in zip(ends, (-amount, amount), strict=True):
@@ -158,10 +159,12 @@ class Tally:
                 self.after.append(self._value(cell))
 
     def _leave(self, p: int, source: int, target: int, leader: list[int]) -> None:
-        """Move leadership from one broker to another; the followers stay."""
+        """Move leadership from one broker, or from nowhere (-1), to another; followers stay."""
         for partner, rate in self._partners.get(p, ()):
             there = leader[partner]
             for broker, by in ((source, -rate), (target, rate)):
-                if there != broker:
-                    self._remote[broker] += by
-                    self._remote[there] += by
+                if there == broker:
+                    continue
+                for end in (broker, there):
+                    if end >= 0:
+                        self._remote[end] += by

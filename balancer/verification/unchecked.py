@@ -20,7 +20,7 @@ def unchecked_parts(replay: Replay) -> Iterator[Unchecked]:
     yield Unchecked("goals_left_out", "goals missing here: the plan does not name its profile")
     yield Unchecked("summary.left_out", "depends on what the search tried")
     yield Unchecked("summary.exhausted", "the plan does not state its budget")
-    for name in ("summary.bytes_bound", "columns[].worst_ratio_bound"):
+    for name in ("summary.cost_bound", "columns[].worst_ratio_bound"):
         yield Unchecked(
             name, "that no placement is below it is checked, not that it is the largest"
         )

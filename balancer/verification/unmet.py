@@ -14,10 +14,13 @@ from cluster_model.snapshot import Bools, Ints
 from goals import Obstacle
 from metrics_reporter.quantities import plural
 
-_NOUNS = {"broker": "broker", "host": "host", "disk": "disk", "partition": "partition"}
 _LOST = (
     "every replica is on a dead broker or a dead disk",
     "bring one of them back: there is nothing left to copy from",
+)
+_WARMING = (
+    "the replicas that could lead are still warming up",
+    "plan again when their lag is acceptable, or accept more",
 )
 _NOTHING_FOUND = "no allowed action was found that helps"
 
@@ -32,6 +35,8 @@ class UnmetGoal:
         Its class.
     scope
         What its cells are.
+    noun
+        What a report calls one of them.
     cells
         Discontented cells; None if unknown.
     proofs
@@ -40,6 +45,7 @@ class UnmetGoal:
 
     kind: str
     scope: str
+    noun: str
     cells: Ints | None
     proofs: Sequence[Obstacle] | None
 
@@ -66,8 +72,8 @@ def unmet_faults(
     if names != expected:
         yield "unmet", f"unmet: {names} stated, {expected} found"
     exhausted = plan.summary.exhausted
-    if exhausted not in (None, "seconds", "moves or bytes"):
-        yield "exhausted", f"exhausted: {exhausted!r} found, seconds or moves or bytes expected"
+    if exhausted not in (None, "seconds", "budget"):
+        yield "exhausted", f"exhausted: {exhausted!r} found, seconds or budget expected"
     for name in names:
         entries = [u for u in plan.unmet if u.goal == name]
         result = results.get(name)
@@ -109,7 +115,7 @@ def _unproven(
     """Errors in an entry that no goal proves."""
     if (entry.brokers_to_add, entry.racks_to_add, entry.broker_set) != (0, 0, ""):
         yield "proven", f"unmet: {entry.goal}: brokers to add are stated without a proof"
-    what = f"{plural(count, _NOUNS.get(found.scope, 'topic placement'))} not content"
+    what = f"{plural(count, found.noun)} not content"
     if found.scope == "partition" and found.cells is not None and len(found.cells):
         what += f" ({_named(request, found.cells)})"
     elif found.cells is None and (given := re.match(rf"{what}( \(.+?\))?(?=: )", entry.reason)):
@@ -174,8 +180,13 @@ def _accepted_reasons(
         return True, [_text(*_LOST)]
     if not hard:
         return False, [_text(_NOTHING_FOUND, "")]
+    waiting = {p for p, _ in request.cold}
+    warming = []
+    if found.kind == "EligibleLeaders" and waiting.issuperset(cells.tolist()):
+        warming = [_text(*_WARMING)]
     looked_at = r"of [\d,]+ single actions? looked at,"
     return False, [
+        *warming,
         (
             f"(the operation allows no single action that helps|{looked_at} none helps)",
             "allow more destinations, or more to be moved",

@@ -10,7 +10,7 @@ from balancer.planning.document import Summary
 
 def plan_by_hand(*actions: Action, cluster_id: str, **operation: Any) -> PlanDocument:
     """A plan with these actions and nothing else."""
-    nothing = {name: 0 for name in Summary.model_fields if name != "exhausted"}
+    nothing = {name: 0 for name, field in Summary.model_fields.items() if field.is_required()}
     return PlanDocument(
         identity=Identity(cluster_id=cluster_id),
         operation={"kind": "rebalance", **operation},

@@ -141,7 +141,7 @@ class World:
     def execute(self, plan: Plan, *, progress: Callable[[Any], None] | None = None) -> Outcome:
         """Advance by the time that the plan takes, then apply its final placement."""
         spread = _COPY_RATE * self.snapshot.n_brokers / 2
-        seconds = max(INTERVAL, plan.summary.bytes_moved / spread)
+        seconds = max(INTERVAL, plan.summary.cost / spread)
         self.advance(math.ceil(seconds / INTERVAL) * INTERVAL)
         self._remember(plan)
         final = plan.final_snapshot()
@@ -155,7 +155,7 @@ class World:
             leader_load=s.leader_load,
             follower_load=s.follower_load,
         )
-        return Outcome(len(plan), plan.summary.bytes_moved, seconds)
+        return Outcome(len(plan), plan.summary.cost, seconds)
 
     def recover(self, *, progress: Callable[[Any], None] | None = None) -> None:
         """Nothing dies here."""

@@ -57,7 +57,7 @@ def run_counterpoise(snapshot: Snapshot) -> Answer:
         leader=np.cumsum(held, axis=1)[leader] - 1,
         seconds=seconds,
         finished=plan.summary.exhausted is None,
-        bytes_lower_bound=plan.summary.bytes_bound,
+        bytes_lower_bound=plan.summary.cost_bound,
     )
 
 

@@ -47,7 +47,7 @@ def action(p: int, kind: str, s: Snapshot = SNAPSHOT, **changes: Any) -> Action:
         "source_disk": s.disk_path[own] if s.n_disks and kind != "add" else None,
         "destination_disk": disk if kind in ("move", "add") else None,
         "leader": kind == "leadership",
-        "bytes": float(s.follower_load[p, 3]) if kind in ("move", "add") else 0.0,
+        "cost": float(s.follower_load[p, 3]) if kind in ("move", "add") else 0.0,
     }
     return Action(**values | changes)
 
@@ -89,7 +89,7 @@ def test_steps_that_are_in_order_pass() -> None:
         ("move", {"destination_disk": "/nowhere"}, "wrong destination disk"),
         ("move", {"destination_disk": None}, "wrong destination disk"),
         ("move", {"source_disk": "/nowhere"}, "wrong source disk"),
-        ("move", {"bytes": 1.0}, "wrong bytes"),
+        ("move", {"cost": 1.0}, "wrong cost"),
         ("move", {"leader": True}, "wrong leader flag"),
         ("leadership", {"leader": False}, "wrong leader flag"),
         ("leadership", {"source": held(0)[1]}, "wrong source"),
@@ -113,7 +113,7 @@ def test_a_step_done_twice_is_found() -> None:
 
 
 def test_the_step_is_named() -> None:
-    plan = with_actions([action(0, "move"), action(1, "move", bytes=1.0)], goals=())
+    plan = with_actions([action(0, "move"), action(1, "move", cost=1.0)], goals=())
     (finding,) = (f for f in check_plan(SNAPSHOT, plan).violations)
     assert finding.step == 1
     assert str(finding).startswith("step 1: move topic")
@@ -185,7 +185,7 @@ def test_a_step_that_overfills_a_broker_is_found(room: float) -> None:
     step = action(0, "move")
     capacity = SNAPSHOT.capacity.copy()
     target = int(np.flatnonzero(SNAPSHOT.broker_ids == step.destination)[0])
-    capacity[target, 3] = SNAPSHOT.broker_load()[target, 3] + room * step.bytes
+    capacity[target, 3] = SNAPSHOT.broker_load()[target, 3] + room * step.cost
     found = violations(step, s=replace(SNAPSHOT, capacity=capacity))
     assert found == ({"over capacity"} if room < 1 else set())
 
@@ -201,7 +201,7 @@ def test_room_made_too_late_is_found() -> None:
     capacity = SNAPSHOT.capacity.copy()
     target = int(np.flatnonzero(SNAPSHOT.broker_ids == step.destination)[0])
     load = SNAPSHOT.broker_load()[target, 3]
-    capacity[target, 3] = load + step.bytes - 0.5 * min(away.bytes, step.bytes)
+    capacity[target, 3] = load + step.cost - 0.5 * min(away.cost, step.cost)
     tight = replace(SNAPSHOT, capacity=capacity)
     assert "over capacity" in violations(step, away, s=tight)
     assert "over capacity" not in violations(away, step, s=tight)
@@ -293,9 +293,9 @@ def _reasons(d: PlanDocument) -> PlanDocument:
         (_summary(disk_moves=999), "summary:"),
         (_summary(replicas_added=999), "summary:"),
         (_summary(replicas_removed=999), "summary:"),
-        (_summary(bytes_moved=1.0), "bytes_moved"),
-        (_summary(bytes_total=1.0), "bytes_total"),
-        (_summary(bytes_bound=1e300), "bytes_bound"),
+        (_summary(cost=1.0), "cost"),
+        (_summary(cost_total=1.0), "cost_total"),
+        (_summary(cost_bound=1e300), "cost_bound"),
         (_summary(balancedness_before=1.0), "balancedness_before"),
         (_summary(balancedness_after=1.0), "balancedness_after"),
         *[

@@ -214,9 +214,9 @@ def above(bound: float, reached: float) -> float:
 def test_a_raised_bound_is_found(case: str) -> None:
     s, plan = planned(case)
     summary = plan.summary
-    raised = above(summary.bytes_bound, summary.bytes_moved)
-    content = summary.model_dump() | {"bytes_bound": raised}
-    assert kinds(s, changed_plan(plan, summary=content)) == {"bytes_bound"}
+    raised = above(summary.cost_bound, summary.cost)
+    content = summary.model_dump() | {"cost_bound": raised}
+    assert kinds(s, changed_plan(plan, summary=content)) == {"cost_bound"}
     for name, column in plan.columns.items():
         raised = above(column.worst_ratio_bound, column.after.worst_ratio)
         other = column.model_copy(update={"worst_ratio_bound": raised})

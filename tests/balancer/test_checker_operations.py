@@ -85,7 +85,7 @@ def test_a_known_operation_needs_no_such_reservation() -> None:
 @pytest.mark.parametrize(
     ("changes", "found"),
     [
-        ({"bytes": 1.0}, "wrong bytes"),
+        ({"cost": 1.0}, "wrong cost"),
         ({"destination": 77}, "unknown broker"),
         ({"destination_disk": "/nowhere"}, "wrong destination disk"),
         ({"topic": "no-such"}, "unknown partition"),
@@ -113,7 +113,7 @@ def test_a_broker_filled_beyond_its_capacity_is_found() -> None:
     first = next(a for a in plan.actions if a.kind == "move")
     disk, target = SNAPSHOT.resource("disk"), SNAPSHOT.broker_ids == first.destination
     capacity = SNAPSHOT.capacity.copy()
-    capacity[target, disk] = SNAPSHOT.broker_load()[target, disk] + 0.5 * first.bytes
+    capacity[target, disk] = SNAPSHOT.broker_load()[target, disk] + 0.5 * first.cost
     report = checked({}, replace(SNAPSHOT, capacity=capacity))
     assert {f.kind for f in report.violations} == {"over capacity"}
 

@@ -120,7 +120,7 @@ def test_unmet_goals_are_exit_code_1_and_proofs_stand_apart(files: Path) -> None
     limited = run("propose", files / "cluster.json", "--max-moves", 1, code=1)
     assert "Not reached" in limited.stdout
     assert "Cannot be met" not in limited.stdout
-    assert "the limit on moves or bytes was reached" in limited.stdout
+    assert "the limit on moves or cost was reached" in limited.stdout
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_unmet_goals_are_exit_code_1_and_proofs_stand_apart(files: Path) -> None
         (
             "cluster.json",
             ["--max-bytes", "500GB"],
-            lambda p: sum(a["bytes"] for a in p["actions"]) <= 500e9,
+            lambda p: sum(a["cost"] for a in p["actions"]) <= 500e9,
         ),
         ("cluster.json", ["--max-seconds", "60", "--seed", "3"], lambda p: p["actions"]),
         (
@@ -251,9 +251,9 @@ def test_explain_says_that_the_replication_factor_was_asked_for(
 
 def test_explain_says_what_comes_to_a_broker_leaves_it_and_stays(tmp_path: Path) -> None:
     actions = (
-        Action(kind="move", topic="a", partition=0, source=1, destination=3, bytes=7e9),
-        Action(kind="move", topic="b", partition=0, source=3, destination=2, bytes=5e9),
-        Action(kind="move_disk", topic="c", partition=0, source=3, destination=3, bytes=2e9),
+        Action(kind="move", topic="a", partition=0, source=1, destination=3, cost=7e9),
+        Action(kind="move", topic="b", partition=0, source=3, destination=2, cost=5e9),
+        Action(kind="move_disk", topic="c", partition=0, source=3, destination=3, cost=2e9),
     )
     plan = tmp_path / "plan.json"
     plan.write_text(plan_by_hand(*actions, cluster_id="x").model_dump_json())
@@ -359,9 +359,9 @@ BAD_INPUT: list[tuple[str, str]] = [
     ("propose {cluster} --goals {dir}/field.yaml", "ReplicaCapacity, field limits"),
     ("propose {cluster} --goals {dir}/torn.json", "torn.json: not JSON"),
     ("propose {cluster} --remove-brokers 77", "no broker 77"),
-    ("propose {cluster} --remove-brokers two", "--remove-brokers: 'two' found"),
+    ("propose {cluster} --remove-brokers two", "no broker 'two' in the snapshot"),
     ("propose {cluster} --remove-brokers 1,,2", "--remove-brokers: '1,,2' found"),
-    ("propose {cluster} --destinations x", "--destinations: 'x' found"),
+    ("propose {cluster} --destinations x", "no broker 'x' in the snapshot"),
     ("propose {cluster} --remove-brokers 1 --add-brokers 2", "one operation at a time"),
     ("propose {cluster} --operation dance", "'dance' found, one of add_brokers"),
     ("propose {cluster} --operation remove_brokers", "at least one broker expected"),

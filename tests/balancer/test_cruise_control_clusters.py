@@ -16,7 +16,9 @@ from balancer_cases import replay, written
 
 from balancer import Balancer, Plan
 from cluster_model import Snapshot
+from cluster_model.columns import Column
 from cluster_model.placement import Placement
+from cluster_model.scopes import Scope
 from goals import Cluster, Goal, State, goals_for
 
 CAPACITY = (100, 300000, 200000, 300000)
@@ -127,9 +129,7 @@ class Oracle:
         met, lacks = [], []
         for goal in self.goals:
             now = (
-                cluster.partition_state()
-                if goal.scope == "partition"
-                else cluster.state(goal.scope)
+                cluster.partition_state() if goal.scope.of_partitions else cluster.state(goal.scope)
             )
             scores = self._scores(goal)
             met.append((scores >= 1).all(1))
@@ -141,7 +141,7 @@ class Oracle:
     def _scores(self, goal: Goal) -> np.ndarray:
         """(M, cells) contentment of every cell in every placement."""
         scope = goal.scope
-        if scope == "partition":
+        if scope.of_partitions:
             found = []
             for p, options in enumerate(self.options):
                 s = self.snapshot
@@ -155,12 +155,12 @@ class Oracle:
                     "replica_disk": np.full(on.shape, -1),
                     "leader": np.zeros(n, np.int64),
                 }
-                found.append(np.asarray(goal.score(State(columns.__getitem__)))[self.choice[:, p]])
+                found.append(np.asarray(goal.score(State.of(**columns)))[self.choice[:, p]])
             return np.stack(found, 1)
         keys = np.arange(self.placement.cells(scope))
         cluster = Cluster(self.placement)
 
-        def fetch(column: str) -> np.ndarray:
+        def fetch(column: Column) -> np.ndarray:
             try:
                 self.placement.contribution(column)
             except (KeyError, ValueError):
@@ -170,7 +170,7 @@ class Oracle:
         scores = np.asarray(goal.score(State(fetch)), np.float64)
         return np.broadcast_to(scores, (len(self.choice), len(keys)))
 
-    def _sums(self, scope: str, column: str, cells: int) -> np.ndarray:
+    def _sums(self, scope: Scope, column: Column, cells: int) -> np.ndarray:
         lead, follow = self.placement.contribution(column)
         total = np.zeros((len(self.choice), cells))
         none = np.array([-1])
@@ -178,7 +178,7 @@ class Oracle:
             part = np.zeros((len(options), cells))
             for o, on in enumerate(options):
                 for rank, b in enumerate(on):
-                    key = self.placement.keys(scope, np.array([p]), np.array([b]), none)  # type: ignore[arg-type]
+                    key = self.placement.keys(scope, np.array([p]), np.array([b]), none)
                     part[o, key[0]] += (follow if rank else lead)[p]
             total += part[self.choice[:, p]]
         return total

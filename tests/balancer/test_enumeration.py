@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balancer import Balancer, Operation, OperationError, Plan
-from balancer.planning.bounds import bytes_bound
+from balancer.planning.bounds import cost_bound
 from balancer.planning.document import Action
 from balancer.problem.resolution import resolve
 from balancer.verification.checker import check_plan
@@ -84,10 +84,10 @@ def test_leadership_that_makes_a_follower_lighter_costs_no_bytes() -> None:
     uneven = replace(start, capacity=np.array([[200.0], [1000.0]]))
     plan = proposed([goal], uneven)
     assert plan.ok
-    assert plan.summary.bytes_moved == plan.summary.bytes_bound == 0
+    assert plan.summary.cost == plan.summary.cost_bound == 0
     cluster = Cluster(Placement(uneven))
     prepared = goal.prepared(cluster)
-    assert bytes_bound(Placement(uneven), [prepared], [True], cluster) == 0
+    assert cost_bound(Placement(uneven), [prepared], [True], cluster) == 0
 
 
 def test_what_may_be_left_on_a_dead_broker_needs_no_room() -> None:
@@ -214,7 +214,7 @@ def test_nothing_moves_between_the_disks_of_a_dead_broker() -> None:
         destination=0,
         source_disk="/a",
         destination_disk="/b",
-        bytes=1.0,
+        cost=1.0,
     )
     forged = plan.document().model_copy(update={"actions": (moved,)})
     assert "dead source" in {f.kind for f in check_plan(snapshot, forged).violations}

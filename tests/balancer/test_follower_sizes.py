@@ -89,4 +89,4 @@ def test_all_bytes_count_followers_at_their_own_size() -> None:
     s = replace(s, follower_load=0.5 * s.leader_load)
     disk = s.resource("disk")
     leaders, followers = s.leader_load[:, disk].sum(), 2 * s.follower_load[:, disk].sum()
-    assert Balancer().propose(s).summary.bytes_total == pytest.approx(leaders + followers)
+    assert Balancer().propose(s).summary.cost_total == pytest.approx(leaders + followers)

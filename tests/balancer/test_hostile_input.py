@@ -337,7 +337,7 @@ def test_a_plan_goes_through_what_it_is_written_to(
             capture_output=True, text=True, timeout=120,
         )  # fmt: skip
         text = done.stdout[: done.stdout.rindex("\n}") + 2]
-    assert json.loads(text[text.index("{") :])["schema_version"] == 1
+    assert json.loads(text[text.index("{") :])["schema_version"] == 2
 
 
 @pytest.mark.slow
@@ -475,7 +475,7 @@ def test_a_pipe_waits_for_its_reader(tmp_path: Path) -> None:
         done = CliRunner().invoke(app, ["snapshot", "synthetic", "-o", str(pipe)])
         assert reader.wait(60) == 0
     assert done.exit_code == 0, done.output
-    assert json.loads(found.read_text())["schema_version"] == 1
+    assert json.loads(found.read_text())["schema_version"] == 2
 
 
 @pytest.mark.slow

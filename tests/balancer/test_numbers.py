@@ -78,8 +78,8 @@ def test_a_plan_states_loads_as_they_are_whatever_has_no_capacity(state: BrokerS
         broker_state=np.array([0, 0, 0, int(state)]),
     )
     plan = Balancer([ResourceCapacity(resource="disk")]).propose(snapshot)
-    assert [action.bytes for action in plan.actions] == [139.0] * 3
-    assert plan.summary.bytes_moved == 3 * 139.0
+    assert [action.cost for action in plan.actions] == [139.0] * 3
+    assert plan.summary.cost == 3 * 139.0
     assert check_plan(snapshot, plan.document()).ok
 
 
@@ -88,7 +88,7 @@ def test_loads_of_a_hundred_orders_of_magnitude_are_stated_as_they_are() -> None
     snapshot = by_hand([(0,)] * 4, brokers=3, load=loads, capacity=1e75)
     snapshot = replace(snapshot, capacity=np.array([[0.0], [1e75], [1e75]]))
     plan = Balancer([ResourceCapacity(resource="disk")]).propose(snapshot)
-    assert sorted(action.bytes for action in plan.actions) == loads
+    assert sorted(action.cost for action in plan.actions) == loads
     assert check_plan(snapshot, plan.document()).ok
 
 
@@ -236,7 +236,7 @@ def test_replicas_without_bytes_carry_traffic_for_nothing() -> None:
     )
     plan = Balancer([ResourceCapacity(resource="network_in")]).propose(snapshot)
     assert plan.ok
-    assert plan.summary.bytes_bound == 0
+    assert plan.summary.cost_bound == 0
 
 
 @pytest.mark.parametrize("field", ["capacity", "disk_capacity"])

@@ -296,7 +296,7 @@ def test_fewer_replicas_leave_the_crowded_rack_and_keep_the_leader() -> None:
     plan = proposed(snapshot, operation)
     assert lists(plan.final_snapshot()) == {("t", 0): [0, 2], ("t", 1): [2, 0]}
     assert plan.summary.replicas_removed == 2
-    assert plan.summary.bytes_moved == 0
+    assert plan.summary.cost == 0
 
 
 def test_no_replica_is_added_over_a_capacity_and_the_rest_is_told() -> None:
@@ -445,10 +445,10 @@ def test_a_budget_of_moves_is_kept(seed: int, moves: int) -> None:
 @given(seeds, st.floats(0, 1))
 def test_a_budget_of_bytes_is_kept(seed: int, share: float) -> None:
     snapshot = roomy(seed)
-    free = proposed(snapshot, Operation()).summary.bytes_moved
+    free = proposed(snapshot, Operation()).summary.cost
     plan = proposed(snapshot, Operation(), bytes=share * free)
-    assert plan.summary.bytes_moved <= share * free
-    assert plan.summary.bytes_moved == pytest.approx(sum(a.bytes for a in plan.actions))
+    assert plan.summary.cost <= share * free
+    assert plan.summary.cost == pytest.approx(sum(a.cost for a in plan.actions))
     hard_goals_are_no_worse(plan)
 
 
@@ -629,8 +629,8 @@ def test_the_bound_on_bytes_asks_nothing_of_brokers_that_may_not_lead() -> None:
     snapshot = by_hand([(0, 1), (1, 0)], brokers=2)
     operation = Operation(excluded_brokers_for_leadership=(0, 1))
     plan = proposed(snapshot, operation)
-    assert np.isfinite(plan.summary.bytes_bound)
-    assert plan.summary.bytes_bound <= plan.summary.bytes_moved
+    assert np.isfinite(plan.summary.cost_bound)
+    assert plan.summary.cost_bound <= plan.summary.cost
 
 
 # --- goals as configured
@@ -692,7 +692,7 @@ def test_a_disk_over_capacity_is_relieved_within_its_broker() -> None:
     snapshot = by_hand([(0,)] * 5, brokers=1, load=[100.0] * 5, disks=disks, log_dirs=[("/a",)] * 5)
     plan = proposed(snapshot, Operation(), {"goals": ["DiskCapacity"]})
     assert plan.ok
-    assert 1 <= plan.summary.disk_moves == plan.summary.bytes_moved / 100 <= 4
+    assert 1 <= plan.summary.disk_moves == plan.summary.cost / 100 <= 4
 
 
 def test_replicas_that_move_to_a_jbod_broker_land_on_a_living_disk() -> None:
@@ -815,8 +815,8 @@ def test_the_bound_on_bytes_is_what_must_leave_the_full_broker() -> None:
     even = {"goal": "UsageDistribution", "resource": "disk", "threshold": 1.1, "margin": 1.0}
     plan = Balancer({"goals": [even | {"upper_only": True}]}).propose(snapshot)
     assert plan.ok
-    assert plan.summary.bytes_moved == 50.0
-    assert plan.summary.bytes_bound == pytest.approx(45.0)
+    assert plan.summary.cost == 50.0
+    assert plan.summary.cost_bound == pytest.approx(45.0)
 
 
 def test_nothing_goes_to_a_dead_disk_and_no_leader_to_where_nobody_may_lead() -> None:

@@ -27,7 +27,7 @@ def test_the_cycles_of_one_plan_do_not_move_what_the_ones_before_them_moved() ->
     controller, _ = live_through(world, execute=True, seconds=3 * HOUR)
     cycles = [d.plan for d in controller.decisions if d.kind == "started"]
     assert len(cycles) > 1
-    assert all(p is not None and p["bytes_moved"] <= 0.1 * p["bytes_total"] for p in cycles)
+    assert all(p is not None and p["cost"] <= 0.1 * p["cost_total"] for p in cycles)
     # What a cut left breaking a hard goal moves on; nothing else does.
     assert max(thrash(world.moved, 24 * HOUR).values()) < 0.05
 

@@ -44,7 +44,7 @@ def test_rows_are_told_where_nothing_is_found(small: None, monkeypatch: pytest.M
 
 @pytest.mark.slow
 def test_findings_are_told_and_fail_the_run(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = CheckReport((Finding("racks", "too close", 3),), (Finding("bytes_moved", "off"),))
+    found = CheckReport((Finding("racks", "too close", 3),), (Finding("cost", "off"),))
     monkeypatch.setattr(module, "check_plan", lambda *a: found)
     told: list[str] = []
     rows: dict[str, Any] = {}
@@ -70,8 +70,8 @@ def test_a_crash_is_a_finding(small: None, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.slow
 def test_a_false_statement_fails_the_run(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "check_plan", lambda *a: CheckReport((), ()))
-    monkeypatch.setattr(module, "false_statements", lambda *a: ["bytes_bound 3, but 2"])
+    monkeypatch.setattr(module, "false_statements", lambda *a: ["cost_bound 3, but 2"])
     told: list[str] = []
-    with pytest.raises(BenchmarkError, match=r"[3-6] bytes_bound"):
+    with pytest.raises(BenchmarkError, match=r"[3-6] cost_bound"):
         list(module.soak(["S"], Options(tell=told.append)))
     assert any("tiny cluster, seed " in sentence for sentence in told)

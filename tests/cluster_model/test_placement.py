@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster_model import Snapshot, synthetic_snapshot
-from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement, SumScope
+from cluster_model.columns import COUNT
+from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
+from cluster_model.scopes import Grouping, PerTopic, Scope, scope_of
 
-COLUMNS: list[tuple[SumScope, str]] = [
+ZONE = Grouping("zone")
+COLUMNS: list[tuple[Scope | str, str]] = [
     ("broker", "load.cpu"),
     ("broker", "load.disk"),
     ("broker", "replica_count"),
@@ -19,8 +24,12 @@ COLUMNS: list[tuple[SumScope, str]] = [
     ("topic", "replica_count"),
     ("topic", "leader_count"),
     ("topic_rack", "replica_count"),
+    ("rack", "load.cpu"),
+    (ZONE, "load.cpu"),
+    (ZONE, "leader_count"),
+    (PerTopic(ZONE), "replica_count"),
 ]
-ON_DISKS: list[tuple[SumScope, str]] = [("disk", "load.disk"), ("disk", "replica_count")]
+ON_DISKS: list[tuple[Scope | str, str]] = [("disk", "load.disk"), ("disk", "replica_count")]
 
 seeds = st.integers(0, 2**32 - 1)
 some = settings(max_examples=40, deadline=None)
@@ -30,7 +39,7 @@ some = settings(max_examples=40, deadline=None)
 def snapshots(draw: st.DrawFn) -> Snapshot:
     brokers = draw(st.integers(1, 8))
     dead = draw(st.integers(0, brokers - 1))
-    return synthetic_snapshot(
+    snapshot = synthetic_snapshot(
         brokers=brokers,
         partitions=draw(st.integers(1, 40)),
         replication_factor=draw(st.integers(1, brokers)),
@@ -39,13 +48,17 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
         dead_brokers=dead,
         seed=draw(st.integers(0, 50)),
     )
+    # at least one broker has a zone: without any there is no such attribute
+    zones = st.lists(st.sampled_from(["a", "b", None]), min_size=brokers - 1, max_size=brokers - 1)
+    return replace(snapshot, broker_attributes={"zone": ["a", *draw(zones)]})
 
 
 def watched(snapshot: Snapshot, slots: int | None = None) -> Placement:
     """A placement that keeps every kind of sum."""
     placement = Placement(snapshot, slots)
-    for scope, column in COLUMNS + (ON_DISKS if snapshot.n_disks else []):
-        placement.sums(scope, column)
+    for scope, column in COLUMNS + ON_DISKS:
+        if scope_of(scope).lacks(snapshot) is None:
+            placement.sums(scope, column)
     return placement
 
 
@@ -90,6 +103,22 @@ def test_sums_stay_what_a_recomputation_gives(snapshot: Snapshot, seed: int) -> 
 
 @some
 @given(snapshots(), seeds)
+def test_a_move_inside_a_group_changes_none_of_its_sums(snapshot: Snapshot, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    placement, (group, _) = watched(snapshot), snapshot.attributes("broker").groups("zone")
+    sums = {column: placement.sums(ZONE, column).copy() for column in ("load.cpu", "leader_count")}
+    per_topic = placement.sums(PerTopic(ZONE), "replica_count").copy()
+    for _ in range(6):
+        batch = draw_batch(placement, rng, MOVE)
+        placement.apply(batch[group[placement.source(batch)] == group[batch.target]])
+    for column, before in sums.items():
+        assert placement.sums(ZONE, column) == pytest.approx(before)
+        assert placement.recompute(ZONE, column) == pytest.approx(before)
+    assert np.array_equal(placement.sums(PerTopic(ZONE), "replica_count"), per_topic)
+
+
+@some
+@given(snapshots(), seeds)
 def test_undoing_restores_everything(snapshot: Snapshot, seed: int) -> None:
     rng = np.random.default_rng(seed)
     placement = watched(snapshot)
@@ -106,7 +135,7 @@ def test_undoing_restores_everything(snapshot: Snapshot, seed: int) -> None:
     assert np.array_equal(placement.leader, start.leader)
     for (scope, column), before in sums.items():
         after = placement.sums(scope, column)
-        if column.endswith("count"):
+        if column.measure == COUNT:
             assert np.array_equal(after, before)
         else:
             assert after == pytest.approx(before, rel=1e-9, abs=1e-9 * max(before.max(), 1.0))
@@ -209,3 +238,15 @@ def test_a_replica_without_a_known_disk_counts_on_its_broker_only() -> None:
     placement.check()
     assert placement.sums("disk", "replica_count").sum() == 0
     assert placement.sums("broker", "replica_count").sum() == 1
+
+
+def test_sums_are_added_up_again_after_they_were_invalidated() -> None:
+    placement = Placement(
+        synthetic_snapshot(brokers=3, partitions=9, replication_factor=1, racks=1)
+    )
+    before = placement.sums("broker", "replica_count").copy()
+    placement.replica_broker[:] = 0
+    assert np.array_equal(placement.sums("broker", "replica_count"), before)
+    placement.invalidate_sums()
+    assert placement.sums("broker", "replica_count").tolist() == [9, 0, 0]
+    placement.check()

@@ -28,10 +28,12 @@ from cluster_model.build import to_document
 some = settings(max_examples=25, deadline=None)
 
 
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+
+
 def labels(least: int, most: int = 6) -> st.SearchStrategy[tuple[str, ...]]:
     """Names in any script and any order; some will be used by nothing."""
-    name = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
-    return st.lists(name, min_size=least, max_size=most, unique=True).map(tuple)
+    return st.lists(TEXT, min_size=least, max_size=most, unique=True).map(tuple)
 
 
 @st.composite
@@ -83,7 +85,18 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
         changes["reassigning"] = rng.random(s.n_partitions) < 0.3
     if draw(st.booleans()):
         changes |= {"cluster_id": "a1-b2_c3", "taken_ms": 1_700_000_000_000, "metadata_version": 30}
-    return replace(s, **changes)
+    s = replace(s, **changes)
+    for field, length in (("broker_attributes", s.n_brokers), ("topic_attributes", len(s.topics))):
+        if draw(st.booleans()):
+            column = st.one_of(
+                st.lists(st.one_of(st.none(), TEXT), min_size=length, max_size=length),
+                st.lists(
+                    st.one_of(st.none(), st.floats(-1e9, 1e9)), min_size=length, max_size=length
+                ),
+            )
+            changes = {field: {name: draw(column) for name in ("zone", "retention.ms")}}
+            s = replace(s, **changes)
+    return s
 
 
 def small() -> Snapshot:
@@ -374,10 +387,13 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("brokers.0.capacity.cpu", -3, r"broker 1 capacity, cpu: -3\.0 found"),
         ("brokers.0.state", "asleep", r"brokers\.0\.state.*'asleep' found"),
         ("brokers.0.disks.1.path", "/a", "same path"),
+        ("brokers.0.attributes", {"zone": True}, r"brokers\.0\.attributes\.zone.*True found"),
+        ("brokers.0.attributes", {"a zone": 1}, r"brokers\.0\.attributes.*a name of letters"),
+        ("topic_attributes", {"nowhere": {}}, r"topic_attributes: topic nowhere is not in topics"),
         ("brokers.0.colour", "red", r"brokers\.0\.colour.*'red' found"),
         ("partitions.0.replicas", [1, 9], r"partition orders-0: replica on broker 9"),
         ("partitions.0.replicas", [1, 1], r"replica_broker, row 1"),
-        ("partitions.0.replicas", [], r"partitions\.0\.replicas"),
+        ("partitions.0.replicas", [], r"partition orders-0: no replicas found, at least one"),
         ("partitions.1.leader", 1, r"partition orders-1: leader 1 is not among replicas"),
         ("partitions.0.leader_load.cpu", -1, r"partition orders-0 leader_load, cpu: -1\.0 found"),
         ("partitions.0.leader_load.gpu", 1, r"partition orders-0 leader_load: resource 'gpu'"),
@@ -403,6 +419,51 @@ def test_a_document_that_contradicts_itself(
     with pytest.raises(SnapshotError, match=says) as error:
         load_snapshot(file)
     assert "cluster.json" in sentence(error)
+
+
+def test_attributes_are_those_that_were_given() -> None:
+    whole = document()
+    whole["brokers"][0]["attributes"] = {"zone": "a", "age": 3}
+    whole["topic_attributes"] = {"orders": {"tenant": "shop"}}
+    snapshot = build_snapshot(SnapshotDocument.model_validate(whole))
+    brokers, topics = snapshot.attributes("broker"), snapshot.attributes("topic")
+    assert list(brokers) == ["age", "zone"]
+    assert brokers["zone"].tolist()[0] == "a"
+    assert brokers["age"][0] == 3
+    assert np.isnan(brokers["age"][1])
+    assert topics["tenant"].tolist() == ["shop"]
+    with pytest.raises(SnapshotError, match="no topic attribute 'zone'; it has tenant"):
+        topics.named("zone")
+    with pytest.raises(ValueError, match="read-only"):
+        brokers["age"][0] = 4
+
+
+def test_only_attributes_that_exist_are_in_the_digest() -> None:
+    plain = small()
+    nothing = replace(plain, broker_attributes={"zone": [None] * 4})
+    assert nothing.digest() == plain.digest()
+    assert nothing == plain
+    zones = replace(plain, broker_attributes={"zone": ["a", "b", None, "b"]})
+    others = replace(plain, broker_attributes={"zone": ["a", "b", None, "a"]})
+    assert len({plain.digest(), zones.digest(), others.digest()}) == 3
+    assert zones != others
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"zone": ["a"]}, r"broker attribute 'zone': 1 values found, 4 expected"),
+        ({"zone": "abcd"}, r"broker attribute 'zone': 'abcd' found, a list of values"),
+        ({"zone": ["a", 1, None, None]}, r"row 1: 1 found, text as in earlier rows expected"),
+        ({"zone": [None, 1.0, "a", 2]}, r"row 2: 'a' found, a number as in earlier rows"),
+        ({"zone": [True] * 4}, r"row 0: True found, text or a finite number expected"),
+        ({"zone": [float("inf")] * 4}, r"row 0: inf found, text or a finite number expected"),
+        ({"a/b": ["a"] * 4}, r"broker attribute 'a/b': a name of letters, digits"),
+    ],
+)
+def test_attributes_that_are_no_attributes(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(SnapshotError, match=says):
+        replace(small(), broker_attributes=given)
 
 
 def test_a_broker_that_is_listed_twice() -> None:
@@ -463,7 +524,8 @@ def with_row(name: str, row: Any, value: Any) -> dict[str, Any]:
         ({"traffic_rate": np.ones(1), "traffic_from": [0], "traffic_to": [6]},
          "traffic_to, row 0: 6 found, an index of partitions"),
         ({"broker_sets": ("a",), "broker_set": [0, 0, 0, 1]}, "broker_set, row 3: 1 found"),
-        ({"broker_ids": ["a", "b", "c", "d"]}, "broker_ids: "),
+        ({"broker_ids": ["b", "a", "c", "d"]}, "broker_ids, row 1: a found, strictly ascending"),
+        ({"broker_ids": ["", "a", "c", "d"]}, "broker_ids, row 0:  found, a name"),
         ({"racks": ("a\0", "b")}, r"racks, row 0: 'a\\x00' found, Unicode text without NUL"),
         ({"resources": ("a", "b", "\ud800", "c")}, "resources, row 2: .* Unicode text"),
         ({"disk_broker": [3, 3, 2, 2, 1, 1, 0, 0]}, "disk_broker, row 2: 2 found, disks in the"),

@@ -103,7 +103,7 @@ class Applies:
         self.plans.append(plan)
         final = plan.final_snapshot()
         self.model.cluster = replace(final, broker_state=self.model.cluster.broker_state)
-        return Ended(completed=len(plan), bytes_moved=plan.summary.bytes_moved)
+        return Ended(completed=len(plan), bytes_moved=plan.summary.cost)
 
     def recover(self, *, progress: Progressed = None) -> Ended | None:
         self.recoveries += 1

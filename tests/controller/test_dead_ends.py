@@ -262,12 +262,12 @@ def test_a_cycle_moves_a_tenth_and_the_next_ones_go_on() -> None:
     stage = Stage(
         skewed(), {"max_share_per_cycle": 0.1, "goal_violations": {"cooldown": "10d"}, "settle": 30}
     )
-    total = Balancer("default").propose(skewed()).summary.bytes_moved
+    total = Balancer("default").propose(skewed()).summary.cost
     stage.rounds(60)
-    shares = [p.summary.bytes_moved / p.summary.bytes_total for p in stage.executor.plans]
+    shares = [p.summary.cost / p.summary.cost_total for p in stage.executor.plans]
     assert len(shares) > 1
     assert max(shares) <= 0.1
-    assert sum(p.summary.bytes_moved for p in stage.executor.plans) > 0.5 * total
+    assert sum(p.summary.cost for p in stage.executor.plans) > 0.5 * total
     first = next(d for d in stage.controller.decisions if d.kind == "started")
     assert "cut at 10 % of the cluster's bytes (max_share_per_cycle), the rest is for" in (
         first.reason
@@ -285,7 +285,7 @@ def test_by_default_a_cycle_moves_a_tenth() -> None:
     assert type(stage.controller.settings)().max_share_per_cycle == 0.1
     stage.rounds(1)
     (plan,) = stage.executor.plans
-    assert 0 < plan.summary.bytes_moved <= 0.1 * plan.summary.bytes_total
+    assert 0 < plan.summary.cost <= 0.1 * plan.summary.cost_total
 
 
 def test_healing_is_not_cut() -> None:
@@ -326,7 +326,7 @@ def test_a_partition_larger_than_a_cycle_may_move_does_not_keep_the_others_from_
     stage.rounds(40)
     assert stage.executor.plans
     for plan in stage.executor.plans:
-        assert plan.summary.bytes_moved <= 0.1 * plan.summary.bytes_total
+        assert plan.summary.cost <= 0.1 * plan.summary.cost_total
         assert name not in {
             f"{a.topic}-{a.partition}" for a in plan.actions if a.kind != "leadership"
         }
@@ -353,7 +353,7 @@ def test_no_cycle_moves_more_than_its_share(share: float, seed: int) -> None:
     )
     stage.rounds(4)
     for plan in stage.executor.plans:
-        assert plan.summary.bytes_moved <= share * plan.summary.bytes_total * (1 + 1e-9)
+        assert plan.summary.cost <= share * plan.summary.cost_total * (1 + 1e-9)
 
 
 def test_frozen_partitions_are_touched_by_no_operation() -> None:

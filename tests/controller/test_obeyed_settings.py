@@ -177,7 +177,7 @@ def _max_bytes() -> None:
     limit = skewed().leader_load[:, 3].max() * 3
     _set(stage, max_bytes=limit)
     stage.rounds(1)
-    assert 0 < stage.executor.plans[0].summary.bytes_moved <= limit
+    assert 0 < stage.executor.plans[0].summary.cost <= limit
 
 
 def _max_seconds() -> None:
@@ -194,7 +194,7 @@ def _max_share_per_cycle() -> None:
     _set(stage, max_share_per_cycle=0.05)
     stage.rounds(1)
     summary = stage.executor.plans[0].summary
-    assert 0 < summary.bytes_moved <= 0.05 * summary.bytes_total
+    assert 0 < summary.cost <= 0.05 * summary.cost_total
 
 
 def _stop_timeout() -> None:

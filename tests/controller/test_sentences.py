@@ -28,7 +28,7 @@ def test_a_plan_of_one_move_is_in_the_singular(plan: Plan) -> None:
         "replicas_added": 1,
         "replicas_removed": 1,
     }
-    one = plan.summary.model_copy(update={**counts, "bytes_moved": 2.85e7})
+    one = plan.summary.model_copy(update={**counts, "cost": 2.85e7})
     said = plan_sentence(replace(plan, summary=one))
     assert said.startswith(
         "1 replica move, 1 leadership transfer, 1 disk move, 1 replica added, 1 replica removed, "
@@ -37,7 +37,7 @@ def test_a_plan_of_one_move_is_in_the_singular(plan: Plan) -> None:
 
 
 def test_a_plan_of_many_moves_is_in_the_plural(plan: Plan) -> None:
-    many = plan.summary.model_copy(update={"disk_moves": 1200, "bytes_moved": 1e12})
+    many = plan.summary.model_copy(update={"disk_moves": 1200, "cost": 1e12})
     said = plan_sentence(replace(plan, summary=many))
     assert "1,200 disk moves, 1 TB" in said
 

@@ -295,7 +295,7 @@ def test_the_table_of_goals_is_that_of_the_registry() -> None:
     ):
         resource = {"resource": "disk"} if "resource" in goal.model_fields else {}
         (one,) = load_goals({"goals": [{"goal": name, **resource}]})
-        assert scope == goal.scope.replace("_", " in "), name
+        assert scope == goal.scope.name.replace("_", " in "), name
         assert kind == ("hard" if one.hard else "soft"), name
         assert re.sub(r" \(.*?\)", "", fields) == as_told(one), name
         assert all(word in reads for word in goal.requires), name

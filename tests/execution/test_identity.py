@@ -176,7 +176,7 @@ def test_the_command_refuses_in_a_sentence(
         (by_hand(cluster_id="other"), [], "for cluster other"),
         (by_hand(), ["--cluster-id", "other"], "cluster other stated"),
         (
-            proposed(cluster_id="fake").to_json().replace('"bytes_moved": ', '"bytes_moved": 1'),
+            proposed(cluster_id="fake").to_json().replace('"cost": ', '"cost": 1'),
             [],
             "changed after it was made",
         ),

@@ -63,5 +63,5 @@ def cluster(*args: Any, eligible: Sequence[bool] | None = None, **kwargs: Any) -
 def scores(goal: Goal, of: Cluster) -> np.ndarray:
     """The scores of all cells as they are."""
     prepared = goal.prepared(of)
-    state = of.partition_state() if goal.scope == "partition" else of.state(goal.scope)
+    state = of.partition_state() if goal.scope.of_partitions else of.state(goal.scope)
     return np.asarray(prepared.score(state))

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from pydantic import PrivateAttr
 
+from cluster_model.scopes import Grouping, PerTopic
 from goals import (
     BrokerSetAwareness,
+    Cluster,
     CollocationGoal,
     DiskCapacity,
     DiskUsageDistribution,
@@ -31,6 +34,7 @@ from goals import (
     TopicRackDistribution,
     TopicReplicaDistribution,
     UsageDistribution,
+    at_most,
     available,
 )
 from goals.testing import assert_conforms, check_goal
@@ -199,3 +203,36 @@ def test_a_goal_that_was_tried_on_no_cluster_does_not_conform(clusters: list[Any
 
 def test_equal_seeds_give_equal_reports() -> None:
     assert check_goal(ReplicaDistribution, seed=3) == check_goal(ReplicaDistribution, seed=3)
+
+
+class _Zoned(Goal):
+    """No zone holds more than `limit` replicas."""
+
+    scope: ClassVar = Grouping("zone")
+    limit: int = 60
+
+    def score(self, state: State) -> Any:
+        return at_most(state.replica_count, self.limit)
+
+
+class _TenantsPerZone(Goal):
+    """No tenant of number 2 or above has more than `limit` replicas of a topic in a zone."""
+
+    scope: ClassVar = PerTopic(Grouping("zone"))
+    requires: ClassVar = ("topic attribute tenant",)
+    limit: int = 8
+    _limit: Any = PrivateAttr()
+
+    def prepare(self, cluster: Cluster) -> None:
+        self._limit = np.where(cluster.topic_attribute("tenant") >= 2, self.limit, np.inf)
+
+    def score(self, state: State) -> Any:
+        return at_most(state.replica_count, self._limit[state.topic])
+
+
+@pytest.mark.parametrize("goal", [_Zoned(), _TenantsPerZone()], ids=lambda goal: goal.name)
+def test_goals_over_groups_of_brokers_conform(goal: Goal) -> None:
+    report = check_goal(goal)
+    assert report.problems == []
+    assert report.clusters == 4
+    assert not report.notes

@@ -57,7 +57,15 @@ class ChangeReplicationFactor(OperationType):
         """The start with surplus replicas removed and missing ones added at good places."""
         factor = self.factor(allowed.snapshot)
         takes = allowed.eligible & allowed.receives
-        return with_replication_factor(allowed.start, factor, takes, allowed.lost, allowed.frozen)
+        return with_replication_factor(
+            allowed.start,
+            factor,
+            takes,
+            allowed.lost,
+            allowed.frozen,
+            allowed.permitted,
+            allowed.leads,
+        )
 
     def goals(self, factor: Ints) -> list[Goal]:
         """Every partition has its number of replicas."""

@@ -62,8 +62,14 @@ class OperationType(BaseModel):
         return np.zeros(snapshot.n_brokers, np.bool_)
 
     def factor(self, snapshot: Snapshot) -> Ints:
-        """(P,) target number of replicas of each partition: by default the current one."""
-        return snapshot.replication_factor
+        """(P,) target number of replicas of each partition.
+
+        By default the current one, or what the snapshot asks for if that is more; partitions
+        without any get their first.
+        """
+        if not self.moves_replicas:
+            return snapshot.replication_factor
+        return snapshot.target_replication_factor
 
     def permissions(self, whole: Permissions) -> Permissions:
         """What a strategy may touch; `whole` is what a rebalance may touch."""
