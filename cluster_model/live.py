@@ -84,6 +84,8 @@ class Observation:
     distrust
         Brokers whose reports are not trusted, and partitions whose loads are unknown;
         nothing may be planned on their loads.
+    further
+        Windows of each further resource of the P partitions, by its name.
     """
 
     snapshot: Snapshot
@@ -91,6 +93,7 @@ class Observation:
     partition_windows: LoadWindows
     broker_windows: LoadWindows
     distrust: Distrust = field(default_factory=Distrust)
+    further: Mapping[str, LoadWindows] = field(default_factory=dict)
 
 
 class ClusterModel:
@@ -398,7 +401,8 @@ class ClusterModel:
         unknown = np.logical_not(known.all(axis=1) & further_known)
         unknown[base.replica_partition[verdict.wrong_sizes]] = True
         distrust = Distrust(verdict.doubts, partition_names(base, np.flatnonzero(unknown)))
-        return Observation(measured, done, state.rates, state.brokers, distrust)
+        by_name = {n: state.further.of(slice(i, i + 1)) for i, n in enumerate(self._shares)}
+        return Observation(measured, done, state.rates, state.brokers, distrust, by_name)
 
     def _further(
         self,

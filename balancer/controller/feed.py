@@ -221,11 +221,12 @@ def window_noise(seen: Observation) -> dict[str, float]:
     broker[s.replica_partition[leads]] = s.replica_broker[leads]
     led = broker >= 0
     windows = rates.value.shape[1]
-    by_broker = np.zeros((2, s.n_brokers, windows))
+    measured = np.concatenate([rates.value, *(f.value for f in seen.further.values())], axis=2)
+    by_broker = np.zeros((measured.shape[2], s.n_brokers, windows))
     for w in range(windows):
-        for metric in range(2):
+        for metric in range(measured.shape[2]):
             by_broker[metric, :, w] = np.bincount(
-                broker[led], rates.value[led, w, metric], s.n_brokers
+                broker[led], measured[led, w, metric], s.n_brokers
             )
     last = seen.broker_windows.last(windows)
     known = (last.kind[:, :, 0] != Extrapolation.NO_VALID_EXTRAPOLATION).all(axis=1)
@@ -235,6 +236,7 @@ def window_noise(seen: Observation) -> dict[str, float]:
         "cpu": last.value[known & believed, :, 0],
         "network_in": by_broker[0, believed],
         "network_out": by_broker[1, believed],
+        **{name: by_broker[2 + i, believed] for i, name in enumerate(seen.further)},
     }
     return {r: standard_error(v) for r, v in samples.items() if r in s.resources}
 

@@ -136,10 +136,15 @@ class Metrics:
         failed = by("detector", self.failures)
         add("detector_failures_total", "counter", "Looks of added detectors that failed.", failed)
         sent: Counter[str] = Counter()
+        waiting: Counter[str] = Counter()
         for notifier in counted(self.notifiers):
-            for outcome, n in notifier.counts().items():
-                sent[f'{{notifier="{_escaped(notifier.name)}",outcome="{outcome}"}}'] += n
-        add("notifications", "gauge", "Events by what became of them since the start.", sent)
+            label = f'notifier="{_escaped(notifier.name)}"'
+            counts = notifier.counts()
+            waiting[f"{{{label}}}"] += counts.pop("waiting")
+            for outcome, n in counts.items():
+                sent[f'{{{label},outcome="{outcome}"}}'] += n
+        add("notifications_total", "counter", "Events by what became of them.", sent)
+        add("notifications_waiting", "gauge", "Events not sent yet.", waiting)
         stale = self.findings.get("stale_metrics", 0)
         one("stale_brokers", "gauge", "Brokers whose metrics are too old.", stale)
         one("violations", "gauge", "Goals not met now.", self.violated_goals)

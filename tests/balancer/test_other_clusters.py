@@ -191,7 +191,8 @@ def test_kafka_never_sees_a_name() -> None:
 def test_either_spelling_of_an_id_is_the_broker() -> None:
     s = synthetic_snapshot(brokers=6, partitions=60, racks=3)
     assert s.broker_index(["3", 4]).tolist() == s.broker_index([3, 4]).tolist()
-    text = replace(s, broker_ids=["1", "2", "3", "4", "5", "6"])
+    s = synthetic_snapshot(brokers=9, partitions=90, racks=3)
+    text = replace(s, broker_ids=[str(id_) for id_ in s.broker_ids.tolist()])
     plan = Balancer().propose(text, Operation(kind="remove_brokers", brokers=(3,)))
     assert plan.operation["brokers"] == ["3"]
     assert plan.verdict is not None
@@ -203,7 +204,7 @@ def test_either_spelling_of_an_id_is_the_broker() -> None:
 
 
 def test_the_command_line_takes_names_and_costs(tmp_path: Path) -> None:
-    snapshot = priced(named(synthetic_snapshot(brokers=6, partitions=60, racks=3)))
+    snapshot = priced(named(synthetic_snapshot(brokers=9, partitions=90, racks=3)))
     cluster, plan = tmp_path / "cluster.json", tmp_path / "plan.json"
     save_snapshot(snapshot, cluster)
     run = CliRunner().invoke

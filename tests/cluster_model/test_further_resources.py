@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from balancer.controller.feed import window_noise
 from cluster_model import Snapshot, synthetic_snapshot
 from cluster_model.capacities import CapacityError, load_capacities
 from cluster_model.live import ClusterModel, ModelError, simulated_source
@@ -92,6 +93,17 @@ def test_it_arrives_by_name_in_the_wire_format_of_today() -> None:
     model = ClusterModel(cluster, measured={NAME: 0.0}, clock=lambda: START + MINUTE)
     model.add_batch(batch)
     assert model.counters["added"] == cluster.n_partitions
+
+
+def test_its_noise_is_that_of_brokers_sums() -> None:
+    cluster = _cluster()
+    model = _model(cluster)
+    seen = model.observe()
+    assert seen.further[NAME].value.shape == (24, len(seen.completeness.start_ms), 1)
+    noise = window_noise(seen)
+    assert noise.keys() == {"cpu", "network_in", "network_out", NAME}
+    # The same in every window.
+    assert noise[NAME] == pytest.approx(0.0, abs=1e-9)
 
 
 def test_an_unknown_load_is_estimated_and_stays() -> None:

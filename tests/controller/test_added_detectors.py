@@ -96,7 +96,7 @@ def test_its_plans_are_capped_and_cool_down(monkeypatch: pytest.MonkeyPatch) -> 
     stage.controller.configure(settings.model_copy(update={"max_share_per_cycle": 0.02}))
     assert stage.rounds(1) == ["executed"]
     summary = stage.executor.plans[0].summary
-    assert 0 < summary.bytes_moved <= 0.02 * summary.bytes_total
+    assert 0 < summary.cost <= 0.02 * summary.cost_total
     assert stage.rounds(1) == ["executed"], "the rest follows without the cool-down"
 
 
