@@ -110,7 +110,7 @@ def wrong_operation(s: Snapshot, operation: Mapping[str, Any]) -> Iterator[str]:
         ids = operation.get(field)
         ids = () if ids is None else ids
         if not isinstance(ids, list | tuple) or not all(
-            isinstance(b, int) and b in known for b in ids
+            type(b) in (int, str) and b in known for b in ids
         ):
             yield f"operation: {field} {ids!r} found, ids of brokers of the snapshot expected"
     for field in _TEXT_LISTS:
