@@ -406,7 +406,8 @@ class Snapshot:
         if self.named_brokers:
             return str(given)
         text = str(given)
-        if not (text.isascii() and text.isdecimal() and len(text) <= 10):
+        known = text.isascii() and text.isdecimal() and len(text) <= 10
+        if not known or str(int(text)) != text:
             raise SnapshotError(
                 f"no broker {shown(given)} in the snapshot; it has {_some(self.broker_ids)}"
             )
