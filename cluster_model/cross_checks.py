@@ -400,7 +400,11 @@ def followers_fit(facts: Evidence, suspects: Bools, window: int) -> Floats:
         return measured
     columns = np.flatnonzero(chosen)
     witnessed = np.where(rows, shape[columns], 0.0).sum(axis=1) > 0
-    measured[columns] = np.where(witnessed, scale * volume[columns], np.nan)
+    with np.errstate(over="ignore"):
+        found = scale * volume[columns]
+    # A witness of next to nothing says nothing.
+    witnessed &= np.isfinite(found)
+    measured[columns] = np.where(witnessed, found, np.nan)
     # A suspect's claim covers all its partitions, also those without followers.
     alone = claim[columns] > 0
     measured[columns[alone & ~witnessed]] = np.nan
