@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -138,6 +139,9 @@ def operation(
         if kind is None:
             raise CommandError("--brokers: goes with --operation NAME, which is not given")
         option, ids = "--brokers", named_brokers
+    lag = limits.get("acceptable_lag", 0.0)
+    if not 0 <= lag < math.inf:
+        raise CommandError(f"--acceptable-lag: {lag} found, a number of at least 0 expected")
     return Operation.model_validate(
         {
             "kind": named,

@@ -127,6 +127,14 @@ def propose(
         str | None,
         typer.Option(metavar="IDS", rich_help_panel=LIMITS, help="Only they get replicas."),
     ] = None,
+    acceptable_lag: Annotated[
+        float,
+        typer.Option(
+            metavar="RECORDS",
+            rich_help_panel=LIMITS,
+            help="How far a warming replica may be behind to become leader.",
+        ),
+    ] = 0.0,
     max_moves: Annotated[
         int | None, typer.Option(rich_help_panel=LIMITS, help="Most replicas to move.")
     ] = None,
@@ -234,6 +242,7 @@ def propose(
             "--exclude-brokers-for-leadership", exclude_brokers_for_leadership
         ),
         destinations=None if destinations is None else broker_ids("--destinations", destinations),
+        acceptable_lag=acceptable_lag,
         options=options_of("--option", option or ()),
     )
     balancer = Balancer(

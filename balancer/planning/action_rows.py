@@ -33,9 +33,11 @@ def action_rows(
     # the first replica of a partition leads it
     leads = np.zeros(len(flat), np.bool_)
     leads[len(removed) :] = added % start.slots == walked.leader[added // start.slots]
-    arrives = cost_at(
-        start, added // start.slots, leads[len(removed) :], walked.replica_broker[added]
-    )
+    new = added // start.slots
+    arrives = cost_at(start, new, leads[len(removed) :], walked.replica_broker[added])
+    if len(s.creatable):
+        # what is created from nothing copies nothing
+        arrives = np.where(s.creatable[new], 0.0, arrives)
     kind_names: dict[int, ActionKind] = {MOVE: "move", LEAD: "leadership"}
     names: list[ActionKind] = ["remove" for _ in removed]
     names += ["add" for _ in added]

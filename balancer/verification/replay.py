@@ -401,7 +401,8 @@ class Replay:
         if a.source_disk is not None:
             self.fail("wrong source disk", f"{label(a)}: a new replica has no source", step)
         before = list(self.holders[p])
-        self._cost(step, a, self._copy(p, target[0], leads))
+        copied = self.request.needs_source[p]
+        self._cost(step, a, self._copy(p, target[0], leads) if copied else 0.0)
         self._carry(step, a, p, Transfer.of(None, target, leads))
         self.holders[p].append(target[0])
         self.disks[p].append(target[1])

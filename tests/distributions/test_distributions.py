@@ -34,6 +34,22 @@ for profile in ("default", "cruise-control"):
 """
 
 
+def interpreters() -> list[str]:
+    """The supported versions of Python on this machine besides the running one, by path."""
+    supported = [c.rpartition(" ")[2] for c in PROJECT["classifiers"] if "Python :: 3." in c]
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    found = []
+    for version in supported:
+        if version == f"{sys.version_info.major}.{sys.version_info.minor}":
+            continue
+        several = sorted(pyenv.glob(f"{version}.*/bin/python{version}"))
+        places = [*map(str, several), shutil.which(f"python{version}")]
+        code = "import ensurepip, venv"
+        works = (p for p in places if p and not subprocess.call([p, "-c", code], stderr=-3))
+        found += [python] if (python := next(works, None)) else []
+    return found
+
+
 def run(*words: str | Path, cwd: Path) -> str:
     """Standard output of a command that knows nothing of this environment."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VIRTUAL_ENV"))}
@@ -78,13 +94,25 @@ def test_the_wheel_has_every_file_of_the_packages_and_no_other(built: dict[str, 
     assert {f"{package}/py.typed" for package in PACKAGES} <= found
 
 
-@pytest.mark.parametrize("kind", ["sdist", "wheel"])
-def test_it_is_installed_and_used(kind: str, built: dict[str, Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("interpreter", "kind"),
+    [
+        pytest.param(sys.executable, "sdist", id="sdist"),
+        pytest.param(sys.executable, "wheel", id="wheel"),
+        pytest.param(sys.executable, "lowest", id="lowest versions"),
+        *(pytest.param(python, "wheel", id=Path(python).name) for python in interpreters()),
+    ],
+)
+def test_it_is_installed_and_used(
+    interpreter: str, kind: str, built: dict[str, Path], tmp_path: Path
+) -> None:
     environment = tmp_path / "environment"
-    run(sys.executable, "-m", "venv", environment, cwd=tmp_path)
+    run(interpreter, "-m", "venv", environment, cwd=tmp_path)
     python = environment / "bin" / "python"
     pip = (python, "-m", "pip", "--disable-pip-version-check")
-    run(*pip, "install", "--quiet", "--no-compile", built[kind], cwd=tmp_path)
+    lowest = [d.replace(">=", "==") for d in PROJECT["dependencies"]] if kind == "lowest" else []
+    package = built["wheel" if kind == "lowest" else kind]
+    run(*pip, "install", "--quiet", "--no-compile", package, *lowest, cwd=tmp_path)
     run(*pip, "check", cwd=tmp_path)
 
     command = environment / "bin" / "counterpoise"
