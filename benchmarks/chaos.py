@@ -116,7 +116,7 @@ def _measure(
     except kafka.RealKafkaError as error:
         raise BenchmarkError(" ".join(str(error).split())) from None
     finally:
-        told = (
+        reported = (
             "rounds",
             "executions killed",
             "executions put to sleep",
@@ -126,7 +126,7 @@ def _measure(
             "tasks completed",
             "tasks given up",
         )
-        for name in (*told, *_FAULTS, "messages acknowledged"):
+        for name in (*reported, *_FAULTS, "messages acknowledged"):
             yield name, float(counts[name]), name.split()[0]
 
 
@@ -415,7 +415,7 @@ class _Chaos:
         from confluent_kafka import Producer
 
         with admin_client(self._cluster.bootstrap, timeout=30) as ask:
-            wanted = {
+            requested = {
                 name: {
                     "assignments": {
                         n: [(n + i) % len(_BROKERS) for i in range(replicas)]
@@ -425,7 +425,7 @@ class _Chaos:
                 }
                 for name, (replicas, min_isr) in _TOPICS.items()
             }
-            ask(lambda admin: admin.create_topics(wanted, wait_for_metadata=True))
+            ask(lambda admin: admin.create_topics(requested, wait_for_metadata=True))
         producer = Producer({"bootstrap.servers": self._cluster.bootstrap, "acks": "all"})
         for key in self._places:
             for _ in range(_MEGABYTES * 100):
@@ -477,7 +477,7 @@ def _healthy(p: PartitionView) -> bool:
 def _wrong(recorded: Recorded, view: dict[Key, PartitionView]) -> list[str]:
     """Partitions that are not where the last completed task put them."""
     found = []
-    for w in recorded.wanted:
+    for w in recorded.targets:
         expected = set(w.origin)
         for i, task in sorted(recorded.tasks.items()):
             if task.key == w.key and task.phase == "move" and recorded.states[i] == "completed":

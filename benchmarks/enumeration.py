@@ -355,14 +355,14 @@ def false_statements(plan: Plan, operation: Operation, most: int = 40_000) -> It
         yield "the plan ends where the operation allows nobody to go"
         return
     summary, met, goals = plan.summary, {}, {}
-    for stated, told in zip(plan.goals, plan.goal_results, strict=True):
+    for stated, reported in zip(plan.goals, plan.goal_results, strict=True):
         own = {k: v for k, v in stated.items() if k not in ("goal", "name")}
         goal = getattr(library, str(stated["goal"]))(**own).prepared(every.cluster)
         goals[goal.name], met[goal.name] = goal, every.met(goal)
         # the slots of new replicas have several equivalent orders, which makes no difference here
         ordered = goal.name == "PreferredLeader"
-        if bool(met[goal.name][end]) != told.met_after and not ordered:
-            yield f"{goal.name}: met_after {told.met_after} stated, {met[goal.name][end]} found"
+        if bool(met[goal.name][end]) != reported.met_after and not ordered:
+            yield f"{goal.name}: met_after {reported.met_after} stated, {met[goal.name][end]} found"
     for unmet in plan.unmet:
         if unmet.proven and met[unmet.goal].any():
             yield f"{unmet.goal}: proven out of reach, but it can be met: {unmet.reason}"

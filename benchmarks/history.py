@@ -79,25 +79,25 @@ def history(sizes: Sequence[str], options: Options) -> Iterator[Row]:
     for name in options.subjects:
         if name not in _SUBJECTS:
             raise BenchmarkError(f"no subject {name!r}; there are {', '.join(_SUBJECTS)}")
-    wanted = options.subjects or _SUBJECTS
+    requested = options.subjects or _SUBJECTS
     before: dict[str, float] = {}
-    for size in sizes if "snapshot" in wanted else ():
+    for size in sizes if "snapshot" in requested else ():
         options.tell(f"history {size}: {_VALUES[size]:.0e} values")
         found = _apart("snapshot", size, options.seed)
         for metric, value, unit in found:
             yield Row("history", size, "snapshot", metric, value, unit)
-        told = {metric: value for metric, value, _ in found}
+        reported = {metric: value for metric, value, _ in found}
         if before:
-            grown = math.log(told["values"] / before["values"])
+            grown = math.log(reported["values"] / before["values"])
             for name in ("seconds", "processor seconds"):
-                exponent = math.log(told[name] / before[name]) / grown
+                exponent = math.log(reported[name] / before[name]) / grown
                 yield Row("history", size, "snapshot", f"exponent of {name}", exponent, "ratio")
-        before = told
-    for size in sizes if "backtest" in wanted else ():
+        before = reported
+    for size in sizes if "backtest" in requested else ():
         options.tell(f"history {size}: backtest")
         for metric, value, unit in _apart("backtest", size, options.seed, options.pictures):
             yield Row("history", size, "backtest", metric, value, unit)
-    if "p95 against mean" in wanted:
+    if "p95 against mean" in requested:
         options.tell("history: p95 against mean")
         for metric, value, unit in _apart("peaks", sizes[0], options.seed):
             yield Row("history", sizes[0], "p95 against mean", metric, value, unit)
@@ -156,8 +156,8 @@ def measure(size: str, seed: int, scratch: Path) -> list[tuple[str, float, str]]
     ).write.parquet(path)
     generated = time.perf_counter() - began
     records = spark.read.schema(RECORDS).parquet(path)
-    told = [f.count(name) for name in METRIC_IDS]
-    rows, *counts = records.agg(f.count("*"), *told).collect()[0]
+    reported = [f.count(name) for name in METRIC_IDS]
+    rows, *counts = records.agg(f.count("*"), *reported).collect()[0]
     began, worked = time.perf_counter(), processor_seconds()
     with peak_memory() as memory:
         found = History.of_records(records, cluster).snapshot(statistic="p95")
@@ -333,8 +333,8 @@ def _records_with_peaks(spark: SparkSession, cluster: Snapshot, seed: int) -> Da
     ]
     both = reduce(lambda a, b: a.unionByName(b), parts)
     whole = both.where(f.col("topic").isNull())
-    told = [name for name in BROKER_METRICS if name in both.columns]
-    keys = [c for c in both.columns if c not in told and c != "source_offset"]
+    reported = [name for name in BROKER_METRICS if name in both.columns]
+    keys = [c for c in both.columns if c not in reported and c != "source_offset"]
     of = ("batch", "arrived_ms", "time_ms", "broker")
     added = whole.groupBy(*of).agg(
         f.min("source_offset").alias("source_offset"),
@@ -343,7 +343,7 @@ def _records_with_peaks(spark: SparkSession, cluster: Snapshot, seed: int) -> Da
             for c in keys
             if c not in ("batch", "arrived_ms", "time_ms", "broker")
         ),
-        *(f.sum(name).alias(name) for name in told),
+        *(f.sum(name).alias(name) for name in reported),
     )
     return both.where(f.col("topic").isNotNull()).unionByName(added.select(both.columns))
 

@@ -236,18 +236,18 @@ def poison(sizes: Sequence[str], options: Options) -> Iterator[Row]:
             return lived(world, controller, job[1])  # noqa: B023 -- used up before the next size
 
         with progress(f"poison {size}", len(cases), "cases", options.tell) as advance:
-            for (subject, case), told in zip(cases, forked(live, cases), strict=True):
+            for (subject, case), reported in zip(cases, forked(live, cases), strict=True):
                 advance(1)
-                if isinstance(told, Lost):
-                    failures.append(f"{size}, {subject}, {case.name}: {told.reason}")
+                if isinstance(reported, Lost):
+                    failures.append(f"{size}, {subject}, {case.name}: {reported.reason}")
                     continue
-                yield from _rows(size, subject, case, told)
+                yield from _rows(size, subject, case, reported)
                 # A latency is not a load: a slow broker loses its leaders, as intended.
                 loads = subject not in (FLUSH, _AS_IF_REAL)
-                if case.shift is not None and not told.moved:
+                if case.shift is not None and not reported.moved:
                     failures.append(f"{size}, {subject}, {case.name}: nothing moved")
-                elif case.shift is None and len(case.brokers) < 2 and told.moved and loads:
-                    failures.append(f"{size}, {subject}, {case.name}: {told.moved:.1%} moved")
+                elif case.shift is None and len(case.brokers) < 2 and reported.moved and loads:
+                    failures.append(f"{size}, {subject}, {case.name}: {reported.moved:.1%} moved")
         yield Row("poison", size, _NONE, "seconds", time.monotonic() - began, "seconds")
     if failures:
         raise BenchmarkError("; ".join(failures))
@@ -371,14 +371,14 @@ def _bytes(s: Snapshot) -> float:
     return float(sizes.sum())
 
 
-def _rows(size: str, subject: str, case: Case, told: Told) -> Iterator[Row]:
+def _rows(size: str, subject: str, case: Case, reported: Told) -> Iterator[Row]:
     def row(metric: str, value: float, unit: str) -> Row:
         return Row("poison", size, subject, f"{case.name}: {metric}", value, unit)
 
-    yield row("bytes moved", told.moved, "ratio")
-    for kind in told.findings:
+    yield row("bytes moved", reported.moved, "ratio")
+    for kind in reported.findings:
         yield row(f"finding {kind}", 1, "findings")
     if case.shift is not None:
-        yield row("worst load / share before", told.before, "ratio")
-        yield row("worst load / share after", told.after, "ratio")
-        yield row("rounds until it acts", told.acted, "rounds")
+        yield row("worst load / share before", reported.before, "ratio")
+        yield row("worst load / share after", reported.after, "ratio")
+        yield row("rounds until it acts", reported.acted, "rounds")

@@ -74,8 +74,8 @@ def simulate(sizes: Sequence[str], options: Options) -> Iterator[Row]:
             options.tell(f"simulate {size}: {subject}")
             start = Balancer("default").propose(skewed).final_snapshot() if even else skewed
             world = World(start, weather, options.seed)
-            controller, told = live_through(world, execute=execute)
-            rows = list(_rows(world, controller, told))
+            controller, reported = live_through(world, execute=execute)
+            rows = list(_rows(world, controller, reported))
             for metric, value, unit in rows:
                 yield Row("simulate", size, subject, metric, value, unit)
             failures += _failures(size, subject, world)
@@ -87,45 +87,47 @@ def live_through(
     world: World, *, execute: bool, seconds: float = DAY, settings: dict[str, Any] | None = None
 ) -> tuple[Controller, _Told]:
     """Run the controller's rounds for a time; returns it with the observations."""
-    wanted = {"execute": execute, "decisions": 100_000, **(settings or {})}
+    requested = {"execute": execute, "decisions": 100_000, **(settings or {})}
     controller = Controller(
         world.measured,
         Balancer("default"),
         world,
-        Settings.model_validate(wanted),
+        Settings.model_validate(requested),
         clock=world.clock,
         spawn=at_once,
     )
-    told, goals, looked = _Told(), load_goals("default"), float("-inf")
+    reported, goals, looked = _Told(), load_goals("default"), float("-inf")
     started = time.monotonic()
     while world.now < START + seconds:
         controller.step()
         world.advance(_ROUND)
         if world.now - looked >= _LOOK:
             looked = world.now
-            _look(world.true(), goals, told, world.now - START)
-    told.seconds = time.monotonic() - started
-    return controller, told
+            _look(world.true(), goals, reported, world.now - START)
+    reported.seconds = time.monotonic() - started
+    return controller, reported
 
 
-def _look(true: Snapshot, goals: Sequence[Any], told: _Told, elapsed: float) -> None:
+def _look(true: Snapshot, goals: Sequence[Any], reported: _Told, elapsed: float) -> None:
     watch = GoalWatch(Settings().goal_violations, goals)
     found = watch.look(View(true, 0.0))
     short = found[0].data["goals"] if found else ()
     beyond = sum(v["shortfall"] > Settings().goal_violations.margin for v in short)
-    told.violated.setdefault(int(elapsed // _BIN), []).append(beyond)
-    told.balancedness.append(watch.balancedness)
+    reported.violated.setdefault(int(elapsed // _BIN), []).append(beyond)
+    reported.balancedness.append(watch.balancedness)
     ratios = evenness(resolve(true, Operation()).cluster)["ratios"]
     for resource in DEFAULT_RESOURCES:
-        told.worst.setdefault(resource, []).append(ratios[resource])
+        reported.worst.setdefault(resource, []).append(ratios[resource])
 
 
-def _rows(world: World, controller: Controller, told: _Told) -> Iterator[tuple[str, float, str]]:
-    for at, counts in sorted(told.violated.items()):
+def _rows(
+    world: World, controller: Controller, reported: _Told
+) -> Iterator[tuple[str, float, str]]:
+    for at, counts in sorted(reported.violated.items()):
         hours = f"{at * _BIN / HOUR:02.0f}-{(at + 1) * _BIN / HOUR:02.0f} h"
         yield f"goals clearly violated, {hours}", sum(counts) / len(counts), "ratio"
-    yield "balancedness, mean", _mean(told.balancedness), "ratio"
-    for resource, ratios in told.worst.items():
+    yield "balancedness, mean", _mean(reported.balancedness), "ratio"
+    for resource, ratios in reported.worst.items():
         yield f"worst load / share, mean, {resource}", _mean(ratios), "ratio"
     decisions = Counter(d.kind for d in controller.decisions)
     yield "executions", decisions["executed"], "executions"
@@ -141,7 +143,7 @@ def _rows(world: World, controller: Controller, told: _Told) -> Iterator[tuple[s
         yield f"executions because of {cause}", count, "executions"
     yield "rounds", controller.metrics.rounds, "rounds"
     yield "records", world.model.counters["added"], "records"
-    yield "seconds", told.seconds, "seconds"
+    yield "seconds", reported.seconds, "seconds"
 
 
 def _failures(size: str, subject: str, world: World) -> Iterator[str]:

@@ -41,7 +41,7 @@ _KINDS = (
 # one plan in this many is made twice, and both must be equal
 _AGAIN = 10
 # number of findings that are printed one by one
-_TOLD = 20
+_REPORTED = 20
 
 
 @dataclass
@@ -241,13 +241,13 @@ def _enumerate(seed: int, tally: Tally, options: Options) -> None:
         tally.certified += any(u.proven for u in plan.unmet)
     tally.false += len(found)
     for what in found:
-        if len(tally.kinds) < _TOLD:
+        if len(tally.kinds) < _REPORTED:
             options.tell(f"tiny cluster, seed {seed}, {operation!r}: {what}")
         tally.kinds[what.partition(" ")[0]] += 1
 
 
 def _tell(case: Case, tally: Tally, options: Options, what: str) -> None:
-    if len(tally.kinds) < _TOLD:
+    if len(tally.kinds) < _REPORTED:
         options.tell(
             f"seed {case.seed}, {case.profile}, {case.operation!r}, {case.budget!r}: {what}"
         )

@@ -228,6 +228,6 @@ def _capacities(content: Mapping[str, Any], where: str, resources: Iterable[str]
 def _meant(name: str, known: Iterable[str]) -> str | None:
     """The known resource whose name differs only by case, dashes or a few letters."""
     plain = {resource.lower(): resource for resource in known}
-    wanted = name.strip().lower().replace("-", "_").replace(" ", "_")
-    close = get_close_matches(wanted, plain, 1, _LIKENESS)
+    requested = name.strip().lower().replace("-", "_").replace(" ", "_")
+    close = get_close_matches(requested, plain, 1, _LIKENESS)
     return plain[close[0]] if close else None

@@ -671,7 +671,7 @@ def _log_dirs(ask: Ask, broker: int) -> list[dict[str, Any]]:
     if not log_dirs:
         # A refusal looks like this, because the client drops the error code.
         raise KafkaSourceError(
-            f"broker {broker} told no log directories: "
+            f"broker {broker} reported no log directories: "
             "give the client's user the right to Describe the cluster"
         )
     return log_dirs

@@ -116,10 +116,10 @@ def file_systems(
     tolerance
         Difference in free bytes that directories on one file system may show.
     """
-    told = [d for d in log_dirs if _alive(d) and _usable(d) >= 0]
-    told.sort(key=lambda d: (d.get("total_bytes", -1), _usable(d), d["log_dir"]))
+    reported = [d for d in log_dirs if _alive(d) and _usable(d) >= 0]
+    reported.sort(key=lambda d: (d.get("total_bytes", -1), _usable(d), d["log_dir"]))
     groups: list[list[LogDir]] = []
-    for d in told:
+    for d in reported:
         if groups and sharing != "separate" and _together([*groups[-1], d], sharing, tolerance):
             groups[-1].append(d)
         else:

@@ -167,11 +167,14 @@ class Traffic:
         move, other, rate = self.neighbours(partition)
         there = where[other]
         if row is not None:
-            key, wanted = row * self._partitions + partition, row[move] * self._partitions + other
+            key, requested = (
+                row * self._partitions + partition,
+                row[move] * self._partitions + other,
+            )
             order = np.argsort(key, kind="stable")
-            place = np.searchsorted(key[order], wanted)
+            place = np.searchsorted(key[order], requested)
             found = order[np.minimum(place, max(len(order) - 1, 0))]
-            gone = (key[found] == wanted) & (found < move)
+            gone = (key[found] == requested) & (found < move)
             there = np.where(gone, target[found], there)
 
         def at(end: Ints) -> Floats:

@@ -299,8 +299,10 @@ class Windows:
         cell = (entity[row] * slots + number[row] % slots) * metrics + metric
         offset = time_ms[row] - number[row] * self.window_ms
         became = np.full(len(cell), RecordOutcome.SUPERSEDED, np.int8)
-        wanted = self._wanted(cell, estimated)
-        became[wanted] = self._store(cell[wanted], offset[wanted], values[row, metric][wanted])
+        requested = self._requested(cell, estimated)
+        became[requested] = self._store(
+            cell[requested], offset[requested], values[row, metric][requested]
+        )
         # A record has the best outcome of its samples.
         for kind in (
             RecordOutcome.SUPERSEDED,
@@ -394,14 +396,14 @@ class Windows:
         self._current = newest
         return newest
 
-    def _wanted(self, cell: Ints, estimated: bool) -> Bools:
+    def _requested(self, cell: Ints, estimated: bool) -> Bools:
         """Which cells accept samples that are estimates, or measurements; makes them ready."""
         guessed = self._estimated.reshape(-1)
         if estimated:
             free = self._counts.reshape(-1)[cell] == 0
-            wanted: Bools = np.logical_or(free, guessed[cell], dtype=np.bool_)
-            guessed[cell[wanted]] = True
-            return wanted
+            requested: Bools = np.logical_or(free, guessed[cell], dtype=np.bool_)
+            guessed[cell[requested]] = True
+            return requested
         cleared = cell[guessed[cell]]
         if len(cleared):
             guessed[cleared] = False

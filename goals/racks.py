@@ -195,20 +195,20 @@ class BrokerSetAwareness(Goal):
     def score(self, state: State) -> Any:
         """Share of the replicas inside the topic's set."""
         brokers = state.replica_broker
-        wanted = self._of_topic[state.topic]
-        inside = count(self._of_broker[brokers] == wanted[..., None])
+        requested = self._of_topic[state.topic]
+        inside = count(self._of_broker[brokers] == requested[..., None])
         share = inside / replicas(brokers)
-        return np.where(wanted < 0, 1.0, share)
+        return np.where(requested < 0, 1.0, share)
 
     def obstacles(self, cluster: Cluster) -> list[Obstacle]:
         """Sets with fewer brokers than a partition of their topics has replicas."""
         s = cluster.snapshot
-        wanted = self.prepared(cluster)._of_topic[s.partition_topic]
+        requested = self.prepared(cluster)._of_topic[s.partition_topic]
         found = []
         for index, name in enumerate(s.broker_sets):
             inside = s.broker_set == index
             usable = int((inside & cluster.eligible).sum())
-            ours = np.flatnonzero((wanted == index) & (cluster.replication_factor > usable))
+            ours = np.flatnonzero((requested == index) & (cluster.replication_factor > usable))
             brokers = cluster.placement.brokers[ours]
             kept = (inside & ~cluster.eligible)[brokers] & (brokers >= 0)
             lacking = cluster.replication_factor[ours] - usable - kept.sum(1)

@@ -188,12 +188,12 @@ class AdminSource:
         try:
             (answer,) = ask(lambda admin: admin.describe_log_dirs(held, [broker]))
         except Exception as error:
-            self.problems[name] = f"{name} told no sizes: {_sentence(error)}"
+            self.problems[name] = f"{name} reported no sizes: {_sentence(error)}"
             return {}
         if not answer["log_dirs"]:
             # A refusal looks like this, because the client drops the error code.
             self.problems[name] = (
-                f"{name} told no sizes: give the client's user the right to DESCRIBE the cluster"
+                f"{name} reported no sizes: give the client's user the right to DESCRIBE the cluster"
             )
             return {}
         self.problems.pop(name, None)
@@ -246,8 +246,8 @@ def _offsets(ask: Ask, leader: Mapping[Partition, int], which: int) -> dict[Part
         raise ReporterError(
             "kafka-python is not installed: pip install 'counterpoise[kafka]'"
         ) from None
-    wanted = {TopicPartition(*partition): which for partition in leader}
-    found = ask(lambda admin: admin.list_partition_offsets(wanted))
+    requested = {TopicPartition(*partition): which for partition in leader}
+    found = ask(lambda admin: admin.list_partition_offsets(requested))
     return {(p.topic, p.partition): o.offset for p, o in found.items()}
 
 

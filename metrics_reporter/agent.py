@@ -159,8 +159,8 @@ class Agent:
                     said = " ".join(str(error).split()) or type(error).__name__
                     problems[name] = f"not measured: {said}"
                     self._iterators[name] = iter(self._sources[name])
-                told: Mapping[str, str] = getattr(self._sources[name], "problems", {})
-                problems |= {f"{name}: {key}": value for key, value in told.items()}
+                reported: Mapping[str, str] = getattr(self._sources[name], "problems", {})
+                problems |= {f"{name}: {key}": value for key, value in reported.items()}
             self._tell(problems)
             yield report
 

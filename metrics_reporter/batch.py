@@ -190,7 +190,7 @@ def decode_messages(
     work = _Work([value or b"" for value in values])
     every = np.arange(len(values))
     if format is None:
-        own, automq, cruise_control = _told_apart(work, every)
+        own, automq, cruise_control = _reported_apart(work, every)
     else:
         none = every[:0]
         own = every if format == "counterpoise" else none
@@ -319,7 +319,7 @@ class _Work:
         )
 
 
-def _told_apart(work: _Work, row: Ints) -> tuple[Ints, Ints, Ints]:
+def _reported_apart(work: _Work, row: Ints) -> tuple[Ints, Ints, Ints]:
     """Rows in our format, AutoMQ's and Cruise Control's; others are left out."""
     start = work.start
     full = work.length > 0
@@ -413,8 +413,8 @@ def _decode_cruise_control(work: _Work, row: Ints) -> None:
     named = class_ > 0
     good &= ~named | (at + 4 <= end)
     length = np.zeros(len(row), np.int64)
-    told = np.flatnonzero(named & good)
-    length[told] = work.at(">i4", at[told])
+    reported = np.flatnonzero(named & good)
+    length[reported] = work.at(">i4", at[reported])
     good &= ~named | (length > 0)
     value_at = at + np.where(named, 4 + length, 0) + np.where(class_ == 2, 4, 0)
     good &= value_at + 8 == end
@@ -447,11 +447,11 @@ def _decode_automq(work: _Work, row: Ints) -> None:
     of_partition = header["scope"] == AUTOMQ_SCOPES.index("partition")
     topic_at, length, partition = at + 4, np.zeros(len(row), np.int64), np.full(len(row), -1)
     good = ~of_partition | (at + 4 <= end)
-    told = np.flatnonzero(of_partition & good)
-    length[told] = work.at(">i4", at[told])
+    reported = np.flatnonzero(of_partition & good)
+    length[reported] = work.at(">i4", at[reported])
     good &= ~of_partition | ((length > 0) & (topic_at + length + 4 <= end))
-    told = np.flatnonzero(of_partition & good)
-    partition[told] = work.at(">i4", topic_at[told] + length[told])
+    reported = np.flatnonzero(of_partition & good)
+    partition[reported] = work.at(">i4", topic_at[reported] + length[reported])
     at = np.where(of_partition, topic_at + length + 4, at)
     good &= (~of_partition | (partition >= 0)) & (at + 4 <= end)
     n = np.zeros(len(row), np.int64)

@@ -413,17 +413,19 @@ def records_of(broker: int, time_ms: int, before: Reading | None, now: Reading) 
             grown = value - before.counters.get(key, 0.0)
             if grown >= 0:
                 values[key] = grown / (now.at - before.at)
-        values |= _told_by_partition(before, now, values)
+        values |= _reported_by_partition(before, now, values)
     metrics: dict[tuple[str | None, int], dict[str, float]] = {}
     for (metric, topic, partition), value in values.items():
         metrics.setdefault((topic, partition), {})[metric] = value
-    for (topic, partition), told in metrics.items():
-        if topic is not None and partition == -1 and told.keys().isdisjoint(_OF_TOPICS):
+    for (topic, partition), reported in metrics.items():
+        if topic is not None and partition == -1 and reported.keys().isdisjoint(_OF_TOPICS):
             continue
-        yield Record(time_ms, broker, told, topic, partition)
+        yield Record(time_ms, broker, reported, topic, partition)
 
 
-def _told_by_partition(before: Reading, now: Reading, values: dict[Key, float]) -> dict[Key, float]:
+def _reported_by_partition(
+    before: Reading, now: Reading, values: dict[Key, float]
+) -> dict[Key, float]:
     """Rates of the partitions that the broker leads; removes the topic rates they replace.
 
     A topic without traffic so far has no counters. Its leaders are idle, which is not the
@@ -439,11 +441,11 @@ def _told_by_partition(before: Reading, now: Reading, values: dict[Key, float]) 
     for topic in known - led.keys():
         for metric in _OF_TOPICS:
             values.pop((metric, topic, -1), None)
-    told: dict[Key, float] = {}
+    reported: dict[Key, float] = {}
     for topic, partitions in led.items():
         every = partial(_every, values, topic, partitions)
         if not every(BYTES_OUT):
-            told[BYTES_OUT, topic, -1] = values.get((BYTES_OUT, topic, -1), 0.0)
+            reported[BYTES_OUT, topic, -1] = values.get((BYTES_OUT, topic, -1), 0.0)
         if every(BYTES_IN):
             continue
         rate = values.get((BYTES_IN, topic, -1), 0.0)
@@ -454,12 +456,12 @@ def _told_by_partition(before: Reading, now: Reading, values: dict[Key, float]) 
             for end, start in zip(ends, then, strict=True)
         ]
         if None in ends or (rate > 0 and sum(grown) == 0):
-            told[BYTES_IN, topic, -1] = rate
+            reported[BYTES_IN, topic, -1] = rate
             continue
         values.pop((BYTES_IN, topic, -1), None)
         for p, share in zip(partitions, grown, strict=True):
-            told[BYTES_IN, topic, p] = rate * share / sum(grown) if rate > 0 else 0.0
-    return told
+            reported[BYTES_IN, topic, p] = rate * share / sum(grown) if rate > 0 else 0.0
+    return reported
 
 
 def _every(values: Mapping[Key, Any], topic: str, partitions: Sequence[int], metric: str) -> bool:

@@ -205,5 +205,7 @@ def _next_band(
     reached = {"both": max(sides), "over": over, "under": under}[narrow]
     if reached <= enough + _TINY:
         return None
-    wanted = reached - leap * (reached - enough)
-    return {"both": (wanted, wanted), "over": (wanted, under), "under": (over, wanted)}[narrow]
+    requested = reached - leap * (reached - enough)
+    return {"both": (requested, requested), "over": (requested, under), "under": (over, requested)}[
+        narrow
+    ]

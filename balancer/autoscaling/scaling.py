@@ -72,8 +72,8 @@ class Utilisation:
         stays = np.flatnonzero(~p.removed)
         total, capacity = float(p.load.sum()), 1.0 / p.weight[stays]
         if p.mean + over > self.high and p.mean > self.target:
-            wanted = total / self.target - float(capacity.sum())
-            return Scale(start=max(1, math.ceil(wanted - _TINY)))
+            requested = total / self.target - float(capacity.sum())
+            return Scale(start=max(1, math.ceil(requested - _TINY)))
         if p.mean >= self.low or p.removed[node].any():
             return Scale()
         carried = p.deviation(node)[stays]

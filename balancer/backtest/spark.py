@@ -137,8 +137,8 @@ def backtest(
         )
     if not 0 <= price < float("inf"):
         raise BacktestError(f"backtest: price {price} found, at least 0 expected")
-    wanted = [n for c in configurations for n in c.settings.missing_replicas.topics.values()]
-    task = _task(history, first_ms, end_ms, limit, max([1, *wanted]))
+    requested = [n for c in configurations for n in c.settings.missing_replicas.topics.values()]
+    task = _task(history, first_ms, end_ms, limit, max([1, *requested]))
     for cluster in task.timeline.casts:
         for configuration in configurations:
             engine = configuration.engine()
@@ -343,11 +343,11 @@ class _Life:
             window_ms=task.window_ms,
         )
         for event in events:
-            *told, delta = event
+            *reported, delta = event
             changes: list[Any] = [None] * 4
             if delta is not None:
                 changes = [delta.from_ms, delta.row, delta.replicas.ravel(), delta.leader]
-            yield _batch(_EVENTS, [(self.number, *told, *changes)])
+            yield _batch(_EVENTS, [(self.number, *reported, *changes)])
 
 
 @dataclass(frozen=True, eq=False)

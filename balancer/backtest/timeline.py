@@ -166,12 +166,12 @@ class Standing:
         The intended leader leads while its broker lives, else the first living replica.
         """
         s, rows = self._timeline.casts[cast], self._timeline.rows(cast)
-        ids, wanted = self.replicas[rows], self.leader[rows]
+        ids, requested = self.replicas[rows], self.leader[rows]
         held = ids >= 0
         broker = np.where(held, np.searchsorted(s.broker_ids, ids), -1)
         lives = held & np.append(s.broker_state != BrokerState.DEAD, False)[broker]
-        leads = np.take_along_axis(lives, np.maximum(wanted, 0)[:, None], 1)[:, 0]
-        leader = np.where(leads & (wanted >= 0), wanted, lives.argmax(axis=1))
+        leads = np.take_along_axis(lives, np.maximum(requested, 0)[:, None], 1)[:, 0]
+        leader = np.where(leads & (requested >= 0), requested, lives.argmax(axis=1))
         loads: dict[str, Any] = {}
         if leader_load is not None and follower_load is not None:
             loads = {"leader_load": leader_load[rows], "follower_load": follower_load[rows]}

@@ -94,10 +94,10 @@ def demo(
     raise typer.Exit(DONE if plan.ok else UNMET)
 
 
-def _stage(name: str, work: Callable[[Report], T], told: Callable[[T], str]) -> T:
+def _stage(name: str, work: Callable[[Report], T], reported: Callable[[T], str]) -> T:
     with working(name) as show:
         result = work(show)
-    out().print(f"[bold]{name:<9}[/] {escape(told(result))}", soft_wrap=True)
+    out().print(f"[bold]{name:<9}[/] {escape(reported(result))}", soft_wrap=True)
     return result
 
 

@@ -221,7 +221,7 @@ def execute(
             )
             # Leaving the election may take a while, and the outcome is known already.
             code = last_resort.code = (
-                _nothing_found(journal, there, group) if outcome is None else _told(outcome)
+                _nothing_found(journal, there, group) if outcome is None else _reported(outcome)
             )
         raise typer.Exit(code)
     document = load_plan(plan)
@@ -239,7 +239,7 @@ def execute(
     with _LastResort(limits.stop_timeout + _GRACE) as last_resort, closing(election):
         outcome = _watched(executor, work, rollback, last_resort)
         assert outcome is not None
-        code = last_resort.code = _told(outcome)
+        code = last_resort.code = _reported(outcome)
     raise typer.Exit(code)
 
 
@@ -430,7 +430,7 @@ def _nothing_found(journal: Path, there: bool, group: str) -> int:
     return UNMET
 
 
-def _told(outcome: Outcome) -> int:
+def _reported(outcome: Outcome) -> int:
     console = out()
     _few("problem", outcome.problems)
     _few("difference", outcome.differences)

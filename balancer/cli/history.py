@@ -144,8 +144,8 @@ def archive(
             allow_gaps=allow_gaps,
         )
         with kafka_sentences(bootstrap_server, topic):
-            told = _watched(query, look, refresh)
-    out().print(f"{plural(told, 'message')} of {topic} archived to {archive}", markup=False)
+            reported = _watched(query, look, refresh)
+    out().print(f"{plural(reported, 'message')} of {topic} archived to {archive}", markup=False)
 
 
 @history.command("compact", cls=Command)

@@ -80,15 +80,15 @@ def factors(given: Sequence[str]) -> dict[str, int]:
     >>> factors(["orders=3", "log.*=2"])
     {'orders': 3, 'log.*': 2}
     """
-    wanted = {}
+    requested = {}
     for text in given:
         pattern, equals, number = text.rpartition("=")
         if not equals or not pattern or not _NUMBER.fullmatch(number.strip()):
             raise CommandError(
                 f"--replication-factor: {shown(text)} found, TOPIC=NUMBER like orders=3 expected"
             )
-        wanted[pattern] = int(number)
-    return wanted
+        requested[pattern] = int(number)
+    return requested
 
 
 def operation(

@@ -273,18 +273,18 @@ class _Limits:
     def pieces(self, load: Floats, cost: Floats) -> Ints:
         """Least number of groups for sets of that load and cost, p1 or p2; 0 for no limit."""
         most = max(self.problem.budget, _TINY)
-        wanted = np.ceil(np.maximum(load / self.load, cost / most) - _TINY)
-        pieces: Ints = np.minimum(wanted, 2**31).astype(np.int64)
+        requested = np.ceil(np.maximum(load / self.load, cost / most) - _TINY)
+        pieces: Ints = np.minimum(requested, 2**31).astype(np.int64)
         return pieces
 
     def cut(self, units: Units, members: Ints, edges: Ints, rng: np.random.Generator) -> list[Ints]:
         """Cut members, with the pairs among them, until every part is within the limits."""
         p = self.problem
         load, cost = p.load[members], p.cost[members]
-        wanted = int(self.pieces(load.sum(), cost.sum()))
-        if wanted <= 1 or len(members) == 1:
+        requested = int(self.pieces(load.sum(), cost.sum()))
+        if requested <= 1 or len(members) == 1:
             return [members]
-        if wanted >= len(members):
+        if requested >= len(members):
             return list(members[:, None])
         of_load, of_cost = load.sum() / self.load, cost.sum() / max(p.budget, _TINY)
         by_cost = of_cost > of_load or (of_cost == of_load and rng.random() < 0.5)
@@ -293,7 +293,7 @@ class _Limits:
             np.searchsorted(members, units.target[edges]),
         )
         part = _balanced_cut(
-            cost if by_cost else load, at[0], at[1], units.rate[edges], wanted, rng
+            cost if by_cost else load, at[0], at[1], units.rate[edges], requested, rng
         )
         parts = []
         for number in np.unique(part).tolist():

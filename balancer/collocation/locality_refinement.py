@@ -154,12 +154,12 @@ class _Nearer:
         own = np.zeros(len(p.load))
         own[unit[here]] = with_node[here]
         gain = with_node - own[unit]
-        wanted = np.flatnonzero(~here & (gain > _TINY) & self.free[unit] & ~p.removed[to])
+        requested = np.flatnonzero(~here & (gain > _TINY) & self.free[unit] & ~p.removed[to])
         limits = self.parameters
         looks = limits.looks_per_migration * self.left / max(self.least, _TINY)
         most = int(min(max(looks, limits.fewest_looks), limits.most_looks))
-        wanted = wanted[np.argsort(-gain[wanted], kind="stable")][:most]
-        return list(zip(unit[wanted].tolist(), to[wanted].tolist(), strict=True))
+        requested = requested[np.argsort(-gain[requested], kind="stable")][:most]
+        return list(zip(unit[requested].tolist(), to[requested].tolist(), strict=True))
 
     def _best(self, unit: int, to: int) -> _Change:
         """The best way to move a unit to a node: alone, or swapped with a unit there."""

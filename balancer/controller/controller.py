@@ -69,7 +69,7 @@ _TELLING: tuple[Kind, ...] = (
     "cooling",
     "waiting",
     "trivial",
-    "told",
+    "reported",
 )
 _RECOVERY = "recovery"
 _LEFT = "moves left in Kafka"
@@ -605,20 +605,20 @@ class Controller:
                 cooldown.tried(mended, now, f"a plan was not worth it, {poor}")
                 why = f"{finding.sentence}; a plan is not worth it: {poor}"
                 return _Note("not_worth", finding, why, figures, facts)
-        told = plan_sentence(plan) + last_resort
+        reported = plan_sentence(plan) + last_resort
         if too_large:
-            told += f"; without {too_large}"
+            reported += f"; without {too_large}"
         if cut:
-            told += (
+            reported += (
                 f"; cut at {proposals.share} (max_share_per_cycle), the rest is for the next cycles"
             )
         if self._balancer.strict and (missing := inapplicable(self._balancer.goals, snapshot)):
             facts["goals_left_out"] = missing
-            told += f"; goals that do not apply are left out: {listed([*missing.values()])}"
-        reason = f"{finding.sentence}; {told}"
+            reported += f"; goals that do not apply are left out: {listed([*missing.values()])}"
+        reason = f"{finding.sentence}; {reported}"
         decision = Decision(now, "proposed", reason, finding.kind, findings, facts, figures)
         if not self._executes:
-            cooldown.tried(mended, now, f"proposed {told}")
+            cooldown.tried(mended, now, f"proposed {reported}")
             return decision
         # The search may have taken minutes.
         if self._stopping.is_set():
@@ -626,7 +626,9 @@ class Controller:
         if not self._vote.acting:
             return replace(decision, kind="standby", reason=self._standby)
         # After an action of its own a goal isn't judged again because another fell short too.
-        cooldown.tried(mended, now, f"begun: {told}", anything=finding.kind == "goal_violations")
+        cooldown.tried(
+            mended, now, f"begun: {reported}", anything=finding.kind == "goal_violations"
+        )
         self._mending, self._cut = mended, cut
         self._keep(replace(decision, kind="started"))
         self._carry_out(plan, finding.kind, now, figures)

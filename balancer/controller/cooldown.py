@@ -129,9 +129,9 @@ class Cooldown:
         if finding.state == "notice" or finding.operation is None:
             if finding.kind == "goal_violations":
                 return "trivial", f"{said}; {even_sentence(evenness)}"
-            return "told", said
+            return "reported", said
         if not detector.act:
-            return "told", f"{said}; this detector is set to tell only"
+            return "reported", f"{said}; this detector only reports"
         there = {(f.kind, f.subject) for f in findings}
         self._hopeless &= there
         dead = [

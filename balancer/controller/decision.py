@@ -19,7 +19,7 @@ Kind = Literal[
     "waiting",
     "cooling",
     "stale",
-    "told",
+    "reported",
     "unfixable",
     "nothing_helps",
     "not_worth",
@@ -51,7 +51,7 @@ class Decision:
     kind
         ``balanced``: nothing is wrong. ``trivial``: too little is wrong. ``waiting``: too
         early, or the model knows too little. ``cooling``: too soon after the last action.
-        ``stale``: metrics are too old to act on. ``told``: this detector only reports.
+        ``stale``: metrics are too old to act on. ``reported``: this detector only reports.
         ``unfixable``: too much is broken. ``nothing_helps``, ``not_worth``: the plan is
         empty, or gains too little. ``proposed``: a plan, in a dry run. ``started``,
         ``executing``, ``stopping``, ``executed``: stages of an execution. ``recovered``: what
@@ -159,11 +159,11 @@ def outcome_record(outcome: Outcome) -> dict[str, Any]:
 
 def outcome_sentence(outcome: Outcome) -> str:
     """The outcome of an execution, as a short phrase."""
-    told = f"{outcome.state} after {span(outcome.seconds)}, {amount(outcome.bytes_moved)} moved"
+    reported = f"{outcome.state} after {span(outcome.seconds)}, {amount(outcome.bytes_moved)} moved"
     if outcome.failed or outcome.cancelled:
-        told += f", {plural(outcome.failed, 'task')} failed and {outcome.cancelled:,} cancelled"
+        reported += f", {plural(outcome.failed, 'task')} failed and {outcome.cancelled:,} cancelled"
     if outcome.problems:
-        told += f": {outcome.problems[0]}"
+        reported += f": {outcome.problems[0]}"
     if outcome.differences:
-        told += f"; the cluster is not as planned: {outcome.differences[0]}"
-    return told
+        reported += f"; the cluster is not as planned: {outcome.differences[0]}"
+    return reported

@@ -44,19 +44,19 @@ class DeadBrokerWatch:
 
     def look(self, view: View) -> list[Finding]:
         """One finding for each dead broker."""
-        s, wanted = view.snapshot, self.settings
+        s, requested = view.snapshot, self.settings
         held = replicas_on(s)
         dead = np.flatnonzero(~living(s) & (held > 0))
         ids = s.broker_ids[dead].tolist()
         since = self._seen.update(ids, view.now)
-        allowed = min(wanted.max_failed, int(wanted.max_share * s.n_brokers))
+        allowed = min(requested.max_failed, int(requested.max_share * s.n_brokers))
         heals, _ = healable(s)
         findings = []
         for broker, replicas, mendable in zip(
             ids, held[dead].tolist(), heals[dead].tolist(), strict=True
         ):
             gone = view.now - since[broker]
-            early = gone < wanted.heal_after
+            early = gone < requested.heal_after
             holds = plural(replicas, "replica")
             said = f"broker {broker} has been dead for {span(gone)} and holds {holds}"
             if len(ids) > allowed:
@@ -70,14 +70,17 @@ class DeadBrokerWatch:
             elif not mendable:
                 state, why = "notice", "none of them has another copy in sync to be healed from"
                 if early:
-                    state, why = "waiting", f"{why}; others wait {span(wanted.heal_after)} for it"
+                    state, why = (
+                        "waiting",
+                        f"{why}; others wait {span(requested.heal_after)} for it",
+                    )
             elif early:
-                state, why = "waiting", f"it is healed after {span(wanted.heal_after)}"
-                if not wanted.act:
-                    why = f"others wait {span(wanted.heal_after)} for it; {_BY_A_PERSON}"
+                state, why = "waiting", f"it is healed after {span(requested.heal_after)}"
+                if not requested.act:
+                    why = f"others wait {span(requested.heal_after)} for it; {_BY_A_PERSON}"
             else:
                 state, why = "ripe", "its replicas are to be re-created elsewhere"
-                if not wanted.act:
+                if not requested.act:
                     why = f"{_BY_A_PERSON}, and others are balanced without it"
             findings.append(
                 Finding(
@@ -87,7 +90,7 @@ class DeadBrokerWatch:
                     state=state,  # type: ignore[arg-type]
                     since=since[broker],
                     operation=Operation(kind="fix_offline_replicas"),
-                    alert=gone >= wanted.alert_after or state in ("ripe", "unfixable"),
+                    alert=gone >= requested.alert_after or state in ("ripe", "unfixable"),
                     data={
                         "broker": broker,
                         "replicas": replicas,
@@ -96,8 +99,8 @@ class DeadBrokerWatch:
                     },
                     # With this many dead, the remaining cluster is not worth balancing.
                     holds=early
-                    or (state == "ripe" and wanted.act)
-                    or len(ids) > int(wanted.max_share * s.n_brokers),
+                    or (state == "ripe" and requested.act)
+                    or len(ids) > int(requested.max_share * s.n_brokers),
                 )
             )
         return findings
@@ -260,8 +263,8 @@ class MissingReplicasWatch:
         """One finding for all partitions with too few replicas."""
         s = view.snapshot
         factor = s.replication_factor
-        wanted = wanted_factor(s, self.settings.topics)
-        short = np.flatnonzero((factor < wanted[s.partition_topic]) & s.partition_settled)
+        requested = requested_factor(s, self.settings.topics)
+        short = np.flatnonzero((factor < requested[s.partition_topic]) & s.partition_settled)
         topics = [s.topics[t] for t in np.unique(s.partition_topic[short]).tolist()]
         rounds = self._streak.update(topics)
         since = self._seen.update(topics, view.now)
@@ -278,13 +281,13 @@ class MissingReplicasWatch:
                 sentence=f"{plural(count, 'partition')} of {listed(topics, 'topic')} "
                 f"{'have' if many else 'has'} fewer replicas than the topic is meant to have, "
                 f"for example {name}: {factor[first]} found, "
-                f"{wanted[s.partition_topic[first]]} expected",
+                f"{requested[s.partition_topic[first]]} expected",
                 state="ripe" if ripe else "waiting",
                 since=min(since.values()),
                 operation=Operation(
                     kind="change_replication_factor",
                     replication_factor={
-                        re.escape(t): int(wanted[s.topics.index(t)]) for t in ripe or topics
+                        re.escape(t): int(requested[s.topics.index(t)]) for t in ripe or topics
                     },
                 ),
                 data={"topics": topics, "partitions": count},
@@ -292,7 +295,7 @@ class MissingReplicasWatch:
         ]
 
 
-def wanted_factor(snapshot: Snapshot, stated: dict[str, int]) -> Ints:
+def requested_factor(snapshot: Snapshot, stated: dict[str, int]) -> Ints:
     """(T,) intended number of replicas of each topic's partitions.
 
     The number stated by the first matching pattern; else the number that more than half of
@@ -305,12 +308,12 @@ def wanted_factor(snapshot: Snapshot, stated: dict[str, int]) -> Ints:
     by_topic = votes.reshape(len(s.topics), most)
     usual = by_topic.argmax(axis=1)
     agreed = 2 * by_topic.max(axis=1, initial=0) > by_topic.sum(axis=1)
-    wanted: Ints = np.where(agreed, usual, 0).astype(np.int64)
+    requested: Ints = np.where(agreed, usual, 0).astype(np.int64)
     # Stated numbers only add replicas: only topics below their number count, and shrinking
     # topics is not the controller's task.
     for pattern, number in reversed(stated.items()):
-        wanted[matching(pattern, s.topics)] = number
-    return wanted
+        requested[matching(pattern, s.topics)] = number
+    return requested
 
 
 class DrainedBrokerWatch:
@@ -324,8 +327,8 @@ class DrainedBrokerWatch:
         """One finding for all of them."""
         s = view.snapshot
         held = replicas_on(s)
-        wanted = np.isin(s.broker_ids, self.settings.brokers) & living(s) & (held > 0)
-        ids = s.broker_ids[wanted].tolist()
+        requested = np.isin(s.broker_ids, self.settings.brokers) & living(s) & (held > 0)
+        ids = s.broker_ids[requested].tolist()
         since = self._seen.update(ids, view.now)
         if not ids:
             return []
@@ -335,12 +338,12 @@ class DrainedBrokerWatch:
                 subject=listed(ids, "broker"),
                 sentence=f"{listed(ids, 'broker')} {'are' if len(ids) > 1 else 'is'} to be empty "
                 f"and {'hold' if len(ids) > 1 else 'holds'} "
-                + plural(int(held[wanted].sum()), "replica"),
+                + plural(int(held[requested].sum()), "replica"),
                 state="ripe",
                 since=min(since.values()),
                 operation=Operation(kind="remove_brokers", brokers=tuple(ids)),
                 alert=False,
-                data={"brokers": ids, "replicas": int(held[wanted].sum())},
+                data={"brokers": ids, "replicas": int(held[requested].sum())},
             )
         ]
 

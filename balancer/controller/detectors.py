@@ -97,13 +97,13 @@ class Detectors:
     def _add(self, settings: Settings) -> None:
         """Keep the detectors of other packages that stay enabled with the same options."""
         before, self._added = self._added, {}
-        for name, wanted in settings.detectors.items():
+        for name, requested in settings.detectors.items():
             watch = before.get(name)
-            if not wanted.enabled:
+            if not requested.enabled:
                 continue
-            if watch is None or watch.settings.options != wanted.options:
-                watch = AddedDetectorWatch(name, wanted)
-            watch.settings = wanted
+            if watch is None or watch.settings.options != requested.options:
+                watch = AddedDetectorWatch(name, requested)
+            watch.settings = requested
             self._added[name] = watch
 
     @property

@@ -145,7 +145,7 @@ class Election:
         self._number = 0
         self._asked = self._asking = self._proved = 0
         self._next_beat = self._next_look = float("-inf")
-        self._wanted, self._leaving, self._joined = True, False, False
+        self._requested, self._leaving, self._joined = True, False, False
         self._closing = threading.Event()
         self._ended = False
         self._thread = threading.Thread(target=self._run, name="election", daemon=True)
@@ -184,7 +184,7 @@ class Election:
             number = self._asked
             while self._proved < number:
                 left = deadline - time.monotonic()
-                if left <= 0 or self._ended or not self._wanted:
+                if left <= 0 or self._ended or not self._requested:
                     return None
                 self._changed.wait(left)
             return self._epoch if self._confirmed else None
@@ -192,14 +192,14 @@ class Election:
     def resign(self) -> None:
         """Leave the group until :meth:`rejoin`, so that another may act; from any thread."""
         with self._changed:
-            self._wanted, self._leaving = False, True
+            self._requested, self._leaving = False, True
             self._lose()
             self._epoch = None
 
     def rejoin(self) -> None:
         """Enter the group again; from any thread."""
         with self._changed:
-            self._wanted = True
+            self._requested = True
 
     def start(self) -> Election:
         """Join the group.
@@ -245,8 +245,8 @@ class Election:
                 return
             copies = min(3, len(found.brokers))
             config = {"cleanup.policy": "compact"}
-            wanted = administration.NewTopic(self._topic, 1, copies, config=config)
-            for future in admin.create_topics([wanted], operation_timeout=PATIENCE).values():
+            requested = administration.NewTopic(self._topic, 1, copies, config=config)
+            for future in admin.create_topics([requested], operation_timeout=PATIENCE).values():
                 future.result(PATIENCE)
         except module.KafkaException as error:
             if error.args[0].code() != module.KafkaError.TOPIC_ALREADY_EXISTS:
@@ -297,8 +297,8 @@ class Election:
     def _join_or_leave(self) -> None:
         with self._changed:
             leave, self._leaving = self._leaving and self._joined, False
-            join = self._wanted and (leave or not self._joined)
-            self._joined = self._wanted
+            join = self._requested and (leave or not self._joined)
+            self._joined = self._requested
         if leave:
             self._consumer.unsubscribe()
         if join:
@@ -317,7 +317,7 @@ class Election:
 
     def _look(self, module: Any, now: float) -> None:
         """Check who has the vote; if it is now ours, commit an epoch."""
-        if now < self._next_look or not self._wanted:
+        if now < self._next_look or not self._requested:
             return
         self._next_look = now + self._session / _BEATS
         tenure, holds = self._tenure, self._holds
@@ -400,7 +400,7 @@ class Election:
             place.offset = 0
         consumer.incremental_assign(partitions)
         consumer.pause(partitions)
-        if any(p.partition == 0 for p in partitions) and self._wanted:
+        if any(p.partition == 0 for p in partitions) and self._requested:
             with self._changed:
                 self._lose()
                 self._holds = True

@@ -107,7 +107,7 @@ class EventLog:
             return
         for key, finding in there.items():
             known = self._alerts.get(key)
-            if known is None or _told_of(known) != _told_of(finding):
+            if known is None or _reported_of(known) != _reported_of(finding):
                 self._event("finding", finding.sentence, finding, now)
         for key in self._alerts.keys() - there.keys():
             finding = self._alerts[key]
@@ -144,6 +144,6 @@ class EventLog:
                 self.trace()
 
 
-def _told_of(finding: Finding) -> tuple[Any, ...]:
+def _reported_of(finding: Finding) -> tuple[Any, ...]:
     """The parts of a finding that are reported again when they change."""
     return finding.state, finding.data.get("changed")

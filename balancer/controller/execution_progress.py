@@ -30,18 +30,18 @@ def progress_record(progress: Progress) -> dict[str, Any]:
 def progress_sentence(progress: Progress) -> str:
     """The same as a short phrase."""
     figures = progress_record(progress)
-    told = (
+    reported = (
         f"{figures['tasks_ended']:,} of {plural(progress.total, 'task')}, "
         f"{amount(progress.bytes_moved)} of {amount(progress.bytes_total)}"
     )
     if progress.failed:
-        told += f", {progress.failed} failed"
+        reported += f", {progress.failed} failed"
     if (rate := figures["bytes_per_second"]) is not None:
-        told += f", {amount(rate)}/s"
+        reported += f", {amount(rate)}/s"
     if progress.waiting:
-        told += f", {progress.waiting} waiting for {progress.waits_for}"
+        reported += f", {progress.waiting} waiting for {progress.waits_for}"
     left = progress.seconds_left
-    return told if left is None else f"{told}, about {span(left)} left"
+    return reported if left is None else f"{reported}, about {span(left)} left"
 
 
 def _rate(progress: Progress) -> float | None:

@@ -68,7 +68,7 @@ class MeasuredCluster:
         self._max_age = max_age
         self._problems = problems
         self._seen: Observation | None = None
-        self._told_ms = -1
+        self._reported_ms = -1
 
     def snapshot(self, min_ratio: float = 0.95) -> Snapshot:
         """The cluster with the loads of the complete windows.
@@ -122,9 +122,9 @@ class MeasuredCluster:
             return {}
         windows, ids = self._seen.broker_windows, self._seen.snapshot.broker_ids
         newest = int(windows.start_ms[-1])
-        if newest <= self._told_ms:
+        if newest <= self._reported_ms:
             return {}
-        self._told_ms = newest
+        self._reported_ms = newest
         known = windows.kind[:, -1] != Extrapolation.NO_VALID_EXTRAPOLATION
         return {
             name: dict(

@@ -56,7 +56,7 @@ class LostPartitionWatch:
     def __init__(self, settings: DeadBrokers) -> None:
         self.settings = settings
         self._seen = FirstSeen()
-        self._told: frozenset[str] = frozenset()
+        self._reported: frozenset[str] = frozenset()
         self._changed = 0
 
     def look(self, view: View) -> list[Finding]:
@@ -65,9 +65,9 @@ class LostPartitionWatch:
         lost = lost_partitions(s)
         names = partition_names(s, lost)
         since = self._seen.update(names, view.now)
-        told = frozenset(n for n in names if view.now - since[n] >= self.settings.alert_after)
-        if told != self._told:
-            self._told, self._changed = told, self._changed + 1
+        reported = frozenset(n for n in names if view.now - since[n] >= self.settings.alert_after)
+        if reported != self._reported:
+            self._reported, self._changed = reported, self._changed + 1
         if not names:
             return []
         offline = offline_replicas(s) & lost[s.replica_partition]
@@ -86,7 +86,7 @@ class LostPartitionWatch:
                 f"{'they are' if many else 'it is'} set aside until one comes back",
                 state="notice",
                 since=min(since.values()),
-                alert=bool(told),
+                alert=bool(reported),
                 data={
                     "partitions": len(names),
                     "named": list(names[:_NAMED]),

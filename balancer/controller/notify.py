@@ -194,8 +194,8 @@ class WebhookNotifier(BackgroundNotifier):
             return f"HTTP status {error.code}", final
         except OSError as error:
             reason = getattr(error, "reason", error)
-            told = reason.strerror if isinstance(reason, OSError) else None
-            return told or type(reason).__name__, False
+            reported = reason.strerror if isinstance(reason, OSError) else None
+            return reported or type(reason).__name__, False
 
 
 def open_notifier(name: str, options: Mapping[str, Any]) -> BackgroundNotifier:

@@ -38,19 +38,21 @@ class SlowBrokerWatch:
 
     def look(self, view: View) -> list[Finding]:
         """One finding for the brokers that are slow enough to demote, one to remove."""
-        s, wanted = view.snapshot, self.settings
+        s, requested = view.snapshot, self.settings
         ids = s.broker_ids[living(s)].tolist()
         slow = self._slow(view, ids)
-        measured = {b for name in wanted.signals for b in view.signals.get(name, {})}
+        measured = {b for name in requested.signals for b in view.signals.get(name, {})}
         self._count(ids, measured, set(slow))
-        ranked = {b: n for b, n in self._score.items() if n >= wanted.demote_score}
+        ranked = {b: n for b, n in self._score.items() if n >= requested.demote_score}
         since = self._seen.update([*self._score], view.now)
-        allowed = max(1, int(wanted.max_share * len(ids)))
+        allowed = max(1, int(requested.max_share * len(ids)))
         if len(ranked) > allowed:
             return [self._too_many(ranked, len(ids), allowed, min(since[b] for b in ranked))]
         self._demoted = {b for b in self._demoted | ranked.keys() if b in self._score}
         findings = []
-        removable = [b for b in ranked if wanted.remove and self._score[b] >= wanted.remove_score]
+        removable = [
+            b for b in ranked if requested.remove and self._score[b] >= requested.remove_score
+        ]
         for broker in sorted(self._demoted):
             removing = broker in removable
             kind = "remove_brokers" if removing else "demote_brokers"
@@ -84,31 +86,31 @@ class SlowBrokerWatch:
 
     def _slow(self, view: View, ids: list[int]) -> dict[int, str]:
         """Broker id to what is slow about it in this round; its normal values are recorded."""
-        wanted = self.settings
+        requested = self.settings
         busy = _bytes_in(view.snapshot)
         slow: dict[int, str] = {}
-        for name, floor in wanted.signals.items():
+        for name, floor in requested.signals.items():
             now = {b: v for b, v in view.signals.get(name, {}).items() if b in ids}
             for broker, value in now.items():
                 past = self._past.get((name, broker), deque())
-                if past.maxlen != wanted.history:
-                    past = deque(past, maxlen=wanted.history)
+                if past.maxlen != requested.history:
+                    past = deque(past, maxlen=requested.history)
                 self._past[name, broker] = past
                 # Most brokers are below the floor, and percentiles of all others are expensive.
-                if not (value > floor and busy.get(broker, np.inf) >= wanted.min_bytes_in):
+                if not (value > floor and busy.get(broker, np.inf) >= requested.min_bytes_in):
                     past.append(value)
                     continue
                 peers = [v for b, v in now.items() if b != broker]
                 own = (
-                    float(np.percentile(past, wanted.history_percentile))
-                    if len(past) >= wanted.min_history
+                    float(np.percentile(past, requested.history_percentile))
+                    if len(past) >= requested.min_history
                     else None
                 )
-                beside = float(np.percentile(peers, wanted.peer_percentile)) if peers else np.inf
+                beside = float(np.percentile(peers, requested.peer_percentile)) if peers else np.inf
                 if (
                     own is not None
-                    and value > wanted.history_factor * own
-                    and value > wanted.peer_factor * beside
+                    and value > requested.history_factor * own
+                    and value > requested.peer_factor * beside
                 ):
                     slow[broker] = (
                         f"{name} is {value:.4g}, usually at most {own:.4g}, "

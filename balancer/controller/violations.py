@@ -68,7 +68,7 @@ class GoalWatch:
             The rebalance that would follow: its permissions change fair shares.
         """
         operation = operation or Operation()
-        wanted = self.settings
+        requested = self.settings
         lacking = list(inapplicable(self._goals, view.snapshot).values()) if self._strict else []
         if lacking:
             since = self._seen.update(lacking, view.now)
@@ -83,8 +83,8 @@ class GoalWatch:
         self.broken = _broken(goals, scorer)
         short = shortfalls(goals, scorer)
         for v, goal in ((v, g) for v in short for g in goals if g.name == v["goal"]):
-            v["noise"] = wanted.noise_factor * _noise(goal, view.noise)
-        counted = [v for v in short if v["shortfall"] > wanted.trivial + v["noise"]]
+            v["noise"] = requested.noise_factor * _noise(goal, view.noise)
+        counted = [v for v in short if v["shortfall"] > requested.trivial + v["noise"]]
         rounds = self._streak.update([v["goal"] for v in counted])
         since = self._seen.update([v["goal"] for v in short], view.now)
         if not short:
@@ -92,7 +92,8 @@ class GoalWatch:
         ripe = [
             v
             for v in counted
-            if v["shortfall"] > wanted.margin + v["noise"] or rounds[v["goal"]] >= wanted.rounds
+            if v["shortfall"] > requested.margin + v["noise"]
+            or rounds[v["goal"]] >= requested.rounds
         ]
         worst = max(ripe or counted or short, key=lambda v: float(v["shortfall"]))
         names = [v["goal"] for v in ripe or counted or short]
@@ -102,13 +103,13 @@ class GoalWatch:
             state = "waiting"
             why = (
                 f"{_percent(worst['shortfall'])} short of content, for {rounds[worst['goal']]} of "
-                f"{wanted.rounds} rounds"
+                f"{requested.rounds} rounds"
             )
         elif not ripe:
             state = "notice"
             why = (
                 f"{_percent(worst['shortfall'])} short of content, which is too little to move "
-                f"data for (at most {_percent(wanted.trivial + worst['noise'])}"
+                f"data for (at most {_percent(requested.trivial + worst['noise'])}"
                 + (f", {_percent(worst['noise'])} of it for noise)" if worst["noise"] else ")")
             )
         if any(v["hard"] for v in ripe):

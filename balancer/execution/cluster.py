@@ -130,10 +130,10 @@ class Cluster(Protocol):
     def held(self, replicas: Iterable[tuple[Key, int]]) -> dict[tuple[Key, int], Held]:
         """Replicas by partition and broker, without those on brokers that do not answer."""
 
-    def reassign(self, wanted: Mapping[Key, Sequence[int] | None]) -> Refusals:
+    def reassign(self, requested: Mapping[Key, Sequence[int] | None]) -> Refusals:
         """Reassign partitions to these replicas; None cancels."""
 
-    def move_log_dirs(self, wanted: Mapping[tuple[Key, int], str]) -> Refusals:
+    def move_log_dirs(self, requested: Mapping[tuple[Key, int], str]) -> Refusals:
         """Move replicas to these log directories of their brokers."""
 
     def elect(self, partitions: Sequence[Key]) -> Refusals:
@@ -243,8 +243,8 @@ class Kafka:
         # as undone.
         moving = self._call(lambda admin: admin.list_partition_reassignments(), _DESCRIBE)
         brokers = self._call(lambda admin: admin.describe_cluster())["brokers"]
-        wanted = None if topics is None else list(topics)
-        found = self._call(lambda admin: admin.describe_topics(wanted))
+        requested = None if topics is None else list(topics)
+        found = self._call(lambda admin: admin.describe_topics(requested))
         partitions = {}
         for topic in found:
             if _denied(topic.get("error_code")):
@@ -292,25 +292,25 @@ class Kafka:
                 found[key, broker] = Held(*place, *future.get(key, ()))
         return found
 
-    def reassign(self, wanted: Mapping[Key, Sequence[int] | None]) -> Refusals:
+    def reassign(self, requested: Mapping[Key, Sequence[int] | None]) -> Refusals:
         """Reassign partitions to these replicas; None cancels."""
-        if not wanted:
+        if not requested:
             return {}
         from kafka import TopicPartition
 
-        request = {TopicPartition(*key): replicas for key, replicas in wanted.items()}
+        request = {TopicPartition(*key): replicas for key, replicas in requested.items()}
         try:
             answer = self._call(
                 lambda admin: admin.alter_partition_reassignments(request), _ALTER, write=True
             )
         except KafkaDeniedError as denied:
-            return dict.fromkeys(wanted, str(denied))
+            return dict.fromkeys(requested, str(denied))
         return {Key(*tp): _words(error) for tp, error in answer.items() if _final(error)}
 
-    def move_log_dirs(self, wanted: Mapping[tuple[Key, int], str]) -> Refusals:
+    def move_log_dirs(self, requested: Mapping[tuple[Key, int], str]) -> Refusals:
         """Move replicas to these log directories of their brokers."""
         by_broker: dict[int, dict[tuple[str, int, int], str]] = {}
-        for (key, broker), log_dir in wanted.items():
+        for (key, broker), log_dir in requested.items():
             by_broker.setdefault(broker, {})[*key, broker] = log_dir
         refused: dict[tuple[Key, int], str] = {}
         for broker, moves in by_broker.items():
@@ -330,11 +330,11 @@ class Kafka:
             return {}
         from kafka import errors
 
-        wanted: dict[str, list[int]] = {}
+        requested: dict[str, list[int]] = {}
         for key in partitions:
-            wanted.setdefault(key.topic, []).append(key.partition)
+            requested.setdefault(key.topic, []).append(key.partition)
         answer = self._call(
-            lambda a: a.elect_leaders(0, wanted, raise_errors=False), _ALTER, write=True
+            lambda a: a.elect_leaders(0, requested, raise_errors=False), _ALTER, write=True
         )
         if _denied(answer.error_code):
             raise self._lacks(_ALTER)
@@ -383,7 +383,7 @@ class Kafka:
 
         refused: dict[Resource, str] = {}
         for resources in _together(values):
-            wanted = [
+            requested = [
                 ConfigResource(
                     r.kind,
                     r.name,
@@ -395,8 +395,8 @@ class Kafka:
                 for r in resources
             ]
 
-            def ask(admin: Any, wanted: list[Any] = wanted) -> Any:
-                return admin.alter_configs(wanted, raise_on_unknown=False, incremental=True)
+            def ask(admin: Any, requested: list[Any] = requested) -> Any:
+                return admin.alter_configs(requested, raise_on_unknown=False, incremental=True)
 
             one = resources[0].kind == "broker"
             answer = self._once(ask, write=True) if one else self._call(ask, write=True)

@@ -140,10 +140,10 @@ class Executor:
                     self._same(old, cluster)
                     moving = still_moving(cluster, old.left)
                     left, _ = throttle.remove(cluster, old.throttles, throttle.flows(moving))
-                tasks = self._tasks(reading.wanted)
+                tasks = self._tasks(reading.targets)
                 recorded = Recorded(
                     cluster.identity(),
-                    reading.wanted,
+                    reading.targets,
                     {t.id: t for t in tasks},
                     {t.id: "pending" for t in tasks},
                     throttles=left,
@@ -154,7 +154,7 @@ class Executor:
                 self._journal.begin(
                     recorded.cluster,
                     [
-                        *records.planned(reading.wanted, tasks),
+                        *records.planned(reading.targets, tasks),
                         {"record": "omitted", "problems": reading.problems},
                         *records.throttling(left),
                         records.moves_left(moving),
@@ -315,7 +315,7 @@ class Executor:
         with self._cluster(Fence(None, 0.0, self._stop)) as cluster:
             self._identify(plan, cluster, cluster_id)
             reading = self._read(plan, cluster)
-        return Preview(self._tasks(reading.wanted), [*reading.problems, *reading.gone])
+        return Preview(self._tasks(reading.targets), [*reading.problems, *reading.gone])
 
     def _ended(self) -> Recorded | None:
         """The execution in the journal, if any; refuses one that has not ended."""
@@ -366,14 +366,14 @@ class Executor:
         # A journal from the future predates a clock that was set back: its age is unknown.
         old = self._owner is not None and limit is not None and abs(idle) > limit
         changes: list[dict[str, Any]] = []
-        told: list[str] = []
+        reported: list[str] = []
         if recorded.ended is not None and recorded.left:
             changes.append(records.reopened(recorded))
         if gone or old or recorded.given_up:
             waiting = sum(state == "pending" for state in recorded.states.values())
             if waiting or (recorded.stop == "rollback" and not recorded.going_back):
                 why = "it is too old" if old else "another executor has taken over since"
-                told.append(f"the rest of the execution was given up: {why}")
+                reported.append(f"the rest of the execution was given up: {why}")
             recorded.throttles = [s for s in recorded.throttles if s not in gone]
             changes += records.given_up(recorded)
         # Last: in the epoch that its journal states, an execution counts as nobody else's.
@@ -381,7 +381,7 @@ class Executor:
             recorded.epoch = fence.epoch
             changes.append({"record": "resumed", "epoch": fence.epoch})
         self._journal.append(*changes)
-        return self._run(cluster, recorded, progress, Reading([], recorded.omitted, told))
+        return self._run(cluster, recorded, progress, Reading([], recorded.omitted, reported))
 
     def _adopt(
         self,
@@ -408,22 +408,22 @@ class Executor:
             recorded.cluster,
             [
                 {"record": "adopted"},
-                *records.planned(recorded.wanted, recorded.tasks.values()),
+                *records.planned(recorded.targets, recorded.tasks.values()),
                 *(records.changed(i, state) for i, state in recorded.states.items()),
                 *records.throttling(recorded.throttles),
                 records.moves_left(recorded.left),
             ],
             epoch=fence.epoch,
         )
-        told = (
+        reported = (
             f"throttles of an execution whose journal is out of reach were found on {len(topics)} "
             f"topics (as {topics[0]}), and {len(recorded.tasks)} of its moves under way; what it "
             "had not begun is not known: carry its plan out again to go on with it"
         )
-        return self._run(cluster, recorded, progress, Reading([], [], [told]))
+        return self._run(cluster, recorded, progress, Reading([], [], [reported]))
 
-    def _tasks(self, wanted: list[Target]) -> list[Task]:
-        return make_tasks(wanted, one_at_a_time=self._limits.one_replica_at_a_time)
+    def _tasks(self, requested: list[Target]) -> list[Task]:
+        return make_tasks(requested, one_at_a_time=self._limits.one_replica_at_a_time)
 
     def _run(
         self,
@@ -458,15 +458,15 @@ class Executor:
         view = cluster.view(None if demoted_brokers(plan) else topics)
         reading = read_plan(plan, view)
         held = cluster.held(
-            (w.key, b) for w in reading.wanted for b in w.origin if b in view.brokers
+            (w.key, b) for w in reading.targets for b in w.origin if b in view.brokers
         )
-        wanted = []
-        for w in reading.wanted:
+        requested = []
+        for w in reading.targets:
             there = {b: held[w.key, b] for b in w.origin if (w.key, b) in held}
             size = max((h.size for h in there.values()), default=w.size)
             dirs = {b: h.log_dir for b, h in there.items()}
-            wanted.append(w.model_copy(update={"origin_dirs": dirs, "size": size}))
-        return reading._replace(wanted=wanted)
+            requested.append(w.model_copy(update={"origin_dirs": dirs, "size": size}))
+        return reading._replace(targets=requested)
 
     def _same(self, recorded: Recorded, cluster: Cluster) -> None:
         found = cluster.identity()

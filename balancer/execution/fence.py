@@ -133,17 +133,17 @@ class Fenced:
         """See :class:`Cluster`."""
         return self._cluster.held(replicas)
 
-    def reassign(self, wanted: Mapping[Key, Sequence[int] | None]) -> Refusals:
+    def reassign(self, requested: Mapping[Key, Sequence[int] | None]) -> Refusals:
         """See :class:`Cluster`."""
-        if wanted:
+        if requested:
             self._fence.check()
-        return self._cluster.reassign(wanted)
+        return self._cluster.reassign(requested)
 
-    def move_log_dirs(self, wanted: Mapping[tuple[Key, int], str]) -> Refusals:
+    def move_log_dirs(self, requested: Mapping[tuple[Key, int], str]) -> Refusals:
         """See :class:`Cluster`."""
-        if wanted:
+        if requested:
             self._fence.check()
-        return self._cluster.move_log_dirs(wanted)
+        return self._cluster.move_log_dirs(requested)
 
     def elect(self, partitions: Sequence[Key]) -> Refusals:
         """See :class:`Cluster`."""

@@ -26,7 +26,7 @@ from balancer.execution.throttle import Setting
 from metrics_reporter.documents import Whole, parse_json
 
 VERSION = 1
-_WHAT = ("wanted", "task", "state", "throttle", "throttles", "left")
+_WHAT = ("target", "task", "state", "throttle", "throttles", "left")
 _KINDS = frozenset(
     ("begin", *_WHAT, "omitted", "stop", "back", "adopted", "reopened", "resumed", "end")
 )
@@ -40,7 +40,7 @@ class Recorded:
     ----------
     cluster
         Id of the Kafka cluster.
-    wanted
+    targets
         Partitions with their original and their target state.
     tasks, states, notes
         Tasks by id, their states, and the reasons.
@@ -70,7 +70,7 @@ class Recorded:
     """
 
     cluster: str
-    wanted: list[Target] = field(default_factory=list)
+    targets: list[Target] = field(default_factory=list)
     tasks: dict[int, Task] = field(default_factory=dict)
     states: dict[int, State] = field(default_factory=dict)
     notes: dict[int, str] = field(default_factory=dict)
@@ -277,10 +277,10 @@ def read_journal(path: Path) -> Recorded | None:
     return recorded
 
 
-def planned(wanted: Iterable[Target], tasks: Iterable[Task]) -> list[dict[str, Any]]:
+def planned(requested: Iterable[Target], tasks: Iterable[Task]) -> list[dict[str, Any]]:
     """Records of the planned targets and tasks."""
     return [
-        *({"record": "wanted", **w.model_dump(mode="json")} for w in wanted),
+        *({"record": "target", **w.model_dump(mode="json")} for w in requested),
         *({"record": "task", **t.model_dump(mode="json")} for t in tasks),
     ]
 
@@ -409,8 +409,8 @@ def _fold(so_far: Recorded | None, record: dict[str, Any]) -> Recorded:
         if head.version != VERSION:
             raise ValueError("version")
         return Recorded(cluster=head.cluster, epoch=head.epoch)
-    if kind == "wanted":
-        so_far.wanted.append(Target.model_validate(record))
+    if kind == "target":
+        so_far.targets.append(Target.model_validate(record))
     elif kind == "task":
         task = Task.model_validate(record)
         if task.id in so_far.tasks:

@@ -58,9 +58,9 @@ def over_limits(windows: LoadWindows, limits: Limits) -> tuple[Bools, Bools]:
             continue
         high, middle = BROKER_METRICS.index(p999), BROKER_METRICS.index(mean)
         found = np.where(known[:, high], value[:, high], value[:, middle])
-        told = known[:, high] | known[:, middle]
-        measured |= told
-        over |= told & (found > limit)
+        reported = known[:, high] | known[:, middle]
+        measured |= reported
+        over |= reported & (found > limit)
     return measured, over
 
 

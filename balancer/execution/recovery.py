@@ -64,7 +64,7 @@ def abandoned(cluster: Cluster, owner: str, epoch: int | None = None) -> Recorde
         if key == FOLLOWER_REPLICAS
         for partition, broker in found.replicas
     }
-    wanted = [
+    requested = [
         Target(
             topic=key.topic,
             partition=key.partition,
@@ -85,11 +85,11 @@ def abandoned(cluster: Cluster, owner: str, epoch: int | None = None) -> Recorde
             origin=w.origin,
             target=w.target,
         )
-        for i, w in enumerate(wanted)
+        for i, w in enumerate(requested)
     }
     return Recorded(
         cluster.identity(),
-        wanted,
+        requested,
         tasks,
         dict.fromkeys(tasks, "in progress"),
         throttles=[*throttles, *_rates(cluster, [found for _, found in lists.values()])],
@@ -113,14 +113,14 @@ def superseded(cluster: Cluster, recorded: Recorded, owner: str | None) -> set[S
 
 def _rates(cluster: Cluster, lists: Iterable[Marked]) -> list[Setting]:
     """Rates of the brokers in the lists that match those of the marks."""
-    told: dict[str, set[str]] = {}
+    reported: dict[str, set[str]] = {}
     for found in lists:
         for _, number in found.replicas:
-            told.setdefault(str(number), set()).add(str(found.rate))
+            reported.setdefault(str(number), set()).add(str(found.rate))
     keys: Sequence[str] = (LEADER_RATE, FOLLOWER_RATE)
-    now = cluster.configs({Resource("broker", broker): keys for broker in told})
+    now = cluster.configs({Resource("broker", broker): keys for broker in reported})
     settings = []
-    for broker, rates in sorted(told.items()):
+    for broker, rates in sorted(reported.items()):
         values = now.get(Resource("broker", broker))
         for key in keys:
             # A broker that is away may have the rate; it is asked again once it is back.

@@ -131,7 +131,7 @@ class Run:
         tasks, states = self._tracker.tasks, self._tracker.states
         done = {t.key for i, t in tasks.items() if states[i] == "completed"}
         done -= {t.key for t in self._recorded.left}
-        moved = [w for w in self._recorded.wanted if w.key in done]
+        moved = [w for w in self._recorded.targets if w.key in done]
         self._tracker.add(
             make_tasks(
                 back(moved, self._cluster.view(_topics(moved))),
@@ -339,9 +339,9 @@ class Run:
             why = {t.id: said[t.key] for t in tasks if t.key in said}
         elif tasks[0].phase == "log_dir":
             places = {t.id: (t.key, t.broker) for t in tasks if t.broker is not None}
-            wanted = {places[t.id]: t.target_dir for t in tasks if t.target_dir is not None}
-            told = self._cluster.move_log_dirs(wanted)
-            why = {i: told[place] for i, place in places.items() if place in told}
+            requested = {places[t.id]: t.target_dir for t in tasks if t.target_dir is not None}
+            reported = self._cluster.move_log_dirs(requested)
+            why = {i: reported[place] for i, place in places.items() if place in reported}
         else:
             why = self._elect(tasks, look)
         self._tracker.close([(t, refused(why[t.id])) for t in tasks if t.id in why])
@@ -364,18 +364,23 @@ class Run:
         if not tasks:
             return
         self._tracker.cancel(tasks)
-        wanted: dict[Key, tuple[int, ...] | None] = {}
+        requested: dict[Key, tuple[int, ...] | None] = {}
         for task, _ in tasks:
             found = look.view.partitions.get(task.key)
             if found is None or task.phase == "log_dir":
                 continue
             if found.moving and task.phase == "move":
-                wanted[task.key] = None
+                requested[task.key] = None
             elif set(found.replicas) == set(task.origin) and found.replicas != task.origin:
-                wanted[task.key] = task.origin
-        said = self._cluster.reassign(wanted)
+                requested[task.key] = task.origin
+        said = self._cluster.reassign(requested)
         over = [
-            (t, cancel_refused(self._tracker.standing[t.id], said[t.key], moving=not wanted[t.key]))
+            (
+                t,
+                cancel_refused(
+                    self._tracker.standing[t.id], said[t.key], moving=not requested[t.key]
+                ),
+            )
             for t, _ in tasks
             if t.key in said
         ]
@@ -406,7 +411,7 @@ class Run:
         """Throttle the remaining moves; recorded before it is set."""
         todo = self._tracker.open()
         ours = {t.key for t in self._tracker.running()}
-        wanted = throttle.settings(
+        requested = throttle.settings(
             self._cluster,
             throttle.flows(t for t in todo if t.phase == "move"),
             self._limits.throttle,
@@ -417,10 +422,10 @@ class Run:
             owner=self._owner,
             epoch=self._recorded.epoch,
         )
-        self._journal.append(*throttling(wanted))
-        fresh = {(s.resource, s.key) for s in wanted}
+        self._journal.append(*throttling(requested))
+        fresh = {(s.resource, s.key) for s in requested}
         kept = [s for s in self._recorded.throttles if (s.resource, s.key) not in fresh]
-        self._recorded.throttles = [*kept, *wanted]
+        self._recorded.throttles = [*kept, *requested]
         if todo:
             # All of them: a process that died may have recorded what it never set.
             self._tracker.problems += throttle.apply(self._cluster, self._recorded.throttles)
@@ -457,12 +462,12 @@ class Run:
 
     def _end(self) -> Outcome:
         self._unthrottle()
-        wanted = self._recorded.wanted
+        requested = self._recorded.targets
         if self._recorded.going_back:
-            wanted = [w.undone for w in wanted]
-        view = self._cluster.view(_topics(wanted))
-        placed = [(w.key, b) for w in wanted for b in w.dirs if b in view.brokers]
-        found = differences(wanted, view, self._cluster.held(placed))
+            requested = [w.undone for w in requested]
+        view = self._cluster.view(_topics(requested))
+        placed = [(w.key, b) for w in requested for b in w.dirs if b in view.brokers]
+        found = differences(requested, view, self._cluster.held(placed))
         state = self._recorded.ended or self._tracker.end()
         if self._recorded.ended is None:
             self._journal.append({"record": "end", "state": state})

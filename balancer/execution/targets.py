@@ -63,7 +63,7 @@ class Target(BaseModel):
 class Reading(NamedTuple):
     """What a plan asks of the partitions that exist, and what no longer applies."""
 
-    wanted: list[Target]
+    targets: list[Target]
     problems: list[str]
     gone: list[str]
 
@@ -98,19 +98,19 @@ def read_plan(plan: Plan | PlanDocument, view: View) -> Reading:
             continue
         try:
             made_for = document.replicas.get(str(key))
-            reading.wanted.append(
-                _wanted(key, found, actions, _numbers(made_for), demoted, in_bytes)
+            reading.targets.append(
+                _requested(key, found, actions, _numbers(made_for), demoted, in_bytes)
             )
         except _Stale as stale:
             reading.problems.append(f"{key} left as it is: {stale}")
-    if not reading.wanted:
+    if not reading.targets:
         # The plan may be for another cluster: then nothing that it asks for has been done.
         reading.problems.extend(reading.gone)
         reading.gone.clear()
     for key, found in view.partitions.items():
         last = _ordered(found.settled, None, demoted)
         if key not in steps and demoted and last != found.settled and found.leader is not None:
-            reading.wanted.append(
+            reading.targets.append(
                 Target(
                     topic=key.topic,
                     partition=key.partition,
@@ -179,11 +179,11 @@ def back(done: Iterable[Target], view: View) -> list[Target]:
 
 
 def differences(
-    wanted: Iterable[Target], view: View, held: Mapping[tuple[Key, int], Held]
+    requested: Iterable[Target], view: View, held: Mapping[tuple[Key, int], Held]
 ) -> list[str]:
     """How Kafka's state differs from the targets; deleted topics are no difference."""
     found = []
-    for w in wanted:
+    for w in requested:
         now = view.partitions.get(w.key)
         if now is None:
             continue
@@ -208,7 +208,7 @@ class _Stale(Exception):
     """The plan's step does not fit what Kafka reports."""
 
 
-def _wanted(
+def _requested(
     key: Key,
     found: PartitionView,
     actions: Sequence[tuple[int, Action]],
@@ -227,7 +227,7 @@ def _wanted(
         if number >= done:
             if not _applies(a, replicas):
                 raise _Stale(
-                    f"step {place + 1} {_told(a)}, but its replicas are on {_list(before)}"
+                    f"step {place + 1} {_reported(a)}, but its replicas are on {_list(before)}"
                 )
             replicas = _after(a, replicas)
         # A step that is done does not show who led before it.
@@ -334,7 +334,7 @@ def _destination(a: Action) -> int | None:
     return None if a.destination is None else int(a.destination)
 
 
-def _told(a: Action) -> str:
+def _reported(a: Action) -> str:
     if a.kind == "move":
         return f"moves a replica from {_source(a)} to {_destination(a)}"
     if a.kind == "add":

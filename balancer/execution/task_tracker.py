@@ -46,7 +46,7 @@ class TaskTracker:
         self._bytes = 0.0
         self.tasks, self.states = recorded.tasks, recorded.states
         self.problems = [*reading.problems, *reading.gone]
-        if reading.problems and not recorded.wanted:
+        if reading.problems and not recorded.targets:
             self.problems.insert(0, "no step of the plan applies to this cluster as it is now")
         self.standing: dict[int, TaskStatus] = {}
         for task, state in self.states.items():

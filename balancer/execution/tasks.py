@@ -77,20 +77,20 @@ class Task(BaseModel):
 
 
 def make_tasks(
-    wanted: Iterable[Target], *, one_at_a_time: bool = False, start: int = 0
+    requested: Iterable[Target], *, one_at_a_time: bool = False, start: int = 0
 ) -> list[Task]:
     """Tasks of all phases, each phase in the order of the plan.
 
     Parameters
     ----------
-    wanted
+    requested
         Partitions with their targets.
     one_at_a_time
         Whether each of a partition's replicas is a task, in its own place of the plan.
     start
         Id of the first task.
     """
-    rows = sorted(wanted, key=lambda w: w.place)
+    rows = sorted(requested, key=lambda w: w.place)
     moves: list[tuple[int, Target, tuple[int, ...], tuple[int, ...]]] = []
     for w in rows:
         if set(w.origin) == set(w.target):

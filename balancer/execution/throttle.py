@@ -142,17 +142,17 @@ def settings(
     if rate is not None and owner is not None:
         rate = rate // _KIB * _KIB
         mark = _mark(owner, rate, epoch)
-    wanted: dict[Resource, dict[str, str]] = {}
+    requested: dict[Resource, dict[str, str]] = {}
     if rate is not None:
         for topic, lists in throttled_replicas(flows).items():
-            wanted[Resource("topic", topic)] = lists
+            requested[Resource("topic", topic)] = lists
         for broker, both in rates(flows, rate).items():
-            wanted[Resource("broker", str(broker))] = both
+            requested[Resource("broker", str(broker))] = both
     if disk_rate is not None:
         for broker in disk_brokers:
-            at = wanted.setdefault(Resource("broker", str(broker)), {})
+            at = requested.setdefault(Resource("broker", str(broker)), {})
             at[LOG_DIR_RATE] = str(int(disk_rate))
-    found = cluster.configs({r: list(values) for r, values in wanted.items()})
+    found = cluster.configs({r: list(values) for r, values in requested.items()})
     known = list(known)
     before = {(s.resource, s.key): s for s in known}
     # A journal may have lost its record of a throttle, as in a power loss; the mark remains.
@@ -168,7 +168,7 @@ def settings(
     # If another broker already had the same rate, it is an operator's.
     dead_rates -= {s.found for s in known if s.found is not None}
     made = []
-    for r, values in wanted.items():
+    for r, values in requested.items():
         for key, value in values.items() if r in found else ():
             own = before.get((r, key))
             now = found[r][key] if own is None else own.found
@@ -183,7 +183,7 @@ def settings(
             made.append(Setting(kind=r.kind, name=r.name, key=key, found=was, ours=ours))
     others = {Resource("broker", str(b)) for mine in dead.values() for _, b in mine.replicas}
     keys = (LEADER_RATE, FOLLOWER_RATE)
-    for r, rated in cluster.configs(dict.fromkeys(sorted(others - wanted.keys()), keys)).items():
+    for r, rated in cluster.configs(dict.fromkeys(sorted(others - requested.keys()), keys)).items():
         made += [
             Setting(kind=r.kind, name=r.name, key=key, found=None, ours=str(rated[key]))
             for key in keys
@@ -198,10 +198,10 @@ _UNTHROTTLED = {
 }
 
 
-def apply(cluster: Cluster, wanted: Iterable[Setting]) -> list[str]:
+def apply(cluster: Cluster, requested: Iterable[Setting]) -> list[str]:
     """Apply the settings; returns a sentence for each topic or broker that refuses."""
     values: dict[Resource, dict[str, str | None]] = {}
-    for s in wanted:
+    for s in requested:
         values.setdefault(s.resource, {})[s.key] = s.ours
     return [
         f"throttle of {r.kind} {r.name} not set: {why}; {_UNTHROTTLED[r.kind]}"

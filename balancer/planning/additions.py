@@ -25,7 +25,7 @@ CHUNK, SLOTS = 4096, 1 << 22
 
 def admit(
     scorer: Scorer,
-    wanted: Ints,
+    requested: Ints,
     final: Placement,
     rules: Rules,
     parameters: PlanningParameters | None = None,
@@ -39,7 +39,7 @@ def admit(
     ----------
     scorer
         Its placement has the removals done and the new replicas not yet added.
-    wanted : (C,) int
+    requested : (C,) int
         Flat slots that need a new replica.
     final
         Where the search ended.
@@ -55,7 +55,7 @@ def admit(
     """
     placement, f = scorer.placement, scorer.placement.slots
     disks = len(placement.replica_disk) > 0
-    added, rest = [np.empty(0, np.int64)], wanted
+    added, rest = [np.empty(0, np.int64)], requested
     while len(rest):
         disk = final.replica_disk[rest] if disks else None
         batch = Batch.of(MOVE, rest // f, rest % f, final.replica_broker[rest], disk)

@@ -86,14 +86,14 @@ def _align(start: Placement, final: Placement, rows: Ints) -> None:
     )[:, None, :]
     anything = np.ones_like(alike)
     # within a rack first: then no step crowds a rack that a later step relieves
-    for wanted in (
+    for requested in (
         alike,
         leading & (then >= 0)[:, :, None],
         (then >= 0)[:, :, None] & anything,
         anything,
     ):
         for slot in range(f):
-            fits = ~taken & wanted[:, slot] & (origin[:, slot] < 0)[:, None]
+            fits = ~taken & requested[:, slot] & (origin[:, slot] < 0)[:, None]
             found = np.flatnonzero(fits.any(1))
             new = fits[found].argmax(1)
             origin[found, slot] = new

@@ -114,7 +114,7 @@ def _enough(
     deadline: float | None,
 ) -> int | None:
     """The fewest brokers found with which all goals of a group and all kept goals are met."""
-    wanted = {u.goal for u in group} | kept
+    requested = {u.goal for u in group} | kept
     hard = all(u.hard for u in group)
     cluster = resolve(plan.snapshot, operation).cluster
     least = max(1, *(max(u.brokers_to_add, u.racks_to_add) for u in group))
@@ -127,7 +127,7 @@ def _enough(
         except InputError:
             # a strategy may not take the larger cluster: that is no remedy, and no failure
             return False
-        return wanted <= {g.goal for g in tried.goal_results if g.met_after}
+        return requested <= {g.goal for g in tried.goal_results if g.met_after}
 
     # added brokers get the ids after the existing ones, as far as ids are available
     most = limits.brokers

@@ -189,7 +189,7 @@ def _outside_topics(s: Snapshot, patterns: Sequence[str]) -> Bools:
 def _named(s: Snapshot, partitions: Sequence[str]) -> Bools:
     mask = np.zeros(s.n_partitions, np.bool_)
     if partitions:
-        wanted = set(partitions)
+        requested = set(partitions)
         pairs = zip(s.partition_topic.tolist(), s.partition_number.tolist(), strict=True)
-        mask[:] = [f"{s.topics[t]}-{n}" in wanted for t, n in pairs]
+        mask[:] = [f"{s.topics[t]}-{n}" in requested for t, n in pairs]
     return mask

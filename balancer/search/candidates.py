@@ -431,9 +431,9 @@ class Candidates:
             self.placement.replica_broker[index.at] * len(s.topics)
             + s.partition_topic[index.at // self.placement.slots]
         )
-        wanted = broker * len(s.topics) + topic
-        begin = np.searchsorted(key, wanted)
-        take = np.minimum(np.searchsorted(key, wanted, side="right") - begin, n)
+        requested = broker * len(s.topics) + topic
+        begin = np.searchsorted(key, requested)
+        take = np.minimum(np.searchsorted(key, requested, side="right") - begin, n)
         row = np.repeat(np.arange(len(topic)), take)
         rank = np.arange(len(row)) - np.repeat(np.cumsum(take) - take, take)
         found: Ints = index.at[begin[row] + rank]

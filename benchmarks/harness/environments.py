@@ -81,8 +81,10 @@ def find_python(peer: str, versions: Sequence[Version]) -> tuple[Version, str]:
         for candidate in _candidates(version):
             if _version(candidate) == version:
                 return version, candidate
-    wanted = ", ".join(f"{major}.{minor}" for major, minor in versions)
-    raise PeerMissing(f"{peer} needs one of Python {wanted}; none was found on PATH or under pyenv")
+    requested = ", ".join(f"{major}.{minor}" for major, minor in versions)
+    raise PeerMissing(
+        f"{peer} needs one of Python {requested}; none was found on PATH or under pyenv"
+    )
 
 
 def _candidates(version: Version) -> Iterator[str]:
@@ -101,8 +103,8 @@ def _version(python: str) -> Version | None:
     # PATH also has pyenv shims of inactive releases; only running them shows which work.
     ask = "import sys; print(*sys.version_info[:2])"
     try:
-        told = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=False)
-        major, minor = told.stdout.split()
+        reported = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=False)
+        major, minor = reported.stdout.split()
         return int(major), int(minor)
     except (OSError, ValueError):
         return None

@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 Beat = Callable[[int], None]
 _FORK = get_context("fork")
 _POLL = 1.0
-_TOLD_EVERY = 60.0
+_REPORTED_EVERY = 60.0
 
 
 @dataclass(frozen=True)
@@ -167,15 +167,15 @@ def progress(
 
             yield advance
         return
-    began = told = time.monotonic()
+    began = reported = time.monotonic()
     done = 0
 
     def count(n: int) -> None:
-        nonlocal done, told
+        nonlocal done, reported
         done += n
         now = time.monotonic()
-        if done and now - told > _TOLD_EVERY:
-            told = now
+        if done and now - reported > _REPORTED_EVERY:
+            reported = now
             left = (now - began) / done * (total - done)
             tell(f"{what}: {done:,} of {total:,} {unit}, {left / 60:.0f} min left")
 

@@ -159,5 +159,5 @@ def _end(consumer: Any, place: Any, deadline: float) -> int:
             return int(consumer.get_watermark_offsets(place, 10)[1])
         except KafkaException as error:
             if time.monotonic() > deadline:
-                raise BenchmarkError(f"end of {place} not told: {error}") from None
+                raise BenchmarkError(f"end of {place} not reported: {error}") from None
             time.sleep(0.2)

@@ -49,8 +49,8 @@ def run_apart(
             )
         words = said.read_text(errors="replace").strip().splitlines()
         # The message of a Java program says more than its stack trace.
-        told = [word for word in words if not word.lstrip().startswith(("at ", "... "))]
-        last = told[-1] if told else "it said nothing"
+        reported = [word for word in words if not word.lstrip().startswith(("at ", "... "))]
+        last = reported[-1] if reported else "it said nothing"
         if not report_path.exists():
             raise BenchmarkError(f"{subject} could not be started: {last}")
         report = json.loads(report_path.read_text())

@@ -204,7 +204,7 @@ def _journal(path: Path) -> int:
     journal.begin(
         found.cluster,
         [
-            *planned(found.wanted, found.tasks.values()),
+            *planned(found.targets, found.tasks.values()),
             *(changed(i, state, found.notes.get(i, "")) for i, state in found.states.items()),
             throttles_left(found.throttles),
             *asked,
@@ -245,13 +245,13 @@ def _page(path: Path) -> int:
 
 
 def _write_journal(path: Path) -> None:
-    wanted = [
+    requested = [
         Target(topic="a", partition=0, origin=(0, 1), target=(0, 2), size=5.0),
         Target(topic="b", partition=1, origin=(0, 1), target=(1, 0), leader=1, place=1),
     ]
-    tasks = make_tasks(wanted)
+    tasks = make_tasks(requested)
     journal = Journal(path)
-    journal.begin("cluster", planned(wanted, tasks))
+    journal.begin("cluster", planned(requested, tasks))
     throttle = Setting(kind="broker", name="1", key="leader.replication.throttled.rate",
                        found=None, ours="1000")  # fmt: skip
     journal.append(throttles_left([throttle]))

@@ -200,15 +200,15 @@ class World:
         true = self.true()
         partition, leads = s.replica_partition, s.replica_is_leader
         cpu, network_in, network_out, disk = (s.resource(r) for r in DEFAULT_RESOURCES)
-        bytes_in = self._told(true.leader_load[:, network_in])
+        bytes_in = self._reported(true.leader_load[:, network_in])
         copies = true.leader_load[:, network_in] * (s.replication_factor - 1)
-        bytes_out = self._told(np.maximum(true.leader_load[:, network_out] - copies, 0.0))
+        bytes_out = self._reported(np.maximum(true.leader_load[:, network_out] - copies, 0.0))
         size = np.where(
             leads, true.leader_load[partition, disk], true.follower_load[partition, disk]
         )
         if weather.quantum:
             size = _stepped(size, weather.quantum * float(size.mean()))
-        used = self._told(true.broker_load()[:, cpu] * self._costs())
+        used = self._reported(true.broker_load()[:, cpu] * self._costs())
         slow = 16 * HOUR <= (self.now - START) % DAY < 19 * HOUR
         factor = np.where(slow & (s.broker_ids == self._slow), weather.slow, 1.0)
         flush = 400.0 * factor * np.exp(self._rng.normal(0, 0.1, s.n_brokers))
@@ -245,7 +245,7 @@ class World:
             metrics=_METRICS,
         )
 
-    def _told(self, value: Floats) -> Floats:
+    def _reported(self, value: Floats) -> Floats:
         noise, quantum = self.weather.noise, self.weather.quantum
         if noise:
             value = value * np.exp(self._rng.normal(-(noise**2) / 2, noise, len(value)))

@@ -243,13 +243,13 @@ def compact(
             store.delete(f"{day.path}/{batches.name}")
         sizes = [store.size(f"{day.path}/{b.name}") for b in day.kept]
         files, size = sum(n for n, _ in sizes), sum(n for _, n in sizes)
-        wanted = max(1, ceil(size / file_bytes))
+        requested = max(1, ceil(size / file_bytes))
         one = len(day.kept) == 1
-        if one and ("-" in day.kept[0].name or files <= wanted):
+        if one and ("-" in day.kept[0].name or files <= requested):
             continue
-        _together(spark, store, day, wanted)
+        _together(spark, store, day, requested)
         done, before = done + 1, before + files
-        after += wanted
+        after += requested
     _forget_abandoned(store)
     return Compaction(done, before, after)
 

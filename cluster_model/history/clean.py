@@ -381,19 +381,19 @@ def _screened_brokers(
         F.coalesce(F.col("capacity")[CPU], F.lit(_WHOLE_CPU)).alias("whole"),
     ).alias("b")
     values = F.array(*(F.struct(F.lit(n).alias("metric"), F.col(n).alias("value")) for n in names))
-    told = F.filter("told", lambda x: x["value"].isNotNull())
-    ratio = F.get(F.filter("told", lambda x: x["metric"] == CPU_RATIO), 0)["value"]
+    reported = F.filter("reported", lambda x: x["value"].isNotNull())
+    ratio = F.get(F.filter("reported", lambda x: x["metric"] == CPU_RATIO), 0)["value"]
     cpu = F.struct(F.lit(CPU).alias("metric"), (F.col("whole") * ratio).alias("value"))
     # A record with the ratio but without cpu reports its cpu by the ratio.
-    by_ratio = F.exists("told", lambda x: x["metric"] == CPU_RATIO) & ~F.exists(
-        "told", lambda x: x["metric"] == CPU
+    by_ratio = F.exists("reported", lambda x: x["metric"] == CPU_RATIO) & ~F.exists(
+        "reported", lambda x: x["metric"] == CPU
     )
-    measured = F.filter("told", lambda x: x["metric"] != CPU_RATIO)
+    measured = F.filter("reported", lambda x: x["metric"] != CPU_RATIO)
     samples = F.when(by_ratio, F.array_append(measured, cpu)).otherwise(measured)
     return (
-        records.select("*", values.alias("told"), _wrong(names, limits).alias("wrong"))
+        records.select("*", values.alias("reported"), _wrong(names, limits).alias("wrong"))
         .drop(*names)
-        .withColumn("told", told)
+        .withColumn("reported", reported)
         .withColumns({"phase": F.lit(_BROKERS), "ambiguous": F.lit(False)})
         .join(
             F.broadcast(there),
@@ -403,13 +403,13 @@ def _screened_brokers(
             "left",
         )
         .withColumn(
-            _OUTCOME, _screen(F.col("known").isNotNull(), F.col("wrong"), F.size("told") > 0)
+            _OUTCOME, _screen(F.col("known").isNotNull(), F.col("wrong"), F.size("reported") > 0)
         )
         .withColumns({"rated": F.lit(True), "follower": F.lit(False)})
         .select(
             *(CLUSTER, *_ARRIVAL, "arrived_ms", "phase", *_SAID, "partition"),
             *("rated", "follower", _OUTCOME),
-            F.inline_outer(F.when(F.col(_OUTCOME).isNull(), samples).otherwise(F.col("told"))),
+            F.inline_outer(F.when(F.col(_OUTCOME).isNull(), samples).otherwise(F.col("reported"))),
         )
     )
 
@@ -536,8 +536,8 @@ def _problems(rows: DataFrame) -> DataFrame:
 
 def _quarantined(rows: DataFrame, values: Column) -> DataFrame:
     """Rows as in the table QUARANTINE, with names and values of metrics."""
-    told = F.map_from_entries(F.filter(values, lambda x: x["value"].isNotNull()))
-    found = {"metrics": told, "reason": F.col(_OUTCOME)}
+    reported = F.map_from_entries(F.filter(values, lambda x: x["value"].isNotNull()))
+    found = {"metrics": reported, "reason": F.col(_OUTCOME)}
     if "value" not in rows.columns:
         found["value"] = F.lit(None)
     rows = rows.withColumns(found)

@@ -157,7 +157,7 @@ def broker_traffic(led: DataFrame, placements: DataFrame, window_ms: int) -> Dat
     zero = f.lit(0.0)
     lead = _share(f.col("broker"), f.col("bytes_in"), out, zero)
     follow = f.transform(follows, lambda b: _share(b, zero, zero, f.col("bytes_in")))
-    told = placed.select(
+    reported = placed.select(
         CLUSTER,
         "start_ms",
         "topic",
@@ -167,7 +167,9 @@ def broker_traffic(led: DataFrame, placements: DataFrame, window_ms: int) -> Dat
     )
     keys = (CLUSTER, "broker", "start_ms")
     # Sums of floats depend on their order, so it is fixed.
-    ordered = told.repartition(*keys).sortWithinPartitions(*keys, "topic", "partition", "leader")
+    ordered = reported.repartition(*keys).sortWithinPartitions(
+        *keys, "topic", "partition", "leader"
+    )
     return ordered.groupBy(*keys).agg(*(f.sum(name).alias(name) for name in TRAFFIC))
 
 
@@ -183,7 +185,7 @@ def with_placement(rows: DataFrame, placements: DataFrame, window_ms: int) -> Da
     window_ms
         Length of a window.
     """
-    told = [name for name in placements.columns if name not in (*_PARTITION, *_VALID)]
+    reported = [name for name in placements.columns if name not in (*_PARTITION, *_VALID)]
     end = f.col("start_ms") + (window_ms - 1)
     joined = rows.alias("r").join(
         placements.alias("p"),
@@ -191,7 +193,7 @@ def with_placement(rows: DataFrame, placements: DataFrame, window_ms: int) -> Da
         & (f.col("p.valid_from_ms") <= end)
         & (f.col("p.valid_to_ms") > end),
     )
-    return joined.select("r.*", *(f.col(f"p.{name}") for name in told))
+    return joined.select("r.*", *(f.col(f"p.{name}") for name in reported))
 
 
 def fit_cpu(

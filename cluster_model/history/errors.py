@@ -19,6 +19,6 @@ def sentence(error: BaseException) -> str:
     """The first line of an exception's message, or its last cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith("Caused by:")]
-    told = (causes[-1:] or lines[:1] or [type(error).__name__])[0]
-    told = re.sub(r"^(Caused by: )?([\w$]+\.)+[\w$]*(Exception|Error): ", "", told)
-    return told if len(told) < 500 else f"{told[:500]}..."
+    reported = (causes[-1:] or lines[:1] or [type(error).__name__])[0]
+    reported = re.sub(r"^(Caused by: )?([\w$]+\.)+[\w$]*(Exception|Error): ", "", reported)
+    return reported if len(reported) < 500 else f"{reported[:500]}..."

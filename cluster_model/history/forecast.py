@@ -219,8 +219,8 @@ class _Predictor:
         series[entity, table["hour"].to_numpy() - self.first] = values
         early = series[:, : len(series[0]) - self.held_out]
         late = series[:, len(early[0]) :]
-        told = np.arange(self.end - self.held_out, self.end)
-        wrong = np.abs(predict(early, self.first, told) - late)
+        reported = np.arange(self.end - self.held_out, self.end)
+        wrong = np.abs(predict(early, self.first, reported) - late)
         with np.errstate(invalid="ignore", divide="ignore"):
             mean = np.nansum(early, axis=1) / (~np.isnan(early)).sum(axis=1)
         wrong_mean = np.abs(mean[:, None] - late)

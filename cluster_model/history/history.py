@@ -284,9 +284,9 @@ class History:
         horizon = DAY_MS if horizon_ms is None else horizon_ms
         if (end, horizon) not in self._forecasts:
             resources = self.metadata.at(end - 1).resources
-            told = forecast_loads(self.loads(first, end), resources, (first, end), horizon)
+            reported = forecast_loads(self.loads(first, end), resources, (first, end), horizon)
             # Only the last one, which holds two arrays of all loads.
-            self._forecasts = {(end, horizon): told}
+            self._forecasts = {(end, horizon): reported}
         return self._forecasts[end, horizon]
 
     def snapshot(
@@ -350,8 +350,10 @@ class History:
                 loads[0][:, base.resource(name)] = lead
                 loads[1][:, base.resource(name)] = share * lead
         elif statistic == "forecast":
-            told = self.forecast(end, horizon_ms)
-            found = aligned_loads(base, told.topic, told.partition, told.leader, told.follower)
+            reported = self.forecast(end, horizon_ms)
+            found = aligned_loads(
+                base, reported.topic, reported.partition, reported.leader, reported.follower
+            )
             loads = self._completed(base, end, found)
         else:
             loads = self._statistic_loads(base, first, end, statistic)

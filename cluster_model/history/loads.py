@@ -87,10 +87,10 @@ def window_loads(
     }
     shares = dict(shares or {})
     if further is not None:
-        told = further.groupBy(*_PARTITION[1:], "start_ms").agg(
+        reported = further.groupBy(*_PARTITION[1:], "start_ms").agg(
             f.map_from_entries(f.collect_list(f.struct("metric", "value"))).alias("further")
         )
-        rows = rows.join(told, [*_PARTITION[1:], "start_ms"], "left")
+        rows = rows.join(reported, [*_PARTITION[1:], "start_ms"], "left")
         for name, share in shares.items():
             loads["leader"][name] = f.col("further")[name]
             loads["follower"][name] = f.lit(share) * f.col("further")[name]
@@ -111,17 +111,18 @@ def window_loads(
 
 def _with_sizes(windows: DataFrame, sizes: DataFrame) -> DataFrame:
     """Windows with a map of the newest sizes reported of the partition, by broker."""
-    told = sizes.groupBy(*_PARTITION, "start_ms").agg(
-        f.map_from_entries(f.collect_list(f.struct("broker", "size"))).alias("told")
+    reported = sizes.groupBy(*_PARTITION, "start_ms").agg(
+        f.map_from_entries(f.collect_list(f.struct("broker", "size"))).alias("reported")
     )
     along = Window.partitionBy(*_PARTITION).orderBy("start_ms")
     until = along.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     # Not from the current row on, where Spark would read all following rows again for each row.
     ever = along.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     newest = f.coalesce(
-        f.last("told", ignorenulls=True).over(until), f.first("told", ignorenulls=True).over(ever)
+        f.last("reported", ignorenulls=True).over(until),
+        f.first("reported", ignorenulls=True).over(ever),
     )
-    return windows.join(told, [*_PARTITION, "start_ms"], "left").withColumn("sizes", newest)
+    return windows.join(reported, [*_PARTITION, "start_ms"], "left").withColumn("sizes", newest)
 
 
 def _leader_size() -> Column:
@@ -177,7 +178,7 @@ def _mean(values: Column) -> Column:
 def _other_loads(rows: DataFrame, metadata: Snapshot, others: list[str]) -> DataFrame:
     """Loads that are not measured, for each partition of the metadata."""
     column = [metadata.resource(name) for name in others]
-    told = [
+    reported = [
         (metadata.topics[topic], number, leader, follower)
         for topic, number, leader, follower in zip(
             metadata.partition_topic.tolist(),
@@ -188,6 +189,6 @@ def _other_loads(rows: DataFrame, metadata: Snapshot, others: list[str]) -> Data
         )
     ]
     return rows.sparkSession.createDataFrame(
-        told,
+        reported,
         "topic string, partition long, other_leader array<double>, other_follower array<double>",
     )

@@ -195,13 +195,13 @@ class MetadataLog:
         self,
         spark: SparkSession,
         schema: t.StructType,
-        told: Callable[[Snapshot], dict[tuple[Any, ...], tuple[Any, ...]]],
+        reported: Callable[[Snapshot], dict[tuple[Any, ...], tuple[Any, ...]]],
     ) -> DataFrame:
         """A table of (cluster, key, from when, to when, value) from the values of each entry."""
         found: list[tuple[Any, ...]] = []
         since: dict[tuple[Any, ...], tuple[int, tuple[Any, ...]]] = {}
         for now, entry in zip(self._since().tolist(), self._entries, strict=True):
-            present = told(entry.snapshot)
+            present = reported(entry.snapshot)
             for key in [k for k, (_, was) in since.items() if present.get(k) != was]:
                 began, was = since.pop(key)
                 found.append((self.cluster, *key, began, now, *was))
@@ -434,8 +434,8 @@ def _brokers(s: Snapshot) -> dict[tuple[Any, ...], tuple[Any, ...]]:
     """Rack, state and capacity of each broker."""
     rack = [s.racks[i] for i in s.broker_rack.tolist()]
     capacity = [tuple(zip(s.resources, row, strict=True)) for row in s.capacity.tolist()]
-    told = zip(rack, s.broker_state.tolist(), capacity, strict=True)
-    return {(broker,): what for broker, what in zip(s.broker_ids.tolist(), told, strict=True)}
+    reported = zip(rack, s.broker_state.tolist(), capacity, strict=True)
+    return {(broker,): what for broker, what in zip(s.broker_ids.tolist(), reported, strict=True)}
 
 
 def _table(columns: Sequence[Any], schema: t.StructType) -> pa.Table:

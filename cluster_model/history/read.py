@@ -225,8 +225,8 @@ def as_messages(kept: DataFrame, cluster: str, what: str) -> DataFrame:
     if "arrived_ms" not in names:
         require_columns(kept, {"timestamp": t.TimestampType()}, what)
 
-    def first(*wanted: str, otherwise: Column) -> Column:
-        return next((f.col(name) for name in wanted if name in names), otherwise)
+    def first(*requested: str, otherwise: Column) -> Column:
+        return next((f.col(name) for name in requested if name in names), otherwise)
 
     arrived = first("arrived_ms", otherwise=f.unix_millis("timestamp"))
     found = {
@@ -298,8 +298,8 @@ def _sentences(what: str, paths: Paths) -> Iterator[None]:
         yield
     except (PySparkException, Py4JJavaError) as error:
         condition = error.getCondition() if isinstance(error, PySparkException) else None
-        told = {
+        reported = {
             "PATH_NOT_FOUND": "no such file or directory",
             "UNABLE_TO_INFER_SCHEMA": "no Parquet file found, at least one expected",
         }.get(condition or "")
-        raise HistoryError(f"{where}: {told or sentence(error)}") from None
+        raise HistoryError(f"{where}: {reported or sentence(error)}") from None

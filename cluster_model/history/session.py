@@ -121,8 +121,10 @@ def require_java() -> str:
     said = subprocess.run([found, "-version"], capture_output=True, text=True).stderr
     version = re.search(r'version "(\d+)', said)
     if version is None or int(version[1]) < JAVA:
-        told = version[1] if version else "no version"
-        raise MissingSparkError(f"Spark: Java {told} found at {found}, {JAVA} or newer expected")
+        reported = version[1] if version else "no version"
+        raise MissingSparkError(
+            f"Spark: Java {reported} found at {found}, {JAVA} or newer expected"
+        )
     return found
 
 
@@ -178,8 +180,10 @@ def _why(said: str, kafka: bool) -> str:
             "Central unless spark.jars.ivySettings says otherwise, which takes a network the "
             "first time"
         )
-    told = [line.strip() for line in said.splitlines() if re.search("error|exception", line, re.I)]
-    return f"Spark did not start: {(told or said.splitlines()[-1:] or ['Java ended'])[0]}"
+    reported = [
+        line.strip() for line in said.splitlines() if re.search("error|exception", line, re.I)
+    ]
+    return f"Spark did not start: {(reported or said.splitlines()[-1:] or ['Java ended'])[0]}"
 
 
 def _connector(config: Mapping[str, str]) -> dict[str, str]:

@@ -341,8 +341,8 @@ class _Script:
             "partition": np.where(whole, -1, self.number[partition] if len(order) else -1),
         }
         for name, value in zip(_VALUES, values, strict=True):
-            told = np.where(kind == _NEGATIVE, -value[row] - 1, value[row])
-            columns[name] = pa.array(told, mask=np.isnan(told))
+            reported = np.where(kind == _NEGATIVE, -value[row] - 1, value[row])
+            columns[name] = pa.array(reported, mask=np.isnan(reported))
         if self.traffic_rows:
             columns["other"] = self.others(partition, whole | ~self.leads[replica], factor)
         return pa.RecordBatch.from_pydict(columns)
@@ -375,7 +375,7 @@ def _script(
 ) -> _Script:
     bytes_in, bytes_out, network_out, size = _measured(snapshot)
     living = snapshot.broker_state != BrokerState.DEAD
-    told = living[snapshot.replica_broker]
+    reported = living[snapshot.replica_broker]
     order = np.argsort(snapshot.traffic_from, kind="stable")
     target = snapshot.traffic_to[order]
     return _Script(
@@ -384,13 +384,13 @@ def _script(
         topics=snapshot.topics,
         topic=snapshot.partition_topic,
         number=snapshot.partition_number,
-        replica_partition=snapshot.replica_partition[told],
-        replica_broker=snapshot.replica_broker[told],
-        leads=snapshot.replica_is_leader[told],
+        replica_partition=snapshot.replica_partition[reported],
+        replica_broker=snapshot.replica_broker[reported],
+        leads=snapshot.replica_is_leader[reported],
         bytes_in=bytes_in,
         bytes_out=bytes_out,
         network_out=network_out,
-        size=size[told],
+        size=size[reported],
         phase=phases(snapshot, traffic, seed),
         cost=default_cpu_cost(snapshot) if cpu_cost is None else cpu_cost,
         traffic_rows=tuple(
@@ -428,8 +428,8 @@ def _measured(snapshot: Snapshot) -> tuple[Floats, Floats, Floats, Floats]:
 
 
 def _schema(traffic: bool) -> StructType:
-    told = ("batch", "arrived_ms", "source_offset", "time_ms", "broker", "topic", "partition")
-    names = (*told, *_VALUES, *(("other",) if traffic else ()))
+    reported = ("batch", "arrived_ms", "source_offset", "time_ms", "broker", "topic", "partition")
+    names = (*reported, *_VALUES, *(("other",) if traffic else ()))
     return StructType([RECORDS[name] for name in names])
 
 

@@ -38,14 +38,14 @@ def traffic_cells(records: DataFrame, judged: DataFrame) -> DataFrame:
         cluster, topic, partition, to_topic, to_partition, start_ms, bytes_sum and
         bytes_count.
     """
-    told = records.where("other is not null").select(
+    reported = records.where("other is not null").select(
         *_ARRIVAL, f.explode("other").alias("metric", "rate")
     )
     name = f.substring("metric", len(BYTES_TO) + 1, 2**31 - 1)
     place = f.length(name) - f.length(f.substring_index(name, "/", -1))
     most = TrustParameters().max_rate
     valid = (f.col("rate") >= 0) & (f.col("rate") <= most)
-    told = told.where(f.col("metric").startswith(BYTES_TO) & valid).select(
+    reported = reported.where(f.col("metric").startswith(BYTES_TO) & valid).select(
         *_ARRIVAL,
         "rate",
         f.substring(name, f.lit(1), place - 1).alias("to_topic"),
@@ -57,7 +57,7 @@ def traffic_cells(records: DataFrame, judged: DataFrame) -> DataFrame:
     )
     keys = (*_PAIR, "start_ms")
     ordered = (
-        told.where("to_topic != '' and to_partition >= 0")
+        reported.where("to_topic != '' and to_partition >= 0")
         .join(taken, [*_ARRIVAL])
         .repartition(*_PAIR)
         # Sums of floats depend on their order, so it is fixed.

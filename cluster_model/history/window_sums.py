@@ -28,16 +28,16 @@ def cells(partitions: DataFrame) -> DataFrame:
     rows = partitions.where(F.col("outcome").isin(*TAKEN)).where(
         F.col(RATES[0]).isNotNull() | F.col(RATES[1]).isNotNull()
     )
-    told: dict[str, Column] = {}
+    reported: dict[str, Column] = {}
     for name in RATES:
         given = F.col(name).isNotNull()
-        told[f"{name}_sum"] = F.sum(F.col(name) / F.col("shares"))
-        told[f"{name}_count"] = F.count(name)
-        told[f"{name}_guess"] = F.max(F.when(given, guess))
+        reported[f"{name}_sum"] = F.sum(F.col(name) / F.col("shares"))
+        reported[f"{name}_count"] = F.count(name)
+        reported[f"{name}_guess"] = F.max(F.when(given, guess))
     summed = _summed(
         rows.withColumn("shares_of_topic", F.col("outcome") == "split"),
         (*_PARTITION, "start_ms", "broker"),
-        told,
+        reported,
     )
     none: dict[str, bool | float | int | str] = {}
     for name in RATES:
@@ -50,12 +50,12 @@ def sizes(partitions: DataFrame) -> DataFrame:
 
     Of sizes with equal times the first to arrive stays.
     """
-    told = partitions.where(F.col("phase") == 1).where(
+    reported = partitions.where(F.col("phase") == 1).where(
         F.col(SIZE).isNotNull() & F.col("outcome").isin("added", "duplicate", "late")
     )
     # The newest, and among equals the first: the maximum of these.
     age = F.struct("time_ms", *(-F.col(name) for name in _ORDER[1:]))
-    found = told.groupBy(*_PARTITION, "broker", "start_ms").agg(
+    found = reported.groupBy(*_PARTITION, "broker", "start_ms").agg(
         F.max("time_ms").alias("time_ms"), F.max_by(SIZE, age).alias(SIZE)
     )
     return found.select(*SIZES.names)
@@ -70,9 +70,9 @@ def broker_cells(brokers: DataFrame) -> DataFrame:
         :attr:`cluster_model.history.clean.Judged.brokers`.
     """
     rows = brokers.where(F.col("outcome") == "added")
-    told = {"value_sum": F.sum("value"), "value_count": F.count("value")}
+    reported = {"value_sum": F.sum("value"), "value_count": F.count("value")}
     by = (CLUSTER, "broker", "metric", "start_ms")
-    return _summed(rows, by, told).select(*BROKER_CELLS.names)
+    return _summed(rows, by, reported).select(*BROKER_CELLS.names)
 
 
 def further_cells(judged: Judged) -> DataFrame:
@@ -90,11 +90,11 @@ def further_cells(judged: Judged) -> DataFrame:
         .withColumn("each", F.explode(F.filter(metrics, lambda x: x["value"].isNotNull())))
         .select("*", "each.metric", "each.value")
     )
-    told = {"value_sum": F.sum("value"), "value_count": F.count("value")}
-    return _summed(rows, (*_PARTITION, "metric", "start_ms"), told).select(*FURTHER_CELLS.names)
+    reported = {"value_sum": F.sum("value"), "value_count": F.count("value")}
+    return _summed(rows, (*_PARTITION, "metric", "start_ms"), reported).select(*FURTHER_CELLS.names)
 
 
-def _summed(rows: DataFrame, by: Sequence[str], told: Mapping[str, Column]) -> DataFrame:
+def _summed(rows: DataFrame, by: Sequence[str], reported: Mapping[str, Column]) -> DataFrame:
     """One row for each group, with reproducible sums of floats.
 
     An aggregation adds rows in any order, and partial sums when memory is short; a window
@@ -105,7 +105,7 @@ def _summed(rows: DataFrame, by: Sequence[str], told: Mapping[str, Column]) -> D
     return (
         rows.withColumns(
             {
-                **{name: what.over(whole) for name, what in told.items()},
+                **{name: what.over(whole) for name, what in reported.items()},
                 "_row": F.row_number().over(group),
             }
         )

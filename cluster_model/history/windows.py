@@ -126,7 +126,7 @@ def led(
         "broker",
         *(f"{name}_{what}" for name in _RATES for what in ("sum", "count")),
     )
-    told = []
+    reported = []
     for name in _RATES:
         counts = (F.col("of_ms") == own) | near[name]
         # A broker's parts come from at most three windows, and are added in their order.
@@ -134,11 +134,11 @@ def led(
         parts = F.array_sort(F.collect_list(F.struct("of_ms", F.coalesce(part, F.lit(0.0)))))
         total = F.aggregate(parts, F.lit(0.0), lambda sum_, x: sum_ + x["col2"])
         weight = F.max(f"{name}_weight")
-        told.append(F.when(weight > 0, total / weight).otherwise(0.0).alias(name))
+        reported.append(F.when(weight > 0, total / weight).otherwise(0.0).alias(name))
     return (
         made_of.join(samples, [*_PARTITION, "of_ms"])
         .groupBy(*_PARTITION, "broker", "start_ms")
-        .agg(*told)
+        .agg(*reported)
         .select(*LED.names)
     )
 

@@ -36,8 +36,8 @@ class Log:
 
 def skewed(**options: Any) -> Snapshot:
     """A small cluster that is badly balanced."""
-    wanted = {"brokers": 6, "partitions": 60, "racks": 3, "utilization": 0.4, "skew": 2.0}
-    return synthetic_snapshot(**{**wanted, **options})
+    requested = {"brokers": 6, "partitions": 60, "racks": 3, "utilization": 0.4, "skew": 2.0}
+    return synthetic_snapshot(**{**requested, **options})
 
 
 def timeline_of(*states: tuple[int, Snapshot], hours: int = 100, slots: int = 1) -> Timeline:

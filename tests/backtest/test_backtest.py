@@ -93,9 +93,9 @@ def test_days_add_up(result: BacktestResult) -> None:
 def test_the_table_is_written_and_the_picture_drawn(result: BacktestResult, tmp_path: Path) -> None:
     result.save(tmp_path / "found.json")
     result.save(tmp_path / "found.csv")
-    told = json.loads((tmp_path / "found.json").read_text())
-    assert [c["configuration"] for c in told["configurations"]] == list(result.configurations)
-    assert {p["configuration"] for p in told["plans"]} == {"default", "careful"}
+    reported = json.loads((tmp_path / "found.json").read_text())
+    assert [c["configuration"] for c in reported["configurations"]] == list(result.configurations)
+    assert {p["configuration"] for p in reported["plans"]} == {"default", "careful"}
     with (tmp_path / "found.csv").open() as file:
         assert len(list(csv.DictReader(file))) == len(result.windows) == 3 * (HOURS - 1)
     for name in ("one.svg", "two.svg", "one.png"):
@@ -147,7 +147,7 @@ def test_it_is_the_same_on_executors_of_their_own(result: BacktestResult, tmp_pa
         ({"goals": {"goals": ["BrokerSetAwareness"]}}, "the snapshot has no broker sets"),
     ],
 )
-def test_what_cannot_be_done_is_told_in_one_sentence(
+def test_what_cannot_be_done_is_reported_in_one_sentence(
     spark: SparkSession, change: dict[str, object], said: str
 ) -> None:
     asked: dict[str, Any] = {

@@ -105,7 +105,7 @@ plain:
         ("a: http://secret", "a: str found"),
     ],
 )
-def test_wrong_configurations_are_told_in_one_sentence(
+def test_wrong_configurations_are_reported_in_one_sentence(
     text: str, said: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "tried.yaml"
@@ -116,6 +116,6 @@ def test_wrong_configurations_are_told_in_one_sentence(
     assert "secret" not in str(error.value)
 
 
-def test_a_file_that_is_not_there_is_told_of(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_reported_of(tmp_path: Path) -> None:
     with pytest.raises(BacktestError, match=r"none\.yaml: No such file"):
         load_configurations(tmp_path / "none.yaml")

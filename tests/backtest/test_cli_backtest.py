@@ -64,17 +64,17 @@ def test_the_table_says_what_was_found() -> None:
         console.print(table(found))
     text = shown.get()
     assert "1970-01-01 00:00 to 1970-01-01 02:00 UTC" in text
-    told = {
+    reported = {
         name: line.removeprefix(name).split()
         for line in text.splitlines()
         for name in ("plans", "actions", "broker-hours above 80 %", "cost a day")
         if line.startswith(name)
     }
-    assert told["plans"] == ["0", "1"]
-    assert told["actions"] == ["0", "4"]
-    assert told["broker-hours above 80 %"] == ["6", "2"]
+    assert reported["plans"] == ["0", "1"]
+    assert reported["actions"] == ["0", "4"]
+    assert reported["broker-hours above 80 %"] == ["6", "2"]
     # 6 GB in two hours are 72 a day.
-    assert told["cost a day"] == ["0.00", "144.00"]
+    assert reported["cost a day"] == ["0.00", "144.00"]
     assert "50 %" in text
     tally = found.totals[1]
     assert (tally.thrash, tally.worst, tally.worst_ms) == (0.5, 0.75, HOUR_MS)

@@ -94,7 +94,7 @@ def test_partitions_that_fall_silent_keep_their_last_loads() -> None:
     # The busiest of all partitions, as many as may be unknown.
     silent = np.argsort(even.leader_load[:, even.resource("network_in")])[-3:]
 
-    def told() -> Iterator[Window]:
+    def reported() -> Iterator[Window]:
         for window in windows(even, 24, amplitude=0.0):
             kept = np.flatnonzero(~np.isin(window.row, silent) | (window.start_ms < 3 * HOUR_MS))
             yield Window(
@@ -103,7 +103,7 @@ def test_partitions_that_fall_silent_keep_their_last_loads() -> None:
 
     events = list(
         replay_one(
-            Configuration("tried"), timeline_of((0, even)), told(),
+            Configuration("tried"), timeline_of((0, even)), reported(),
             first_ms=0, end_ms=24 * HOUR_MS, window_ms=HOUR_MS,
         )
     )  # fmt: skip
@@ -116,7 +116,7 @@ def test_nothing_is_planned_on_loads_that_are_not_known(resource: str) -> None:
     s = skewed()
     unknown = np.array([3, 30])
 
-    def told() -> Iterator[Window]:
+    def reported() -> Iterator[Window]:
         for window in windows(s, 24):
             leader, follower = window.leader.copy(), window.follower.copy()
             leader[unknown, s.resource(resource)] = np.nan
@@ -125,7 +125,7 @@ def test_nothing_is_planned_on_loads_that_are_not_known(resource: str) -> None:
     timeline = timeline_of((0, s))
     events = list(
         replay_one(
-            Configuration("tried"), timeline, told(),
+            Configuration("tried"), timeline, reported(),
             first_ms=0, end_ms=24 * HOUR_MS, window_ms=HOUR_MS,
         )
     )  # fmt: skip
@@ -136,9 +136,9 @@ def test_nothing_is_planned_on_loads_that_are_not_known(resource: str) -> None:
 
 @pytest.mark.slow
 def test_what_is_not_worth_its_bytes_is_not_done() -> None:
-    wanted = {"goal_violations": {"min_gain": 1e9, "min_gain_per_share": 1e9}}
+    requested = {"goal_violations": {"min_gain": 1e9, "min_gain_per_share": 1e9}}
     soft = Balancer({"goals": [{"goal": "UsageDistribution", "resource": "network_in"}]})
-    events = lived(skewed(), 24, balancer=soft, settings=Settings.model_validate(wanted))
+    events = lived(skewed(), 24, balancer=soft, settings=Settings.model_validate(requested))
     assert "not_worth" in kinds(events)
     assert not {"started", "executed"} & kinds(events)
 
@@ -246,10 +246,10 @@ def test_a_broker_that_is_removed_takes_its_replicas_out_of_the_plans() -> None:
 
 def test_replicas_that_are_missing_are_added_and_stay() -> None:
     s = skewed(replication_factor=2, utilization=0.2)
-    wanted = {"missing_replicas": {"topics": {".*": 3}, "rounds": 1}, "goal_violations": {
+    requested = {"missing_replicas": {"topics": {".*": 3}, "rounds": 1}, "goal_violations": {
         "enabled": False}}  # fmt: skip
     timeline = timeline_of((0, s), slots=3)
-    lives = course(timeline, lived(s, 24, timeline, settings=Settings.model_validate(wanted)))
+    lives = course(timeline, lived(s, 24, timeline, settings=Settings.model_validate(requested)))
     assert (lives.at(23 * HOUR_MS).replicas >= 0).all()
 
 

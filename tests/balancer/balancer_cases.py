@@ -177,19 +177,19 @@ def replay(plan: Plan) -> None:
         if action.kind == "leadership":
             assert action.source == leader[name] or leader[name] is None
             assert action.destination in held[name]
-            leader[name] = action.destination
+            leader[name] = int(action.destination)
         elif action.kind == "move_disk":
             assert action.source == action.destination
             assert action.source in held[name]
             assert action.source_disk != action.destination_disk
         else:
             if action.source is not None:
-                held[name].remove(action.source)
+                held[name].remove(int(action.source))
             if action.destination is not None:
                 assert action.destination not in held[name]
-                held[name].add(action.destination)
+                held[name].add(int(action.destination))
             if action.kind == "move" and action.source == leader[name]:
-                leader[name] = action.destination
+                leader[name] = None if action.destination is None else int(action.destination)
     end = plan.final_snapshot()
     assert held == {name: set(on) for name, on in lists(end).items()}
     assert leader == leaders(end)

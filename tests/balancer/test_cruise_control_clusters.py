@@ -326,7 +326,7 @@ def test_by_hand_three_replicas_in_two_racks_need_one_rack_more(profile: str) ->
 
 
 @profiles
-def test_by_hand_two_replicas_of_one_rack_are_told_apart(profile: str) -> None:
+def test_by_hand_two_replicas_of_one_rack_are_reported_apart(profile: str) -> None:
     plan, _ = case("rackAwareSatisfiable", profile)
     end = plan.final_snapshot()
     assert len(set(end.broker_rack[end.replica_broker])) == 2

@@ -97,10 +97,10 @@ def test_kafka_ends_where_the_plan_ends(name: str, seed: int) -> None:
     before, after = lists(start), lists(end)
     asked = read(reassignment_json(plan))
     for key, entry in asked.items():
-        wanted = entry["replicas"]
-        assert wanted
-        assert len(set(wanted)) == len(wanted)
-        assert wanted != before[key] or "log_dirs" in entry
+        requested = entry["replicas"]
+        assert requested
+        assert len(set(requested)) == len(requested)
+        assert requested != before[key] or "log_dirs" in entry
     assert before | {key: entry["replicas"] for key, entry in asked.items()} == after
 
     elected = read(leader_election_json(plan))

@@ -71,7 +71,7 @@ def test_a_plan_passes_its_check_whatever_the_size_of_followers(kind: str) -> No
         if "brokers" in OPERATIONS[kind]:
             arguments["brokers"] = (data.draw(st.sampled_from(living), "broker"),)
         if "replication_factor" in OPERATIONS[kind]:
-            arguments["replication_factor"] = {".*": data.draw(st.integers(1, 3), "wanted")}
+            arguments["replication_factor"] = {".*": data.draw(st.integers(1, 3), "factor")}
         profile = data.draw(st.sampled_from(["default", "cruise-control", "autobalancer"]))
         try:
             plan = Balancer(profile).propose(s, Operation(**arguments))

@@ -291,7 +291,7 @@ def test_ctrl_c_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (result.exit_code, result.stderr) == (130, "counterpoise: interrupted\n")
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_reported() -> None:
     result = CliRunner().invoke(app, ["--version"])
     assert result.exit_code == 0
     assert result.stdout.startswith("counterpoise ")

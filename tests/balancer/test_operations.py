@@ -300,7 +300,7 @@ def test_fewer_replicas_leave_the_crowded_rack_and_keep_the_leader() -> None:
     assert plan.summary.cost == 0
 
 
-def test_no_replica_is_added_over_a_capacity_and_the_rest_is_told() -> None:
+def test_no_replica_is_added_over_a_capacity_and_the_rest_is_reported() -> None:
     # three brokers with room for one more replica of 300 each; six are asked for
     snapshot = by_hand([(0,), (1,), (2,)] * 2, brokers=3, load=[300.0] * 6)
     operation = Operation(kind="change_replication_factor", replication_factor={"t": 2})
@@ -453,7 +453,7 @@ def test_a_budget_of_bytes_is_kept(seed: int, share: float) -> None:
     hard_goals_are_no_worse(plan)
 
 
-def test_a_budget_that_is_used_up_is_told() -> None:
+def test_a_budget_that_is_used_up_is_reported() -> None:
     assert proposed(roomy(), Operation(), moves=1).summary.exhausted is not None
     assert proposed(roomy(), Operation(), moves=100_000).summary.exhausted is None
 
@@ -530,7 +530,7 @@ def test_a_broken_capacity_is_mended() -> None:
     assert plan.ok
 
 
-def test_a_duty_that_is_vetoed_is_told_with_who_vetoes_it() -> None:
+def test_a_duty_that_is_vetoed_is_reported_with_who_vetoes_it() -> None:
     # broker 1 holds both of the replicas that could lead, and has no room for either's reads
     snapshot = by_hand([(0, 1), (0, 1)], brokers=2, resource="network_out", load=[500.0] * 2)
     follow = np.full_like(snapshot.follower_load, 450.0)
@@ -541,7 +541,7 @@ def test_a_duty_that_is_vetoed_is_told_with_who_vetoes_it() -> None:
     assert duty.cure
 
 
-def test_what_cannot_leave_a_removed_broker_is_told_with_reason_and_cure() -> None:
+def test_what_cannot_leave_a_removed_broker_is_reported_with_reason_and_cure() -> None:
     snapshot = synthetic_snapshot(brokers=6, partitions=90, racks=3)
     plan = proposed(snapshot, Operation(kind="remove_brokers", brokers=(2,)))
     (duty,) = [u for u in plan.unmet if u.goal == "OnlineReplicas"]

@@ -236,12 +236,12 @@ def test_every_action_names_a_goal_it_serves_or_makes_room_for_one() -> None:
     assert not any(hard & a.hurt.keys() for a in plan.actions)
 
 
-def test_progress_is_told_and_changes_nothing() -> None:
+def test_progress_is_reported_and_changes_nothing() -> None:
     snapshot = synthetic_snapshot(brokers=6, partitions=60, racks=3)
-    told: list[tuple[str, int, int, int]] = []
-    watched = Balancer().propose(snapshot, progress=lambda *facts: told.append(facts))
-    assert told
-    assert all(0 <= met <= all_ for phase, met, all_, _ in told if all_)
+    reported: list[tuple[str, int, int, int]] = []
+    watched = Balancer().propose(snapshot, progress=lambda *facts: reported.append(facts))
+    assert reported
+    assert all(0 <= met <= all_ for phase, met, all_, _ in reported if all_)
     assert watched.to_json() == Balancer().propose(snapshot).to_json()
 
 

@@ -30,7 +30,7 @@ UNIT = "records"
 def named(snapshot: Snapshot, **changes: Any) -> Snapshot:
     """The snapshot with names for ids, in the order of the numbers."""
     names = [f"node-{id_:04}" for id_ in snapshot.broker_ids.tolist()]
-    return replace(snapshot, broker_ids=names, **changes)
+    return replace(snapshot, broker_ids=np.array(names), **changes)
 
 
 def priced(snapshot: Snapshot, seed: int = 0) -> Snapshot:
@@ -171,7 +171,7 @@ def test_costs_that_contradict_are_one_sentence(changes: dict[str, Any], message
 
 def test_a_destination_has_one_cost() -> None:
     s = priced(synthetic_snapshot(brokers=5, partitions=20, racks=2))
-    twice = {
+    twice: dict[str, Any] = {
         name: np.concatenate([getattr(s, name)[:1], getattr(s, name)])
         for name in ("move_cost_partition", "move_cost_broker", "move_cost")
     }
@@ -192,7 +192,7 @@ def test_either_spelling_of_an_id_is_the_broker() -> None:
     s = synthetic_snapshot(brokers=6, partitions=60, racks=3)
     assert s.broker_index(["3", 4]).tolist() == s.broker_index([3, 4]).tolist()
     s = synthetic_snapshot(brokers=9, partitions=90, racks=3)
-    text = replace(s, broker_ids=[str(id_) for id_ in s.broker_ids.tolist()])
+    text = replace(s, broker_ids=s.broker_ids.astype(np.str_))
     plan = Balancer().propose(text, Operation(kind="remove_brokers", brokers=(3,)))
     assert plan.operation["brokers"] == ["3"]
     assert plan.verdict is not None

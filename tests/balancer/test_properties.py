@@ -88,7 +88,7 @@ def operations(draw: st.DrawFn, s: Snapshot, kinds: tuple[str, ...] = KINDS) -> 
         arguments["brokers"] = draw(some, "brokers")
     if kind == "change_replication_factor":
         pattern = draw(st.sampled_from([".*", s.topics[0]]), "pattern")
-        arguments["replication_factor"] = {pattern: draw(st.integers(1, 3), "wanted")}
+        arguments["replication_factor"] = {pattern: draw(st.integers(1, 3), "factor")}
     if draw(rarely, "topics excluded"):
         arguments["excluded_topics"] = (draw(st.sampled_from(s.topics), "topic"),)
     for name in ("excluded_brokers_for_replicas", "excluded_brokers_for_leadership"):

@@ -108,7 +108,7 @@ def test_a_remedy_that_was_tried_works(data: st.DataObject) -> None:
         assert "at least" in remedy.text
 
 
-def test_too_few_brokers_are_told_with_how_many_work_and_where(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_too_few_brokers_are_reported_with_how_many_work_and_where(tmp_path) -> None:  # type: ignore[no-untyped-def]
     snapshot = by_hand([(0, 1, 2)] * 8, brokers=4, racks=(0, 0, 1, 1))
     plan = proposed(snapshot)
     assert plan.remedy == Remedy(
@@ -121,7 +121,7 @@ def test_too_few_brokers_are_told_with_how_many_work_and_where(tmp_path) -> None
     assert "add 1 broker in a new rack (tried: a plan then meets RackAwareness)" in shown
 
 
-def test_amounts_are_told_in_units_that_people_read() -> None:
+def test_amounts_are_reported_in_units_that_people_read() -> None:
     snapshot = by_hand([(0,), (1,)] * 6, brokers=2, load=[1e12] * 12, capacity=5e12)
     (room,) = [u for u in proposed(snapshot).unmet if u.hard]
     assert room.reason == "load (disk): 12 TB needed, 8 TB within limits"

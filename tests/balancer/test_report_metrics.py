@@ -33,24 +33,24 @@ def run(*words: str, bootstrap: str = "127.0.0.1:1") -> tuple[int, str, str]:
         ("--source admin --command-config none.properties", "none.properties: No such file"),
     ],
 )
-def test_wrong_options_are_told_in_one_sentence(
+def test_wrong_options_are_reported_in_one_sentence(
     words: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    code, _, told = run(*words.split())
-    assert code == 2, told
-    assert sentence in told
-    assert told.startswith("counterpoise: ")
-    assert "\n" not in told
+    code, _, reported = run(*words.split())
+    assert code == 2, reported
+    assert sentence in reported
+    assert reported.startswith("counterpoise: ")
+    assert "\n" not in reported
 
 
-def test_a_secret_is_not_told(tmp_path: Path) -> None:
+def test_a_secret_is_not_reported(tmp_path: Path) -> None:
     config = tmp_path / "client.properties"
     config.write_text("sasl.password=hunter2\nsecurity.protocol=hunter2\n")
-    code, _, told = run("--source", "host", "--broker", "1", "--command-config", str(config))
+    code, _, reported = run("--source", "host", "--broker", "1", "--command-config", str(config))
     assert code == 2
-    assert "hunter2" not in told
-    assert "***" in told
+    assert "hunter2" not in reported
+    assert "***" in reported
 
 
 def test_a_try_says_what_was_sent() -> None:
@@ -71,17 +71,17 @@ def test_a_try_of_which_a_part_fails_exits_with_1(tmp_path: Path) -> None:
         exporters = tmp_path / "exporters.yaml"
         exporters.write_text("endpoints: {7: 'http://me:secret@127.0.0.1:1/'}")
         words += ["--source", "prometheus", "--exporters", str(exporters)]
-        code, said, told = run(*words, bootstrap=bootstrap)
+        code, said, reported = run(*words, bootstrap=bootstrap)
         assert code == 1
         assert "sent to metrics" in said
         # Once, though it failed twice.
-        assert told.count("broker 7 not measured: http://127.0.0.1:1/: ") == 1
-        assert "secret" not in told
+        assert reported.count("broker 7 not measured: http://127.0.0.1:1/: ") == 1
+        assert "secret" not in reported
 
 
 def test_passwords_on_the_command_line_are_refused_and_not_shown() -> None:
     words = ["--source", "prometheus", "--endpoint", "7=http://me:secret@127.0.0.1:1/"]
-    code, said, told = run(*words, bootstrap="localhost:1")
+    code, said, reported = run(*words, bootstrap="localhost:1")
     assert (code, said) == (2, "")
-    assert "--exporters" in told
-    assert "secret" not in told
+    assert "--exporters" in reported
+    assert "secret" not in reported

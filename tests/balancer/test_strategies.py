@@ -64,7 +64,7 @@ def together(s: Snapshot) -> Snapshot:
     return replace(s, replica_broker=s.partition_number % 2)
 
 
-def wanted(hard: bool = False) -> list[Goal]:
+def requested(hard: bool = False) -> list[Goal]:
     of = ("cpu", "network_in", "network_out", "disk")
     return [
         *(ResourceCapacity(resource=r, threshold=1.0, tier=0) for r in of),
@@ -84,7 +84,9 @@ def test_every_strategy_makes_the_same_kind_of_plan(
     strategy: Any, operation: Operation | None, moves: int | None
 ) -> None:
     s = stream()
-    plan = Balancer(wanted(), budget=Budget(moves=moves), strategy=strategy).propose(s, operation)
+    plan = Balancer(requested(), budget=Budget(moves=moves), strategy=strategy).propose(
+        s, operation
+    )
     document = plan.document()
     report = check_plan(s, document)
     assert report.ok, [str(f) for f in (*report.violations, *report.mismatches)]
@@ -92,7 +94,7 @@ def test_every_strategy_makes_the_same_kind_of_plan(
     assert (document.allocation is None) == (strategy == "goals")
     if document.allocation is not None:
         assert document.allocation.strategy == strategy.name
-    assert [g.goal for g in document.goal_results][2:] == [g.name for g in wanted()]
+    assert [g.goal for g in document.goal_results][2:] == [g.name for g in requested()]
     assert all(a.helped or a.hurt for a in document.actions[:1])
     if moves is not None:
         assert document.summary.exhausted == "budget"
@@ -100,8 +102,8 @@ def test_every_strategy_makes_the_same_kind_of_plan(
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES[1:], ids=str)
-def test_the_load_distance_is_told_with_its_bound(strategy: Any) -> None:
-    plan = Balancer(wanted(), budget=Budget(moves=4), strategy=strategy).propose(stream())
+def test_the_load_distance_is_reported_with_its_bound(strategy: Any) -> None:
+    plan = Balancer(requested(), budget=Budget(moves=4), strategy=strategy).propose(stream())
     result = plan.allocation
     assert result is not None
     assert result.strategy == strategy.name
@@ -111,7 +113,7 @@ def test_the_load_distance_is_told_with_its_bound(strategy: Any) -> None:
 def test_albic_brings_together_what_milp_leaves_apart() -> None:
     s = stream()
     milp, albic = (
-        Balancer(wanted(), strategy=strategy).propose(s).allocation
+        Balancer(requested(), strategy=strategy).propose(s).allocation
         for strategy in (Milp(rounds=300), Albic(rounds=300, pairs=12))
     )
     assert milp is not None
@@ -160,7 +162,7 @@ def test_without_communication_albic_is_the_milp() -> None:
 def test_equal_seeds_give_equal_plans(strategy: Any) -> None:
     s, op = stream(3), Operation(kind="remove_brokers", brokers=(1,))
     first, second = (
-        Balancer(wanted(), seed=5, strategy=strategy).propose(s, op).to_json() for _ in range(2)
+        Balancer(requested(), seed=5, strategy=strategy).propose(s, op).to_json() for _ in range(2)
     )
     assert first == second
 
@@ -169,14 +171,14 @@ def test_what_cannot_be_is_one_sentence() -> None:
     s = stream()
     with pytest.raises(StrategyError, match="'luck' found, one of albic, goals, milp expected"):
         Balancer(strategy="luck")
-    both = Balancer(wanted(), budget=Budget(moves=1, bytes=1), strategy="milp")
+    both = Balancer(requested(), budget=Budget(moves=1, bytes=1), strategy="milp")
     with pytest.raises(StrategyError, match="moves or of cost"):
         both.propose(s)
     several = synthetic_snapshot(brokers=6, partitions=20, racks=3)
     with pytest.raises(InputError, match="3 replicas found, 1 expected"):
         Balancer(strategy="milp").propose(several)
     with pytest.raises(InputError, match="operation demote_brokers"):
-        Balancer(wanted(), strategy="albic").propose(
+        Balancer(requested(), strategy="albic").propose(
             s, Operation(kind="demote_brokers", brokers=(1,))
         )
 
@@ -203,7 +205,7 @@ def test_goals_alone_need_none_of_the_packages() -> None:
 @pytest.mark.parametrize("hard", [False, True])
 def test_groups_move_as_a_whole(hard: bool) -> None:
     s = together(stream())
-    plan = Balancer(wanted(hard)).propose(s)
+    plan = Balancer(requested(hard)).propose(s)
     before_after = {g.goal: (g.contentment_before, g.contentment_after) for g in plan.goal_results}
     assert before_after["CollocationGoal"] == (1, 1)
     assert before_after["UsageDistribution[cpu]"][1] > before_after["UsageDistribution[cpu]"][0]
@@ -235,12 +237,12 @@ def test_a_hard_goal_keeps_together_what_balance_alone_would_part() -> None:
     traffic = Placement(s).traffic(factor)
     ends = alone.placement.location
     assert (ends[traffic.one] != ends[traffic.two]).any()
-    kept = Balancer(wanted(hard=True)).propose(s).placement.location
+    kept = Balancer(requested(hard=True)).propose(s).placement.location
     assert (kept[traffic.one] == kept[traffic.two]).all()
 
 
 def test_what_is_apart_comes_together() -> None:
-    plan = Balancer(wanted()).propose(stream(4))
+    plan = Balancer(requested()).propose(stream(4))
     (collocation,) = (g for g in plan.goal_results if g.goal == "CollocationGoal")
     assert not collocation.met_before
     assert collocation.met_after
@@ -249,8 +251,8 @@ def test_what_is_apart_comes_together() -> None:
 @pytest.mark.parametrize("moves", range(1, 8))
 def test_a_budget_cuts_no_group_in_two(moves: int) -> None:
     s = together(stream())
-    whole = Balancer(wanted()).propose(s)
-    cut = Balancer(wanted(), budget=Budget(moves=moves)).propose(s)
+    whole = Balancer(requested()).propose(s)
+    cut = Balancer(requested(), budget=Budget(moves=moves)).propose(s)
     n = len(cut)
     assert n <= moves
     assert whole.rows.partition[:n].tolist() == cut.rows.partition.tolist()
@@ -266,7 +268,7 @@ def test_without_a_goal_for_it_nothing_is_grouped() -> None:
 
 def test_the_checker_finds_a_group_that_is_none() -> None:
     s = together(stream())
-    document = Balancer(wanted()).propose(s).document().model_copy(update={"digest": None})
+    document = Balancer(requested()).propose(s).document().model_copy(update={"digest": None})
     last = next(i for i, a in enumerate(document.actions) if a.group == 1) - 1
     swapped = [*document.actions]
     swapped[last], swapped[last + 1] = swapped[last + 1], swapped[last]
@@ -279,7 +281,7 @@ def test_the_checker_finds_a_group_that_is_none() -> None:
 
 def test_the_checker_works_out_the_allocation() -> None:
     s = stream()
-    document = Balancer(wanted(), strategy=STRATEGIES[1]).propose(s).document()
+    document = Balancer(requested(), strategy=STRATEGIES[1]).propose(s).document()
     document = document.model_copy(update={"digest": None})
     assert document.allocation is not None
     for name in ("distance_before", "distance_after", "local_before", "local_after"):
@@ -298,13 +300,13 @@ def test_the_checker_works_out_the_allocation() -> None:
 
 
 def test_the_report_tells_load_distance_and_what_is_kept_local() -> None:
-    plan = Balancer(wanted(), strategy=STRATEGIES[2]).propose(stream())
+    plan = Balancer(requested(), strategy=STRATEGIES[2]).propose(stream())
     a = plan.allocation
     assert a is not None
     page = html_report(plan)
     assert f"points of {a.resource}; {a.distance_before:.3g} before" in page
     assert f"<dt>Kept local</dt><dd><b>{100 * a.local_after:.0f} %</b>" in page
-    grouped = Balancer(wanted()).propose(together(stream()))
+    grouped = Balancer(requested()).propose(together(stream()))
     assert f"<dt>Groups moved as one</dt><dd><b>{grouped.summary.group_moves}</b>" in html_report(
         grouped
     )
@@ -312,7 +314,7 @@ def test_the_report_tells_load_distance_and_what_is_kept_local() -> None:
 
 def test_plans_are_read_as_they_are_written(tmp_path: Path) -> None:
     for strategy in STRATEGIES:
-        plan = Balancer(wanted(), strategy=strategy).propose(together(stream()))
+        plan = Balancer(requested(), strategy=strategy).propose(together(stream()))
         plan.save(tmp_path / "plan.json")
         assert load_plan(tmp_path / "plan.json") == plan.document()
 

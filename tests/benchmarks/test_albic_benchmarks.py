@@ -156,7 +156,7 @@ def test_problems_are_as_uneven_as_asked() -> None:
     assert np.sum(np.abs(off) < 2) == 16
 
 
-def test_an_unknown_subject_is_told() -> None:
+def test_an_unknown_subject_is_reported() -> None:
     with pytest.raises(BenchmarkError, match="cplex"):
         list(albic_solver.albic_solver(["S"], Options(subjects=("cplex",))))
 
@@ -217,7 +217,7 @@ def test_jobs_say_what_the_paper_states(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("*.svg"))) == 3
 
 
-def test_a_picture_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_picture_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     options = Options(tell=lambda s: None, rounds=1, pictures=tmp_path / "file")
     with pytest.raises(BenchmarkError, match=r"picture .*albic-collocation-S\.svg"):

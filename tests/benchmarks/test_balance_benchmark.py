@@ -66,7 +66,7 @@ def test_all_subjects_are_judged_alike(small: dict[str, Any]) -> None:
     assert {"seconds", "peak memory", "moves", "bytes moved / lower bound"} < metrics["peer"]
 
 
-def test_growth_is_told_between_the_sizes_far_apart(small: dict[str, Any]) -> None:
+def test_growth_is_reported_between_the_sizes_far_apart(small: dict[str, Any]) -> None:
     rows = list(module.balance(["M", "XL"], quiet()))
     growth = {(row.subject, row.metric): row.value for row in rows if row.size == "M to XL"}
     assert growth["ours", "growth of seconds"] == pytest.approx(1.5)
@@ -76,19 +76,19 @@ def test_growth_is_told_between_the_sizes_far_apart(small: dict[str, Any]) -> No
 
 def test_a_peer_that_cannot_be_had_is_left_out(small: dict[str, Any]) -> None:
     small["peer"].error = PeerMissing("no Python")
-    told: list[str] = []
-    rows = list(module.balance(["S"], Options(tell=told.append)))
+    reported: list[str] = []
+    rows = list(module.balance(["S"], Options(tell=reported.append)))
     assert {row.subject for row in rows} == {"before", "ours"}
-    assert "peer left out: no Python" in told
+    assert "peer left out: no Python" in reported
 
 
 def test_a_failure_does_not_take_the_others_with_it(small: dict[str, Any]) -> None:
     small["ours"].error = BenchmarkError("it broke")
     rows = module.balance(["S"], quiet())
-    told: list[Row] = []
+    reported: list[Row] = []
     with pytest.raises(BenchmarkError, match="size S: it broke"):
-        told.extend(rows)
-    assert {row.subject for row in told} == {"before", "peer"}
+        reported.extend(rows)
+    assert {row.subject for row in reported} == {"before", "peer"}
 
 
 def test_an_unknown_subject_is_refused(small: dict[str, Any]) -> None:
@@ -108,27 +108,27 @@ def test_benchmarks_are_found_by_name() -> None:
 def test_the_command_line_keeps_the_rows(small: dict[str, Any], tmp_path: Path) -> None:
     results = tmp_path / "rows.json"
     command = ["run", "balance", "--size", "S", "--size", "M", "--json", str(results)]
-    told = CliRunner().invoke(app, command)
-    assert told.exit_code == 0, told.output
+    reported = CliRunner().invoke(app, command)
+    assert reported.exit_code == 0, reported.output
     rows = json.loads(results.read_text())
     assert {row["size"] for row in rows} == {"S", "M"}
     assert set(rows[0]) == {"benchmark", "size", "subject", "metric", "value", "unit"}
-    assert "worst / mean disk" in told.output
+    assert "worst / mean disk" in reported.output
     assert "balance" in CliRunner().invoke(app, ["list"]).output
 
 
 def test_rows_measured_before_a_failure_are_kept(small: dict[str, Any], tmp_path: Path) -> None:
     small["peer"].error = BenchmarkError("it broke")
     results = tmp_path / "rows.json"
-    told = CliRunner().invoke(app, ["run", "balance", "--json", str(results)])
-    assert isinstance(told.exception, BenchmarkError)
+    reported = CliRunner().invoke(app, ["run", "balance", "--json", str(results)])
+    assert isinstance(reported.exception, BenchmarkError)
     assert "ours" in {row["subject"] for row in json.loads(results.read_text())}
 
 
 def test_results_without_a_folder_are_refused_before_the_run(small: dict[str, Any]) -> None:
-    told = CliRunner().invoke(app, ["run", "balance", "--json", "/no/such/folder/rows.json"])
-    assert isinstance(told.exception, BenchmarkError)
-    assert "no folder /no/such/folder" in str(told.exception)
+    reported = CliRunner().invoke(app, ["run", "balance", "--json", "/no/such/folder/rows.json"])
+    assert isinstance(reported.exception, BenchmarkError)
+    assert "no folder /no/such/folder" in str(reported.exception)
 
 
 def test_what_is_not_finite_is_null_in_json(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_answers_are_read_as_written(tmp_path: Path) -> None:
     assert (read.seconds, read.finished, read.bytes_lower_bound) == (1.5, False, 7.0)
 
 
-def test_an_answer_that_is_missing_is_told(tmp_path: Path) -> None:
+def test_an_answer_that_is_missing_is_reported(tmp_path: Path) -> None:
     s = synthetic_snapshot(brokers=4, partitions=10, racks=4)
     with pytest.raises(BenchmarkError, match="the answer of subject cannot be read"):
         load_answer(tmp_path / "answer.npz", s, "subject")

@@ -82,17 +82,17 @@ def test_jobs_end_with_the_one_who_asked() -> None:
     assert set(active_children()) == before
 
 
-def test_progress_is_told_with_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_reported_with_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_TOLD_EVERY", -1.0)
-    told: list[str] = []
-    with progress("fuzz S", 2_000, "inputs", told.append) as advance:
+    reported: list[str] = []
+    with progress("fuzz S", 2_000, "inputs", reported.append) as advance:
         advance(500)
         advance(1_500)
-    assert [line.rpartition(",")[0] for line in told] == [
+    assert [line.rpartition(",")[0] for line in reported] == [
         "fuzz S: 500 of 2,000 inputs",
         "fuzz S: 2,000 of 2,000 inputs",
     ]
-    assert told[1].endswith("0 min left")
+    assert reported[1].endswith("0 min left")
 
 
 def test_progress_is_a_bar_on_a_terminal(
@@ -101,10 +101,10 @@ def test_progress_is_a_bar_on_a_terminal(
     monkeypatch.setattr(
         module, "Console", lambda stderr: Console(stderr=stderr, force_terminal=True, width=100)
     )
-    told: list[str] = []
-    with progress("fuzz S", 20, "inputs", told.append) as advance:
+    reported: list[str] = []
+    with progress("fuzz S", 20, "inputs", reported.append) as advance:
         advance(5)
-    assert told == []
+    assert reported == []
     assert "5/20" in capsys.readouterr().err
 
 

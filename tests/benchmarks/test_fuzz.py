@@ -57,7 +57,7 @@ def test_mutants_are_the_same_again() -> None:
         (ReaderError("lost"), "ReaderError: lost"),
     ],
 )
-def test_failures_are_told_with_their_seed(fault: Exception, said: str) -> None:
+def test_failures_are_reported_with_their_seed(fault: Exception, said: str) -> None:
     def fail(path: Path) -> int:
         raise fault
 
@@ -141,11 +141,11 @@ def test_a_failure_fails_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_DOCUMENTS", {"S": 2})
     with pytest.raises(BenchmarkError, match="reader 'capacity', seed 0, input 0: KeyError"):
         list(module.fuzz(["S"], QUIET))
-    told: list[str] = []
-    alone = Options(subjects=("capacity:1",), tell=told.append)
+    reported: list[str] = []
+    alone = Options(subjects=("capacity:1",), tell=reported.append)
     with pytest.raises(BenchmarkError, match="input 1: KeyError"):
         list(module.fuzz(["S"], alone))
-    assert "Traceback" in told[0]
+    assert "Traceback" in reported[0]
     with pytest.raises(BenchmarkError, match="no subject 'capacty:1'; there are messages, cap"):
         list(module.fuzz(["S"], Options(subjects=("capacty:1",))))
 
@@ -180,7 +180,7 @@ TASK = (
         BEGIN.strip(),
         "\0" * 40,
         '{"record":' + "[" * 5000 + "]" * 5000 + "}",
-        '{"record":"wanted","topic":"a","partition":0,"origin":[],"target":[1]}',
+        '{"record":"target","topic":"a","partition":0,"origin":[],"target":[1]}',
     ],
 )
 def test_a_journal_line_that_makes_no_sense_is_named(tmp_path: Path, line: str) -> None:

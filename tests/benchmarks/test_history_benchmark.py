@@ -53,14 +53,14 @@ def test_days_of_invented_loads_are_replayed(
 
 
 def test_the_exponent_is_that_of_the_time_in_the_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = {"S": (1e6, 2.0), "M": (1e7, 20.0)}
+    reported = {"S": (1e6, 2.0), "M": (1e7, 20.0)}
     monkeypatch.setattr(
         module,
         "_apart",
         lambda what, size, seed: [
-            ("values", told[size][0], "values"),
-            ("seconds", told[size][1], "seconds"),
-            ("processor seconds", 2 * told[size][1], "seconds"),
+            ("values", reported[size][0], "values"),
+            ("seconds", reported[size][1], "seconds"),
+            ("processor seconds", 2 * reported[size][1], "seconds"),
         ],
     )
     options = Options(subjects=("snapshot",), tell=lambda s: None)

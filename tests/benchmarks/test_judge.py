@@ -32,8 +32,8 @@ def four_brokers() -> Snapshot:
 
 
 def test_evenness_and_violations_of_a_small_cluster() -> None:
-    told = {metric: value for metric, value, _ in balance_metrics(four_brokers())}
-    assert told == {
+    reported = {metric: value for metric, value, _ in balance_metrics(four_brokers())}
+    assert reported == {
         "worst / mean disk": 2.0,
         "worst / mean replicas": 2.0,
         "worst / mean leaders": 4.0,
@@ -42,15 +42,15 @@ def test_evenness_and_violations_of_a_small_cluster() -> None:
     }
 
 
-def test_moves_are_told_by_what_a_broker_newly_holds() -> None:
+def test_moves_are_reported_by_what_a_broker_newly_holds() -> None:
     before = four_brokers()
     after = placed(before, np.array([0, 2, 1, 0]), np.array([0, 0]))
-    told = {metric: value for metric, value, _ in move_metrics(before, after)}
+    reported = {metric: value for metric, value, _ in move_metrics(before, after)}
     # Partition 0 goes from broker 2 to 3; partition 1 stays and is led by broker 2.
-    assert told["moves"] == 1
-    assert told["leadership moves"] == 1
-    assert told["bytes moved"] == 30.0
-    assert told["bytes moved / all bytes"] == 0.25
+    assert reported["moves"] == 1
+    assert reported["leadership moves"] == 1
+    assert reported["bytes moved"] == 30.0
+    assert reported["bytes moved / all bytes"] == 0.25
     assert rack_violations(after) == 1
 
 
@@ -74,9 +74,9 @@ def test_bytes_are_those_of_the_replicas_that_changed_place(seed: int) -> None:
     for row in rng.choice(60, 10, replace=False):
         brokers[row, 2] = rng.choice(np.setdiff1d(np.arange(8), brokers[row]))
     after = placed(before, brokers.ravel(), before.leader)
-    told = {metric: value for metric, value, _ in move_metrics(before, after)}
+    reported = {metric: value for metric, value, _ in move_metrics(before, after)}
     changed = brokers[:, 2] != before.replica_broker.reshape(-1, 3)[:, 2]
     size = before.follower_load[changed, before.resource("disk")].sum()
-    assert told["moves"] == 10
-    assert told["leadership moves"] == 0
-    assert told["bytes moved"] == pytest.approx(size)
+    assert reported["moves"] == 10
+    assert reported["leadership moves"] == 0
+    assert reported["bytes moved"] == pytest.approx(size)

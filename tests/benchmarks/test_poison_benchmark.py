@@ -21,16 +21,16 @@ def even() -> Snapshot:
     [("bytes_in", "x 20"), ("bytes_in", "x 5"), ("size", "x 20"), ("bytes_out", "1e18")],
 )
 def test_one_bad_reporter_moves_nothing(even: Snapshot, metric: str, kind: str) -> None:
-    told = lived(*warmed_up(even, 0), Case(kind, (8,), Poison(metric, "", kind, (8,))))
-    assert told.moved == 0
-    assert "distrusted_reporters" in told.findings
+    reported = lived(*warmed_up(even, 0), Case(kind, (8,), Poison(metric, "", kind, (8,))))
+    assert reported.moved == 0
+    assert "distrusted_reporters" in reported.findings
 
 
 def test_a_real_shift_of_the_same_size_is_balanced(even: Snapshot) -> None:
     case = Case("x 5", (8,), shift=(("bytes_in", "bytes_out", "size"), 5.0))
-    told = lived(*warmed_up(even, 0), case)
-    assert told.moved > 0
-    assert told.after < told.before
+    reported = lived(*warmed_up(even, 0), case)
+    assert reported.moved > 0
+    assert reported.after < reported.before
 
 
 def test_it_is_a_benchmark() -> None:

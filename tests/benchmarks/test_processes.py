@@ -24,7 +24,7 @@ def test_the_peak_is_the_childs_own() -> None:
     assert large - small > 70_000_000
 
 
-def test_a_failure_is_told_by_the_last_thing_said() -> None:
+def test_a_failure_is_reported_by_the_last_thing_said() -> None:
     with pytest.raises(BenchmarkError, match="subject ended with code 1: ValueError: no good"):
         run_apart(python("raise ValueError('no good')"), "subject")
 
@@ -34,7 +34,7 @@ def test_a_subject_that_takes_too_long_is_stopped() -> None:
         run_apart(python("import time; time.sleep(60)"), "subject", seconds=0.2)
 
 
-def test_a_program_that_is_not_there_is_told() -> None:
+def test_a_program_that_is_not_there_is_reported() -> None:
     with pytest.raises(BenchmarkError, match="subject could not be started"):
         run_apart(["/no/such/program"], "subject")
 
@@ -44,7 +44,7 @@ def test_the_running_python_is_found() -> None:
     assert find_python("peer", [(2, 1), version]) == (version, sys.executable)
 
 
-def test_a_missing_python_is_told_in_one_sentence() -> None:
+def test_a_missing_python_is_reported_in_one_sentence() -> None:
     with pytest.raises(PeerMissing, match=r"peer needs one of Python 2\.1; none was found"):
         find_python("peer", [(2, 1)])
 
@@ -54,10 +54,10 @@ def test_an_environment_that_is_ready_is_used_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    told: list[str] = []
+    reported: list[str] = []
     version = sys.version_info[:2]
-    first = environment("peer", ["--help"], [version], told.append)
-    again = environment("peer", ["--help"], [version], told.append)
+    first = environment("peer", ["--help"], [version], reported.append)
+    again = environment("peer", ["--help"], [version], reported.append)
     assert first == again
     assert first.is_relative_to(tmp_path)
-    assert len(told) == 1
+    assert len(reported) == 1

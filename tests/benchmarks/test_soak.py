@@ -30,7 +30,9 @@ def test_cases_are_the_same_again_and_cover_all_operations() -> None:
 
 
 @pytest.mark.slow
-def test_rows_are_told_where_nothing_is_found(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_reported_where_nothing_is_found(
+    small: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "check_plan", lambda *a: CheckReport((), ()))
     rows = {row.metric: row.value for row in module.soak(["S"], QUIET)}
     assert rows["clusters"] == 1
@@ -43,19 +45,21 @@ def test_rows_are_told_where_nothing_is_found(small: None, monkeypatch: pytest.M
 
 
 @pytest.mark.slow
-def test_findings_are_told_and_fail_the_run(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_findings_are_reported_and_fail_the_run(
+    small: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = CheckReport((Finding("racks", "too close", 3),), (Finding("cost", "off"),))
     monkeypatch.setattr(module, "check_plan", lambda *a: found)
-    told: list[str] = []
+    reported: list[str] = []
     rows: dict[str, Any] = {}
-    run = module.soak(["S"], Options(tell=told.append))
+    run = module.soak(["S"], Options(tell=reported.append))
     with pytest.raises(BenchmarkError, match="racks"):
         rows.update((row.metric, row.value) for row in run)
     assert rows["violations"] == rows["plans"]
     # figures of steps that cannot be done are no figures
     assert rows["mismatches"] == 0
-    assert len(told) == 1
-    assert "seed 0" in told[0]
+    assert len(reported) == 1
+    assert "seed 0" in reported[0]
 
 
 def test_a_crash_is_a_finding(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +75,7 @@ def test_a_crash_is_a_finding(small: None, monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_false_statement_fails_the_run(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "check_plan", lambda *a: CheckReport((), ()))
     monkeypatch.setattr(module, "false_statements", lambda *a: ["cost_bound 3, but 2"])
-    told: list[str] = []
+    reported: list[str] = []
     with pytest.raises(BenchmarkError, match=r"[3-6] cost_bound"):
-        list(module.soak(["S"], Options(tell=told.append)))
-    assert any("tiny cluster, seed " in sentence for sentence in told)
+        list(module.soak(["S"], Options(tell=reported.append)))
+    assert any("tiny cluster, seed " in sentence for sentence in reported)

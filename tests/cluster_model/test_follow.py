@@ -53,7 +53,7 @@ def until(true: Callable[[], bool], seconds: float = 20.0) -> None:
 
 def test_a_model_follows_topic_and_metadata(bootstrap: str) -> None:
     states: list[Snapshot | Exception] = [cluster("a")]
-    wanted: list[int] = []
+    requested: list[int] = []
 
     def metadata() -> Snapshot:
         if isinstance(states[-1], Exception):
@@ -61,8 +61,8 @@ def test_a_model_follows_topic_and_metadata(bootstrap: str) -> None:
         return states[-1]
 
     def records(since_ms: int) -> RecordReader:
-        wanted.append(since_ms)
-        if len(wanted) == 1:
+        requested.append(since_ms)
+        if len(requested) == 1:
             return read_records(bootstrap, "metrics", follow=True, format="automq")
         # The built-in broker knows no offsets of times.
         return read_records(bootstrap, "metrics", follow=True)
@@ -79,7 +79,7 @@ def test_a_model_follows_topic_and_metadata(bootstrap: str) -> None:
         follower._reader.stop()
         until(lambda: follower.malformed == 6)
         until(lambda: model.counters == model.counters | {"added": 1, "unknown": 1})
-        assert wanted[:2] == [START + 1000, START + 1000]
+        assert requested[:2] == [START + 1000, START + 1000]
         assert follower.problems == ()
 
         states.append(InputError("the brokers went away"))
@@ -117,7 +117,7 @@ def test_a_topic_that_comes_late(bootstrap: str) -> None:
         until(lambda: follower.problems == ())
 
 
-def test_nobody_there_is_told_at_the_start() -> None:
+def test_nobody_there_is_reported_at_the_start() -> None:
     follower = follow_kafka("127.0.0.1:1", "metrics", timeout=0.3)
     with pytest.raises(InputError, match=r"Kafka at 127\.0\.0\.1:1 "):
         follower.start()

@@ -662,7 +662,7 @@ def test_a_document_has_values_of_the_types_it_says(
         load_snapshot(path)
 
 
-def test_of_many_wrong_entries_one_is_told_and_the_others_are_not_kept() -> None:
+def test_of_many_wrong_entries_one_is_reported_and_the_others_are_not_kept() -> None:
     with pytest.raises(ValidationError) as error:
         SnapshotDocument.model_validate(
             {

@@ -81,12 +81,12 @@ def test_its_finding_is_acted_on_after_its_grace(monkeypatch: pytest.MonkeyPatch
 def test_what_is_only_reported_moves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     _answers(monkeypatch, lambda view: [_finding()])
     stage = _stage()
-    assert stage.rounds(2) == ["told", "told"]
+    assert stage.rounds(2) == ["reported", "reported"]
     assert stage.reason == "broker 3 is noisy"
     _answers(monkeypatch, lambda view: [_finding(operation=_remove(3))])
-    told = _stage(act=False)
-    assert told.rounds(1) == ["told"]
-    assert not told.executor.plans
+    reported = _stage(act=False)
+    assert reported.rounds(1) == ["reported"]
+    assert not reported.executor.plans
 
 
 def test_its_plans_are_capped_and_cool_down(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,8 +164,8 @@ def test_what_a_stale_broker_holds_stays_and_the_rest_is_balanced() -> None:
     stage.controller.step()
     sentences = [f.sentence for f in stage.controller.decisions[-1].findings]
     assert any("broker 4 has reported no metrics" in sentence for sentence in sentences)
-    told = [e["event"] for e in stage.events]
-    assert told[0] == "finding"
+    reported = [e["event"] for e in stage.events]
+    assert reported[0] == "finding"
 
 
 def test_where_most_metrics_are_stale_nothing_is_rebalanced() -> None:
@@ -257,7 +257,7 @@ def test_no_picture_at_all_is_said() -> None:
     assert "there is no picture of the cluster: metrics of" in stage.reason
 
 
-def test_a_dead_broker_is_told_after_one_grace_and_healed_after_another() -> None:
+def test_a_dead_broker_is_reported_after_one_grace_and_healed_after_another() -> None:
     stage = Stage(even())
     stage.model.with_states(dead=[3])
     assert set(stage.rounds(15)) == {"waiting"}
@@ -367,7 +367,7 @@ def test_missing_replicas_are_added() -> None:
 def test_detectors_can_be_switched_off_or_only_tell(detector: str) -> None:
     for settings, kinds in (
         ({"enabled": False}, {"balanced", "waiting"}),
-        ({"act": False}, {"told", "waiting"}),
+        ({"act": False}, {"reported", "waiting"}),
     ):
         stage = Stage(skewed(), {detector: {**settings}})
         if detector == "dead_brokers":
@@ -520,7 +520,7 @@ def test_healing_interrupts_a_rebalance() -> None:
     assert executor.plans[1].operation["kind"] == "fix_offline_replicas"  # type: ignore[attr-defined]
 
 
-def test_a_failed_execution_is_told_and_the_rounds_go_on() -> None:
+def test_a_failed_execution_is_reported_and_the_rounds_go_on() -> None:
     class Fails:
         def execute(self, plan: object, *, progress: Progressed = None) -> Ended:
             raise RuntimeError("no way to ssl.key.password=hunter2")
@@ -584,7 +584,7 @@ def test_what_a_failed_execution_left_is_cleaned_up_before_the_next() -> None:
     assert not executor.open
 
 
-def test_run_goes_on_after_a_round_that_fails_and_stops_when_told() -> None:
+def test_run_goes_on_after_a_round_that_fails_and_stops_when_reported() -> None:
     stage = Stage(skewed(), {"interval": 0.001})
     controller: Controller = stage.controller
     failing = stage.model.snapshot
@@ -633,7 +633,7 @@ def test_where_nothing_helps_because_partitions_were_just_moved_that_is_said() -
     assert "120 partitions stay, because they were moved not long ago" in stage.reason
 
 
-def test_on_standby_people_are_not_told_twice() -> None:
+def test_on_standby_people_are_not_reported_twice() -> None:
     class Vote:
         acting = False
 

@@ -22,7 +22,7 @@ def _answer(path: str, partitions: list[int] | None) -> dict[str, Any]:
     return {"error_code": error, "log_dir": path, "topics": topics, "total_bytes": 100}
 
 
-def test_replicas_of_a_failed_log_directory_are_found_and_told() -> None:
+def test_replicas_of_a_failed_log_directory_are_found_and_reported() -> None:
     replicas = [
         {
             "partition_index": n,

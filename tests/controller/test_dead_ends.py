@@ -78,16 +78,16 @@ def test_a_partition_with_its_only_copy_on_a_dead_broker_stops_nothing_else(
         assert {f"{a.topic}-{a.partition}" for a in plan.actions}.isdisjoint(names)
     # It is told once, however long it lasts, and again when it changes.
     stage.rounds(100)
-    told = [e for e in stage.events if e.get("finding", {}).get("kind") == "lost_partitions"]
-    assert len(told) == 1
+    reported = [e for e in stage.events if e.get("finding", {}).get("kind") == "lost_partitions"]
+    assert len(reported) == 1
     assert caplog.text.count("cannot be healed") == 1
     lines = len(caplog.records)
     stage.rounds(100)
     assert len(caplog.records) == lines
     stage.model.cluster = _single(stage.model.cluster, [20], 3)
     stage.rounds(3)
-    told = [e for e in stage.events if e.get("finding", {}).get("kind") == "lost_partitions"]
-    assert [e["finding"]["data"]["partitions"] for e in told] == [2, 3]
+    reported = [e for e in stage.events if e.get("finding", {}).get("kind") == "lost_partitions"]
+    assert [e["finding"]["data"]["partitions"] for e in reported] == [2, 3]
     assert "3 partitions set aside" in stage.reason
     assert "counterpoise_lost_partitions 3" in stage.controller.metrics.text()
 
@@ -339,9 +339,9 @@ def test_a_step_that_is_too_large_is_left_out_and_named() -> None:
     stage = Stage(snapshot, {"max_share_per_cycle": 0.1, **calm}, goals=goals)
     stage.rounds(8)
     assert len(stage.executor.plans) > 1
-    told = "; ".join(d.reason for d in stage.controller.decisions)
-    assert f"without the partition {name}, of which one copy is more than one cycle" in told
-    assert "raise max_share_per_cycle, to 0.2" in told
+    reported = "; ".join(d.reason for d in stage.controller.decisions)
+    assert f"without the partition {name}, of which one copy is more than one cycle" in reported
+    assert "raise max_share_per_cycle, to 0.2" in reported
 
 
 @pytest.mark.slow

@@ -165,7 +165,7 @@ def test_an_error_of_the_client_costs_the_vote_only_until_it_has_joined_again(
         assert election.prove(30.0) is not None
 
 
-def test_wrong_options_and_silent_brokers_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_options_and_silent_brokers_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ElectionError, match=r"session: 0\.5 s found, 1 to 1800 s expected"):
         Election("localhost:9092", session=0.5)
     monkeypatch.setattr("balancer.controller.election.PATIENCE", 0.2)

@@ -31,7 +31,7 @@ def test_addresses(text: str, address: tuple[str, int]) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "9464", "::1", "::1:9464", "a:b", ":65536", "[::1]", ":²"])
-def test_what_is_no_address_is_told(text: str) -> None:
+def test_what_is_no_address_is_reported(text: str) -> None:
     with pytest.raises(EndpointError, match="address to listen on: "):
         parse_address(text)
 

@@ -96,7 +96,7 @@ def test_ages_are_those_of_each_broker() -> None:
     assert ages[1] == ages[3] == ages[4] == 360
 
 
-def test_signals_are_told_once_a_window() -> None:
+def test_signals_are_reported_once_a_window() -> None:
     fed = Fed()
     assert fed.view.signals() == {}
     fed.minutes(11, flush=100.0)

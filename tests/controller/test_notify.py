@@ -220,7 +220,7 @@ def test_metrics_and_state_are_served() -> None:
     endpoint.close()
 
 
-def test_an_address_in_use_is_told_in_a_sentence() -> None:
+def test_an_address_in_use_is_reported_in_a_sentence() -> None:
     endpoint = Endpoint("127.0.0.1", 0, str, dict)
     port = int(endpoint.address.rpartition(":")[2])
     with pytest.raises(EndpointError, match=f"cannot listen on 127.0.0.1:{port}: Address already"):

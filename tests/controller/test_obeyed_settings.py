@@ -465,7 +465,7 @@ def test_the_more_careful_of_file_and_option_holds(
     assert (with_flag if flag else without).startswith("acts" if acts else "proposes")
 
 
-def test_a_file_is_read_when_it_rests_and_what_is_wrong_is_told_once(tmp_path: Path) -> None:
+def test_a_file_is_read_when_it_rests_and_what_is_wrong_is_reported_once(tmp_path: Path) -> None:
     path = tmp_path / "settings.yaml"
     path.write_text("max_moves: 5\n")
     file = SettingsFile(path, True)
@@ -609,20 +609,20 @@ def test_a_paused_controller_gives_up_its_vote_and_takes_it_again() -> None:
 def test_a_controller_that_starts_paused_never_has_the_vote() -> None:
     class Vote:
         acting = False
-        wanted = True
+        requested = True
 
         def resign(self) -> None:
-            self.wanted = False
+            self.requested = False
 
         def rejoin(self) -> None:
-            self.wanted = True
+            self.requested = True
 
     vote = Vote()
     stage = Stage(skewed(), {"execute": False}, vote=vote)
-    assert not vote.wanted
+    assert not vote.requested
     _set(stage, execute=True)
     stage.rounds(1)
-    assert vote.wanted
+    assert vote.requested
 
 
 def test_every_detector_takes_its_settings_at_once() -> None:
@@ -650,13 +650,13 @@ def test_a_shorter_history_of_a_slow_broker_is_cut() -> None:
 
 def test_secrets_of_new_webhooks_are_hidden_in_decisions() -> None:
     stage = Stage(even())
-    told: list[Any] = []
+    reported: list[Any] = []
     stage.controller.notify(
-        [lambda event: told.append(event)], Redactor({}, ["https://chat.example/broker"])
+        [lambda event: reported.append(event)], Redactor({}, ["https://chat.example/broker"])
     )
     stage.model.with_states(dead=[3])
     stage.rounds(16)
-    assert told
+    assert reported
     assert not stage.events
 
 

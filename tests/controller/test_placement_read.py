@@ -55,8 +55,8 @@ class Admin:
         if broker in self.silent:
             raise KafkaSourceError("Kafka did not answer in 1 s")
         topics = [{"name": name, "partitions": []} for name in ("t", *self.hidden)]
-        told = {"error_code": 0, "log_dir": "/d", "topics": topics}
-        return [{"log_dirs": [{**told, "total_bytes": 1000, "usable_bytes": 500}]}]
+        reported = {"error_code": 0, "log_dir": "/d", "topics": topics}
+        return [{"log_dirs": [{**reported, "total_bytes": 1000, "usable_bytes": 500}]}]
 
     def describe_features(self) -> dict[str, Any]:
         return {}
@@ -77,8 +77,8 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Admin]:
     return serve
 
 
-def source(told: list[str]) -> KafkaSource:
-    return KafkaSource("k:1", None, {}, None, 1.0, Notices(told.append))
+def source(reported: list[str]) -> KafkaSource:
+    return KafkaSource("k:1", None, {}, None, 1.0, Notices(reported.append))
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,8 @@ def test_a_dead_broker_is_healed(
     kafka: Callable[..., Admin], trouble: dict[str, Any], said: str
 ) -> None:
     kafka(**trouble)
-    told: list[str] = []
-    of = source(told)
+    reported: list[str] = []
+    of = source(reported)
     # Other snapshots stay strict.
     with pytest.raises(KafkaSourceError):
         of.read()
@@ -107,8 +107,8 @@ def test_a_dead_broker_is_healed(
     assert {a.source for a in plan.actions if a.kind == "move"} == {4}
     assert not (plan.final_snapshot().broker_ids[plan.final_snapshot().replica_broker] == 4).any()
     stage.rounds(1)
-    assert len([t for t in told if said in t]) == 1
-    assert len(told) == 1
+    assert len([t for t in reported if said in t]) == 1
+    assert len(reported) == 1
 
 
 def test_brokers_that_hang_are_not_waited_for_one_after_another(
@@ -117,14 +117,14 @@ def test_brokers_that_hang_are_not_waited_for_one_after_another(
     admin = kafka(silent=(1, 2, 3))
     now = iter(range(0, 1000, 15))
     monkeypatch.setattr("cluster_model.kafka.time.monotonic", lambda: float(next(now)))
-    told: list[str] = []
+    reported: list[str] = []
     s = read_cluster(
         "k:1",
         capacity=Capacities.model_validate({"default": {"disk": 1e18}}),
         resources=("disk",),
         placement_only=True,
-        notice=told.append,
+        notice=reported.append,
     )
     assert admin.asked == [1]
     assert s.n_partitions == 4
-    assert "brokers 1, 2, 3" in told[0]
+    assert "brokers 1, 2, 3" in reported[0]

@@ -45,7 +45,7 @@ def nobody() -> str:
         return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
-def test_wrong_options_are_told_in_one_sentence(tmp_path: Path, nobody: str) -> None:
+def test_wrong_options_are_reported_in_one_sentence(tmp_path: Path, nobody: str) -> None:
     wrong = tmp_path / "settings.yaml"
     wrong.write_text("dead_brokers: {heal_after: never}\n")
     limits = tmp_path / "limits.yaml"
@@ -64,12 +64,12 @@ def test_wrong_options_are_told_in_one_sentence(tmp_path: Path, nobody: str) -> 
         (["--metrics-topic", "metrics"], "Kafka at"),
         (["--execute", "--journal", str(tmp_path / "journal")], "Kafka at"),
     ):
-        code, told = _run("--bootstrap-server", nobody, *arguments)
-        assert code == 2, told
-        assert said in told
-        assert told.startswith("counterpoise: ")
-        assert "sesame" not in told
-        assert "\n" not in told
+        code, reported = _run("--bootstrap-server", nobody, *arguments)
+        assert code == 2, reported
+        assert said in reported
+        assert reported.startswith("counterpoise: ")
+        assert "sesame" not in reported
+        assert "\n" not in reported
 
 
 def test_what_a_window_tells_counts_once_unless_set_otherwise() -> None:
@@ -147,7 +147,7 @@ class _Busy:
 
 
 @pytest.mark.parametrize("ends", [True, False])
-def test_one_round_that_is_told_to_end_stops_what_it_began(ends: bool) -> None:
+def test_one_round_that_is_reported_to_end_stops_what_it_began(ends: bool) -> None:
     asked, controller = threading.Event(), _Busy(ends)
     asked.set()
     assert run_once(controller, 1.0, asked) == "the last"  # type: ignore[arg-type, comparison-overlap]
@@ -305,9 +305,9 @@ def test_the_follower_of_metrics_tells_of_disks_too(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr("cluster_model.follow.read_cluster", read)
     monkeypatch.setattr("cluster_model.follow.read_records", lambda *a, **o: None)
-    told: list[str] = []
-    with follow_kafka("localhost:1", "metrics", notice=told.append, retry=60.0):
-        assert told == ["something"]
+    reported: list[str] = []
+    with follow_kafka("localhost:1", "metrics", notice=reported.append, retry=60.0):
+        assert reported == ["something"]
 
 
 def test_goals_of_a_file_that_do_not_apply_are_named_at_the_start() -> None:

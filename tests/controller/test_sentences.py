@@ -42,7 +42,7 @@ def test_a_plan_of_many_moves_is_in_the_plural(plan: Plan) -> None:
     assert "1,200 disk moves, 1 TB" in said
 
 
-def test_an_outcome_is_told_in_units_that_people_read() -> None:
+def test_an_outcome_is_reported_in_units_that_people_read() -> None:
     assert (
         outcome_sentence(ENDED) == "done after 90 s, 3.43 MB moved, 1 task failed and 0 cancelled"
     )

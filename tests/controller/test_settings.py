@@ -66,7 +66,7 @@ def test_an_empty_file_is_all_defaults(tmp_path: Path) -> None:
         ("webhooks: [{'http://secret': 1}]", "webhooks.0.url: field required"),
     ],
 )
-def test_wrong_settings_are_told_in_a_sentence(tmp_path: Path, text: str, said: str) -> None:
+def test_wrong_settings_are_reported_in_a_sentence(tmp_path: Path, text: str, said: str) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text(text)
     with pytest.raises(SettingsError) as error:
@@ -77,7 +77,7 @@ def test_wrong_settings_are_told_in_a_sentence(tmp_path: Path, text: str, said: 
     assert "\n" not in str(error.value)
 
 
-def test_a_missing_file_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"nothing\.yaml: No such file"):
         load_settings(tmp_path / "nothing.yaml")
 

@@ -99,7 +99,7 @@ def test_idle_brokers_are_not_judged() -> None:
     assert not stage.controller.state()["slow_scores"]
 
 
-def test_many_slow_brokers_are_told_and_left_alone() -> None:
+def test_many_slow_brokers_are_reported_and_left_alone() -> None:
     stage = _stage(max_share=0.1)
     # Two of six have the other four as peers.
     _measured(stage, {3: 5000.0, 4: 5000.0})
@@ -109,7 +109,7 @@ def test_many_slow_brokers_are_told_and_left_alone() -> None:
     assert not stage.executor.plans
 
 
-def test_a_broker_that_stays_slow_is_emptied_where_that_is_wanted() -> None:
+def test_a_broker_that_stays_slow_is_emptied_where_that_is_requested() -> None:
     stage = _stage(remove=True, remove_score=8)
     _measured(stage, {3: 5000.0})
     stage.rounds(12)
@@ -164,9 +164,9 @@ def test_a_drained_broker_receives_what_is_healed_only_if_no_other_can() -> None
     sparing, last = stage.executor.plans
     assert 2 not in {a.destination for a in sparing.actions if a.kind == "move"}
     assert {a.destination for a in last.actions if a.kind == "move"} == {2}
-    told = [d.reason for d in stage.controller.decisions if d.kind == "started"]
+    reported = [d.reason for d in stage.controller.decisions if d.kind == "started"]
     said = "broker 2, to be empty, may receive replicas, because no other broker can"
-    assert [said in reason for reason in told] == [False, True]
+    assert [said in reason for reason in reported] == [False, True]
 
 
 def test_a_drained_broker_is_the_last_one_that_can_receive() -> None:

@@ -257,9 +257,9 @@ def rows(page: str, heading: str) -> list[list[str]]:
         Action,
     ],
 )
-def test_the_plan_is_told_field_by_field(record: type[BaseModel]) -> None:
-    told = [row[0].strip("`") for row in rows("plan.md", f"## {record.__name__}")]
-    assert told == list(record.model_fields)
+def test_the_plan_is_reported_field_by_field(record: type[BaseModel]) -> None:
+    reported = [row[0].strip("`") for row in rows("plan.md", f"## {record.__name__}")]
+    assert reported == list(record.model_fields)
 
 
 def test_the_example_of_an_action_is_one() -> None:
@@ -268,22 +268,22 @@ def test_the_example_of_an_action_is_one() -> None:
     assert set(action.model_dump()) == set(action.model_fields_set)
 
 
-def as_told(goal: Goal) -> str:
+def as_reported(goal: Goal) -> str:
     """Fields of a goal's own and their defaults, as the table has them."""
-    told = []
+    reported = []
     for name in type(goal).model_fields:
         value = getattr(goal, name)
         if name == "resource":
-            told.append("`resource` required")
+            reported.append("`resource` required")
         elif isinstance(value, bool):
-            told.append(f"`{name}` {'yes' if value else 'no'}")
+            reported.append(f"`{name}` {'yes' if value else 'no'}")
         elif isinstance(value, int | float):
-            told.append(f"`{name}` {value:,.10g}")
+            reported.append(f"`{name}` {value:,.10g}")
         else:
             assert not value
-            told.append(f"`{name}` none")
+            reported.append(f"`{name}` none")
     common = [f"`{name}`" for name in Goal.model_fields]
-    return ", ".join(entry for entry in told if entry.split()[0] not in common)
+    return ", ".join(entry for entry in reported if entry.split()[0] not in common)
 
 
 def test_the_table_of_goals_is_that_of_the_registry() -> None:
@@ -297,6 +297,6 @@ def test_the_table_of_goals_is_that_of_the_registry() -> None:
         (one,) = load_goals({"goals": [{"goal": name, **resource}]})
         assert scope == goal.scope.name.replace("_", " in "), name
         assert kind == ("hard" if one.hard else "soft"), name
-        assert re.sub(r" \(.*?\)", "", fields) == as_told(one), name
+        assert re.sub(r" \(.*?\)", "", fields) == as_reported(one), name
         assert all(word in reads for word in goal.requires), name
         assert source, name

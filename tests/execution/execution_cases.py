@@ -83,10 +83,10 @@ class FakeCluster:
         self.on_view(self)
         self.advance()
         names = {k.topic for k in self.replicas}
-        wanted = names if topics is None else set(topics)
+        requested = names if topics is None else set(topics)
         return View(
             frozenset(self.brokers),
-            {k: self._partition(k) for k in self.replicas if k.topic in wanted},
+            {k: self._partition(k) for k in self.replicas if k.topic in requested},
             frozenset(self.ongoing),
         )
 
@@ -101,10 +101,10 @@ class FakeCluster:
                 found[key, broker] = Held(self.dirs.get((key, broker), "/a"), SIZE, *(future or ()))
         return found
 
-    def reassign(self, wanted: Mapping[Key, Sequence[int] | None]) -> Refusals:
+    def reassign(self, requested: Mapping[Key, Sequence[int] | None]) -> Refusals:
         self._alive()
         refused = {}
-        for key, replicas in wanted.items():
+        for key, replicas in requested.items():
             self.asked.append((key, None if replicas is None else tuple(replicas)))
             if key not in self.replicas:
                 refused[key] = "unknown topic or partition"
@@ -128,10 +128,10 @@ class FakeCluster:
         self.most = max(self.most, len(self.ongoing))
         return refused
 
-    def move_log_dirs(self, wanted: Mapping[tuple[Key, int], str]) -> Refusals:
+    def move_log_dirs(self, requested: Mapping[tuple[Key, int], str]) -> Refusals:
         self._alive()
         refused = {}
-        for (key, broker), log_dir in wanted.items():
+        for (key, broker), log_dir in requested.items():
             if broker not in self.replicas[key]:
                 refused[key, broker] = "replica not available"
                 self.dirs[key, broker] = log_dir
@@ -165,14 +165,14 @@ class FakeCluster:
     def set_configs(self, values: Mapping[Resource, Mapping[str, str | None]]) -> Refusals:
         self._alive()
         refused = {}
-        for r, wanted in values.items():
+        for r, requested in values.items():
             if r.kind == "topic" and r.name in self.deleted:
                 refused[r] = "[Error 3] UnknownTopicOrPartitionError: None"
                 continue
             if r.kind == "broker" and int(r.name) not in self.brokers:
                 refused[r] = "no answer"
                 continue
-            for key, value in wanted.items():
+            for key, value in requested.items():
                 if value is None:
                     self.values.get(r, {}).pop(key, None)
                 else:

@@ -149,7 +149,7 @@ def test_a_recovery_is_for_the_cluster_that_is_stated(
     assert "2 tasks completed" in run(*options, "--cluster-id", "fake", code=0).stdout
 
 
-def test_what_is_not_done_is_told_and_exits_with_1(
+def test_what_is_not_done_is_reported_and_exits_with_1(
     cluster: FakeCluster, plan: Path, tmp_path: Path
 ) -> None:
     cluster.refuses[Key("a", 0)] = "policy violation"
@@ -159,7 +159,7 @@ def test_what_is_not_done_is_told_and_exits_with_1(
     assert "failed: 1 task completed, 1 failed" in result.stdout
 
 
-def test_who_does_not_get_the_vote_is_told_who_has_it(
+def test_who_does_not_get_the_vote_is_reported_who_has_it(
     cluster: FakeCluster, plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Theirs(WonElection):
@@ -212,9 +212,9 @@ def test_a_plan_none_of_whose_steps_apply_exits_with_1(
     path = tmp_path / "theirs.json"
     path.write_text(plan_of(move("theirs", 0, 1, 2)).model_dump_json())
     options = ["--bootstrap-server", "x:1", "--journal", tmp_path / "j"]
-    told = run(path, *options, code=0).stderr
-    assert "no step of the plan applies" in told
-    assert "--yes" not in told
+    reported = run(path, *options, code=0).stderr
+    assert "no step of the plan applies" in reported
+    assert "--yes" not in reported
     options.append("--yes")
     result = run(path, *options, code=1)
     assert "no step of the plan applies" in result.stdout
@@ -315,8 +315,8 @@ def test_a_signal_ends_the_process_even_where_the_execution_hangs(
         assert process.stdout.readline() == "hangs\n"
         process.send_signal(signal.SIGTERM)
         try:
-            told, _ = process.communicate(timeout=60)
+            reported, _ = process.communicate(timeout=60)
         finally:
             process.kill()
     assert process.returncode == 1
-    assert "did not end in time" in told
+    assert "did not end in time" in reported

@@ -84,7 +84,7 @@ def test_not_adaptive_is_not() -> None:
     assert (pace.per_broker, pace.held) == (5, False)
 
 
-def test_a_limit_that_makes_no_sense_is_told_in_a_sentence() -> None:
+def test_a_limit_that_makes_no_sense_is_reported_in_a_sentence() -> None:
     with pytest.raises(ExecutionError, match="limit concurrent_moves: 0 found"):
         Limits.of(concurrent_moves=0)
     with pytest.raises(ExecutionError, match=r"limit strategies\.0: 'fastest' found"):

@@ -94,15 +94,16 @@ def test_an_execution_begins_only_what_fits_and_ends(tmp_path: Path) -> None:
 def test_the_progress_tells_how_many_tasks_wait_for_room(tmp_path: Path) -> None:
     cluster = FakeCluster({Key("a", n): (0, 1) for n in range(3)}, looks=4)
     cluster.space = {2: [FileSystem(("/d",), SIZE / 2)]}
-    told: list[Progress] = []
+    reported: list[Progress] = []
     limits = Limits(progress_interval=0.05, task_timeout=0.3)
     Executor("x:1", journal=tmp_path / "journal", limits=limits, connect=lambda: cluster).execute(
-        plan_of(move("a", 0, 1, 2), move("a", 1, 1, 2), move("a", 2, 1, 3)), progress=told.append
+        plan_of(move("a", 0, 1, 2), move("a", 1, 1, 2), move("a", 2, 1, 3)),
+        progress=reported.append,
     )
-    waiting = [p for p in told if p.waiting]
+    waiting = [p for p in reported if p.waiting]
     assert waiting[0].waiting == 2
     assert waiting[0].waits_for == "room: 100 B do not fit on broker 2, which has 50 B free"
-    assert told[-1].waiting == 0
+    assert reported[-1].waiting == 0
     text, _ = _progress(waiting[0])
     assert text.endswith("2 waiting for room: 100 B do not fit on broker 2, which has 50 B free")
     assert "2 waiting for room: 100 B do not fit" in progress_sentence(waiting[0])
@@ -114,12 +115,12 @@ def test_the_progress_tells_of_moves_held_back_by_partitions_under_min_isr(
 ) -> None:
     cluster = FakeCluster({Key("a", 0): (0, 1), Key("b", 0): (0, 1)})
     cluster.min_isr_of, cluster.out_of_sync = {"b": 2}, {Key("b", 0): {1}}
-    told: list[Progress] = []
+    reported: list[Progress] = []
     limits = Limits(progress_interval=0.05, task_timeout=0.3)
     Executor("x:1", journal=tmp_path / "journal", limits=limits, connect=lambda: cluster).execute(
-        plan_of(move("a", 0, 1, 2)), progress=told.append
+        plan_of(move("a", 0, 1, 2)), progress=reported.append
     )
-    assert (told[0].waiting, told[0].waits_for) == (1, "partitions under min ISR")
+    assert (reported[0].waiting, reported[0].waits_for) == (1, "partitions under min ISR")
 
 
 def test_room_that_is_made_meanwhile_is_used(tmp_path: Path) -> None:

@@ -178,7 +178,7 @@ def test_a_broker_that_dies_costs_its_tasks_only(tmp_path: Path) -> None:
     assert executor(kafka, tmp_path).recover() is None
 
 
-def test_a_broker_that_is_away_from_the_start_is_told(tmp_path: Path) -> None:
+def test_a_broker_that_is_away_from_the_start_is_reported(tmp_path: Path) -> None:
     kafka = cluster()
     kafka.brokers.discard(4)
     outcome = executor(kafka, tmp_path).execute(plan_of(*ACTIONS))
@@ -359,7 +359,7 @@ def test_a_topic_that_is_hidden_from_the_list_of_all_is_asked_for_by_name(tmp_pa
     assert set(kafka.replicas[other]) == {1, 3}
 
 
-def test_what_kafka_refuses_is_told_and_the_rest_goes_on(tmp_path: Path) -> None:
+def test_what_kafka_refuses_is_reported_and_the_rest_goes_on(tmp_path: Path) -> None:
     kafka = cluster(refuses={B: "invalid replica assignment"})
     outcome = executor(kafka, tmp_path).execute(plan_of(*ACTIONS))
     assert (outcome.state, outcome.failed) == ("failed", 1)
@@ -463,16 +463,16 @@ def test_a_recovery_does_not_forget_the_steps_that_were_left_out(tmp_path: Path)
 
 
 def test_progress_never_tells_more_moved_than_there_is(tmp_path: Path) -> None:
-    told: list[Progress] = []
+    reported: list[Progress] = []
     # Stopped moves have copied something that is no part of the plan any more.
     cluster = FakeCluster(dict(START), looks=5)
     running = executor(cluster, tmp_path)
 
     def stop(progress: Progress) -> None:
-        told.append(progress)
+        reported.append(progress)
         if progress.bytes_moved:
             running.stop()
 
     running.execute(plan_of(*ACTIONS), progress=stop)
-    assert any(p.bytes_moved for p in told)
-    assert all(p.bytes_moved <= p.bytes_total for p in told)
+    assert any(p.bytes_moved for p in reported)
+    assert all(p.bytes_moved <= p.bytes_total for p in reported)

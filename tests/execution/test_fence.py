@@ -34,14 +34,14 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 class Ballot:
     """A vote that is held for so many proofs, then by another for good."""
 
-    def __init__(self, epoch: int = 5, proofs: int = 10**9, *, told: bool = True) -> None:
-        self.held, self.proofs, self.told = epoch, proofs, told
+    def __init__(self, epoch: int = 5, proofs: int = 10**9, *, reported: bool = True) -> None:
+        self.held, self.proofs, self.reported = epoch, proofs, reported
         self.previous: int | None = None
         self.acting = True
 
     @property
     def epoch(self) -> int | None:
-        return self.held if self.proofs > 0 or not self.told else None
+        return self.held if self.proofs > 0 or not self.reported else None
 
     def prove(self, within: float) -> int | None:
         self.proofs -= 1
@@ -59,13 +59,13 @@ class Watched(FakeCluster):
         if anything:
             self._written = self.written + 1
 
-    def reassign(self, wanted: Any) -> Any:
-        self._write(wanted)
-        return super().reassign(wanted)
+    def reassign(self, requested: Any) -> Any:
+        self._write(requested)
+        return super().reassign(requested)
 
-    def move_log_dirs(self, wanted: Any) -> Any:
-        self._write(wanted)
-        return super().move_log_dirs(wanted)
+    def move_log_dirs(self, requested: Any) -> Any:
+        self._write(requested)
+        return super().move_log_dirs(requested)
 
     def elect(self, partitions: Any) -> Any:
         self._write(partitions)
@@ -92,13 +92,13 @@ def _writes() -> int:
         return kafka.written
 
 
-@pytest.mark.parametrize("told", [True, False], ids=["known", "not proven"])
+@pytest.mark.parametrize("reported", [True, False], ids=["known", "not proven"])
 @pytest.mark.parametrize("n", range(1, _writes() + 1))
 def test_without_the_vote_nothing_is_written_and_another_ends_it(
-    tmp_path: Path, n: int, told: bool
+    tmp_path: Path, n: int, reported: bool
 ) -> None:
     kafka = Watched(dict(START))
-    outcome = voting(kafka, tmp_path, Ballot(proofs=n + 1, told=told)).execute(PLAN)
+    outcome = voting(kafka, tmp_path, Ballot(proofs=n + 1, reported=reported)).execute(PLAN)
     # The first proof is the beginning's; each of the others lets one write pass.
     assert kafka.written == n - 1
     assert outcome.state == "vote lost"
@@ -158,7 +158,7 @@ def test_an_error_cleans_nothing_up_without_the_vote(tmp_path: Path) -> None:
             raise OSError("the disk is full")
 
     kafka.on_view = fail
-    vote.told = False
+    vote.reported = False
     with pytest.raises(OSError, match="the disk is full"):
         voting(kafka, tmp_path, vote).execute(PLAN)
     assert kafka.ongoing

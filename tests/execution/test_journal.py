@@ -17,7 +17,7 @@ from balancer.execution.journal import Journal, changed, planned, read_journal
 from balancer.execution.targets import Target
 from balancer.execution.tasks import Task
 
-WANTED = Target(topic="a", partition=0, origin=(0, 1), target=(0, 2))
+REQUESTED = Target(topic="a", partition=0, origin=(0, 1), target=(0, 2))
 TASK = Task(id=0, phase="move", topic="a", partition=0, origin=(0, 1), target=(0, 2))
 
 
@@ -26,7 +26,7 @@ def path(tmp_path: Path) -> Path:
     """A journal with one task in progress."""
     path = tmp_path / "journal"
     journal = Journal(path)
-    journal.begin("id", planned([WANTED], [TASK]))
+    journal.begin("id", planned([REQUESTED], [TASK]))
     journal.append(changed(0, "in progress"))
     journal.close()
     return path
@@ -35,7 +35,11 @@ def path(tmp_path: Path) -> Path:
 def test_it_tells_what_was_written(path: Path) -> None:
     found = read_journal(path)
     assert found is not None
-    assert (found.wanted, found.tasks, found.states) == ([WANTED], {0: TASK}, {0: "in progress"})
+    assert (found.targets, found.tasks, found.states) == (
+        [REQUESTED],
+        {0: TASK},
+        {0: "in progress"},
+    )
     assert not found.closed
     assert read_journal(path.with_name("none")) is None
 
@@ -64,13 +68,13 @@ def test_a_torn_last_line_is_left_out_and_written_over(path: Path, cut: int) -> 
 @pytest.mark.parametrize(
     "text", ["hello\n", '{"record":"state"}\n', "[]\n", '{"record":"begin","version":9}\n', ""]
 )
-def test_another_file_is_told_in_a_sentence(path: Path, text: str) -> None:
+def test_another_file_is_reported_in_a_sentence(path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(ExecutionError, match="journal"):
         read_journal(path)
 
 
-def test_a_line_torn_in_the_middle_is_told_with_its_number(path: Path) -> None:
+def test_a_line_torn_in_the_middle_is_reported_with_its_number(path: Path) -> None:
     lines = path.read_text().splitlines()
     path.write_text("\n".join([lines[0], lines[1][:10], *lines[2:]]) + "\n")
     with pytest.raises(ExecutionError, match="line 2"):
@@ -156,7 +160,7 @@ def test_a_damaged_journal_is_set_aside_and_the_marks_tell(
     assert executor(cluster, tmp_path, owner="me").recover() is None
 
 
-def test_without_an_owner_a_damaged_journal_stays_and_throttles_are_told(path: Path) -> None:
+def test_without_an_owner_a_damaged_journal_stays_and_throttles_are_reported(path: Path) -> None:
     path.write_bytes(damaged(path.read_bytes(), "first line lost"))
     cluster = FakeCluster({Key("a", 0): (0, 1)})
     with pytest.raises(ExecutionError, match="throttles that its execution set"):
@@ -181,7 +185,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(os, "fsync", full)
     journal = Journal(tmp_path / "journal")
     with pytest.raises(ExecutionError, match="No space left"):
-        journal.begin("id", planned([WANTED], [TASK]))
+        journal.begin("id", planned([REQUESTED], [TASK]))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -37,10 +37,10 @@ class Measured:
         )
         self.slow = LocalTimes(self.model, self.limits, clock=lambda: self.now)
 
-    def window(self, *told: Mapping[str, float]) -> None:
+    def window(self, *reported: Mapping[str, float]) -> None:
         """A window in which the first brokers tell this; the next then begins."""
         for _ in range(3):
-            for broker, metrics in zip(self.brokers, told, strict=False):
+            for broker, metrics in zip(self.brokers, reported, strict=False):
                 self.model.add(Record(self.now, broker, {"cpu": 1.0, **metrics}))
             self.now += WINDOW // 3
         self.model.add(Record(self.now, self.brokers[0], {"cpu": 1.0}))

@@ -49,11 +49,11 @@ def test_it_leads_to_the_end_of_the_plan(plan: Plan) -> None:
     reading = read_plan(plan, view)
     assert not reading.problems
     after = {k: p.replicas for k, p in view.partitions.items()}
-    after |= {w.key: w.target for w in reading.wanted}
+    after |= {w.key: w.target for w in reading.targets}
     assert after == {k: p.replicas for k, p in end.partitions.items()}
-    for w in reading.wanted:
+    for w in reading.targets:
         assert w.leader in (None, end.partitions[w.key].leader)
-    assert differences(reading.wanted, end, {}) == []
+    assert differences(reading.targets, end, {}) == []
 
 
 def test_a_plan_from_its_file_wants_the_same(plan: Plan, tmp_path: Path) -> None:
@@ -63,10 +63,10 @@ def test_a_plan_from_its_file_wants_the_same(plan: Plan, tmp_path: Path) -> None
 
 
 def test_one_replica_at_a_time_goes_the_same_way_in_small_steps(plan: Plan) -> None:
-    wanted = read_plan(plan, view_of(plan.snapshot)).wanted
-    whole = [t for t in make_tasks(wanted) if t.phase == "move"]
-    steps = [t for t in make_tasks(wanted, one_at_a_time=True) if t.phase == "move"]
-    at = {w.key: w.origin for w in wanted}
+    requested = read_plan(plan, view_of(plan.snapshot)).targets
+    whole = [t for t in make_tasks(requested) if t.phase == "move"]
+    steps = [t for t in make_tasks(requested, one_at_a_time=True) if t.phase == "move"]
+    at = {w.key: w.origin for w in requested}
     last: dict[Key, int] = {}
     for t in steps:
         assert t.origin == at[t.key]
@@ -79,8 +79,8 @@ def test_one_replica_at_a_time_goes_the_same_way_in_small_steps(plan: Plan) -> N
 
 def test_the_way_back_leads_back(plan: Plan) -> None:
     start = view_of(plan.snapshot)
-    wanted = read_plan(plan, start).wanted
-    for w in back(wanted, view_of(plan.final_snapshot())):
+    requested = read_plan(plan, start).targets
+    for w in back(requested, view_of(plan.final_snapshot())):
         assert w.target == start.partitions[w.key].replicas
         assert not w.steps or w.steps[-1][1] == w.target
 
@@ -99,9 +99,9 @@ A = Key("a", 0)
         ),
     ],
 )
-def test_a_plan_that_no_longer_fits_is_told(action: Action, why: str) -> None:
+def test_a_plan_that_no_longer_fits_is_reported(action: Action, why: str) -> None:
     reading = read_plan(plan_of(action), View(frozenset(), {A: PartitionView((0, 1, 2), 0)}))
-    assert reading.wanted == []
+    assert reading.targets == []
     (problem,) = reading.problems
     assert problem.startswith("a-0 left as it is: step 1 ")
     assert why in problem
@@ -135,7 +135,7 @@ STALE: dict[str, tuple[tuple[int, ...], tuple[int, ...], Action]] = {
 def test_a_partition_whose_replicas_changed_since_the_plan_is_left_out(case: str) -> None:
     made_for, found, action = STALE[case]
     reading = read_at(found, made_for, action)
-    assert reading.wanted == []
+    assert reading.targets == []
     (problem,) = reading.problems
     here, there = (", ".join(map(str, r)) for r in (made_for, found))
     assert problem == (
@@ -145,7 +145,7 @@ def test_a_partition_whose_replicas_changed_since_the_plan_is_left_out(case: str
 
 def test_another_order_of_the_same_replicas_is_no_reason_to_leave_a_partition_out() -> None:
     reading = read_at((2, 1), (1, 2), move("a", 0, 1, 4))
-    assert [w.target for w in reading.wanted] == [(2, 4)]
+    assert [w.target for w in reading.targets] == [(2, 4)]
 
 
 DETOUR = (move("a", 0, 2, 3), move("a", 0, 1, 4), move("a", 0, 3, 5), remove(5))
@@ -158,14 +158,14 @@ def test_a_plan_carried_out_again_goes_on_from_where_it_was_stopped(
 ) -> None:
     reading = read_at(found, made_for, *DETOUR)
     assert not reading.problems
-    assert [w.target for w in reading.wanted] == [(4,)]
+    assert [w.target for w in reading.targets] == [(4,)]
 
 
 def test_a_leader_moved_along_is_still_elected_when_the_move_was_done_before() -> None:
     action = move("a", 0, 1, 4).model_copy(update={"leader": True})
     for made_for in ((1, 2), None):
-        (wanted,) = read_at((2, 4), made_for, action).wanted
-        assert (wanted.target, wanted.leader) == ((4, 2), 4)
+        (requested,) = read_at((2, 4), made_for, action).targets
+        assert (requested.target, requested.leader) == ((4, 2), 4)
 
 
 @pytest.mark.parametrize(
@@ -181,9 +181,9 @@ def test_a_plan_without_replicas_keeps_its_own_arithmetic(
 ) -> None:
     reading = read_at(found, None, *actions)
     change = sum({"add": 1, "remove": -1}[a.kind] for a in actions)
-    for w in reading.wanted:
+    for w in reading.targets:
         assert len(w.target) - len(w.origin) in range(min(change, 0), max(change, 0) + 1)
-    assert reading.wanted or "left as it is: step" in reading.problems[0]
+    assert reading.targets or "left as it is: step" in reading.problems[0]
 
 
 def test_a_plan_states_the_replicas_of_every_partition_it_changes(plan: Plan) -> None:
@@ -195,11 +195,11 @@ def test_a_plan_states_the_replicas_of_every_partition_it_changes(plan: Plan) ->
     }
 
 
-def test_what_is_done_already_is_wanted_as_it_is() -> None:
+def test_what_is_done_already_is_requested_as_it_is() -> None:
     reading = read_plan(
         plan_of(move("a", 0, 4, 2)), View(frozenset(), {A: PartitionView((0, 1, 2), 0)})
     )
-    assert make_tasks(reading.wanted) == []
+    assert make_tasks(reading.targets) == []
 
 
 def test_a_preview_changes_nothing(tmp_path: Path) -> None:

@@ -66,12 +66,12 @@ def test_what_is_not_throttled_says_what_that_means(monkeypatch: pytest.MonkeyPa
 
 def test_what_is_set_is_removed_without_a_trace() -> None:
     cluster = FakeCluster({})
-    wanted = settings(cluster, FLOWS, 5000, [2], 6000)
-    assert apply(cluster, wanted) == []
+    requested = settings(cluster, FLOWS, 5000, [2], 6000)
+    assert apply(cluster, requested) == []
     assert cluster.values[TOPIC] == {LEADER_REPLICAS: "0:1,0:2", FOLLOWER_REPLICAS: "0:3"}
     assert cluster.values[BROKER_3] == {LEADER_RATE: "5000", FOLLOWER_RATE: "5000"}
     assert cluster.values[Resource("broker", "2")][LOG_DIR_RATE] == "6000"
-    assert remove(cluster, wanted) == ([], [])
+    assert remove(cluster, requested) == ([], [])
     assert cluster.throttles() == {}
 
 
@@ -85,12 +85,12 @@ def test_what_was_there_before_is_put_back() -> None:
         BROKER_1: {LEADER_RATE: "777"},
     }
     cluster = FakeCluster({}, values={r: dict(v) for r, v in before.items()})
-    wanted = settings(cluster, FLOWS, 5000)
-    apply(cluster, wanted)
+    requested = settings(cluster, FLOWS, 5000)
+    apply(cluster, requested)
     # All are throttled already; a list is added to.
     assert cluster.values[TOPIC] == {LEADER_REPLICAS: "*", FOLLOWER_REPLICAS: "0:3,7:9"}
     assert cluster.values[BROKER_1][LEADER_RATE] == "5000"
-    assert remove(cluster, wanted) == ([], [])
+    assert remove(cluster, requested) == ([], [])
     assert cluster.throttles() == before
 
 
@@ -116,11 +116,11 @@ def test_more_of_the_same_execution_remembers_what_was_found_first() -> None:
 
 def test_what_another_changed_meanwhile_stays() -> None:
     cluster = FakeCluster({})
-    wanted = settings(cluster, FLOWS, 5000)
-    apply(cluster, wanted)
+    requested = settings(cluster, FLOWS, 5000)
+    apply(cluster, requested)
     cluster.values[TOPIC][LEADER_REPLICAS] += ",4:4"
     cluster.values[BROKER_1][LEADER_RATE] = "9000"
-    left, problems = remove(cluster, wanted)
+    left, problems = remove(cluster, requested)
     assert cluster.throttles() == {TOPIC: {LEADER_REPLICAS: "4:4"}, BROKER_1: {LEADER_RATE: "9000"}}
     assert left == []
     (problem,) = problems
@@ -128,12 +128,12 @@ def test_what_another_changed_meanwhile_stays() -> None:
     assert "9000" in problem
 
 
-def test_the_throttle_of_a_broker_that_is_away_is_left_and_told() -> None:
+def test_the_throttle_of_a_broker_that_is_away_is_left_and_reported() -> None:
     cluster = FakeCluster({})
-    wanted = settings(cluster, FLOWS, 5000)
-    apply(cluster, wanted)
+    requested = settings(cluster, FLOWS, 5000)
+    apply(cluster, requested)
     cluster.brokers.remove(3)
-    left, problems = remove(cluster, wanted)
+    left, problems = remove(cluster, requested)
     assert {s.resource for s in left} == {BROKER_3}
     assert problems == [
         "throttle of broker 3 not yet removed: it does not answer; recover once it is back"
@@ -146,7 +146,7 @@ def test_the_throttle_of_a_broker_that_is_away_is_left_and_told() -> None:
 @pytest.mark.parametrize("done", [0, 1, 2])
 def test_what_was_set_only_in_part_is_removed(done: int) -> None:
     cluster = FakeCluster({})
-    wanted = settings(cluster, FLOWS, 5000)
-    apply(cluster, wanted[:done])
-    assert remove(cluster, wanted) == ([], [])
+    requested = settings(cluster, FLOWS, 5000)
+    apply(cluster, requested[:done])
+    assert remove(cluster, requested) == ([], [])
     assert cluster.throttles() == {}

@@ -77,7 +77,7 @@ def test_a_list_of_ones_own_asks_for_traffic() -> None:
         Balancer([CollocationGoal()]).propose(s)
 
 
-def test_pairs_are_told_once_and_both_ways_add_up() -> None:
+def test_pairs_are_reported_once_and_both_ways_add_up() -> None:
     s = talking((0, 2, 2.0), (0, 2, 3.0), (2, 0, 4.0), (0, 0, 99.0), (1, 3, 0.0))
     assert [x.tolist() for x in communicating(s, 0)] == [[0, 2], [2, 0], [5.0, 4.0]]
     traffic = Traffic(s, 0)

@@ -80,8 +80,8 @@ def test_each_message_is_there_once(spark: SparkSession, tmp_path: Path) -> None
     (junk,) = (r for r in kept if r.source_offset == 7)
     assert (junk.problem, bytes(junk.value)) == ("malformed", b"junk")
     (good,) = (r for r in kept if r.source_offset == 6)
-    told = (good.time_ms, good.broker, good.topic, good.partition, good.bytes_in, good.other)
-    assert told == (T + 300, 0, "t", 0, 6.0, {"odd": 2.0})
+    reported = (good.time_ms, good.broker, good.topic, good.partition, good.bytes_in, good.other)
+    assert reported == (T + 300, 0, "t", 0, 6.0, {"odd": 2.0})
 
     # One directory a day, then nothing is left to do.
     done = compact(spark, path)

@@ -122,8 +122,8 @@ def test_what_becomes_of_each_record(spark: SparkSession, log: MetadataLog) -> N
     records = records_frame(
         spark,
         [
-            ("x", i, [at] * len(told), [record for record, _ in told])
-            for i, (at, told) in enumerate(BATCHES)
+            ("x", i, [at] * len(reported), [record for record, _ in reported])
+            for i, (at, reported) in enumerate(BATCHES)
         ],
     )
     broken = records.limit(1).selectExpr(
@@ -138,26 +138,32 @@ def test_what_becomes_of_each_record(spark: SparkSession, log: MetadataLog) -> N
     ).unionByName(broken)
     metadata = Metadata.of(spark, [log])
     judged = judge(records, metadata, window_ms=1000, windows=2).persist()
-    told = {(r.batch, r.source_partition, r.source_offset): r for r in judged.outcomes.collect()}
+    reported = {
+        (r.batch, r.source_partition, r.source_offset): r for r in judged.outcomes.collect()
+    }
     expected = {
         (i, 0, j): outcome
         for i, (_, records_) in enumerate(BATCHES)
         for j, (_, outcome) in enumerate(records_)
     }
-    assert {key: r.reason for key, r in told.items()} == expected | {(0, 7, 0): "malformed"}
-    assert bytes(told[0, 7, 0].value) == b"junk"
-    assert told[0, 0, 3].metrics == {"bytes_in": 9.0, "bytes_out": 9.0}
-    assert told[2, 0, 0].metrics == {"bytes_in": 8.0}
-    assert (told[2, 0, 0].topic, told[2, 0, 0].partition, told[2, 0, 0].broker) == ("a", -1, 1)
+    assert {key: r.reason for key, r in reported.items()} == expected | {(0, 7, 0): "malformed"}
+    assert bytes(reported[0, 7, 0].value) == b"junk"
+    assert reported[0, 0, 3].metrics == {"bytes_in": 9.0, "bytes_out": 9.0}
+    assert reported[2, 0, 0].metrics == {"bytes_in": 8.0}
+    assert (reported[2, 0, 0].topic, reported[2, 0, 0].partition, reported[2, 0, 0].broker) == (
+        "a",
+        -1,
+        1,
+    )
 
     # Of a follower's record that counts, only the size does.
     kept = judged.partitions.where("batch = 0 and outcome = 'added' and broker = 2").collect()
     assert [(r.bytes_in, r.size) for r in kept] == [(None, 9.0)]
-    assert told[0, 0, 4].metrics == {"bytes_in": 9.0, "bytes_out": 9.0}
+    assert reported[0, 0, 4].metrics == {"bytes_in": 9.0, "bytes_out": 9.0}
 
     bad = {(r.batch, r.source_partition, r.source_offset) for r in judged.quarantine.collect()}
-    good = {key for key, r in told.items() if r.reason in ("added", "split")}
-    assert bad == told.keys() - good
+    good = {key for key, r in reported.items() if r.reason in ("added", "split")}
+    assert bad == reported.keys() - good
     cpu = judged.brokers.where("metric = 'cpu' and outcome = 'added' and broker = 1")
     values = {r.time_ms: r.value for r in cpu.collect()}
     # Half of what the broker could do then.

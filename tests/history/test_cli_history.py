@@ -55,7 +55,7 @@ def test_an_archive_is_compacted_and_expires(spark: SparkSession, tmp_path: Path
     )
 
 
-def test_mistakes_are_told_in_one_line(spark: SparkSession, tmp_path: Path) -> None:
+def test_mistakes_are_reported_in_one_line(spark: SparkSession, tmp_path: Path) -> None:
     assert "no directory 'records' found in it" in mistake("compact", tmp_path)
     assert "no directory 'records' found" in mistake("expire", tmp_path / "no", "--keep-days", "1")
     assert "--conf: 'x' found, NAME=VALUE" in mistake("compact", tmp_path, "--conf", "x")

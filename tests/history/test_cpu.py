@@ -21,7 +21,7 @@ TRAFFIC_SCHEMA = "cluster string, broker long, start_ms long, " + ", ".join(
 
 def test_costs_of_each_class_are_found_again_with_their_error(spark: SparkSession) -> None:
     rng = np.random.default_rng(0)
-    traffic, told = [], []
+    traffic, reported = [], []
     errors: dict[int, list[float]] = {1: [], 2: []}
     for broker in range(1, 9):
         kind = 1 if broker <= 4 else 2
@@ -30,14 +30,14 @@ def test_costs_of_each_class_are_found_again_with_their_error(spark: SparkSessio
             noise = rng.normal(0, 5.0) if kind == 2 else 0.0
             errors[kind].append(noise)
             traffic.append(("c", broker, w * MINUTE, *x.tolist()))
-            told.append(("c", broker, w * MINUTE, "cpu", float(x @ TRUE[kind]) + noise, 0))
+            reported.append(("c", broker, w * MINUTE, "cpu", float(x @ TRUE[kind]) + noise, 0))
     # Not measured, not cpu, and of a broker that nobody knows.
-    told += [("c", 1, 999 * MINUTE, "cpu", 1e9, 2), ("c", 1, 0, "bytes_in", 1e9, 0)]
+    reported += [("c", 1, 999 * MINUTE, "cpu", 1e9, 2), ("c", 1, 0, "bytes_in", 1e9, 0)]
     traffic += [("c", 1, 999 * MINUTE, 1.0, 1.0, 1.0), ("c", 77, 0, 1.0, 1.0, 1.0)]
-    told += [("c", 77, 0, "cpu", 1e9, 0)]
+    reported += [("c", 77, 0, "cpu", 1e9, 0)]
     model = fit_cpu(
         spark.createDataFrame(traffic, TRAFFIC_SCHEMA),
-        spark.createDataFrame(told, BROKER_WINDOWS),
+        spark.createDataFrame(reported, BROKER_WINDOWS),
         ((1, 2, 3, 4), (5, 6, 7, 8), (9,)),
         MINUTE,
     )
@@ -72,13 +72,13 @@ def test_traffic_that_always_goes_together_is_charged_by_the_usual_weights(
         ("c", b, w * MINUTE, 1e6 * w, 2e6 * w, 1e6 * w) for b in (1, 2) for w in range(1, 40)
     ]
     price = 1e-6
-    told = [
+    reported = [
         ("c", b, s, "cpu", price * (0.7 * x + 0.15 * y + 0.15 * z), 0)
         for _, b, s, x, y, z in traffic
     ]
     model = fit_cpu(
         spark.createDataFrame(traffic, TRAFFIC_SCHEMA),
-        spark.createDataFrame(told, BROKER_WINDOWS),
+        spark.createDataFrame(reported, BROKER_WINDOWS),
         ((1, 2),),
         MINUTE,
     )

@@ -71,7 +71,7 @@ def test_every_message_is_a_record_or_a_problem(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("value", [CRUISE_CONTROL, AUTOMQ])
-def test_a_format_that_is_told_is_the_only_one_looked_for(
+def test_a_format_that_is_reported_is_the_only_one_looked_for(
     spark: SparkSession, value: bytes
 ) -> None:
     rows = spark.createDataFrame(messages([value]), MESSAGES)

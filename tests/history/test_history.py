@@ -73,7 +73,7 @@ def replayed(records: DataFrame, snapshot: Snapshot) -> ClusterModel:
 
 
 @pytest.fixture(scope="module")
-def told(spark: SparkSession) -> Told:
+def reported(spark: SparkSession) -> Told:
     """Half an hour of a dirty stream, of brokers of two sizes."""
     snapshot = synthetic_snapshot(
         brokers=4, partitions=16, topics=3, racks=2, replication_factor=2, utilization=0.3
@@ -99,9 +99,9 @@ def told(spark: SparkSession) -> Told:
     return Told(snapshot, History.of_records(records, snapshot), replayed(records, snapshot))
 
 
-def test_the_mean_snapshot_is_the_live_one(told: Told) -> None:
-    found = told.history.snapshot(horizon_ms=5 * WINDOW)
-    live = told.live.snapshot()
+def test_the_mean_snapshot_is_the_live_one(reported: Told) -> None:
+    found = reported.history.snapshot(horizon_ms=5 * WINDOW)
+    live = reported.live.snapshot()
     np.testing.assert_allclose(found.leader_load, live.leader_load, rtol=1e-12)
     np.testing.assert_allclose(found.follower_load, live.follower_load, rtol=1e-12)
     assert np.array_equal(found.replica_broker, live.replica_broker)
@@ -109,8 +109,10 @@ def test_the_mean_snapshot_is_the_live_one(told: Told) -> None:
     assert found.traffic_to.tolist() == [1, 2, 4]
     # A partition tells its whole traffic with one rhythm.
     np.testing.assert_allclose(found.traffic_rate[1], 2 * found.traffic_rate[0])
-    share = found.traffic_rate[0] / told.snapshot.traffic_rate[0]
-    np.testing.assert_allclose(share, found.leader_load[0, IN] / told.snapshot.leader_load[0, IN])
+    share = found.traffic_rate[0] / reported.snapshot.traffic_rate[0]
+    np.testing.assert_allclose(
+        share, found.leader_load[0, IN] / reported.snapshot.leader_load[0, IN]
+    )
 
 
 def test_a_slow_broker_has_the_same_cost_in_both(spark: SparkSession) -> None:
@@ -131,15 +133,17 @@ def test_a_slow_broker_has_the_same_cost_in_both(spark: SparkSession) -> None:
     assert (np.delete(cost, 3) == 1).all()
 
 
-def test_what_does_not_count_is_quarantined_with_the_live_reasons(told: Told) -> None:
-    counted = Counter({r.reason: r["count"] for r in _counts(told.history.quarantine(), "reason")})
-    dirty = {k: n for k, n in told.live.counters.items() if n and k != "added"}
+def test_what_does_not_count_is_quarantined_with_the_live_reasons(reported: Told) -> None:
+    counted = Counter(
+        {r.reason: r["count"] for r in _counts(reported.history.quarantine(), "reason")}
+    )
+    dirty = {k: n for k, n in reported.live.counters.items() if n and k != "added"}
     assert counted == dirty
     assert set(dirty) == {"late", "future", "duplicate", "unknown", "invalid"}
 
 
-def test_loads_and_what_is_made_of_them(told: Told) -> None:
-    history, snapshot = told.history, told.snapshot
+def test_loads_and_what_is_made_of_them(reported: Told) -> None:
+    history, snapshot = reported.history, reported.snapshot
     first, end = history.range()
     assert (end - first) // WINDOW == 6
     rows = history.loads().toArrow().to_pandas()
@@ -205,7 +209,7 @@ def test_what_is_not_known_is_never_zero(spark: SparkSession) -> None:
     )
     batches = []
     for time_ms in range(1_000_000, 3_000_000, 100_000):
-        told = [
+        reported = [
             Record(time_ms, 1, {"bytes_in": 10.0, "bytes_out": 20.0, "size": 100.0}, "a", 0),
             Record(time_ms, 1, {"bytes_in": 30.0}, "a", 1),
             Record(time_ms, 1, {"bytes_in": 1.0, "bytes_out": 2.0, "size": 50.0}, "b", 0),
@@ -217,7 +221,7 @@ def test_what_is_not_known_is_never_zero(spark: SparkSession) -> None:
             Record(time_ms, 1, {"bytes_in": 1e18, "bytes_out": 1e18}, "a", 2),
             *(Record(time_ms, broker, {"cpu": 10.0}) for broker in (1, 2)),
         ]
-        batches.append(("default", time_ms, [time_ms] * len(told), told))
+        batches.append(("default", time_ms, [time_ms] * len(reported), reported))
     records = records_frame(spark, batches).cache()
     history = History.of_records(records, snapshot)
     counted = {r.reason: r["count"] for r in _counts(history.quarantine(), "reason")}
@@ -249,8 +253,8 @@ def test_what_is_not_known_is_never_zero(spark: SparkSession) -> None:
         np.testing.assert_allclose(found.leader_load[:3, OUT], [30.0, 30.0, 30.0])
 
 
-def test_questions_that_have_no_answer(told: Told) -> None:
-    history = told.history
+def test_questions_that_have_no_answer(reported: Told) -> None:
+    history = reported.history
     first, end = history.range()
     with pytest.raises(HistoryError, match="'median' found, one of mean, p95, peak, forecast"):
         history.snapshot(statistic="median")  # type: ignore[arg-type]
@@ -292,7 +296,7 @@ def test_a_small_history_by_hand(spark: SparkSession, tmp_path: Path) -> None:
     batches = []
     for time_ms in range(1_000_000, 2_400_000, 100_000):
         leader, rate = (1, 10.0) if time_ms < 1_500_000 else (2, 30.0)
-        told = [
+        reported = [
             Record(
                 time_ms, leader, {"bytes_in": rate, "bytes_out": 1.0, "size": time_ms / 1e5}, "a", 0
             ),
@@ -300,7 +304,7 @@ def test_a_small_history_by_hand(spark: SparkSession, tmp_path: Path) -> None:
             Record(time_ms, leader, {"cpu": 2 * (rate + 1.0 + rate)}),
             Record(time_ms, 3 - leader, {"cpu": 3 * rate}),
         ]
-        batches.append((log.cluster, time_ms, [time_ms] * 4, told))
+        batches.append((log.cluster, time_ms, [time_ms] * 4, reported))
     prepare(
         records_frame(spark, batches),
         Metadata.of(spark, [log]),
@@ -347,8 +351,8 @@ def test_a_small_history_by_hand(spark: SparkSession, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("option", "value"), [("--at", "noon"), ("--horizon", "soon")])
 def test_times_that_are_none(option: str, value: str) -> None:
-    told = _run("snapshot", "x", "--metadata", "y", "-o", "z.json", option, value, code=2)
-    assert f"{option}: '{value}' found, a time like" in told
+    reported = _run("snapshot", "x", "--metadata", "y", "-o", "z.json", option, value, code=2)
+    assert f"{option}: '{value}' found, a time like" in reported
 
 
 def _run(*words: str | Path, code: int = 0) -> str:

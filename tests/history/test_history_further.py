@@ -47,32 +47,32 @@ def _dirty(cluster: Snapshot, rng: np.random.Generator) -> list[Arrived]:
     ids = s.broker_ids[s.replica_broker].reshape(s.n_partitions, 2)
     for n in range(22):
         now = START + n * 50_000
-        told = [Record(now, int(b), {"cpu": 50.0}) for b in s.broker_ids]
+        reported = [Record(now, int(b), {"cpu": 50.0}) for b in s.broker_ids]
         for p in range(s.n_partitions):
             topic, number = s.topics[s.partition_topic[p]], int(s.partition_number[p])
             lead = int(ids[p, s.leader[p]])
             metrics = {"bytes_in": 100.0 + p, "bytes_out": 10.0, "size": 1e6}
             metrics |= {name: float(rng.integers(1, 100)) for name in SHARES if rng.random() < 0.8}
             record = Record(now, lead, metrics, topic, number)
-            told.append(record)
+            reported.append(record)
             if rng.random() < 0.2:
-                told.append(record)
+                reported.append(record)
             if rng.random() < 0.2:
-                told.append(record._replace(time_ms=now + 1, metrics={"tokens": -1.0}))
+                reported.append(record._replace(time_ms=now + 1, metrics={"tokens": -1.0}))
             if rng.random() < 0.2:
-                told.append(record._replace(time_ms=now + 2, metrics={"tokens": 1e16}))
+                reported.append(record._replace(time_ms=now + 2, metrics={"tokens": 1e16}))
             if rng.random() < 0.2:
-                told.append(record._replace(time_ms=now + 3, metrics={"others": 5.0}))
+                reported.append(record._replace(time_ms=now + 3, metrics={"others": 5.0}))
             if rng.random() < 0.2:
-                told.append(record._replace(time_ms=now + 4, metrics={"tokens": 3.0}))
+                reported.append(record._replace(time_ms=now + 4, metrics={"tokens": 3.0}))
             follower = int(ids[p, 1 - s.leader[p]])
             if rng.random() < 0.3:
-                told.append(record._replace(broker=follower, metrics={"tokens": 1e6}))
+                reported.append(record._replace(broker=follower, metrics={"tokens": 1e6}))
             if rng.random() < 0.1:
-                told.append(record._replace(partition=-1, metrics={"tokens": 5.0}))
+                reported.append(record._replace(partition=-1, metrics={"tokens": 5.0}))
             if rng.random() < 0.1:
-                told.append(record._replace(time_ms=now - 4_000_000))
-        batches.append(("default", n, [now] * len(told), told))
+                reported.append(record._replace(time_ms=now - 4_000_000))
+        batches.append(("default", n, [now] * len(reported), reported))
     return batches
 
 
@@ -99,9 +99,9 @@ def test_the_mean_and_the_outcomes_are_the_live_ones(
     for name in ("leader_load", "follower_load"):
         np.testing.assert_allclose(getattr(ours, name), getattr(theirs, name), rtol=1e-9)
     assert not np.isclose(ours.leader_load[:, -1], 7.0).all()
-    told = Counter(r.reason for r in history.quarantine().collect())
+    reported = Counter(r.reason for r in history.quarantine().collect())
     counted = {k: n for k, n in live.counters.items() if n and k not in ("added", "split")}
-    assert dict(told) == counted
+    assert dict(reported) == counted
     assert counted.keys() >= {"duplicate", "late", "invalid", "follower", "unknown"}
 
 
@@ -128,8 +128,8 @@ def test_other_statistics_and_a_prepared_history(
     assert (plain.leader_load[:, 4:] == 7.0).all()
     bare = [
         (name, n, at[: len(kept)], kept)
-        for name, n, at, told in batches
-        for kept in [[r for r in told if "tokens" not in r.metrics]]
+        for name, n, at, reported in batches
+        for kept in [[r for r in reported if "tokens" not in r.metrics]]
     ]
     untold = History.of_records(records_frame(spark, bare), log, measured=SHARES)
     with pytest.raises(HistoryError, match=r"tokens of 0\.0% of partitions found"):

@@ -149,13 +149,13 @@ def test_brokers_and_sizes(judged: Judged) -> None:
         (1, 1000, "cpu", 40.0, GOOD),
         (1, 2000, "cpu", 70.0, AVAILABLE),
     ]
-    told = sizes(judged.partitions)
-    assert rows(told, "broker", "start_ms", "time_ms", "size") == [
+    reported = sizes(judged.partitions)
+    assert rows(reported, "broker", "start_ms", "time_ms", "size") == [
         (1, 1000, 1200, 520.0),
         (2, 1000, 1800, 550.0),
         (2, 3000, 3500, 640.0),
     ]
-    both = newest_sizes(told).unionByName(newest_sizes(told, end_ms=3000))
+    both = newest_sizes(reported).unionByName(newest_sizes(reported, end_ms=3000))
     assert rows(both, "broker", "size") == [(1, 520.0), (1, 520.0), (2, 550.0), (2, 640.0)]
 
 
@@ -183,7 +183,7 @@ def test_ranges_that_cannot_be(summed: DataFrame) -> None:
 
 def test_sums_are_the_same_however_the_rows_lie(spark: SparkSession, metadata: Metadata) -> None:
     # Sums of these depend on the order in which they are added.
-    told = spark.range(600).select(
+    reported = spark.range(600).select(
         F.lit("default").alias("cluster"),
         (F.col("id") % 7).alias("batch"),
         F.lit(10_000).cast("long").alias("arrived_ms"),
@@ -207,7 +207,7 @@ def test_sums_are_the_same_however_the_rows_lie(spark: SparkSession, metadata: M
     for partitions in ("1", "5"):
         spark.conf.set("spark.sql.shuffle.partitions", partitions)
         try:
-            mixed = told.repartition(int(partitions)).orderBy(F.rand(int(partitions)))
+            mixed = reported.repartition(int(partitions)).orderBy(F.rand(int(partitions)))
             found = judge(mixed, metadata, window_ms=3000, windows=9)
             seen.add(tuple(rows(led(cells(found.partitions), window_ms=3000), "*")))
         finally:

@@ -142,7 +142,7 @@ def test_tables_say_what_the_snapshots_say(spark: SparkSession) -> None:
     assert [tuple(r) for r in log.topics(spark).collect()] == [("c", "t", ALWAYS_MS, NEVER_MS)]
 
 
-def test_disks_are_told_by_path(spark: SparkSession) -> None:
+def test_disks_are_reported_by_path(spark: SparkSession) -> None:
     document = {
         "resources": ["cpu"],
         "brokers": [

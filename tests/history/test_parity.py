@@ -85,15 +85,15 @@ def record(rng: np.random.Generator, s: Snapshot, time_ms: int, dirt: float) -> 
         return bool(rng.random() < dirt)
 
     def values(names: tuple[str, ...], share: float) -> dict[str, float]:
-        told = {
+        reported = {
             n: float(rng.uniform(0, 1.0 if n == "cpu_ratio" else 1e6))
             for n in names
             if rng.random() < share
         }
-        for name in told:
+        for name in reported:
             if rng.random() < dirt / 10:
-                told[name] = float(rng.choice([-1.0, 1e18, np.inf, -np.inf, np.nan]))
-        return told
+                reported[name] = float(rng.choice([-1.0, 1e18, np.inf, -np.inf, np.nan]))
+        return reported
 
     broker = 99 if odd() else int(rng.choice(s.broker_ids))
     kind = rng.random()
@@ -103,13 +103,13 @@ def record(rng: np.random.Generator, s: Snapshot, time_ms: int, dirt: float) -> 
     name = "nobody" if odd() else s.topics[s.partition_topic[row]]
     underscored = bool(rng.random() < 0.2)
     name = name.replace(".", "_") if underscored else name
-    told = values(("bytes_in", "bytes_out", "size", "other_thing"), 0.75)
+    reported = values(("bytes_in", "bytes_out", "size", "other_thing"), 0.75)
     if kind < 0.45:
-        return Record(time_ms, broker, told, name, -1, underscored)
+        return Record(time_ms, broker, reported, name, -1, underscored)
     held = s.replica_broker[s.replica_offset[row] : s.replica_offset[row + 1]]
     broker = broker if odd() else int(s.broker_ids[rng.choice(held)])
     number = int(rng.choice([-2, 77])) if odd() else int(s.partition_number[row])
-    return Record(time_ms, broker, told, name, number, underscored)
+    return Record(time_ms, broker, reported, name, number, underscored)
 
 
 def stream(seed: int, window_ms: int, dirt: float, disorder: float, end_ms: int) -> Stream:
@@ -261,7 +261,7 @@ def test_live_and_history_tell_the_same(
         "end_ms": end_ms,
     }
     table = windows(cells(judged.partitions), **span).persist()
-    told = {(c, t, p, s): ((i, o), [ik, ok]) for c, t, p, s, i, ik, o, ok in collected(table)}
+    reported = {(c, t, p, s): ((i, o), [ik, ok]) for c, t, p, s, i, ik, o, ok in collected(table)}
     of_brokers: dict[tuple[Any, ...], tuple[np.ndarray, list[int]]] = {}
     for c, b, s, m, v, k in collected(broker_windows(broker_cells(judged.brokers), **span)):
         empty = np.zeros(len(BROKER_METRICS)), [4] * len(BROKER_METRICS)
@@ -308,9 +308,9 @@ def test_live_and_history_tell_the_same(
         assert {(c, t, p, b): v for c, t, p, b, _, v in newest if c == name} == sized
         expected_valid = {p for p, ok in zip(partitions, seen.rates.valid(2), strict=True) if ok}
         assert {p for p in valid if p[0] == name} == expected_valid
-    assert_same(told, expected)
+    assert_same(reported, expected)
     assert_same(of_brokers, expected_brokers)
     # What is owed to the brokers is all there is.
-    assert parts.keys() == told.keys()
-    for key, (rates, _) in told.items():
+    assert parts.keys() == reported.keys()
+    for key, (rates, _) in reported.items():
         np.testing.assert_allclose(parts[key], rates, rtol=1e-9)

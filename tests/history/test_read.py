@@ -45,10 +45,10 @@ def test_json_lines(spark: SparkSession, tmp_path: Path) -> None:
     found = read_json_lines(spark, [tmp_path / "some.jsonl"], cluster="c")
     assert found.columns == DECODED.names
     rows = found.where("problem is null").orderBy("time_ms", "broker").collect()
-    told = [
+    reported = [
         (r.cluster, r.batch, r.arrived_ms, r.time_ms, r.broker, r.topic, r.partition) for r in rows
     ]
-    assert told == [
+    assert reported == [
         ("c", 5, 5, 5, 1, None, -1),
         ("c", 7, 7, 7, 1, "a", 3),
         ("c", 8, 8, 8, 2, "a", -1),

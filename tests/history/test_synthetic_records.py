@@ -108,8 +108,8 @@ def test_equal_arguments_give_equal_rows_and_dirt_stands_beside_them(spark: Spar
     out = brokers["bytes_out"] + brokers["replication_bytes_out"]
     carried = np.column_stack([brokers["bytes_in"], out, brokers["replication_bytes_in"]])
     np.testing.assert_allclose(brokers["cpu"], carried @ price)
-    told = [dict(other) for other in at["other"] if len(other)]
-    assert sorted(map(len, told)) == [1, 2]
+    reported = [dict(other) for other in at["other"] if len(other)]
+    assert sorted(map(len, reported)) == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_equal_arguments_give_equal_rows_and_dirt_stands_beside_them(spark: Spar
         ({"traffic": Traffic(sharpness=-1)}, "sharpness: -1 found"),
     ],
 )
-def test_what_cannot_be_invented_is_told(
+def test_what_cannot_be_invented_is_reported(
     spark: SparkSession, arguments: dict[str, Any], found: str
 ) -> None:
     with pytest.raises(SyntheticError, match=found):

@@ -31,8 +31,8 @@ KILOBYTES = 6000
 
 def create_topic(ask: Ask, topic: str, replicas: Assignment, *, must: bool = True) -> None:
     """Create a topic with these brokers by partition; it may fail where it need not exist."""
-    wanted = {topic: {"assignments": {n: list(held) for n, held in replicas.items()}}}
-    ask(lambda admin: admin.create_topics(wanted, wait_for_metadata=must, raise_errors=must))
+    requested = {topic: {"assignments": {n: list(held) for n, held in replicas.items()}}}
+    ask(lambda admin: admin.create_topics(requested, wait_for_metadata=must, raise_errors=must))
 
 
 def delete_topic(ask: Ask, topic: str) -> None:

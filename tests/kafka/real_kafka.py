@@ -75,10 +75,10 @@ def class_path() -> str:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
         if done.returncode or not fresh.exists():
             said = re.sub(r"\x1b\[[\d;]*m", "", done.stdout + done.stderr)
-            told = [x.removeprefix("[ERROR] ") for x in said.splitlines() if "[ERROR]" in x]
+            reported = [x.removeprefix("[ERROR] ") for x in said.splitlines() if "[ERROR]" in x]
             raise RealKafkaError(
                 f"Maven could not resolve {pom}, which it does over the network the first time: "
-                f"{' '.join(told[:1]) or 'it said nothing'}"
+                f"{' '.join(reported[:1]) or 'it said nothing'}"
             )
         # Put in place in one step, so that a second test run never reads half of it.
         fresh.replace(kept)

@@ -98,8 +98,8 @@ def _until(met: Callable[[], Any], *logs: Path) -> None:
             return False
 
     while not is_met():
-        told = "\n".join(log.read_text()[-3000:] for log in logs)
-        assert time.monotonic() < deadline, told
+        reported = "\n".join(log.read_text()[-3000:] for log in logs)
+        assert time.monotonic() < deadline, reported
         time.sleep(0.2)
 
 
@@ -194,8 +194,8 @@ def test_metrics_of_a_topic_are_judged(cluster: KafkaCluster, tmp_path: Path) ->
     everything = {"default": {"cpu": 800.0, "network_in": 1e8, "network_out": 1e8, "disk": 1e12}}
     topic = f"metrics-{uuid.uuid4().hex[:8]}"
     with admin_client(cluster.bootstrap, timeout=30) as ask:
-        wanted = {topic: {"num_partitions": 2, "replication_factor": 1}}
-        ask(lambda admin: admin.create_topics(wanted, wait_for_metadata=True))
+        requested = {topic: {"num_partitions": 2, "replication_factor": 1}}
+        ask(lambda admin: admin.create_topics(requested, wait_for_metadata=True))
     found = read_cluster(cluster.bootstrap, capacity=everything)
     load = found.leader_load.copy()
     load[:, 0], load[:, 1], load[:, 2] = 1.0, 1e6, 3e6

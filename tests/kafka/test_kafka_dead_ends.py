@@ -95,9 +95,9 @@ def test_only_copies_on_a_dead_broker_are_set_aside_and_the_rest_healed_and_bala
             _until(
                 lambda: _on(cluster, 3, "skewed") > 0 and _balanced(cluster, 0, 1, 3), running.log
             )
-            told = running.log.read_text()
-            assert "2 partitions (single-0 and single-1) cannot be healed" in told
-            assert told.count("cannot be healed") == 1
+            reported = running.log.read_text()
+            assert "2 partitions (single-0 and single-1) cannot be healed" in reported
+            assert reported.count("cannot be healed") == 1
             page = running.page("metrics")
             assert page is not None
             assert "counterpoise_lost_partitions 2" in page

@@ -75,7 +75,7 @@ def carried_out(guarded: KafkaCluster, path: Path, throttle: float | None = 1e6)
     )
 
 
-def test_a_wrong_password_is_told_at_once_as_what_it_is(
+def test_a_wrong_password_is_reported_at_once_as_what_it_is(
     guarded: KafkaCluster, tmp_path: Path
 ) -> None:
     wrong = {**ADMIN, "sasl.password": "wrong"}

@@ -110,9 +110,9 @@ def test_the_command_carries_a_plan_out_throttled(
         assert result.exit_code == 0, result.output
         return result.stdout
 
-    told = run()
-    assert f"{topic}-1: replicas 0,1 to 0,2" in told
-    assert f"{topic}-0: leader 1" in told
+    reported = run()
+    assert f"{topic}-1: replicas 0,1 to 0,2" in reported
+    assert f"{topic}-0: leader 1" in reported
     assert replicas(kafka, topic) == [(0, 1)] * 3
 
     seen: list[dict[Resource, dict[str, str]]] = []
@@ -124,10 +124,10 @@ def test_the_command_carries_a_plan_out_throttled(
 
     thread = threading.Thread(target=watch)
     thread.start()
-    told = run("--yes", "--throttle", "3MB/s")
+    reported = run("--yes", "--throttle", "3MB/s")
     done.set()
     thread.join()
-    assert told.startswith("done: 4 tasks completed, 0 failed, 0 cancelled; 1")
+    assert reported.startswith("done: 4 tasks completed, 0 failed, 0 cancelled; 1")
     assert replicas(kafka, topic) == [(1, 2), (0, 2), (0, 2)]
     assert kafka.view([topic]).partitions[Key(topic, 0)].leader == 1
     # Whole KiB/s, as the marks tell it.
@@ -248,11 +248,11 @@ def test_ctrl_c_stops_it_in_good_order(
 ) -> None:
     with executing(kafka_cluster, kafka, topic, plan_of(*moves(topic)), tmp_path) as process:
         process.send_signal(signal.SIGINT)
-        told, _ = process.communicate(timeout=60)
+        reported, _ = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert "Stopping" in told
-    assert "stopped: " in told
-    assert "Traceback" not in told
+    assert "Stopping" in reported
+    assert "stopped: " in reported
+    assert "Traceback" not in reported
     assert not any(p.moving for p in kafka.view([topic]).partitions.values())
     assert throttles(kafka, topic) == {}
     assert executor(kafka_cluster, tmp_path).recover() is None
@@ -435,7 +435,7 @@ def test_a_deleted_topic_counts_as_done(
     assert sum("deleted" in p for p in outcome.problems) == 3
 
 
-def test_a_secret_is_nowhere_told(
+def test_a_secret_is_nowhere_reported(
     kafka_cluster: KafkaCluster,
     topic: str,
     tmp_path: Path,

@@ -19,8 +19,8 @@ HOUR_MS = 3_600_000
 
 def create(kafka: KafkaCluster, topic: str, replicas: Sequence[Sequence[int]]) -> None:
     with admin_client(kafka.bootstrap) as ask:
-        wanted = {topic: {"assignments": dict(enumerate(replicas))}}
-        ask(lambda admin: admin.create_topics(wanted, wait_for_metadata=True))
+        requested = {topic: {"assignments": dict(enumerate(replicas))}}
+        ask(lambda admin: admin.create_topics(requested, wait_for_metadata=True))
 
 
 def delete(kafka: KafkaCluster, topic: str) -> None:
@@ -56,14 +56,14 @@ def test_topics_and_brokers_come_and_go(kafka_cluster: KafkaCluster) -> None:
     create(kafka, "followed-metrics", [[0, 1]])
     now = time.time_ns() // 1_000_000
 
-    def told(first: int, last: int, partition: int = 0) -> list[Record]:
+    def reported(first: int, last: int, partition: int = 0) -> list[Record]:
         return [
             Record(now - i, partition, {"bytes_in": 1.0, "bytes_out": 0.0}, "followed", partition)
             for i in range(first, last)
         ]
 
-    long_ago = [r._replace(time_ms=r.time_ms - 5 * HOUR_MS) for r in told(0, 50)]
-    report(kafka, "followed-metrics", [*long_ago, *told(0, 5)])
+    long_ago = [r._replace(time_ms=r.time_ms - 5 * HOUR_MS) for r in reported(0, 50)]
+    report(kafka, "followed-metrics", [*long_ago, *reported(0, 5)])
     follower = follow_kafka(
         kafka.bootstrap,
         "followed-metrics",
@@ -80,7 +80,7 @@ def test_topics_and_brokers_come_and_go(kafka_cluster: KafkaCluster) -> None:
 
         delete(kafka, "followed-metrics")
         create(kafka, "followed-metrics", [[1, 0]])
-        report(kafka, "followed-metrics", told(10, 13))
+        report(kafka, "followed-metrics", reported(10, 13))
         until(lambda: model.counters["added"] == 8)
 
         delete(kafka, "followed")
@@ -91,7 +91,7 @@ def test_topics_and_brokers_come_and_go(kafka_cluster: KafkaCluster) -> None:
         with kafka.stopped(2):
             until(lambda: model.metadata.broker_state[2] == BrokerState.DEAD)
             before = model.counters["added"]
-            report(kafka, "followed-metrics", told(200, 210, partition=1))
+            report(kafka, "followed-metrics", reported(200, 210, partition=1))
             until(lambda: model.counters["added"] == before + 10)
         until(lambda: model.metadata.broker_state[2] == BrokerState.ALIVE)
         until(lambda: follower.problems == ())

@@ -141,11 +141,11 @@ def moving(kafka_cluster: KafkaCluster, ask: Ask) -> Iterator[tuple[str, str]]:
     for topic in topics:
         produce(kafka_cluster, topic, {0: 3000})
         set_configs(ask, "topic", topic, dict.fromkeys(LISTS, "*"))
-    wanted: dict[Any, Any] = {
+    requested: dict[Any, Any] = {
         TopicPartition(topics[0], 0): [2, 1],
         TopicPartition(topics[1], 0): [2],
     }
-    ask(lambda admin: admin.alter_partition_reassignments(wanted))
+    ask(lambda admin: admin.alter_partition_reassignments(requested))
     yield topics
     cancelled = dict.fromkeys(ask(lambda admin: admin.list_partition_reassignments()))
     if cancelled:

@@ -94,9 +94,11 @@ def kafka(start_kafka: Callable[..., KafkaCluster]) -> Iterator[KafkaCluster]:
     """Three brokers, the third of them idle."""
     found = start_kafka(brokers=3, exporter=True)
     with admin_client(found.bootstrap, timeout=30) as ask:
-        wanted = {LOADED: {"assignments": {n: [n % 2, 1 - n % 2] for n in range(PARTITIONS)}}}
-        wanted |= {f"of-{name}": {"assignments": {0: [0, 1]}} for name in ("prometheus", "admin")}
-        ask(lambda admin: admin.create_topics(wanted, wait_for_metadata=True))
+        requested = {LOADED: {"assignments": {n: [n % 2, 1 - n % 2] for n in range(PARTITIONS)}}}
+        requested |= {
+            f"of-{name}": {"assignments": {0: [0, 1]}} for name in ("prometheus", "admin")
+        }
+        ask(lambda admin: admin.create_topics(requested, wait_for_metadata=True))
     yield found
     found.close()
 
@@ -119,8 +121,8 @@ def test_load_is_measured_planned_for_and_evened_out(kafka: KafkaCluster, tmp_pa
     for name in sources:
         found[name], seconds = measured(kafka, f"of-{name}", (first[name], second[name]))
         for broker, value in grown.items():
-            told = led(found[name], broker) * seconds[broker]
-            assert told == pytest.approx(value, rel=0.05), (name, broker)
+            reported = led(found[name], broker) * seconds[broker]
+            assert reported == pytest.approx(value, rel=0.05), (name, broker)
 
     balancer = Balancer(load_goals(GOALS))
     plan = balancer.propose(found["prometheus"])

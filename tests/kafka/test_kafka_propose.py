@@ -120,15 +120,15 @@ def test_a_plan_for_a_real_kafka_is_carried_out_by_its_tools(
     assert any("ResourceCapacity[network_in]" in line for line in left_out)
     rest = [line for line in result.stdout.splitlines() if line not in left_out]
     assert "network" not in "\n".join(rest)
-    wanted = expected(Operation(), before)
-    for held, _ in replicas(wanted).values():
+    requested = expected(Operation(), before)
+    for held, _ in replicas(requested).values():
         assert len({skewed.racks[b] for b in held}) == len(held)
 
     carry_out(skewed, moves, leaders)
     eventually(
-        lambda: replicas(read(skewed)) == replicas(wanted), "the cluster is as the plan says"
+        lambda: replicas(read(skewed)) == replicas(requested), "the cluster is as the plan says"
     )
-    assert log_dirs(read(skewed)) == log_dirs(wanted)
+    assert log_dirs(read(skewed)) == log_dirs(requested)
     again = counterpoise("propose", *look, "-o", plan)
     assert "replica move" not in again.stdout
 
@@ -155,8 +155,8 @@ def log_dirs(s: Snapshot) -> dict[tuple[int, int], str]:
 
 
 def test_a_broker_is_demoted_and_emptied(skewed: KafkaCluster, tmp_path: Path) -> None:
-    def placed(wanted: Snapshot) -> bool:
-        return replicas(read(skewed)) == replicas(wanted)
+    def placed(requested: Snapshot) -> bool:
+        return replicas(read(skewed)) == replicas(requested)
 
     for option, operation in (
         ("--demote-brokers", Operation(kind="demote_brokers", brokers=(0,))),
@@ -168,9 +168,9 @@ def test_a_broker_is_demoted_and_emptied(skewed: KafkaCluster, tmp_path: Path) -
             "propose", *_look(skewed, tmp_path), option, 0,
             "--reassignment-json", moves, "--leader-election-json", leaders,
         )  # fmt: skip
-        wanted = expected(operation, before)
+        requested = expected(operation, before)
         carry_out(skewed, moves, leaders)
-        eventually(partial(placed, wanted), f"{option} done")
+        eventually(partial(placed, requested), f"{option} done")
         after = replicas(read(skewed)).values()
         assert all(leader != 0 for _, leader in after)
     assert all(0 not in held for held, _ in after)

@@ -374,7 +374,7 @@ def test_a_replica_is_where_it_is_and_not_where_it_is_moving_to() -> None:
     assert (p.log_dirs, p.leader_load) == (("/old",), {"disk": 99})
 
 
-def test_disks_without_a_told_size_share_the_brokers() -> None:
+def test_disks_without_a_reported_size_share_the_brokers() -> None:
     (b,) = answered(
         {1: [log_dir("/a", {0: 1}), log_dir("/b", {}), log_dir("/c", None)]}, (1,)
     ).brokers

@@ -58,7 +58,7 @@ class World(NamedTuple):
     real: Snapshot
     # Bytes by what, broker and topic, as the counters of the brokers grew.
     counted: dict[tuple[str, int, str], float]
-    told: dict[str, Told]
+    reported: dict[str, Told]
 
 
 def counters(kafka: KafkaCluster) -> dict[tuple[str, int, str], float]:
@@ -124,8 +124,8 @@ def modelled(metadata: Snapshot, records: list[Record]) -> Told:
 def kafka(start_kafka: Callable[..., KafkaCluster]) -> KafkaCluster:
     found = start_kafka(brokers=3, exporter=True)
     with admin_client(found.bootstrap, timeout=30) as ask:
-        wanted = {t: {"assignments": dict(enumerate(r))} for t, r in TOPICS.items()}
-        ask(lambda admin: admin.create_topics(wanted, wait_for_metadata=True))
+        requested = {t: {"assignments": dict(enumerate(r))} for t, r in TOPICS.items()}
+        ask(lambda admin: admin.create_topics(requested, wait_for_metadata=True))
     return found
 
 
@@ -151,14 +151,14 @@ def world(kafka: KafkaCluster) -> World:
         assert sources[name].problems == {}
     after = counters(kafka)
     real = read_cluster(kafka.bootstrap, capacity=CAPACITY, timeout=60)
-    told = {}
+    reported = {}
     for name, (first, second) in reports.items():
         topic = f"of-{name}"
         reporter = Reporter([first, second], bootstrap=kafka.bootstrap, topic=topic)
         assert reporter.run() == len(first) + len(second)
-        told[name] = modelled(real, list(read_records(kafka.bootstrap, topic)))
+        reported[name] = modelled(real, list(read_records(kafka.bootstrap, topic)))
     grown = {key: value - before.get(key, 0.0) for key, value in after.items()}
-    return World(kafka, real, grown, told)
+    return World(kafka, real, grown, reported)
 
 
 def rows(snapshot: Snapshot, topic: str) -> dict[int, int]:
@@ -169,7 +169,7 @@ def rows(snapshot: Snapshot, topic: str) -> dict[int, int]:
 
 @pytest.mark.parametrize("source", ["prometheus", "admin"])
 def test_sizes_are_those_of_the_log_directories(world: World, source: str) -> None:
-    found, disk = world.told[source].snapshot, world.real.resource("disk")
+    found, disk = world.reported[source].snapshot, world.real.resource("disk")
     for topic in MEASURED:
         p = list(rows(world.real, topic).values())
         assert found.leader_load[p, disk].tolist() == world.real.leader_load[p, disk].tolist()
@@ -179,8 +179,8 @@ def test_sizes_are_those_of_the_log_directories(world: World, source: str) -> No
 
 @pytest.mark.parametrize("source", ["prometheus", "admin"])
 def test_bytes_are_those_that_the_brokers_counted(world: World, source: str) -> None:
-    told = world.told[source]
-    s = told.snapshot
+    reported = world.reported[source]
+    s = reported.snapshot
     network_in, network_out = s.resource("network_in"), s.resource("network_out")
     leader = {(t, p): replicas[0] for t, all_ in TOPICS.items() for p, replicas in enumerate(all_)}
     for topic in MEASURED:
@@ -191,25 +191,29 @@ def test_bytes_are_those_that_the_brokers_counted(world: World, source: str) -> 
             bytes_out = s.leader_load[led, network_out].sum() - replicas * bytes_in
             for what, rate in (("in", bytes_in), ("out", bytes_out)):
                 counted = world.counted.get((what, broker, topic), 0.0)
-                assert rate * told.seconds[broker] == pytest.approx(counted, rel=0.05, abs=1), what
+                assert rate * reported.seconds[broker] == pytest.approx(counted, rel=0.05, abs=1), (
+                    what
+                )
     assert world.counted["in", 0, "skewed"] > 3_600_000
 
 
 @pytest.mark.parametrize("source", ["prometheus", "admin"])
-def test_bytes_in_are_told_by_partition(world: World, source: str) -> None:
-    told = world.told[source]
-    s = told.snapshot
+def test_bytes_in_are_reported_by_partition(world: World, source: str) -> None:
+    reported = world.reported[source]
+    s = reported.snapshot
     for topic in MEASURED:
         for number, row in rows(s, topic).items():
             written = s.leader_load[row, s.resource("disk")]
             rate = s.leader_load[row, s.resource("network_in")]
-            bytes_in = rate * told.seconds[TOPICS[topic][number][0]]
+            bytes_in = rate * reported.seconds[TOPICS[topic][number][0]]
             assert bytes_in == pytest.approx(written, rel=0.05, abs=1), (topic, number)
 
 
 def test_an_exporter_tells_of_brokers_too(world: World) -> None:
     for broker in range(3):
-        of = [r for r in world.told["prometheus"].records if (r.broker, r.topic) == (broker, None)]
+        of = [
+            r for r in world.reported["prometheus"].records if (r.broker, r.topic) == (broker, None)
+        ]
         assert {
             "cpu",
             "bytes_in",
@@ -221,7 +225,7 @@ def test_an_exporter_tells_of_brokers_too(world: World) -> None:
             *LOCAL_TIMES,
         } <= of[-1].metrics.keys()
         assert of[-1].metrics["cpu"] > 0
-    s = world.told["prometheus"].snapshot
+    s = world.reported["prometheus"].snapshot
     assert (s.broker_load()[:, s.resource("cpu")] > 0).all()
 
 
@@ -268,7 +272,7 @@ def test_a_try_of_the_agent_with_all_sources(kafka: KafkaCluster, world: World) 
     }
 
 
-def test_the_agent_goes_on_until_it_is_told_to_end(kafka: KafkaCluster, world: World) -> None:
+def test_the_agent_goes_on_until_it_is_reported_to_end(kafka: KafkaCluster, world: World) -> None:
     words = agent(kafka, "going", "--source", "admin", "--source", "host", "--broker", "0")
     words += ["--interval", "0.5", "--compression", "zstd", "--create-topic"]
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:

@@ -80,8 +80,8 @@ def test_a_load_is_spread_by_nothing_but_the_two_commands(
 ) -> None:
     kafka = start_kafka(brokers=3, exporter=True)
     with admin_client(kafka.bootstrap, timeout=30) as ask:
-        wanted = {TOPIC: {"assignments": {n: [n % 2, 1 - n % 2] for n in range(PARTITIONS)}}}
-        ask(lambda admin: admin.create_topics(wanted, wait_for_metadata=True))
+        requested = {TOPIC: {"assignments": {n: [n % 2, 1 - n % 2] for n in range(PARTITIONS)}}}
+        ask(lambda admin: admin.create_topics(requested, wait_for_metadata=True))
     files = {"capacity": CAPACITY, "settings": SETTINGS, "goals": GOALS}
     for name, content in files.items():
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(content))

@@ -60,13 +60,13 @@ def create(kafka_cluster: KafkaCluster) -> Iterator[Topics]:
 def ends_within(process: subprocess.Popen[str], seconds: float) -> str:
     """What it printed; fails where it does not end in time, as one that hangs never does."""
     try:
-        told, _ = process.communicate(timeout=seconds)
+        reported, _ = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         process.kill()
-        told, _ = process.communicate()
-        pytest.fail(f"still running after {seconds:g} s:\n{told}")
-    assert "Traceback" not in told, told
-    return told
+        reported, _ = process.communicate()
+        pytest.fail(f"still running after {seconds:g} s:\n{reported}")
+    assert "Traceback" not in reported, reported
+    return reported
 
 
 def shown(process: subprocess.Popen[str], start: str) -> None:
@@ -97,9 +97,11 @@ def test_a_move_whose_only_source_dies_ends_and_so_do_its_recoveries(
         )
         assert killed.is_set()
         assert outcome.state == "failed"
-        told = [p for p in outcome.problems if p.startswith(f"{single}-0")]
-        assert any("nobody leads it" in p and "refuses to cancel it" in p for p in told), outcome
-        assert any("goes on in Kafka" in p and "broker 1" in p for p in told), outcome
+        reported = [p for p in outcome.problems if p.startswith(f"{single}-0")]
+        assert any("nobody leads it" in p and "refuses to cancel it" in p for p in reported), (
+            outcome
+        )
+        assert any("goes on in Kafka" in p and "broker 1" in p for p in reported), outcome
         found = throttles(kafka, single, other)
         assert found[Resource("topic", single)] == {
             LEADER_REPLICAS: "0:1", FOLLOWER_REPLICAS: "0:2"
@@ -143,10 +145,10 @@ def test_in_a_dead_end_a_signal_ends_the_command(
                 lambda: kafka.view([single]).partitions[Key(single, 0)].leader is None, "dead"
             )
             process.send_signal(signal.SIGTERM)
-            told = ends_within(process, 20)
+            reported = ends_within(process, 20)
         assert process.returncode == 1
-        assert "goes on in Kafka" in told
-        assert "stopped: " in told
+        assert "goes on in Kafka" in reported
+        assert "stopped: " in reported
         with admin_client(kafka_cluster.bootstrap, timeout=30) as ask:
             delete_topic(ask, single)
         eventually(lambda: not kafka.view([single]).partitions, "deleted")
@@ -228,11 +230,11 @@ def test_a_signal_ends_a_command_that_kafka_does_not_answer(
             else:
                 time.sleep(8)
             process.send_signal(signal.SIGTERM)
-            told = ends_within(process, 20)
+            reported = ends_within(process, 20)
             if answers:
                 connection.close()
     assert process.returncode == 2
-    assert "did not answer" in told
+    assert "did not answer" in reported
 
 
 def test_a_signal_ends_an_execution_whose_kafka_falls_silent(
@@ -246,9 +248,9 @@ def test_a_signal_ends_an_execution_whose_kafka_falls_silent(
         with kafka_cluster.frozen():
             time.sleep(3)
             process.send_signal(signal.SIGTERM)
-            told = ends_within(process, 20)
+            reported = ends_within(process, 20)
     assert process.returncode == 1
-    assert "recover once it answers" in told
+    assert "recover once it answers" in reported
     # It did not become known that it was to stop, or it did: either way a recovery ends it.
     outcome = executor(kafka_cluster, tmp_path, throttle=50e6).recover()
     assert outcome is not None

@@ -66,19 +66,21 @@ class Cluster:
         (broker,) = brokers
         if f"sizes of {broker}" in self.fails:
             raise TimeoutError
-        told = [
+        reported = [
             {"partition_index": p, "partition_size": self.size[broker, p], "is_future_key": False}
             for p in held["t"]
         ]
-        told += [{"partition_index": 0, "partition_size": 5, "is_future_key": True}] * self.future
+        reported += [
+            {"partition_index": 0, "partition_size": 5, "is_future_key": True}
+        ] * self.future
         dead = {"error_code": 56, "log_dir": "/b", "topics": []}
-        fine = {"error_code": 0, "log_dir": "/a", "topics": [{"name": "t", "partitions": told}]}
+        fine = {"error_code": 0, "log_dir": "/a", "topics": [{"name": "t", "partitions": reported}]}
         return [{"log_dirs": [dead, fine]}]
 
-    def list_partition_offsets(self, wanted: dict[Any, int]) -> dict[Any, Any]:
+    def list_partition_offsets(self, requested: dict[Any, int]) -> dict[Any, Any]:
         return {
             p: SimpleNamespace(offset=(self.end if which == -1 else self.start)[p.partition])
-            for p, which in wanted.items()
+            for p, which in requested.items()
         }
 
     def list_groups(self) -> list[dict[str, str]]:
@@ -118,7 +120,7 @@ def test_the_first_report_has_sizes_of_all_replicas(monkeypatch: pytest.MonkeyPa
     assert said(report) == {(1, 0): {"size": 1000.0}, (2, 0): {"size": 900.0}}
 
 
-def test_the_leader_is_told_with_what_was_written_and_read(
+def test_the_leader_is_reported_with_what_was_written_and_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kafka = Cluster(partitions=2)
@@ -179,13 +181,13 @@ def test_a_new_leader_and_a_recreated_topic_begin_anew(monkeypatch: pytest.Monke
     assert all(set(metrics) == {"size"} for metrics in said(next(reports)).values())
 
 
-def test_what_fails_is_named_and_the_rest_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_fails_is_named_and_the_rest_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     kafka = Cluster()
     reports = kafka.source(monkeypatch)
     kafka.fails = {"sizes of 2", "groups"}
     assert said(next(reports)) == {(1, 0): {"size": 0.0}}
     assert kafka.object.problems == {
-        "broker 2": "broker 2 told no sizes: TimeoutError",
+        "broker 2": "broker 2 reported no sizes: TimeoutError",
         "groups": "consumer groups not measured: not authorized",
     }
     kafka.fails = {"connect"}

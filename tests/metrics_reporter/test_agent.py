@@ -113,7 +113,7 @@ def test_a_kafka_that_is_away_does_not_end_it_and_stop_does() -> None:
     assert not thread.is_alive()
 
 
-def test_what_never_can_be_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_never_can_be_is_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def agent(**options: object) -> Agent:
         kept = {"bootstrap": "127.0.0.1:1", "topic": "metrics", "sources": {"s": Steady()}}
         return Agent(**(kept | options))  # type: ignore[arg-type]
@@ -129,7 +129,7 @@ def test_what_never_can_be_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> N
         agent().run(1)
 
 
-def test_a_topic_that_is_missing_is_told() -> None:
+def test_a_topic_that_is_missing_is_reported() -> None:
     with mock_cluster() as bootstrap:
         agent = Agent({"s": Steady()}, bootstrap=bootstrap, topic="metrics")
         with pytest.raises(NoTopicError, match="no such topic"):

@@ -106,21 +106,21 @@ def test_a_page_is_fetched_with_its_password(served: tuple[str, list[str | None]
     assert came == [None, "Basic bWU6cEBzcw=="]
 
 
-def test_what_does_not_answer_is_told_without_its_password(
+def test_what_does_not_answer_is_reported_without_its_password(
     served: tuple[str, list[str | None]],
 ) -> None:
-    with pytest.raises(ReporterError, match="HTTP status 404 found, 200 expected") as told:
+    with pytest.raises(ReporterError, match="HTTP status 404 found, 200 expected") as reported:
         scrape(f"http://me:secret@{served[0]}/missing")
-    assert "secret" not in str(told.value)
-    with pytest.raises(ReporterError, match="refused") as told:
+    assert "secret" not in str(reported.value)
+    with pytest.raises(ReporterError, match="refused") as reported:
         scrape("http://me:secret@127.0.0.1:1/metrics")
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(reported.value)
 
 
 @pytest.mark.parametrize(
     "url", ["", "broker:7071", "ftp://a/b", "http://", "http://a:b/", "http://a b/"]
 )
-def test_an_address_that_is_none_is_told(url: str) -> None:
+def test_an_address_that_is_none_is_reported(url: str) -> None:
     with pytest.raises(ReporterError, match="http://broker:7071/metrics expected"):
         checked_url(url)
     assert shown("http://me:secret@a:1/b@c") == "http://a:1/b@c"

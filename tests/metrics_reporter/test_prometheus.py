@@ -33,7 +33,7 @@ def reading(page: str, at: float = 0.0, rules: tuple[Rule, ...] = ()) -> Reading
     return Rulebook((*rules, *DEFAULT_RULES), "topic", "partition").read(at, samples)
 
 
-def told(*pages: str, seconds: float = 10.0) -> dict[tuple[str | None, int], dict[str, float]]:
+def reported(*pages: str, seconds: float = 10.0) -> dict[tuple[str | None, int], dict[str, float]]:
     """What the records after the last page say."""
     first, last = (reading(page, i * seconds) for i, page in enumerate(pages))
     return {(r.topic, r.partition): dict(r.metrics) for r in records_of(1, 5, first, last)}
@@ -121,7 +121,7 @@ def test_what_is_said_of_a_broker(line: str, metric: str, value: float) -> None:
     assert {**found.counters, **found.gauges} == {(metric, None, -1): pytest.approx(value)}
 
 
-def test_the_size_of_a_replica_is_a_level_and_so_told_at_once() -> None:
+def test_the_size_of_a_replica_is_a_level_and_so_reported_at_once() -> None:
     size = 'kafka_log_log_size{partition="2",topic="t"} 4096'
     assert [r.metrics for r in records_of(1, 5, None, reading(size))] == [{"size": 4096.0}]
     assert reading('kafka_log_Log_Value{name="Size",partition="2",topic="t"} 1').gauges == {
@@ -149,7 +149,7 @@ def test_what_is_not_known_or_no_number_is_left_out(line: str) -> None:
 
 def test_counters_become_rates_and_gauges_do_not() -> None:
     cpu = "process_cpu_seconds_total {}\nkafka_network_requestchannel_requestqueuesize {}"
-    assert told(cpu.format(1, 4), cpu.format(6, 7)) == {
+    assert reported(cpu.format(1, 4), cpu.format(6, 7)) == {
         (None, -1): {"cpu": 50.0, "request_queue_size": 7.0}
     }
 
@@ -162,8 +162,8 @@ def test_the_first_rule_that_takes_a_metric_counts() -> None:
     assert found[1:] == ({("bytes_in", None, -1): 30.0}, {})
 
 
-def test_a_topic_without_more_is_told_as_a_topic() -> None:
-    found = told(
+def test_a_topic_without_more_is_reported_as_a_topic() -> None:
+    found = reported(
         page(topics={"t": (100, 50)}),
         page(broker_in=900, topics={"t": (1000, 250), "new": (30, 0)}),
     )
@@ -172,9 +172,9 @@ def test_a_topic_without_more_is_told_as_a_topic() -> None:
     assert found["new", -1] == {"bytes_in": 3.0, "bytes_out": 0.0}
 
 
-def test_bytes_in_are_told_by_partition_where_end_offsets_tell() -> None:
+def test_bytes_in_are_reported_by_partition_where_end_offsets_tell() -> None:
     led = {("t", 0): 3, ("t", 1): 3, ("t", 2): 0, ("idle", 0): 3, ("followed", 0): 0}
-    found = told(
+    found = reported(
         page(topics={"t": (0, 0)}, ends={("t", 0): 10, ("t", 1): 5, ("t", 2): 7, ("idle", 0): 4},
              led=led),
         page(broker_in=1000, topics={"t": (1000, 400)},
@@ -196,7 +196,7 @@ def test_partitions_get_all_of_their_topic(
 ) -> None:
     ends = [data.draw(st.integers(0, 10**9)) for _ in grown]
     led = {("t", p): 1 for p in range(len(grown))}
-    found = told(
+    found = reported(
         page(ends={("t", p): e for p, e in enumerate(ends)}, led=led, topics={"t": (0, 0)}),
         page(
             ends={("t", p): e + g for p, (e, g) in enumerate(zip(ends, grown, strict=True))},
@@ -215,12 +215,12 @@ def test_a_restarted_broker_has_no_rates_once() -> None:
     assert restarted(old, reading(page(broker_in=1001, start=101.0)))
 
 
-def test_a_counter_of_a_topic_that_fell_is_not_told() -> None:
-    found = told(page(topics={"t": (500, 7)}), page(topics={"t": (20, 8)}))
+def test_a_counter_of_a_topic_that_fell_is_not_reported() -> None:
+    found = reported(page(topics={"t": (500, 7)}), page(topics={"t": (20, 8)}))
     assert found["t", -1] == {"bytes_out": 0.1}
 
 
-def test_one_endpoint_that_fails_is_named_and_the_others_are_told(
+def test_one_endpoint_that_fails_is_named_and_the_others_are_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pages: dict[str, list[str | Exception]] = {
@@ -278,15 +278,15 @@ def test_a_file_states_endpoints_and_rules(tmp_path: Path) -> None:
         ("{", "not YAML, line "),
     ],
 )
-def test_a_file_that_is_wrong_is_told_in_a_sentence(
+def test_a_file_that_is_wrong_is_reported_in_a_sentence(
     tmp_path: Path, content: str, sentence: str
 ) -> None:
     file = tmp_path / "exporters.yaml"
     file.write_text(content)
-    with pytest.raises(ReporterError) as told:
+    with pytest.raises(ReporterError) as reported:
         load_prometheus(file)
-    assert sentence in str(told.value)
-    assert "\n" not in str(told.value)
+    assert sentence in str(reported.value)
+    assert "\n" not in str(reported.value)
 
 
 def test_the_file_of_the_guide_is_read(tmp_path: Path) -> None:

@@ -42,14 +42,14 @@ def test_credentials_do_not_follow_a_redirect() -> None:
     with (
         server(None, there) as other,
         server(f"http://x:y@{other}/steal?t=1", here) as first,
-        pytest.raises(ReporterError) as told,
+        pytest.raises(ReporterError) as reported,
     ):
         scrape(f"http://me:secret@{first}/metrics", 10)
     assert here[0] is not None
     assert there == []
-    assert f"a redirect to http://{other} found" in str(told.value)
-    assert "secret" not in str(told.value)
-    assert "steal" not in str(told.value)
+    assert f"a redirect to http://{other} found" in str(reported.value)
+    assert "secret" not in str(reported.value)
+    assert "steal" not in str(reported.value)
 
 
 @pytest.mark.parametrize(
