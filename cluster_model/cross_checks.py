@@ -9,7 +9,15 @@ from typing import NamedTuple
 import numpy as np
 
 from cluster_model.attribution import replica_weights
-from cluster_model.snapshot import DEFAULT_RESOURCES, Bools, BrokerState, Floats, Ints, Snapshot
+from cluster_model.snapshot import (
+    DEFAULT_RESOURCES,
+    LARGEST_SUM,
+    Bools,
+    BrokerState,
+    Floats,
+    Ints,
+    Snapshot,
+)
 from cluster_model.trust import Doubt, Reference, TrustParameters
 from cluster_model.windows import Extrapolation, LoadWindows
 from metrics_reporter import CPU
@@ -381,7 +389,8 @@ def followers_fit(facts: Evidence, suspects: Bools, window: int) -> Floats:
             used = shape[columns][:, rows].T
             size = np.maximum(np.linalg.norm(used, axis=0), np.finfo(np.float64).tiny)
             scale = np.linalg.lstsq(used / size, rest[rows], rcond=None)[0] / size
-            scale = np.maximum(scale, 0.0)
+            # a witness of next to nothing would give a factor that no traffic has
+            scale = np.clip(scale, 0.0, LARGEST_SUM)
         left = np.where(rows, rest - scale @ shape[columns], 0.0)
         norm = (np.where(rows, flow, 0.0) ** 2).sum(axis=1)
         excess = np.divide(flow @ left, norm, out=np.zeros(n), where=(norm > 0) & ~chosen)

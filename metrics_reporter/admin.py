@@ -193,7 +193,8 @@ class AdminSource:
         if not answer["log_dirs"]:
             # A refusal looks like this, because the client drops the error code.
             self.problems[name] = (
-                f"{name} reported no sizes: give the client's user the right to DESCRIBE the cluster"
+                f"{name} reported no sizes: the client's user needs the right to DESCRIBE the "
+                "cluster"
             )
             return {}
         self.problems.pop(name, None)
