@@ -12,7 +12,7 @@ from goals.distribution import (
     ReplicaDistribution,
     UsageDistribution,
 )
-from goals.goal import Goal, GoalError, Obstacle
+from goals.goal import Goal, GoalError, Infeasibility
 from goals.groups import Groups, Pairs, pairs_of
 from goals.leadership import PreferredLeader
 from goals.network import NetworkInUsageDistribution, NetworkOutUsageDistribution
@@ -52,7 +52,7 @@ __all__ = [
     "MinTopicLeaders",
     "NetworkInUsageDistribution",
     "NetworkOutUsageDistribution",
-    "Obstacle",
+    "Infeasibility",
     "OnlineReplicas",
     "Pairs",
     "PotentialNetworkOut",

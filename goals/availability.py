@@ -9,7 +9,7 @@ from pydantic import PrivateAttr
 
 from cluster_model.snapshot import Bools, BrokerState
 from goals.cluster import Cluster
-from goals.goal import Goal, Obstacle
+from goals.goal import Goal, Infeasibility
 from goals.infeasibility import named
 from goals.slots import count
 from goals.state import State
@@ -55,7 +55,7 @@ class OnlineReplicas(Goal):
         there = count(brokers >= 0)
         return (there - count(leaving)) / np.maximum(there, 1)
 
-    def obstacles(self, cluster: Cluster) -> list[Obstacle]:
+    def infeasibilities(self, cluster: Cluster) -> list[Infeasibility]:
         """Partitions with more replicas than brokers that can hold them."""
         s, brokers = cluster.snapshot, cluster.placement.brokers
         usable = np.full(s.n_partitions, int(cluster.eligible.sum()))
@@ -70,12 +70,12 @@ class OnlineReplicas(Goal):
             return []
         more, first = int(lacking.max()), int(over[0])
         return [
-            Obstacle(
+            Infeasibility(
                 reason=(
                     f"{named(cluster, over)}: {cluster.replication_factor[first]} replicas, "
                     f"and {_takers(cluster, first, int(usable[first]))}"
                 ),
-                cure=f"add at least {plural(more, 'broker')}, or lower the replication factor",
+                remedy=f"add at least {plural(more, 'broker')}, or lower the replication factor",
                 brokers_to_add=more,
             )
         ]
@@ -130,7 +130,7 @@ class EligibleLeaders(Goal):
             led = led & (count(brokers >= 0) > 0)
         return np.where(led, 0.5 + 0.5 * well, 0.0)
 
-    def obstacles(self, cluster: Cluster) -> list[Obstacle]:
+    def infeasibilities(self, cluster: Cluster) -> list[Infeasibility]:
         """No broker that may lead, and partitions without a possible or present leader.
 
         Replicas on a dead disk may count as leaders: the score reads brokers, not disks.
@@ -138,9 +138,9 @@ class EligibleLeaders(Goal):
         s, brokers = cluster.snapshot, cluster.placement.brokers
         if not cluster.leader_eligible.any():
             return [
-                Obstacle(
+                Infeasibility(
                     reason="there is no broker that may lead partitions",
-                    cure="add a broker, or lift the demotion of one",
+                    remedy="add a broker, or lift the demotion of one",
                     brokers_to_add=1,
                 )
             ]
@@ -163,7 +163,9 @@ class EligibleLeaders(Goal):
             ),
         )
         return [
-            Obstacle(reason=f"{named(cluster, np.flatnonzero(found))}: {reason}", cure=cure)
-            for found, reason, cure in causes
+            Infeasibility(
+                reason=f"{named(cluster, np.flatnonzero(found))}: {reason}", remedy=remedy
+            )
+            for found, reason, remedy in causes
             if found.any()
         ]

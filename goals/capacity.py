@@ -12,7 +12,7 @@ from cluster_model.columns import COUNT, LOAD, POTENTIAL, Column
 from cluster_model.snapshot import Bools, Floats
 from goals.cluster import Cluster
 from goals.curves import at_most
-from goals.goal import Goal, Obstacle, Utilization
+from goals.goal import Goal, Infeasibility, Utilization
 from goals.infeasibility import oversized, too_little_room
 from goals.state import State, at_cells
 
@@ -57,7 +57,7 @@ class Ceiling(Goal):
         return at_most(state.column(self.column), self._limit[state.column(self.scope.index)])
 
     @classmethod
-    def together(cls, goals: Sequence[Self]) -> Callable[[State], Any]:
+    def score_batch(cls, goals: Sequence[Self]) -> Callable[[State], Any]:
         """All goals of this family in one pass."""
         columns = tuple(Column.of(goal.column) for goal in goals)
         limit = np.stack([goal._limit for goal in goals])
@@ -72,7 +72,7 @@ class Ceiling(Goal):
         """Maximum of one more broker like the typical one."""
         return 0.0
 
-    def obstacles(self, cluster: Cluster) -> list[Obstacle]:
+    def infeasibilities(self, cluster: Cluster) -> list[Infeasibility]:
         """Insufficient capacity of all cells together, and replicas larger than any cell."""
         limit, staying = self.limits(cluster), self.staying(cluster)
         receiving, added = self.receiving(cluster), self.added_limit(cluster)

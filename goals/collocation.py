@@ -11,7 +11,7 @@ from cluster_model.snapshot import Bools, Ints
 from cluster_model.traffic import connected
 from goals.cluster import Cluster
 from goals.curves import TOLERANCE
-from goals.goal import MOST, Goal, Obstacle
+from goals.goal import MOST, Goal, Infeasibility
 from goals.groups import Pairs
 from goals.infeasibility import named
 from goals.state import State
@@ -61,7 +61,7 @@ class CollocationGoal(Goal):
         traffic = cluster.placement.traffic(self.factor)
         return Pairs(traffic.one, traffic.two)
 
-    def obstacles(self, cluster: Cluster) -> list[Obstacle]:
+    def infeasibilities(self, cluster: Cluster) -> list[Infeasibility]:
         """Partitions that belong together, but exceed every broker's capacity and current load."""
         s, traffic = cluster.snapshot, cluster.placement.traffic(self.factor)
         label = connected(s.n_partitions, traffic.one, traffic.two)
@@ -77,11 +77,11 @@ class CollocationGoal(Goal):
             members: Ints = np.flatnonzero(label == one)
             r = int(np.argmax(load[one] / np.maximum(most, 1e-300)))
             found.append(
-                Obstacle(
+                Infeasibility(
                     reason=f"{named(cluster, members)} belong together, and have "
                     f"{s.resources[r]} {load[one, r]:.6g}, more than the {most[r]:.6g} of any "
                     "broker",
-                    cure="spread the keys over more partitions, or raise the goal's factor",
+                    remedy="spread the keys over more partitions, or raise the goal's factor",
                 )
             )
         return found

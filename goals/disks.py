@@ -13,7 +13,7 @@ from cluster_model.snapshot import Bools, Floats
 from goals.capacity import Ceiling
 from goals.cluster import Cluster
 from goals.curves import TOLERANCE, distance
-from goals.goal import Goal, Obstacle, Ratio, Utilization
+from goals.goal import Goal, Infeasibility, Ratio, Utilization
 from goals.state import State
 
 
@@ -46,10 +46,10 @@ class DiskCapacity(Ceiling):
         """The threshold's share of the disks of a typical broker."""
         return self.threshold * float(cluster.snapshot.disk_capacity[cluster.typical_disks].sum())
 
-    def obstacles(self, cluster: Cluster) -> list[Obstacle]:
+    def infeasibilities(self, cluster: Cluster) -> list[Infeasibility]:
         """As for every limit; none if a broker without disks may take any amount."""
         some = np.bincount(cluster.snapshot.disk_broker, minlength=cluster.snapshot.n_brokers)
-        return super().obstacles(cluster) if some[cluster.eligible].all() else []
+        return super().infeasibilities(cluster) if some[cluster.eligible].all() else []
 
     def receiving(self, cluster: Cluster) -> Bools:
         """(D,) open disks of brokers that may keep replicas: their other disks fill them."""

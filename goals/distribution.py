@@ -13,7 +13,7 @@ from cluster_model.scopes import BROKER
 from cluster_model.snapshot import Floats
 from goals.cluster import Cluster
 from goals.curves import TOLERANCE, distance
-from goals.goal import Goal, Obstacle, Ratio
+from goals.goal import Goal, Infeasibility, Ratio
 from goals.infeasibility import oversized
 from goals.state import State, at_cells
 
@@ -83,7 +83,7 @@ class Band(Goal):
         return distance(outside, bound=0.0, var=100.0)
 
     @classmethod
-    def together(cls, goals: Sequence[Self]) -> Callable[[State], Any]:
+    def score_batch(cls, goals: Sequence[Self]) -> Callable[[State], Any]:
         """All goals of this family in one pass."""
         columns = tuple(Column.of(goal.column) for goal in goals)
         percent, lower, upper = (
@@ -99,7 +99,7 @@ class Band(Goal):
 
         return score
 
-    def obstacles(self, cluster: Cluster) -> list[Obstacle]:
+    def infeasibilities(self, cluster: Cluster) -> list[Infeasibility]:
         """Replicas that alone exceed every broker's upper limit."""
         return oversized(cluster, BROKER, self.column, self.limits(cluster)[1], ~cluster.draining)
 

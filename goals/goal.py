@@ -49,7 +49,7 @@ class GoalError(InputError):
 
 
 @dataclass(frozen=True)
-class Obstacle:
+class Infeasibility:
     """Proof that no placement meets a goal, and the remedy.
 
     With fewer than `brokers_to_add` more typical brokers (in `broker_set`, if one is named) or
@@ -57,7 +57,7 @@ class Obstacle:
     """
 
     reason: str
-    cure: str
+    remedy: str
     brokers_to_add: int = 0
     racks_to_add: int = 0
     broker_set: str = ""
@@ -160,7 +160,7 @@ class Goal(BaseModel):
         raise NotImplementedError(f"goal {type(self).__name__} has no score method")
 
     @classmethod
-    def together(cls, goals: Sequence[Self]) -> Callable[[State], Any]:
+    def score_batch(cls, goals: Sequence[Self]) -> Callable[[State], Any]:
         """Score several prepared goals of this kind at once, stacked on a new first axis.
 
         Overridden by families of goals whose scores differ only in their arrays; must
@@ -172,6 +172,6 @@ class Goal(BaseModel):
 
         return score
 
-    def obstacles(self, cluster: Cluster) -> list[Obstacle]:
+    def infeasibilities(self, cluster: Cluster) -> list[Infeasibility]:
         """Proofs, if any, that no placement meets the goal in this cluster."""
         return []

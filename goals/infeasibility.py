@@ -12,7 +12,7 @@ from cluster_model.scopes import Scope
 from cluster_model.snapshot import Bools, Floats, Ints
 from goals.cluster import Cluster
 from goals.curves import TOLERANCE
-from goals.goal import Obstacle
+from goals.goal import Infeasibility
 from metrics_reporter.quantities import amounts, distinct, plural
 
 
@@ -68,8 +68,8 @@ def too_little_room(
     receiving: Bools,
     staying: Bools,
     added: float,
-) -> list[Obstacle]:
-    """An obstacle if all limits together are less than the load to place.
+) -> list[Infeasibility]:
+    """An infeasibility if all limits together are less than the load to place.
 
     Cells that receive nothing may keep their replicas: up to their limit or, if they have
     none because they are being emptied, all of them.
@@ -105,9 +105,9 @@ def too_little_room(
     more = f"at least {plural(brokers, 'broker')}" if brokers else "brokers"
     much, little = quantities(column, needed, room)
     return [
-        Obstacle(
+        Infeasibility(
             reason=f"{described(column)}: {much} needed, {little} within limits",
-            cure=f"add {more}, or raise the limit",
+            remedy=f"add {more}, or raise the limit",
             brokers_to_add=brokers,
         )
     ]
@@ -115,8 +115,8 @@ def too_little_room(
 
 def oversized(
     cluster: Cluster, scope: Scope, column: Column | str, limit: Floats, staying: Bools
-) -> list[Obstacle]:
-    """An obstacle if one replica alone exceeds the largest limit.
+) -> list[Infeasibility]:
+    """An infeasibility if one replica alone exceeds the largest limit.
 
     Partitions with a replica that may stay where there is no limit do not count.
 
@@ -143,12 +143,12 @@ def oversized(
     over = over[np.argsort(-size[over], kind="stable")]
     much, little = quantities(column, float(size[over[0]]), largest)
     return [
-        Obstacle(
+        Infeasibility(
             reason=(
                 f"{named(cluster, over)}: {described(column)} of a single replica is "
                 f"{much}, more than the largest limit, {little}"
             ),
-            cure="split the topic into more partitions, or use larger brokers",
+            remedy="split the topic into more partitions, or use larger brokers",
         )
     ]
 

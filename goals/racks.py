@@ -11,7 +11,7 @@ from pydantic import Field, PrivateAttr, field_validator
 from cluster_model.snapshot import Bools, Floats, Ints, Snapshot
 from goals.cluster import Cluster
 from goals.curves import TOLERANCE, distance
-from goals.goal import Goal, GoalError, Obstacle
+from goals.goal import Goal, GoalError, Infeasibility
 from goals.infeasibility import named
 from goals.patterns import matching, valid_pattern
 from goals.slots import count, replicas
@@ -72,7 +72,7 @@ class RackAwareness(Goal):
         first = count(earlier_in_rack(racks) == 0)
         return first / replicas(racks)
 
-    def obstacles(self, cluster: Cluster) -> list[Obstacle]:
+    def infeasibilities(self, cluster: Cluster) -> list[Infeasibility]:
         """Partitions with more replicas than racks that can hold them."""
         usable = len(cluster.eligible_racks)
         many = np.flatnonzero(cluster.replication_factor > usable)
@@ -83,12 +83,12 @@ class RackAwareness(Goal):
         order = np.argsort(-lacking, kind="stable")
         many, racks = many[order], int(lacking.max())
         return [
-            Obstacle(
+            Infeasibility(
                 reason=(
                     f"{named(cluster, many)}: {cluster.replication_factor[many[0]]} replicas, "
                     f"and {plural(usable, 'rack')} with brokers that may receive replicas"
                 ),
-                cure=f"add brokers in at least {plural(racks, 'more rack')}, or replicate less",
+                remedy=f"add brokers in at least {plural(racks, 'more rack')}, or replicate less",
                 racks_to_add=racks,
             )
         ]
@@ -200,7 +200,7 @@ class BrokerSetAwareness(Goal):
         share = inside / replicas(brokers)
         return np.where(requested < 0, 1.0, share)
 
-    def obstacles(self, cluster: Cluster) -> list[Obstacle]:
+    def infeasibilities(self, cluster: Cluster) -> list[Infeasibility]:
         """Sets with fewer brokers than a partition of their topics has replicas."""
         s = cluster.snapshot
         requested = self.prepared(cluster)._of_topic[s.partition_topic]
@@ -216,13 +216,13 @@ class BrokerSetAwareness(Goal):
             if len(ours):
                 more = int(lacking.max())
                 found.append(
-                    Obstacle(
+                    Infeasibility(
                         reason=(
                             f"{named(cluster, ours)}: {cluster.replication_factor[ours[0]]} "
                             f"replicas belong in broker set {name}, which has "
                             f"{plural(usable, 'broker')} that may receive replicas"
                         ),
-                        cure=f"add at least {plural(more, 'broker')} to broker set {name}",
+                        remedy=f"add at least {plural(more, 'broker')} to broker set {name}",
                         brokers_to_add=more,
                         broker_set=name,
                     )

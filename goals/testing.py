@@ -21,7 +21,7 @@ from cluster_model.scopes import Grouping, PerTopic
 from cluster_model.snapshot import BrokerState, Floats, Ints, Snapshot
 from cluster_model.synthetic import synthetic_snapshot
 from goals.cluster import Cluster
-from goals.goal import Goal, Obstacle
+from goals.goal import Goal, Infeasibility
 from goals.registry import inapplicable
 from goals.state import State
 
@@ -258,15 +258,15 @@ def _check_on(
     cluster = Cluster(Placement(snapshot))
     before = _fingerprint(goal), _fingerprint(cluster.placement.copy())
     prepared = goal.prepared(cluster)
-    obstacles = goal.obstacles(cluster)
-    if not all(isinstance(o, Obstacle) for o in obstacles):
-        raise _BrokenError("obstacles() returned something else than a list of Obstacle")
+    infeasibilities = goal.infeasibilities(cluster)
+    if not all(isinstance(o, Infeasibility) for o in infeasibilities):
+        raise _BrokenError("infeasibilities() returned something else than a list of Infeasibility")
     judge = _Judge(prepared, cluster, report)
     scores = judge.scores()
     if _fingerprint(goal) != before[0]:
         _add(report.problems, "preparing a copy changed the original")
     if (_fingerprint(cluster.placement)[:3]) != before[1][:3]:
-        raise _BrokenError("prepare, obstacles or score changed the placement")
+        raise _BrokenError("prepare, infeasibilities or score changed the placement")
     if not np.array_equal(scores, judge.scores()):
         _add(report.problems, "scoring the same state twice gave different scores")
     if not np.array_equal(scores, _Judge(goal.prepared(cluster), cluster, report).scores()):
@@ -281,7 +281,7 @@ def _check_on(
     _check_shapes(judge, scores, rng)
     _walk(judge, rng, report)
     evidence.graded |= bool(((scores > 0) & (scores < 1)).any())
-    if obstacles:
+    if infeasibilities:
         evidence.impossible += 1
         return
     _look_for_gradient(judge, rng, evidence)
@@ -492,7 +492,7 @@ def _judge(report: Report, evidence: _Evidence) -> None:
     if report.problems:
         return  # observations of its gradient mean nothing
     if evidence.impossible and not evidence.unmet:
-        report.notes.append("it had obstacles in every cluster: its gradient could not be tested")
+        report.notes.append("it was infeasible in every cluster: its gradient could not be tested")
     elif not evidence.unmet:
         report.notes.append(
             "every cluster met it: its gradient could not be tested; try tighter thresholds"

@@ -10,7 +10,7 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 from cluster_model.snapshot import Bools, Floats, Ints
 from goals.cluster import Cluster
 from goals.curves import TOLERANCE, at_least, distance
-from goals.goal import Goal, Obstacle, Ratio
+from goals.goal import Goal, Infeasibility, Ratio
 from goals.patterns import matching, valid_pattern
 from goals.state import State
 from metrics_reporter.quantities import plural
@@ -178,17 +178,17 @@ class MinTopicLeaders(Goal):
         """1 from the minimum on, below it (1 + leaders) / (1 + minimum)."""
         return at_least(state.leader_count, self._least[state.topic] * self._leads[state.broker])
 
-    def obstacles(self, cluster: Cluster) -> list[Obstacle]:
+    def infeasibilities(self, cluster: Cluster) -> list[Infeasibility]:
         """Topics with fewer partitions than the brokers that must lead some."""
         have = _partitions(cluster)
         need = self._needed(cluster) * int(cluster.leader_eligible.sum())
         return [
-            Obstacle(
+            Infeasibility(
                 reason=(
                     f"topic {cluster.snapshot.topics[t]} has {plural(int(have[t]), 'partition')}, "
                     f"and its brokers need {int(need[t])} leaders"
                 ),
-                cure=f"give topic {cluster.snapshot.topics[t]} at least {int(need[t])} partitions",
+                remedy=f"give topic {cluster.snapshot.topics[t]} at least {int(need[t])} partitions",
             )
             for t in np.flatnonzero(have < need)
         ]

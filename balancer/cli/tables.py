@@ -118,8 +118,8 @@ def unmet(plan: AnyPlan) -> RenderableType:
             parts.append(f"[bold]{title}[/]")
         for u in found:
             name = f"[red]{escape(u.goal)} (hard)[/]" if u.hard else escape(u.goal)
-            cure = f"; {escape(u.cure)}" if u.cure and u.goal not in served else ""
-            parts.append(f"  {name}: {escape(u.reason)}{cure}")
+            advice = f"; {escape(u.remedy)}" if u.remedy and u.goal not in served else ""
+            parts.append(f"  {name}: {escape(u.reason)}{advice}")
     if remedy is not None:
         how = "tried: a plan then meets" if remedy.tried else "not tried; fewer cannot meet"
         goals = escape(", ".join(remedy.goals))

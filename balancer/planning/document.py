@@ -116,7 +116,7 @@ class Unmet(_Record):
     hard: bool
     proven: bool
     reason: str
-    cure: str = ""
+    remedy: str = ""
     brokers_to_add: Count = 0
     racks_to_add: Count = 0
     broker_set: str = ""

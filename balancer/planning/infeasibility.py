@@ -64,12 +64,12 @@ def unmet(
                 hard=goal.hard,
                 proven=True,
                 reason=o.reason,
-                cure=o.cure,
+                remedy=o.remedy,
                 brokers_to_add=o.brokers_to_add,
                 racks_to_add=o.racks_to_add,
                 broker_set=o.broker_set,
             )
-            for o in goal.obstacles(origin)
+            for o in goal.infeasibilities(origin)
         ] or [_unproven(i, goal, scorer, rules, exhausted, left_out, most)]
     return found
 
@@ -89,23 +89,23 @@ def _unproven(
         what += f" ({named(scorer.cluster, cells)})"
     proven = False
     if exhausted is not None:
-        reason, cure = f"the budget of {exhausted} was used up", "allow more, or plan again"
+        reason, remedy = f"the budget of {exhausted} was used up", "allow more, or plan again"
     elif goal.scope.of_partitions and rules.frozen[cells].all():
-        reason, cure = _left_alone(cells, scorer)
+        reason, remedy = _left_alone(cells, scorer)
     elif isinstance(goal, ReplicationFactor):
-        reason, cure, proven = _no_room(cells, goal.too_many(scorer.cluster), scorer, rules, most)
+        reason, remedy, proven = _no_room(cells, goal.too_many(scorer.cluster), scorer, rules, most)
     elif isinstance(goal, OnlineReplicas) and rules.lost[cells].all():
-        reason, cure, proven = (*_NOTHING_LEFT, True)
+        reason, remedy, proven = (*_NOTHING_LEFT, True)
     elif isinstance(goal, EligibleLeaders) and _all_cold(cells, scorer.placement, rules):
-        reason, cure = _WARMING
+        reason, remedy = _WARMING
     elif goal.hard:
-        reason, cure = _vetoed(i, goal, cells, scorer, rules, most)
+        reason, remedy = _vetoed(i, goal, cells, scorer, rules, most)
     else:
-        reason, cure = _NOTHING_FOUND, ""
+        reason, remedy = _NOTHING_FOUND, ""
     if left_out and not proven:
         reason += f"; {plural(left_out, 'action')} had no safe order and were left out"
     return Unmet(
-        goal=goal.name, hard=goal.hard, proven=proven, reason=f"{what}: {reason}", cure=cure
+        goal=goal.name, hard=goal.hard, proven=proven, reason=f"{what}: {reason}", remedy=remedy
     )
 
 

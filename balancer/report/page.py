@@ -264,10 +264,10 @@ def goals(plan: Plan) -> str:
     reasons: dict[str, str] = {}
     for u in plan.unmet:
         kind = "No placement can meet it" if u.proven else "Not reached"
-        text = plan.remedy.text if plan.remedy and u.goal in plan.remedy.goals else u.cure
-        cure = f' <span class="cure">Cure: {escape(text)}.</span>' if text else ""
+        text = plan.remedy.text if plan.remedy and u.goal in plan.remedy.goals else u.remedy
+        remedy = f' <span class="remedy">Remedy: {escape(text)}.</span>' if text else ""
         reasons[u.goal] = (
-            reasons.get(u.goal, "") + f"<p><b>{kind}:</b> {escape(u.reason)}.{cure}</p>"
+            reasons.get(u.goal, "") + f"<p><b>{kind}:</b> {escape(u.reason)}.{remedy}</p>"
         )
     rows = "".join(
         f'<tr{"" if g.met_after else " class=unmet"}><th scope="row">{escape(g.goal)}</th>'

@@ -110,4 +110,4 @@ def _remedy(plan: Plan, proven: list[Unmet]) -> str:
     """What would help: the remedy of the plan, else that of the first proven goal."""
     if plan.remedy is not None:
         return plan.remedy.text
-    return next((u.cure for u in proven if u.cure), proven[0].reason)
+    return next((u.remedy for u in proven if u.remedy), proven[0].reason)

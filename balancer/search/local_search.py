@@ -84,7 +84,7 @@ class Search:
         """Retry a stuck small cluster from nearby placements; keep any better result."""
         scorer, goals, own = self.scorer, self.scorer.goals, self.parameters
         if scorer.placement.snapshot.n_replicas > own.perturbed_replicas or all(
-            scorer.met(i) or goals[i].obstacles(scorer.cluster) for i in tier.goals
+            scorer.met(i) or goals[i].infeasibilities(scorer.cluster) for i in tier.goals
         ):
             return
         failed = 0

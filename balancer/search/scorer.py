@@ -302,13 +302,13 @@ class _Bundle:
         self.members, self.scope = members, goals[members[0]].scope
         self.scores = np.empty((len(members), 0))
         self._goals = [goals[i] for i in members]
-        self._together = self._goals[0].together(self._goals) if len(members) > 1 else None
+        self._score_batch = self._goals[0].score_batch(self._goals) if len(members) > 1 else None
 
     def score(self, state: State) -> Floats:
         """(k, …) contentment with each goal."""
         scores: Floats = (
-            self._together(state)
-            if self._together is not None
+            self._score_batch(state)
+            if self._score_batch is not None
             else np.asarray(self._goals[0].score(state), np.float64)[None]
         )
         return scores
@@ -317,8 +317,8 @@ class _Bundle:
 def _alike(goals: Sequence[Goal]) -> list[list[int]]:
     found: dict[object, list[int]] = {}
     for i, goal in enumerate(goals):
-        alone = type(goal).together.__func__ is Goal.together.__func__  # type: ignore[attr-defined]
-        # a subclass that scores differently is not alike, even if it inherits `together`
+        alone = type(goal).score_batch.__func__ is Goal.score_batch.__func__  # type: ignore[attr-defined]
+        # a subclass that scores differently is not alike, even if it inherits `score_batch`
         key = i if alone else (type(goal).score, goal.scope, goal.hard, goal.tier)
         found.setdefault(key, []).append(i)
     return list(found.values())

@@ -20,7 +20,7 @@ from balancer.verification.replicas import ReplicaTable
 from balancer.verification.report import Finding
 from balancer.verification.unmet import UnmetGoal, remedy_faults, unmet_faults
 from cluster_model.snapshot import Floats
-from goals import Obstacle
+from goals import Infeasibility
 from metrics_reporter.quantities import plural
 
 # A goal is judged slightly strictly and slightly laxly; stated figures must agree with either.
@@ -104,10 +104,10 @@ def _unmet_goal(replay: Replay, name: str) -> UnmetGoal:
         noun = noun if scope.startswith("topic") else scope
     elif own is not None:
         scope, noun = own.scope.name, own.scope.noun
-    proofs: Sequence[Obstacle] | None = () if own is None else None
+    proofs: Sequence[Infeasibility] | None = () if own is None else None
     if own is not None and not replay.cut_short:
         origin = cluster_of(replay.base, replay.request)
-        proofs = own.prepared(origin).obstacles(origin)
+        proofs = own.prepared(origin).infeasibilities(origin)
     return UnmetGoal(goal["goal"], scope, noun, cells, proofs)
 
 

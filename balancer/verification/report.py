@@ -37,7 +37,7 @@ class Unchecked:
     Parameters
     ----------
     field
-        Its path in the plan's document, ``[]`` for any item: ``unmet[].cure``.
+        Its path in the plan's document, ``[]`` for any item: ``unmet[].remedy``.
     reason
         Why it is not checked, or which part of it is not.
     hard

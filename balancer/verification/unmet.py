@@ -11,7 +11,7 @@ import numpy as np
 from balancer.planning.document import PlanDocument, Remedy, Unmet
 from balancer.verification.stated_request import StatedRequest
 from cluster_model.snapshot import Bools, Ints
-from goals import Obstacle
+from goals import Infeasibility
 from metrics_reporter.quantities import plural
 
 _LOST = (
@@ -47,7 +47,7 @@ class UnmetGoal:
     scope: str
     noun: str
     cells: Ints | None
-    proofs: Sequence[Obstacle] | None
+    proofs: Sequence[Infeasibility] | None
 
 
 def unmet_faults(
@@ -100,8 +100,8 @@ def unmet_faults(
         yield from _unproven(plan, request, lost, entries[0], found, count)
 
 
-def _proof(entry: Unmet | Obstacle) -> tuple[str, str, int, int, str]:
-    return entry.reason, entry.cure, entry.brokers_to_add, entry.racks_to_add, entry.broker_set
+def _proof(entry: Unmet | Infeasibility) -> tuple[str, str, int, int, str]:
+    return entry.reason, entry.remedy, entry.brokers_to_add, entry.racks_to_add, entry.broker_set
 
 
 def _unproven(
@@ -127,14 +127,14 @@ def _unproven(
         yield "proven", f"unmet: {entry.goal}: proven {entry.proven} stated, {truth}"
     out = plan.summary.left_out
     end = f"; {plural(out, 'action')} had no safe order and were left out" if out else ""
-    for why, cure in accepted:
+    for why, remedy in accepted:
         full = re.escape(f"{what}: ") + why + ("" if proven else re.escape(end))
-        if re.fullmatch(full, entry.reason) and entry.cure == cure:
+        if re.fullmatch(full, entry.reason) and entry.remedy == remedy:
             return
     known = " or ".join(re.sub(r"\\(.)", r"\1", why.split("(")[0]) for why, _ in accepted)
     yield (
         "unmet",
-        f"unmet: {entry.goal}: {entry.reason!r}, cure {entry.cure!r} stated, "
+        f"unmet: {entry.goal}: {entry.reason!r}, remedy {entry.remedy!r} stated, "
         f"{what}: {known}{end} expected",
     )
 
@@ -203,8 +203,8 @@ def _accepted_reasons(
     ]
 
 
-def _text(reason: str, cure: str) -> tuple[str, str]:
-    return re.escape(reason), cure
+def _text(reason: str, remedy: str) -> tuple[str, str]:
+    return re.escape(reason), remedy
 
 
 def _left_alone(request: StatedRequest, partitions: Ints) -> tuple[str, str]:

@@ -236,7 +236,7 @@ FEW_GOALS = load_goals(
 )
 FORGED: dict[str, Any] = {
     "reason": "every broker is full, believe me",
-    "cure": "buy the premium edition",
+    "remedy": "buy the premium edition",
     "brokers_to_add": 7,
     "racks_to_add": 7,
     "broker_set": "gold",
@@ -269,7 +269,7 @@ def test_a_proof_that_the_goal_does_not_give_is_found() -> None:
     proof = next(u for u in plan.unmet if u.proven)
     unmet = [u.model_dump() for u in plan.unmet]
     for entry in unmet:
-        entry |= {"proven": True, "reason": proof.reason, "cure": proof.cure}
+        entry |= {"proven": True, "reason": proof.reason, "remedy": proof.remedy}
     assert "proven" in kinds(s, changed_plan(plan, unmet=unmet))
     for entry in unmet:
         entry |= {"proven": False}

@@ -269,7 +269,7 @@ def test_what_is_proven_impossible_is_impossible(name: str, profile: str) -> Non
         if unmet.proven:
             assert not oracle.possible(number[unmet.goal]), unmet
             assert unmet.reason
-            assert unmet.cure
+            assert unmet.remedy
 
 
 @clusters
@@ -322,7 +322,7 @@ def test_by_hand_three_replicas_in_two_racks_need_one_rack_more(profile: str) ->
     assert rack.proven
     assert rack.racks_to_add == 1
     assert "T1-0" in rack.reason
-    assert "rack" in rack.cure
+    assert "rack" in rack.remedy
 
 
 @profiles

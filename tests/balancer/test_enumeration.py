@@ -96,7 +96,7 @@ def test_what_may_be_left_on_a_dead_broker_needs_no_room() -> None:
         [(0,), (0,), (1,)], brokers=3, load=[500.0, 400.0, 900.0], states={1: "dead"}
     )
     goal = ResourceCapacity(resource="disk")
-    assert goal.obstacles(Cluster(Placement(snapshot))) == []
+    assert goal.infeasibilities(Cluster(Placement(snapshot))) == []
     barred = Operation(excluded_brokers_for_replicas=(1,), excluded_topics=("t",))
     assert "ResourceCapacity[disk]" not in proven(proposed([goal], snapshot, barred))
 
@@ -105,14 +105,14 @@ def test_a_rack_of_a_dead_broker_still_tells_replicas_apart() -> None:
     snapshot = by_hand([(0, 2), (0, 1)], brokers=3, racks=(0, 0, 1), states={2: "dead"})
     plan = proposed([RackAwareness()], snapshot)
     # t-1 lies twice in rack 0, and rack 1 is out of reach for it, not for t-0
-    (obstacle,) = RackAwareness().obstacles(Cluster(Placement(snapshot)))
+    (obstacle,) = RackAwareness().infeasibilities(Cluster(Placement(snapshot)))
     assert obstacle.reason.startswith("t-1: 2 replicas")
     assert proven(plan) == {"RackAwareness"}
 
 
 def test_a_broker_set_keeps_what_lies_on_its_dead_broker() -> None:
     snapshot = by_hand([(0, 1)], brokers=3, states={1: "dead"}, sets={0: "a", 1: "a", 2: "b"})
-    assert BrokerSetAwareness().obstacles(Cluster(Placement(snapshot))) == []
+    assert BrokerSetAwareness().infeasibilities(Cluster(Placement(snapshot))) == []
 
 
 def test_leadership_makes_room_on_a_broker_that_takes_nothing() -> None:
@@ -240,7 +240,7 @@ def test_leadership_takes_bytes_off_the_disks_that_are_known() -> None:
         # the transfer is out of the question, for another reason
         capacity=np.array([[1000.0], [500.0]]),
     )
-    assert DiskCapacity().obstacles(Cluster(Placement(snapshot))) == []
+    assert DiskCapacity().infeasibilities(Cluster(Placement(snapshot))) == []
     assert not proven(proposed([DiskCapacity()], snapshot))
 
 
@@ -257,4 +257,4 @@ def test_a_broker_that_is_given_nothing_may_rearrange_its_disks() -> None:
     plan = proposed([DiskCapacity()], snapshot, barred)
     assert plan.ok
     cluster = Cluster(Placement(snapshot), eligible=np.zeros(1, np.bool_))
-    assert DiskCapacity().obstacles(cluster) == []
+    assert DiskCapacity().infeasibilities(cluster) == []

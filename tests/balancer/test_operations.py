@@ -236,7 +236,7 @@ def test_the_last_living_replica_is_not_removed() -> None:
     assert 1 in lists(plan.final_snapshot())["t", 0]
     (short,) = [u for u in plan.unmet if u.goal == "ReplicationFactor"]
     assert "last living replica" in short.reason
-    assert "plan again" in short.cure
+    assert "plan again" in short.remedy
 
 
 def test_a_broker_without_a_living_disk_is_emptied_and_given_nothing() -> None:
@@ -311,7 +311,7 @@ def test_no_replica_is_added_over_a_capacity_and_the_rest_is_reported() -> None:
     assert short.goal == "ReplicationFactor"
     assert not short.proven
     assert "the capacity of disk" in short.reason
-    assert "add brokers" in short.cure
+    assert "add brokers" in short.remedy
 
 
 def test_no_replica_is_added_to_a_full_disk() -> None:
@@ -490,7 +490,7 @@ def test_an_impossible_hard_goal_is_reported_and_what_can_be_done_is_planned() -
     assert rack.proven
     assert rack.racks_to_add == 1
     assert rack.reason
-    assert rack.cure
+    assert rack.remedy
     count = np.bincount(plan.final_snapshot().replica_broker, minlength=4)
     assert count.tolist() == [6, 6, 6, 6]
 
@@ -538,7 +538,7 @@ def test_a_duty_that_is_vetoed_is_reported_with_who_vetoes_it() -> None:
     plan = proposed(snapshot, Operation(kind="demote_brokers", brokers=(0,)))
     (duty,) = [u for u in plan.unmet if u.goal == "EligibleLeaders"]
     assert "vetoed by ResourceCapacity[network_out]" in duty.reason
-    assert duty.cure
+    assert duty.remedy
 
 
 def test_what_cannot_leave_a_removed_broker_is_reported_with_reason_and_cure() -> None:
@@ -546,7 +546,7 @@ def test_what_cannot_leave_a_removed_broker_is_reported_with_reason_and_cure() -
     plan = proposed(snapshot, Operation(kind="remove_brokers", brokers=(2,)))
     (duty,) = [u for u in plan.unmet if u.goal == "OnlineReplicas"]
     assert "RackAwareness" in duty.reason
-    assert duty.cure
+    assert duty.remedy
 
 
 def test_a_budget_that_ends_a_plan_is_the_reason_for_what_is_unmet() -> None:
