@@ -14,6 +14,7 @@ from balancer.planning.assembly import assemble
 from balancer.planning.document import Remedy
 from balancer.planning.parameters import PlanningParameters
 from balancer.planning.plan import Plan
+from balancer.planning.proposal_check import check_proposal
 from balancer.planning.remedies import RemedyLimits, find_remedy
 from balancer.problem.budget import Budget
 from balancer.problem.capacity_guards import capacity_guards
@@ -154,9 +155,12 @@ class Balancer:
         if left.seconds is not None:
             seconds = max(left.seconds - (time.monotonic() - started), 1e-3)
             left = left.model_copy(update={"seconds": seconds})
+        origin = problem.cluster.placement.copy()
+        proposal = self.strategy.propose(problem, left, self.seed, progress)
+        check_proposal(problem, origin, proposal, self.strategy.name)
         return assemble(
             problem,
-            self.strategy.propose(problem, left, self.seed, progress),
+            proposal,
             budget,
             goals_left_out=inapplicable(self.goals, snapshot),
             warnings=self._warnings(snapshot, operation),

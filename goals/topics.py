@@ -188,7 +188,9 @@ class MinTopicLeaders(Goal):
                     f"topic {cluster.snapshot.topics[t]} has {plural(int(have[t]), 'partition')}, "
                     f"and its brokers need {int(need[t])} leaders"
                 ),
-                remedy=f"give topic {cluster.snapshot.topics[t]} at least {int(need[t])} partitions",
+                remedy=(
+                    f"give topic {cluster.snapshot.topics[t]} at least {int(need[t])} partitions"
+                ),
             )
             for t in np.flatnonzero(have < need)
         ]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import BaseModel, ConfigDict
 
 
@@ -17,7 +15,7 @@ class AllocationResult(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    strategy: Literal["milp", "albic"]
+    strategy: str
     resource: str
     distance_before: float
     distance_after: float

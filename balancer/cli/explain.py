@@ -70,6 +70,11 @@ def _copies(actions: Sequence[Action], unit: str, broker: int | str, partition: 
     comes = sum(a.cost for a in actions if a.source != broker == a.destination)
     leaves = sum(a.cost for a in actions if a.kind == "move" and a.source == broker)
     of = "" if partition is None else f" of {partition}"
+    if unit != "bytes":
+        return (
+            f"Broker {broker}: moves{of} to it cost {cost_amount(comes, unit)}, moves from it "
+            f"{cost_amount(leaves, unit)}."
+        )
     disks = f", {cost_amount(within, unit)} are copied between its disks" if within else ""
     return (
         f"Broker {broker}: {cost_amount(comes, unit)}{of} are copied to it, "

@@ -121,8 +121,8 @@ def operation(
     asked += ["fix_offline_replicas"] * fix_offline_replicas
     asked += ["change_replication_factor"] * bool(replication_factor)
     if kind is not None:
-        kind = kind.replace("-", "_")
         known = OPERATIONS.names()
+        kind = kind if kind in known else kind.replace("-", "_")
         if kind not in known:
             raise CommandError(
                 f"--operation: {shown(kind)} found, one of {', '.join(known)} expected"

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from balancer import Action, Plan, PlanDocument
 from balancer.cli.terminal import percent, quantity
+from balancer.planning.document import limit_reached
 from balancer.problem.verdict import Verdict
 from metrics_reporter.quantities import cost_amount, plural
 
@@ -42,8 +43,9 @@ def overview(plan: AnyPlan) -> Text:
     lines = [f"{plan.operation['kind']}: {', '.join(said) or 'nothing to do'}"]
     if s.cost:
         unit = s.cost_unit
-        least = f"; no plan meeting these goals copies less than {cost_amount(s.cost_bound, unit)}"
-        lines.append(f"copies {cost_amount(s.cost, unit)}{share}" + (least if s.cost_bound else ""))
+        does = "copies" if unit == "bytes" else "costs"
+        least = f"; no plan meeting these goals {does} less than {cost_amount(s.cost_bound, unit)}"
+        lines.append(f"{does} {cost_amount(s.cost, unit)}{share}" + (least if s.cost_bound else ""))
     if s.group_moves:
         grouped = sum(a.group is not None for a in plan.actions)
         lines.append(
@@ -58,8 +60,7 @@ def overview(plan: AnyPlan) -> Text:
         )
     lines.append(f"balancedness {s.balancedness_before:.1f} -> {s.balancedness_after:.1f} of 100")
     if s.exhausted:
-        limit = "seconds" if s.exhausted == "seconds" else "moves or cost"
-        lines.append(f"ended early: the limit on {limit} was reached")
+        lines.append(f"ended early: {limit_reached(s.exhausted)}")
     if s.left_out:
         lines.append(
             f"{plural(s.left_out, 'action')} left out, since no order of steps makes them safe"
@@ -152,7 +153,16 @@ def actions(
     numbered: Iterable[tuple[int, Action]], unit: str, title: str, all_goals: bool = False
 ) -> Table:
     """Actions with their place in the plan, and the goals they serve."""
-    table = _table(title, "step>", "what", "partition", "from", "to", "copies>", "why")
+    table = _table(
+        title,
+        "step>",
+        "what",
+        "partition",
+        "from",
+        "to",
+        "copies>" if unit == "bytes" else "cost>",
+        "why",
+    )
     for number, a in numbered:
         table.add_row(
             str(number),
@@ -161,7 +171,7 @@ def actions(
             + ("" if a.group is None else f" (group {a.group + 1})"),
             _where(a.source, a.source_disk),
             _where(a.destination, a.destination_disk),
-            cost_amount(a.cost, unit) if a.cost else "-",
+            escape(cost_amount(a.cost, unit)) if a.cost else "-",
             _why(a, None if all_goals else 3),
         )
     return table

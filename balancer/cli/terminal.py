@@ -224,7 +224,7 @@ def quantity(column: str, value: float) -> str:
     """
     if column == "disk":
         return amount(value)
-    if column.startswith("network"):
+    if column in ("network_in", "network_out"):
         return amount(value, "B/s")
     return f"{value:.4g} %" if column == "cpu" else f"{value:.4g}"
 

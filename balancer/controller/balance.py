@@ -52,7 +52,7 @@ def evenness(cluster: Cluster) -> dict[str, Any]:
         ratios[name] = float(ratio[at])
         deviation = max(deviation, float(np.abs(ratio[usable] - 1).max()))
         if not worst or ratio[at] > worst["ratio"]:
-            worst = {"broker": int(s.broker_ids[at]), "column": name, "ratio": float(ratio[at])}
+            worst = {"broker": s.broker_ids[at].item(), "column": name, "ratio": float(ratio[at])}
     return {"deviation": deviation, "worst": worst, "ratios": ratios} if worst else {}
 
 

@@ -45,6 +45,7 @@ from balancer.controller.redact import Redactor
 from balancer.controller.settings import Settings
 from balancer.engine import Balancer
 from balancer.planning.plan import Plan
+from balancer.problem.operations import type_of
 from cluster_model.errors import InputError
 from goals import inapplicable
 from metrics_reporter.quantities import plural
@@ -592,7 +593,7 @@ class Controller:
             why = f"{finding.sentence}; nothing helps: {why}"
             return _Note("nothing_helps", finding, why, figures, facts)
         # A rebalance has to be worth its bytes, whichever detector asks for it.
-        if finding.kind == "goal_violations" or operation.kind == "rebalance":
+        if finding.kind == "goal_violations" or type_of(operation).needs_loads:
             found = gain(plan)
             poor = not_worth(found, self.settings.goal_violations)
             if poor is not None and cut:

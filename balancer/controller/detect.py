@@ -121,7 +121,7 @@ class DeadDiskWatch:
         placed = s.replica_disk[s.replica_disk >= 0]
         held = np.bincount(placed, minlength=s.n_disks)
         lost = np.flatnonzero(~s.disk_alive & living(s)[s.disk_broker] & (held > 0))
-        names = [(int(s.broker_ids[s.disk_broker[d]]), s.disk_path[d]) for d in lost.tolist()]
+        names = [(s.broker_ids[s.disk_broker[d]].item(), s.disk_path[d]) for d in lost.tolist()]
         since = self._seen.update(names, view.now)
         _, heals = healable(s)
         findings = []

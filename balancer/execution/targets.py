@@ -140,12 +140,7 @@ def _numbers(brokers: Sequence[int | str] | None) -> tuple[int, ...] | None:
 
 def demoted_brokers(plan: Plan | PlanDocument) -> frozenset[int]:
     """Brokers whose replicas come last in the preference order."""
-    if isinstance(plan, Plan):
-        return frozenset(plan.snapshot.broker_ids[plan.rows.demoted].tolist())
-    found = set(plan.operation.get("excluded_brokers_for_leadership", ()))
-    if plan.operation.get("kind") == "demote_brokers":
-        found.update(plan.operation.get("brokers", ()))
-    return frozenset(found)
+    return frozenset(int(b) for b in plan.demoted)
 
 
 def back(done: Iterable[Target], view: View) -> list[Target]:

@@ -101,13 +101,15 @@ def assemble(
         if not better:
             # the steps that have a safe order do not improve anything by themselves
             kept, left_out = 0, left_out + len(steps.batch)
+    # replicas added and removed come first
+    changes = len(rows.kind) - len(steps.batch)
     if kept < len(rows.kind):
         rows, ended = truncated(rows, kept, start, walked, steps)
         scorer = Scorer(cluster_at(ended), goals)
     ended = scorer.placement
     met = [scorer.met(i) for i in range(len(shown))]
     kinds = np.array(rows.kind)
-    origin = cluster_at(walked)
+    origin = cluster_at(walked if kept >= changes else ended)
     summary = Summary(
         replica_moves=int((kinds == "move").sum()),
         leadership_moves=int((kinds == "leadership").sum()),
@@ -140,6 +142,7 @@ def assemble(
         goal_results=tuple(goal_result(g, i, initial, scorer) for i, g in enumerate(shown)),
         unmet=tuple(unmet(shown, scorer, rules, exhausted, left_out, origin, parameters)),
         rows=rows,
+        demoted=tuple(start.snapshot.broker_ids[rows.demoted & ~rules.draining].tolist()),
         verdict=kind.verdict(initial.cluster, ended, problem.resolved.named),
         allocation=proposal.allocation(ended),
         trial=remedy,

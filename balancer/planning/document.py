@@ -163,6 +163,12 @@ class Summary(_Record):
     group_moves: Count = 0
 
 
+def limit_reached(exhausted: str) -> str:
+    """Which limit of the budget ended a plan, as a sentence."""
+    limit = "seconds" if exhausted == "seconds" else "moves or cost"
+    return f"the limit on {limit} was reached"
+
+
 class Identity(_Record):
     """The cluster that a plan is for; None if its snapshot does not state it.
 
@@ -207,6 +213,7 @@ class PlanDocument(_Record):
     unmet: Annotated[tuple[Unmet, ...], FailFast()]
     actions: Annotated[tuple[Action, ...], FailFast()]
     replicas: dict[str, tuple[BrokerId, ...]] = {}
+    demoted: Annotated[tuple[BrokerId, ...], FailFast()] = ()
     verdict: Verdict | None = None
     allocation: AllocationResult | None = None
     remedy: Remedy | None = None

@@ -21,8 +21,12 @@ from goals import (
 
 
 def cost_total(start: Placement) -> float:
-    """Cost of copying every replica once, each in its role, to any broker."""
-    lead, follow = copy_cost(start)
+    """Cost of copying every replica once, each in its role, where that costs most."""
+    s, (lead, follow) = start.snapshot, copy_cost(start)
+    if len(s.move_cost):
+        most = np.zeros(s.n_partitions)
+        np.maximum.at(most, s.move_cost_partition, s.move_cost)
+        lead, follow = np.maximum(lead, most), np.maximum(follow, most)
     held = np.count_nonzero(start.brokers >= 0, axis=1)
     return float(np.where(held > 0, lead + follow * (held - 1), 0.0).sum())
 

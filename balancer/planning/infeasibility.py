@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from balancer.planning.additions import Arrivals, destinations, misplaced, of_partitions
-from balancer.planning.document import Unmet
+from balancer.planning.document import Unmet, limit_reached
 from balancer.planning.parameters import PlanningParameters
 from balancer.problem.replication_factor import ReplicationFactor
 from balancer.problem.rules import Rules
@@ -89,7 +89,7 @@ def _unproven(
         what += f" ({named(scorer.cluster, cells)})"
     proven = False
     if exhausted is not None:
-        reason, remedy = f"the budget of {exhausted} was used up", "allow more, or plan again"
+        reason, remedy = limit_reached(exhausted), "allow more, or plan again"
     elif goal.scope.of_partitions and rules.frozen[cells].all():
         reason, remedy = _left_alone(cells, scorer)
     elif isinstance(goal, ReplicationFactor):

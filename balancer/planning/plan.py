@@ -46,6 +46,9 @@ class Plan:
         Goals of a profile that do not apply to the snapshot -> what the snapshot lacks.
     warnings
         Parts of the request that match nothing, one sentence each.
+    demoted
+        Brokers that stay, and that the request bars from leading: their replicas come last in
+        the preference order of every partition.
     verdict
         Whether the operation is fulfilled; None for a rebalance.
     allocation
@@ -65,6 +68,7 @@ class Plan:
     rows: ActionRows
     goals_left_out: dict[str, str]
     warnings: tuple[str, ...]
+    demoted: tuple[int | str, ...] = ()
     verdict: Verdict | None = None
     allocation: AllocationResult | None = None
     trial: Callable[[Plan], Remedy | None] | None = None
@@ -125,6 +129,7 @@ class Plan:
             unmet=self.unmet,
             actions=self.actions,
             replicas=self.rows.replicas(self.snapshot),
+            demoted=self.demoted,
             verdict=self.verdict,
             allocation=self.allocation,
             remedy=self.remedy,

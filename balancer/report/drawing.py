@@ -263,7 +263,7 @@ def heat_rows(facts: Facts, topic: TopicFacts, width: float = 560.0) -> str:
             shown = f"{count:.3g}"
             rows.append(
                 f'<rect class="h{level}" x="{x:.1f}" y="{y}" width="{pitch - 1:.1f}" height="16">'
-                f"<title>{who}, {label}: {shown}</title></rect>"
+                f"<title>{escape(who)}, {label}: {shown}</title></rect>"
             )
             if len(cells) <= 30 and count:
                 rows.append(

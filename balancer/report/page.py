@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from balancer.planning.document import GoalResult
+from balancer.planning.document import GoalResult, limit_reached
 from balancer.planning.plan import Plan
 from balancer.report.drawing import (
     BARS,
@@ -315,14 +315,15 @@ def honesty(plan: Plan) -> str:
     notes = []
     if s.cost:
         paid = cost_amount(s.cost, s.cost_unit)
+        copies, copy = ("copies", "copy") if s.cost_unit == "bytes" else ("costs", "cost")
         if s.cost_bound > 0:
             notes.append(
-                f"It copies {paid}. Any plan that meets the same goals must copy at least "
-                f"{cost_amount(s.cost_bound, s.cost_unit)}: this one copies "
+                f"It {copies} {paid}. Any plan that meets the same goals must {copy} at least "
+                f"{cost_amount(s.cost_bound, s.cost_unit)}: this one {copies} "
                 f"<b>{s.cost / s.cost_bound:.3g} ×</b> that proven minimum."
             )
         else:
-            notes.append(f"It copies {paid}; no lower bound on that is proven here.")
+            notes.append(f"It {copies} {paid}; no lower bound on that is proven here.")
     if s.left_out:
         notes.append(
             f"<b>{plural(s.left_out, 'change')} left out</b>: no order was found in which they "
@@ -332,7 +333,7 @@ def honesty(plan: Plan) -> str:
         notes.append("Nothing was left out: every step can run in this order.")
     if s.exhausted:
         notes.append(
-            f"<b>The budget of {escape(s.exhausted)} was used up</b>: with more of it the plan "
+            f"<b>{escape(limit_reached(s.exhausted).capitalize())}</b>: with a higher one the plan "
             "might go further."
         )
     else:
@@ -340,15 +341,16 @@ def honesty(plan: Plan) -> str:
     open_ = sum(not u.proven for u in plan.unmet)
     if open_:
         them = "it" if open_ == 1 else "they"
+        nothing = ": the search found nothing allowed that helps; a solution may still exist"
+        found = "" if s.exhausted else nothing
         notes.append(
-            f"{plural(open_, 'unmet goal')} with no proof that {them} cannot be met: the search "
-            "found nothing allowed that helps, which is not to say that nothing exists."
+            f"{plural(open_, 'unmet goal')} with no proof that {them} cannot be met{found}."
         )
     rows = "".join(
         f'<tr><th scope="row">{escape(column_title(name))}</th>'
         f'<td class="n">{c.before.worst_ratio:.3f}</td><td class="n">{c.after.worst_ratio:.3f}</td>'
         f'<td class="n">{c.worst_ratio_bound:.3f}</td>'
-        f'<td class="n"><b>{c.after.worst_ratio / c.worst_ratio_bound:.3f} ×</b></td></tr>'
+        f'<td class="n"><b>{_of_bound(c.after.worst_ratio, c.worst_ratio_bound)}</b></td></tr>'
         for name, c in plan.columns.items()
     )
     return (
@@ -360,6 +362,10 @@ def honesty(plan: Plan) -> str:
         '<th scope="col" class="n">Bound</th><th scope="col" class="n">After / bound</th></tr>'
         f"</thead><tbody>{rows}</tbody></table></div>"
     )
+
+
+def _of_bound(ratio: float, bound: float) -> str:
+    return f"{ratio / bound:.3f} ×" if bound > 0 else "–"
 
 
 def chosen_actions(plan: Plan, most: int = ACTIONS) -> Ints:

@@ -103,7 +103,8 @@ def _does(plan: Plan) -> str:
         return "Changes nothing"
     text = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
     size = copied(plan)
-    return text[0].upper() + text[1:] + (f" (copies {size})" if size else "")
+    does = "copies" if plan.summary.cost_unit == "bytes" else "costs"
+    return text[0].upper() + text[1:] + (f" ({does} {size})" if size else "")
 
 
 def _remedy(plan: Plan, proven: list[Unmet]) -> str:

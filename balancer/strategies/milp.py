@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -73,6 +73,11 @@ class Milp(AllocationParameters):
             from balancer.allocation.units import units_of
 
             start = problem.start
+            if limits.cost is not None and len(start.snapshot.move_cost):
+                raise StrategyError(
+                    f"strategy {self.name}: a budget of cost and destinations with costs of their "
+                    "own found, one of them expected; the strategy goals takes both"
+                )
             by_cost: Floats | None = None if limits.cost is None else copy_cost(start)[0]
             budget = limits.moves if by_cost is None else limits.cost
             units = units_of(
@@ -104,7 +109,7 @@ class Milp(AllocationParameters):
             rules=_integrated(problem),
             group=label,
             exhausted="budget" if spent else None,
-            strategy="albic" if self.name == "albic" else "milp",
+            strategy=self.name,
             units=units,
             bound=solution.bound,
         )
@@ -128,7 +133,7 @@ class Milp(AllocationParameters):
 class _Allocated(Proposal):
     """The result of an allocation."""
 
-    strategy: Literal["milp", "albic"]
+    strategy: str
     units: Units
     bound: float
 

@@ -14,7 +14,7 @@ from balancer.planning.document import PLAN_SCHEMA_VERSION, PlanDocument
 from balancer.verification.effects import reason_faults, worsened_hard_goals
 from balancer.verification.figures import allocation_faults, column_faults, summary_faults
 from balancer.verification.goal_results import goal_faults, unmet_goal_faults
-from balancer.verification.identity import identity_faults, replica_faults
+from balancer.verification.identity import demotion_faults, identity_faults, replica_faults
 from balancer.verification.operations import wrong_operation
 from balancer.verification.replay import Replay
 from balancer.verification.report import CheckReport, Finding
@@ -59,6 +59,7 @@ def check_plan(snapshot: Snapshot, plan: PlanDocument) -> CheckReport:
     mismatches = [
         *identity_faults(snapshot, plan),
         *replica_faults(snapshot, plan),
+        *demotion_faults(replay.request, plan),
         *(Finding(kind, text) for kind, text in stated.wrong),
         *summary_faults(replay),
         *column_faults(replay),

@@ -10,7 +10,7 @@ import numpy as np
 from balancer.planning.document import Spread
 from balancer.verification.bounds import least_cost, least_ratio
 from balancer.verification.replay import Replay
-from balancer.verification.replicas import sizes, sums, unit_of_cost
+from balancer.verification.replicas import sizes, special_costs, sums, unit_of_cost
 from balancer.verification.report import Finding, agree
 from cluster_model.snapshot import Floats
 
@@ -38,7 +38,10 @@ def summary_faults(replay: Replay) -> Iterator[Finding]:
     if s.left_out < 0:
         yield from _differs("summary.left_out", s.left_out, 0)
     yield from _differs("cost", s.cost, sum(a.cost for a in plan.actions))
-    lead, follow = sizes(replay.snapshot)
+    most = [0.0] * replay.snapshot.n_partitions
+    for (p, _), special in special_costs(replay.snapshot).items():
+        most[p] = max(most[p], special)
+    lead, follow = (np.maximum(size, most) for size in sizes(replay.snapshot))
     start = replay.start
     total = np.where(start.leads, lead[start.partition], follow[start.partition]).sum()
     if s.cost_unit != (unit := unit_of_cost(replay.snapshot)):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from balancer.planning.document import PlanDocument
 from balancer.verification.report import Finding
+from balancer.verification.stated_request import StatedRequest
 from cluster_model.snapshot import Snapshot
 
 
@@ -36,6 +37,18 @@ def identity_faults(snapshot: Snapshot, plan: PlanDocument) -> Iterator[Finding]
             f"the plan was changed after it was made: digest {plan.digest[:12]} stated, "
             f"{plan.content_digest[:12]} found",
         )
+
+
+def demotion_faults(request: StatedRequest, plan: PlanDocument) -> Iterator[Finding]:
+    """Whether the stated brokers are those that stay and that the request bars from leading."""
+    ids = request.snapshot.broker_ids
+    if request.kind.known:
+        expected = tuple(ids[~request.may_lead & ~request.draining].tolist())
+        if plan.demoted != expected:
+            text = f"demoted: {list(plan.demoted)} stated, {list(expected)} expected"
+            yield Finding("demoted", text)
+    elif strange := set(plan.demoted) - set(ids.tolist()):
+        yield Finding("demoted", f"demoted: {min(strange, key=str)} is not in the snapshot")
 
 
 def replica_faults(snapshot: Snapshot, plan: PlanDocument) -> Iterator[Finding]:

@@ -145,7 +145,8 @@ def _accepted_reasons(
     """Whether an unmet goal counts as proven; patterns of its reasons, with their remedies."""
     exhausted = plan.summary.exhausted
     if exhausted is not None:
-        why = re.escape(f"the budget of {exhausted} was used up")
+        limit = "seconds" if exhausted == "seconds" else "moves or cost"
+        why = re.escape(f"the limit on {limit} was reached")
         return False, [(why, "allow more, or plan again")]
     known = found.scope == "partition" and found.cells is not None
     cells = found.cells if known and found.cells is not None else np.empty(0, np.int64)

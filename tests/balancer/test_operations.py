@@ -552,7 +552,7 @@ def test_what_cannot_leave_a_removed_broker_is_reported_with_reason_and_cure() -
 def test_a_budget_that_ends_a_plan_is_the_reason_for_what_is_unmet() -> None:
     plan = proposed(roomy(), Operation(), moves=1)
     assert plan.unmet
-    assert all(u.proven or "budget" in u.reason for u in plan.unmet)
+    assert all(u.proven or "limit on moves or cost" in u.reason for u in plan.unmet)
 
 
 # --- the order of steps

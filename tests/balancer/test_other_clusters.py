@@ -226,12 +226,12 @@ def test_the_command_line_takes_names_and_costs(tmp_path: Path) -> None:
     assert done.exit_code in (0, 1), done.output
     assert done.stdout.startswith("Broker node-0002 ")
     assert UNIT in done.stdout
-    assert "copies" in done.stdout
+    assert "costs" in done.stdout
     assert UNIT in (tmp_path / "r.html").read_text(encoding="utf-8")
     assert run(app, ["verify", str(cluster), str(plan)]).exit_code == 0
     shown = run(app, ["explain", str(plan), "--broker", "node-0002"])
     assert shown.exit_code == 0
-    assert f"{UNIT} leave it" in shown.stdout
+    assert "moves from it" in shown.stdout
     refused = run(app, ["propose", str(cluster), "--max-bytes", "5GB"])
     assert refused.exit_code == 2
     assert "a limit of cost in records expected" in refused.output
