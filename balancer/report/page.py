@@ -342,7 +342,7 @@ def honesty(plan: Plan) -> str:
         them = "it" if open_ == 1 else "they"
         notes.append(
             f"{plural(open_, 'unmet goal')} with no proof that {them} cannot be met: the search "
-            "found nothing allowed that helps, which is not to say that nothing exists."
+            "found nothing allowed that helps; a solution may still exist."
         )
     rows = "".join(
         f'<tr><th scope="row">{escape(column_title(name))}</th>'
