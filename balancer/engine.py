@@ -189,7 +189,7 @@ class Balancer:
             found = []
         else:
             found = [
-                f"search: {', '.join(unused)} set beside the goals, but strategy "
+                f"search: {', '.join(unused)} given together with the goals, but strategy "
                 f"{self.strategy.name} does not use them"
             ]
         return [*found, *unmatched(fitting, snapshot, self.strict)] + [

@@ -771,8 +771,8 @@ def _validate(s: Snapshot) -> None:
         )
     if m and s.cost_unit is None and "disk" in s.resources:
         raise SnapshotError(
-            "snapshot field move_cost: given beside a resource 'disk', whose load is what moves "
-            "cost; name the unit of state_size and move_cost in cost_unit"
+            "snapshot field move_cost: given together with a resource 'disk', whose load is what "
+            "moves cost; name the unit of state_size and move_cost in cost_unit"
         )
     for name in ("leader_load", "follower_load"):
         _summable(name, getattr(s, name), np.maximum(factor, 1)[:, None])

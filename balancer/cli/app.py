@@ -35,7 +35,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Keep a Kafka cluster balanced: look at it, propose a plan, and say why.\n\n"
+    help="Keep a Kafka cluster balanced: inspect it, propose a plan, and explain the plan.\n\n"
     "New here? `counterpoise demo` shows all of it, without a cluster.\n\n"
     "Exit codes: 0 done, 1 goals unmet (or a check failed), 2 bad input.",
 )
@@ -45,7 +45,7 @@ app = typer.Typer(
 def options(
     debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
     show_version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_version, help="Say which release.")
+        bool, typer.Option("--version", is_eager=True, callback=_version, help="Print the version.")
     ] = False,
 ) -> None:
     """Options of all commands."""

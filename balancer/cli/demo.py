@@ -34,7 +34,7 @@ def demo(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Directory for everything the demo makes.")
     ] = Path("demo"),
-    seed: Annotated[int, typer.Option(min=0, help="Another seed, another cluster.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the synthetic cluster.")] = 0,
 ) -> None:
     """Balance a synthetic cluster from end to end: metrics topic, model, plan, report.
 

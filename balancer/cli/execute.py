@@ -51,20 +51,19 @@ PHASES = {"move": "moving", "log_dir": "moving between disks", "leadership": "el
 
 def execute(
     bootstrap_server: Annotated[
-        str, typer.Option(metavar="HOST:PORT", callback=addresses, help="Ask these brokers.")
+        str, typer.Option(metavar="HOST:PORT", callback=addresses, help="Kafka bootstrap servers.")
     ],
     plan: Annotated[
         Path | None,
         typer.Argument(help="A plan, from `counterpoise propose -o`.", show_default=False),
     ] = None,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Do it; without, only tell what would be done.")
+        bool,
+        typer.Option("--yes", help="Execute the plan. Without this option, only print a preview."),
     ] = False,
     recover: Annotated[
         bool,
-        typer.Option(
-            "--recover", help="End what an execution that died left behind; takes no plan."
-        ),
+        typer.Option("--recover", help="Finish an interrupted execution. Takes no plan."),
     ] = False,
     journal: Annotated[
         Path, typer.Option(metavar="FILE", help="Where the execution is written down.")
@@ -82,13 +81,15 @@ def execute(
         typer.Option(
             metavar="RATE",
             rich_help_panel=PACE,
-            help="Most a broker may send and receive for it, like 50MB/s; taken off at the end.",
+            help="Maximum replication rate per broker, e.g. 50MB/s. Removed at the end.",
         ),
     ] = None,
     log_dir_throttle: Annotated[
         str | None,
         typer.Option(
-            metavar="RATE", rich_help_panel=PACE, help="Most a broker may copy between its disks."
+            metavar="RATE",
+            rich_help_panel=PACE,
+            help="Maximum copy rate between the disks of one broker.",
         ),
     ] = None,
     moves_per_broker: Annotated[
@@ -102,7 +103,7 @@ def execute(
         typer.Option(
             metavar="NAME",
             rich_help_panel=PACE,
-            help="What goes first: plan-order, smallest-first, largest-first, "
+            help="Order in which tasks start: plan-order, smallest-first, largest-first, "
             "under-min-isr-first, postpone-under-replicated; repeatable.",
         ),
     ] = None,
@@ -115,7 +116,10 @@ def execute(
         ),
     ] = False,
     adaptive: Annotated[
-        bool, typer.Option(rich_help_panel=PACE, help="Start less while the cluster suffers.")
+        bool,
+        typer.Option(
+            rich_help_panel=PACE, help="Reduce concurrency while the cluster is under stress."
+        ),
     ] = True,
     rollback: Annotated[
         bool,
@@ -148,7 +152,7 @@ def execute(
             min=0,
             max=LONGEST,
             rich_help_panel=SAFETY,
-            help="Seconds a broker may be away that is to get data.",
+            help="Seconds a destination broker may be offline before its moves are cancelled.",
         ),
     ] = 30.0,
     group: Annotated[
@@ -156,7 +160,7 @@ def execute(
         typer.Option(
             metavar="NAME",
             rich_help_panel=SAFETY,
-            help="Of the controllers and executions of this group one acts at a time.",
+            help="Only one controller or execution in this group acts at a time.",
         ),
     ] = "counterpoise-controller",
     session: Annotated[
@@ -441,7 +445,7 @@ def _reported(outcome: Outcome) -> int:
         markup=False,
     )
     if outcome.state == "stopped":
-        say("To go on with it, carry the same plan out again.")
+        say("To continue, execute the same plan again.")
     return DONE if outcome.state == "done" and not outcome.differences else UNMET
 
 

@@ -19,9 +19,7 @@ from goals import Goal, GoalError, available, load_goals, profiles
 from metrics_reporter.documents import DocumentError, first_problem, parse_yaml, shown
 from metrics_reporter.quantities import plural
 
-goals = typer.Typer(
-    name="goals", no_args_is_help=True, help="The goals: what there is, what it means, is it sound."
-)
+goals = typer.Typer(name="goals", no_args_is_help=True, help="List, explain and check goals.")
 
 
 @goals.command("list", cls=Command)

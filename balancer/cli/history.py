@@ -52,7 +52,7 @@ def archive(
             metavar="HOST:PORT",
             callback=addresses,
             rich_help_panel=KAFKA,
-            help="Ask these brokers.",
+            help="Kafka bootstrap servers.",
         ),
     ],
     topic: Annotated[
@@ -80,7 +80,7 @@ def archive(
             max=LONGEST,
             metavar="SECONDS",
             rich_help_panel=KAFKA,
-            help="Between looks at metadata.",
+            help="Interval between metadata reads.",
         ),
     ] = 60.0,
     command_config: CommandConfig = None,
@@ -91,15 +91,13 @@ def archive(
     once: Annotated[
         bool, typer.Option("--once", help="Archive what is there now, and end.")
     ] = False,
-    max_messages: Annotated[
-        int, typer.Option(min=1, help="Messages in a batch: what is worked on at once.")
-    ] = 1_000_000,
+    max_messages: Annotated[int, typer.Option(min=1, help="Messages per batch.")] = 1_000_000,
     allow_gaps: Annotated[
         bool,
         typer.Option(
             "--allow-gaps",
-            help="Go on where Kafka deleted messages before they were archived; without, it "
-            "ends there.",
+            help="Continue past messages that Kafka deleted before they were archived. Default: "
+            "stop.",
         ),
     ] = False,
     master: Master = None,

@@ -47,7 +47,7 @@ def backtest(
             metavar="PROFILE|FILE",
             rich_help_panel=TRIED,
             help="A configuration with these goals and the settings of `counterpoise run`; "
-            "repeatable. The profile `default` where nothing is asked for.",
+            "repeatable. The profile `default` if none is given.",
         ),
     ] = None,
     since: Annotated[
@@ -55,7 +55,7 @@ def backtest(
         typer.Option(
             "--from",
             metavar="TIME",
-            help="As 2025-03-01 or 2025-03-01T12:00 (UTC unless it says otherwise); by default "
+            help="As 2025-03-01 or 2025-03-01T12:00 (UTC unless the time has a zone); by default "
             "the beginning.",
         ),
     ] = None,

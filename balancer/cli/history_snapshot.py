@@ -49,8 +49,8 @@ def snapshot(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="The end of what is looked at, as 2025-03-01T12:00 (UTC unless it says "
-            "otherwise); by default that of the last complete window.",
+            help="End of the time range, as 2025-03-01T12:00 (UTC unless the time has a "
+            "zone); by default that of the last complete window.",
         ),
     ] = None,
     horizon: Annotated[
@@ -64,8 +64,8 @@ def snapshot(
     cpu: Annotated[
         Literal["regression", "attribution"] | None,
         typer.Option(
-            help="How brokers' cpu becomes that of partitions: by what a byte was found to "
-            "cost, or (only of means, and then the default) shared out on each broker.",
+            help="How brokers' cpu becomes that of partitions: by the measured cost per byte, "
+            "or divided among each broker's partitions (means only, and their default).",
         ),
     ] = None,
     min_ratio: Annotated[

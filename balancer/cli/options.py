@@ -135,7 +135,7 @@ def operation(
     ids = brokers.get(named)
     if named_brokers is not None:
         if ids is not None:
-            raise CommandError(f"--brokers: given beside {option} IDS, one of them expected")
+            raise CommandError(f"--brokers: given together with {option} IDS, one of them expected")
         if kind is None:
             raise CommandError("--brokers: goes with --operation NAME, which is not given")
         option, ids = "--brokers", named_brokers

@@ -68,7 +68,7 @@ def propose(
             metavar="NAME",
             rich_help_panel=WHAT,
             help="The operation by its name in plans (`counterpoise operations list`); the options "
-            "below name theirs by themselves. Without any of them: rebalance.",
+            "below select an operation directly. Default: rebalance.",
         ),
     ] = None,
     brokers: Annotated[
@@ -93,14 +93,16 @@ def propose(
     ] = None,
     demote_brokers: Annotated[
         str | None,
-        typer.Option(metavar="IDS", rich_help_panel=WHAT, help="Let these lead nothing."),
+        typer.Option(
+            metavar="IDS", rich_help_panel=WHAT, help="Move all leadership off these brokers."
+        ),
     ] = None,
     fix_offline_replicas: Annotated[
         bool,
         typer.Option(
             "--fix-offline-replicas",
             rich_help_panel=WHAT,
-            help="Give replicas on dead brokers and disks a new home.",
+            help="Re-create replicas of dead brokers and disks elsewhere.",
         ),
     ] = False,
     replication_factor: Annotated[
@@ -117,15 +119,21 @@ def propose(
     ] = None,
     exclude_brokers_for_replicas: Annotated[
         str | None,
-        typer.Option(metavar="IDS", rich_help_panel=LIMITS, help="They are given no replicas."),
+        typer.Option(
+            metavar="IDS", rich_help_panel=LIMITS, help="These brokers receive no replicas."
+        ),
     ] = None,
     exclude_brokers_for_leadership: Annotated[
         str | None,
-        typer.Option(metavar="IDS", rich_help_panel=LIMITS, help="They are given no leadership."),
+        typer.Option(
+            metavar="IDS", rich_help_panel=LIMITS, help="These brokers receive no leadership."
+        ),
     ] = None,
     destinations: Annotated[
         str | None,
-        typer.Option(metavar="IDS", rich_help_panel=LIMITS, help="Only they get replicas."),
+        typer.Option(
+            metavar="IDS", rich_help_panel=LIMITS, help="Only these brokers receive replicas."
+        ),
     ] = None,
     acceptable_lag: Annotated[
         float,
@@ -196,7 +204,7 @@ def propose(
         Path | None, typer.Option(rich_help_panel=RESULT, help="A page to read: FILE.html.")
     ] = None,
     json: Annotated[
-        bool, typer.Option("--json", rich_help_panel=RESULT, help="The plan alone, on stdout.")
+        bool, typer.Option("--json", rich_help_panel=RESULT, help="Print the plan as JSON.")
     ] = False,
 ) -> None:
     """Plan how to balance a cluster; nothing is changed in the cluster.

@@ -41,7 +41,10 @@ def report_metrics(
     bootstrap_server: Annotated[
         str,
         typer.Option(
-            metavar="HOST:PORT", callback=addresses, rich_help_panel=SENDING, help="Send to these."
+            metavar="HOST:PORT",
+            callback=addresses,
+            rich_help_panel=SENDING,
+            help="Brokers of the metrics topic.",
         ),
     ],
     topic: Annotated[
@@ -96,11 +99,16 @@ def report_metrics(
             max=LONGEST,
             metavar="SECONDS",
             rich_help_panel=SENDING,
-            help="Between reports.",
+            help="Interval between reports.",
         ),
     ] = 60.0,
     compression: Annotated[
-        str, typer.Option(metavar="|".join(COMPRESSIONS), rich_help_panel=SENDING, help="Of them.")
+        str,
+        typer.Option(
+            metavar="|".join(COMPRESSIONS),
+            rich_help_panel=SENDING,
+            help="Compression of the records.",
+        ),
     ] = "lz4",
     linger: Annotated[
         float,
@@ -109,7 +117,7 @@ def report_metrics(
             max=5.0,
             metavar="SECONDS",
             rich_help_panel=SENDING,
-            help="How long records wait for others, to go in one batch.",
+            help="Maximum time to wait while filling a batch.",
         ),
     ] = 0.1,
     create_topic: Annotated[
@@ -122,7 +130,7 @@ def report_metrics(
     timeout: Timeout = 10.0,
     once: Annotated[
         bool,
-        typer.Option("--once", help="A try: two reports; exits with 1 where anything failed."),
+        typer.Option("--once", help="Send two reports and exit; exits with 1 if anything failed."),
     ] = False,
 ) -> None:
     """Measure brokers and send the results to a metrics topic, which other commands read.

@@ -55,7 +55,7 @@ def run(
             metavar="HOST:PORT",
             callback=addresses,
             rich_help_panel=KAFKA,
-            help="Ask these brokers.",
+            help="Kafka bootstrap servers.",
         ),
     ],
     capacity: CapacityFile = None,
@@ -116,7 +116,7 @@ def run(
             max=LONGEST,
             metavar="SECONDS",
             rich_help_panel=ACTING,
-            help="After that, another takes over.",
+            help="Seconds without a heartbeat before another controller takes over.",
         ),
     ] = 10.0,
     listen: Annotated[

@@ -19,7 +19,10 @@ KAFKA = "A running Kafka"
 Bootstrap = Annotated[
     str | None,
     typer.Option(
-        metavar="HOST:PORT", callback=addresses, rich_help_panel=KAFKA, help="Ask these brokers."
+        metavar="HOST:PORT",
+        callback=addresses,
+        rich_help_panel=KAFKA,
+        help="Kafka bootstrap servers.",
     ),
 ]
 CapacityFile = Annotated[
@@ -27,8 +30,8 @@ CapacityFile = Annotated[
     typer.Option(
         metavar="FILE",
         rich_help_panel=KAFKA,
-        help="What brokers can carry, YAML or JSON: {default: {cpu: 800, network_in: 1e9}, "
-        "brokers: {7: {cpu: 1600}}}. Without it only disk is looked at.",
+        help="Broker capacities, YAML or JSON: {default: {cpu: 800, network_in: 1e9}, "
+        "brokers: {7: {cpu: 1600}}}. Without it only disk is balanced.",
     ),
 ]
 AttributesFile = Annotated[
@@ -73,7 +76,9 @@ PartialView = Annotated[
 Output = Annotated[Path, typer.Option("--output", "-o", help="File to write, .json or .npz.")]
 
 snapshot = typer.Typer(
-    name="snapshot", no_args_is_help=True, help="Take a snapshot of a cluster, or invent one."
+    name="snapshot",
+    no_args_is_help=True,
+    help="Read a snapshot from Kafka, or generate a synthetic one.",
 )
 
 
@@ -81,7 +86,7 @@ snapshot = typer.Typer(
 def kafka(
     output: Output,
     bootstrap_server: Annotated[
-        str, typer.Option(metavar="HOST:PORT", callback=addresses, help="Ask these brokers.")
+        str, typer.Option(metavar="HOST:PORT", callback=addresses, help="Kafka bootstrap servers.")
     ],
     capacity: CapacityFile = None,
     attributes: AttributesFile = None,
@@ -130,7 +135,7 @@ def synthetic(
     racks: Annotated[
         int | None, typer.Option(help="5 unless given, or as many as there are brokers.")
     ] = None,
-    topics: Annotated[int | None, typer.Option(help="One for 50 partitions unless given.")] = None,
+    topics: Annotated[int | None, typer.Option(help="Default: one per 50 partitions.")] = None,
     skew: Annotated[
         float, typer.Option(help="Load of the fullest broker, in mean loads, roughly.")
     ] = 2.0,
@@ -139,7 +144,7 @@ def synthetic(
         float, typer.Option(help="Share of partitions with two replicas in a rack.")
     ] = 0.05,
     heterogeneity: Annotated[
-        float, typer.Option(help="How unlike the brokers are; 0 for all alike.")
+        float, typer.Option(help="How much the brokers differ; 0 for all alike.")
     ] = 0.0,
     disks_per_broker: int = 0,
     dead_brokers: int = 0,

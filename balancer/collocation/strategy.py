@@ -29,7 +29,7 @@ class Albic(Milp, CollocationParameters):
         :func:`balancer.collocation.albic.albic`.
     """
 
-    summary: ClassVar[str] = "As milp, while partitions that communicate come together."
+    summary: ClassVar[str] = "Like milp, and collocate partitions that communicate."
 
     max_group_load: float = Field(default=25.0, ge=0)
     step: float = Field(default=5.0, gt=0)

@@ -241,7 +241,7 @@ def warn_of_goals(balancer: Balancer, snapshot: Snapshot, notice: Callable[[str]
     if balancer.strict:
         for sentence in inapplicable(balancer.goals, snapshot).values():
             notice(
-                f"{sentence}; nothing is rebalanced until that is mended, dead brokers and disks "
+                f"{sentence}; nothing is rebalanced until this is fixed, dead brokers and disks "
                 "are healed without this goal"
             )
 
@@ -277,7 +277,7 @@ class SettingsFollower:
         except Exception as error:
             self.file.settings, self.file.note = before
             said = str(error) if isinstance(error, InputError) else type(error).__name__
-            log.error("settings: %s; the old ones hold", said)
+            log.error("settings: %s; the previous settings stay in force", said)
             return
         old = before[0]
         if self.executor is not None:

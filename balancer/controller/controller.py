@@ -456,12 +456,10 @@ class Controller:
             self._observation.changed = True
         if fresh:
             more = f" (and {len(fresh) - 1} more)" if len(fresh) > 1 else ""
-            self._events.note(
-                f"left in Kafka: {fresh[0]}{more}; this is looked at until it is over"
-            )
+            self._events.note(f"left in Kafka: {fresh[0]}{more}; it is checked until it ends")
         elif before and not left:
             over = (
-                "what earlier executions left in Kafka is over, and nothing is throttled any more"
+                "what earlier executions left in Kafka has ended, and nothing is throttled any more"
             )
             self._keep(Decision(self._clock(), "recovered", over, _RECOVERY))
 
@@ -526,7 +524,7 @@ class Controller:
         return (
             even_sentence(self._detectors.goals.evenness)
             if self.settings.goal_violations.enabled
-            else "goals are not looked at, because goal_violations is switched off"
+            else "goals are not evaluated, because goal_violations is switched off"
         )
 
     def _attempt(
@@ -760,8 +758,8 @@ class Controller:
             return
         raise ControllerError(
             f"{_named(work)} was asked to stop {span(now - asked)} ago and has not "
-            "ended; nothing else may begin beside it, so this controller ends: the next to act "
-            "recovers it"
+            "ended; no other execution may start meanwhile, so this controller ends: the next "
+            "to act recovers it"
         )
 
     def _shown(self, steady: float) -> float:

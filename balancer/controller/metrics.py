@@ -28,7 +28,7 @@ _KINDS = (
 # Of the current execution; NaN if there is none, or the value is unknown.
 _PROGRESS = {
     "tasks": "Tasks of the execution under way.",
-    "tasks_ended": "Those of them that have ended, well or not.",
+    "tasks_ended": "Tasks that have ended, successful or not.",
     "bytes": "Bytes that the execution under way copies.",
     "bytes_moved": "Bytes of them copied so far.",
     "bytes_per_second": "Mean rate of the execution under way.",
@@ -143,7 +143,7 @@ class Metrics:
             waiting[f"{{{label}}}"] += counts.pop("waiting")
             for outcome, n in counts.items():
                 sent[f'{{{label},outcome="{outcome}"}}'] += n
-        add("notifications_total", "counter", "Events by what became of them.", sent)
+        add("notifications_total", "counter", "Events by delivery result.", sent)
         add("notifications_waiting", "gauge", "Events not sent yet.", waiting)
         stale = self.findings.get("stale_metrics", 0)
         one("stale_brokers", "gauge", "Brokers whose metrics are too old.", stale)

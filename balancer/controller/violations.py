@@ -73,7 +73,7 @@ class GoalWatch:
         if lacking:
             since = self._seen.update(lacking, view.now)
             self.evenness = {}
-            sentence = f"{lacking[0]}; nothing is rebalanced until that is mended"
+            sentence = f"{lacking[0]}; nothing is rebalanced until this is fixed"
             return [Finding("goal_violations", "goals", sentence, "waiting", min(since.values()))]
         cluster = resolve(view.snapshot, operation).cluster
         fitting = with_availability(applicable(self._goals, view.snapshot, strict=False))

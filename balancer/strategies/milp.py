@@ -44,7 +44,9 @@ class Milp(AllocationParameters):
         emptied, and (ALBIC) that collocation may not exceed.
     """
 
-    summary: ClassVar[str] = "Balance one resource of partitions with one replica by a program."
+    summary: ClassVar[str] = (
+        "Balance one resource of single-replica partitions with a mixed-integer program."
+    )
 
     resource: str | None = None
     rounds: int = Field(default=10_000, ge=0)

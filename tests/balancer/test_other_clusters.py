@@ -155,7 +155,7 @@ def test_unknown_sizes_cost_replicas_and_never_bytes() -> None:
     ("changes", "message"),
     [
         ({"state_size": np.empty(0), "move_cost": []}, "cost_unit: given without state_size"),
-        ({"cost_unit": None}, "move_cost: given beside a resource 'disk'"),
+        ({"cost_unit": None}, "move_cost: given together with a resource 'disk'"),
         ({"cost_unit": 5}, "cost_unit: 5 found, a name expected"),
         ({"cost_unit": ""}, "cost_unit: '' found, a name expected"),
     ],

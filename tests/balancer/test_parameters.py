@@ -145,7 +145,7 @@ def test_parameters_of_a_search_that_does_not_happen_are_reported() -> None:
     single = synthetic_snapshot(brokers=6, partitions=60, replication_factor=1, racks=3)
     goals = {"goals": ["ReplicaCapacity"], "search": {"passes": 5}}
     options: dict[str, Any] = {"budget": Budget(moves=9)}
-    said = "search: passes set beside the goals, but strategy milp does not use them"
+    said = "search: passes given together with the goals, but strategy milp does not use them"
     plan: Plan = Balancer(goals, strategy="milp", **options).propose(single)
     assert said in plan.warnings
     assert Balancer(goals, **options).propose(single).warnings == ()

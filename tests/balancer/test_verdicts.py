@@ -36,7 +36,7 @@ LEFT = [
     (Operation(kind="fix_offline_replicas"), r"\d+ replicas stay on dead brokers or disks"),
     (
         Operation(kind="change_replication_factor", replication_factor={".*": 3}),
-        r"80 partitions have another number of replicas than asked for",
+        r"80 partitions have a different number of replicas than requested",
     ),
 ]
 

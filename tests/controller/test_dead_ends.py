@@ -397,7 +397,7 @@ def test_a_goal_that_does_not_apply_keeps_nobody_from_healing() -> None:
     # Nothing else is moved by half of the goals, and that is no matter of too little.
     assert {p.operation["kind"] for p in stage.executor.plans} == {"fix_offline_replicas"}
     assert stage.controller.decisions[-1].kind == "waiting"
-    assert "nothing is rebalanced until that is mended" in stage.reason
+    assert "nothing is rebalanced until this is fixed" in stage.reason
 
 
 def test_replicas_that_are_missing_are_added_whatever_goals_apply() -> None:

@@ -69,7 +69,7 @@ def test_it_is_looked_at_ever_more_seldom_until_it_is_over(
     executor.rest = ()
     stage.rounds(9)
     over = [
-        d for d in stage.controller.decisions if "is over, and nothing is throttled" in d.reason
+        d for d in stage.controller.decisions if "has ended, and nothing is throttled" in d.reason
     ]
     assert [d.kind for d in over] == ["recovered"]
     assert [e["event"] for e in stage.events].count("recovered") == 2

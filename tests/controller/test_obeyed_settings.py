@@ -536,7 +536,7 @@ def test_what_cannot_be_used_leaves_everything_as_it_was(
     _write(following, path, "max_moves: 4\nexecution: {throttle: 3}\n")
     following.look()
     assert caplog.text.count("execution.throttle: 3 found") == 1
-    assert "the old ones hold" in caplog.text
+    assert "the previous settings stay in force" in caplog.text
     assert following.file.settings.max_moves == 3
     assert following.executor is not None
     assert following.executor._limits == Limits()
@@ -550,7 +550,7 @@ def test_an_address_that_is_none_leaves_everything_as_it_was(
 ) -> None:
     following, path = _following(tmp_path, "max_moves: 3\n")
     _write(following, path, "max_moves: 4\nwebhooks: [{url: 'http://[sesame'}]\n")
-    assert "the old ones hold" in caplog.text
+    assert "the previous settings stay in force" in caplog.text
     assert "sesame" not in caplog.text
     assert following.controller.settings.max_moves is None
     _write(following, path, "max_moves: 5\n")

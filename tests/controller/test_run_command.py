@@ -316,7 +316,7 @@ def test_goals_of_a_file_that_do_not_apply_are_named_at_the_start() -> None:
     warn_of_goals(Balancer(goals), even(), said.append)
     (sentence,) = said
     assert sentence.startswith("goal UsageDistribution[dsk]")
-    assert "nothing is rebalanced until that is mended" in sentence
+    assert "nothing is rebalanced until this is fixed" in sentence
     # A profile leaves out what does not apply.
     warn_of_goals(Balancer("default"), even(), said.append)
     assert said == [sentence]

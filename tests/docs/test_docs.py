@@ -243,6 +243,18 @@ def rows(page: str, heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
+@pages
+def test_every_row_of_a_table_has_as_many_cells_as_its_header(page: Path) -> None:
+    text = re.sub(r"(?ms)^```.*?^```$", "", page.read_text(encoding="utf-8"))
+    for table in re.findall(r"(?m)(?:^[ ]*\|.*\n?)+", text):
+        lines = table.splitlines()
+        # Pipes that are escaped or in backticks are text.
+        plain = (re.sub(r"`[^`]*`|\\\|", "", line).strip() for line in lines)
+        cells = [line.removeprefix("|").removesuffix("|").count("|") + 1 for line in plain]
+        wrong = [line for line, n in zip(lines, cells, strict=True) if n != cells[0]]
+        assert not wrong, "\n".join(wrong)
+
+
 @pytest.mark.parametrize(
     "record",
     [

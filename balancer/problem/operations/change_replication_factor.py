@@ -80,6 +80,6 @@ class ChangeReplicationFactor(OperationType):
             return Verdict(fulfilled=True, remaining=0, sentence=text)
         count, lost = int(other.sum()), int((other & lost_partitions(ended)).sum())
         text = plural(count, "partition has", "partitions have")
-        text += " another number of replicas than asked for"
+        text += " a different number of replicas than requested"
         text += f", {lost:,} of them with no living copy" if lost else ""
         return Verdict(fulfilled=False, remaining=count, sentence=text)

@@ -20,7 +20,7 @@ from metrics_reporter.quantities import plural
 class DemoteBrokers(OperationType):
     """Moves all leadership off the named brokers; no replica moves."""
 
-    summary: ClassVar = "Let the named brokers lead nothing; no replica moves."
+    summary: ClassVar = "Move all leadership off the named brokers; no replica moves."
     takes_brokers: ClassVar = "always"
     moves_replicas: ClassVar = False
 

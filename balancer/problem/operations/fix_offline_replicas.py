@@ -30,7 +30,9 @@ def replicas_that_must_move(whole: Permissions) -> Permissions:
 class FixOfflineReplicas(OperationType):
     """Re-creates replicas of dead brokers and disks elsewhere; nothing else moves."""
 
-    summary: ClassVar = "Give replicas on dead brokers and disks a new home; nothing else moves."
+    summary: ClassVar = (
+        "Re-create replicas of dead brokers and disks elsewhere; nothing else moves."
+    )
 
     def permissions(self, whole: Permissions) -> Permissions:
         """Only replicas on dead brokers and disks may move."""
