@@ -49,7 +49,7 @@ class View:
     incomplete: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Finding:
     """A problem that a detector found.
 

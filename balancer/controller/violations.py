@@ -74,7 +74,15 @@ class GoalWatch:
             since = self._seen.update(lacking, view.now)
             self.evenness = {}
             sentence = f"{lacking[0]}; nothing is rebalanced until this is fixed"
-            return [Finding("goal_violations", "goals", sentence, "waiting", min(since.values()))]
+            return [
+                Finding(
+                    kind="goal_violations",
+                    subject="goals",
+                    sentence=sentence,
+                    state="waiting",
+                    since=min(since.values()),
+                )
+            ]
         cluster = resolve(view.snapshot, operation).cluster
         fitting = with_availability(applicable(self._goals, view.snapshot, strict=False))
         goals = [g.prepared(cluster) for g in fitting]
