@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any
 
@@ -96,7 +97,7 @@ def _commands(
         for header in (noun, "what it does"):
             table.add_column(header, overflow="fold")
         for each, kind in plugins.all().items():
-            table.add_row(escape(each), escape(_summary(kind)))
+            table.add_row(escape(each), escape(plain(_summary(kind))))
         console = out()
         console.print(table)
         console.print(f"\nOptions of one of them: counterpoise {name} show NAME")
@@ -106,10 +107,10 @@ def _commands(
     ) -> None:
         kind = plugins.get(name)
         console = out()
-        console.print(f"{name}\n\n{_documentation(kind)}\n", markup=False)
+        console.print(f"{name}\n\n{plain(_documentation(kind))}\n", markup=False)
         settings = section(name)
         if settings is not None:
-            console.print(f"{inspect.getdoc(settings) or ''}\n", markup=False)
+            console.print(f"{plain(inspect.getdoc(settings) or '')}\n", markup=False)
         table = fields_table(settings or kind)
         if table.row_count:
             console.print(table)
@@ -131,6 +132,18 @@ def _commands(
     app.command("list", cls=Command)(list_all)
     app.command("show", cls=Command)(show)
     return app
+
+
+def plain(text: str) -> str:
+    """A docstring without the markup of its documentation: roles and double backticks.
+
+    Examples
+    --------
+    >>> plain(":class:`~balancer.strategies.milp.Milp` reads ``disk``")
+    'Milp reads disk'
+    """
+    text = re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"\1", text)
+    return text.replace("``", "")
 
 
 def _documentation(kind: type[Any]) -> str:

@@ -89,7 +89,8 @@ class AddedDetectorWatch:
             state = "notice"
         if state == "ripe" and now - since < self.settings.grace:
             state = "waiting"
-            sentence = f"{sentence}; it is acted on after {span(self.settings.grace)}"
+            does = "acted on" if self.settings.act else "reported"
+            sentence = f"{sentence}; it is {does} after {span(self.settings.grace)}"
         return replace(
             finding, kind=self._name, state=state, sentence=sentence, since=since, added=True
         )
