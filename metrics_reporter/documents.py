@@ -76,6 +76,13 @@ def _whole_key(value: Any) -> Any:
     return value
 
 
+def _broker_id(value: Any) -> Any:
+    whole = type(value) is int and 0 <= value < 2**63
+    if not whole and (type(value) is not str or not value):
+        raise PydanticCustomError("broker_id", "a whole number of at least 0, or a name, expected")
+    return value
+
+
 def number_not_truth(model: type[BaseModel], field: str | None, value: Any) -> Any:
     """For a validator of all fields: rejects `true` as a number.
 
@@ -92,7 +99,7 @@ def number_not_truth(model: type[BaseModel], field: str | None, value: Any) -> A
 # An id or a count: text, floats and booleans are rejected.
 Whole = Annotated[int, Strict(), Field(ge=0, lt=2**63)]
 # A broker's id: a number in Kafka, elsewhere it may be a name.
-BrokerId = Whole | Annotated[str, Strict(), Field(min_length=1)]
+BrokerId = Annotated[int | str, BeforeValidator(_broker_id)]
 # A finite number, not a boolean.
 Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 # A mapping key that is a number; in JSON all keys are text.
@@ -344,6 +351,7 @@ _EXPECTED = {
     "tuple_type": "a list",
     **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "a mapping"),
     "finite_number": "a finite number",
+    "extra_forbidden": "no field of this name",
 }
 
 

@@ -82,9 +82,11 @@ def allocation_faults(replay: Replay) -> Iterator[Finding]:
     if not mean > 0:
         yield Finding("resource", f"allocation: no broker has any capacity of {stated.resource}")
         return
-    # partitions that were only on a dead disk are lost, and do not count
+    # partitions that were only on dead disks or brokers are lost, and do not count; those that
+    # are created from nothing never are
     alive = np.append(s.disk_alive, True)[s.replica_disk] if s.n_disks else np.ones(s.n_replicas)
     there = (alive > 0) & ~request.dead[s.replica_broker]
+    there |= ~request.needs_source[s.replica_partition]
     talks = there[s.traffic_from] & there[s.traffic_to] & (s.traffic_from != s.traffic_to)
     one, two, rate = s.traffic_from[talks], s.traffic_to[talks], s.traffic_rate[talks]
     for when, at in (("before", replay.start.leader), ("after", replay.now.leader)):
@@ -137,7 +139,9 @@ def column_faults(replay: Replay) -> Iterator[Finding]:
                 yield from _differs(f"columns: {name} {figure} {when}", stated, found)
         share = request.fair_share(replay.base.per_broker(columns[name]), weight)
         # an allocation balances while it empties brokers
-        free = request.kind.moves == "any" or replay.plan.allocation is not None
+        # an allocation that empties brokers may move other replicas too
+        allocates = replay.plan.allocation is not None and request.kind.empties
+        free = request.kind.moves == "any" or allocates
         ends = replay.base, replay.now
         least = least_ratio(request, columns[name], share, *ends, free)
         bound = result.worst_ratio_bound

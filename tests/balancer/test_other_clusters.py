@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import BaseModel, ValidationError
 from typer.testing import CliRunner
 
 from balancer import Balancer, Budget, Operation
@@ -20,9 +21,17 @@ from balancer.planning.document import PlanDocument, PlanError
 from balancer.planning.exports import leader_election_json, reassignment_json
 from balancer.problem.budget import BudgetError
 from balancer.report import html_report
+from balancer.strategies import Problem, Progress, Proposal, StrategyError
 from balancer.verification.checker import check_plan
-from cluster_model import Snapshot, load_snapshot, save_snapshot, synthetic_snapshot
+from cluster_model import (
+    Snapshot,
+    SnapshotDocument,
+    load_snapshot,
+    save_snapshot,
+    synthetic_snapshot,
+)
 from cluster_model.errors import SnapshotError
+from metrics_reporter.documents import first_problem
 
 UNIT = "records"
 
@@ -235,3 +244,89 @@ def test_the_command_line_takes_names_and_costs(tmp_path: Path) -> None:
     refused = run(app, ["propose", str(cluster), "--max-bytes", "5GB"])
     assert refused.exit_code == 2
     assert "a limit of cost in records expected" in refused.output
+
+
+@pytest.mark.parametrize("creatable", [False, True])
+@pytest.mark.parametrize("kind", ["fix_offline_replicas", "rebalance"])
+@pytest.mark.parametrize("strategy", ["milp", "albic"])
+def test_an_allocation_around_a_dead_broker_is_checked_as_it_was_made(
+    strategy: str, kind: str, creatable: bool
+) -> None:
+    numbers = np.arange(12)
+    snapshot = Snapshot(
+        resources=("cpu",),
+        broker_ids=np.arange(4),
+        racks=("r",),
+        broker_rack=np.zeros(4, np.int64),
+        hosts=("h",),
+        broker_host=np.zeros(4, np.int64),
+        broker_state=np.array([0, 0, 0, 2]),
+        capacity=np.full((4, 1), 100.0),
+        topics=("t",),
+        partition_topic=np.zeros(12, np.int64),
+        partition_number=numbers,
+        leader_load=np.ones((12, 1)),
+        follower_load=np.zeros((12, 1)),
+        replica_offset=np.arange(13),
+        replica_broker=np.array([0] * 8 + [1] * 2 + [3] * 2),
+        leader=np.array([0] * 10 + [-1] * 2),
+        traffic_from=np.array([0, 8]),
+        traffic_to=np.array([1, 10]),
+        traffic_rate=np.ones(2),
+        creatable=np.full(12, creatable),
+    )
+    plan = Balancer("default", strategy=strategy).propose(snapshot, Operation(kind=kind))
+    report = check_plan(snapshot, plan.document())
+    assert report.ok, [str(f) for f in (*report.violations, *report.mismatches)]
+
+
+@pytest.mark.parametrize("id_", [7.0, "", True, -1, None, 2**63])
+def test_an_id_is_a_whole_number_or_a_name(id_: object) -> None:
+    broker = {"id": id_, "capacity": {"cpu": 1.0}}
+    with pytest.raises(ValidationError) as caught:
+        SnapshotDocument.model_validate({"resources": ["cpu"], "brokers": [broker]})
+    said = first_problem(caught.value)
+    assert said == f"brokers.0.id: {id_!r} found, a whole number of at least 0, or a name, expected"
+
+
+class _Wrong(BaseModel):
+    """A strategy whose placement no plan may lead to."""
+
+    how: str
+    name: ClassVar[str] = "wrong"
+
+    def propose(
+        self, problem: Problem, limits: Budget, seed: int, progress: Progress | None = None
+    ) -> Proposal:
+        final = problem.cluster.placement
+        brokers = final.brokers
+        if self.how == "drops":
+            brokers[:, 1] = -1
+        elif self.how == "doubles":
+            brokers[:, 1] = brokers[:, 0]
+        elif self.how == "unknown":
+            brokers[0, 0] = 99
+        elif self.how == "leaderless":
+            final.leader[:] = 7
+        else:
+            at = np.flatnonzero((brokers != 2).all(1))[0]
+            brokers[at, 0] = 2
+        final.invalidate_sums()
+        return Proposal(placement=final)
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("drops", "another number of replicas: topic-0-0 and"),
+        ("doubles", "two replicas on one broker: topic-0-0 and"),
+        ("unknown", "broker index 99 found"),
+        ("leaderless", "no replica for its leader: topic-0-0 and"),
+        ("excluded", "a replica on a broker that may not receive it"),
+    ],
+)
+def test_no_plan_is_made_of_a_placement_that_breaks_the_request(how: str, message: str) -> None:
+    snapshot = synthetic_snapshot(brokers=6, partitions=60, racks=3)
+    operation = Operation(excluded_brokers_for_replicas=(3,))
+    with pytest.raises(StrategyError, match=f"strategy wrong.*{message}"):
+        Balancer(strategy=_Wrong(how=how)).propose(snapshot, operation)
