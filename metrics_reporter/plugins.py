@@ -117,6 +117,17 @@ class Plugins(Generic[Class]):
             point.name: self._loaded(point) for point in installed
         }
 
+    def loadable(self) -> tuple[dict[str, Class], dict[str, str]]:
+        """Every class that can be loaded, by name, and what is wrong with each of the others."""
+        found = {name: self._own(name) for name in self.built_in}
+        wrong: dict[str, str] = {}
+        for point in sorted(entry_points(group=self.group), key=lambda point: point.name):
+            try:
+                found[point.name] = self._loaded(point)
+            except self.error as error:
+                wrong[point.name] = str(error)
+        return found, wrong
+
     def make(self, name: str, options: Mapping[str, Any], *, hide: bool = False) -> Any:
         """An object of the class of that name.
 

@@ -13,9 +13,10 @@ from pydantic import ValidationError
 from rich.markup import escape
 from rich.table import Table
 
-from balancer.cli.plugins import fields_table
+from balancer.cli.plugins import fields_table, plain
 from balancer.cli.terminal import DONE, UNMET, Command, CommandError, out, working
-from goals import Goal, GoalError, available, load_goals, profiles
+from goals import Goal, GoalError, load_goals, profiles
+from goals.registry import PLUGINS
 from metrics_reporter.documents import DocumentError, first_problem, parse_yaml, shown
 from metrics_reporter.quantities import plural
 
@@ -31,9 +32,12 @@ def list_all() -> None:
     table = Table(box=None, pad_edge=False)
     for header in ("goal", "judges each", "kind", "content where"):
         table.add_column(header, overflow="fold")
-    for name, kind in available().items():
+    found, wrong = PLUGINS.loadable()
+    for name, kind in found.items():
         hard = "hard" if kind.model_fields["hard"].default else "soft"
         table.add_row(name, kind.scope.name.replace("_", " in "), hard, escape(_first_line(kind)))
+    for name, problem in wrong.items():
+        table.add_row(escape(name), "", "", f"[red]{escape(problem)}[/]")
     console = out()
     console.print(table)
     console.print(f"\nProfiles: {', '.join(profiles())}. Look inside: counterpoise goals show NAME")
@@ -53,11 +57,11 @@ def show(name: Annotated[str, typer.Argument(help="A goal or a profile.")]) -> N
                 f"tier {goal.tier}  {kind}  weight {goal.weight:g}  {goal.name}", markup=False
             )
         return
-    found = available().get(name)
-    if found is None:
-        known = ", ".join([*available(), *profiles()])
+    if name not in PLUGINS.names():
+        known = ", ".join([*PLUGINS.names(), *profiles()])
         raise GoalError(f"goal {name!r} found, one of {known} expected")
-    console.print(f"{name}\n\n{inspect.getdoc(found) or ''}\n", markup=False)
+    found = PLUGINS.get(name)
+    console.print(f"{name}\n\n{plain(inspect.getdoc(found) or '')}\n", markup=False)
     console.print(fields_table(found))
 
 
@@ -136,4 +140,4 @@ def _own(name: str) -> type[Goal]:
 
 
 def _first_line(kind: type[Goal]) -> str:
-    return (inspect.getdoc(kind) or "").partition("\n\n")[0].replace("\n", " ")
+    return plain(inspect.getdoc(kind) or "").partition("\n\n")[0].replace("\n", " ")

@@ -96,8 +96,11 @@ def _commands(
         table = Table(box=None, pad_edge=False)
         for header in (noun, "what it does"):
             table.add_column(header, overflow="fold")
-        for each, kind in plugins.all().items():
+        found, wrong = plugins.loadable()
+        for each, kind in found.items():
             table.add_row(escape(each), escape(plain(_summary(kind))))
+        for each, problem in wrong.items():
+            table.add_row(escape(each), f"[red]{escape(problem)}[/]")
         console = out()
         console.print(table)
         console.print(f"\nOptions of one of them: counterpoise {name} show NAME")
