@@ -95,7 +95,7 @@ def try_out(
     """Make one round of the controller on a snapshot: what is found, and what would be done.
 
     Nothing is executed. Graces begin with the round, so a finding that has to wait for one waits.
-    Exits with 0 where nothing was found, else with 1.
+    Exits with 0 if nothing was found and every detector answered, else with 1.
 
     Example: `counterpoise detectors try cluster.json --settings settings.yaml`
     """
@@ -114,12 +114,16 @@ def try_out(
         )
         with working("looking"):
             decision = controller.step()
+        failing = [opened.hide(text) for text in controller.state()["detectors_failing"]]
     if json:
-        typer.echo(json_format.dumps(decision.record(), default=str))
+        record = {**decision.record(), "detectors_failing": failing}
+        typer.echo(json_format.dumps(record, default=str))
     else:
         console = out()
         for finding in decision.findings:
             found = f"{finding.kind}: {opened.hide(finding.sentence)}"
             console.print(found, markup=False, soft_wrap=True)
+        for text in failing:
+            console.print(text, markup=False, soft_wrap=True)
         console.print(f"{decision.kind}: {decision.reason}", markup=False, soft_wrap=True)
-    raise typer.Exit(UNMET if decision.findings else DONE)
+    raise typer.Exit(UNMET if decision.findings or failing else DONE)
