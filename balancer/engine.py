@@ -19,12 +19,12 @@ from balancer.planning.remedies import RemedyLimits, find_remedy
 from balancer.problem.budget import Budget
 from balancer.problem.capacity_guards import capacity_guards
 from balancer.problem.movement_cost import cost_unit
-from balancer.problem.operation import Operation
+from balancer.problem.operation import Operation, OperationError
 from balancer.problem.problem import Problem
 from balancer.problem.resolution import resolve, with_ids_of
 from balancer.problem.tiers import with_availability
 from balancer.search.parameters import SearchParameters
-from balancer.strategies import Config, Progress, load_strategy
+from balancer.strategies import Config, Progress, StrategyError, load_strategy
 from cluster_model.snapshot import Snapshot
 from goals import (
     Goal,
@@ -36,6 +36,7 @@ from goals import (
     profile_of,
     unmatched,
 )
+from goals.goal import fault_of
 from goals.patterns import matching
 from metrics_reporter.plugins import Model
 
@@ -141,7 +142,8 @@ class Balancer:
         """
         operation = with_ids_of(operation or Operation(), snapshot)
         started = time.monotonic()
-        resolved = resolve(snapshot, operation)
+        with fault_of(f"operation {operation.kind}", OperationError):
+            resolved = resolve(snapshot, operation)
         goals = with_availability(applicable(self.goals, snapshot, strict=self.strict))
         goals = [*resolved.goals(), *goals]
         cluster = resolved.cluster
@@ -156,7 +158,8 @@ class Balancer:
             seconds = max(left.seconds - (time.monotonic() - started), 1e-3)
             left = left.model_copy(update={"seconds": seconds})
         origin = problem.cluster.placement.copy()
-        proposal = self.strategy.propose(problem, left, self.seed, progress)
+        with fault_of(f"strategy {self.strategy.name}", StrategyError):
+            proposal = self.strategy.propose(problem, left, self.seed, progress)
         check_proposal(problem, origin, proposal, self.strategy.name)
         return assemble(
             problem,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self, get_args
 
@@ -46,6 +47,26 @@ Ratio = Annotated[float, AfterValidator(_ratio)]
 
 class GoalError(InputError):
     """A goal or a list of goals with an invalid configuration."""
+
+
+@contextmanager
+def fault_of(what: str, error: type[InputError] = GoalError) -> Iterator[None]:
+    """Name the code of another package in an error that it raises, in one sentence.
+
+    Parameters
+    ----------
+    what
+        Beginning of the sentence, for example ``goal Mine: prepare``.
+    error
+        The error to raise; errors that are sentences already pass unchanged.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as found:
+        said = " ".join(str(found).split())
+        raise error(f"{what} failed ({type(found).__name__}: {said})") from found
 
 
 @dataclass(frozen=True)
@@ -149,7 +170,8 @@ class Goal(BaseModel):
     def prepared(self, cluster: Cluster) -> Self:
         """A copy that is prepared for the cluster; the original is never changed."""
         goal = self.model_copy()
-        goal.prepare(cluster)
+        with fault_of(f"goal {self.name}: prepare"):
+            goal.prepare(cluster)
         return goal
 
     def prepare(self, cluster: Cluster) -> None:

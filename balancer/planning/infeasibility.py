@@ -18,6 +18,7 @@ from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
 from cluster_model.scopes import PerTopic
 from cluster_model.snapshot import Bools, Ints
 from goals import Cluster, EligibleLeaders, Goal, OnlineReplicas
+from goals.goal import fault_of
 from goals.infeasibility import named
 from metrics_reporter.quantities import plural
 
@@ -58,6 +59,8 @@ def unmet(
     for i, goal in enumerate(goals):
         if scorer.met(i):
             continue
+        with fault_of(f"goal {goal.name}: infeasibilities"):
+            proofs = goal.infeasibilities(origin)
         found += [
             Unmet(
                 goal=goal.name,
@@ -69,7 +72,7 @@ def unmet(
                 racks_to_add=o.racks_to_add,
                 broker_set=o.broker_set,
             )
-            for o in goal.infeasibilities(origin)
+            for o in proofs
         ] or [_unproven(i, goal, scorer, rules, exhausted, left_out, most)]
     return found
 

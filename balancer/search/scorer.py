@@ -24,6 +24,7 @@ from cluster_model.placement import Batch, Placement
 from cluster_model.scopes import BROKER, BrokerScope, Scope
 from cluster_model.snapshot import Bools, Floats, Ints
 from goals import Cluster, Goal, State
+from goals.goal import fault_of
 
 # score differences below this, or below this share of the score, are rounding
 EPSILON = 1e-12
@@ -302,15 +303,17 @@ class _Bundle:
         self.members, self.scope = members, goals[members[0]].scope
         self.scores = np.empty((len(members), 0))
         self._goals = [goals[i] for i in members]
+        self._names = ", ".join(goal.name for goal in self._goals)
         self._score_batch = self._goals[0].score_batch(self._goals) if len(members) > 1 else None
 
     def score(self, state: State) -> Floats:
         """(k, …) contentment with each goal."""
-        scores: Floats = (
-            self._score_batch(state)
-            if self._score_batch is not None
-            else np.asarray(self._goals[0].score(state), np.float64)[None]
-        )
+        with fault_of(f"goal {self._names}: score"):
+            scores: Floats = (
+                self._score_batch(state)
+                if self._score_batch is not None
+                else np.asarray(self._goals[0].score(state), np.float64)[None]
+            )
         return scores
 
 
