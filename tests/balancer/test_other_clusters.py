@@ -330,3 +330,27 @@ def test_no_plan_is_made_of_a_placement_that_breaks_the_request(how: str, messag
     operation = Operation(excluded_brokers_for_replicas=(3,))
     with pytest.raises(StrategyError, match=f"strategy wrong.*{message}"):
         Balancer(strategy=_Wrong(how=how)).propose(snapshot, operation)
+
+
+def test_a_plan_without_the_replicas_that_it_was_to_add_changes_no_figure() -> None:
+    snapshot = synthetic_snapshot(brokers=6, partitions=60, racks=3, replication_factor=1)
+    more = Operation(kind="change_replication_factor", replication_factor={".*": 3})
+    plan = Balancer(budget=Budget(moves=0)).propose(snapshot, more)
+    assert not plan.actions
+    for column in plan.columns.values():
+        assert column.after == column.before
+    assert check_plan(snapshot, plan.document()).ok
+
+
+def test_a_bound_of_nothing_is_no_divisor() -> None:
+    s = synthetic_snapshot(brokers=3, partitions=9, racks=3, replication_factor=1)
+    on_last = s.replica_broker == 2
+    snapshot = replace(
+        s,
+        broker_state=np.array([0, 0, 2]),
+        leader=np.where(on_last, -1, 0),
+        leader_load=np.where(on_last[:, None], s.leader_load, 0.0),
+    )
+    plan = Balancer().propose(snapshot)
+    assert any(column.worst_ratio_bound == 0 for column in plan.columns.values())
+    assert "After / bound" in html_report(plan)
