@@ -182,6 +182,12 @@ def test_embedding_takes_five_lines() -> None:
     assert "propose(" in first.text
 
 
+def test_a_cluster_that_is_not_kafka_takes_forty_lines() -> None:
+    page = ROOT / "docs" / "other-clusters.md"
+    first = next(block for block in blocks(page) if block.language == "python")
+    assert len([line for line in first.text.splitlines() if line]) <= 40
+
+
 def test_a_goal_takes_ten_lines() -> None:
     goal = next(block for block in blocks(README) if block.name == "max_leaders.py")
     assert len([line for line in goal.text.splitlines() if line]) <= 10
