@@ -83,7 +83,7 @@ def test_jobs_end_with_the_one_who_asked() -> None:
 
 
 def test_progress_is_reported_with_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_TOLD_EVERY", -1.0)
+    monkeypatch.setattr(module, "_REPORTED_EVERY", -1.0)
     reported: list[str] = []
     with progress("fuzz S", 2_000, "inputs", reported.append) as advance:
         advance(500)

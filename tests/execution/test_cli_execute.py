@@ -257,7 +257,7 @@ def test_stopped_by_a_signal_it_says_how_to_go_on(
     result = run(plan, *options, code=1)
     assert "Stopping" in result.stderr
     assert "stopped: " in result.stdout
-    assert "carry the same plan out again" in result.stderr
+    assert "execute the same plan again" in result.stderr
     # That is true.
     cluster.looks, cluster.on_view = 2, lambda c: None
     assert "done: 2 tasks" in run(plan, *options, code=0).stdout
