@@ -313,7 +313,7 @@ def test_a_capacity_file_gives_defaults_and_exceptions(tmp_path: Path, suffix: s
         ("default: {cpu: .inf}", "line 1: number .inf found, a finite one expected"),
         ("brokers: {b1: {cpu: 1}}", "brokers.b1: 'b1' found, a broker id expected"),
         ("brokers: {1: 7}", "brokers.1: 7 found, a mapping expected"),
-        ("borkers: {}", "borkers: {} found, default, brokers or log_dirs expected"),
+        ("borkers: {}", "borkers: {} found, default, brokers, log_dirs or measured expected"),
         ("- cpu", "list found, a mapping with default and brokers expected"),
         ("default: {", "not YAML, line "),
         (None, "No such file or directory"),
