@@ -17,7 +17,7 @@ from metrics_reporter.documents import clipped, shown
 
 log = logging.getLogger("counterpoise.controller")
 
-# Findings of one look: more would only flood whoever reads them.
+# Most findings of one look: more would only flood their reader.
 _MOST = 1000
 
 

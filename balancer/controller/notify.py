@@ -96,7 +96,7 @@ class BackgroundNotifier:
                     continue
 
     def counts(self) -> dict[str, int]:
-        """Events by what became of them."""
+        """Numbers of events by delivery result."""
         return {
             "delivered": self.delivered,
             "failed": self.failed,

@@ -7,7 +7,7 @@ import numpy as np
 from balancer.problem.problem import Problem
 from balancer.strategies.strategy import Proposal, StrategyError
 from cluster_model.placement import Placement
-from cluster_model.snapshot import Ints
+from cluster_model.snapshot import Bools
 
 
 def check_proposal(problem: Problem, origin: Placement, proposal: Proposal, name: str) -> None:
@@ -56,7 +56,7 @@ def check_proposal(problem: Problem, origin: Placement, proposal: Proposal, name
     _refuse(problem, name, stuck.any(1), "a replica moved that the request does not let move")
 
 
-def _refuse(problem: Problem, name: str, wrong: Ints, what: str) -> None:
+def _refuse(problem: Problem, name: str, wrong: Bools, what: str) -> None:
     rows = np.flatnonzero(wrong)
     if len(rows):
         s, p = problem.start.snapshot, int(rows[0])
