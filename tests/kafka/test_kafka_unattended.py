@@ -19,7 +19,7 @@ from balancer.execution.cluster import Kafka, Resource
 from balancer.execution.throttle import FOLLOWER_RATE, LEADER_RATE
 from cluster_model.kafka import admin_client, read_cluster
 
-PATIENCE = 240.0
+PATIENCE = 480.0
 TOPIC, PARTITIONS = "loaded", 24
 CAPACITY: dict[str, Any] = {"default": {"network_in": 1e9, "network_out": 1e9, "disk": 1e12}}
 SETTINGS: dict[str, Any] = {
@@ -27,7 +27,8 @@ SETTINGS: dict[str, Any] = {
     "settle": 0,
     "max_share_per_cycle": 1.0,
     "goal_violations": {"cooldown": "1s", "rounds": 1, "min_gain_per_share": 0.0},
-    "model": {"window": "5s", "windows": 2, "min_samples": 2, "refresh": 1.0},
+    # one report a second, of which a busy machine may lose four of five
+    "model": {"window": "10s", "windows": 2, "min_samples": 2, "refresh": 1.0},
     "execution": {"progress_interval": 0.2, "throttle": 50e6},
 }
 GOALS: dict[str, Any] = {
@@ -104,7 +105,7 @@ def test_a_load_is_spread_by_nothing_but_the_two_commands(
     end = time.monotonic() + PATIENCE
     with load(kafka), counterpoise(logs[0], *report), counterpoise(logs[1], *run):
         while min(shares().values()) < 0.6 * PARTITIONS / 3:
-            assert time.monotonic() < end, [log.read_text()[-4000:] for log in logs]
+            assert time.monotonic() < end, "\n".join(log.read_text()[-6000:] for log in logs)
             time.sleep(1)
     seen = Kafka(kafka.bootstrap)
     try:
