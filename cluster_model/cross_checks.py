@@ -313,7 +313,7 @@ def totals(facts: Evidence) -> Iterator[Objection]:
         measured = facts.own(metric)
         claimed = np.where(np.isnan(measured), np.nan, facts.claimed[:, :, m])
         claim, own = _mean(claimed), _mean(measured)
-        apart = differ(claim, own, p.contradiction, p.floor * _typical(claim, own))
+        apart = differ(claim, own, p.contradiction, _floor(facts, claim, own))
         apart &= (facts.share_known >= p.whole_share) | (claim > own)
         for b in np.flatnonzero(apart).tolist():
             broker = int(facts.base.broker_ids[b])
@@ -583,8 +583,7 @@ def jumps(facts: Evidence) -> Bools:
     found = np.zeros((facts.base.n_brokers, len(_RATES)), np.bool_)
     for m in range(len(_RATES)):
         now, before = _history(facts, m)
-        floor = facts.parameters.floor * _typical(before)
-        found[:, m] = differ(now, before, facts.parameters.jump, floor).any(axis=1)
+        found[:, m] = differ(now, before, facts.parameters.jump, _floor(facts, before)).any(axis=1)
     return found
 
 
@@ -614,12 +613,12 @@ def history(facts: Evidence, jumped: Bools, measured: Floats) -> Iterator[Object
     confirmed[:, 1] = by_cpu | alike
     if (jumped[:, 1] & ~confirmed[:, 1]).any():
         sent, usual = (_sums(facts.leader, value, n) for value in read_elsewhere(facts))
-        floor = p.floor * _typical(sent)
+        floor = _floor(facts, sent)
         whole = 2 * sent >= facts.claimed[:, -1, 1]
         confirmed[:, 1] |= whole & (usual > 0) & ~differ(sent, usual, p.contradiction, floor)
     for m in range(len(_RATES)):
         now, before = _history(facts, m)
-        apart = differ(now, before, p.jump, p.floor * _typical(before))
+        apart = differ(now, before, p.jump, _floor(facts, before))
         for b in np.flatnonzero(jumped[:, m] & ~confirmed[:, m]).tolist():
             w = int(np.flatnonzero(apart[b])[-1])
             broker = int(facts.base.broker_ids[b])
@@ -640,7 +639,7 @@ def fan_out(facts: Evidence) -> Iterator[Objection]:
         return
     sent, usual = read_elsewhere(facts)
     by_broker = _sums(facts.leader, sent, n), _sums(facts.leader, usual, n)
-    apart = differ(*by_broker, p.jump, p.floor * _typical(by_broker[0]))
+    apart = differ(*by_broker, p.jump, _floor(facts, by_broker[0]))
     # A single partition with unusual readers does not discredit the broker.
     judged = _sums(facts.leader, (usual > 0).astype(np.float64), n)
     odd = _sums(facts.leader, differ(sent, usual, p.contradiction, 0.0).astype(np.float64), n)
@@ -866,6 +865,12 @@ def _mean(value: Floats) -> Floats:
 def _ratio(now: Floats, before: Floats) -> Floats:
     ratio: Floats = np.full(len(now), np.nan)
     return np.divide(now, before, out=ratio, where=before > 0)
+
+
+def _floor(facts: Evidence, *rates: Floats) -> float:
+    """Bytes/s below which a difference in a rate is no contradiction."""
+    p, traffic = facts.parameters, facts.claimed.sum(axis=2)
+    return max(p.floor * _typical(*rates), p.negligible * _typical(traffic))
 
 
 def _typical(*values: Floats) -> float:

@@ -48,6 +48,9 @@ class TrustParameters:
         The same as a share of the partitions that can be compared.
     floor
         Differences below this share of the mean broker's load are no contradiction.
+    negligible
+        The same for rates, as a share of the mean broker's bytes_in and bytes_out together: where
+        hardly anything is read, one reader more multiplies bytes_out.
     wrong_sizes
         Share of a broker's replicas whose sizes may contradict all other witnesses.
     growth
@@ -84,6 +87,7 @@ class TrustParameters:
     witnesses: int = 5
     most_partitions: float = 0.75
     floor: float = 0.05
+    negligible: float = 0.01
     wrong_sizes: float = 0.3
     growth: float = 3.0
     stuck_windows: int = 3

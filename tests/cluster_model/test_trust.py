@@ -375,6 +375,23 @@ def test_consumers_of_all_brokers_confirm_each_other() -> None:
     assert not seen.distrust.doubts
 
 
+@pytest.mark.parametrize(("share", "doubted"), [(1e-3, set()), (1.0, {LIAR})])
+def test_a_jump_counts_only_where_its_bytes_do(share: float, doubted: set[int]) -> None:
+    """Where almost nothing is read, one reader more is five times as much."""
+    world = Lying(cluster(), Weather(noise=0.1), seed=1)
+    sent = world.snapshot.leader_load.copy()
+    sent[:, 2] = (2 + share) * sent[:, NETWORK_IN]  # two followers copy it all
+    world.snapshot = replace(world.snapshot, leader_load=sent)
+    world.model.update(world.snapshot)
+    world.advance(HOUR)
+    world.model.observe()
+    world.lies = (BYTES_OUT, lambda v: v * 5, True)
+    for _ in range(6):
+        world.advance(300.0)
+        seen = world.model.observe()
+    assert {d.broker for d in seen.distrust.doubts} == doubted
+
+
 def test_an_operator_may_confirm_a_broker() -> None:
     world = Lying(cluster(), Weather(), seed=1)
     world.model = ClusterModel(
