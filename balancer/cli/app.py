@@ -35,15 +35,15 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Keep a Kafka cluster balanced: inspect it, propose a plan, and explain the plan.\n\n"
-    "New here? `counterpoise demo` shows all of it, without a cluster.\n\n"
-    "Exit codes: 0 done, 1 goals unmet (or a check failed), 2 bad input.",
+    help="Keep a Kafka cluster balanced: inspect it, propose plans, explain and execute them.\n\n"
+    "`counterpoise demo` runs the complete pipeline without a cluster.\n\n"
+    "Exit codes: 0 success, 1 a goal is unmet or a check failed, 2 bad input.",
 )
 
 
 @app.callback()
 def options(
-    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     show_version: Annotated[
         bool, typer.Option("--version", is_eager=True, callback=_version, help="Print the version.")
     ] = False,

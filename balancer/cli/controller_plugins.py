@@ -30,7 +30,7 @@ _LOOK_SECONDS = 0.02
 @notifiers.command("test", cls=Command)
 def send_test(
     name: Annotated[
-        str | None, typer.Argument(help="One of the names that `list` shows.", show_default=False)
+        str | None, typer.Argument(help="A name that `list` shows.", show_default=False)
     ] = None,
     option: Annotated[
         list[str] | None,
@@ -41,10 +41,10 @@ def send_test(
         typer.Option(metavar="FILE", help="Test every notifier and webhook of this file instead."),
     ] = None,
     timeout: Annotated[
-        float, typer.Option(min=0.1, max=LONGEST, help="Seconds that the delivery may take.")
+        float, typer.Option(min=0.1, max=LONGEST, help="Maximum seconds to wait for the delivery.")
     ] = 30.0,
 ) -> None:
-    """Send one test event, and say whether it was delivered. Exits with 1 if it was not.
+    """Send a test event, and print whether it was delivered. Exits with 1 if it was not.
 
     Example: `counterpoise notifiers test log`
     """
@@ -81,20 +81,20 @@ def send_test(
 
 @detectors.command("try", cls=Command)
 def try_out(
-    snapshot: Annotated[Path, typer.Argument(help="The cluster to look at, from a file.")],
+    snapshot: Annotated[Path, typer.Argument(help="Snapshot of the cluster.")],
     snapshot_option: SnapshotOption = None,
     settings: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Settings, as for `counterpoise run --settings`."),
     ] = None,
     goals: Annotated[
-        str, typer.Option(metavar="PROFILE|FILE", help="See `counterpoise goals list`.")
+        str, typer.Option(metavar="PROFILE|FILE", help="Goals; see `counterpoise goals list`.")
     ] = "default",
-    json: Annotated[bool, typer.Option("--json", help="The decision as JSON on stdout.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the decision as JSON.")] = False,
 ) -> None:
-    """Make one round of the controller on a snapshot: what is found, and what would be done.
+    """Run one round of the controller on a snapshot; print its findings and its decision.
 
-    Nothing is executed. Graces begin with the round, so a finding that has to wait for one waits.
+    Nothing is executed. Grace periods begin with the round, so a finding that has one waits.
     Exits with 0 if nothing was found and every detector answered, else with 1.
 
     Example: `counterpoise detectors try cluster.json --settings settings.yaml`

@@ -32,14 +32,14 @@ FILES = ("snapshot.json", "plan.json", "reassignment.json", "leader-election.jso
 
 def demo(
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Directory for everything the demo makes.")
+        Path, typer.Option("--output", "-o", help="Directory for the files of the demo.")
     ] = Path("demo"),
     seed: Annotated[int, typer.Option(min=0, help="Seed of the synthetic cluster.")] = 0,
 ) -> None:
     """Balance a synthetic cluster from end to end: metrics topic, model, plan, report.
 
-    The brokers are synthetic, the rest is real: their metrics go through a Kafka topic (on
-    the test broker in librdkafka), are read into a model, and the cluster is balanced.
+    Only the brokers are synthetic: their metrics go through a Kafka topic (on the test
+    broker in librdkafka) and into a model, from which the cluster is balanced.
     Without the extra `kafka` the metrics go into the model directly.
 
     Example: `counterpoise demo --output /tmp/demo`

@@ -66,14 +66,14 @@ def execute(
         typer.Option("--recover", help="Finish an interrupted execution. Takes no plan."),
     ] = False,
     journal: Annotated[
-        Path, typer.Option(metavar="FILE", help="Where the execution is written down.")
+        Path, typer.Option(metavar="FILE", help="Journal of the execution, for --recover.")
     ] = Path("counterpoise-execution.journal"),
     cluster_id: Annotated[
         str | None,
         typer.Option(
             metavar="ID",
             rich_help_panel=SAFETY,
-            help="The cluster that this is for; needed for a plan that names none.",
+            help="The cluster to execute on; required for a plan that names none.",
         ),
     ] = None,
     throttle: Annotated[
@@ -93,10 +93,11 @@ def execute(
         ),
     ] = None,
     moves_per_broker: Annotated[
-        int, typer.Option(min=1, rich_help_panel=PACE, help="Moves a broker takes part in at once.")
+        int, typer.Option(min=1, rich_help_panel=PACE, help="Maximum concurrent moves per broker.")
     ] = 5,
     moves: Annotated[
-        int, typer.Option(min=1, rich_help_panel=PACE, help="Moves in the cluster at once.")
+        int,
+        typer.Option(min=1, rich_help_panel=PACE, help="Maximum concurrent moves in the cluster."),
     ] = 100,
     strategy: Annotated[
         list[str] | None,
@@ -126,7 +127,7 @@ def execute(
         typer.Option(
             "--rollback",
             rich_help_panel=SAFETY,
-            help="When stopped with Ctrl-C, also move back what was moved.",
+            help="On Ctrl-C, also move everything back.",
         ),
     ] = False,
     others: Annotated[
@@ -134,7 +135,7 @@ def execute(
         typer.Option(
             metavar="wait|skip",
             rich_help_panel=SAFETY,
-            help="What to do with partitions that others are reassigning.",
+            help="Wait for partitions that others are reassigning, or skip them.",
         ),
     ] = "wait",
     task_timeout: Annotated[
@@ -143,7 +144,7 @@ def execute(
             min=1,
             max=LONGEST,
             rich_help_panel=SAFETY,
-            help="Seconds without progress until a task is given up.",
+            help="Seconds without progress after which a task is given up.",
         ),
     ] = 600.0,
     broker_grace: Annotated[
@@ -168,7 +169,7 @@ def execute(
         typer.Option(
             metavar="SECONDS",
             rich_help_panel=SAFETY,
-            help="After so long without a sign of life another may take over.",
+            help="Time without a heartbeat after which another process may take over.",
         ),
     ] = 10.0,
     command_config: CommandConfig = None,
@@ -178,9 +179,9 @@ def execute(
 
     Ctrl-C stops it and cancels running tasks; the same plan can be resumed later. With
     `--rollback`, a second Ctrl-C, or SIGTERM, also ends the rollback. If the command dies or is
-    ended, `--recover` finishes the execution. Throttles are set before and removed afterwards.
-    Exits with 0 if everything is done, with 1 if not or if that is unknown, and with 2 if
-    another execution or a controller acts on the cluster.
+    killed, `--recover` finishes the execution. Throttles are set before the moves and removed
+    afterwards. Exits with 0 if everything is done, with 1 if it is not or if the outcome is
+    unknown, and with 2 if another execution or a controller is active.
 
     Example: `counterpoise execute plan.json --bootstrap-server localhost:9092 --throttle 50MB/s
     --yes`

@@ -20,17 +20,17 @@ _SHOWN = 10
 def explain(
     plan: Annotated[Path, typer.Argument(help="A plan, from `counterpoise propose -o`.")],
     partition: Annotated[
-        str | None, typer.Option(metavar="TOPIC-N", help="Only what happens to this one.")
+        str | None, typer.Option(metavar="TOPIC-N", help="Show only the actions of this partition.")
     ] = None,
     broker: Annotated[
-        str | None, typer.Option(metavar="ID", help="Only what comes to it or leaves it.")
+        str | None, typer.Option(metavar="ID", help="Show only the actions to or from this broker.")
     ] = None,
-    top: Annotated[int, typer.Option(min=0, help="How many actions to show.")] = 10,
+    top: Annotated[int, typer.Option(min=0, help="Number of actions to show.")] = 10,
 ) -> None:
-    """Explain a plan: what each goal gains, what each broker carries, what stays unmet and why.
+    """Explain a plan: what each goal gains, the load of brokers, and why goals stay unmet.
 
-    The number after a goal is by how many points of 100 the action raises the lower of the
-    contentments of the brokers it touches.
+    The number after a goal is the rise, on a scale of 100, of the lowest contentment among
+    the brokers that the action touches.
 
     Example: `counterpoise explain plan.json --partition orders-3`
     """

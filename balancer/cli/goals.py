@@ -67,12 +67,12 @@ def show(name: Annotated[str, typer.Argument(help="A goal or a profile.")]) -> N
 
 @goals.command("check", cls=Command)
 def check(
-    name: Annotated[str, typer.Argument(help="A goal's name, or module:Class of your own.")],
+    name: Annotated[str, typer.Argument(help="A goal, or module:Class for a goal of your own.")],
     field: Annotated[
         list[str] | None,
         typer.Option("--field", metavar="NAME=VALUE", help="A field of the goal; repeatable."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the clusters and actions to try.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the clusters and actions.")] = 0,
 ) -> None:
     """Test on small clusters whether a goal behaves as the optimiser requires.
 

@@ -39,7 +39,7 @@ DAY_MS = 86_400_000
 history = typer.Typer(
     name="history",
     no_args_is_help=True,
-    help="Months of metrics: keep them, and make snapshots and backtests of them, with Spark.",
+    help="Archive months of metrics with Spark, and make snapshots and backtests from them.",
 )
 
 
@@ -68,8 +68,8 @@ def archive(
             "--metadata",
             metavar="DIR",
             rich_help_panel=KAFKA,
-            help="Also log brokers and placement here, whenever they change: the history needs "
-            "to know who led when.",
+            help="Also log brokers and placement here when they change; the history must know "
+            "which broker led a partition when.",
         ),
     ] = None,
     capacity: CapacityFile = None,
@@ -86,18 +86,21 @@ def archive(
     command_config: CommandConfig = None,
     timeout: Timeout = 10.0,
     every: Annotated[
-        float, typer.Option(min=0.0, max=LONGEST, metavar="SECONDS", help="Between two batches.")
+        float,
+        typer.Option(min=0.0, max=LONGEST, metavar="SECONDS", help="Interval between batches."),
     ] = 60.0,
     once: Annotated[
-        bool, typer.Option("--once", help="Archive what is there now, and end.")
+        bool, typer.Option("--once", help="Archive the current messages, and exit.")
     ] = False,
-    max_messages: Annotated[int, typer.Option(min=1, help="Messages per batch.")] = 1_000_000,
+    max_messages: Annotated[
+        int, typer.Option(min=1, help="Maximum messages per batch.")
+    ] = 1_000_000,
     allow_gaps: Annotated[
         bool,
         typer.Option(
             "--allow-gaps",
-            help="Continue past messages that Kafka deleted before they were archived. Default: "
-            "stop.",
+            help="Continue if Kafka deleted messages before they were archived, instead of "
+            "stopping.",
         ),
     ] = False,
     master: Master = None,
@@ -151,7 +154,7 @@ def compact(
     archive: Archive,
     cluster: Clusters = None,
     file_size: Annotated[
-        str, typer.Option(metavar="BYTES", help="Size of a file, about, like 128MiB.")
+        str, typer.Option(metavar="BYTES", help="Approximate size of a file, such as 128MiB.")
     ] = "128MiB",
     master: Master = None,
     conf: Properties = None,
@@ -177,7 +180,7 @@ def compact(
 @history.command("expire", cls=Command)
 def expire(
     archive: Archive,
-    keep_days: Annotated[int, typer.Option(min=1, help="Days to keep, today not counted.")],
+    keep_days: Annotated[int, typer.Option(min=1, help="Days to keep, not counting today.")],
     cluster: Clusters = None,
     master: Master = None,
     conf: Properties = None,

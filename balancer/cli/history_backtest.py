@@ -46,8 +46,8 @@ def backtest(
         typer.Option(
             metavar="PROFILE|FILE",
             rich_help_panel=TRIED,
-            help="A configuration with these goals and the settings of `counterpoise run`; "
-            "repeatable. The profile `default` if none is given.",
+            help="Add a configuration with these goals and the default settings; repeatable. "
+            "Without any configuration: the profile `default`.",
         ),
     ] = None,
     since: Annotated[
@@ -55,13 +55,15 @@ def backtest(
         typer.Option(
             "--from",
             metavar="TIME",
-            help="As 2025-03-01 or 2025-03-01T12:00 (UTC unless the time has a zone); by default "
-            "the beginning.",
+            help="Start, such as 2025-03-01 or 2025-03-01T12:00 (UTC unless the time has a zone); "
+            "by default the beginning.",
         ),
     ] = None,
     until: Annotated[
         str | None,
-        typer.Option("--to", metavar="TIME", help="The same; by default the last whole window."),
+        typer.Option(
+            "--to", metavar="TIME", help="End; by default the end of the last whole window."
+        ),
     ] = None,
     judge_by: Annotated[
         str,
@@ -78,7 +80,7 @@ def backtest(
         ),
     ] = 0.8,
     price: Annotated[
-        float, typer.Option(rich_help_panel=JUDGED, help="What a copied GB costs.")
+        float, typer.Option(rich_help_panel=JUDGED, help="Price of a copied GB.")
     ] = 0.0,
     output: Annotated[
         Path | None,
@@ -86,12 +88,14 @@ def backtest(
             "--output",
             "-o",
             rich_help_panel=RESULT,
-            help="Figures, days and plans as .json, or every window as .csv.",
+            help="File for figures, days and plans (.json) or for every window (.csv).",
         ),
     ] = None,
     picture: Annotated[
         Path | None,
-        typer.Option(rich_help_panel=RESULT, help="A picture that compares them: .svg, .png ..."),
+        typer.Option(
+            rich_help_panel=RESULT, help="File for a diagram of the comparison: .svg, .png ..."
+        ),
     ] = None,
     cluster: Cluster = "default",
     master: Master = None,

@@ -38,7 +38,7 @@ Properties = Annotated[
         "--conf",
         metavar="NAME=VALUE",
         rich_help_panel=SPARK,
-        help="A property of Spark, as spark.driver.memory=4g; repeatable.",
+        help="A property of Spark, such as spark.driver.memory=4g; repeatable.",
     ),
 ]
 Cluster = Annotated[
@@ -47,7 +47,7 @@ Cluster = Annotated[
 Clusters = Annotated[
     list[str] | None,
     typer.Option(
-        "--cluster", metavar="NAME", help="Only of this cluster; repeatable. All by default."
+        "--cluster", metavar="NAME", help="Only this cluster; repeatable. All by default."
     ),
 ]
 MetadataPath = Annotated[
@@ -55,7 +55,8 @@ MetadataPath = Annotated[
     typer.Option(
         "--metadata",
         metavar="PATH",
-        help="Brokers and placement: the directory of a log of them, or a snapshot (.json, .npz).",
+        help="Brokers and placement: the log that `history archive` wrote, or a snapshot "
+        "(.json, .npz).",
     ),
 ]
 MeasuredCapacities = Annotated[
@@ -63,7 +64,7 @@ MeasuredCapacities = Annotated[
     typer.Option(
         "--capacity",
         metavar="FILE",
-        help="The capacity file, if it names further resources that are `measured`.",
+        help="Capacity file that names further resources as `measured`.",
     ),
 ]
 

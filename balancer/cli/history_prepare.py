@@ -33,28 +33,30 @@ def prepare(
     ],
     metadata: MetadataPath,
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="DIR", help="Directory to write, or replace.")
+        str, typer.Option("--output", "-o", metavar="DIR", help="Directory to write or to replace.")
     ],
     cluster: Cluster = "default",
     format: Annotated[
         Literal["archive", "json", "messages"],
-        typer.Option(help="An archive of this program, JSON lines, or raw messages in Parquet."),
+        typer.Option(
+            help="Format of the records: an archive, JSON lines, or raw messages in Parquet."
+        ),
     ] = "archive",
     window: Annotated[
         int, typer.Option(min=1, metavar="SECONDS", help="Length of a window.")
     ] = 300,
     windows: Annotated[
         int,
-        typer.Option(min=1, help="Records that come so many windows late, or more, are left out."),
+        typer.Option(min=1, help="Records that are this many windows late, or more, are left out."),
     ] = 5,
     capacity: MeasuredCapacities = None,
     master: Master = None,
     conf: Properties = None,
 ) -> None:
-    """Validate the records of a cluster and sum them over windows, for the later steps.
+    """Validate the records of a cluster and sum them over windows, for the other commands.
 
-    Rejected records (duplicates, late, future, invalid, unknown, malformed ...) go to
-    the table `quarantine` with the reason, and are counted.
+    Rejected records (duplicate, late, future, invalid, unknown, malformed ...) are counted,
+    and go to the table `quarantine` with the reason.
 
     Example: `counterpoise history prepare metrics-archive --metadata metadata-log -o prepared`
     """

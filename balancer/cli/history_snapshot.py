@@ -43,34 +43,35 @@ def snapshot(
     output: Output,
     statistic: Annotated[
         Literal["mean", "p95", "peak", "forecast"],
-        typer.Option(help="What a load is: that of its windows, or the largest hour to come."),
+        typer.Option(help="Statistic of the windows, or a forecast of the largest hour."),
     ] = "mean",
     at: Annotated[
         str | None,
         typer.Option(
             metavar="TIME",
-            help="End of the time range, as 2025-03-01T12:00 (UTC unless the time has a "
-            "zone); by default that of the last complete window.",
+            help="End of the time range, such as 2025-03-01T12:00 (UTC unless the time has a "
+            "zone); by default the end of the last complete window.",
         ),
     ] = None,
     horizon: Annotated[
         str | None,
         typer.Option(
             metavar="SPAN",
-            help="How far to look back, or with a forecast ahead, as 12h or 7d; by default "
-            "to the beginning, and a day ahead.",
+            help="How far to look back, or ahead for a forecast, such as 12h or 7d; by default "
+            "back to the beginning, or a day ahead.",
         ),
     ] = None,
     cpu: Annotated[
         Literal["regression", "attribution"] | None,
         typer.Option(
-            help="How brokers' cpu becomes that of partitions: by the measured cost per byte, "
-            "or divided among each broker's partitions (means only, and their default).",
+            help="How a broker's cpu is divided among its partitions: `regression` uses the "
+            "measured cost per byte, `attribution` (means only, their default) divides it on "
+            "each broker.",
         ),
     ] = None,
     min_ratio: Annotated[
         float,
-        typer.Option(min=0.0, max=1.0, help="Share of windows of partitions that must be known."),
+        typer.Option(min=0.0, max=1.0, help="Share of the partitions' windows that must be known."),
     ] = 0.95,
     cluster: Cluster = "default",
     capacity: MeasuredCapacities = None,

@@ -26,8 +26,8 @@ SnapshotOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="FIELD=VALUE",
-        help="An option of an installed reader of snapshots (`counterpoise readers list`); "
-        "repeatable.",
+        help="An option of an installed reader of snapshots; repeatable. See `counterpoise "
+        "readers list`.",
     ),
 ]
 _USE = {
@@ -106,7 +106,7 @@ def _commands(
         console.print(f"\nOptions of one of them: counterpoise {name} show NAME")
 
     def show(
-        name: Annotated[str, typer.Argument(help="One of the names that `list` shows.")],
+        name: Annotated[str, typer.Argument(help="A name that `list` shows.")],
     ) -> None:
         kind = plugins.get(name)
         console = out()
@@ -129,7 +129,7 @@ def _commands(
     )
     first = next(iter(plugins.built_in))
     show.__doc__ = (
-        f"Show what one {noun} does, and its options.\n\n"
+        f"Show the purpose and the options of one {noun}.\n\n"
         f"Example: `counterpoise {name} show {first}`"
     )
     app.command("list", cls=Command)(list_all)
@@ -178,9 +178,11 @@ def _section(detector: str) -> type[BaseModel] | None:
 
 
 strategies = _commands("strategies", STRATEGIES, "The strategies: ways to find a better placement.")
-operations = _commands("operations", OPERATIONS, "The operations: what a plan can be asked for.")
-notifiers = _commands("notifiers", NOTIFIERS, "The notifiers: where decisions are sent.")
+operations = _commands("operations", OPERATIONS, "The operations that a plan can carry out.")
+notifiers = _commands(
+    "notifiers", NOTIFIERS, "The notifiers, which send decisions to other systems."
+)
 detectors = _commands(
-    "detectors", DETECTORS, "The detectors: what the controller looks for.", _section
+    "detectors", DETECTORS, "The detectors, which find problems for the controller.", _section
 )
 readers = _commands("readers", READERS, "The readers of snapshots, by suffix or scheme.")

@@ -47,7 +47,8 @@ def propose(
     snapshot: Annotated[
         Path | None,
         typer.Argument(
-            help="Snapshot file, .json or .npz, or one for an installed reader.", show_default=False
+            help="Snapshot file: .json, .npz, or a format of an installed reader.",
+            show_default=False,
         ),
     ] = None,
     snapshot_option: SnapshotOption = None,
@@ -59,7 +60,7 @@ def propose(
     partial_view: PartialView = False,
     timeout: Timeout = 10.0,
     goals: Annotated[
-        str, typer.Option(metavar="PROFILE|FILE", help="See `counterpoise goals list`.")
+        str, typer.Option(metavar="PROFILE|FILE", help="Goals; see `counterpoise goals list`.")
     ] = "default",
     kind: Annotated[
         str | None,
@@ -67,29 +68,33 @@ def propose(
             "--operation",
             metavar="NAME",
             rich_help_panel=WHAT,
-            help="The operation by its name in plans (`counterpoise operations list`); the options "
-            "below select an operation directly. Default: rebalance.",
+            help="Operation to plan, see `counterpoise operations list`; the options below select "
+            "an operation directly. Default: rebalance.",
         ),
     ] = None,
     brokers: Annotated[
         str | None,
-        typer.Option(metavar="IDS", rich_help_panel=WHAT, help="The brokers of --operation."),
+        typer.Option(metavar="IDS", rich_help_panel=WHAT, help="Brokers for --operation."),
     ] = None,
     option: Annotated[
         list[str] | None,
         typer.Option(
             metavar="FIELD=VALUE",
             rich_help_panel=WHAT,
-            help="An option of an operation that another package adds; repeatable.",
+            help="An option of an operation from another package; repeatable.",
         ),
     ] = None,
     add_brokers: Annotated[
         str | None,
-        typer.Option(metavar="IDS", rich_help_panel=WHAT, help="Move replicas only to these."),
+        typer.Option(
+            metavar="IDS", rich_help_panel=WHAT, help="Move replicas only to these brokers."
+        ),
     ] = None,
     remove_brokers: Annotated[
         str | None,
-        typer.Option(metavar="IDS", rich_help_panel=WHAT, help="Empty these, move nothing else."),
+        typer.Option(
+            metavar="IDS", rich_help_panel=WHAT, help="Empty these brokers, move nothing else."
+        ),
     ] = None,
     demote_brokers: Annotated[
         str | None,
@@ -115,7 +120,9 @@ def propose(
     ] = None,
     exclude_topics: Annotated[
         list[str] | None,
-        typer.Option(metavar="REGEX", rich_help_panel=LIMITS, help="Topics that stay; repeatable."),
+        typer.Option(
+            metavar="REGEX", rich_help_panel=LIMITS, help="Topics that stay in place; repeatable."
+        ),
     ] = None,
     exclude_brokers_for_replicas: Annotated[
         str | None,
@@ -140,32 +147,34 @@ def propose(
         typer.Option(
             metavar="RECORDS",
             rich_help_panel=LIMITS,
-            help="How far a warming replica may be behind to become leader.",
+            help="How far behind a warming replica may be to become leader.",
         ),
     ] = 0.0,
     max_moves: Annotated[
-        int | None, typer.Option(rich_help_panel=LIMITS, help="Most replicas to move.")
+        int | None, typer.Option(rich_help_panel=LIMITS, help="Maximum number of replicas to move.")
     ] = None,
     max_bytes: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", rich_help_panel=LIMITS, help="Most to copy, like 500GB."),
+        typer.Option(
+            metavar="SIZE", rich_help_panel=LIMITS, help="Maximum bytes to copy, such as 500GB."
+        ),
     ] = None,
     max_cost: Annotated[
         float | None,
         typer.Option(
             rich_help_panel=LIMITS,
-            help="Most that the moves may cost, in the snapshot's unit: bytes for Kafka.",
+            help="Maximum cost of the moves, in the snapshot's unit: bytes for Kafka.",
         ),
     ] = None,
     max_seconds: Annotated[
-        float | None, typer.Option(rich_help_panel=LIMITS, help="Longest time to search.")
+        float | None, typer.Option(rich_help_panel=LIMITS, help="Maximum duration of the search.")
     ] = None,
     strategy: Annotated[
         str,
         typer.Option(
             metavar="NAME",
             rich_help_panel=WHAT,
-            help="How a better placement is found; see `counterpoise strategies list`.",
+            help="Method that finds a better placement; see `counterpoise strategies list`.",
         ),
     ] = "goals",
     strategy_option: Annotated[
@@ -177,7 +186,7 @@ def propose(
         ),
     ] = None,
     seed: Annotated[
-        int, typer.Option(min=0, rich_help_panel=LIMITS, help="Equal seeds give equal plans.")
+        int, typer.Option(min=0, rich_help_panel=LIMITS, help="Seed of the search.")
     ] = 0,
     output: Annotated[
         Path | None,
@@ -185,29 +194,31 @@ def propose(
             "--output",
             "-o",
             rich_help_panel=RESULT,
-            help="The plan, for `explain` and `verify`.",
+            help="File for the plan, for `explain`, `verify` and `execute`.",
         ),
     ] = None,
     reassignment_file: Annotated[
         Path | None,
         typer.Option(
-            "--reassignment-json", rich_help_panel=RESULT, help="For kafka-reassign-partitions."
+            "--reassignment-json",
+            rich_help_panel=RESULT,
+            help="File for kafka-reassign-partitions.",
         ),
     ] = None,
     election_file: Annotated[
         Path | None,
         typer.Option(
-            "--leader-election-json", rich_help_panel=RESULT, help="For kafka-leader-election."
+            "--leader-election-json", rich_help_panel=RESULT, help="File for kafka-leader-election."
         ),
     ] = None,
     report: Annotated[
-        Path | None, typer.Option(rich_help_panel=RESULT, help="A page to read: FILE.html.")
+        Path | None, typer.Option(rich_help_panel=RESULT, help="File for an HTML report.")
     ] = None,
     json: Annotated[
         bool, typer.Option("--json", rich_help_panel=RESULT, help="Print the plan as JSON.")
     ] = False,
 ) -> None:
-    """Plan how to balance a cluster; nothing is changed in the cluster.
+    """Plan how to balance a cluster, without changing it.
 
     The plan states what to move, what each goal gains, how far the result is from the best
     possible, and which goals cannot be met. Exits with 0 if all goals are met, else with 1.

@@ -50,7 +50,7 @@ def report_metrics(
     topic: Annotated[
         str,
         typer.Option(
-            "--metrics-topic", "--topic", rich_help_panel=SENDING, help="Where reports go."
+            "--metrics-topic", "--topic", rich_help_panel=SENDING, help="Topic for the reports."
         ),
     ],
     source: Annotated[
@@ -58,7 +58,7 @@ def report_metrics(
         typer.Option(
             metavar="|".join(KNOWN),
             rich_help_panel=MEASURING,
-            help="What measures: one of these, or one that another package adds; repeatable.",
+            help="A source of metrics: one of these, or one from another package; repeatable.",
         ),
     ],
     source_option: Annotated[
@@ -66,7 +66,7 @@ def report_metrics(
         typer.Option(
             metavar="FIELD=VALUE",
             rich_help_panel=MEASURING,
-            help="An option of a source of another package; repeatable.",
+            help="An option of a source from another package; repeatable.",
         ),
     ] = None,
     endpoint: Annotated[
@@ -74,7 +74,7 @@ def report_metrics(
         typer.Option(
             metavar="BROKER=URL",
             rich_help_panel=MEASURING,
-            help="For prometheus: a broker's exporter, as 1=http://broker-1:7071/metrics; "
+            help="For prometheus: a broker's exporter, such as 1=http://broker-1:7071/metrics; "
             "repeatable.",
         ),
     ] = None,
@@ -83,13 +83,13 @@ def report_metrics(
         typer.Option(
             metavar="FILE",
             rich_help_panel=MEASURING,
-            help="For prometheus: endpoints, and what metrics of other names mean, as YAML.",
+            help="For prometheus: YAML file of endpoints, and of metrics with other names.",
         ),
     ] = None,
     broker: Annotated[
         int | None,
         typer.Option(
-            min=0, rich_help_panel=MEASURING, help="For host: the broker on this machine."
+            min=0, rich_help_panel=MEASURING, help="For host: id of the broker on this machine."
         ),
     ] = None,
     interval: Annotated[
@@ -117,20 +117,20 @@ def report_metrics(
             max=5.0,
             metavar="SECONDS",
             rich_help_panel=SENDING,
-            help="Maximum time to wait while filling a batch.",
+            help="Maximum time to fill a batch.",
         ),
     ] = 0.1,
     create_topic: Annotated[
         bool,
         typer.Option(
-            "--create-topic", rich_help_panel=SENDING, help="Create the topic where it is missing."
+            "--create-topic", rich_help_panel=SENDING, help="Create the topic if it is missing."
         ),
     ] = False,
     command_config: CommandConfig = None,
     timeout: Timeout = 10.0,
     once: Annotated[
         bool,
-        typer.Option("--once", help="Send two reports and exit; exits with 1 if anything failed."),
+        typer.Option("--once", help="Send two reports and exit, with 1 if anything failed."),
     ] = False,
 ) -> None:
     """Measure brokers and send the results to a metrics topic, which other commands read.

@@ -65,14 +65,14 @@ def run(
     partial_view: PartialView = False,
     timeout: Timeout = 10.0,
     goals: Annotated[
-        str, typer.Option(metavar="PROFILE|FILE", help="See `counterpoise goals list`.")
+        str, typer.Option(metavar="PROFILE|FILE", help="Goals; see `counterpoise goals list`.")
     ] = "default",
     strategy: Annotated[
         str,
         typer.Option(
             metavar="NAME",
-            help="How rebalances are planned; see `counterpoise strategies list`. Healing is "
-            "always planned by goals.",
+            help="Strategy for rebalances; see `counterpoise strategies list`. Healing always "
+            "uses `goals`.",
         ),
     ] = "goals",
     strategy_option: Annotated[
@@ -83,7 +83,8 @@ def run(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Detectors, graces, cool-downs, notifiers, as YAML; read again when it changes.",
+            help="YAML file of detectors, grace periods, cool-downs and notifiers; read again when "
+            "it changes.",
         ),
     ] = None,
     execute: Annotated[
@@ -91,14 +92,14 @@ def run(
         typer.Option(
             "--execute",
             rich_help_panel=ACTING,
-            help="Carry plans out, unless the settings file says `execute: false`; "
-            "without it, they are only proposed.",
+            help="Execute plans, unless the settings file says `execute: false`; without this "
+            "option, plans are only proposed.",
         ),
     ] = False,
     journal: Annotated[
         Path,
         typer.Option(
-            metavar="FILE", rich_help_panel=ACTING, help="Where executions are written down."
+            metavar="FILE", rich_help_panel=ACTING, help="Journal of executions, for recovery."
         ),
     ] = Path("counterpoise-execution.journal"),
     group: Annotated[
@@ -106,7 +107,7 @@ def run(
         typer.Option(
             metavar="NAME",
             rich_help_panel=ACTING,
-            help="Of several controllers with this name and --execute one acts.",
+            help="Only one controller or execution in this group acts at a time.",
         ),
     ] = "counterpoise-controller",
     session: Annotated[
@@ -116,29 +117,31 @@ def run(
             max=LONGEST,
             metavar="SECONDS",
             rich_help_panel=ACTING,
-            help="Seconds without a heartbeat before another controller takes over.",
+            help="Time without a heartbeat after which another controller takes over.",
         ),
     ] = 10.0,
     listen: Annotated[
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Serve /metrics (for Prometheus) and /state; :PORT is for this "
-            "machine alone, 0.0.0.0:PORT for all.",
+            help="Serve /metrics (for Prometheus) and /state; :PORT is reachable from this machine "
+            "only, 0.0.0.0:PORT also from others.",
         ),
     ] = None,
     once: Annotated[
         bool,
-        typer.Option("--once", help="One round: exits with 0 where nothing is left to do, else 1."),
+        typer.Option(
+            "--once", help="Run one round and exit, with 0 if nothing is left to do, else with 1."
+        ),
     ] = False,
     json: Annotated[
-        bool, typer.Option("--json", help="Decisions as JSON on stdout, one a line.")
+        bool, typer.Option("--json", help="Print decisions as JSON, one per line.")
     ] = False,
 ) -> None:
     """Watch a cluster and keep it balanced: observe, detect problems, plan, execute.
 
     Every decision is logged with its reason, including decisions to do nothing. SIGTERM or
-    Ctrl-C ends it, and stops an execution cleanly.
+    Ctrl-C stops an execution cleanly and ends the command.
 
     Example: `counterpoise run --bootstrap-server localhost:9092 --metrics-topic metrics
     --capacity capacity.yaml --listen :9464`

@@ -31,7 +31,7 @@ CapacityFile = Annotated[
         metavar="FILE",
         rich_help_panel=KAFKA,
         help="Broker capacities, YAML or JSON: {default: {cpu: 800, network_in: 1e9}, "
-        "brokers: {7: {cpu: 1600}}}. Without it only disk is balanced.",
+        "brokers: {7: {cpu: 1600}}}. Without it, cpu and network are not balanced.",
     ),
 ]
 AttributesFile = Annotated[
@@ -48,7 +48,7 @@ CommandConfig = Annotated[
     typer.Option(
         metavar="FILE",
         rich_help_panel=KAFKA,
-        help="Client properties (security.protocol=SASL_SSL ...), as Kafka's tools take them.",
+        help="Client properties file, as for Kafka's tools (security.protocol=SASL_SSL ...).",
     ),
 ]
 MetricsTopic = Annotated[
@@ -70,7 +70,7 @@ PartialView = Annotated[
     typer.Option(
         "--partial-view",
         rich_help_panel=KAFKA,
-        help="Leave out topics that the user may not describe; without it that is an error.",
+        help="Leave out topics that the user may not describe; by default they are an error.",
     ),
 ]
 Output = Annotated[Path, typer.Option("--output", "-o", help="File to write, .json or .npz.")]
@@ -127,29 +127,29 @@ def kafka(
 @snapshot.command("synthetic", cls=Command)
 def synthetic(
     output: Output,
-    brokers: int = 20,
-    partitions: int = 2000,
+    brokers: Annotated[int, typer.Option(help="Number of brokers.")] = 20,
+    partitions: Annotated[int, typer.Option(help="Number of partitions.")] = 2000,
     replication_factor: Annotated[
-        int | None, typer.Option(help="3 unless given, or as many as there are brokers.")
+        int | None, typer.Option(help="Default: 3, or fewer with fewer brokers.")
     ] = None,
     racks: Annotated[
-        int | None, typer.Option(help="5 unless given, or as many as there are brokers.")
+        int | None, typer.Option(help="Default: 5, or fewer with fewer brokers.")
     ] = None,
     topics: Annotated[int | None, typer.Option(help="Default: one per 50 partitions.")] = None,
     skew: Annotated[
-        float, typer.Option(help="Load of the fullest broker, in mean loads, roughly.")
+        float, typer.Option(help="Approximate load of the fullest broker, in mean loads.")
     ] = 2.0,
     utilization: Annotated[float, typer.Option(help="Mean load as a share of capacity.")] = 0.5,
     rack_violations: Annotated[
         float, typer.Option(help="Share of partitions with two replicas in a rack.")
     ] = 0.05,
     heterogeneity: Annotated[
-        float, typer.Option(help="How much the brokers differ; 0 for all alike.")
+        float, typer.Option(help="How much the brokers differ; 0 for equal brokers.")
     ] = 0.0,
-    disks_per_broker: int = 0,
-    dead_brokers: int = 0,
-    new_brokers: int = 0,
-    seed: Annotated[int, typer.Option(min=0, help="Equal options give equal clusters.")] = 0,
+    disks_per_broker: Annotated[int, typer.Option(help="Disks of a broker; 0 for none.")] = 0,
+    dead_brokers: Annotated[int, typer.Option(help="How many of the brokers are dead.")] = 0,
+    new_brokers: Annotated[int, typer.Option(help="How many of the brokers are still empty.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the cluster.")] = 0,
 ) -> None:
     """Generate an unbalanced cluster for experiments.
 

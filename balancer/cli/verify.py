@@ -16,12 +16,10 @@ from metrics_reporter.quantities import plural
 
 
 def verify(
-    snapshot: Annotated[Path, typer.Argument(help="The snapshot that the plan starts from.")],
+    snapshot: Annotated[Path, typer.Argument(help="The snapshot that the plan was made from.")],
     plan: Annotated[Path, typer.Argument(help="A plan, from `counterpoise propose -o`.")],
     snapshot_option: SnapshotOption = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="What was found, as JSON on stdout.")
-    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
     """Replay a plan step by step, check its claims, and list what is not checked.
 

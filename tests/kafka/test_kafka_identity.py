@@ -261,7 +261,7 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
 def documented(row: str) -> dict[str, set[str]]:
     """Rights by kind of resource, as the table in the documentation has them."""
     page = Path(__file__).parents[2] / "docs" / "operating.md"
-    text = page.read_text().split("## Rights")[1].split("## When")[0]
+    text = page.read_text().split("## Rights")[1].split("\n## ")[0]
     rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("| ")]
     table = {cells[0].strip(): cells[1:] for cells in rows}
     found: dict[str, set[str]] = {}

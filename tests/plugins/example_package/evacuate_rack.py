@@ -21,7 +21,7 @@ class EvacuateRack(OperationType):
     Parameters
     ----------
     rack
-        Its name.
+        Name of the rack.
     """
 
     summary: ClassVar[str] = "Empty every broker of a rack; nothing else moves."

@@ -16,7 +16,7 @@ class FewestFirst(BaseModel):
     Parameters
     ----------
     steps
-        Most moves.
+        Maximum number of moves.
     """
 
     summary: ClassVar[str] = "Even out the number of replicas, one move at a time."

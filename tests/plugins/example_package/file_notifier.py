@@ -14,7 +14,7 @@ class FileNotifier(BaseModel):
     Parameters
     ----------
     path
-        The file.
+        Path of the file.
     """
 
     summary: ClassVar[str] = "Append every event to a file, as one line of JSON."

@@ -16,7 +16,7 @@ class RackMaintenance(BaseModel):
     Parameters
     ----------
     rack
-        Its name.
+        Name of the rack.
     """
 
     summary: ClassVar[str] = "Empty a rack before its maintenance."

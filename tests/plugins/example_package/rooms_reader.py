@@ -20,7 +20,7 @@ class RoomsReader(BaseModel):
     Parameters
     ----------
     capacity
-        Players that a server has room for.
+        Number of players that a server has room for.
     """
 
     summary: ClassVar[str] = "Read a table with the columns room, server and players."

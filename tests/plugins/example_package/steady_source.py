@@ -14,9 +14,9 @@ class SteadySource(BaseModel):
     Parameters
     ----------
     broker
-        Its id.
+        Id of the broker.
     cpu
-        In percent.
+        Its cpu, in percent.
     """
 
     broker: int

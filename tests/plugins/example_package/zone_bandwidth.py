@@ -21,7 +21,7 @@ class ZoneBandwidth(Goal):
     Parameters
     ----------
     share
-        Of the uplink.
+        Share of the uplink.
     """
 
     scope: ClassVar = ZONE
