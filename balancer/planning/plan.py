@@ -32,7 +32,7 @@ from metrics_reporter.quantities import cost_amount, plural
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The way from a snapshot to a better placement.
+    """The steps from a snapshot to a better placement, and what they achieve.
 
     Parameters
     ----------

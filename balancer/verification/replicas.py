@@ -75,7 +75,7 @@ def contribution(s: Snapshot, column: str) -> tuple[Floats, Floats]:
 
 
 def sizes(s: Snapshot) -> tuple[Floats, Floats]:
-    """(P,) cost of a copy to a broker without a cost of its own, as leader and as follower."""
+    """(P,) cost of a copy to a broker without its own cost, as leader and as follower."""
     if "disk" in s.resources and s.cost_unit is None:
         return contribution(s, "load.disk")
     size = s.state_size if len(s.state_size) else np.ones(s.n_partitions)
