@@ -260,7 +260,7 @@ def _broker_id(broker: BrokerRecord) -> Any:
 def _move_costs(
     partitions: list[PartitionRecord], index: dict[int | str, int]
 ) -> tuple[list[int], list[int], list[float]]:
-    """Partitions, brokers and costs of the destinations that cost something of their own."""
+    """Partitions, brokers and costs of the destinations that have their own cost."""
     by_text = {str(id_): b for id_, b in index.items()}
     rows: list[tuple[int, int, float]] = []
     for i, p in enumerate(partitions):

@@ -1,7 +1,7 @@
 """Columns: what is known about the cells of a scope, such as the load of their leaders.
 
-A column's text (``load.disk``, ``leader_count``) stands in documents and in goals that name it so;
-everything else reads its fields.
+A column's text (``load.disk``, ``leader_count``) is used in documents, and by goals that name it as
+text; everything else reads its fields.
 """
 
 from __future__ import annotations

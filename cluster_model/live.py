@@ -476,8 +476,8 @@ class ClusterModel:
         doubted = int((verdict.doubted & living).sum())
         if doubted > self._trust.max_share * living.sum():
             raise ModelError(
-                f"cluster model: {doubted} of {living.sum()} brokers do not report, or not what "
-                f"can be believed, at most {self._trust.max_share:.0%} expected; for example: "
+                f"cluster model: {doubted} of {living.sum()} brokers do not report, or report what "
+                f"cannot be trusted, at most {self._trust.max_share:.0%} expected; for example: "
                 f"{next(d for d in verdict.doubts if not d.set_aside).sentence}"
             )
         asked = np.append(~verdict.doubted, False)[facts.leader]
