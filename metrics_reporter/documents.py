@@ -475,7 +475,7 @@ def _check_events(text: str, limits: DocumentLimits) -> None:
     for event in yaml.parse(text, _Loader):
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in sizes:
-                raise DocumentError("an alias found of what is not known before it")
+                raise DocumentError("an alias found before its anchor")
             total += sizes[event.anchor]
         elif isinstance(event, yaml.CollectionStartEvent):
             opened.append((event.anchor, total))
