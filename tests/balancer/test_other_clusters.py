@@ -1,4 +1,4 @@
-"""Clusters that are not Kafka: brokers with names, and moves that cost something of their own."""
+"""Clusters that are not Kafka: brokers with names, and moves with their own costs."""
 
 from __future__ import annotations
 

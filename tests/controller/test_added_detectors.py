@@ -1,4 +1,4 @@
-"""Detectors of other packages: their findings are acted on within every limit, or stop nothing."""
+"""Detectors of other packages: findings are acted on within all limits, failures stop nothing."""
 
 from __future__ import annotations
 
