@@ -528,7 +528,7 @@ def _notices(rooms: Mapping[int, Room], capacities: Capacities) -> Iterator[str]
             most, real = amounts(stated, room.capacity)
             yield (
                 f"broker {broker}: a disk capacity of {most} is stated, but its replicas and free "
-                f"space add up to {real}"
+                f"space are {real}"
             )
 
 
