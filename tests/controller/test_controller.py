@@ -630,7 +630,7 @@ def test_where_nothing_helps_because_partitions_were_just_moved_that_is_said() -
     stage.controller._cooldown.moved(everything, stage.now)
     stage.model.cluster = heavier(s, 1, 1.5)
     assert stage.rounds(1) == ["nothing_helps"]
-    assert "120 partitions stay, because they were moved not long ago" in stage.reason
+    assert "120 partitions stay, because they were moved recently" in stage.reason
 
 
 def test_on_standby_people_are_not_reported_twice() -> None:
