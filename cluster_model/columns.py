@@ -41,9 +41,9 @@ class Column(NamedTuple):
     resource
         The resource of a load or a capacity.
     role
-        Of a load or a count: which replicas it is of.
+        For a load or a count: which replicas it sums over.
     factor
-        Of traffic: that of :meth:`cluster_model.placement.Placement.traffic`.
+        For traffic: the factor of :meth:`cluster_model.placement.Placement.traffic`.
     part
         Number of a part of the column, see :meth:`cluster_model.placement.Placement.parts`; -1
         for the whole.

@@ -697,7 +697,7 @@ def _validate(s: Snapshot) -> None:
         rising,
         "replica_offset",
         s.replica_offset[1:],
-        "at least one replica a partition that is not creatable",
+        "at least one replica for a partition that is not creatable",
     )
     target = s.target_replicas
     _check(target >= 0, "target_replicas", target, "a number of at least 0")
@@ -763,7 +763,7 @@ def _validate(s: Snapshot) -> None:
     pairs = s.move_cost_partition * b + s.move_cost_broker
     unique = np.zeros(m, np.bool_)
     unique[np.unique(pairs, return_index=True)[1]] = True
-    _check(unique, "move_cost_broker", s.move_cost_broker, "each broker once a partition")
+    _check(unique, "move_cost_broker", s.move_cost_broker, "each broker once per partition")
     if (s.cost_unit is not None or m) and p and not len(s.state_size):
         given = "cost_unit" if s.cost_unit is not None else "move_cost"
         raise SnapshotError(

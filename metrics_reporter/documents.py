@@ -363,7 +363,7 @@ def first_problem(
     Parameters
     ----------
     error
-        What pydantic found.
+        The error that pydantic raised.
     expected
         Type of error to what should be there, where pydantic's message says too little.
     hide

@@ -65,7 +65,7 @@ def improve(
     chosen : (N,) bool
         The nodes of the neighbourhood; if all, the bound applies to every allocation.
     nodes
-        Most branch-and-bound nodes: the same number gives the same answer.
+        Maximum number of branch-and-bound nodes: the same number gives the same answer.
     seconds
         Additional time limit.
     downhill

@@ -51,7 +51,7 @@ def search(
     start : (U,) int
         An allocation that respects the budget and fixed units.
     rounds
-        Most exchanges.
+        Maximum number of exchanges.
     deadline
         Latest time to stop, by ``time.monotonic()``.
     seed

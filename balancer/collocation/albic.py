@@ -43,7 +43,7 @@ class Collocation:
     max_group_load
         The final maxPL.
     attempts
-        How often the problem was solved.
+        How many times the problem was solved.
     """
 
     solution: Solution
@@ -86,7 +86,7 @@ def albic(
         sF: a pair is worth collocating if its traffic is more than this many times the average that
         the first sends to each key group downstream.
     pairs
-        Most pairs to bring together. The seed's ALBIC: one.
+        Maximum number of pairs to bring together; one in the seed's ALBIC.
     rounds, seconds, seed
         See :func:`balancer.allocation.solver.solve`; the time is for all attempts.
     parameters

@@ -50,7 +50,7 @@ def choose(
     loads
         Returns the brokers that a task occupies.
     per_broker, cluster
-        Most tasks at once on a broker, and in the cluster.
+        Maximum number of tasks at once on a broker, and in the cluster.
     spread
         Whether no broker starts a second task before every other has had its turn.
 

@@ -26,7 +26,7 @@ class TaskStatus:
     looks
         Consecutive looks at which Kafka did not report it.
     tries
-        How often it was requested again.
+        How many times it was requested again.
     cancelling, verdict
         When Kafka was first asked to cancel it (None if never), and its state once that is
         done.

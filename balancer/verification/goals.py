@@ -82,7 +82,7 @@ def definition_of(
     request
         Which brokers may hold and lead what.
     tolerance
-        How far, as a part of it, a value may be beyond a limit.
+        How far a value may be beyond a limit, as a part of the limit.
     """
     ceiling = limits(goal, request)
     if ceiling is not None:

@@ -98,7 +98,7 @@ def special_costs(s: Snapshot) -> dict[tuple[int, int], float]:
 
 @dataclass(frozen=True)
 class PartitionTable:
-    """Some partitions, one a row: brokers and disks of (C, F) replicas, -1 for none."""
+    """Some partitions, one per row: brokers and disks of (C, F) replicas, -1 for none."""
 
     partition: Ints
     brokers: Ints
