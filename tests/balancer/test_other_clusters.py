@@ -184,7 +184,7 @@ def test_a_destination_has_one_cost() -> None:
         name: np.concatenate([getattr(s, name)[:1], getattr(s, name)])
         for name in ("move_cost_partition", "move_cost_broker", "move_cost")
     }
-    with pytest.raises(SnapshotError, match="each broker once a partition"):
+    with pytest.raises(SnapshotError, match="each broker once per partition"):
         replace(s, **twice)
 
 
