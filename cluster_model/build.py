@@ -423,7 +423,7 @@ def _disks_of(
         return [-1] * len(p.replicas)
     if len(p.log_dirs) != len(p.replicas):
         raise SnapshotError(
-            f"{where}: {len(p.log_dirs)} log_dirs found, {len(p.replicas)} expected, one per replica"
+            f"{where}: {len(p.log_dirs)} log_dirs found, {len(p.replicas)} (one each) expected"
         )
     found = []
     for broker, path in zip(p.replicas, p.log_dirs, strict=True):

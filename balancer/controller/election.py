@@ -388,7 +388,7 @@ class Election:
             log.info("this one acts, in epoch %d", commit.epoch)
 
     def _refused(self, number: int) -> None:
-        # The lease lasts until it expires; a requested proof gets another try.
+        # A failed commit does not shorten the lease; a requested proof gets another try.
         with self._changed:
             if self._sent.pop(number, None) is not None:
                 self._asking = self._proved

@@ -16,7 +16,7 @@ _STEP, _PAUSE = 1.0, 0.2
 
 
 class Vote(Protocol):
-    """The exclusive right to write, such as :class:`balancer.controller.Election`.
+    """The exclusive right to write; :class:`balancer.controller.Election` implements it.
 
     An epoch numbers a period of holding the vote. It rises whenever another process takes
     over, and stays the same if a holder loses the vote and regains it with no other in between.

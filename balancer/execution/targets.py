@@ -124,7 +124,7 @@ def read_plan(plan: Plan | PlanDocument, view: View) -> Reading:
 
 
 def _check_ids(document: PlanDocument) -> None:
-    """Raise PlanError for a plan whose brokers have names instead of numbers, as in Kafka."""
+    """Raise PlanError for a plan whose brokers have names: Kafka's brokers have numbers."""
     named = [b for a in document.actions for b in (a.source, a.destination) if isinstance(b, str)]
     named += [b for brokers in document.replicas.values() for b in brokers if isinstance(b, str)]
     if named:
