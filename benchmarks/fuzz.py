@@ -1,4 +1,4 @@
-"""Fuzzes every reader of files with broken documents, and of messages with broken messages."""
+"""Fuzzes the readers of files with broken documents, and those of messages with broken messages."""
 
 from __future__ import annotations
 

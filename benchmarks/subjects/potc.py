@@ -1,4 +1,4 @@
-"""PoTC: every key may go to two nodes, and is merged on a third one chosen by its hash."""
+"""PoTC: every key may go to two nodes, and is merged on the node of its own hash."""
 
 from __future__ import annotations
 
