@@ -50,7 +50,7 @@ class Attributes(Mapping[str, Values]):
     length
         The number of brokers or topics.
     values
-        Values by name, None where there is none.
+        Values by name, None for a missing one.
 
     Examples
     --------

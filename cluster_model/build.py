@@ -384,7 +384,7 @@ def to_document(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _by_name(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    """Attributes by name, from those of each broker or topic; None where one has none."""
+    """Attributes by name, from those of each broker or topic; None for one without it."""
     names = {name for row in rows for name in row}
     return {name: [row.get(name) for row in rows] for name in names}
 

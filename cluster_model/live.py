@@ -637,7 +637,7 @@ class ClusterModel:
 def simulated_source(snapshot: Snapshot, **options: Any) -> SimulatedSource:
     """A source that reports the loads of a snapshot with the default resources.
 
-    Where a leader's ``network_out`` is less than replication alone would take, there are
+    If a leader's ``network_out`` is less than replication alone would take, there are
     no consumers. Brokers report the cpu they carry in the snapshot; dead ones report nothing.
 
     Parameters

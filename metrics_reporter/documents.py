@@ -365,7 +365,8 @@ def first_problem(
     error
         The error that pydantic raised.
     expected
-        Type of error to what should be there, where pydantic's message says too little.
+        Type of error to what should be there, for those of which pydantic's message says too
+        little.
     hide
         Fields whose value must not be shown.
     """

@@ -331,7 +331,7 @@ class Rulebook:
         self._known: dict[str, list[tuple[int, Rule]]] = {}
 
     def read(self, at: float, samples: Iterable[Sample]) -> Reading:
-        """Interpret samples; where two rules give the same metric, the first counts.
+        """Interpret samples; if two rules give the same metric, the first counts.
 
         Samples of one rule that map to the same metric differ in labels without a meaning
         here: counters are summed, and of gauges the largest counts.

@@ -265,7 +265,7 @@ class AddedNotifier(_Part):
 
 
 class Webhook(_Part):
-    """Posts events as JSON to an address, and tries again where that may help.
+    """Posts events as JSON to an address, and tries again if that may help.
 
     Parameters
     ----------

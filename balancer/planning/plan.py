@@ -172,7 +172,7 @@ class Plan:
 def ranked_slots(plan: Plan) -> Ints:
     """(P, F) slots in the new preference order: unchanged partitions keep theirs.
 
-    The leader comes first where the plan changed the partition; replicas on demoted
+    The leader comes first if the plan changed the partition; replicas on demoted
     brokers come last.
     """
     final, start = plan.placement, Placement(plan.snapshot, plan.placement.slots)

@@ -91,7 +91,7 @@ def unit_of_cost(s: Snapshot) -> str:
 
 
 def special_costs(s: Snapshot) -> dict[tuple[int, int], float]:
-    """(partition, broker) -> cost of a copy there, for the brokers where it differs."""
+    """(partition, broker) -> cost of a copy there, for brokers with a different cost."""
     rows = (s.move_cost_partition.tolist(), s.move_cost_broker.tolist(), s.move_cost.tolist())
     return {(p, b): cost for p, b, cost in zip(*rows, strict=True)}
 

@@ -25,7 +25,7 @@ class StatedGoals:
     known
         All fields, including defaults, of goals that the checker may have a definition of.
     objects
-        Name -> the goal, where its class is known.
+        Name -> the goal, if its class is known.
     foreign
         Names of goals that do not come with Counterpoise.
     hard

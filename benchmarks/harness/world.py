@@ -146,7 +146,7 @@ class World:
         self._remember(plan)
         final = plan.final_snapshot()
         s = self.snapshot
-        # The plan has the controller's view of states, loads and capacities; the world keeps its own.
+        # A plan has the controller's view of states, loads and capacities; the world keeps its own.
         self.snapshot = replace(
             final,
             capacity=s.capacity,
