@@ -48,7 +48,7 @@ class Balancer:
     ----------
     goals
         Goals, or what :func:`goals.load_goals` takes: the name of a profile, a file, a
-        mapping. Parameters of search and planning that these set are obeyed.
+        mapping. Parameters that these set for search and planning apply.
     budget
         Limits of each plan.
     seed
@@ -62,7 +62,7 @@ class Balancer:
         the last two, moves or cost of the budget bound the program, the goals judge its
         result, hard ones veto steps, and ``remove_brokers`` may move other replicas too.
     remedies
-        Effort of trying remedies for unmet goals on larger clusters, spent when
+        How much effort to spend on trying remedies for unmet goals on larger clusters, when
         :attr:`Plan.remedy` is read or the plan is written; by default none is tried, and
         the remedy states only the certificates' lower bound.
     planning
@@ -185,7 +185,7 @@ class Balancer:
         return other.propose(snapshot, operation)
 
     def _warnings(self, snapshot: Snapshot, operation: Operation) -> list[str]:
-        """Parts of the request that match nothing, which are probably typing errors."""
+        """Parts of the request that match nothing, which are probably typos."""
         fitting = applicable(self.goals, snapshot, strict=False)
         unused = sorted(self.search.model_fields_set)
         if isinstance(self.strategy, SearchParameters) or not unused:
@@ -203,6 +203,6 @@ class Balancer:
 
 
 def with_defaults(given: Model, default: BaseModel) -> Model:
-    """The given parameters, with those left unset taken from others of the same names."""
+    """The given parameters; unset ones are taken from `default` where it sets them."""
     values = default.model_dump(exclude_unset=True) | given.model_dump(exclude_unset=True)
     return type(given).model_validate(values)

@@ -1,1 +1,1 @@
-"""The tables that compare Counterpoise with its peers: one module per benchmark."""
+"""Measures Counterpoise and compares it with its peers: one module per benchmark."""

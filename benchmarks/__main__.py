@@ -20,7 +20,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=True)
 @app.command("list")
 def list_benchmarks() -> None:
     """Show every benchmark with its sizes."""
-    table = Table("benchmark", "sizes", "what it tells")
+    table = Table("benchmark", "sizes", "what it measures")
     for name, found in all_benchmarks().items():
         table.add_row(name, " ".join(found.sizes), found.summary)
     Console().print(table)
@@ -37,7 +37,7 @@ def run(
         list[str] | None, typer.Option(help="Repeat for several; all by default.")
     ] = None,
     peer_timeout: Annotated[
-        float, typer.Option(min=1, help="Seconds of search a peer is given.")
+        float, typer.Option(min=1, help="Seconds of search that a peer may take.")
     ] = 600.0,
     peer_python: Annotated[
         Path | None, typer.Option(help="An interpreter that has the peer installed.")
@@ -45,7 +45,7 @@ def run(
     seed: Annotated[int, typer.Option(min=0, help="Seed of invented inputs.")] = 0,
     rounds: Annotated[
         int | None,
-        typer.Option(min=1, help="How often a benchmark of rounds repeats itself."),
+        typer.Option(min=1, help="Number of rounds of a benchmark that has rounds."),
     ] = None,
     pictures: Annotated[
         Path | None,

@@ -16,7 +16,7 @@ from cluster_model.snapshot import Floats, Ints
 
 _NAME = "albic-collocation"
 _ALBIC, _COLA = "albic", "cola"
-# Section 5.1: how key groups differ; Section 5.3: what changes in a period.
+# Section 5.1: differences between key groups; Section 5.3: changes in a period.
 _SPREAD, _CHANGED, _BY = 0.05, 0.2, 0.02
 _TINY = 1e-9
 
@@ -44,9 +44,8 @@ _SETTINGS = {
 def albic_collocation(sizes: Sequence[str], options: Options) -> Iterator[Row]:
     """Load distance and collocation of ALBIC and COLA, by the share that can be collocated.
 
-    Both begin with the allocation that COLA finds when the job is submitted, which is
-    how the paper would use them; loads change a little every period. ``--rounds`` is the
-    number of periods.
+    Both start with the allocation that COLA finds when the job is submitted, as the paper proposes;
+    loads change a little every period. ``--rounds`` is the number of periods.
     """
     names = chosen(options, (_ALBIC, _COLA))
     for size in sizes:
@@ -96,9 +95,9 @@ def albic_collocation(sizes: Sequence[str], options: Options) -> Iterator[Row]:
 def _lived(
     job: Job, nodes: int, planner: Callable[[Statistics], Ints], periods: int, seed: int
 ) -> Iterator[tuple[Period, float]]:
-    """Change the load of a fifth of the nodes by up to 2 percent, plan, and go on.
+    """In each period, change the load of a fifth of the nodes by up to 2 percent, and plan.
 
-    Beside each period: percent of all data that is one-to-one and stays on its node.
+    Yields each period with the percentage of all data that is one-to-one and stays on its node.
     """
     rng = np.random.default_rng(seed)
     units = len(job.operator)

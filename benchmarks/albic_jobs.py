@@ -18,7 +18,7 @@ _SPREAD, _SWING = 0.1, 0.05
 
 
 class Setting(NamedTuple):
-    """Nodes, key groups of an operator, migrations a period, periods of each job."""
+    """Nodes, key groups per operator, migrations per period, periods of each job."""
 
     nodes: int
     key_groups: int
@@ -26,7 +26,7 @@ class Setting(NamedTuple):
     periods: tuple[int, int, int]
 
 
-# Real Job 4 has several times as many pairs to bring together, one a period.
+# Real Job 4 has several times as many pairs to bring together, one per period.
 _SETTINGS = {
     "S": Setting(5, 10, 4, (4, 4, 4)),
     "20x100": Setting(20, 100, 10, (150, 150, 450)),
@@ -37,8 +37,8 @@ _SETTINGS = {
 def albic_jobs(sizes: Sequence[str], options: Options) -> Iterator[Row]:
     """Collocation, load distance, load index and migrations of jobs that start scattered.
 
-    ``albic`` brings one pair of key groups together in a period, as in the paper; it is
-    shown beside one that brings five. ``--rounds`` is the number of periods.
+    ``albic`` brings one pair of key groups together in each period, as in the paper; another
+    subject brings five together. ``--rounds`` is the number of periods.
     """
     names = chosen(options, (_ALBIC, _PAIRS, _COLA))
     for size in sizes:

@@ -22,7 +22,7 @@ _MERGE, _MERGE_SPREAD = 0.15, 0.5
 
 
 class Setting(NamedTuple):
-    """Nodes, key groups of an operator, migrations a period, periods."""
+    """Nodes, key groups per operator, migrations per period, periods."""
 
     nodes: int
     key_groups: int
@@ -87,8 +87,8 @@ def albic_quality(sizes: Sequence[str], options: Options) -> Iterator[Row]:
 def _two_choices(job: Job, conditions: Conditions, nodes: int, seed: int) -> Iterator[Period]:
     """The same job with two possible nodes per key group, merged on a third.
 
-    What there is to merge varies over time and from key group to key group, as
-    Section 5.2.1 says; operators that have input from outside keep no state.
+    The amount to merge varies over time and between key groups, as Section 5.2.1 says; operators
+    with input from outside keep no state.
     """
     rng = np.random.default_rng(seed)
     for popularity, volume in zip(conditions.popularity, conditions.volume, strict=True):

@@ -24,7 +24,7 @@ _ENDLESS = 10**9
 
 
 class Setting(NamedTuple):
-    """Nodes, those to be removed, key groups, migrations a period, periods, seconds a plan."""
+    """Nodes, nodes to be removed, key groups, migrations per period, periods, seconds per plan."""
 
     nodes: int
     removed: int
@@ -41,8 +41,8 @@ _SETTINGS = {"S": Setting(8, 2, 80, 4, 12, 0.2), "60x1200": Setting(60, 10, 1200
 def albic_scale_in(sizes: Sequence[str], options: Options) -> Iterator[Row]:
     """Periods until nodes are balanced, and until the removed ones are empty.
 
-    Not integrated, the removed nodes are emptied first, evenly, and all is balanced then.
-    One and five nodes are overloaded.
+    If not integrated, the removed nodes are emptied evenly first, and the rest is balanced
+    afterwards. One or five nodes are overloaded.
     """
     names = chosen(options, _SUBJECTS)
     for size in sizes:

@@ -82,8 +82,8 @@ def crowd(setting: Setting, seed: int) -> Units:
     # A random key group of the next operator.
     target = (operator[source] + 1) * each + rng.integers(each, size=others)
     node = rng.permutation(np.arange(units) % nodes)
-    # A key group and its favourites all the way down are on one node, on every node as
-    # many; the others are wherever they are.
+    # A key group and the chain of its favourites are on one node, equally many on every node; the
+    # others are anywhere.
     chain = np.arange(units) % each
     together = chain // nodes % 2 == 0
     node = np.where(together, chain % nodes, node)

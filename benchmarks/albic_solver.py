@@ -27,7 +27,7 @@ _ENDLESS = 10**9
 
 
 class Setting(NamedTuple):
-    """Nodes, key groups, seeds, seconds of a plan, and those of the curve."""
+    """Nodes, key groups, seeds, seconds per plan, and seconds of the curve."""
 
     nodes: int
     key_groups: int
@@ -52,9 +52,9 @@ def uneven(
 ) -> Allocation:
     """Key groups on nodes as in Section 5.1.
 
-    As many on every node, alike but for 5 percent; then the load of a fifth of the nodes
-    is lowered or raised by half of `varies` percent of the mean load, each on a random
-    half of its key groups, or on all where these do not carry so much.
+    Equally many on every node, with loads that differ by at most 5 percent; then the load of a
+    fifth of the nodes is lowered or raised by half of `varies` percent of the mean load, each on a
+    random half of its key groups, or on all of them if that half carries too little.
     """
     rng = np.random.default_rng(seed)
     node = np.arange(key_groups) % nodes
@@ -151,7 +151,7 @@ def _distance(name: str, problem: Allocation, seconds: float) -> tuple[float, fl
 
 
 def _curves(size: str, setting: Setting, names: Sequence[str], options: Options) -> Iterator[Row]:
-    """One seed, several seconds, varies and migrations: what the figures show."""
+    """The curves in the figures: one seed, several values of seconds, varies and migrations."""
     panels = []
     for varies in setting.varies:
         lines = {}

@@ -1,4 +1,4 @@
-"""Balancing a skewed cluster, Counterpoise and Meta's Rebalancer side by side."""
+"""Balances a skewed cluster with Counterpoise and with Meta's Rebalancer, side by side."""
 
 from __future__ import annotations
 
@@ -31,9 +31,8 @@ _GROWTH = ("M", "XL")
 def balance(sizes: Sequence[str], options: Options) -> Iterator[Row]:
     """Seconds, memory, evenness and bytes moved, from a skewed cluster to a balanced one.
 
-    Three replicas a partition, one in twenty partitions against the rack rule, load
-    lognormal in four resources. The balance asked for is 1.1 times the mean in every
-    resource and count.
+    Three replicas per partition, one in twenty partitions violates the rack rule, loads are
+    lognormal in four resources. The target is 1.1 times the mean in every resource and count.
     """
     for name in options.subjects:
         if name not in _SUBJECTS:
@@ -88,7 +87,7 @@ def growth(
 def _measure(
     subject: str, snapshot: Snapshot, options: Options, bound: float
 ) -> tuple[list[tuple[str, float, str]], float]:
-    """Metrics of one subject, and the best bound on the bytes known after it."""
+    """Metrics of one subject, and the best bound on the bytes known so far."""
     with tempfile.TemporaryDirectory(prefix="balance-") as scratch:
         answer, peak = _SUBJECTS[subject].measure(snapshot, Path(scratch), options)
     after = placed(snapshot, answer.replica_broker, answer.leader)

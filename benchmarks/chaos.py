@@ -1,4 +1,4 @@
-"""Kills executions and brokers at random moments; counts what is left over and what is lost."""
+"""Kills executions and brokers at random moments; counts leftovers and losses."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ from cluster_model.kafka import admin_client
 _ROUNDS = {"S": 5, "M": 25, "L": 100}
 _BROKERS = (0, 1, 2)
 _PARTITIONS = 4
-# Replicas and min ISR. Messages are acknowledged by the leader alone if it must be, or never;
-# where there is one replica, they are out of reach while its broker is down.
+# Replicas and min ISR. Messages are acknowledged by the leader alone if it must be, or never; with
+# one replica, they cannot be read while its broker is down.
 _TOPICS = {"available": (2, 1), "durable": (2, 2), "single": (1, 1)}
 _MEGABYTES = 2
 _THROTTLE = "2MB/s"
@@ -50,13 +50,13 @@ _END_SECONDS = 180.0
 _SESSION = 2
 _PROPERTIES = {
     "group.min.session.timeout.ms": "500",
-    # How long a broker that was killed counts as alive. Until then it cannot come back, and
-    # what it led has no leader; by default both take most of a round.
+    # How long a killed broker counts as alive. Until then it cannot come back, and the partitions
+    # it led have no leader; by default both take most of a round.
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
 }
-# Of the messages written meanwhile. They are never deleted, and every move copies them: more
-# of them would make each round longer than the one before.
+# Rate and size of the messages written meanwhile. They are never deleted, and every move copies
+# them: more would make each round longer than the one before.
 _MESSAGES_PER_SECOND, _MESSAGE_BYTES = 100.0, 20
 _COMMAND = (sys.executable, "-c", "from balancer.cli import main; main()", "execute")
 
@@ -78,10 +78,10 @@ _FAULTS = (
 def chaos(sizes: Sequence[str], options: Options) -> Iterator[Row]:
     """kill -9 of executions and brokers at random moments; leftovers, round by round.
 
-    Three real brokers, the first of them the controller too; a random plan a round, carried
-    out by ``counterpoise execute``, which is killed or put to sleep past its lease up to three
-    times and recovered, while others are started from other directories, brokers are killed and
-    started again and messages are written with acks=all.
+    Three real brokers, the first of which is also the controller. In each round ``counterpoise
+    execute`` carries out a random plan; it is killed or suspended past its lease up to three times
+    and recovered, while other executions are started from other directories, brokers are killed and
+    restarted, and messages are written with acks=all.
     """
     failures = []
     for size in sizes:
@@ -138,9 +138,9 @@ class _Chaos:
     cluster
         The brokers.
     scratch
-        Where plans and journals go.
+        Directory of plans and journals.
     options, counts
-        As given; what happened is counted.
+        The options, and the counts of what happened.
     """
 
     def __init__(self, cluster: Any, scratch: Path, options: Options, counts: Counter[str]) -> None:
@@ -167,7 +167,7 @@ class _Chaos:
             self._counts["messages acknowledged"] = ledger.acknowledged
 
     def _round(self, number: int, ledger: Ledger) -> None:
-        # Its number alone repeats a failed round.
+        # The number of a failed round is enough to repeat it.
         dice = random.Random(f"{self._seed} {number}")
         started = time.monotonic()
         plan, journal = self._scratch / f"plan-{number}.json", self._scratch / f"journal-{number}"
@@ -279,7 +279,7 @@ class _Chaos:
         if beside.process is not None and beside.process.poll() is None:
             # It may have obtained the vote, and may then write.
             return said
-        # Nobody else writes meanwhile. A returning broker shows its earlier state.
+        # No other process writes meanwhile. A returning broker shows its earlier state.
         written = [t for t in after[0] - before[0] if " of topic " in t]
         written += [str(key) for key in after[1] - before[1]]
         self._fault("writes after the vote was lost", len(written), f"{where}: {written}, {said}")

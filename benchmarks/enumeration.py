@@ -1,8 +1,8 @@
 """Enumerates every placement of a tiny cluster, to check a plan's statements against the truth.
 
-Shares nothing with the search, the rules or the planning: it interprets by itself what
-an operation allows. It uses only the goals themselves, which define when they are met.
-The operation does not change the replication factor.
+Shares nothing with the search, the rules or the planning: it has its own interpretation of what an
+operation allows. It uses only the goals themselves, which define when they are met. The operation
+does not change the replication factor.
 """
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ class Enumeration:
     Parameters
     ----------
     snapshot
-        The cluster as it is.
+        The current cluster.
     operation
-        What is asked.
+        The request.
     most
-        Placements that are enumerated at most.
+        Maximum number of placements to enumerate.
 
     Raises
     ------
     TooManyError
-        Where there are more.
+        If there are more.
     """
 
     def __init__(self, snapshot: Snapshot, operation: Operation, most: int = 40_000) -> None:
@@ -136,7 +136,7 @@ class Enumeration:
         choices = []
         for b, d, lost in zip(held, disks, gone, strict=True):
             leaves = not fixed or self.draining[b] or lost
-            # nothing is copied between the disks of a broker where the source is dead
+            # nothing is copied between the disks of a broker if the source is dead
             beside = [] if fixed or self.draining[b] or lost else self.open_disks[b]
             choices.append(
                 [(b, d), *((b, o) for o in beside if o != d), *(homes if leaves else [])]
@@ -156,7 +156,7 @@ class Enumeration:
                 able.add(first)
             copies = sum(a != b for a, b in zip(row, zip(held, disks, strict=True), strict=True))
             for slot in sorted(able):
-                # which of two newcomers came from where makes no other placement
+                # which of two new replicas came from which source does not change the placement
                 found.setdefault((frozenset(row), brokers[slot]), (brokers, on, slot, copies))
         return _Options(*(np.array(x) for x in zip(*found.values(), strict=True)))
 
@@ -341,18 +341,18 @@ _SUMS = ("load", "leader_load", "potential_load", "replica_count", "leader_count
 def false_statements(plan: Plan, operation: Operation, most: int = 40_000) -> Iterator[str]:
     """Statements of a plan that the enumeration of all placements contradicts.
 
-    Holds its end, its met and unmet goals, `proven`, the bound on bytes and those on the
-    worst ratios against all placements that the operation allows.
+    Compares its end, its met and unmet goals, `proven`, the bound on bytes and those on the worst
+    ratios with all placements that the operation allows.
 
     Raises
     ------
     TooManyError
-        Where there are too many placements.
+        If there are too many placements.
     """
     every = Enumeration(plan.snapshot, operation, most)
     end = every.place(plan.placement)
     if end is None:
-        yield "the plan ends where the operation allows nobody to go"
+        yield "the plan ends in a placement that the operation does not allow"
         return
     summary, met, goals = plan.summary, {}, {}
     for stated, reported in zip(plan.goals, plan.goal_results, strict=True):
@@ -386,7 +386,8 @@ def false_statements(plan: Plan, operation: Operation, most: int = 40_000) -> It
         ratio = (value[:, usable] / share[usable]).max(1)
         best = float(ratio[no_more].min())
         if column.worst_ratio_bound > best * (1 + _ROUNDING):
-            yield f"{name}: worst_ratio_bound {column.worst_ratio_bound!r}, but {best!r} can be had"
+            bound = column.worst_ratio_bound
+            yield f"{name}: worst_ratio_bound {bound!r}, but {best!r} is possible"
 
 
 _LOADS = (0.0, 1.0, 2.0, 3.0, 5.0, 0.3, 7.7)

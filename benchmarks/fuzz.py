@@ -1,4 +1,4 @@
-"""Broken documents for every reader of files, and broken messages of all wire formats."""
+"""Fuzzes the readers of files with broken documents, and those of messages with broken messages."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _BLOCKS = {"S": 2, "M": 40, "L": 400}
 _DOCUMENTS = {"S": 100, "M": 5_000, "L": 50_000}
 # Seconds that one document, or one block of messages, may take before it counts as a hang.
 _LONGEST = 5.0
-# Seconds of silence after which a process is stuck where no alarm reaches it.
+# Seconds of silence after which a process counts as stuck where no alarm reaches it.
 _SILENCE = 4 * _LONGEST
 _SHOWN = 20
 _LONGEST_SENTENCE = 2_000
@@ -61,10 +61,10 @@ _EDGES = np.array([0, 1, 2, 3, 4, 62, 63, 127, 128, 255], np.uint8)
 def fuzz(sizes: Sequence[str], options: Options) -> Iterator[Row]:
     """Mutated input for every reader: nothing crashes or hangs, every loss is counted.
 
-    Each message is taken for each of the formats, and for what it looks like; decoding it
-    by itself, among others, and as rows of the archive must say the same. Each document is
-    taken, and is the same when it is written and read again, or refused in a sentence. One
-    document, or one message that all readers of messages are given, is one input.
+    Each message is decoded as each of the formats, and as the format it looks like; decoding it
+    alone, among others, and as rows of the archive must give the same. Each document is either
+    accepted, and is the same when it is written and read again, or refused in one sentence. One
+    document, or one message that is given to all readers of messages, is one input.
 
     A subject is the name of a reader of documents, or "messages"; with a number after a
     colon ("plan:17"), that input alone, or that block of messages, and a traceback if it fails.
@@ -106,9 +106,9 @@ class Tally:
     inputs
         Documents and messages that were given to readers.
     counts
-        By reader and by what became of them.
+        Inputs by reader and outcome.
     failures
-        What went wrong, each with the command that repeats it.
+        Failures, each with the command that repeats it.
     """
 
     inputs: int = 0
@@ -318,12 +318,12 @@ def mutants(rng: np.random.Generator, n: int) -> list[bytes]:
 
 
 def checked(messages: list[bytes], format: Format | None) -> tuple[int, int, int, int, int]:
-    """Messages given, decoded, malformed, skipped, and counted by a model.
+    """Numbers of messages given, decoded, malformed, skipped, and counted by a model.
 
     Raises
     ------
     BenchmarkError
-        Where one goes missing, or one by one they are not the same as together.
+        If one goes missing, or if decoding them one by one and together differs.
     """
     records: list[Record] = []
     malformed = skipped = 0

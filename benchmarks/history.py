@@ -31,7 +31,7 @@ from cluster_model.snapshot import Bools
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# One cluster over increasing times: values per report, and reports.
+# One cluster over increasing periods: values per report, and reports.
 _CLUSTER: dict[str, Any] = {"brokers": 20, "partitions": 300, "racks": 5, "topics": 30}
 _VALUES = {"S": 1e6, "M": 1e7, "L": 1e8}
 _INTERVAL_MS = 60_000
@@ -48,9 +48,10 @@ _SHARPNESS = 4.0
 _ONE_PEAKS_OF = 3
 # Peaks of topics lie within a tenth of a day, since most users are in one time zone.
 _SPREAD = 0.1
-# Of a capacity; a cpu queues from 0.7 on, and Cruise Control's goals keep it below.
+# Limit as a share of a capacity; a cpu queues from 0.7 on, and Cruise Control's goals keep it
+# below.
 _LIMIT, _BUSY = 0.8, 0.7
-# Days of hours that are replayed, and the clusters.
+# Days whose hours are replayed, and the clusters.
 _LIVES: dict[str, tuple[int, dict[str, Any]]] = {
     "S": (7, {"brokers": 20, "partitions": 600, "racks": 5}),
     "M": (30, {"brokers": 100, "partitions": 3_000, "racks": 10}),
@@ -138,7 +139,7 @@ def measure(size: str, seed: int, scratch: Path) -> list[tuple[str, float, str]]
 
     cluster = synthetic_snapshot(**_CLUSTER, seed=seed)
     replicas, leaders = cluster.n_replicas, cluster.n_partitions
-    # Sizes of all replicas, rates of what leads, and cpu and four rates of brokers.
+    # Sizes of all replicas, rates of leaders, and cpu and four rates of brokers.
     values = replicas + 2 * leaders + 5 * cluster.n_brokers
     spark = _session(scratch)
     path = str(scratch / "records")
@@ -162,7 +163,7 @@ def measure(size: str, seed: int, scratch: Path) -> list[tuple[str, float, str]]
     with peak_memory() as memory:
         found = History.of_records(records, cluster).snapshot(statistic="p95")
     seconds, worked = time.perf_counter() - began, processor_seconds() - worked
-    # However short the history: at the quietest time of the day rates are 0.29 of their mean.
+    # Holds for any length of history: at the quietest time of the day rates are 0.29 of their mean.
     if not (found.leader_load[:, 1] > 0.2 * cluster.leader_load[:, 1]).all():
         raise BenchmarkError("the p95 of a partition came out far below its mean rate")
     return [
@@ -221,9 +222,9 @@ class InventedLoads:
     Parameters
     ----------
     spark, snapshot
-        Makes them, and placement and mean loads.
+        The session that generates them, and the placement with mean loads.
     seed
-        Of the topics' peaks.
+        Seed of the topics' peaks.
     """
 
     window_ms = _HOUR_MS

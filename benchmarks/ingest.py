@@ -1,4 +1,4 @@
-"""Messages of a metrics topic into a live model: values per second and memory.
+"""Feeds messages of a metrics topic into a live model: values per second and memory.
 
 python -m benchmarks.ingest SIZE FORMAT SEED ANSWER.json
 """
@@ -73,7 +73,7 @@ def measure(size: str, format: Format, seed: int) -> list[tuple[str, float, str]
     Raises
     ------
     BenchmarkError
-        Where the model does not end up with the cluster's rates.
+        If the model does not end up with the cluster's rates.
     """
     cluster = synthetic_snapshot(**_CLUSTERS[size], seed=seed)
     model = ClusterModel(cluster)

@@ -49,8 +49,8 @@ _METRICS: dict[str, tuple[str, str]] = {
     REPLICATION_OUT: (REPLICATION_OUT, ""),
     FLUSH: (FLUSH, ""),
 }
-# Subject -> what happens to bytes_out, and the factor on cpu besides: as much as such traffic
-# costs, which cannot be distinguished from real load, and something else.
+# Subject -> what happens to bytes_out, and the factor on cpu: the cost of such traffic, which
+# cannot be distinguished from real load, or something else.
 _AS_IF_REAL = f"{BYTES_OUT} with the {CPU} that it costs"
 _WITH_CPU: dict[str, tuple[tuple[str, float], ...]] = {
     f"{BYTES_OUT} with other {CPU}": (("x 5", 3.0), ("x 20", 1.4)),
@@ -81,7 +81,7 @@ class Poison:
     brokers
         Ids of the brokers whose reporters do it.
     cpu
-        A factor on their cpu besides.
+        A factor on their cpu in addition.
     """
 
     metric: str
@@ -196,7 +196,7 @@ class Told:
     before, after
         Largest true load of a broker, in shares, when it began and at the end.
     findings
-        Kinds of all findings that were no part of a quiet life.
+        Kinds of all findings that a run without faults does not have.
     """
 
     moved: float
@@ -210,11 +210,10 @@ class Told:
 def poison(sizes: Sequence[str], options: Options) -> Iterator[Row]:
     """Share of the bytes moved because reporters are wrong, and because load really shifts.
 
-    A balanced cluster with default settings and plans carried out. After three quarters of
-    an hour one reporter, or a tenth of them, goes wrong in one metric: for three hours, or for
-    nine if nothing contradicts it. The benchmark fails if one reporter of loads causes any byte
-    to move, unless its values cannot be distinguished from a real shift, or if a real shift is
-    not acted on.
+    A balanced cluster with default settings, whose plans are executed. After three quarters of an
+    hour one reporter, or a tenth of them, goes wrong in one metric: for three hours, or for nine if
+    nothing contradicts it. The benchmark fails if one reporter of loads causes any byte to move,
+    unless its values cannot be distinguished from a real shift, or if a real shift is not acted on.
     """
     subjects = (_NONE, *_METRICS, *_WITH_CPU, *(f"{_REAL}, {name}" for name in _SHIFTS))
     for name in options.subjects:

@@ -48,17 +48,17 @@ class Options:
     subjects
         Names of the subjects to measure; empty for all.
     peer_timeout
-        Seconds of search a peer is given.
+        Seconds of search that a peer may take.
     peer_python
-        An interpreter that already has the peer installed; None makes one.
+        An interpreter that already has the peer installed; None creates one.
     seed
         Seed of synthetic inputs.
     rounds
-        How often a benchmark of rounds repeats itself; None for what its size says.
+        Number of rounds of a benchmark that has rounds; None for the default of its size.
     pictures
-        A folder for what a benchmark draws; None for nothing.
+        Folder for a benchmark's pictures; None to draw nothing.
     tell
-        Told what is going on, in sentences.
+        Called with sentences on the progress.
     """
 
     subjects: tuple[str, ...] = ()
@@ -115,7 +115,7 @@ def find(name: str, sizes: Sequence[str]) -> Benchmark:
     Raises
     ------
     BenchmarkError
-        For an unknown name or size, with those that are known.
+        For an unknown name or size, with the known ones.
     """
     known = all_benchmarks()
     if name not in known:

@@ -1,4 +1,4 @@
-"""What each parameter of the local search brings: plans for one cluster with several values."""
+"""Measures the effect of each parameter of the local search on plans for one cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cluster_model import Snapshot, synthetic_snapshot
 from goals import Cluster
 from metrics_reporter.documents import parse_yaml, shown
 
-# So full, and so uneven, that not every goal can be met: elsewhere most values do equally well.
+# So full and uneven that not every goal can be met: otherwise most values do equally well.
 _TIGHT = {"heterogeneity": 0.5, "utilization": 0.7}
 _CLUSTERS: dict[str, dict[str, Any]] = {
     "S": {"brokers": 10, "partitions": 150, "racks": 5, **_TIGHT},

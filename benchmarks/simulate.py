@@ -1,4 +1,4 @@
-"""A day of a cluster's life, replayed through the live model and the controller."""
+"""Simulates a day of a cluster with the live model and the controller."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CLUSTERS: dict[str, dict[str, Any]] = {
 }
 _UTILIZATION = 0.3
 _ALL = Weather(rhythm=0.4, growth=0.3, noise=0.1, hot=5.0, slow=12.0)
-# Subject -> weather, whether the cluster is even at the start, whether plans are carried out.
+# Subject -> weather, whether the cluster is even at the start, whether plans are executed.
 _SUBJECTS: dict[str, tuple[Weather, bool, bool]] = {
     "day": (_ALL, False, True),
     "day, nothing moved": (_ALL, False, False),
@@ -58,9 +58,9 @@ def simulate(sizes: Sequence[str], options: Options) -> Iterator[Row]:
     Records go through the live model's windows, the controller makes its rounds, and plans
     are applied after the time that copying takes. Violations and worst loads are those of
     the true loads; a broker that was demoted for being slow leads nothing, which the goals
-    count against it until it is back. Thrash is the share of what was moved that belongs to
-    partitions that were moved again within half a day. Any move that noise or quantised
-    metrics cause, and any thrash on constant load, is a failure of the benchmark.
+    count against it until it is back. Thrash is the share of the moved load that belongs to
+    partitions that were moved again within half a day. Any move that noise or quantised metrics
+    cause, and any thrash on constant load, is a failure of the benchmark.
     """
     for name in options.subjects:
         if name not in _SUBJECTS:

@@ -1,4 +1,4 @@
-"""Plans for random clusters: judged by the checker, the smallest also by enumeration."""
+"""Makes plans for random clusters, judged by the checker, the smallest also by enumeration."""
 
 from __future__ import annotations
 
@@ -66,10 +66,9 @@ def soak(sizes: Sequence[str], options: Options) -> Iterator[Row]:
 
     Two rows say in what share of the plans every goal left unmet, and every hard one, is
     proven out of reach; operations that may move little leave much unmet without a proof.
-    Of tiny clusters every placement is enumerated, and each bound, certificate and goal
-    that a plan calls met or unmet is held against the truth.
-    Any fault is reported with the arguments that reproduce it, and counts as a
-    failure of the benchmark.
+    For tiny clusters every placement is enumerated, and each bound, certificate and goal that a
+    plan calls met or unmet is compared with the truth. Any fault is reported with the arguments
+    that reproduce it, and counts as a failure of the benchmark.
     """
     failures = []
     for size in sizes:
@@ -90,7 +89,7 @@ def soak(sizes: Sequence[str], options: Options) -> Iterator[Row]:
             ("unmet goals all proven", tally.content / max(tally.plans, 1), "ratio"),
             ("unmet hard goals all proven", tally.lawful / max(tally.plans, 1), "ratio"),
             ("tiny clusters", len(tiny), "clusters"),
-            ("plans held against all placements", tally.enumerated, "plans"),
+            ("plans compared with all placements", tally.enumerated, "plans"),
             ("plans with a certificate", tally.certified, "plans"),
             ("false statements", tally.false, "findings"),
             ("seconds", time.monotonic() - started, "seconds"),
@@ -168,7 +167,7 @@ def random_cluster(rng: np.random.Generator) -> Snapshot:
 
 
 def random_operation(rng: np.random.Generator, s: Snapshot, kind: str) -> Operation:
-    """An operation of a kind, now and then with topics and brokers excluded."""
+    """An operation of a kind, sometimes with topics and brokers excluded."""
     living = s.broker_ids[s.broker_state != BrokerState.DEAD]
 
     def some(most: int) -> tuple[int, ...]:

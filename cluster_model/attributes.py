@@ -41,7 +41,7 @@ class Attributes(Mapping[str, Values]):
     """Attributes of brokers or of topics: for each name, one value for each of them.
 
     An attribute is text (missing values are ``""``) or a number (missing values are nan).
-    One that nothing has does not exist.
+    An attribute without any value does not exist.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class Attributes(Mapping[str, Values]):
     length
         The number of brokers or topics.
     values
-        Values by name, None where there is none.
+        Values by name, None for a missing one.
 
     Examples
     --------

@@ -87,11 +87,11 @@ class CostParameters:
     Parameters
     ----------
     hardware
-        Of brokers: half to twice the median is common in clusters of several generations.
+        Between brokers: half to twice the median is common in clusters of several generations.
     topic
-        Of topics: the size of messages and their compression.
+        Between topics: the size of messages and their compression.
     partition
-        Of partitions of one topic.
+        Between partitions of one topic.
     idle
         Cpu of a broker that bytes do not explain, as a share of a typical broker's.
     least

@@ -260,7 +260,7 @@ def _broker_id(broker: BrokerRecord) -> Any:
 def _move_costs(
     partitions: list[PartitionRecord], index: dict[int | str, int]
 ) -> tuple[list[int], list[int], list[float]]:
-    """Partitions, brokers and costs of the destinations that cost something of their own."""
+    """Partitions, brokers and costs of the destinations that have their own cost."""
     by_text = {str(id_): b for id_, b in index.items()}
     rows: list[tuple[int, int, float]] = []
     for i, p in enumerate(partitions):
@@ -384,7 +384,7 @@ def to_document(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _by_name(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    """Attributes by name, from those of each broker or topic; None where one has none."""
+    """Attributes by name, from those of each broker or topic; None for one without it."""
     names = {name for row in rows for name in row}
     return {name: [row.get(name) for row in rows] for name in names}
 
@@ -423,7 +423,7 @@ def _disks_of(
         return [-1] * len(p.replicas)
     if len(p.log_dirs) != len(p.replicas):
         raise SnapshotError(
-            f"{where}: {len(p.log_dirs)} log_dirs found, {len(p.replicas)} (one a replica) expected"
+            f"{where}: {len(p.log_dirs)} log_dirs found, {len(p.replicas)} (one each) expected"
         )
     found = []
     for broker, path in zip(p.replicas, p.log_dirs, strict=True):

@@ -141,7 +141,7 @@ def load_capacities(path: str | Path, resources: Iterable[str] = DEFAULT_RESOURC
     Parameters
     ----------
     path, resources
-        The file, and names that are valid besides the default ones.
+        The file, and names that are valid in addition to the default ones.
 
     Raises
     ------
@@ -171,7 +171,7 @@ def as_capacities(
         ``{resource: value}`` for every broker, the ``{"default": ..., "brokers": ...}`` of
         a capacity file, the path of one, or :class:`Capacities`; None states nothing.
     resources
-        Names that are valid besides the default ones, even if they resemble those.
+        Names that are valid in addition to the default ones, even if they resemble those.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """Columns: what is known about the cells of a scope, such as the load of their leaders.
 
-A column's text (``load.disk``, ``leader_count``) stands in documents and in goals that name it so;
-everything else reads its fields.
+A column's text (``load.disk``, ``leader_count``) is used in documents, and by goals that name it as
+text; everything else reads its fields.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class Column(NamedTuple):
     resource
         The resource of a load or a capacity.
     role
-        Of a load or a count: which replicas it is of.
+        For a load or a count: which replicas it sums over.
     factor
-        Of traffic: that of :meth:`cluster_model.placement.Placement.traffic`.
+        For traffic: the factor of :meth:`cluster_model.placement.Placement.traffic`.
     part
         Number of a part of the column, see :meth:`cluster_model.placement.Placement.parts`; -1
         for the whole.

@@ -56,7 +56,7 @@ _LATER = {
     "move_cost",
     *ATTRIBUTES,
 }
-# An attribute is an array of its own, named after the field and itself.
+# Each attribute is a separate array, named after the field and the attribute.
 _ATTRIBUTE_FILES = tuple(f"{field}." for field in ATTRIBUTES)
 
 
@@ -202,7 +202,7 @@ def _opened(path: Path, found: os.stat_result) -> int:
             if error.errno != errno.ENXIO:
                 raise
             if time.monotonic() > deadline:
-                raise OSError(errno.ENXIO, "nobody reads from this pipe") from None
+                raise OSError(errno.ENXIO, "no process reads from this pipe") from None
             time.sleep(_LOOK_SECONDS)
         else:
             os.set_blocking(handle, True)

@@ -16,7 +16,7 @@ from cluster_model.live import ClusterModel
 from cluster_model.snapshot import DEFAULT_RESOURCES, Snapshot
 from metrics_reporter import RecordReader, read_records
 
-# Longest wait for a thread to end, in seconds; one stuck in its client ends by itself.
+# Longest wait for a thread to end, in seconds; one stuck in its client ends on its own.
 _GOODBYE = 5.0
 
 
@@ -118,7 +118,7 @@ class Follower:
             If it was already started.
         """
         if self._threads:
-            raise FollowError("follower: started before; each follows once")
+            raise FollowError("follower: already started; a follower can be started only once")
         self._model = ClusterModel(self._metadata(), **self._options)
         self._refreshed = time.monotonic()
         self._threads = [
@@ -152,7 +152,7 @@ class Follower:
         while not self._stop.wait(self._refresh):
             try:
                 self.model.update(self._metadata())
-            # Clients raise more than they document, and following must go on.
+            # Clients raise more than they document, and following must continue.
             except Exception as error:
                 self._problems["metadata"] = f"metadata not refreshed: {_sentence(error)}"
             else:

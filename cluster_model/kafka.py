@@ -311,8 +311,8 @@ def admin_client(
             ) from None
         except (KafkaError, OSError) as error:
             raise KafkaSourceError(
-                f"{where} refused or broke off: {_sentence(error)}; check its health and the "
-                "security settings of the client properties, then try again"
+                f"{where} refused or closed the connection: {_sentence(error)}; check its health "
+                "and the security settings of the client properties, then try again"
             ) from None
 
     def connect() -> Any:
@@ -527,8 +527,8 @@ def _notices(rooms: Mapping[int, Room], capacities: Capacities) -> Iterator[str]
         if stated is not None and room.capacity is not None and stated > room.capacity:
             most, real = amounts(stated, room.capacity)
             yield (
-                f"broker {broker}: a disk capacity of {most} is stated, but its replicas and "
-                f"what is free are {real}"
+                f"broker {broker}: a disk capacity of {most} is stated, but its replicas and free "
+                f"space are {real}"
             )
 
 
@@ -660,7 +660,7 @@ def _hidden(
             f"{seen[0]}, cannot be described"
         )
     if any(t["name"] == nobodys and t["error_code"] == refused for t in answers):
-        return "not all topics can be described, so that there may be some that are not seen"
+        return "not all topics can be described, so there may be some that are not visible"
     return f"topic {hidden[0]} cannot be described" if hidden else None
 
 

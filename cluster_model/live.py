@@ -476,8 +476,8 @@ class ClusterModel:
         doubted = int((verdict.doubted & living).sum())
         if doubted > self._trust.max_share * living.sum():
             raise ModelError(
-                f"cluster model: {doubted} of {living.sum()} brokers do not report, or not what "
-                f"can be believed, at most {self._trust.max_share:.0%} expected; for example: "
+                f"cluster model: {doubted} of {living.sum()} brokers do not report, or report what "
+                f"cannot be trusted, at most {self._trust.max_share:.0%} expected; for example: "
                 f"{next(d for d in verdict.doubts if not d.set_aside).sentence}"
             )
         asked = np.append(~verdict.doubted, False)[facts.leader]
@@ -637,7 +637,7 @@ class ClusterModel:
 def simulated_source(snapshot: Snapshot, **options: Any) -> SimulatedSource:
     """A source that reports the loads of a snapshot with the default resources.
 
-    Where a leader's ``network_out`` is less than replication alone would take, there are
+    If a leader's ``network_out`` is less than replication alone would take, there are
     no consumers. Brokers report the cpu they carry in the snapshot; dead ones report nothing.
 
     Parameters

@@ -57,7 +57,7 @@ class Scope:
         return self._hash
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Text has another hash in another process.
+        # The hash of text differs between processes.
         return type(self), (self.name, self.noun, self.index)
 
     def cells(self, snapshot: Snapshot) -> int:

@@ -112,7 +112,7 @@ class Snapshot:
         What a move of the partition carries, in `cost_unit`: bytes of state, records to
         restore; empty if unknown.
     move_cost_partition, move_cost_broker, move_cost
-        Destinations where a move costs something else than `state_size`, sparse: (M,) int,
+        Destinations where a move costs something other than `state_size`, sparse: (M,) int,
         int, float. A consumer that holds a part of the state already, or a broker in
         another zone. In any order; each pair once.
     lag : (P,) float
@@ -127,7 +127,7 @@ class Snapshot:
         there are none.
     broker_attributes, topic_attributes
         Named properties, such as a zone or a tenant: by name, (B,) or (T,) text or numbers,
-        None where there is none; see :meth:`attributes`.
+        None for a missing one; see :meth:`attributes`.
     creatable : (P,) bool
         Partitions whose replicas need no source to be copied from, as a consumer that is
         assigned a partition copies nothing. Only they may have no replica at all, and no
@@ -697,7 +697,7 @@ def _validate(s: Snapshot) -> None:
         rising,
         "replica_offset",
         s.replica_offset[1:],
-        "at least one replica a partition that is not creatable",
+        "at least one replica for a partition that is not creatable",
     )
     target = s.target_replicas
     _check(target >= 0, "target_replicas", target, "a number of at least 0")
@@ -763,7 +763,7 @@ def _validate(s: Snapshot) -> None:
     pairs = s.move_cost_partition * b + s.move_cost_broker
     unique = np.zeros(m, np.bool_)
     unique[np.unique(pairs, return_index=True)[1]] = True
-    _check(unique, "move_cost_broker", s.move_cost_broker, "each broker once a partition")
+    _check(unique, "move_cost_broker", s.move_cost_broker, "each broker once per partition")
     if (s.cost_unit is not None or m) and p and not len(s.state_size):
         given = "cost_unit" if s.cost_unit is not None else "move_cost"
         raise SnapshotError(

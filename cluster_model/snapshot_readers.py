@@ -1,4 +1,4 @@
-"""Readers of snapshots by the suffix of a file or the scheme of an address.
+"""Finds readers of snapshots by the suffix of a file or the scheme of an address.
 
 Another package adds its own as an entry point of the group ``counterpoise.snapshots``, named
 like the suffix without its dot (``csv``) or the scheme (``s3``): a class with a method ``read``.

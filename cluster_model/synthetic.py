@@ -16,7 +16,7 @@ _CAPACITY = np.array([800.0, 1e9, 1e9, 1e13])
 _FOLLOWER_SHARE = np.array([0.3, 1.0, 0.0, 1.0])
 # Exponent of topic popularity: few topics have very many partitions, most have few.
 _ZIPF = 0.8
-# Minimum weight of a broker as a share of the mean, so that draws end.
+# Minimum weight of a broker as a share of the mean, so that drawing ends.
 _LEAST_WEIGHT = 0.02
 
 

@@ -183,9 +183,9 @@ class Reference:
     further : (P, K) float
         Loads of partitions' leaders in further resources; nan if never trusted.
     sizes : (N,) float
-        Of replicas.
+        Sizes of replicas.
     cpu, weight : (B,) float
-        Of brokers, and the bytes it was measured with.
+        Cpu of brokers, and the weighted bytes it was measured with.
     cost : (B,) float
         Cost relative to the median broker, which has 1; nan while unknown.
     cost_ms

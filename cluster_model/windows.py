@@ -20,7 +20,7 @@ STRATEGIES: tuple[Strategy, ...] = ("mean", "max", "latest")
 # Entities whose windows are aggregated at once, to keep intermediate results small.
 _CHUNK = 1 << 16
 # Limit on stored sample offsets (4 bytes each), as long as every cell has enough: a single
-# overeager reporter must not use up the memory.
+# reporter that sends too often must not use up the memory.
 _MOST_OFFSETS = 1 << 27
 
 

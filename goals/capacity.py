@@ -117,7 +117,7 @@ class ResourceCapacity(Ceiling):
 class HostCapacity(ResourceCapacity):
     """The brokers of a host together carry at most `threshold` of their capacities.
 
-    The same as :class:`ResourceCapacity` where every broker has a host of its own.
+    The same as :class:`ResourceCapacity` if every broker has its own host.
 
     Parameters
     ----------
@@ -143,12 +143,12 @@ class HostCapacity(ResourceCapacity):
 
 
 class ReplicaCapacity(Ceiling):
-    """Each broker holds at most so many replicas.
+    """Each broker holds at most `limit` replicas.
 
     Parameters
     ----------
     limit
-        Most replicas on one broker (Cruise Control's ``max.replicas.per.broker``).
+        Maximum number of replicas on one broker (Cruise Control's ``max.replicas.per.broker``).
     """
 
     hard: bool = True

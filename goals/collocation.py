@@ -18,16 +18,15 @@ from goals.state import State
 
 
 class CollocationGoal(Goal):
-    """All communication of a broker that is worth keeping local is.
+    """All communication that is worth keeping on one broker is local to it.
 
-    With `mean` what a broker has of it on average, local or not, and `remote` what of a
-    broker's own is not local, the score is ``mean / (mean + remote)``.
+    `mean` is how much of it a broker has on average, local or not, and `remote` how much of a
+    broker's own is not local. The score is ``mean / (mean + remote)``.
 
-    A pair of partitions is worth having on one broker if the one sends the other more
-    than `factor` times what it sends downstream on average (the scores of ALBIC, seed
-    001, Section 4.3.2). Where everybody talks to everybody evenly there is no such pair,
-    and the goal is met. Replicas that only follow take no part. A broker that is to be
-    emptied is content.
+    A pair of partitions is worth having on one broker if one sends the other more than `factor`
+    times what it sends downstream on average (the scores of ALBIC, seed 001, Section 4.3.2). If all
+    communicate evenly with each other there is no such pair, and the goal is met. Followers do not
+    count. A broker that is to be emptied is content.
 
     Parameters
     ----------
@@ -50,7 +49,7 @@ class CollocationGoal(Goal):
         self._draining = cluster.draining if cluster.draining.any() else None
 
     def score(self, state: State) -> Any:
-        """1 if nothing is remote, 1/2 if as much is as the mean."""
+        """1 if nothing is remote, 1/2 if as much is remote as the mean."""
         remote = state.traffic(self.factor) - state.local_traffic(self.factor)
         apart = remote > self._least
         score = np.where(apart, self._mean / (self._mean + np.where(apart, remote, 1.0)), 1.0)

@@ -61,11 +61,11 @@ class DiskCapacity(Ceiling):
 
 
 class DiskUsageDistribution(Goal):
-    """The disks of a broker are filled alike.
+    """The disks of a broker are filled evenly.
 
-    Each within (threshold - 1) * margin of the mean utilisation of its broker's living
-    disks, as it is when the optimisation starts. Disks that are dead or on brokers to be
-    emptied are content; cordoned ones too, and they are left out of the mean.
+    Each is within (threshold - 1) * margin of the mean utilisation of its broker's living disks at
+    the start of the optimisation. Disks that are dead or on brokers to be emptied are content;
+    cordoned ones too, and they are left out of the mean.
 
     Parameters
     ----------

@@ -121,7 +121,7 @@ def _share(cluster: Cluster, given: Column | str) -> Floats:
 
 
 class UsageDistribution(Band):
-    """Each broker's utilisation of a resource near the mean.
+    """Each broker's utilisation of a resource is near the mean.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ class UsageDistribution(Band):
 
 
 class ReplicaDistribution(Band):
-    """Each broker's number of replicas near its share.
+    """Each broker's number of replicas is near its share.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ class ReplicaDistribution(Band):
 
 
 class LeaderReplicaDistribution(ReplicaDistribution):
-    """Each broker's number of leaders near its share.
+    """Each broker's number of leaders is near its share.
 
     Parameters
     ----------

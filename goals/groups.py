@@ -1,4 +1,4 @@
-"""A goal may offer groups: partitions that belong together and move as a whole."""
+"""Lets a goal offer groups: partitions that belong together and move as a whole."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Groups(Protocol):
 
     The search then also tries to move their leaders' replicas as a whole, and one of a pair to the
     broker of the other; a plan moves partitions of a group that share a source and a destination
-    all or not at all. The goal itself scores, as ever, how content it is with a placement.
+    all or not at all. The goal itself still scores how content it is with a placement.
     """
 
     def belong_together(self, cluster: Cluster) -> Pairs:
@@ -60,8 +60,8 @@ def pairs_of(goals: Iterable[Goal], cluster: Cluster) -> Pairs | None:
             both = np.concatenate([one, two])
             if one.shape != two.shape or ((both < 0) | (both >= n)).any():
                 raise GoalError(
-                    f"goal {goal.name}: belong_together gives other than pairs of partitions, two "
-                    f"arrays of one length with numbers from 0 to {n - 1} expected"
+                    f"goal {goal.name}: belong_together returns something other than pairs of "
+                    f"partitions, two arrays of one length with numbers from 0 to {n - 1} expected"
                 )
             found.append(Pairs(one.astype(np.int64), two.astype(np.int64)))
     if len(found) < 2:

@@ -18,7 +18,7 @@ class PreferredLeader(Goal):
     """The leader is the first replica in preference order whose broker may lead.
 
     The score falls by 1 / replicas for each better placed replica that was passed over;
-    it is 0 where nobody leads, or a broker that may not. Partitions none of whose
+    it is 0 without a leader, or with one on a broker that may not lead. Partitions none of whose
     brokers may lead are content: there is nothing to prefer.
     """
 

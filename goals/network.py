@@ -75,7 +75,7 @@ class _NetworkUsage(Goal):
 
 
 class NetworkInUsageDistribution(_NetworkUsage):
-    """Each broker's inbound traffic near the mean, as AutoBalancer scores it.
+    """Each broker's inbound traffic is near the mean, as AutoBalancer scores it.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ class NetworkInUsageDistribution(_NetworkUsage):
 
 
 class NetworkOutUsageDistribution(_NetworkUsage):
-    """Each broker's outbound traffic near the mean, as AutoBalancer scores it.
+    """Each broker's outbound traffic is near the mean, as AutoBalancer scores it.
 
     Parameters
     ----------

@@ -54,7 +54,7 @@ def _earlier_sorted(racks: Ints) -> Few:
 
 
 class RackAwareness(Goal):
-    """No two replicas of a partition in one rack.
+    """No two replicas of a partition are in one rack.
 
     The score is the number of distinct racks / the number of replicas.
     """
@@ -107,11 +107,11 @@ def _kept_racks(cluster: Cluster, partitions: Ints) -> Ints:
 
 
 class RackAwareDistribution(Goal):
-    """The replicas of a partition spread over the racks as evenly as can be.
+    """The replicas of a partition are spread over the racks as evenly as possible.
 
     With R racks, each holds floor(RF / R) replicas and RF mod R of them one more;
-    the same as :class:`RackAwareness` where there are racks enough, and possible
-    where there are not. The score is the share of replicas that may stay.
+    the same as :class:`RackAwareness` if there are enough racks, and possible if there are not. The
+    score is the share of replicas that may stay.
     """
 
     scope: ClassVar = "partition"
@@ -134,7 +134,7 @@ class RackAwareDistribution(Goal):
 
 
 class BrokerSetAwareness(Goal):
-    """All replicas of a topic within one broker set.
+    """All replicas of a topic are within one broker set.
 
     The score of a partition is the share of its replicas on brokers of the topic's set.
 
@@ -145,7 +145,7 @@ class BrokerSetAwareness(Goal):
         matches the whole name counts. Topics without one belong to the set that
         holds most of their replicas, and to any if none does.
     exempt
-        Regular expression of topics that may lie anywhere; none by default.
+        Regular expression of topics that may be anywhere; none by default.
     """
 
     scope: ClassVar = "partition"
@@ -231,7 +231,7 @@ class BrokerSetAwareness(Goal):
 
 
 class TopicRackDistribution(Goal):
-    """The replicas of a topic spread evenly over the racks.
+    """The replicas of a topic are spread evenly over the racks.
 
     Each rack holds between the floor and the ceiling of its share of the topic,
     shared out by the size of the brokers that may receive replicas. Racks without

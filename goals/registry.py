@@ -130,13 +130,13 @@ def load_goals(config: Config = "default") -> list[Goal]:
 
 
 def parameters_of(config: Config, section: str, kind: type[Model]) -> Model:
-    """The parameters that a goal configuration sets beside its goals.
+    """The parameters that a goal configuration sets in addition to its goals.
 
     Parameters
     ----------
     config
-        As for :func:`load_goals`. What is set beside ``profile`` takes precedence over what the
-        profile sets.
+        As for :func:`load_goals`. Parameters given next to ``profile`` take precedence over those
+        of the profile.
     section
         ``search`` or ``planning``.
     kind

@@ -247,7 +247,7 @@ def _check_class(goal: Goal, report: Report) -> None:
         _add(report.problems, "it has no score method")
     try:
         if pickle.loads(pickle.dumps(goal)) != goal:
-            _add(report.problems, "it is another goal after pickling")
+            _add(report.problems, "it is a different goal after pickling")
     except Exception as error:  # pickling fails in many ways
         _add(report.problems, f"it cannot be pickled ({' '.join(str(error).split())})")
 
@@ -260,7 +260,7 @@ def _check_on(
     prepared = goal.prepared(cluster)
     infeasibilities = goal.infeasibilities(cluster)
     if not all(isinstance(o, Infeasibility) for o in infeasibilities):
-        raise _BrokenError("infeasibilities() returned something else than a list of Infeasibility")
+        raise _BrokenError("infeasibilities() did not return a list of Infeasibility")
     judge = _Judge(prepared, cluster, report)
     scores = judge.scores()
     if _fingerprint(goal) != before[0]:
@@ -364,11 +364,11 @@ def _check_shapes(judge: _Judge, scores: Floats, rng: np.random.Generator) -> No
     cells = judge.cells
     for cell in rng.permutation(cells)[:20]:
         if judge.scores(np.array([cell]))[0] != scores[cell]:
-            raise _BrokenError("a cell scored alone has another score than among all cells")
+            raise _BrokenError("a cell scored alone has a different score than among all cells")
     for rows in (2, 4):
         many = rng.choice(cells, (rows, 8))
         if not np.array_equal(judge.scores(many), scores[many]):
-            raise _BrokenError(f"cells of shape {many.shape} score otherwise than in a row")
+            raise _BrokenError(f"cells of shape {many.shape} score differently than in a row")
     judge.scores(cells[:0])
 
 

@@ -67,7 +67,7 @@ class _Spread(Goal):
 
 
 class TopicReplicaDistribution(_Spread):
-    """Each topic's replicas on a broker near the topic's even share.
+    """Each topic's replicas on a broker are near the topic's even share.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ class TopicReplicaDistribution(_Spread):
         m = (threshold - 1) * margin. Wide by default: a strict spread moves a lot of
         data for little.
     min_gap, max_gap
-        Fewest and most replicas between the share and either limit.
+        Minimum and maximum number of replicas between the share and either limit.
     """
 
     threshold: Ratio = 3.0
@@ -118,7 +118,7 @@ class TopicReplicaDistribution(_Spread):
 
 
 class TopicLeaderDistribution(_Spread):
-    """Each topic's leaders spread evenly over the brokers that may lead.
+    """Each topic's leaders are spread evenly over the brokers that may lead.
 
     Between the floor and the ceiling of the even share, so that the remainder is
     spread too.
@@ -137,7 +137,7 @@ class TopicLeaderDistribution(_Spread):
 
 
 class MinTopicLeaders(Goal):
-    """Each broker that may lead leads at least so many partitions of some topics.
+    """Each broker that may lead leads at least `minimum` partitions of some topics.
 
     Parameters
     ----------

@@ -95,7 +95,7 @@ class AdminSource:
                 yield []
             else:
                 self.problems.pop("admin", None)
-                # Outside the try, so that the reader's errors are not taken for the client's.
+                # Outside the try, so that the reader's errors are not mistaken for the client's.
                 yield report
 
     def _report(self, ask: Ask) -> Iterator[Record]:

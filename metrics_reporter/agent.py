@@ -154,7 +154,7 @@ class Agent:
                     report += next(self._iterators[name])
                 except StopIteration:
                     del self._iterators[name]
-                # A source may be third-party code, and the others must go on.
+                # A source may be third-party code, and the others must continue.
                 except Exception as error:
                     said = " ".join(str(error).split()) or type(error).__name__
                     problems[name] = f"not measured: {said}"
@@ -168,7 +168,7 @@ class Agent:
         for key in problems.keys() - self.problems.keys():
             log.warning("%s: %s", key.partition(":")[0], problems[key])
         for key in self.problems.keys() - problems.keys():
-            log.info("%s: well again (it was: %s)", key.partition(":")[0], self.problems[key])
+            log.info("%s: working again (it was: %s)", key.partition(":")[0], self.problems[key])
         self.problems = problems
 
     def _failed(self, why: str) -> None:
@@ -185,7 +185,7 @@ class Agent:
             if self._topic in topics:
                 return
             if not self._create_topic:
-                raise NoTopicError(f"{where}: no such topic; create it, or ask for that")
+                raise NoTopicError(f"{where}: no such topic; create it, or let it be created")
             _create(self._topic, self._properties)
         except module.KafkaException as error:
             raise ReporterError(f"{where}: {reason(error)}") from None

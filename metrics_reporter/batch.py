@@ -234,7 +234,7 @@ class _Topics(dict[bytes, int]):
 class _Columns(dict[tuple[bytes, bytes], tuple[int, ...] | None]):
     """Numbers of the metrics of a message, -1 for an unknown id, by its ids and its names.
 
-    None if they are no names, or one is given twice.
+    None if some are not names, or one is given twice.
     """
 
     def __init__(self, metrics: _Index) -> None:

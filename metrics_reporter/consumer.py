@@ -125,7 +125,7 @@ class RecordReader:
     def _values(self, messages: list[Any], ends: dict[int, int]) -> Iterator[bytes | None]:
         """Values of the messages; a partition leaves `ends` once it is read to its end."""
         codes = kafka().KafkaError
-        # The client recovers from these by itself, given time.
+        # The client recovers from these without help, given time.
         passing = (codes._ALL_BROKERS_DOWN, codes._TRANSPORT, codes._TIMED_OUT, codes._RESOLVE)
         for message in messages:
             error = message.error()

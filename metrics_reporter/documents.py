@@ -363,9 +363,10 @@ def first_problem(
     Parameters
     ----------
     error
-        What pydantic found.
+        The error that pydantic raised.
     expected
-        Type of error to what should be there, where pydantic's message says too little.
+        Type of error to what should be there, for those of which pydantic's message says too
+        little.
     hide
         Fields whose value must not be shown.
     """
@@ -475,7 +476,7 @@ def _check_events(text: str, limits: DocumentLimits) -> None:
     for event in yaml.parse(text, _Loader):
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in sizes:
-                raise DocumentError("an alias found of what is not known before it")
+                raise DocumentError("an alias found before its anchor")
             total += sizes[event.anchor]
         elif isinstance(event, yaml.CollectionStartEvent):
             opened.append((event.anchor, total))

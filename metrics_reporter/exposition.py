@@ -97,7 +97,7 @@ def scrape(url: str, timeout: float = 10.0) -> str:
             while chunk := answer.read(_CHUNK):
                 page += chunk
                 if time.monotonic() > end:
-                    raise ReporterError(f"{where}: not all of it read in {timeout:g} s")
+                    raise ReporterError(f"{where}: not read completely in {timeout:g} s")
                 if len(page) > _MOST_BYTES:
                     raise ReporterError(
                         f"{where}: more than {_MOST_BYTES} bytes found, a page of metrics expected"

@@ -84,6 +84,6 @@ def cpu_times(stat: Path) -> tuple[float, float]:
         raise ReporterError(f"cpu of the host: {stat}: {error.strerror or error}") from None
     except ValueError:
         raise ReporterError(
-            f"cpu of the host: {stat}: no times of cpus found, those of Linux expected"
+            f"cpu of the host: {stat}: no cpu times found, those of Linux expected"
         ) from None
     return sum(ticks) - sum(ticks[i] for i in _IDLE), sum(ticks)

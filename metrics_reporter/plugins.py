@@ -196,7 +196,7 @@ class Plugins(Generic[Class]):
 
 
 def _ignored(kind: type[BaseModel], options: Mapping[str, Any]) -> str | None:
-    """The first option that a model would ignore in silence; None if there is none."""
+    """The first option that a model would silently ignore; None if there is none."""
     if kind.model_config.get("extra", "ignore") != "ignore":
         return None
     fields = kind.model_fields.items()

@@ -106,7 +106,7 @@ class Rule(BaseModel):
         return given
 
     def takes(self, sample: Sample) -> bool:
-        """Whether the labels match; the name is already known to."""
+        """Whether the labels match; the name already does."""
         return all(
             re.fullmatch(pattern, sample.labels.get(label, ""))
             for label, pattern in self.where.items()
@@ -312,7 +312,7 @@ class PrometheusSource:
             self.problems.pop(name, None)
         else:
             self.problems[name] = (
-                f"{name} not measured: no metric of Kafka's known in {len(samples)} samples"
+                f"{name} not measured: no known Kafka metric found in {len(samples)} samples"
             )
         before, self._before[broker] = self._before.get(broker), reading
         if before is not None and restarted(before, reading):
@@ -331,7 +331,7 @@ class Rulebook:
         self._known: dict[str, list[tuple[int, Rule]]] = {}
 
     def read(self, at: float, samples: Iterable[Sample]) -> Reading:
-        """Interpret samples; where two rules give the same metric, the first counts.
+        """Interpret samples; if two rules give the same metric, the first counts.
 
         Samples of one rule that map to the same metric differ in labels without a meaning
         here: counters are summed, and of gauges the largest counts.

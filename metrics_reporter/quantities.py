@@ -1,4 +1,4 @@
-"""Bytes, rates, durations and counts as people write and read them: ``50MB/s``, ``1 move``."""
+"""Parses and formats bytes, rates, durations and counts for people: ``50MB/s``, ``1 move``."""
 
 from __future__ import annotations
 

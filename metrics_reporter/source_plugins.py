@@ -1,4 +1,4 @@
-"""Sources of metrics by name: those of other packages beside the built-in ones.
+"""Finds sources of metrics by name, built in or from other packages.
 
 Another package adds its own as an entry point of the group ``counterpoise.sources``: a class
 whose objects are iterated for reports (:class:`metrics_reporter.Source`). Options are the

@@ -27,7 +27,7 @@ class Source(Protocol):
 
 
 class SimulatedSource:
-    """Measurements of an invented cluster, without end and as fast as they are read.
+    """Generates measurements of an invented cluster endlessly, as fast as they are read.
 
     Partition p has its replicas on brokers
     ``replica_broker[replica_offset[p]:replica_offset[p + 1]]``.

@@ -74,7 +74,7 @@ def encode(record: Record) -> bytes:
             "0 to 2147483647, or -1 for the topic",
         )
         _require(
-            "topic", record.topic, not record.underscored, "a name as Kafka has it, dots and all,"
+            "topic", record.topic, not record.underscored, "a name as Kafka has it, with its dots,"
         )
     _require("number of metrics", len(record.metrics), len(record.metrics) < 2**8, "at most 255")
     for metric, value in record.metrics.items():

@@ -1,4 +1,4 @@
-"""What holds for all tests: settings, markers, how they share two processors, one Spark session."""
+"""Set-up of all tests: settings, markers, sharing of two processors, one Spark session."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def lower_bound(problem: Allocation, steps: int = 4096) -> float:
 
 
 class _Cover:
-    """Least cost of removing at least so much load, in whole units."""
+    """Least cost of removing at least a given load, in whole units."""
 
     def __init__(self, problem: Allocation, units: Ints, most: float, steps: int) -> None:
         self._step, self._steps = most / steps, steps
@@ -90,7 +90,7 @@ class _Cover:
 
 
 class _Prices:
-    """Least cost of moving so much load, with the units of most load per cost."""
+    """Least cost of moving a given load, with the units of most load per cost."""
 
     def __init__(self, problem: Allocation, units: Ints, alike: bool) -> None:
         self._load = np.append(0.0, np.cumsum(problem.load[units]))

@@ -26,9 +26,9 @@ class Improved:
 
 
 def plain(problem: Allocation, *, seconds: float, threads: int = 2) -> Solution:
-    """Solve the program as printed, by HiGHS as it is, for comparison (Section 4.3.1).
+    """Solve the program as printed, with plain HiGHS, for comparison (Section 4.3.1).
 
-    Without a start solution; if HiGHS finds nothing in the time, nothing moves.
+    There is no start solution; if HiGHS finds nothing in time, nothing moves.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def improve(
     chosen : (N,) bool
         The nodes of the neighbourhood; if all, the bound applies to every allocation.
     nodes
-        Most branch-and-bound nodes: the same number gives the same answer.
+        Maximum number of branch-and-bound nodes: the same number gives the same answer.
     seconds
         Additional time limit.
     downhill

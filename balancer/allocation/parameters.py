@@ -44,7 +44,7 @@ class AllocationParameters(BaseModel):
     first_nodes
         Nodes of the first program; the size doubles when a program does not help.
     tree_nodes
-        Most branch-and-bound nodes of a program.
+        Maximum number of branch-and-bound nodes of a program.
     close_share, loose_share
         HiGHS is not used if the load distance is within this share of its bound, or if the bound
         is below this share of the distance: then the budget does not bind, and the local search

@@ -51,7 +51,7 @@ def search(
     start : (U,) int
         An allocation that respects the budget and fixed units.
     rounds
-        Most exchanges.
+        Maximum number of exchanges.
     deadline
         Latest time to stop, by ``time.monotonic()``.
     seed
@@ -62,12 +62,12 @@ def search(
         Which side of the band is narrowed, while the other stays as wide as the start
         requires; ``both`` keeps both sides equally far from the mean.
     parameters
-        Numbers of the search; by default the default ones.
+        Numbers of the search; None for the defaults.
 
     Returns
     -------
     Found
-        The best allocation; `start` if none is better.
+        The best allocation found; `start` if none is better.
     """
     own = parameters or AllocationParameters()
     return _Search(problem, start, seed, own).run(rounds, deadline, enough, narrow)

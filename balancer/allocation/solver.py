@@ -19,8 +19,8 @@ from cluster_model.snapshot import Ints
 # A good enough load distance, in percentage points: the limit that ALBIC keeps (maxLD).
 GOOD = 10.0
 _TINY = 1e-9
-# The last local searches, at last for the tightness of each side; the shares of time by which
-# each ends.
+# The last local searches, the final two for one side of the band each; with the share of the time
+# by which each ends.
 _FINISH: tuple[tuple[float, Narrow], ...] = ((0.9, "both"), (0.95, "under"), (1.0, "over"))
 
 
@@ -57,7 +57,7 @@ def solve(
     seed
         Seed of random choices.
     parameters
-        Numbers of the searches and programs; by default the default ones.
+        Numbers of the searches and programs; None for the defaults.
 
     Returns
     -------
@@ -89,13 +89,13 @@ def solve(
     start[p.fixed >= 0] = p.fixed[p.fixed >= 0]
     if p.spent(start) > p.budget + _TINY:
         raise AllocationError(
-            f"allocation, fixed: units cost {p.spent(start):g} to bring where they have to be, "
-            f"at most the budget of {p.budget:g} expected"
+            f"allocation, fixed: units cost {p.spent(start):g} to move to their required nodes, at "
+            f"most the budget of {p.budget:g} expected"
         )
     if not p.within_ceilings(start):
         raise AllocationError(
-            "allocation, fixed: units where they have to be exceed a ceiling of a further resource "
-            "there, all within the ceilings expected"
+            "allocation, fixed: units exceed a ceiling of a further resource on their required "
+            "nodes, all within the ceilings expected"
         )
     bound = lower_bound(p, own.bound_steps)
     goal = max(bound, enough)

@@ -116,7 +116,7 @@ def units_of(
         A cluster whose partitions have one replica each.
     operation
         The request; by default a rebalance. Topics and partitions it excludes are fixed, and
-        brokers that it lets nothing go to keep what they have, or less.
+        brokers that may receive nothing keep what they have, or less.
     budget
         maxMigrCost: limit of the total cost of all migrations, in the unit of `cost`.
     cost

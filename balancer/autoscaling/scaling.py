@@ -27,20 +27,20 @@ class Scale:
 
 
 class Scaling(Protocol):
-    """Decides on how many nodes a job shall run."""
+    """Decides how many nodes a job runs on."""
 
     def __call__(self, problem: Allocation, node: Ints) -> Scale:
-        """Look at a plan, the node (U,) of each unit; nodes to remove are named by index."""
+        """Decide for a plan, the node (U,) of each unit; nodes to remove are given by index."""
 
 
 @dataclass(frozen=True)
 class Utilisation:
-    """Keep nodes utilised: more of them above a mark, fewer below one.
+    """Keeps nodes utilised: adds nodes above one threshold and removes nodes below another.
 
-    Nodes are started where the plan leaves one above `high`, and all together carry more
-    than `target`: where they do not, balance is what lacks, not nodes. Those that carry
-    least are removed where the mean is below `low`, and the others would stay below
-    `high` though as far from their mean as the plan is; never while others leave.
+    Nodes are started if the plan leaves one above `high` and the mean is above `target`; if the
+    mean is not, the load needs better balance, not more nodes. The nodes that carry least are
+    removed if the mean is below `low` and the others would stay below `high` with the imbalance of
+    the plan; never while other nodes are being removed.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class Utilisation:
             )
 
     def __call__(self, problem: Allocation, node: Ints) -> Scale:
-        """Decide on a plan, the node (U,) of each unit."""
+        """Decide for a plan, the node (U,) of each unit."""
         p, over = problem, problem.sides(node)[0]
         stays = np.flatnonzero(~p.removed)
         total, capacity = float(p.load.sum()), 1.0 / p.weight[stays]
@@ -78,7 +78,7 @@ class Utilisation:
             return Scale()
         carried = p.deviation(node)[stays]
         order = np.argsort(carried, kind="stable")
-        # The first k go where the others can carry all of the load.
+        # The first k can go if the others can carry all of the load.
         left = capacity.sum() - np.cumsum(capacity[order])
         mean = np.divide(total, left, out=np.full(len(left), np.inf), where=left > _TINY)
         fits = (mean <= self.target + _TINY) & (mean + p.distance(node) <= self.high + _TINY)

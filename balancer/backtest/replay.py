@@ -21,7 +21,7 @@ from cluster_model.errors import InputError
 from cluster_model.snapshot import BrokerState, Floats, Ints, Snapshot
 from cluster_model.trust import Distrust, partition_names
 
-# A partition that moves again within this time was moved in vain.
+# A partition that moves again within this time was moved needlessly.
 THRASH_SECONDS = 12 * 3600.0
 _P95 = 0.95
 # If any of these is unknown, so is a partition's load.
@@ -326,7 +326,7 @@ class _Replay:
         """Abandon the current execution."""
         self._stopped = True
 
-    # --- what goes on between them
+    # --- what happens between looks
 
     def _spawn(self, job: Callable[[], None]) -> None:
         work = self._controller.work
@@ -387,7 +387,7 @@ class _Replay:
 
 
 def _in_looks(settings: Settings, look: float) -> Settings:
-    """The settings for looks so many seconds apart; streaks of rounds keep their duration."""
+    """The settings for looks `look` seconds apart; streaks of rounds keep their duration."""
 
     def rounds(count: int) -> int:
         return max(1, math.ceil(count * settings.interval / look))

@@ -118,7 +118,7 @@ def backtest(
     first_ms, end_ms
         ms since 1970; only windows entirely inside count.
     goals
-        The goals that judge all configurations, whatever these plan for.
+        The goals that judge all configurations, whichever goals these plan for.
     limit
         Share of the capacity of a resource above which a broker is overloaded.
     price

@@ -70,7 +70,7 @@ class Timeline:
 
     @classmethod
     def of(cls, metadata: Metadata, first_ms: int, end_ms: int, *, slots: int = 1) -> Timeline:
-        """Read a period of a log; with room for at least so many replicas of a partition."""
+        """Read a period of a log; with room for at least `slots` replicas of a partition."""
         times = [first_ms, *(t for t in metadata.times_ms if first_ms < t <= end_ms)]
         starts: list[int] = []
         casts: list[Snapshot] = []

@@ -1,4 +1,4 @@
-"""The commands, and what they have in common."""
+"""Defines the commands and the options that all of them share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``counterpoise notifiers test`` and ``detectors try``: settings tried out, without a cluster."""
+"""``counterpoise notifiers test`` and ``detectors try``: try settings out without a cluster."""
 
 from __future__ import annotations
 

@@ -261,7 +261,7 @@ def _show(preview: Preview, throttle: str | None) -> None:
         f"{plural(len(preview.tasks), 'task')}, {amount(copied)} to copy{limit}", markup=False
     )
     if preview.tasks:
-        say("Nothing was changed; with --yes it is done.")
+        say("Nothing was changed; add --yes to execute the plan.")
     elif preview.problems:
         say("Nothing was changed: no step of the plan applies to this cluster as it is now.")
     else:
@@ -320,7 +320,7 @@ def _watched(
 
 
 class _LastResort:
-    """Exits the process so many seconds after it is armed, if the guarded code still runs.
+    """Exits the process a number of seconds after it is armed, if the guarded code still runs.
 
     Nothing is lost by that: the journal holds what a recovery needs.
 
@@ -427,8 +427,8 @@ def _nothing_found(journal: Path, there: bool, group: str) -> int:
         return DONE
     out().print(
         f"{journal}: no such journal, and no marks of group {group} are in Kafka; an execution "
-        "without a throttle carries none, so its moves may go on: name its journal (--journal), or "
-        "look at what moves with kafka-reassign-partitions --list",
+        "without a throttle carries none, so its moves may continue: name its journal (--journal), "
+        "or check for moves with kafka-reassign-partitions --list",
         markup=False,
         soft_wrap=True,
     )

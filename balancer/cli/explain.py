@@ -13,7 +13,7 @@ from balancer.cli import tables
 from balancer.cli.terminal import CommandError, out, working
 from metrics_reporter.quantities import cost_amount, plural
 
-# Most names in a message.
+# Maximum number of names in a message.
 _SHOWN = 10
 
 

@@ -30,7 +30,7 @@ def list_all() -> None:
     Example: `counterpoise goals list`
     """
     table = Table(box=None, pad_edge=False)
-    for header in ("goal", "judges each", "kind", "content where"):
+    for header in ("goal", "judges each", "kind", "content if"):
         table.add_column(header, overflow="fold")
     found, wrong = PLUGINS.loadable()
     for name, kind in found.items():

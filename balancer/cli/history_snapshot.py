@@ -94,7 +94,7 @@ def snapshot(
 
     log = load_metadata(metadata, cluster=cluster)
     history = History.open(spark, prepared, log, measured=measured)
-    with working("looking through the history"):
+    with working("reading the history"):
         found = history.snapshot(at_ms, horizon_ms, statistic, cpu=cpu, min_ratio=min_ratio)
         forecast = history.forecast(at_ms, horizon_ms) if statistic == "forecast" else None
         regressed = cpu == "regression" or statistic != "mean"
@@ -129,7 +129,7 @@ def _costs(model: CpuModel) -> Table:
 
 
 def _errors(errors: tuple[ForecastError, ...]) -> Table:
-    table = Table(title="error of forecasting what is known, as a share of the load")
+    table = Table(title="error of forecasts of known hours, as a share of the load")
     for name in ("resource", "hours", "forecast", "mean alone"):
         table.add_column(name, justify="left" if name == "resource" else "right")
     for of in errors:

@@ -28,7 +28,7 @@ def addresses(given: str | None) -> str | None:
 
 
 def broker_ids(option: str, text: str | None) -> tuple[int | str, ...]:
-    """Broker ids of ``"4,5"``; what is no number is a name.
+    """Broker ids of ``"4,5"``; an id that is not a number is a name.
 
     Examples
     --------

@@ -156,7 +156,7 @@ def synthetic(
     Example: `counterpoise snapshot synthetic --brokers 50 --partitions 10000 -o cluster.npz`
     """
     check_suffix(output)
-    with working("inventing a cluster"):
+    with working("generating a cluster"):
         found = synthetic_snapshot(
             brokers=brokers,
             partitions=partitions,

@@ -49,13 +49,13 @@ def overview(plan: AnyPlan) -> Text:
     if s.group_moves:
         grouped = sum(a.group is not None for a in plan.actions)
         lines.append(
-            f"{plural(grouped, 'replica')} that talk to one another move in "
+            f"{plural(grouped, 'replica')} that communicate with each other move in "
             f"{plural(s.group_moves, 'group')}"
         )
     if (a := plan.allocation) is not None:
         lines.append(
             f"{a.strategy}: load distance of {a.resource} {a.distance_before:.2f} -> "
-            f"{a.distance_after:.2f} percent points, {a.distance_bound:.2f} at best; "
+            f"{a.distance_after:.2f} percentage points, {a.distance_bound:.2f} at best; "
             f"communication kept local {percent(a.local_before)} -> {percent(a.local_after)}"
         )
     lines.append(f"balancedness {s.balancedness_before:.1f} -> {s.balancedness_after:.1f} of 100")

@@ -24,7 +24,7 @@ from metrics_reporter.errors import ReporterError
 from metrics_reporter.quantities import amount
 
 DONE, UNMET, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
-# Most seconds that an option accepts, a month: longer waits count as endless.
+# Maximum seconds that an option accepts, a month: longer waits count as endless.
 LONGEST = 30 * 86_400.0
 _LONGEST = 2000
 # Errors that typer itself raises about options, independent of the library it is built on.
@@ -105,7 +105,7 @@ def _sentence(error: Exception, ctx: Any) -> str:
     else:
         name = ctx.invoked_subcommand or "this command"
         what = {
-            MemoryError: "more was asked for than the memory of this machine holds",
+            MemoryError: "this needs more memory than this machine has",
             RecursionError: "something is nested too deeply",
         }.get(type(error), f"{type(error).__name__}: {error}")
         said = f"{name} failed unexpectedly ({what}); counterpoise --debug {name} ... shows where"

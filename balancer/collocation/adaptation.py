@@ -31,7 +31,7 @@ class Job(Protocol):
         """The measurements of the last period, with all current brokers."""
 
     def start(self, brokers: int) -> None:
-        """Add so many new brokers to the job; returns when they are ready."""
+        """Add this many new brokers to the job; returns when they are ready."""
 
     def apply(self, brokers: Ints) -> None:
         """Migrate: (P,) int, the id of the broker of each partition of the last snapshot."""

@@ -43,7 +43,7 @@ class Collocation:
     max_group_load
         The final maxPL.
     attempts
-        How often the problem was solved.
+        How many times the problem was solved.
     """
 
     solution: Solution
@@ -83,14 +83,14 @@ def albic(
     step
         stepPL: reduction of maxPL while the load distance is exceeded.
     score_factor
-        sF: a pair is worth collocating if it sends more than so many times the average that
+        sF: a pair is worth collocating if its traffic is more than this many times the average that
         the first sends to each key group downstream.
     pairs
-        Most pairs to bring together. The seed's ALBIC: one.
+        Maximum number of pairs to bring together; one in the seed's ALBIC.
     rounds, seconds, seed
         See :func:`balancer.allocation.solver.solve`; the time is for all attempts.
     parameters
-        Further numbers; by default the default ones.
+        Further numbers; None for the defaults.
 
     Raises
     ------
@@ -196,8 +196,8 @@ def albic(
 def scores(units: Units, factor: float = 1.5) -> Bools:
     """(E,) bool: the pairs that are worth collocating (step 1).
 
-    Those that send more than `factor` times the average that the first sends to each key
-    group of the operators downstream, which are the operators that its own sends to.
+    Those with more traffic than `factor` times the average that the first sends to each key group
+    of the operators downstream, which are those that its own operator sends to.
 
     Examples
     --------

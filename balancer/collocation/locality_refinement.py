@@ -78,7 +78,7 @@ def brought_nearer(
     deadline
         Latest time to stop, by ``time.monotonic()``.
     parameters
-        How much effort to spend; by default the default ones.
+        How much effort to spend; None for the defaults.
 
     Examples
     --------

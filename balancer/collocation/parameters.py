@@ -22,7 +22,7 @@ class CollocationParameters(AllocationParameters):
     attempt_share
         Share of the remaining time for an attempt that may have to be repeated.
     locality_passes
-        Most passes over the units that would communicate less remotely elsewhere.
+        Maximum number of passes over the units that would have more local traffic elsewhere.
     looks_per_migration, fewest_looks, most_looks
         Units that a pass examines: for each migration that the budget still allows, and at least
         and at most in total.

@@ -66,11 +66,11 @@ class StatedAttributes(BaseModel):
             if broker in index:
                 brokers[index[broker]] |= own
             else:
-                notice(f"attributes of broker {broker} are stated, which is not in the cluster")
+                notice(f"attributes are stated for broker {broker}, which is not in the cluster")
         for pattern, own in self.topics.items():
             chosen = matching(pattern, s.topics)
             if not chosen.any():
-                notice(f"attributes of topics {shown(pattern)} are stated, which matches none")
+                notice(f"attributes are stated for topics {shown(pattern)}, which matches none")
             for i in chosen.nonzero()[0].tolist():
                 topics[i] |= own
         return replace(s, broker_attributes=_columns(brokers), topic_attributes=_columns(topics))

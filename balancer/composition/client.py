@@ -67,7 +67,7 @@ def java_properties(path: Path | None) -> dict[str, str]:
 
 
 def _joined(text: str) -> list[str]:
-    """Lines with content, joined to the next where they end with a backslash."""
+    """Lines with content, joined to the next if they end with a backslash."""
     # Of several backslashes at the end of a line the last joins, unless it is itself escaped.
     whole = re.sub(r"(?<!\\)((?:\\\\)*)\\(?:(?:\r\n?|\n)\s*|\Z)", r"\1", text)
     lines = re.split(r"\r\n?|\n", whole)

@@ -174,7 +174,7 @@ def compose_controller(
         if vote is None:
             yield composed
         else:
-            # Only now: a controller that is paused has resigned by then.
+            # Only now: a paused controller has resigned by this point.
             with vote:
                 yield composed
 
@@ -367,7 +367,7 @@ def run_until(
     asked
         Set to end it.
     failing
-        Called if the controller ends by itself with an error; sets `asked`.
+        Called if the controller ends with an error unasked; sets `asked`.
     """
     failed: list[ControllerError] = []
 

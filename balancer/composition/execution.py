@@ -102,18 +102,18 @@ class _Candidate:
         if time.monotonic() > deadline:
             if self._election.holder is None:
                 raise ExecutionError(
-                    f"the vote of group {self._group} could not be had in {self._seconds:.0f} s, "
-                    "though nobody is known to hold it: see that the brokers are well, then try "
+                    f"the vote of group {self._group} could not be obtained in {self._seconds:.0f} "
+                    "s, although no holder is known: check that the brokers are healthy, then try "
                     "again"
                 )
             raise ExecutionError(
                 f"{self._election.holder} acts on this cluster, or did last (group "
-                f"{self._group}): wait for its end, or pause a controller with `execute: false` "
+                f"{self._group}): wait until it ends, or pause a controller with `execute: false` "
                 "in its settings file, then try again"
             )
         if not self._noticed:
             self._notice(
-                f"Waiting for the vote of group {self._group}, which another may hold, "
+                f"Waiting for the vote of group {self._group}, which another process may hold, "
                 f"for at most {self._seconds:.0f} s ..."
             )
         self._noticed = True

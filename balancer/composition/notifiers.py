@@ -44,7 +44,7 @@ class Notifiers:
         return self.redactor(text)
 
     def take(self, settings: Settings) -> list[BackgroundNotifier]:
-        """The notifiers of these settings; opens new ones, and unused ones end by themselves."""
+        """The notifiers of these settings; opens new ones, and unused ones end on their own."""
         entries = [("webhook", w.model_dump()) for w in settings.webhooks]
         entries += [(n.name, n.options) for n in settings.notifiers]
         given = [options for _, options in entries]

@@ -16,7 +16,7 @@ from metrics_reporter.quantities import plural
 
 
 def concerns(s: Snapshot) -> list[str]:
-    """What in a cluster limits the quality of a plan for it, in sentences.
+    """What limits the quality of a plan for a cluster, one sentence each.
 
     Examples
     --------

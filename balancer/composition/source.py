@@ -124,5 +124,5 @@ class KafkaSource:
             model.add_batch(batch)
         seen = model.observe()
         for doubt in seen.distrust.doubts:
-            self.notice(f"{doubt.sentence}; its metrics are not believed")
+            self.notice(f"{doubt.sentence}; its metrics are ignored")
         return seen.snapshot, seen.distrust

@@ -17,15 +17,15 @@ from metrics_reporter.documents import clipped, shown
 
 log = logging.getLogger("counterpoise.controller")
 
-# Most findings of one look: more would only flood their reader.
+# Maximum number of findings of one look: more would only flood the reader.
 _MOST = 1000
 
 
 class DetectorPlugin(Protocol):
-    """What another package implements: it looks at the cluster and returns what is wrong.
+    """What another package implements: a class that looks at the cluster and returns what is wrong.
 
     It may remember what it saw in earlier rounds. Whatever it raises is reported, and the round
-    goes on without it.
+    continues without it.
     """
 
     def look(self, view: View) -> Iterable[Finding]:
@@ -33,22 +33,22 @@ class DetectorPlugin(Protocol):
 
         Each needs a `subject`, the same from round to round and different from the others', and a
         `sentence`. With an `operation` that would fix it, and unless its `state` says otherwise,
-        the controller acts on it once its grace has passed, within the limits of all plans.
+        the controller acts on it once its grace period has passed, within the limits of all plans.
         """
 
 
 class AddedDetectorWatch:
-    """One such detector, as the controller sees it.
+    """A detector of another package, as the controller sees it.
 
-    A look runs in a thread of its own. If it takes too long, the round goes on without it, and it
+    A look runs in its own thread. If it takes too long, the round continues without it, and it
     is not asked again before that look has ended. Whatever it states, its findings have its own
-    name, begin when they were first seen, and wait for their grace: neither exceptions from
-    limits nor the grace of dead brokers are open to it.
+    name, begin when they were first seen, and wait for their grace period: it gets no exception
+    from limits, and not the grace period of dead brokers.
 
     Parameters
     ----------
     name
-        Of the detector.
+        Name of the detector.
     settings
         Its settings.
 
@@ -97,7 +97,7 @@ class AddedDetectorWatch:
 
     def _answer(self, view: View) -> list[Finding]:
         if self._looking is not None and self._looking.is_alive():
-            raise PluginError(f"its look of {span(view.now - self._since)} ago has not ended")
+            raise PluginError(f"the look it began {span(view.now - self._since)} ago has not ended")
         answer: list[list[Finding] | BaseException] = []
         self._looking = threading.Thread(
             target=self._look, args=(view, answer), name=f"detector {self._name}", daemon=True
@@ -128,12 +128,12 @@ class AddedDetectorWatch:
 
 
 def _checked(found: Any) -> list[Finding]:
-    """The findings, if they are some; with data that everything else can read.
+    """The findings, if they are valid; with data that everything else can read.
 
     Raises
     ------
     PluginError
-        Naming the first that is not.
+        Naming the first invalid one.
     """
     checked: dict[str, Finding] = {}
     for each in found:

@@ -366,13 +366,13 @@ class Controller:
         """A sentence on which controller acts instead, as far as the vote knows."""
         holder = getattr(self._vote, "holder", None)
         if holder is None:
-            return "this controller does not have the vote; who acts, if anybody, is not known"
+            return "this controller does not have the vote; whether another one acts is not known"
         return f"this controller does not have the vote; {holder} acts, or did last"
 
     def _take_part(self) -> None:
         """Resign from the vote while paused, so that a person can act instead.
 
-        Only while no execution is in progress: without the vote it could clean nothing up.
+        Only while no execution is in progress: without the vote it could not clean up.
         """
         if self._paused and not self._resigned and self.work is None:
             self._resigned = True
@@ -401,7 +401,7 @@ class Controller:
                 "executing"
             ):
                 return beside
-            return Decision(now, "waiting", f"there is no picture of the cluster: {error}")
+            return Decision(now, "waiting", f"the cluster cannot be read: {error}")
         cooling = self._cooling(now)
         self._cooldown.saw(view.snapshot, now)
         findings = self._detectors.find(view, cooling)
@@ -510,7 +510,7 @@ class Controller:
         stale = [f for f in findings if f.kind == "stale_metrics"]
         if stale:
             reason = (
-                f"{stale_sentence(stale)}; otherwise nothing to do, by the last loads known: "
+                f"{stale_sentence(stale)}; otherwise nothing to do, by the last known loads: "
                 f"{self._even}{aside}"
             )
             return Decision(view.now, "stale", reason, "stale_metrics", findings, facts)
@@ -586,7 +586,7 @@ class Controller:
                 left = plural(
                     stay, "partition stays, because it was", "partitions stay, because they were"
                 )
-                why += f" ({left} moved not long ago)"
+                why += f" ({left} moved recently)"
             cooldown.tried(mended, now, f"nothing helped, {why}", helped=False)
             why = f"{finding.sentence}; nothing helps: {why}"
             return _Note("nothing_helps", finding, why, figures, facts)
@@ -621,12 +621,13 @@ class Controller:
             return decision
         # The search may have taken minutes.
         if self._stopping.is_set():
-            return replace(decision, reason=f"{reason}; not begun, because the controller ends")
+            ended = "not started, because the controller is ending"
+            return replace(decision, reason=f"{reason}; {ended}")
         if not self._vote.acting:
             return replace(decision, kind="standby", reason=self._standby)
-        # After an action of its own a goal isn't judged again because another fell short too.
+        # After its own action a goal isn't judged again because another fell short too.
         cooldown.tried(
-            mended, now, f"begun: {reported}", anything=finding.kind == "goal_violations"
+            mended, now, f"started: {reported}", anything=finding.kind == "goal_violations"
         )
         self._mending, self._cut = mended, cut
         self._keep(replace(decision, kind="started"))
@@ -661,7 +662,7 @@ class Controller:
         self.metrics.progressed(None)
         if work.cause == _LEFT:
             if self._leftovers.failed(failure):
-                self._events.note(f"what is left in Kafka cannot be looked at: {failure}")
+                self._events.note(f"what is left in Kafka cannot be checked: {failure}")
             return
         self._observation.changed = True
         recovery = work.cause == _RECOVERY
@@ -707,7 +708,7 @@ class Controller:
 
     def _beside(self, work: Work, findings: tuple[Finding, ...], now: float) -> Decision:
         """The decision while an execution is in progress: stop it, if that is due."""
-        said = f"{_named(work)} has been under way for {span(now - work.since)}"
+        said = f"{_named(work)} has been running for {span(now - work.since)}"
         if self._progress is not None:
             said += f": {progress_sentence(self._progress)}"
         why = self._reason_to_stop(work, findings, now)
@@ -796,7 +797,7 @@ def _named(work: Work) -> str:
     """The work as the subject of a sentence."""
     if work.cause == _RECOVERY:
         return "the recovery of an earlier execution"
-    return f"a look at {_LEFT}" if work.cause == _LEFT else f"an execution ({_spoken(work)})"
+    return f"a check of {_LEFT}" if work.cause == _LEFT else f"an execution ({_spoken(work)})"
 
 
 def _mended(finding: Finding, findings: Iterable[Finding]) -> tuple[Finding, ...]:

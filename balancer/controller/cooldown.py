@@ -139,7 +139,7 @@ class Cooldown:
             for f in findings
             if f.holds and f is not finding and (f.kind, f.subject) not in self._hopeless
         ]
-        # No exception is open to a detector of another package.
+        # A detector of another package gets no exception.
         judged = finding.kind == "goal_violations" or finding.added
         if (finding.kind in _AFTER_HEALING or finding.added) and dead:
             return "waiting", f"{said}; that waits, because {dead[0].sentence}"

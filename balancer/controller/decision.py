@@ -118,7 +118,7 @@ def plan_record(plan: Plan, seconds: float) -> dict[str, Any]:
 def unmet_first(plan: Plan) -> list[Unmet]:
     """The goals that the plan leaves unmet, those it was made for first.
 
-    Dead replicas have a plan of their own; other plans that leave them alone need not say so.
+    Dead replicas have their own plan; other plans that leave them alone need not say so.
     """
     heals = plan.operation["kind"] == "fix_offline_replicas"
     return sorted(plan.unmet, key=lambda u: not heals and u.goal in _DUTIES)

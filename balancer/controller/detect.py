@@ -232,14 +232,14 @@ class DistrustedReporterWatch:
 def _consequence(doubt: Doubt) -> str:
     """The consequence of a doubt, and what a person can do about it."""
     if doubt.proven:
-        return "its metrics are not believed, and what it holds is not rebalanced"
+        return "its metrics are ignored, and its replicas are not rebalanced"
     confirm = f"if it is right, confirm the broker with model: {{believed: [{doubt.broker}]}}"
     if doubt.set_aside:
         return (
             "that value is set aside, its other metrics are used, and it is given nothing; "
             f"{confirm}"
         )
-    return f"its metrics are not believed, and what it holds is not rebalanced; {confirm}"
+    return f"its metrics are ignored, and its replicas are not rebalanced; {confirm}"
 
 
 def stale_brokers(view: View, max_age: float) -> list[int]:
@@ -279,7 +279,7 @@ class MissingReplicasWatch:
                 kind="missing_replicas",
                 subject=listed(topics, "topic"),
                 sentence=f"{plural(count, 'partition')} of {listed(topics, 'topic')} "
-                f"{'have' if many else 'has'} fewer replicas than the topic is meant to have, "
+                f"{'have' if many else 'has'} fewer replicas than the topic should have, "
                 f"for example {name}: {factor[first]} found, "
                 f"{requested[s.partition_topic[first]]} expected",
                 state="ripe" if ripe else "waiting",

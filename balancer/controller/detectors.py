@@ -62,7 +62,7 @@ class Detectors:
     goals
         The watch of goals, whose memory other parts read.
     troubles
-        What kept detectors from looking at the last look, one sentence each.
+        Why detectors failed at the last look, one sentence each.
     """
 
     def __init__(self, settings: Settings, goals: Sequence[Goal], *, strict: bool = False) -> None:
@@ -160,7 +160,7 @@ class Detectors:
                 str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
             )
             self.troubles.append(f"{name} cannot be judged: {said}")
-            # Repeated each round otherwise.
+            # It would be logged in each round otherwise.
             level = logging.DEBUG if name in self._failing else logging.WARNING
             self._failing.add(name)
             self._log(self.troubles[-1], level)
@@ -190,7 +190,7 @@ class Detectors:
     ) -> tuple[Snapshot, Operation]:
         """The snapshot and the operation that a plan for the finding starts from.
 
-        `cooling` names partitions that moved not long ago, which a finding of another package's
+        `cooling` names partitions that moved recently, which a finding of another package's
         detector leaves alone. `last_resort` names drained brokers that may receive replicas after
         all, for healing.
         """
@@ -227,9 +227,9 @@ class Detectors:
     def _within_limits(
         self, view: View, findings: Iterable[Finding], asked: Operation, cooling: Iterable[str]
     ) -> Operation:
-        """What another package's detector asks for, within the limits of a rebalance as well.
+        """What another package's detector requests, restricted to the limits of a rebalance.
 
-        Partitions that can be healed stay, too: healing has a grace period of its own.
+        Partitions that can be healed stay, too: healing has its own grace period.
         """
         limits = self._rebalance(view, findings, cooling)
         barred = {*limits.excluded_brokers_for_replicas}
@@ -289,7 +289,7 @@ class Detectors:
     def _frozen(self, snapshot: Snapshot, operation: Operation) -> tuple[str, ...]:
         """Partitions that an operation leaves alone, regardless of its goals.
 
-        Those include lost partitions. Partitions that can be healed get a plan of their own,
+        Those include lost partitions. Partitions that can be healed get a separate plan,
         after its grace period and within its limits, not along with another move.
         """
         aside = lost_partitions(snapshot)

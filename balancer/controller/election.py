@@ -59,7 +59,7 @@ class Election:
     nothing before then. So two never act at once, even if one hangs, sleeps or is cut off.
 
     No clock here advances while a virtual machine is paused. So anything that requires the
-    vote, such as a write to Kafka, is preceded by :meth:`prove`, a commit of its own.
+    vote, such as a write to Kafka, is preceded by :meth:`prove`, a separate commit.
 
     The committed offset is the **epoch**: a process that gains the partition commits a higher
     one. A process that loses the partition and regains it with no other in between keeps its
@@ -68,7 +68,7 @@ class Election:
     The partition itself is never read or written: it may be offline. The group's coordinator
     is needed, so the election resumes as soon as ``__consumer_offsets`` has a leader again.
 
-    A process that must not act for a while, such as a paused controller, leaves the group with
+    A process that must not act for a time, such as a paused controller, leaves the group with
     :meth:`resign`, so that others may act, and enters it again with :meth:`rejoin`. Call
     :meth:`resign` only after its own execution has ended: after that it can write nothing.
 
@@ -251,7 +251,7 @@ class Election:
         except module.KafkaException as error:
             if error.args[0].code() != module.KafkaError.TOPIC_ALREADY_EXISTS:
                 raise ElectionError(
-                    f"{self._where}: topic {self._topic!r} cannot be made: {reason(error)}"
+                    f"{self._where}: topic {self._topic!r} cannot be created: {reason(error)}"
                 ) from None
 
     def _run(self) -> None:
@@ -388,7 +388,7 @@ class Election:
             log.info("this one acts, in epoch %d", commit.epoch)
 
     def _refused(self, number: int) -> None:
-        # The lease lasts to its end; a requested proof gets another try.
+        # A failed commit does not shorten the lease; a requested proof gets another try.
         with self._changed:
             if self._sent.pop(number, None) is not None:
                 self._asking = self._proved

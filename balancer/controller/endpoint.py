@@ -68,7 +68,8 @@ class _Server(ThreadingHTTPServer):
             super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        # A client that sends or takes a byte now and then would never hit a time-out of its own.
+        # A client that sends or takes a byte now and then would never hit the time-out of a single
+        # call.
         end = threading.Timer(self._limits.seconds, _cut, [request])
         end.daemon = True
         end.start()

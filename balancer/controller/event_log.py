@@ -43,7 +43,7 @@ class EventLog:
 
     @property
     def notifiers(self) -> tuple[Notifier, ...]:
-        """Who receives events."""
+        """The receivers of events."""
         return self._notifiers
 
     @property

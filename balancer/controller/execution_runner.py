@@ -87,7 +87,7 @@ class ExecutionRunner:
             failure = error
         over.set()
         try:
-            # In this order: whoever sees no work also sees its result.
+            # In this order: a thread that sees no work also sees its result.
             ended(work, outcome, failure)
         finally:
             self.work = None

@@ -96,7 +96,8 @@ class MeasuredCluster:
                 return self._model.metadata
             if len(self._seen.completeness.start_ms) < 2 and min_ratio > 0:
                 raise FeedError(
-                    "metrics: 1 complete window found, at least 2 expected, to tell load from noise"
+                    "metrics: 1 complete window found, at least 2 expected, to distinguish load "
+                    "from noise"
                 )
         except InputError as error:
             trouble = "; ".join(self._problems())

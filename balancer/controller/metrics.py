@@ -27,11 +27,11 @@ _KINDS = (
 
 # Of the current execution; NaN if there is none, or the value is unknown.
 _PROGRESS = {
-    "tasks": "Tasks of the execution under way.",
+    "tasks": "Tasks of the execution in progress.",
     "tasks_ended": "Tasks that have ended, successful or not.",
-    "bytes": "Bytes that the execution under way copies.",
+    "bytes": "Bytes that the execution in progress copies.",
     "bytes_moved": "Bytes of them copied so far.",
-    "bytes_per_second": "Mean rate of the execution under way.",
+    "bytes_per_second": "Mean rate of the execution in progress.",
     "seconds_left": "Seconds to its end at that rate.",
 }
 
@@ -129,7 +129,7 @@ class Metrics:
 
         one("rounds_total", "counter", "Rounds made.", self.rounds)
         one("last_round_timestamp_seconds", "gauge", "When the last round began.", self.last_round)
-        one("acting", "gauge", "1 where this controller acts, 0 on standby.", self.acting)
+        one("acting", "gauge", "1 if this controller acts, 0 on standby.", self.acting)
         add("decisions_total", "counter", "Decisions.", by("kind", self.decisions))
         found = {k: self.findings.get(k, 0) for k in (*_KINDS, *self.failures)}
         add("findings", "gauge", "What detectors find now.", by("detector", found))
@@ -148,7 +148,7 @@ class Metrics:
         stale = self.findings.get("stale_metrics", 0)
         one("stale_brokers", "gauge", "Brokers whose metrics are too old.", stale)
         one("violations", "gauge", "Goals not met now.", self.violated_goals)
-        one("balancedness", "gauge", "100 where every goal is met.", self.balancedness)
+        one("balancedness", "gauge", "100 if every goal is met.", self.balancedness)
         one("plans_total", "counter", "Plans made.", self.plans)
         one("plan_seconds_total", "counter", "Time spent making plans.", self.plan_seconds)
         one("bytes_planned_total", "counter", "Bytes that plans would copy.", self.bytes_planned)

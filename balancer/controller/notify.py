@@ -58,12 +58,12 @@ class BackgroundNotifier:
     """Delivers events from its own thread; if the queue is full, the oldest are dropped.
 
     An event that cannot be delivered is logged and counted, and the next one follows. If a
-    delivery hangs, events wait behind it, and the controller goes on.
+    delivery hangs, events wait behind it, and the controller continues.
 
     Parameters
     ----------
     name
-        Of the notifier, in logs and metrics.
+        Name of the notifier in logs and metrics.
     sender
         Delivers one event; may block and raise.
 
@@ -105,7 +105,7 @@ class BackgroundNotifier:
         }
 
     def close(self, timeout: float = 5.0) -> None:
-        """Send queued events for at most so many seconds; nothing is retried any more."""
+        """Send queued events for a limited number of seconds; nothing is retried any more."""
         self._closing.set()
         self._end()
         self._thread.join(timeout)

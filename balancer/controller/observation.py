@@ -109,7 +109,7 @@ def _summed(snapshot: Snapshot) -> Snapshot:
         If their sum overflows.
     """
     if not _is_summable(snapshot):
-        raise BlindError("the loads cannot be judged: their sum is more than a number can hold")
+        raise BlindError("the loads cannot be judged: their sum is too large for a number")
     return snapshot
 
 

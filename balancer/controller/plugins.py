@@ -1,4 +1,4 @@
-"""Notifiers and detectors by name: those of other packages beside the built-in ones.
+"""Finds notifiers and detectors by name, built in or from other packages.
 
 Another package adds its own as an entry point of the group ``counterpoise.notifiers`` (a class
 with a method ``send``) or ``counterpoise.detectors`` (a class with a method ``look``). Options
@@ -29,7 +29,7 @@ NOTIFIERS: Plugins[type[Any]] = Plugins(
     error=PluginError,
 )
 
-# The settings of the built-in ones have a section of their own in the settings.
+# The built-in ones have their own section in the settings.
 DETECTORS: Plugins[type[Any]] = Plugins(
     group="counterpoise.detectors",
     noun="detector",

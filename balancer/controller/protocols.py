@@ -154,7 +154,7 @@ class Notifier(Protocol):
 class NotifierPlugin(Protocol):
     """Delivers events: what another package implements as a notifier.
 
-    It may take its time and may raise: it is called from a thread of its own, one event at a time.
+    It may take its time and may raise: it is called from its own thread, one event at a time.
     """
 
     def send(self, event: Mapping[str, Any]) -> None:

@@ -89,7 +89,7 @@ class GoalViolations(Detector):
         Both limits are widened by this many standard errors of the measured loads (from
         the variation between windows), so that noise isn't taken for load.
     min_gain
-        Least gain of a plan: in the worst broker's load as shares, or in balancedness
+        Minimum gain of a plan: in the worst broker's load as shares, or in balancedness
         in hundredths of its 100. Fixing a hard goal is always enough.
     min_gain_per_share
         The same, per cluster's worth of bytes that the plan copies.
@@ -104,7 +104,7 @@ class GoalViolations(Detector):
 
 
 class DeadBrokers(Detector):
-    """When dead brokers are given up.
+    """When dead brokers are reported and healed.
 
     Parameters
     ----------
@@ -218,7 +218,7 @@ class MissingReplicas(Detector):
 
 
 class DrainedBrokers(Detector):
-    """Brokers that their operator wants to keep empty.
+    """Brokers that are to be emptied and kept empty.
 
     Parameters
     ----------
@@ -236,9 +236,9 @@ class AddedDetector(Detector):
     Parameters
     ----------
     grace
-        Seconds for which a finding must have been there until it is acted on.
+        Seconds that a finding must have existed before it is acted on.
     timeout
-        Seconds that one look may take. If it takes longer, the round goes on without it, and
+        Seconds that one look may take. If it takes longer, the round continues without it, and
         it is not asked again before that look has ended.
     options
         Options of the detector (``counterpoise detectors show NAME``).
@@ -265,7 +265,7 @@ class AddedNotifier(_Part):
 
 
 class Webhook(_Part):
-    """Posts events as JSON to an address, and tries again where that may help.
+    """Posts events as JSON to an address, and tries again if that may help.
 
     Parameters
     ----------
@@ -341,7 +341,7 @@ class Settings(_Part):
         most the second value; after a rest of that length, it counts as never moved.
     settle
         Seconds that loads must have been measured since replicas or leaders last moved;
-        besides, no window may reach back to before that.
+        in addition, no window may begin before that.
     max_moves, max_bytes, max_seconds
         Limits of each plan, and of the search for it. The balancer's own budget applies as
         well; the lower limit counts.
@@ -351,11 +351,11 @@ class Settings(_Part):
         the detector's cooldown. Healing, draining and missing replicas are not limited. 1
         switches it off.
     stop_timeout
-        Seconds that an execution may take to end after being asked to, and
+        Seconds that an execution may take to end after being asked to.
     silence_timeout
-        seconds without progress after which an execution or a recovery is asked to end. If it
-        does not, the controller ends with an error, so that another one, or its next start,
-        recovers.
+        Seconds without progress after which an execution or a recovery is asked to end. If it does
+        not end within `stop_timeout`, the controller ends with an error, so that another one, or
+        its next start, recovers.
     recovery_timeout
         Seconds that a recovery may take while healing waits for it; then it is stopped.
     left_interval

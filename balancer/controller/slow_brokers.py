@@ -78,7 +78,7 @@ class SlowBrokerWatch:
             kind="slow_brokers",
             subject=listed(sorted(ranked), "broker"),
             sentence=f"{listed(sorted(ranked), 'broker')} are slow, {len(ranked)} of {of}; at most "
-            f"{allowed} would be demoted: what they have in common is the likelier reason",
+            f"{allowed} would be demoted: a cause that they share is more likely",
             state="unfixable",
             since=since,
             data={"scores": {str(b): n for b, n in ranked.items()}},

@@ -1,4 +1,4 @@
-"""Detects settings that match nothing in the cluster, which are probably typing errors."""
+"""Detects settings that match nothing in the cluster, which are probably typos."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _unmatched(settings: Settings, snapshot: Snapshot) -> dict[str, str]:
     }
     there = {*snapshot.broker_ids.tolist()}
     return found | {
-        f"{place} {broker}": f"{place}: {broker} is the id of no broker in the cluster"
+        f"{place} {broker}": f"{place}: no broker {broker} is in the cluster"
         for place, ids in brokers.items()
         for broker in ids
         if broker not in there

@@ -52,7 +52,7 @@ class Availability:
         return any(b in self._away for b in brokers)
 
     def gone(self, brokers: Iterable[int], now: float) -> str:
-        """Which of the brokers have been away for too long, in words; empty if none."""
+        """Which of the brokers have been away for too long, as text; empty if none."""
         gone = sorted(b for b in brokers if b in self._away and now - self._away[b] >= self._grace)
         return f"broker {', '.join(map(str, gone))} is gone" if gone else ""
 
@@ -61,7 +61,7 @@ class Availability:
         since = self._leaderless.get(key)
         if since is None or now - since < self._grace:
             return ""
-        return "nobody leads it, since no replica in sync is on a broker that serves"
+        return "it has no leader, since no replica in sync is on a broker that serves"
 
 
 def needs(task: Task) -> set[int]:

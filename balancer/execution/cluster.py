@@ -92,7 +92,7 @@ class View:
     brokers
         The brokers that are up.
     partitions
-        Partitions of the requested topics, as far as they exist.
+        Partitions of the requested topics that exist.
     moving
         Partitions under reassignment, of all topics.
     """
@@ -155,7 +155,7 @@ class Cluster(Protocol):
 
 
 class Guard(Protocol):
-    """Whether the cluster may be written to; :class:`balancer.execution.fence.Fence` is one."""
+    """Decides whether the cluster may be written to: :class:`balancer.execution.fence.Fence`."""
 
     def check(self) -> None:
         """Raise if nothing may be written now."""
@@ -477,7 +477,7 @@ class Kafka:
                 self._gate.writing = True
             answer = self._ask(call)
             if self._gate is not None:
-                # Only now: a write whose wait was broken off may still be in flight.
+                # Only now: a write whose wait was interrupted may still be in flight.
                 self._gate.writing = False
             return answer
         except KafkaDeniedError as error:

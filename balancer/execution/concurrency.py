@@ -76,7 +76,7 @@ class AdaptiveConcurrency:
 
     @property
     def cluster(self) -> int:
-        """Most moves in the cluster, reduced in proportion to those per broker."""
+        """Maximum number of moves in the cluster, reduced in proportion to those per broker."""
         share = self.per_broker / self._limits.concurrent_moves_per_broker
         return max(1, round(self._limits.concurrent_moves * share))
 

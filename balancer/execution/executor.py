@@ -176,8 +176,8 @@ class Executor:
         removed. Reassignments by others are left alone.
 
         With an owner, the same applies to the traces in Kafka of another executor's execution;
-        only its ongoing moves are known, and they are waited for. Nothing more is started of
-        an execution of its own that another executor has ended in this way, or that is older
+        only its ongoing moves are known, and they are waited for. Nothing more is started of this
+        executor's own execution if another executor has ended it in this way, or if it is older
         than the limit ``resume_within``: its plan is for an outdated cluster.
 
         Parameters
@@ -209,7 +209,7 @@ class Executor:
             if damage and self._owner is None:
                 raise ExecutionError(
                     f"{damage}; throttles that its execution set may still be in Kafka, and its "
-                    "moves under way"
+                    "moves in progress"
                 )
             left_open = recorded is not None and not recorded.closed
             if self._owner is None and not left_open:
@@ -344,7 +344,7 @@ class Executor:
         aside = self._journal.set_aside()
         return (
             f"{damage}; it was set aside as {aside.name}, and what the marks of its throttles "
-            "show in Kafka was brought to an end: moves that were not throttled, and "
+            "show in Kafka was finished: moves that were not throttled, and "
             f"{throttle.LOG_DIR_RATE}, carry no mark"
         )
 
@@ -376,7 +376,7 @@ class Executor:
                 reported.append(f"the rest of the execution was given up: {why}")
             recorded.throttles = [s for s in recorded.throttles if s not in gone]
             changes += records.given_up(recorded)
-        # Last: in the epoch that its journal states, an execution counts as nobody else's.
+        # Last: in the epoch that its journal states, an execution cannot be another process's.
         if fence.epoch is not None:
             recorded.epoch = fence.epoch
             changes.append({"record": "resumed", "epoch": fence.epoch})
@@ -417,8 +417,8 @@ class Executor:
         )
         reported = (
             f"throttles of an execution whose journal is out of reach were found on {len(topics)} "
-            f"topics (as {topics[0]}), and {len(recorded.tasks)} of its moves under way; what it "
-            "had not begun is not known: carry its plan out again to go on with it"
+            f"topics (such as {topics[0]}), and {len(recorded.tasks)} of its moves in progress; "
+            "what it had not started is not known: execute its plan again to continue it"
         )
         return self._run(cluster, recorded, progress, Reading([], [], [reported]))
 
@@ -472,8 +472,8 @@ class Executor:
         found = cluster.identity()
         if found != recorded.cluster:
             raise ExecutionError(
-                f"journal {self._journal.path} is of cluster {recorded.cluster}, but the "
-                f"brokers asked are of cluster {found}: name the journal of this cluster"
+                f"journal {self._journal.path} is of cluster {recorded.cluster}, but the brokers "
+                f"belong to cluster {found}: name the journal of that cluster"
             )
 
     def _fence(self) -> Fence:

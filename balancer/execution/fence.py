@@ -16,7 +16,7 @@ _STEP, _PAUSE = 1.0, 0.2
 
 
 class Vote(Protocol):
-    """The exclusive right to write; :class:`balancer.controller.Election` is one.
+    """The exclusive right to write; :class:`balancer.controller.Election` implements it.
 
     An epoch numbers a period of holding the vote. It rises whenever another process takes
     over, and stays the same if a holder loses the vote and regains it with no other in between.
@@ -97,7 +97,7 @@ class Fence:
                 return
             self.watch()
             if self._stop.asked or time.monotonic() > deadline:
-                self._lose("it could not be proven that nobody else has taken over")
+                self._lose("it could not be proven that no other has taken over")
             time.sleep(_PAUSE)
 
     def confirm(self) -> None:
@@ -109,8 +109,9 @@ class Fence:
         # Permanently: from here on, another process is in charge.
         self._lost = self._lost or why
         raise VoteLostError(
-            f"the vote was lost, {self._lost}: nothing was touched since; who holds the vote "
-            "ends what is under way, or recover (counterpoise execute --recover) once it is free"
+            f"the vote was lost, {self._lost}: nothing was touched since; the holder of the vote "
+            "finishes what is in progress, or recover (counterpoise execute --recover) once it is "
+            "free"
         )
 
 

@@ -35,11 +35,11 @@ def check_identity(plan: PlanDocument, stated: str | None, found: str) -> None:
     if planned is None and stated is None:
         raise ExecutionError(
             "the plan names no cluster, as its snapshot was not read from Kafka: state the "
-            f"cluster that it is for (--cluster-id ID); the brokers asked are of cluster {found}"
+            f"cluster that it is for (--cluster-id ID); the brokers belong to cluster {found}"
         )
     if planned is not None and planned != found:
         raise ExecutionError(
-            f"the plan is for cluster {planned}, but the brokers asked are of cluster {found}"
+            f"the plan is for cluster {planned}, but the brokers belong to cluster {found}"
         )
 
 
@@ -52,9 +52,7 @@ def check_stated(stated: str, found: str) -> None:
         One sentence with both ids.
     """
     if stated != found:
-        raise ExecutionError(
-            f"cluster {stated} stated, but the brokers asked are of cluster {found}"
-        )
+        raise ExecutionError(f"cluster {stated} stated, but the brokers belong to cluster {found}")
 
 
 def age_warning(plan: PlanDocument, now: float, limit: float) -> str | None:

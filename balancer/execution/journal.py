@@ -226,8 +226,8 @@ class Journal:
         except BlockingIOError:
             self._unlock()
             raise ExecutionError(
-                f"journal {self.path}: another execution is under way with it; "
-                "wait for its end, or name another journal"
+                f"journal {self.path}: another execution is using it; wait until it ends, or name "
+                "another journal"
             ) from None
         except OSError as error:
             self._unlock()
@@ -313,7 +313,7 @@ def reopened(recorded: Recorded) -> dict[str, Any]:
     stopped. Tasks that could not start because of them may start. All else stays as it ended.
     """
     start = max(recorded.tasks, default=-1) + 1
-    # Moves of an execution before this one have ids of their own.
+    # Moves of an earlier execution have their own ids.
     tasks = [
         t
         if recorded.tasks.get(t.id) == t
@@ -403,7 +403,7 @@ def _fold(so_far: Recorded | None, record: dict[str, Any]) -> Recorded:
         raise ValueError("a mapping expected")
     kind = record.pop("record")
     if (kind == "begin") != (so_far is None):
-        raise ValueError("one begin, before all else, expected")
+        raise ValueError("one begin, before everything else, expected")
     if so_far is None:
         head = _Begin.model_validate(record)
         if head.version != VERSION:
@@ -414,15 +414,15 @@ def _fold(so_far: Recorded | None, record: dict[str, Any]) -> Recorded:
     elif kind == "task":
         task = Task.model_validate(record)
         if task.id in so_far.tasks:
-            raise ValueError("a task of this id is there already")
+            raise ValueError("a task with this id exists already")
         if task.after is not None and task.after not in so_far.tasks:
-            raise ValueError("no task of the id in after")
+            raise ValueError("no task with the id in after")
         so_far.tasks[task.id] = task
         so_far.states[task.id] = "pending"
     elif kind == "state":
         change = _Change.model_validate(record)
         if change.task not in so_far.tasks:
-            raise ValueError("no task of this id")
+            raise ValueError("no task with this id")
         so_far.states[change.task] = change.state
         so_far.notes[change.task] = change.note
         if change.left:

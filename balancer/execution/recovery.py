@@ -49,7 +49,7 @@ def abandoned(cluster: Cluster, owner: str, epoch: int | None = None) -> Recorde
                     raise VoteLostError(
                         f"topic {resource.name} is throttled in epoch {found.epoch}, newer than "
                         f"{epoch}, the one of this execution: another acts, so nothing was "
-                        f"touched; if none does, take {key} off the topic (kafka-configs)"
+                        f"touched; if none does, remove {key} from the topic (kafka-configs)"
                     )
                 lists[resource, key] = value, found
     if not lists:

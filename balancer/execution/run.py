@@ -25,7 +25,7 @@ from cluster_model.kafka import KafkaSourceError
 from metrics_reporter.quantities import plural
 
 _SHORTEST_WAIT = 0.1
-_GONE = Judgement("cancelled", "it was not under way any more")
+_GONE = Judgement("cancelled", "it was no longer in progress")
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Run:
             return self._end()
         except KafkaSourceError as error:
             self._tracker.problems.append(
-                f"{error}; what was begun goes on in Kafka: recover once it answers"
+                f"{error}; what was started continues in Kafka: recover once it answers"
             )
             return self._tracker.outcome("failed")
         except VoteLostError as error:
@@ -165,7 +165,7 @@ class Run:
     def _keep_time(self) -> None:
         """Leave the rest to a recovery if the deadline of a stop has passed."""
         if self._stop.soon and self._recorded.going_back:
-            raise KafkaSourceError("the way back was stopped")
+            raise KafkaSourceError("the rollback was stopped")
         if self._stop.overdue:
             left = plural(len(self._tracker.running()), "task was", "tasks were")
             within = f"{self._limits.stop_timeout:g} s"
@@ -284,7 +284,7 @@ class Run:
         before = None if task.after is None else self._tracker.states[task.after]
         verdict = may_start(task, before, found, look.replica(task), self._availability, look.now)
         if verdict.state == "cancelled":
-            # Metadata may be older than the list of reassignments: what they report is believed
+            # Metadata may be older than the list of reassignments: what they report is accepted
             # once enough consecutive looks confirm it.
             self._doubts[task.id] = self._doubts.get(task.id, 0) + 1
             sure = self._doubts[task.id] >= self._limits.confirming_looks
@@ -323,7 +323,7 @@ class Run:
         """Start nothing; give up tasks that could never start."""
         self._idle = None if self._tracker.standing else self._idle or now
         if self._idle is not None and now - self._idle > self._limits.task_timeout:
-            note = "partitions stayed under min ISR, so it was never begun"
+            note = "partitions stayed under min ISR, so it was never started"
             self._tracker.close([(t, Judgement("cancelled", note)) for t in ready])
 
     def _ask(self, tasks: list[Task], look: _Look) -> None:
@@ -489,7 +489,7 @@ def goes_on(task: Task, *, throttled: bool) -> str:
     """A sentence on a move that was given up but that Kafka continues."""
     kept_too = ", and so does its throttle" if throttled else ""
     return (
-        f"{task}: goes on in Kafka{kept_too}, until broker "
+        f"{task}: continues in Kafka{kept_too}, until broker "
         f"{' or '.join(map(str, task.origin))} serves again or the topic is deleted"
     )
 

@@ -52,7 +52,7 @@ class Stop:
         self._asked.set()
 
     def clear(self, within: float) -> None:
-        """Withdraw all requests; the next one has so many seconds."""
+        """Withdraw all requests; the next one has `within` seconds."""
         self._within = within
         self.rollback = False
         self._deadline = float("inf")
@@ -60,7 +60,7 @@ class Stop:
         self._soon.clear()
 
     def wait(self, seconds: float) -> None:
-        """Wait so long or until a new request; only briefly while there is a deadline."""
+        """Wait for `seconds` or until a new request; only briefly while there is a deadline."""
         if self.soon:
             time.sleep(min(seconds, _PAUSE))
         elif self.asked:

@@ -94,7 +94,7 @@ def read_plan(plan: Plan | PlanDocument, view: View) -> Reading:
     for key, actions in steps.items():
         found = view.partitions.get(key)
         if found is None:
-            reading.gone.append(f"{key}: not there any more, so nothing is left to do with it")
+            reading.gone.append(f"{key}: no longer exists, so there is nothing left to do for it")
             continue
         try:
             made_for = document.replicas.get(str(key))
@@ -124,7 +124,7 @@ def read_plan(plan: Plan | PlanDocument, view: View) -> Reading:
 
 
 def _check_ids(document: PlanDocument) -> None:
-    """Raise PlanError for a plan whose brokers have names, which Kafka's have not."""
+    """Raise PlanError for a plan whose brokers have names: Kafka's brokers have numbers."""
     named = [b for a in document.actions for b in (a.source, a.destination) if isinstance(b, str)]
     named += [b for brokers in document.replicas.values() for b in brokers if isinstance(b, str)]
     if named:
@@ -225,7 +225,7 @@ def _requested(
                     f"step {place + 1} {_reported(a)}, but its replicas are on {_list(before)}"
                 )
             replicas = _after(a, replicas)
-        # A step that is done does not show who led before it.
+        # A step that is done does not show which broker led before it.
         followed = leader == source and (number >= done or led_by_plan)
         if a.kind == "leadership" or (a.kind == "move" and (a.leader or followed)):
             leader, led_by_plan = destination, True

@@ -19,7 +19,7 @@ def ordered(
     under_min_isr: Collection[Key] = (),
     under_replicated: Collection[Key] = (),
 ) -> list[Task]:
-    """Tasks in the order of the strategies, first one first; the plan's order breaks ties."""
+    """Tasks in the order of the strategies, the first one first; the plan's order breaks ties."""
     keys: dict[TaskOrder, Callable[[Task], float]] = {
         "plan_order": lambda t: t.id,
         "smallest_first": lambda t: t.bytes,
@@ -50,9 +50,9 @@ def choose(
     loads
         Returns the brokers that a task occupies.
     per_broker, cluster
-        Most tasks at once on a broker, and in the cluster.
+        Maximum number of tasks at once on a broker, and in the cluster.
     spread
-        Whether no broker starts a second task before every other had its turn.
+        Whether no broker starts a second task before every other has had its turn.
 
     Returns
     -------

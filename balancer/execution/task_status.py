@@ -26,7 +26,7 @@ class TaskStatus:
     looks
         Consecutive looks at which Kafka did not report it.
     tries
-        How often it was requested again.
+        How many times it was requested again.
     cancelling, verdict
         When Kafka was first asked to cancel it (None if never), and its state once that is
         done.
@@ -115,8 +115,8 @@ def _move(
         return _cancelled(task, standing, found, limits, now)
     if set(found.replicas) == set(task.origin):
         return _again(standing, limits, Judgement("in progress"))
-    # Metadata may be older than the list of reassignments: confirm it before believing it.
-    other = f"its replicas were brought to {_list(found.replicas)} by another"
+    # Metadata may be older than the list of reassignments: confirm it before accepting it.
+    other = f"its replicas were moved to {_list(found.replicas)} by another client"
     return _again(standing, limits, Judgement("cancelled", other))
 
 
@@ -154,7 +154,7 @@ def _leadership(
     if standing.cancelling is not None:
         return _cancelled(task, standing, found, limits, now)
     if set(found.replicas) != set(task.target):
-        other = f"its replicas were brought to {_list(found.replicas)} by another"
+        other = f"its replicas were moved to {_list(found.replicas)} by another client"
         return _again(standing, limits, Judgement("cancelled", other))
     if now - standing.since > limits.leadership_timeout:
         led = "nobody" if found.leader is None else f"broker {found.leader}"
@@ -277,7 +277,7 @@ def cancel_refused(standing: TaskStatus, why: str, *, moving: bool) -> Judgement
     if moving:
         note = _joined(standing.note, f"Kafka refuses to cancel it: {why}")
         return Judgement("dead", note, left=True)
-    note = _joined(standing.note, f"Kafka refuses to put its preference order back: {why}")
+    note = _joined(standing.note, f"Kafka refuses to restore its preference order: {why}")
     return Judgement(standing.verdict, note)
 
 

@@ -100,7 +100,8 @@ class TaskTracker:
 
     def close(self, tasks: Judged) -> None:
         """Record tasks that ended; those left to Kafka stay known."""
-        # State and leftover in one record: if torn apart, the move and its throttle would be lost.
+        # State and leftover in one record: if they were separated, the move and its throttle could
+        # be lost.
         self._journal.append(
             *(records.changed(t.id, v.state, v.note, left=v.left) for t, v in tasks)
         )

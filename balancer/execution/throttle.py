@@ -193,7 +193,7 @@ def settings(
 
 
 _UNTHROTTLED = {
-    "broker": "while it is down it copies nothing, once it is back it may copy without this limit",
+    "broker": "while it is down it copies nothing, but once back it may copy without this limit",
     "topic": "its moves may copy without a limit",
 }
 
@@ -257,7 +257,7 @@ def remove(
                 changed.add(s.resource)
             if now not in (s.ours, s.found) and now == after and s.key not in LISTS:
                 problems[s] = (
-                    f"{s.key} of {s.kind} {s.name} was changed to {now} by another: left so"
+                    f"{s.key} of {s.kind} {s.name} was changed to {now} by another client: left so"
                 )
                 continue
             # Even if it seems done: a value set just before may not be visible yet.

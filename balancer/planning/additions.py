@@ -46,7 +46,7 @@ def admit(
     rules
         Which brokers may receive which replicas.
     parameters
-        How much effort to spend; by default the default ones.
+        How much effort to spend; None for the defaults.
 
     Returns
     -------

@@ -55,7 +55,7 @@ def assemble(
     remedy
         Finds what would make unmet goals possible, when first requested.
     parameters
-        How much effort to spend; by default the default ones.
+        How much effort to spend; None for the defaults.
     progress
         Called as the work proceeds.
     """
@@ -99,7 +99,7 @@ def assemble(
             tiers = len({g.tier for g in shown})
             better = improves(initial, scorer, tiers, proposal.trivial_share)
         if not better:
-            # the steps that have a safe order do not improve anything by themselves
+            # the steps that have a safe order improve nothing without the others
             kept, left_out = 0, left_out + len(steps.batch)
     # replicas added and removed come first
     changes = len(rows.kind) - len(steps.batch)

@@ -19,13 +19,12 @@ ROUNDING = 4e-9
 
 
 def imbalance_bound(cluster: Cluster, rules: Rules, column: Column, ended: Placement) -> float:
-    """Least worst-broker / fair-share ratio of any plan that leaves as little behind.
+    """Lowest worst-broker / fair-share ratio of any plan that leaves no more behind.
 
     Brokers without a share (dead, removed, excluded) may still hold something: no placement
     within the rules that leaves no more there than `ended` does has a lower ratio. The
-    other brokers carry the rest, counts in whole numbers; the largest replica lies whole on
-    one of them, two of the B + 1 largest lie together, and unmovable replicas stay where
-    they are.
+    other brokers carry the rest, counts in whole numbers; the largest replica is whole on one of
+    them, two of the B + 1 largest are together, and unmovable replicas stay where they are.
 
     Parameters
     ----------
@@ -132,7 +131,7 @@ def cost_bound(start: Placement, goals: list[Goal], met: list[bool], cluster: Cl
         value = start.recompute("broker", column)
         found = goal.limits(cluster)
         lower, upper = found if isinstance(found, tuple) else (np.zeros(n), found)
-        # a limit that the goal does not apply to a broker, such as one that may not lead
+        # no limit where the goal does not apply to a broker, such as one that may not lead
         binds = np.asarray(goal.score(cluster.state("broker"))) < 1
         lower, upper = np.where(binds, lower, 0.0), np.where(binds, upper, np.inf)
         # every replica may end in the role that favours its broker

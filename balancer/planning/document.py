@@ -52,10 +52,10 @@ class Action(_Record):
     """One step: brokers by id, disks by path, cost in the summary's unit.
 
     ``helped`` gives, for each goal the step serves, by how much it raises the lower of
-    the contentments it touches, in (0, 1]; ``hurt`` likewise what it costs. Moves with the
-    same ``group`` are adjacent and form one unit: partitions that communicate with one
-    another and move from one broker to one other. What they help and hurt is stated for the
-    whole.
+    the contentments it touches, in (0, 1]; ``hurt`` likewise by how much it lowers that. Moves with
+    the same ``group`` are adjacent and form one unit: partitions that communicate with one
+    another and move from one broker to one other. Their ``helped`` and ``hurt`` are those of the
+    whole unit.
     """
 
     kind: ActionKind
@@ -142,9 +142,9 @@ class Summary(_Record):
 
     ``balancedness`` is 100 if every goal is met; each unmet goal costs its share, 1.1 times
     that of the goal below it, hard ones 1.5 times that (Cruise Control's definition).
-    ``cost_bound`` is what any plan that meets the same goals must pay at least, ``cost_total`` what
-    moving every replica once would cost, all in ``cost_unit``.
-    ``group_moves`` are moves of whole groups; their replicas count among the replica moves.
+    ``cost_bound`` is the least that any plan that meets the same goals must pay, ``cost_total``
+    what moving every replica once would cost, all in ``cost_unit``. ``group_moves`` are moves of
+    whole groups; their replicas count among the replica moves.
     """
 
     replica_moves: Count

@@ -71,7 +71,7 @@ def leader_election_json(plan: Plan) -> str:
 
     Run it with ``--election-type preferred`` once the reassignment is complete. It lists
     the partitions whose leader changes to their preferred replica while the old leader
-    stays a replica: if it leaves, Kafka elects the preferred one by itself.
+    stays a replica: if it leaves, Kafka elects the preferred one automatically.
     """
     _check(plan)
     s = plan.snapshot

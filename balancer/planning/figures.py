@@ -21,7 +21,7 @@ from goals import (
 
 
 def cost_total(start: Placement) -> float:
-    """Cost of copying every replica once, each in its role, where that costs most."""
+    """Cost of copying every replica once, in its role, to the destination where that costs most."""
     s, (lead, follow) = start.snapshot, copy_cost(start)
     if len(s.move_cost):
         most = np.zeros(s.n_partitions)

@@ -53,7 +53,7 @@ def unmet(
         The cluster before any move, as the goals were prepared: proofs do not depend on
         where the plan ends.
     parameters
-        How many actions to examine; by default the default ones.
+        How many actions to examine; None for the defaults.
     """
     found, most = [], (parameters or PlanningParameters()).examined_actions
     for i, goal in enumerate(goals):
@@ -183,7 +183,7 @@ def _no_room(
     if ranked := _ranked(found):
         reason += f" within {_listed(ranked)}"
     if len(looked_at) < len(cells):
-        reason += f" ({len(looked_at)} of {len(cells)} partitions looked at)"
+        reason += f" ({len(looked_at)} of {len(cells)} partitions examined)"
     return reason, "add brokers, raise the limits, or ask for fewer replicas", False
 
 
@@ -212,7 +212,7 @@ def _vetoed(
         which = (
             "every allowed single action that helps"
             if everything
-            else f"of {some} looked at, every one that helps"
+            else f"of {some} examined, every one that helps"
         )
         return (
             f"{which} is vetoed by {_listed(ranked)}",
@@ -221,7 +221,7 @@ def _vetoed(
     return (
         "the operation allows no single action that helps"
         if everything
-        else f"of {some} looked at, none helps",
+        else f"of {some} examined, none helps",
         "allow more destinations, or more to be moved",
     )
 
@@ -262,7 +262,7 @@ def _movers(
 
 
 def _stride(replicas: Ints, destinations: Ints, most: int) -> int:
-    """The step of the sample of replicas: 1 examines all; at most so many pairs in total."""
+    """The step of the sample of replicas, which limits the pairs to `most`; 1 examines all."""
     return max(1, -(-len(replicas) * len(destinations) // most))
 
 

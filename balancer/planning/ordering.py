@@ -164,7 +164,7 @@ def order(
     The scorer's placement is where the steps start, and afterwards where they end. If full
     brokers block each other, a replica takes a detour over a broker with room. Actions that
     cannot be done safely are left out. The actions of a `group`, see :func:`grouped`, are
-    one unit; if that is not possible, each is done by itself.
+    one unit; if that is not possible, each is done separately.
     """
     parameters = parameters or PlanningParameters()
     way = _Way(scorer, rules, batch, group, parameters)

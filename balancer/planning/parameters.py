@@ -18,18 +18,19 @@ class PlanningParameters(BaseModel):
     Parameters
     ----------
     detour_rounds
-        Most rounds in which replicas that block each other are sent over a broker with room.
+        Maximum number of rounds in which replicas that block each other take a detour over a broker
+        with room.
     futile_rounds
-        Rounds in a row, without fewer steps left, after which this ends.
+        Rounds in a row that leave no fewer steps, after which no further detour is tried.
     detours_per_round
         Blocked moves considered in a round.
     detour_brokers
         Brokers tried for a detour, those with the most room.
     futile_additions
-        New replicas in a row without room after which the other ones are left out.
+        New replicas in a row without room after which the remaining ones are left out.
     examined_actions
-        Most single actions examined to state why a goal is unmet; of more, a sample, and the
-        reason says so.
+        Maximum number of single actions examined to state why a goal is unmet; if there are more, a
+        sample is examined, and the reason says so.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -32,7 +32,7 @@ from metrics_reporter.quantities import cost_amount, plural
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The way from a snapshot to a better placement.
+    """The steps from a snapshot to a better placement, and what they achieve.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ class Plan:
 def ranked_slots(plan: Plan) -> Ints:
     """(P, F) slots in the new preference order: unchanged partitions keep theirs.
 
-    The leader comes first where the plan changed the partition; replicas on demoted
+    The leader comes first if the plan changed the partition; replicas on demoted
     brokers come last.
     """
     final, start = plan.placement, Placement(plan.snapshot, plan.placement.slots)

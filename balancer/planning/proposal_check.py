@@ -1,4 +1,4 @@
-"""Refuses a placement that no plan may lead to, before planning relies on it."""
+"""Checks the placement that a strategy proposes, before planning relies on it."""
 
 from __future__ import annotations
 

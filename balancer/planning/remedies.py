@@ -31,12 +31,12 @@ class RemedyLimits(BaseModel):
     Parameters
     ----------
     trials
-        Most clusters to plan for.
+        Maximum number of clusters to plan for.
     replicas
-        Most replicas that these clusters have in total: if one cluster has more, none is
-        tried, and only the certificates' lower bound is stated.
+        Maximum total number of replicas of these clusters: if one cluster has more, none is tried,
+        and only the certificates' lower bound is stated.
     brokers
-        Most brokers to add.
+        Maximum number of brokers to add.
     confirmed
         Sizes that suffice for the hard goals and are then tried with all goals, smallest first.
     """
@@ -125,7 +125,7 @@ def _enough(
         try:
             tried = attempt(larger, asked, hard_only)
         except InputError:
-            # a strategy may not take the larger cluster: that is no remedy, and no failure
+            # a strategy may refuse the larger cluster: that is no remedy, but no failure either
             return False
         return requested <= {g.goal for g in tried.goal_results if g.met_after}
 
@@ -188,9 +188,9 @@ def enlarged(
 
     Each new broker has the median capacities of the brokers that may receive replicas, and
     the disks of the median one, and may hold every topic. New brokers level the number of
-    brokers per rack, with as many new racks as certificates require; if every broker has a rack
-    of its own, so does each new one. With broker sets, they go where certificates require them,
-    the rest to the fullest set.
+    brokers per rack, with as many new racks as certificates require; if every broker has its own
+    rack, so does each new one. With broker sets, they go where certificates require them, the rest
+    to the fullest set.
 
     Parameters
     ----------

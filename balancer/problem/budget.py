@@ -17,12 +17,12 @@ class Budget(BaseModel):
     Parameters
     ----------
     moves
-        Most replicas the plan may move (between brokers or disks, or add).
+        Maximum number of replicas that the plan may move (between brokers or disks) or add.
     cost
-        Most that its moves may cost together, in the snapshot's unit of cost
+        Maximum total cost of its moves, in the snapshot's unit of cost
         (:func:`balancer.problem.movement_cost.cost_unit`).
     bytes
-        The same where that unit is bytes, as in Kafka; an error for other units.
+        The same if that unit is bytes, as in Kafka; an error for other units.
     seconds
         Seconds after which the search stops with the best placement so far. The only
         limit that makes a plan depend on the clock.

@@ -23,7 +23,7 @@ class WholeDisk(DiskCapacity):
 
 
 def capacity_guards(snapshot: Snapshot, goals: list[Goal]) -> list[Goal]:
-    """The vetoes of a snapshot, in a tier of their own after all goals."""
+    """The vetoes of a snapshot, in a separate tier after all goals."""
     last: dict[str, Any] = {"tier": 1 + max((g.tier or 0 for g in goals), default=0)}
     of_brokers: list[Goal] = [WholeBroker(resource=r, **last) for r in snapshot.resources]
     disks = snapshot.n_disks and "disk" in snapshot.resources

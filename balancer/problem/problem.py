@@ -24,7 +24,7 @@ class Problem:
     goals
         Prepared goals in tier order; no action may hurt a hard one.
     vetoes
-        Prepared goals that every plan obeys without being asked: nothing is overfilled.
+        Prepared goals that apply to every plan, requested or not: nothing is overfilled.
     """
 
     operation: Operation

@@ -130,7 +130,8 @@ def _column(plan: Plan, name: str, began: Cluster, cluster: Cluster, goals: list
         if isinstance(goal, Band) and Sum.of(goal.column) == column:
             least, most = goal.limits(cluster)
             takes = cluster.leader_eligible if name == "leader_count" else cluster.eligible
-            # as the goal judges: who may receive nothing is never below, who is emptied never above
+            # as the goal judges: brokers that may receive nothing are never below, emptied ones
+            # never above
             lower = np.where(takes & np.isfinite(least), least / share_after, -np.inf)
             upper = np.where(cluster.draining, np.inf, most / share_after)
         elif isinstance(goal, Ceiling) and goal.scope == BROKER and Sum.of(goal.column) == column:

@@ -152,15 +152,15 @@ def chart_note(facts: Facts) -> str:
     )
     if s.n_brokers > BARS:
         return (
-            f"<p>{text}Brokers stand from the fullest to the emptiest, before and after each in "
-            "their own order. Orange is above the goal, pale below.</p>"
+            f"<p>{text}Brokers are sorted from the fullest to the emptiest, before and after "
+            "separately. Orange is above the goal, pale below.</p>"
         )
     text += "Triangles mark brokers above (▲) or below (▽) the goal."
     if any(state in ("dead", "leaving") for state in facts.state):
         text += " Dashed outlines are brokers to be emptied."
     used = np.unique(s.broker_rack).tolist()
     if len(s.racks) > COLOURS:
-        return f"<p>{text} Brokers stand by rack; neighbouring racks differ in colour.</p>"
+        return f"<p>{text} Brokers are grouped by rack; neighbouring racks differ in colour.</p>"
     keys = "".join(
         f'<li><svg viewBox="0 0 12 12" aria-hidden="true"><rect class="bar r{r}" width="12" '
         f'height="12"/></svg>{escape(s.racks[r])}</li>'

@@ -23,7 +23,7 @@ def first_of(values: Ints) -> Ints:
 
 
 def best_of_each(groups: Ints, worth: Floats, n: int) -> Ints:
-    """Rows of the `n` worthiest items of each group, group by group.
+    """Rows of the `n` best items of each group, group by group.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """Draws the actions worth scoring, from cells that are not content.
 
-Goals only judge, so nothing here knows what a goal is about. Load is pushed from, pulled
-to and led differently in a discontented cell, and the scores decide which action helps.
+Goals only judge, so nothing here knows what a goal is about. For a discontented cell, actions push
+load away, pull load in or change leaders, and the scores decide which action helps.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Candidates:
         return self.exchanged(mine[pair // each], theirs)
 
     def exchanged(self, mine: Ints, theirs: Ints) -> tuple[Batch, Batch]:
-        """Swaps of replicas, given by flat position, as far as they are legal."""
+        """The legal ones among swaps of replicas, which are given by flat position."""
         placement = self.placement
         here, there = placement.replica_broker[mine], placement.replica_broker[theirs]
         p, q = self._split(mine)[0], self._split(theirs)[0]
@@ -116,7 +116,7 @@ class Candidates:
         return batch[legal], partner[legal]
 
     def groups(self, tier: Tier, destinations: Ints, budget: int) -> tuple[Batch, Ints]:
-        """About `budget` moves of partitions that are together, and of those to join them.
+        """About `budget` moves of whole groups, and of partitions that should join their group.
 
         Returns their actions and, in ascending order, the number of the move that each
         belongs to. Partitions of a group on one broker move as a whole, to brokers with other
@@ -176,7 +176,7 @@ class Candidates:
         unhappy: Bools = np.zeros(self.placement.snapshot.n_brokers, np.bool_)
         for i in tier.goals:
             scope = self.scorer.goals[i].scope
-            # of the brokers of a host, those that are too full have goals of their own
+            # a host cell says nothing about which of its brokers is too full: broker goals do
             if isinstance(scope, BrokerScope) and scope != HOST:
                 unhappy |= self._members(scope, self.scorer.scores[i] < 1)
         return unhappy
@@ -220,10 +220,10 @@ class Candidates:
         return batch[self.rng.permutation(len(batch))]
 
     def receptive(self, number: int) -> Ints:
-        """The brokers with the most room for what tier `number` needs to move.
+        """The brokers with the most room for the load that tier `number` needs to move.
 
-        Those that could take a good parcel without becoming less content; the parcel is the
-        largest that leaves enough brokers to choose from.
+        These could take a parcel of load without becoming less content. The parcel is the largest
+        one that leaves enough brokers to choose from.
         """
         parcels = self.parameters.destination_parcels
         keys = np.tile(np.arange(self.placement.snapshot.n_brokers), (len(parcels), 1))
@@ -384,7 +384,7 @@ class Candidates:
     def _topic_actions(
         self, of: BrokerScope, cells: Ints, index: ReplicaIndex, destinations: Ints, budget: int
     ) -> list[Batch]:
-        """For cells (topic, cell of brokers): push from them, pull to them, lead differently."""
+        """Actions for cells (topic, cell of brokers): push away, pull in, or change leaders."""
         s, f = self.placement.snapshot, self.placement.slots
         share = 24
         cells = self._some(cells, max(budget // (4 * share), 1))

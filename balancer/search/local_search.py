@@ -58,7 +58,7 @@ class Search:
         self._width = max(1, self.scorer.placement.slots // self.parameters.full_width_slots)
 
     def run(self) -> None:
-        """Serve the tiers in order, and repeat while that makes room for one another."""
+        """Serve the tiers in order, and repeat while one tier's changes make room for another."""
         tiers = list(enumerate(self.scorer.tiers[: self.serve]))
         for _ in range(self.parameters.passes):
             helped = [self._improve(number, tier) for number, tier in tiers]
@@ -183,7 +183,7 @@ class Search:
         return voiced
 
     def _commit(self, number: int, tier: Tier, batch: Batch, gain: Floats) -> int:
-        """Carry out, in the given order, every action that still helps at its turn."""
+        """Carry out, in the given order, every action that still helps when its turn comes."""
         cluster, scorer = self.scorer.cluster, self.scorer
         while len(batch):
             series = SequentialTransition(cluster, batch)
@@ -277,7 +277,7 @@ class Search:
         best = np.empty(self.scorer.placement.snapshot.n_partitions, np.int64)
         chosen: list[Ints] = []
         while len(turn):
-            # the last write stays: written in reverse, that is the worthiest
+            # the last write stays: in reverse order, that is the best row
             best[np.stack([one, two], 1).ravel()[::-1]] = np.repeat(turn, 2)[::-1]
             first = (best[one] == turn) & (best[two] == turn)
             chosen.append(turn[first])
@@ -315,7 +315,7 @@ class Search:
         return self._harvest(batch, None, movement_cost(self.scorer.placement, batch))
 
     def _harvest(self, batch: Batch, partner: Batch | None, worth: Floats) -> int:
-        """Carry out all that stays harmless, the worthiest first, until nothing is left."""
+        """Carry out the actions that remain harmless, best first, until none is left."""
         done = 0
         while len(batch):
             ok = self.scorer.harmless_rows(batch, partner)

@@ -1,4 +1,4 @@
-"""Tunable numbers of the local search: effort, thresholds and patience."""
+"""Tunable numbers of the local search: effort, thresholds, and when to stop."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class SearchParameters(BaseModel):
     """Tunable numbers of the local search; options of the strategy ``goals``.
 
     The defaults are those of the figures in the documentation of the benchmarks;
-    ``python -m benchmarks run search-parameters`` shows what other values bring. No value makes a
-    plan unsafe: legality and hard goals are checked for every action, whatever is tried.
+    ``python -m benchmarks run search-parameters`` shows the effect of other values. No value makes
+    a plan unsafe: legality and hard goals are checked for every action, whatever is tried.
 
     Parameters
     ----------
     passes
-        Most passes over all tiers. A later pass uses the room that lower tiers made.
+        Maximum number of passes over all tiers. A later pass uses the room that lower tiers made.
     candidates_per_broker, least_candidates, most_candidates
         Candidates scored per round: for each broker, and at least and at most in total.
     full_width_slots
@@ -33,8 +33,8 @@ class SearchParameters(BaseModel):
     idle_rounds
         Rounds in a row without progress after which a tier is left.
     stall_rounds, stall_share
-        A tier is also left if so many rounds together remove less than this share of what is
-        missing to contentment.
+        A tier is also left if this many rounds together remove less than this share of what is
+        missing for contentment.
     swap_share
         Swaps are tried too if a round leaves more than this share of what was missing.
     lower_tier_weight
@@ -50,17 +50,17 @@ class SearchParameters(BaseModel):
         Load, as a share of the mean broker, by which brokers are changed to measure this room:
         small enough to represent the next action's load.
     least_swap_gain
-        Least contentment, with weighted room, that makes a swap worthwhile.
+        Minimum gain in contentment and weighted room that makes a swap worthwhile.
     pairing_share
         Disjoint swaps are selected in passes until one adds less than this share of the first.
     trivial_share
         A tier's changes are kept if they remove more than this share of its penalty (any amount
         if it has a hard goal): smaller gains are not worth a move.
     perturbed_replicas
-        Clusters of up to so many replicas are retried from random nearby placements if a tier
+        Clusters of up to this many replicas are retried from random nearby placements if a tier
         remains unmet; 0 for none.
     perturbation_tries
-        Failed tries in a row after which this ends.
+        Failed tries in a row after which the retries end.
     perturbation_choices
         Moves, and leadership transfers, drawn for each random step, one of which is made.
     least_saving
@@ -76,7 +76,7 @@ class SearchParameters(BaseModel):
         Loads, as shares of the mean broker, largest first, for which brokers with room are
         looked for: the first that enough brokers can take decides the destinations.
     receptive_one_in
-        Enough is one of so many receivers, and at least 8.
+        Enough means one of this many receivers, and at least 8.
     group_destinations
         Destinations tried for each group of partitions that belong together.
     group_members

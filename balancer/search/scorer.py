@@ -48,7 +48,7 @@ class Scorer:
     goals
         Prepared goals.
     parameters
-        Parameters of the search that scores with it; by default the default ones.
+        Parameters of the search; None for the defaults.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Scorer:
                         yield i, score
 
     def worthwhile(self, tier: Tier, penalty: float, trivial_share: float) -> float:
-        """The penalty that a tier must fall below for a change to be worth it."""
+        """The penalty that a tier must fall below for a change to be worthwhile."""
         hard = any(self.goals[i].hard for i in tier.goals)
         return penalty - (EPSILON if hard else trivial_share * penalty)
 
@@ -280,7 +280,7 @@ class Scorer:
 
 
 def improves(before: Scorer, after: Scorer, tiers: int, trivial_share: float) -> bool:
-    """Whether the first of so many tiers whose penalty changes improves enough to be worth it."""
+    """Whether the first of `tiers` tiers whose penalty changes improves enough to be worthwhile."""
     for tier in before.tiers[:tiers]:
         then, now = before.penalty(tier), after.penalty(tier)
         if now > then + EPSILON:

@@ -16,7 +16,7 @@ class SequentialTransition(Transition):
     """C actions carried out one after the other: each starts where the previous one ends.
 
     The partitions must be distinct; brokers, topics and disks need not be. Each action
-    must already be acceptable to the goals of scope ``partition`` by itself.
+    must already be acceptable on its own to the goals of scope ``partition``.
     """
 
     def __init__(

@@ -181,7 +181,7 @@ class Transition:
         return self._state(BROKER, self.cells(BROKER), sums)
 
     def departed_state(self, scope: Scope) -> State:
-        """(C,) the source cells without the moved load, which is added nowhere."""
+        """(C,) the source cells without the moved load, which is not added anywhere."""
         keys = self.cells(scope)[0]
         return self._state(
             scope,

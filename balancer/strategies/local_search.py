@@ -20,7 +20,7 @@ from goals.availability import EligibleLeaders, OnlineReplicas
 class LocalSearch(SearchParameters):
     """Local search on the goals, for clusters of any size."""
 
-    summary: ClassVar[str] = "Search for what the goals ask, tier by tier."
+    summary: ClassVar[str] = "Improve the goals tier by tier with a local search."
 
     @property
     def name(self) -> str:

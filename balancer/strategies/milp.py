@@ -77,8 +77,8 @@ class Milp(AllocationParameters):
             start = problem.start
             if limits.cost is not None and len(start.snapshot.move_cost):
                 raise StrategyError(
-                    f"strategy {self.name}: a budget of cost and destinations with costs of their "
-                    "own found, one of them expected; the strategy goals takes both"
+                    f"strategy {self.name}: a budget of cost found together with costs that depend "
+                    "on the destination, only one of them expected; the strategy goals takes both"
                 )
             by_cost: Floats | None = None if limits.cost is None else copy_cost(start)[0]
             budget = limits.moves if by_cost is None else limits.cost
@@ -166,7 +166,7 @@ class _Allocated(Proposal):
 
 
 def _integrated(problem: Problem) -> Rules:
-    """Rules that let every replica move while brokers are emptied, not only those on them."""
+    """Rules that let every replica move while brokers are emptied, not only the replicas there."""
     rules = problem.rules
     if not problem.resolved.emptied.any():
         return rules

@@ -60,7 +60,7 @@ class Proposal:
         return None
 
     def allocation(self, ended: Placement) -> AllocationResult | None:
-        """What a plan that ends there achieves by the strategy's own measure."""
+        """What a plan that ends there achieves, measured in the strategy's own terms."""
         return None
 
 

@@ -31,7 +31,7 @@ def least_ratio(
     ended: ReplicaTable,
     free: bool,
 ) -> float:
-    """Least worst-broker / fair-share ratio of a placement that leaves as little behind.
+    """Lowest worst-broker / fair-share ratio of a placement that leaves no more behind.
 
     Parameters
     ----------

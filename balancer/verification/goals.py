@@ -82,7 +82,7 @@ def definition_of(
     request
         Which brokers may hold and lead what.
     tolerance
-        How far, as a part of it, a value may be beyond a limit.
+        How far a value may be beyond a limit, as a part of the limit.
     """
     ceiling = limits(goal, request)
     if ceiling is not None:
@@ -98,7 +98,7 @@ def _at_most(value: Floats, limit: Floats, tolerance: float) -> Floats:
     """1 up to a limit, then limit / value; above a limit of 0, 1 / (1 + value), less than 1."""
     over = value > limit * (1 + tolerance)
     finite = np.where(over, limit, 1.0)
-    # where nothing may be, however little is too much
+    # where nothing is allowed, any amount is too much
     none = np.minimum(1 / (1 + value), 1 - TOLERANCE)
     above = np.where(finite > 0, finite / np.where(over, value, 1.0), none)
     return np.where(over, above, 1.0)
@@ -150,7 +150,7 @@ def _fair(base: ReplicaTable, request: StatedRequest, column: str) -> Floats:
 def band(
     goal: Mapping[str, Any], base: ReplicaTable, request: StatedRequest, tolerance: float = 0.0
 ) -> tuple[str, Floats, Floats, Floats]:
-    """Column, (B,) lower and upper limits about a fair share, and (B,) what a share is."""
+    """Column, (B,) lower and upper limits around a fair share, and (B,) the fair shares."""
     name = goal["goal"]
     column = {
         "ReplicaDistribution": "replica_count",
@@ -179,14 +179,14 @@ def band(
 def _usage(
     goal: Mapping[str, Any], base: ReplicaTable, request: StatedRequest, tolerance: float
 ) -> GoalDefinition:
-    """Every goal that keeps a column of the brokers within limits about a fair share."""
+    """Every goal that keeps a column of the brokers within limits around a fair share."""
     column, lower, upper, unit = band(goal, base, request, tolerance)
     lower = np.where(request.takes(column), lower, -np.inf)
     upper = np.where(request.draining, np.inf, upper)
 
     def score(cell: Ints, value: Floats) -> Floats:
         outside = np.maximum(value - upper[cell], lower[cell] - value)
-        # where nothing may be there is nothing to round
+        # where nothing is allowed there is nothing to round
         rounding = np.where((value > upper[cell]) & (upper[cell] <= 0), 0.0, tolerance)
         return _curve(100.0 * (outside / unit[cell] - rounding))
 
@@ -220,7 +220,7 @@ def _topic_spread(
     weight = request.led_size if leaders else request.size
     takes = weight > 0
     counted = request.eligible | request.draining
-    # what lies on barred brokers falls into a group of its own, which is then cut off
+    # what is on barred brokers falls into a separate group, which is then cut off
     of_group = np.where(counted, request.set_index, request.n_sets)
     totals = base.per_topic(leaders, of_group, request.n_sets + 1)[:, : request.n_sets]
     many = request.per_set(takes)
@@ -268,7 +268,7 @@ def _topic_racks(
 
 
 def least_leaders(goal: Mapping[str, Any], request: StatedRequest) -> Ints:
-    """(T,) leaders that each broker that may lead is to have of each topic."""
+    """(T,) number of leaders of each topic that every broker that may lead should have."""
     s = request.snapshot
     partitions = np.bincount(s.partition_topic, minlength=len(s.topics))
     even = partitions // max(1, int((request.may_lead).sum()))
@@ -290,7 +290,7 @@ def _min_leaders(
 
 
 def _in_rack(rows: PartitionTable, racks: Ints) -> tuple[Ints, Bools]:
-    """(C, F) how many replicas stand before each in its rack, racks sorted, and where any is."""
+    """(C, F) number of replicas before each one in its rack, sorted by rack, and where one is."""
     rack = np.sort(rows.of_brokers(racks, -1), axis=1)
     at = np.arange(rack.shape[1])
     new = np.ones(rack.shape, np.bool_)
@@ -330,7 +330,7 @@ def topic_sets(goal: Mapping[str, Any], base: ReplicaTable, request: StatedReque
     """(T,) broker set of each topic, -1 for any."""
     s = request.snapshot
     sets = len(s.broker_sets)
-    # brokers in no set count in a cell of their own, which is then cut off
+    # brokers in no set count in a separate cell, which is then cut off
     own = np.where(s.broker_set < 0, sets, s.broker_set)
     held = base.per_topic(False, own, sets + 1)[:, :sets]
     home = np.where(held.any(1), held.argmax(1), -1)

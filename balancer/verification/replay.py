@@ -376,7 +376,7 @@ class Replay:
             self.fail("wrong leader", f"{label(a)}: a replica on a dead disk cannot lead", step)
         if self.request.kind.known and not self.leader_leaves[p]:
             if self.request.kind.moves_what_must:
-                self.fail("promise", f"{label(a)}: broker {a.source} may go on leading", step)
+                self.fail("promise", f"{label(a)}: broker {a.source} may keep leading", step)
             if self.excluded[p]:
                 self.fail("excluded topic", f"{label(a)}: the topic is excluded", step)
         where = self.holders[p]

@@ -75,7 +75,7 @@ def contribution(s: Snapshot, column: str) -> tuple[Floats, Floats]:
 
 
 def sizes(s: Snapshot) -> tuple[Floats, Floats]:
-    """(P,) cost of a copy to a broker without a cost of its own, as leader and as follower."""
+    """(P,) cost of a copy to a broker without its own cost, as leader and as follower."""
     if "disk" in s.resources and s.cost_unit is None:
         return contribution(s, "load.disk")
     size = s.state_size if len(s.state_size) else np.ones(s.n_partitions)
@@ -91,14 +91,14 @@ def unit_of_cost(s: Snapshot) -> str:
 
 
 def special_costs(s: Snapshot) -> dict[tuple[int, int], float]:
-    """(partition, broker) -> cost of a copy there, for the brokers where it differs."""
+    """(partition, broker) -> cost of a copy there, for brokers with a different cost."""
     rows = (s.move_cost_partition.tolist(), s.move_cost_broker.tolist(), s.move_cost.tolist())
     return {(p, b): cost for p, b, cost in zip(*rows, strict=True)}
 
 
 @dataclass(frozen=True)
 class PartitionTable:
-    """Some partitions, one a row: brokers and disks of (C, F) replicas, -1 for none."""
+    """Some partitions, one per row: brokers and disks of (C, F) replicas, -1 for none."""
 
     partition: Ints
     brokers: Ints

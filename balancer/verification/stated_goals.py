@@ -25,7 +25,7 @@ class StatedGoals:
     known
         All fields, including defaults, of goals that the checker may have a definition of.
     objects
-        Name -> the goal, where its class is known.
+        Name -> the goal, if its class is known.
     foreign
         Names of goals that do not come with Counterpoise.
     hard
@@ -133,6 +133,6 @@ def _remarks(
     of_plan = [objects[g["name"]] for g in plan.goals if g.get("name") in objects]
     # a profile's goals without a pattern have no remark
     expected = [unmatched(of_plan, snapshot, strict) + excluded for strict in (True, False)]
-    # an unknown operation may have warnings of its own
+    # an unknown operation may have its own warnings
     if kind_of(plan.operation).known and list(plan.warnings) not in expected:
         yield "warnings", f"warnings: {list(plan.warnings)} stated, {expected[0]} found"

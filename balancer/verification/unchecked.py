@@ -22,15 +22,17 @@ def unchecked_parts(replay: Replay) -> Iterator[Unchecked]:
     yield Unchecked("summary.exhausted", "the plan does not state its budget")
     for name in ("summary.cost_bound", "columns[].worst_ratio_bound"):
         yield Unchecked(
-            name, "that no placement is below it is checked, not that it is the largest"
+            name, "it is checked that no placement is below it, not that it is the largest bound"
         )
     if plan.verdict is not None and replay.request.kind.known:
-        yield Unchecked("verdict.sentence", "its words; whether and how much is left is checked")
+        yield Unchecked("verdict.sentence", "its wording; whether and how much is left is checked")
     if plan.allocation is not None:
         yield Unchecked("allocation.strategy", "how the placement was found")
-        yield Unchecked("allocation.distance_bound", "the solver's; only that it was not beaten")
+        yield Unchecked(
+            "allocation.distance_bound", "from the solver; only checked that no result beats it"
+        )
     if plan.unmet and replay.cut_short:
-        yield Unchecked("unmet", "proofs are of replicas that the plan does not state")
+        yield Unchecked("unmet", "proofs depend on replicas that the plan does not state")
     if any(not u.proven for u in plan.unmet):
         yield Unchecked(
             "unmet[].reason",

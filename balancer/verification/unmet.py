@@ -173,7 +173,7 @@ def _accepted_reasons(
             ),
             (
                 f"{where} that may receive replicas can take one more( within {_vetoes(plan)})?"
-                r"( \(\d+ of \d+ partitions looked at\))?",
+                r"( \(\d+ of \d+ partitions examined\))?",
                 "add brokers, raise the limits, or ask for fewer replicas",
             ),
         ]
@@ -185,7 +185,7 @@ def _accepted_reasons(
     warming = []
     if found.kind == "EligibleLeaders" and waiting.issuperset(cells.tolist()):
         warming = [_text(*_WARMING)]
-    looked_at = r"of [\d,]+ single actions? looked at,"
+    looked_at = r"of [\d,]+ single actions? examined,"
     return False, [
         *warming,
         (

@@ -18,7 +18,7 @@ def verdict_faults(replay: Replay) -> Iterator[Finding]:
     left = _remaining(replay)
     if left is None:
         if stated is not None:
-            yield Finding("verdict", "verdict: stated of a rebalance, none expected")
+            yield Finding("verdict", "verdict: stated for a rebalance, none expected")
         return
     if stated is None:
         yield Finding("verdict", f"verdict: none stated, {left:,} found to be left to do")

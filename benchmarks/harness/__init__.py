@@ -1,1 +1,1 @@
-"""What benchmarks share: processes, the judgement of a placement, tables, peers."""
+"""Shared by all benchmarks: processes, the judgement of a placement, tables, peers."""

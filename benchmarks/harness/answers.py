@@ -20,13 +20,13 @@ class Answer:
     Parameters
     ----------
     replica_broker : (N,) int
-        Broker index of each replica; within a partition any order.
+        Broker index of each replica; in any order within a partition.
     leader : (P,) int
         Position of the leader within the partition, -1 for none.
     seconds, setup_seconds
-        Time of the solution, and of stating the problem where that is apart.
+        Time of the solution, and of stating the problem if that is measured separately.
     finished
-        False where a time limit ended the search.
+        False if a time limit ended the search.
     bytes_lower_bound
         Bytes that any placement that meets the goals must move; nan if unknown.
     """

@@ -1,4 +1,4 @@
-"""The real Kafka of the tests, for benchmarks."""
+"""Loads the tests' real Kafka for benchmarks."""
 
 from __future__ import annotations
 

@@ -29,18 +29,18 @@ def environment(
     Parameters
     ----------
     peer
-        Who needs it; names the environment.
+        Name of the peer, and of the environment.
     requirements
-        What pip installs.
+        Requirements that pip installs.
     versions
-        Python releases that will do, the preferred first.
+        Suitable Python releases, the preferred one first.
     tell
-        Told before the environment is made.
+        Called with a sentence before the environment is created.
 
     Raises
     ------
     PeerMissing
-        Where there is no such Python, or the installation fails.
+        If there is no such Python, or the installation fails.
     """
     version, base = find_python(peer, versions)
     python_name = f"python{version[0]}.{version[1]}"
@@ -49,7 +49,7 @@ def environment(
     python, ready = home / "bin" / "python", home / "ready"
     if ready.exists() and python.exists():
         return python
-    tell(f"making an environment for {peer} in {home}")
+    tell(f"creating an environment for {peer} in {home}")
     shutil.rmtree(home, ignore_errors=True)
     home.parent.mkdir(parents=True, exist_ok=True)
     install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
@@ -75,7 +75,7 @@ def find_python(peer: str, versions: Sequence[Version]) -> tuple[Version, str]:
     Raises
     ------
     PeerMissing
-        Where none of them is.
+        If none of them is.
     """
     for version in versions:
         for candidate in _candidates(version):

@@ -1,4 +1,4 @@
-"""Pictures of measurements, and rows that compare them with a paper's statements."""
+"""Draws measurements, and makes rows that compare them with a paper's statements."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from benchmarks.registry import BenchmarkError, Options, Row
 
-# The column of what is stated where it is about a comparison.
+# The column for statements about a comparison.
 PAPER = "paper"
 _WIDTH, _HEIGHT = 5.0, 3.4
 
@@ -28,7 +28,7 @@ def draw(options: Options, name: str, panels: Sequence[Panel]) -> None:
     Raises
     ------
     BenchmarkError
-        Where the folder cannot be written, or matplotlib is missing.
+        If the folder cannot be written, or matplotlib is missing.
     """
     if options.pictures is None or not panels:
         return
@@ -61,17 +61,17 @@ def holds(name: str, size: str, claim: str, ours: bool) -> Iterator[Row]:
 
 
 def stated(name: str, size: str, subject: str, metric: str, value: float, unit: str) -> Row:
-    """A value that the paper states of a subject."""
+    """A value that the paper states for a subject."""
     return Row(name, size, f"{subject} ({PAPER})", metric, value, unit)
 
 
 def chosen(options: Options, known: Sequence[str]) -> tuple[str, ...]:
-    """The subjects to measure, in the order of those that are known.
+    """The subjects to measure, in the order of the known ones.
 
     Raises
     ------
     BenchmarkError
-        For one that is not known.
+        For an unknown one.
     """
     for name in options.subjects:
         if name not in known:

@@ -1,4 +1,4 @@
-"""Many short jobs in processes forked from this one, none of which can stop or hang the rest."""
+"""Runs many short jobs in forked processes, none of which can stop or hang the rest."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Lost:
     Parameters
     ----------
     reason
-        Why: its process died, was silent for too long, or raised an exception.
+        The reason: its process died, was silent for too long, or raised an exception.
     beat
         The last number that the job gave; -1 for none.
     """
@@ -66,9 +66,9 @@ def forked(
     Parameters
     ----------
     work
-        Does a job; its result must pickle.
+        Does a job; its result must be picklable.
     jobs
-        What to do.
+        The jobs.
     processes
         How many jobs run at a time; None for one per core.
     silence
@@ -147,7 +147,7 @@ def progress(
 ) -> Iterator[Callable[[int], None]]:
     """Show how much of a total is done and when the rest will be, as a bar or once a minute.
 
-    Yields what is called with every number of things that are done.
+    Yields a function to call with the number of things that are done.
     """
     console = Console(stderr=True)
     if console.is_terminal:

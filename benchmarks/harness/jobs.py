@@ -1,8 +1,8 @@
 """The jobs of the ALBIC paper's experiments, over generated streams.
 
-What the paper read is not at hand, so only the shapes are its own: operators, key groups and
-patterns (seed 001, Sections 5.2 to 5.4); how much each costs is chosen so that shipping is
-half of a job's load where nothing is local, as Real Job 2's load index of 50 % shows.
+The paper's input data is not available, so only the shapes are the paper's: operators, key groups
+and patterns (seed 001, Sections 5.2 to 5.4). The costs are chosen so that shipping is half of a
+job's load if nothing is local, as Real Job 2's load index of 50 % shows.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ def wikipedia(nodes: int, key_groups: int, *, seed: int = 0) -> Job:
 
 
 def edits(job: Job, periods: int, *, seed: int = 0) -> Conditions:
-    """Input of Real Job 1: places are even, as Section 5.2 says, and articles are not."""
+    """Input of Real Job 1: even over places, as Section 5.2 says, and uneven over articles."""
     return fluctuating(job, periods, even=0, seed=seed)
 
 
 def airline(nodes: int, key_groups: int, *, job: int, seed: int = 0) -> Job:
     """Real Jobs 2, 3 and 4: delays by aeroplane, by route, and joined with the weather.
 
-    Both operators of Real Job 2 are parallelised alike; Real Job 3 adds one by route that
-    cannot be with them; Real Job 4 adds the rain of each route, the efficiency in
+    Both operators of Real Job 2 are parallelised in the same way; Real Job 3 adds one by route that
+    cannot be collocated with them; Real Job 4 adds the rain of each route, the efficiency in
     intervals of rain, and stores.
     """
     names = ["extract-delay", "sum-delay"]

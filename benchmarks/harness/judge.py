@@ -13,7 +13,7 @@ Metric = tuple[str, float, str]
 
 
 def placed(snapshot: Snapshot, replica_broker: Ints, leader: Ints) -> Snapshot:
-    """The snapshot after a placement; raises SnapshotError for one that cannot be."""
+    """The snapshot after a placement; raises SnapshotError for an impossible one."""
     return replace(
         snapshot,
         replica_broker=replica_broker,
@@ -25,10 +25,9 @@ def placed(snapshot: Snapshot, replica_broker: Ints, leader: Ints) -> Snapshot:
 def balance_metrics(snapshot: Snapshot) -> Iterator[Metric]:
     """Balance and rule violations of a placement.
 
-    For each resource the worst utilisation over that of the whole cluster, for
-    replicas and leaders the largest count over the mean, brokers that are dead left
-    out; then the partitions with two replicas in one rack, and the pairs of broker
-    and resource over capacity.
+    For each resource the worst utilisation over that of the whole cluster, and for replicas and
+    leaders the largest count over the mean, without dead brokers; then the partitions with two
+    replicas in one rack, and the pairs of broker and resource over capacity.
     """
     alive = snapshot.broker_state != BrokerState.DEAD
     load, capacity = snapshot.broker_load()[alive], snapshot.capacity[alive]
@@ -60,10 +59,10 @@ def rack_violations(snapshot: Snapshot) -> int:
 def move_metrics(before: Snapshot, after: Snapshot) -> Iterator[Metric]:
     """Moves and bytes from one placement to another.
 
-    A move is a broker that holds a partition it did not hold before, whatever the
-    order of the replicas; a leadership move is a leader that changes to a broker that
-    held the partition all along. A move carries the ``disk`` load of what the broker
-    then holds; without that resource no bytes are reported.
+    A move is a broker that holds a partition it did not hold before, in any order of the replicas;
+    a leadership move is a change of the leader to a broker that already held the partition. A move
+    carries the ``disk`` load of what the broker then holds; without that resource no bytes are
+    reported.
     """
     gained = ~np.isin(_held(after), _held(before), kind="sort")
     yield "moves", float(gained.sum()), "replicas"

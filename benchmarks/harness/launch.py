@@ -1,4 +1,4 @@
-"""Run one command as the only child of a small process and record its time and memory.
+"""Runs one command as the only child of a small process and records its time and memory.
 
 Stands alone, so that the process stays small: a child's peak memory as the kernel
 reports it begins at the size of the process that started it.

@@ -38,7 +38,7 @@ class Ledger:
         self._bootstrap, self._places = bootstrap, list(places)
         self._pause, self._filler = 1 / per_second, b" " * size
         self._lock = threading.Lock()
-        # Numbers of each partition; what is read may be acknowledged only later.
+        # Numbers of each partition; a message may be read before it is acknowledged.
         self._acknowledged: dict[Place, set[int]] = {p: set() for p in places}
         self._seen: dict[Place, set[int]] = {p: set() for p in places}
         self._offsets: dict[Place, int] = dict.fromkeys(places, 0)

@@ -1,4 +1,4 @@
-"""Breaks sound documents: bytes flipped, cut and spliced, and values replaced by absurd ones."""
+"""Breaks valid documents: flips, cuts and splices bytes, and replaces values by absurd ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _PIECES = (
 
 
 def broken(dice: Random, seeds: Sequence[bytes]) -> bytes:
-    """A sound document with a few bytes changed, cut off, repeated, or taken from another."""
+    """A valid document with a few bytes changed, cut off, repeated, or taken from another."""
     data = bytearray(dice.choice(seeds))
     for _ in range(dice.choice((1, 1, 1, 2, 3, 8))):
         at = dice.randrange(len(data) + 1)
@@ -74,7 +74,7 @@ def twisted(dice: Random, value: Any) -> str:
 
 
 def twisted_npz(dice: Random, seed: bytes) -> bytes:
-    """An archive of arrays of which a few have another type, shape or value, or are missing."""
+    """An archive of arrays, a few of which have another type, shape or value, or are missing."""
     with np.load(io.BytesIO(seed)) as data:
         arrays = dict(data)
     for _ in range(dice.choice((1, 1, 2))):
@@ -123,7 +123,7 @@ def npz(arrays: Mapping[str, Any]) -> bytes:
 
 
 def _twist(dice: Random, value: Any) -> Any:
-    """The same with one value, somewhere inside, replaced, removed, moved or said twice."""
+    """The same with one value, somewhere inside, replaced, removed, moved or repeated."""
     inside = isinstance(value, (dict, list)) and len(value) > 0
     if not inside or dice.random() < 0.1:
         if dice.random() < 0.4:

@@ -39,7 +39,7 @@ def by_flux(migrations: float) -> Planner:
 
 
 def by_albic(migrations: float, *, pairs: int = 1) -> Planner:
-    """ALBIC with its defaults; every period has a seed of its own."""
+    """ALBIC with its defaults; every period has its own seed."""
     seeds = count()
     return lambda s: (
         albic(
@@ -49,7 +49,7 @@ def by_albic(migrations: float, *, pairs: int = 1) -> Planner:
 
 
 def by_cola() -> Planner:
-    """COLA, from scratch every time, as even as ALBIC has to be."""
+    """COLA, from scratch every time, with the balance that ALBIC must keep."""
     return lambda s: cola(s.allocation(np.inf), s.job.source, s.job.target, s.rate)
 
 

@@ -23,16 +23,16 @@ def run_apart(
     command
         Program and arguments.
     subject
-        Who is run, for messages.
+        Name of the subject, for messages.
     seconds
-        Kill it after so long; 0 never.
+        Seconds after which it is killed; 0 for never.
     cwd
         Where to run it.
 
     Raises
     ------
     BenchmarkError
-        Where it fails or is killed, with the last thing it said.
+        If it fails or is killed, with the last line of its output.
     """
     with tempfile.TemporaryDirectory(prefix="benchmark-") as scratch:
         report_path = Path(scratch) / "report.json"
@@ -50,7 +50,7 @@ def run_apart(
         words = said.read_text(errors="replace").strip().splitlines()
         # The message of a Java program says more than its stack trace.
         reported = [word for word in words if not word.lstrip().startswith(("at ", "... "))]
-        last = reported[-1] if reported else "it said nothing"
+        last = reported[-1] if reported else "no output"
         if not report_path.exists():
             raise BenchmarkError(f"{subject} could not be started: {last}")
         report = json.loads(report_path.read_text())

@@ -1,4 +1,4 @@
-"""Every reader of files and messages, each with sound documents and a second look at results."""
+"""Lists every reader of files and messages, with valid documents and a second check of results."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ class Reader:
     Parameters
     ----------
     name
-        Of the reader.
+        Name of the reader.
     suffix
-        Of its files.
+        Suffix of its files.
     seeds
-        Sound documents.
+        Valid documents.
     read
-        Reads a file and looks at what was taken a second time; returns how many parts of it
-        were skipped and counted.
+        Reads a file and checks the result a second time; returns how many parts of it were skipped
+        and counted.
     twist
-        Breaks a document in ways that its format allows; None where bytes are all there is.
+        Breaks a document in ways that its format allows; None if it consists of bytes only.
     """
 
     name: str
@@ -143,14 +143,14 @@ def _document(
 
 def _same(found: Any, again: Any) -> int:
     if found != again:
-        raise ReaderError(f"{found!r:.300} was taken, {again!r:.300} found at a second look")
+        raise ReaderError(f"{found!r:.300} was accepted, {again!r:.300} found on a second reading")
     return 0
 
 
 def _snapshot(path: Path) -> int:
     found = load_snapshot(path)
     if not isinstance(found, Snapshot) or np.any(found.broker_ids < 0):
-        raise ReaderError("a snapshot with a broker below 0 was taken")
+        raise ReaderError("a snapshot with a broker below 0 was accepted")
     # In the other format, which shares the least code.
     other = path.with_name("again" + (".npz" if path.suffix == ".json" else ".json"))
     save_snapshot(found, other)

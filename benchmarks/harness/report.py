@@ -1,4 +1,4 @@
-"""Rows of measurements as a table for people and as JSON for machines."""
+"""Shows rows of measurements as a table for people and saves them as JSON for machines."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 def print_rows(rows: Sequence[Row], console: Console) -> None:
     """One table for each benchmark and size: metrics down, subjects across.
 
-    Where subjects are many and metrics fewer, it is the other way round. In a file or a pipe
-    a table is as wide as it needs.
+    If there are many subjects and fewer metrics, it is the other way round. In a file or a pipe a
+    table is as wide as it needs to be.
     """
     for (name, size), group in groupby(rows, key=lambda row: (row.benchmark, row.size)):
         of_size = list(group)
@@ -48,7 +48,7 @@ def print_rows(rows: Sequence[Row], console: Console) -> None:
 
 
 def save_rows(rows: Sequence[Row], path: Path) -> None:
-    """Write rows as a JSON list; what is not a finite number becomes null."""
+    """Write rows as a JSON list; a value that is not finite becomes null."""
     listed = [row._asdict() for row in rows]
     for row in listed:
         if not math.isfinite(row["value"]):

@@ -1,9 +1,9 @@
 """Simulates a stream job: operators, the flows between them, load by placement.
 
-Operators are divided into key groups, which are units on nodes. A tuple costs work where it
-is processed, and shipping, serialisation on one end and deserialisation on the other, where
-its two ends are not on the same node: so the load of a key group depends on where its
-neighbours are. Everything follows from a seed.
+Operators are divided into key groups, which are units on nodes. A tuple costs work where it is
+processed, and shipping (serialisation at one end, deserialisation at the other) if its two ends are
+not on the same node: so the load of a key group depends on where its neighbours are. Everything
+follows from a seed.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from balancer.allocation.problem import Allocation
 from balancer.allocation.units import Units
 from cluster_model.snapshot import Floats, Ints
 
-# Seconds between two adaptations (SPL), and that an average key group pauses to migrate:
-# what Section 5.2.2 of seed 001 reckons with.
+# Seconds between two adaptations (SPL), and that an average key group pauses to migrate, as in
+# Section 5.2.2 of seed 001.
 PERIOD_SECONDS = 300.0
 PAUSE_SECONDS = 2.5
-# What of the logarithm of a key group's popularity is the same in the next period.
+# Share of the logarithm of a key group's popularity that carries over to the next period.
 _REMAINS = 0.9
-# How often a key group becomes popular all of a sudden, and for how many periods.
+# How often a key group suddenly becomes popular, and for how many periods.
 _BURSTS, _BURST_PERIODS = 0.004, 4
 
 
@@ -39,7 +39,7 @@ class Pattern(StrEnum):
 
 
 class Operator(NamedTuple):
-    """A name, the number of key groups; work of a tuple, and input, against that of others."""
+    """A name, a number of key groups, and work per tuple and input relative to other operators."""
 
     name: str
     key_groups: int
@@ -50,9 +50,9 @@ class Operator(NamedTuple):
 class Stream(NamedTuple):
     """Tuples from one operator to a later one.
 
-    `rate` are tuples that go out for one that came in, `degree` how many key groups one
-    sends to in partial partitioning, `part` the key groups of both that take part, as
-    shares of all.
+    `rate` is the number of tuples that go out for one that came in, `degree` how many key groups
+    one sends to in partial partitioning, `part` the key groups of both that take part, as shares of
+    all.
     """
 
     source: int
@@ -74,13 +74,13 @@ class Job:
     source, target, stream : (E,) int
         Key groups that send and receive; the stream they belong to, in order.
     rate : (E,) float
-        Tuples out for one in, of the whole stream.
+        Tuples out for one in, over the whole stream.
     enters : (U,) float
-        What comes in from outside, against others; 0 for nothing.
+        Input from outside, relative to others; 0 for none.
     work : (U,) float
-        Percent points of a node for a tuple a second.
+        Percentage points of a node for a tuple per second.
     shipping : float
-        The same for a tuple that leaves a node, and for one that arrives at one.
+        The same for a tuple that leaves a node, and for one that arrives.
     state : (U,) float
         Seconds of pause when the key group migrates: proportional to its state.
     """
@@ -97,7 +97,7 @@ class Job:
     state: Floats
 
     def sent(self, popularity: Floats, volume: float) -> tuple[Floats, Floats]:
-        """(U,) tuples a second that come in, and (E,) that flow along each pair."""
+        """(U,) tuples per second that come in, and (E,) that flow along each pair."""
         flow = np.zeros(len(self.source))
         came = self.enters * popularity
         came *= volume / came.sum()
@@ -112,7 +112,7 @@ class Job:
         return came, flow
 
     def load(self, came: Floats, flow: Floats, node: Ints) -> Floats:
-        """(U,) percent points of each key group with its neighbours where they are."""
+        """(U,) percentage points of each key group, given where its neighbours are."""
         away = flow * (node[self.source] != node[self.target])
         shipped = np.bincount(self.source, away, len(node))
         shipped += np.bincount(self.target, away, len(node))
@@ -129,20 +129,20 @@ def make_job(
     shipped: float = 0.5,
     seed: int = 0,
 ) -> Job:
-    """A job that loads so many nodes so much.
+    """A job with a given mean load on a given number of nodes.
 
     Parameters
     ----------
     operators, streams
-        The topology; streams go from an operator to a later one. One that no stream goes
-        to has its input from outside.
+        The topology; streams go from an operator to a later one. An operator without an incoming
+        stream has its input from outside.
     nodes, load
-        The mean load of that many nodes is that many percent at a volume of 1, with no
-        communication local.
+        Number of nodes, and their mean load in percent at a volume of 1, with no communication
+        local.
     shipped
-        The share of that which is shipping.
+        The share of that load which is shipping.
     seed
-        Of who sends to whom, and of state sizes.
+        Seed of the communication and of state sizes.
     """
     rng = np.random.default_rng(seed)
     sizes = np.array([o.key_groups for o in operators])
@@ -216,13 +216,13 @@ def fluctuating(
     Parameters
     ----------
     job, periods
-        For how many key groups and periods.
+        The job, and the number of periods.
     spread
         Standard deviation of the logarithm of popularity.
     swing
-        By what share the volume rises and falls.
+        Share by which the volume rises and falls.
     bursts
-        Whether single key groups get twice to four times as popular for a while.
+        Whether single key groups become two to four times as popular for a while.
     even
         An operator, by its number, whose key groups are always equally popular.
     """
@@ -249,11 +249,11 @@ class Statistics:
     Parameters
     ----------
     job
-        Whose operators and pairs they are.
+        The job with the operators and pairs.
     nodes
-        N, alike.
+        N, all equal.
     load : (U,) float
-        gLoad, with shipping as it was.
+        gLoad, with shipping as measured.
     rate : (E,) float
         Data rate along each pair of the job.
     node : (U,) int
@@ -267,7 +267,7 @@ class Statistics:
     node: Ints
 
     def allocation(self, migrations: float) -> Allocation:
-        """The problem with a limit on migrations."""
+        """The allocation problem with a limit on migrations."""
         return Allocation(
             load=self.load,
             cost=np.ones(len(self.load)),
@@ -291,9 +291,9 @@ class Statistics:
 class Period(NamedTuple):
     """Metrics of a period, right after its migrations (seed 001, Section 5, Metrics).
 
-    `distance`: load distance, percent points. `collocation`: percent of the data rate that
-    stays on its node. `load_index`: average load, what migrating costs included, in percent of
-    the first. `migrations`; `latency`: the sum of their pauses, in seconds.
+    `distance`: load distance, in percentage points. `collocation`: percentage of the data rate that
+    stays on its node. `load_index`: average load including the cost of migrating, in percent of the
+    first. `migrations`: their number; `latency`: the sum of their pauses, in seconds.
     """
 
     distance: float
@@ -304,7 +304,7 @@ class Period(NamedTuple):
 
 
 def scattered(job: Job, nodes: int) -> Ints:
-    """(U,) int: as many key groups everywhere, nothing that is one-to-one together."""
+    """(U,) int: equally many key groups on every node, and no one-to-one pair together."""
     number = np.arange(len(job.operator)) - np.searchsorted(job.operator, job.operator)
     found: Ints = (number + job.operator) % nodes
     return found
@@ -323,9 +323,9 @@ def live_through(
     Parameters
     ----------
     job, conditions, nodes
-        What runs, under which input, on how many nodes.
+        The job, its input, and the number of nodes.
     allocate
-        The plan: from statistics to the node of every key group.
+        Makes the plan: takes statistics, returns the node of every key group.
     start : (U,) int
         The first allocation; :func:`scattered` by default.
     """

@@ -31,14 +31,14 @@ _METRICS = (BYTES_IN, BYTES_OUT, SIZE, CPU, FLUSH, REPLICATION_IN, REPLICATION_O
 
 @dataclass(frozen=True)
 class Weather:
-    """Changes of the load in the course of a day.
+    """Changes of the load over a day.
 
     Parameters
     ----------
     rhythm
         Amplitude of the daily rhythm of rates, as a share of their mean.
     growth
-        By how much the fastest growing topics grow in a day, as a share; others less.
+        Growth of the fastest growing topics in a day, as a share; others grow less.
     noise
         Standard deviation of the logarithm of each measured rate.
     quantum
@@ -89,9 +89,9 @@ class World:
     snapshot
         The cluster at the start, with mean loads of the default resources.
     weather, seed
-        What happens, and the seed of what is random.
+        The changes of load, and the seed of random numbers.
     cost
-        By broker id, how much cpu it needs for what takes 1 on the others: other hardware.
+        By broker id, the cpu it needs for work that takes 1 on the others: different hardware.
     """
 
     snapshot: Snapshot
@@ -146,8 +146,7 @@ class World:
         self._remember(plan)
         final = plan.final_snapshot()
         s = self.snapshot
-        # States that the controller knows better are its own affair, and so are its loads
-        # and what it makes of capacities.
+        # A plan has the controller's view of states, loads and capacities; the world keeps its own.
         self.snapshot = replace(
             final,
             capacity=s.capacity,
@@ -158,19 +157,19 @@ class World:
         return Outcome(len(plan), plan.summary.cost, seconds)
 
     def recover(self, *, progress: Callable[[Any], None] | None = None) -> None:
-        """Nothing dies here."""
+        """Nothing to recover: executions never die here."""
 
     def left(self) -> tuple[str, ...]:
-        """Nothing is left under way here."""
+        """No moves are left in progress here."""
         return ()
 
     def stop(self, *, rollback: bool = False) -> None:
-        """Nothing needs to be stopped here."""
+        """Nothing to stop: executions here end at once."""
 
     def true(self) -> Snapshot:
         """The cluster with its true current loads, without averaging over windows.
 
-        Cpu, also as a capacity, is in what it takes on a broker of cost 1.
+        Cpu, also as a capacity, is in units of a broker of cost 1.
         """
         rate, size = self._factors()
         factor = np.stack([rate, rate, rate, size], axis=1)
@@ -226,7 +225,7 @@ class World:
             np.bincount(at[led], (bytes_in * (s.replication_factor - 1))[partition[led]], b),
         )
         row = np.concatenate([led, led, np.arange(n), np.tile(own, len(totals))])
-        # Columns of _METRICS: first what is reported of replicas, then of brokers.
+        # Columns of _METRICS: first those reported of replicas, then of brokers.
         metric = np.concatenate(
             [np.repeat([0, 1, 2], [len(led), len(led), n]), np.repeat([3, 4, 0, 1, 5, 6], b)]
         )
@@ -290,19 +289,19 @@ def _stepped(value: Floats, step: float) -> Floats:
 
 
 def thrash(moved: list[Moved], window: float) -> dict[str, float]:
-    """Share of what was moved that belongs to partitions moved again within a window.
+    """Share of the moved load that belongs to partitions moved again within a window.
 
     Parameters
     ----------
     moved
-        What was moved, in the order of time.
+        The moves, in order of time.
     window
         Seconds. Steps of one execution count as one move.
 
     Returns
     -------
     dict
-        Share by resource; 0 where nothing moved.
+        Share by resource; 0 if nothing moved.
     """
     last: dict[tuple[str, int], float] = {}
     total: dict[str, float] = {}

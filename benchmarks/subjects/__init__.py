@@ -1,1 +1,1 @@
-"""The systems that are compared: each module states one problem to one system and runs it."""
+"""The systems that are compared: each module states a problem to one system and runs it."""

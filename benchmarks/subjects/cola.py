@@ -10,7 +10,7 @@ import pymetis
 from balancer.allocation.problem import Allocation
 from cluster_model.snapshot import Floats, Ints
 
-# METIS needs integers: this is the greatest weight of a vertex or an edge.
+# METIS needs integers: this is the largest weight of a vertex or an edge.
 _WHOLE = 10_000
 
 
@@ -26,22 +26,21 @@ def cola(
     """(U,) int: the allocation that COLA finds (Khandekar et al., Middleware 2009; seed 001, 2.1).
 
     All units are one partition at first. The partitions are scheduled on the nodes, the
-    largest first, each on the node that has least; while that is not even enough, the
-    largest one is split into two of about even load with the smallest rate between them.
-    COLA plans from scratch: where units are now, and what it costs to migrate them, is
-    nothing to it.
+    largest first, each on the least loaded node; while that is not even enough, the largest one is
+    split into two of about equal load with the smallest rate between them. COLA plans from scratch:
+    it ignores where units are now and what it costs to migrate them.
 
     Parameters
     ----------
     problem
-        What is allocated; of its fields only `load`, `weight` and `removed` count.
+        The problem; of its fields only `load`, `weight` and `removed` count.
     source, target, rate : (E,)
         Communication: units that send, units that receive, data rates.
     enough
-        Load distance to end at, in percent points; the smallest that was seen is taken
-        where even single units do not get there.
+        Load distance at which to stop, in percentage points; if even single units do not reach it,
+        the smallest one seen counts.
     seed
-        Of the partitioning.
+        Seed of the partitioning.
 
     Examples
     --------
@@ -102,7 +101,7 @@ class _Graph:
         self._first = np.searchsorted(pairs // units, np.arange(units + 1))
 
     def halves(self, units: Ints, load: Floats, seed: int) -> tuple[Ints, Ints]:
-        """Two parts of at least one unit each, of about even load and few rates between."""
+        """Two parts of at least one unit each, of about equal load, with low rates between them."""
         count = self._first[units + 1] - self._first[units]
         edges = np.repeat(self._first[units] - np.cumsum(count) + count, count)
         edges += np.arange(count.sum())

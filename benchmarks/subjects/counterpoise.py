@@ -1,4 +1,4 @@
-"""Counterpoise itself, run as a user runs it.
+"""Runs Counterpoise itself, as a user runs it.
 
 python -m benchmarks.subjects.counterpoise SNAPSHOT.npz ANSWER.npz
 """

@@ -1,4 +1,4 @@
-"""PoTC: every key may go to two nodes, and is merged on one that nobody chooses."""
+"""PoTC: every key may go to two nodes, and is merged on the node of its own hash."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ def potc(
 ) -> Floats:
     """(N,) float: load of each node under The Power of Both Choices (Nasir et al., ICDE 2015).
 
-    Two hash functions give every key two nodes. Each source sends a tuple to the one of
-    the two that it has sent less to itself (local load estimation). So the state of a key
-    is split over both, and has to be merged before it is of use, on the node of the
-    key's own hash, which is not balanced (seed 001, Sections 2.2 and 5.2.1).
+    Two hash functions give every key two nodes. Each source sends a tuple to the one of the two
+    that it has itself sent less to (local load estimation). So the state of a key is split over
+    both, and has to be merged before it can be used, on the node of the key's own hash, which is
+    not balanced (seed 001, Sections 2.2 and 5.2.1).
 
     Parameters
     ----------
     load : (K,) float
-        Load of each key, in percent points, before merging.
+        Load of each key, in percentage points, before merging.
     merge : (K,) float
         Load of merging both states of each key.
     nodes
         N, of equal capacity.
     tuples
-        Into how many equal parts the load of a key is divided.
+        Number of equal parts that the load of a key is divided into.
     sources
-        How many send, each by what it knows itself.
+        Number of sources, each of which knows only its own traffic.
     seed
-        Of the hash functions and of the order of tuples. The same seed hashes a key to the
+        Seed of the hash functions and of the order of tuples. The same seed hashes a key to the
         same nodes, whatever its load.
 
     Examples

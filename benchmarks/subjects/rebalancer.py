@@ -1,4 +1,4 @@
-"""Meta's Rebalancer (``rebalancer`` on PyPI), a C++ local search with a Python binding."""
+"""Runs Meta's Rebalancer (``rebalancer`` on PyPI), a C++ local search with a Python binding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Solve one placement problem with Meta's Rebalancer; run by an interpreter that has it.
+"""Solves one placement problem with Meta's Rebalancer; run by an interpreter that has it installed.
 
 Stands alone: numpy, the standard library and ``rebalancer`` only, none of ours.
 
@@ -65,8 +65,8 @@ def state(problem: Arrays, seconds: float) -> Any:
     solver.add_object_dimension("replicas", {}, default_value=1.0)
     led = [r for r, leader in zip(replicas, leads.tolist(), strict=True) if leader]
     solver.add_object_dimension("leaders", dict.fromkeys(led, 1.0), default_value=0.0)
-    # Goals weigh what is used as a share of the container's; twice the mean puts
-    # counts on the scale of resources that are half used.
+    # Goals weigh usage as a share of the container's capacity; twice the mean puts counts on the
+    # scale of resources that are half used.
     for name, total in (("replicas", len(replicas)), ("leaders", len(led))):
         share = max(2.0 * total / len(brokers), 1.0)
         solver.add_container_dimension(name, {}, default_value=share)

@@ -167,7 +167,7 @@ def judge(
     windows
         A record is late if its window is at least that many before the newest.
     further
-        Metrics of partitions, by name, that are judged besides rates and sizes.
+        Metrics of partitions, by name, that are judged in addition to rates and sizes.
 
     Raises
     ------
@@ -272,7 +272,7 @@ def _valid(table: str) -> Column:
 
 
 def _then(things: str) -> Column:
-    """The element, of an array of things with times, that was valid at the record's time."""
+    """The element, of an array of elements with times, that was valid at the record's time."""
     at = F.least("time_ms", F.lit(NEVER_MS - 1))
     return F.filter(things, lambda x: (at >= x["valid_from_ms"]) & (at < x["valid_to_ms"]))
 

@@ -139,7 +139,7 @@ def read_prepared(spark: SparkSession, path: str | Path) -> Prepared:
     if not store.exists(f"{_SETTINGS}/_SUCCESS"):
         raise HistoryError(
             f"prepared history {path}: no {_SETTINGS!r} found in it, a directory that "
-            "'counterpoise history prepare' has written to the end expected"
+            "'counterpoise history prepare' has completed expected"
         )
     ((window_ms, windows),) = spark.read.json(
         store.at(_SETTINGS), "window_ms long, windows long"

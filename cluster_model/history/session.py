@@ -176,9 +176,8 @@ def _why(said: str, kafka: bool) -> str:
     """The reason why Java ended before there was a session."""
     if kafka and "unresolved dependency" in said.lower():
         return (
-            f"Spark could not fetch its Kafka connector {CONNECTOR} from where it looks, Maven "
-            "Central unless spark.jars.ivySettings says otherwise, which takes a network the "
-            "first time"
+            f"Spark could not fetch its Kafka connector {CONNECTOR} from Maven Central, or from "
+            "where spark.jars.ivySettings points; the first time this needs a network"
         )
     reported = [
         line.strip() for line in said.splitlines() if re.search("error|exception", line, re.I)

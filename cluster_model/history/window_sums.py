@@ -48,7 +48,7 @@ def cells(partitions: DataFrame) -> DataFrame:
 def sizes(partitions: DataFrame) -> DataFrame:
     """The table SIZES of judged records; sizes in late and repeated records count too.
 
-    Of sizes with equal times the first to arrive stays.
+    Among sizes with equal times the first to arrive stays.
     """
     reported = partitions.where(F.col("phase") == 1).where(
         F.col(SIZE).isNotNull() & F.col("outcome").isin("added", "duplicate", "late")

@@ -1,4 +1,4 @@
-"""Histories made by hand, without records: loads that go up and down, on a small cluster."""
+"""Handwritten histories without records: loads that go up and down on a small cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole backtest on Spark: figures, table, picture; the same on whatever executors."""
+"""A whole backtest on Spark: figures, table and picture, independent of the executors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a window is judged, and configurations as they are read."""
+"""Judging windows, and reading configurations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``counterpoise history backtest``: what is wrong is told before Spark is started."""
+"""``counterpoise history backtest``: errors are reported before Spark starts."""
 
 from __future__ import annotations
 

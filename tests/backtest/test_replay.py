@@ -1,4 +1,4 @@
-"""One configuration through a history, without Spark."""
+"""Replaying a history with one configuration, without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clusters written by hand, and an independent reading of what a plan says it does."""
+"""Handwritten clusters, and an independent interpretation of what a plan claims to do."""
 
 from __future__ import annotations
 

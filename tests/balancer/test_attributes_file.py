@@ -43,8 +43,8 @@ def test_what_a_file_names_in_vain_is_reported() -> None:
     snapshot = synthetic_snapshot(brokers=3)
     assert stated.applied(snapshot, said.append) == snapshot
     assert said == [
-        "attributes of broker 9 are stated, which is not in the cluster",
-        "attributes of topics 'nothing' are stated, which matches none",
+        "attributes are stated for broker 9, which is not in the cluster",
+        "attributes are stated for topics 'nothing', which matches none",
     ]
 
 

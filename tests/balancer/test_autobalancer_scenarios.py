@@ -1,9 +1,9 @@
-"""AutoMQ AutoBalancer's own test scenarios, as far as they concern scores and planning.
+"""AutoMQ AutoBalancer's own test scenarios that concern scores and planning.
 
 Left out by design: discarding plans whose change is trivial (a controller's decision
-whether a plan is worth carrying out), batching and timing of steps (execution), metrics
-that are out of date (a snapshot has none: whoever takes it leaves such brokers out), the
-order in which candidates are tried, and its normalisers (here a goal has one curve).
+whether a plan is worth carrying out), batching and timing of steps (execution), outdated metrics (a
+snapshot has none, since brokers with such metrics are left out when it is taken), the order in
+which candidates are tried, and its normalisers (here a goal has one curve).
 """
 
 from __future__ import annotations

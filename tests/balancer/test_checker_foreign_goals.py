@@ -1,4 +1,4 @@
-"""Goals that do not come with Counterpoise: what the check of a plan can say of them."""
+"""Goals that do not come with Counterpoise: what the check of a plan can say about them."""
 
 from __future__ import annotations
 

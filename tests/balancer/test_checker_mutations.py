@@ -1,7 +1,7 @@
-"""Every sort of field of a plan is changed, one at a time: the check finds it or says so.
+"""Every kind of field of a plan is changed, one at a time, and the check finds each change.
 
-What it may not find is what its report lists as unchecked, and nothing else. The digest, which
-tells of any change, is taken out of the plans.
+It may miss only what its report lists as unchecked. The digest, which reveals any change, is
+removed from the plans.
 """
 
 from __future__ import annotations

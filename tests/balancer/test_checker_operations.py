@@ -1,4 +1,4 @@
-"""Operations in the check of a plan: kinds that it does not know, and values that make no sense."""
+"""Operations in the check of a plan: unknown kinds, and values that make no sense."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Cruise Control's own test clusters (its DeterministicCluster), and an exhaustive oracle.
 
-The clusters are so small that every placement can be looked at: what the plan must
-reach is read off from all of them, scored with the goals' own scores.
+The clusters are so small that every placement can be examined: what the plan must reach follows
+from all of them, scored with the goals' own scores.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What plans state, held against all placements of tiny clusters."""
+"""Statements of plans, compared with all placements of tiny clusters."""
 
 from __future__ import annotations
 

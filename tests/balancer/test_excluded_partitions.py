@@ -1,4 +1,4 @@
-"""Single partitions that stay where they are, as the planner and the checker see it."""
+"""Excluded single partitions stay where they are, for the planner and the checker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka, given the exported files, would end where the plan ends."""
+"""Exported files: Kafka, given them, would end where the plan ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No goal is dropped in silence: lists must apply, profiles say what they leave out."""
+"""No goal is dropped silently: lists must apply, profiles state what they leave out."""
 
 from __future__ import annotations
 

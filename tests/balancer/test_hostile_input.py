@@ -1,4 +1,4 @@
-"""Hostile input on the command line: exit code 2 and one sentence, whatever is given."""
+"""Hostile input on the command line: always exit code 2 and one sentence."""
 
 from __future__ import annotations
 
@@ -465,7 +465,7 @@ def test_a_pipe_that_nobody_reads_is_one_sentence(
             command[1] = str(files / "sound.json")
         done = CliRunner().invoke(app, [*command, str(target)])
         assert done.exit_code == 2
-        assert "cannot be written: nobody reads from this pipe" in done.stderr
+        assert "cannot be written: no process reads from this pipe" in done.stderr
 
 
 def test_a_pipe_waits_for_its_reader(tmp_path: Path) -> None:

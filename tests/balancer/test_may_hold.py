@@ -1,4 +1,4 @@
-"""Brokers that may hold some topics only: plans obey it, and the checker knows it."""
+"""Brokers that may hold only some topics: plans respect it, and the checker enforces it."""
 
 from __future__ import annotations
 

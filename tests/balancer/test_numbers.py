@@ -1,4 +1,4 @@
-"""Sums are exact, numbers stay finite, and no capacity means nothing may be there."""
+"""Sums are exact, numbers stay finite, and a capacity of 0 means that nothing may be placed."""
 
 from __future__ import annotations
 

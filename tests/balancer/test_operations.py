@@ -1,4 +1,4 @@
-"""What each operation promises, whatever the cluster."""
+"""What each operation promises on any cluster."""
 
 from __future__ import annotations
 

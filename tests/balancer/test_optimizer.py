@@ -1,4 +1,4 @@
-"""What holds for every plan: determinism, honesty, safe steps, no needless work."""
+"""Properties of every plan: determinism, honesty, safe steps, no needless work."""
 
 from __future__ import annotations
 

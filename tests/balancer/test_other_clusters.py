@@ -1,4 +1,4 @@
-"""Clusters that are not Kafka: brokers with names, and moves that cost something of their own."""
+"""Clusters that are not Kafka: brokers with names, and moves with their own costs."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_a_destination_has_one_cost() -> None:
         name: np.concatenate([getattr(s, name)[:1], getattr(s, name)])
         for name in ("move_cost_partition", "move_cost_broker", "move_cost")
     }
-    with pytest.raises(SnapshotError, match="each broker once a partition"):
+    with pytest.raises(SnapshotError, match="each broker once per partition"):
         replace(s, **twice)
 
 

@@ -1,4 +1,4 @@
-"""Parameters of search, planning and allocation: documented, obeyed, and reported when wrong."""
+"""Parameters of search, planning and allocation: documented, applied, and reported when wrong."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_options_of_the_search_on_the_command_line(snapshot: Snapshot, tmp_path:
     done = run("propose", path, "--strategy", "goals", *few, "--json")
     assert done.stdout == planned(snapshot, strategy={"strategy": "goals", **FEW})
     shown = run("strategies", "show", "goals").stdout
-    assert "Most passes over all tiers." in shown
+    assert "Maximum number of passes over all tiers." in shown
     assert re.search(r"passes +int +3 *\n", shown)
     wrong = run("propose", path, "--strategy-option", "passes=0")
     assert wrong.exit_code == 2

@@ -1,4 +1,4 @@
-"""What holds for every plan, on clusters nobody has drawn up by hand."""
+"""Properties of every plan, on generated clusters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``counterpoise propose --metrics-topic``: what is not believed is said, and stays."""
+"""``counterpoise propose --metrics-topic``: what is not trusted is reported, and stays."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_broker_that_contradicts_is_warned_of_and_what_it_holds_stays(
     )
     assert result.exit_code in (0, 1), result.output
     assert "warning: the partitions that broker 4 leads take" in result.stderr
-    assert "its metrics are not believed" in result.stderr
+    assert "its metrics are ignored" in result.stderr
     actions = json.loads(result.stdout)["actions"]
     assert actions
     frozen = frozen_partitions(cluster, [LIAR])

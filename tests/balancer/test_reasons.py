@@ -1,4 +1,4 @@
-"""What a plan says of goals that it leaves unmet without a proof is true of every single action."""
+"""The reasons of a plan for unmet goals without a proof are true of every single action."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_of_very_many_actions_only_what_was_looked_at_is_said(most: int, said: s
         of="ResourceCapacity[disk]",
         planning=PlanningParameters(examined_actions=most),
     )
-    assert re.search(f"{said} single actions looked at, every one that helps is vetoed by", found)
+    assert re.search(f"{said} single actions examined, every one that helps is vetoed by", found)
 
 
 def test_a_move_between_disks_of_a_broker_is_an_action() -> None:

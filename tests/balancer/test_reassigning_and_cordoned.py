@@ -1,4 +1,4 @@
-"""Plans keep away from what Kafka is reassigning, and place nothing new on cordoned disks."""
+"""Plans do not touch what Kafka is reassigning, and place nothing new on cordoned disks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Remedies are followed to the letter: the goals they name are met afterwards."""
+"""Remedies work: if they are followed exactly, the goals they name are met."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HTML report: whole, self-contained, safe against names, and alive in a real browser."""
+"""The HTML report: complete, self-contained, safe with any names, and working in a real browser."""
 
 from __future__ import annotations
 

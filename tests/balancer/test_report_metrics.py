@@ -1,4 +1,4 @@
-"""``counterpoise report-metrics``: what is said of wrong options, and a try without brokers."""
+"""``counterpoise report-metrics``: messages about wrong options, and a run without brokers."""
 
 from __future__ import annotations
 

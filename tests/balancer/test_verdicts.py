@@ -1,4 +1,4 @@
-"""Every operation says whether it is fulfilled, and the checker finds it out by itself."""
+"""Every operation states whether it is fulfilled, and the checker determines it independently."""
 
 from __future__ import annotations
 

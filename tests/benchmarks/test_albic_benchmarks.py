@@ -1,4 +1,4 @@
-"""The simulated stream job, and the benchmarks of the ALBIC paper in short."""
+"""The simulated stream job, and short runs of the benchmarks of the ALBIC paper."""
 
 from __future__ import annotations
 

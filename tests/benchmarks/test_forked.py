@@ -1,4 +1,4 @@
-"""Jobs in forked processes: in order, from the same start, and none takes the rest with it."""
+"""Jobs in forked processes: in order, from the same start; a failing one does not stop the rest."""
 
 from __future__ import annotations
 

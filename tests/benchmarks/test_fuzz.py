@@ -1,4 +1,4 @@
-"""The fuzzer: every reader withstands a sample of mutants, and what fails is told with its seed."""
+"""The fuzzer: every reader withstands a sample of mutants; a failure is reported with its seed."""
 
 from __future__ import annotations
 

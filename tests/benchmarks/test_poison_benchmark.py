@@ -1,4 +1,4 @@
-"""The poison benchmark in short: a lie moves nothing, a real shift is balanced."""
+"""A short run of the poison benchmark: a false report moves nothing, a real shift is balanced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark of the search's parameters sweeps what it is asked to."""
+"""The benchmark of the search's parameters sweeps the requested values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A simulated life in short: nothing moves for nothing, and what moved stays."""
+"""A short simulated day: nothing moves needlessly, and what moved stays."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def test_rows_are_reported_where_nothing_is_found(
     assert rows["violations"] == rows["mismatches"] == 0
     assert 0 <= rows["unmet goals all proven"] <= 1
     # Some have too many placements.
-    assert 3 <= rows["plans held against all placements"] <= rows["tiny clusters"] == 6
+    assert 3 <= rows["plans compared with all placements"] <= rows["tiny clusters"] == 6
     assert rows["false statements"] == 0
 
 

@@ -1,4 +1,4 @@
-"""Capacities as people write them, with units."""
+"""Capacities in the form that people write, with units."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far copies of partitions on brokers are behind: in snapshots, files and goals."""
+"""The lag of copies of partitions on brokers: in snapshots, files and goals."""
 
 from __future__ import annotations
 

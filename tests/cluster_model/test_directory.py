@@ -1,4 +1,4 @@
-"""Rows found for names are those that hold the names."""
+"""Looking up names finds the rows that hold them."""
 
 import numpy as np
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""A model that follows a topic, whatever happens to the topic and the brokers."""
+"""A model keeps following a topic, whatever happens to the topic and the brokers."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -94,7 +94,7 @@ def test_a_model_follows_topic_and_metadata(bootstrap: str) -> None:
         produce(bootstrap, rates(START, "b"), rates(START + 1000, "b"))
         until(lambda: model.counters["added"] == 3)
         assert model.snapshot().leader_load[:, 1].tolist() == [5.0]
-        with pytest.raises(FollowError, match="started before"):
+        with pytest.raises(FollowError, match="already started"):
             follower.start()
     follower.stop()
     assert not any(thread.is_alive() for thread in follower._threads)

@@ -1,4 +1,4 @@
-"""Brokers that need different cpu for the same bytes."""
+"""Brokers that need different amounts of cpu for the same bytes."""
 
 from __future__ import annotations
 

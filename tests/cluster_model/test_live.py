@@ -1,4 +1,4 @@
-"""Records in, snapshot out: over a real topic, and every rule of the model on its own."""
+"""The live model: from records to a snapshot over a real topic, and each rule separately."""
 
 from collections.abc import Callable
 from itertools import islice

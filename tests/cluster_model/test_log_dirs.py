@@ -1,4 +1,4 @@
-"""What log directories can hold: other data, shared file systems, cordons, unknown sizes."""
+"""Capacities of log directories: other data, shared file systems, cordons, unknown sizes."""
 
 from __future__ import annotations
 

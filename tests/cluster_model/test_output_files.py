@@ -1,4 +1,4 @@
-"""What is written where something is already: modes, links, pipes, devices, full disks."""
+"""Writing over existing files: modes, links, pipes, devices, full disks."""
 
 from __future__ import annotations
 

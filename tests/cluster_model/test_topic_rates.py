@@ -1,4 +1,4 @@
-"""Rates that are told of a topic on a broker, and topics that are told by other names."""
+"""Rates reported for a topic on a broker, and topics reported under other names."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Which reports are believed: cross-checks, history, and what stands in for the rest."""
+"""Which reports are trusted: cross-checks, history, and what replaces the rest."""
 
 from __future__ import annotations
 

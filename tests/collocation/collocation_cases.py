@@ -1,4 +1,4 @@
-"""Small problems and jobs that several tests draw or build."""
+"""Small problems and jobs that several tests use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Algorithm 1: what happens in which order, and what becomes of a job period by period."""
+"""Algorithm 1: the order of its steps, and their effect on a job period by period."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""COLA and PoTC: what their papers say of them holds of these."""
+"""COLA and PoTC: these implementations have the properties that the papers state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for every allocation, whatever is allocated."""
+"""Properties of every allocation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A snapshot as units: loads in percent, costs, who may go where, and back again."""
+"""A snapshot as units and back: loads in percent, costs, permitted nodes."""
 
 from __future__ import annotations
 

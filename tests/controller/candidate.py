@@ -1,4 +1,4 @@
-"""A process that takes part in an election and writes down when it acts; the tests' child."""
+"""A child process of the tests that takes part in an election and records when it acts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster that stands still, an executor that changes it at once, and a clock to turn."""
+"""A static cluster, an executor that changes it at once, and a clock that tests set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Detectors of other packages: their findings are acted on within every limit, or stop nothing."""
+"""Detectors of other packages: findings are acted on within all limits, failures stop nothing."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def test_a_hanging_one_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage(even(), {"detectors": {NAME: {"timeout": 0.05}}})
     assert stage.rounds(3) == ["waiting"] * 3
     assert len(looks) == 1
-    assert stage.reason == "someones cannot be judged: its look of 2 min ago has not ended"
+    assert stage.reason == "someones cannot be judged: the look it began 2 min ago has not ended"
     free.set()
     watch = stage.controller._detectors._added[NAME]
     assert watch._looking is not None

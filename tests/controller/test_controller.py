@@ -1,4 +1,4 @@
-"""Rounds of the controller: what it does, what it leaves alone, and what it says."""
+"""Rounds of the controller: what it does, what it leaves alone, and what it reports."""
 
 from __future__ import annotations
 
@@ -254,7 +254,7 @@ def test_no_picture_at_all_is_said() -> None:
     stage = Stage(skewed())
     stage.model.known = -1.0
     assert stage.rounds(2) == ["waiting", "waiting"]
-    assert "there is no picture of the cluster: metrics of" in stage.reason
+    assert "the cluster cannot be read: metrics of" in stage.reason
 
 
 def test_a_dead_broker_is_reported_after_one_grace_and_healed_after_another() -> None:
@@ -388,7 +388,7 @@ def test_on_standby_it_says_who_acts() -> None:
     vote = Vote()
     stage = Stage(skewed(), vote=vote)
     assert stage.rounds(1) == ["standby"]
-    assert "who acts, if anybody, is not known" in stage.reason
+    assert "whether another one acts is not known" in stage.reason
     vote.holder = "counterpoise run, process 7 on kafka-1"
     assert stage.rounds(1) == ["standby"]
     assert "counterpoise run, process 7 on kafka-1 acts, or did last" in stage.reason
@@ -630,7 +630,7 @@ def test_where_nothing_helps_because_partitions_were_just_moved_that_is_said() -
     stage.controller._cooldown.moved(everything, stage.now)
     stage.model.cluster = heavier(s, 1, 1.5)
     assert stage.rounds(1) == ["nothing_helps"]
-    assert "120 partitions stay, because they were moved not long ago" in stage.reason
+    assert "120 partitions stay, because they were moved recently" in stage.reason
 
 
 def test_on_standby_people_are_not_reported_twice() -> None:

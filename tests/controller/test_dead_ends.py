@@ -1,4 +1,4 @@
-"""What cannot be mended stops nothing else, and healing needs no loads."""
+"""What cannot be fixed blocks nothing else, and healing needs no loads."""
 
 from __future__ import annotations
 
@@ -412,7 +412,7 @@ def test_one_stale_broker_does_not_read_as_if_nothing_was_moved() -> None:
     assert stage.rounds(1) == ["stale"]
     assert "nothing would be moved" not in stage.reason
     assert "broker 3 are 2.8 h old" in stage.reason
-    assert "otherwise nothing to do, by the last loads known: every broker is within" in (
+    assert "otherwise nothing to do, by the last known loads: every broker is within" in (
         stage.reason
     )
     stage.model.cluster = heavier(stage.model.cluster, 1, 4.0)
@@ -448,4 +448,4 @@ def test_a_plan_that_was_begun_is_not_said_to_be_carried_out() -> None:
     cooling = [d.reason for d in stage.controller.decisions if d.kind == "cooling"]
     assert cooling
     assert all("carried out" not in reason for reason in cooling)
-    assert any("ago: begun: " in reason for reason in cooling)
+    assert any("ago: started: " in reason for reason in cooling)

@@ -1,4 +1,4 @@
-"""The endpoint under clients that are slow or many, addresses, and secrets in messages."""
+"""The endpoint with slow or many clients, addresses, and secrets in messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the controller sees of a live model: loads, ages, signals, noise."""
+"""What the controller reads from a live model: loads, ages, signals, noise."""
 
 from __future__ import annotations
 

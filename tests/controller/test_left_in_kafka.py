@@ -1,4 +1,4 @@
-"""What an execution had to leave in Kafka is looked at until it is over, and holds up nothing."""
+"""What an execution had to leave in Kafka is checked until it ends, and delays nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Leaves:
     """An executor whose first execution leaves a move behind, until that ends."""
 
     def __init__(self) -> None:
-        self.rest: tuple[str, ...] | None = ("a-0 to 4: goes on in Kafka",)
+        self.rest: tuple[str, ...] | None = ("a-0 to 4: continues in Kafka",)
         self.looks: list[float] = []
         self.recoveries = 0
         self.executions = 0
@@ -59,8 +59,8 @@ def test_it_is_looked_at_ever_more_seldom_until_it_is_over(
     waits = [b - a for a, b in zip(executor.looks, executor.looks[1:], strict=False)]
     assert waits[:3] == [120, 240, 480]
     assert set(waits[2:]) == {480}
-    assert caplog.text.count("left in Kafka: a-0 to 4: goes on in Kafka") == 1
-    assert stage.controller.state()["left_in_kafka"] == ["a-0 to 4: goes on in Kafka"]
+    assert caplog.text.count("left in Kafka: a-0 to 4: continues in Kafka") == 1
+    assert stage.controller.state()["left_in_kafka"] == ["a-0 to 4: continues in Kafka"]
     lines = len(caplog.records)
     stage.rounds(60)
     assert len(caplog.records) == lines
@@ -125,7 +125,7 @@ def test_a_look_that_fails_is_said_once_and_tried_again(caplog: pytest.LogCaptur
     executor.fails = True
     stage.rounds(60)
     assert len(executor.looks) > 3
-    assert caplog.text.count("cannot be looked at: nobody answers") == 1
+    assert caplog.text.count("cannot be checked: nobody answers") == 1
     executor.fails = False
     executor.rest = ()
     stage.rounds(11)

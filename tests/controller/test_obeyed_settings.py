@@ -685,7 +685,7 @@ def test_what_was_planned_while_the_controller_ends_is_not_begun() -> None:
 
     proposals.propose = slow  # type: ignore[method-assign,assignment]
     assert stage.rounds(1) == ["proposed"]
-    assert "not begun, because the controller ends" in stage.reason
+    assert "not started, because the controller is ending" in stage.reason
     assert not stage.executor.plans
 
 
@@ -701,8 +701,8 @@ def test_settings_that_match_nothing_are_reported_once_and_stand_in_each_decisio
     sentences = [
         "excluded_topics: 'tpoic-0' matches none of the topics",
         "missing_replicas.topics: 'odrers.*' matches none of the topics",
-        "drained_brokers.brokers: 77 is the id of no broker in the cluster",
-        "model.believed: 78 is the id of no broker in the cluster",
+        "drained_brokers.brokers: no broker 77 is in the cluster",
+        "model.believed: no broker 78 is in the cluster",
     ]
     stage = Stage(even(), typed)
     with caplog.at_level("WARNING", "counterpoise.controller"):

@@ -1,4 +1,4 @@
-"""Healing goes on where log directories or some topics cannot be read."""
+"""Healing continues if log directories or some topics cannot be read."""
 
 from __future__ import annotations
 

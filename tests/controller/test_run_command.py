@@ -1,4 +1,4 @@
-"""``counterpoise run``: what is said of wrong options, without a Kafka."""
+"""``counterpoise run``: messages about wrong options, without a Kafka."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def test_one_round_ends_where_nothing_is_known() -> None:
     controller._observation._model.known = -1  # type: ignore[attr-defined]
     found = run_once(controller, 0.1, threading.Event())
     assert found.kind == "waiting"
-    assert "there is no picture of the cluster" in found.reason
+    assert "the cluster cannot be read" in found.reason
 
 
 class _Ends:
@@ -288,11 +288,13 @@ def test_what_is_to_be_known_of_disks_is_said_once_and_again_when_it_changes(
     assert printed == ["log directories of 1 of 3 brokers have the same size"]
     logged: list[str] = []
     notices.notify = logged.append
-    stated = "broker 1: a disk capacity of 4 TB is stated, but its replicas and what is free"
+    stated = (
+        "broker 1: a disk capacity of 4 TB is stated, but its replicas and free space add up to"
+    )
     for free in ("3.25 TB", "3.251 TB", "3.252 TB"):
-        sentences[:] = [f"{stated} are {free}"]
+        sentences[:] = [f"{stated} {free}"]
         source.read()
-    assert logged == [f"{stated} are 3.25 TB"]
+    assert logged == [f"{stated} 3.25 TB"]
     sentences[:] = ["log directories of 2 of 3 brokers have the same size"]
     source.read()
     assert logged[1:] == sentences

@@ -1,4 +1,4 @@
-"""What the controller's log says of plans and outcomes: units that people read, right plurals."""
+"""The controller's log on plans and outcomes: readable units, correct plurals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings from YAML, and what is said of wrong ones."""
+"""Settings from YAML, and messages about invalid ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slow brokers: found by three measures, demoted, and taken back when they are well."""
+"""Slow brokers: detected by three measures, demoted, and restored when they recover."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The built sdist and wheel, installed where nothing else is, and used."""
+"""The built sdist and wheel work when installed into an empty environment."""
 
 from __future__ import annotations
 

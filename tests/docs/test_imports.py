@@ -1,8 +1,8 @@
-"""The imports of the packages are a line: no circle, and no room reads one above it.
+"""The imports of the packages go one way: no cycle, and no room imports one above it.
 
-Counted are all imports in the source: of modules, of functions (which load a client or Spark only
-when it is needed) and those for type checkers alone. Not counted is that Python runs a package's
-``__init__`` before its modules.
+All imports in the source count: in modules, in functions (which load a client or Spark only when it
+is needed) and those for type checkers only. That Python runs a package's ``__init__`` before its
+modules does not count.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What ``pip install .`` alone can do: everything but talk to Kafka."""
+"""``pip install .`` alone is enough for everything except talking to Kafka."""
 
 from __future__ import annotations
 

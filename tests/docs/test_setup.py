@@ -1,4 +1,4 @@
-"""What `make test` installs, and what it says where it may not; nothing is installed here."""
+"""What `make test` installs, and its message if it may not; nothing is installed here."""
 
 from __future__ import annotations
 

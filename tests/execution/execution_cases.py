@@ -1,4 +1,4 @@
-"""Plans written by hand, and a cluster in memory that carries out what it is asked."""
+"""Handwritten plans, and a cluster in memory that carries out requests."""
 
 from __future__ import annotations
 

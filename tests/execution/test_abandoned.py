@@ -1,4 +1,4 @@
-"""An executor dies on another machine: whoever acts next ends what it left, by its marks."""
+"""An executor dies on another machine: the next one finishes what it left, by its marks."""
 
 from __future__ import annotations
 

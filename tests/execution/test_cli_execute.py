@@ -1,4 +1,4 @@
-"""``counterpoise execute``: what it shows, how it ends, and a sentence for every mistake."""
+"""``counterpoise execute``: its output, its exit codes, and a sentence for every mistake."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_a_recovery_by_marks_alone_says_to_carry_the_plan_out_again(
     die_moving(cluster, plan, tmp_path / "journal", throttle=1e6, concurrent_moves=1)
     options = ["--bootstrap-server", "x:1", "--journal", tmp_path / "elsewhere"]
     said = run("--recover", *options, code=0).stdout
-    assert "what it had not begun is not known: carry its plan out again" in said
+    assert "what it had not started is not known: execute its plan again" in said
     assert sorted(cluster.replicas.values()) == [(0, 1), (0, 2)]
 
 
@@ -144,7 +144,7 @@ def test_a_recovery_is_for_the_cluster_that_is_stated(
     die_moving(cluster, plan, tmp_path / "journal")
     options = ["--recover", "--bootstrap-server", "x:1", "--journal", tmp_path / "journal"]
     said = run(*options, "--cluster-id", "nonsense", code=2).stderr
-    assert "cluster nonsense stated, but the brokers asked are of cluster fake" in said
+    assert "cluster nonsense stated, but the brokers belong to cluster fake" in said
     assert cluster.ongoing
     assert "2 tasks completed" in run(*options, "--cluster-id", "fake", code=0).stdout
 
@@ -282,7 +282,7 @@ def test_a_way_back_ends_at_the_second_signal(
     options = ["--bootstrap-server", "x:1", "--journal", tmp_path / "j"]
     result = run(plan, *options, "--yes", "--rollback", "--moves", 1, code=1)
     assert "moving back" in result.stderr
-    assert "the way back was stopped" in result.stdout
+    assert "the rollback was stopped" in result.stdout
     cluster.looks, cluster.on_view = 2, lambda c: None
     cluster.ongoing = {k: (target, 1) for k, (target, _) in cluster.ongoing.items()}
     run("--recover", *options, code=1)

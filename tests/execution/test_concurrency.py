@@ -1,4 +1,4 @@
-"""Adaptive concurrency: fewer when the cluster suffers, one more when it is well."""
+"""Adaptive concurrency: fewer moves when the cluster suffers, one more when it is healthy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What no longer fits on a disk is not begun."""
+"""A move that no longer fits on a disk is not started."""
 
 from __future__ import annotations
 

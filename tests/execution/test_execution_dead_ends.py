@@ -1,4 +1,4 @@
-"""Moves that can neither go on nor be cancelled: whatever Kafka answers, an execution ends."""
+"""Moves that can neither continue nor be cancelled: whatever Kafka answers, an execution ends."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def test_a_cancel_that_is_refused_is_final(tmp_path: Path, owner: str | None) ->
     outcome = executor(kafka, tmp_path, owner=owner, **THROTTLE).execute(PLAN)
     assert (outcome.state, outcome.completed, outcome.failed) == ("failed", 2, 1)
     assert any("refuses to cancel it: invalid replica" in p for p in outcome.problems)
-    assert any("a-0" in p and "goes on in Kafka" in p and "broker 3" in p for p in outcome.problems)
+    assert any(
+        "a-0" in p and "continues in Kafka" in p and "broker 3" in p for p in outcome.problems
+    )
     assert (kafka.replicas[B], kafka.replicas[C]) == ((0, 5), (1, 5))
     # Kafka goes on with it, and so does its throttle; nothing else is throttled.
     assert kafka.ongoing.keys() == {A}
@@ -70,7 +72,7 @@ def test_a_recovery_of_a_dead_end_ends_and_so_does_the_next(
         outcome = executor(kafka, there, owner=owner).recover()
         assert outcome is not None
         assert (outcome.state, outcome.failed) == ("failed", 1)
-        assert any("a-0" in p and "goes on in Kafka" in p for p in outcome.problems)
+        assert any("a-0" in p and "continues in Kafka" in p for p in outcome.problems)
         assert kafka.throttles() == throttled
     # The broker is back: the move ends, and then nothing is left.
     kafka.on_view = lambda c: None
@@ -98,7 +100,7 @@ def test_a_look_at_what_is_left_waits_for_nothing_and_tidies_up(
     for _ in range(3):
         (said,) = running.left() or ()
         assert "a-0" in said
-        assert "goes on in Kafka, and so does its throttle, until broker 3 serves again" in said
+        assert "continues in Kafka, and so does its throttle, until broker 3 serves again" in said
     # Nothing was asked of Kafka, nothing was written down again.
     assert (kafka.throttles(), kafka.asked, journal.read_bytes()) == (throttled, asked, before)
     kafka.on_view = lambda c: None
@@ -288,7 +290,7 @@ def test_a_way_back_that_is_stopped_is_left_to_a_recovery(tmp_path: Path) -> Non
     kafka.on_view = stop
     outcome = running.execute(PLAN)
     assert outcome.state == "failed"
-    assert any("the way back was stopped" in p for p in outcome.problems)
+    assert any("the rollback was stopped" in p for p in outcome.problems)
     kafka = alive(kafka)
     kafka.on_view, kafka.looks = lambda c: None, 2
     kafka.ongoing = {k: (target, 2) for k, (target, _) in kafka.ongoing.items()}
@@ -303,7 +305,7 @@ def test_what_is_dead_from_the_start_is_not_begun_and_holds_up_nothing(tmp_path:
     kafka = FakeCluster(dict(START), brokers={0, 1, 2, 4, 5})
     outcome = executor(kafka, tmp_path).execute(PLAN)
     assert (outcome.state, outcome.completed, outcome.cancelled) == ("failed", 2, 1)
-    assert any("a-0" in p and "nobody leads it" in p for p in outcome.problems)
+    assert any("a-0" in p and "it has no leader" in p for p in outcome.problems)
     assert not kafka.ongoing
 
 

@@ -1,4 +1,4 @@
-"""What an execution does when things go well, badly, or not at all."""
+"""The run of an execution: success, failure, and no progress at all."""
 
 from __future__ import annotations
 

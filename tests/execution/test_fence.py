@@ -1,4 +1,4 @@
-"""The vote is lost before a write: nothing is written any more, and the successor ends it."""
+"""If the vote is lost before a write, nothing more is written, and the successor finishes."""
 
 from __future__ import annotations
 

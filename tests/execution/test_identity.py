@@ -114,11 +114,11 @@ def test_plans_from_before_replicas_were_stated_keep_their_digest(tmp_path: Path
         ("fake", None, None),
         ("fake", "fake", None),
         (None, "fake", None),
-        (None, None, r"names no cluster.*--cluster-id ID.*of cluster fake"),
-        ("other", None, r"plan is for cluster other, but the brokers asked are of cluster fake"),
+        (None, None, r"names no cluster.*--cluster-id ID.*to cluster fake"),
+        ("other", None, r"plan is for cluster other, but the brokers belong to cluster fake"),
         ("other", "fake", r"plan is for cluster other, but .* fake"),
-        ("fake", "other", r"cluster other stated, but .* of cluster fake"),
-        (None, "other", r"cluster other stated, but .* of cluster fake"),
+        ("fake", "other", r"cluster other stated, but .* to cluster fake"),
+        (None, "other", r"cluster other stated, but .* to cluster fake"),
     ],
 )
 def test_only_a_plan_of_this_cluster_is_executed(

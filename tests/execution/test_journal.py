@@ -1,4 +1,4 @@
-"""The journal: what survives, what is torn, who may read it."""
+"""The journal: what survives a crash, torn lines, and file permissions."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_line_torn_in_the_middle_is_reported_with_its_number(path: Path) -> No
 
 def test_one_execution_at_a_time(path: Path) -> None:
     first, second = Journal(path).locked(), Journal(path).locked()
-    with first, pytest.raises(ExecutionError, match="under way"), second:
+    with first, pytest.raises(ExecutionError, match="is using it"), second:
         pass
 
 
@@ -197,7 +197,7 @@ def test_a_lock_that_vanishes_lets_nobody_else_in(path: Path) -> None:
         lock.unlink()
         # Nobody was there meanwhile: it locks again, and goes on.
         first.append(changed(0, "completed"))
-        with pytest.raises(ExecutionError, match="under way"), second.locked():
+        with pytest.raises(ExecutionError, match="is using it"), second.locked():
             pass
         lock.unlink()
         with second.locked():
@@ -209,7 +209,7 @@ def test_a_lock_that_vanishes_lets_nobody_else_in(path: Path) -> None:
                 first.set_aside,
             ]
             for write in writes:
-                with pytest.raises(ExecutionError, match="under way"):
+                with pytest.raises(ExecutionError, match="is using it"):
                     write()
             assert path.read_bytes() == written
             assert first.lost

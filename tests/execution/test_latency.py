@@ -1,4 +1,4 @@
-"""Local times of requests: judged by the newest window, and slowing an execution down."""
+"""Local times of requests: judged by the newest window, and used to slow an execution down."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plan wants of each partition, whatever became of the cluster meanwhile."""
+"""What a plan asks of each partition, however the cluster has changed meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Order and limits of what is begun."""
+"""Order and limits of the tasks that are started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Throttles: those of Kafka's own tool, and what was there before put back."""
+"""Throttles: set as Kafka's own tool does, and the previous values restored."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_what_is_not_throttled_says_what_that_means(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(cluster, "set_configs", lambda values: refused)
     assert apply(cluster, settings(cluster, FLOWS, 5000, [], None)) == [
         "throttle of broker 3 not set: Connection refused; while it is down it copies nothing, "
-        "once it is back it may copy without this limit",
+        "but once back it may copy without this limit",
         "throttle of topic a not set: no answer; its moves may copy without a limit",
     ]
 

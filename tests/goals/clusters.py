@@ -1,4 +1,4 @@
-"""Small clusters written by hand."""
+"""Small handwritten clusters."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ class Drifting(Goal):
     [
         (Step, "conditions 3 and 4: it scores only 0 and 1"),
         (Writes, "may not change the arrays"),
-        (Relative, "a cell scored alone has another score"),
+        (Relative, "a cell scored alone has a different score"),
         (Large, "condition 1: a score of"),
         (Undefined, "condition 1: a score is not a finite number"),
         (Whole, "score() returned an array of shape ()"),

@@ -1,4 +1,4 @@
-"""Patterns of topics: whole names, within a limit, and one sentence where they are none."""
+"""Patterns of topics: whole names, within a time limit, and one sentence for an invalid one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of the history, made by hand."""
+"""Handwritten tables of the history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every outcome, one by one; the rest is in the comparison with the live model."""
+"""Every outcome of a record, one by one; the comparison with the live model tests the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands that keep an archive."""
+"""The commands that maintain an archive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a byte costs: found again where it is known, and honest where it is not."""
+"""The cpu cost of a byte: recovered if the data determines it, and no claim if not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages decoded by Spark are what the reporter's own decoder makes of them."""
+"""Spark decodes messages like the reporter's own decoder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rhythm and a trend that are known are found again, and errors are those made."""
+"""Forecasts recover a known rhythm and trend, and state the errors that they made."""
 
 from __future__ import annotations
 

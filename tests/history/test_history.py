@@ -1,4 +1,4 @@
-"""Records in, snapshots out: the same as the live model's, and what it has no counterpart for."""
+"""From records to snapshots: the same as the live model's, and what only the history has."""
 
 from __future__ import annotations
 

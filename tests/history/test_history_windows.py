@@ -1,4 +1,4 @@
-"""A small history whose every number can be worked out by hand."""
+"""Windows of a small history, all of whose numbers can be worked out by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log of metadata says of every time what was appended, and keeps no more than changed."""
+"""A metadata log returns for every time what was appended, and stores only changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The history and the live model, on the same random, dirty and disorderly streams."""
+"""The history and the live model agree on the same random, dirty and disordered streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables that are prepared once, and read ever after."""
+"""Tables are prepared once, and read many times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records kept in other ways are the same records."""
+"""Records read from other formats are the same records."""
 
 from __future__ import annotations
 

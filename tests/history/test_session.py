@@ -1,4 +1,4 @@
-"""Sessions have our code on their executors, and say in a sentence what is missing."""
+"""Sessions have our code on their executors, and report in one sentence what is missing."""
 
 from __future__ import annotations
 

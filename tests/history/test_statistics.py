@@ -1,4 +1,4 @@
-"""Months in a few numbers, beside what numpy makes of the same ones."""
+"""Statistics of months of loads, compared with those of numpy."""
 
 from __future__ import annotations
 

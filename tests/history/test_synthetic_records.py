@@ -1,4 +1,4 @@
-"""Invented months: the rhythm asked for, the same rows however they are made, dirt beside them."""
+"""Synthetic months: the requested rhythm, the same rows for any number of tasks, and added dirt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixtures of a real Kafka; a test that needs one fails, never skips, where it cannot be had.
+"""Fixtures of a real Kafka; a test that needs one fails, and never skips, if it is not available.
 
 This directory must not become a package: it would take the name of the client, `kafka`.
 """

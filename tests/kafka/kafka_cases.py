@@ -1,4 +1,4 @@
-"""What tests of a real Kafka have in common: topics, data, throttles, accounts and rights."""
+"""Helpers of the tests of a real Kafka: topics, data, throttles, accounts and rights."""
 
 from __future__ import annotations
 

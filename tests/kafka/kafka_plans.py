@@ -1,4 +1,4 @@
-"""Plans made by hand for the cluster of the tests."""
+"""Handwritten plans for the cluster of the tests."""
 
 from __future__ import annotations
 

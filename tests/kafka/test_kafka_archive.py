@@ -1,4 +1,4 @@
-"""A driver killed with -9 in the middle of a batch: the archive has every message, once."""
+"""A driver is killed with -9 in the middle of a batch: the archive has every message once."""
 
 from __future__ import annotations
 

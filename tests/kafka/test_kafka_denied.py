@@ -1,4 +1,4 @@
-"""On a real Kafka with accounts: what a wrong password or a missing right reads like."""
+"""On a real Kafka with accounts: messages about a wrong password or a missing right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page that leads to a first rebalance, every command of it on a real cluster."""
+"""Every command of the guide to a first rebalance runs on a real cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans carried out on a real Kafka: throttled, killed, stopped, disturbed."""
+"""Executions on a real Kafka: throttled, killed, stopped, disturbed."""
 
 from __future__ import annotations
 

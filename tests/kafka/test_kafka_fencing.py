@@ -1,4 +1,4 @@
-"""On a real Kafka: who slept past the vote touches nothing, and two never act on one cluster."""
+"""On a real Kafka: a process that slept past its vote touches nothing; two never act at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model that follows a real Kafka, while its topics and brokers come and go."""
+"""A model follows a real Kafka while its topics and brokers come and go."""
 
 from __future__ import annotations
 

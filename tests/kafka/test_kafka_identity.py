@@ -108,7 +108,7 @@ def test_a_plan_of_another_cluster_is_refused(
     assert result.exit_code == 2
     (line,) = result.stderr.splitlines()
     assert "plan is for cluster b3RoZXItY2x1c3Rlci0wMQ, but the brokers" in line
-    assert f"of cluster {CLUSTER_ID}" in line
+    assert f"to cluster {CLUSTER_ID}" in line
     del document["cluster_id"]
     found.write_text(json.dumps(document))
     command("propose", found, "--remove-brokers", 1, "-o", plan)

@@ -1,4 +1,4 @@
-"""What is proposed for a real Kafka, its own tools carry out, and it ends as planned."""
+"""Kafka's own tools carry out what is proposed for a real Kafka, and it ends as planned."""
 
 from __future__ import annotations
 

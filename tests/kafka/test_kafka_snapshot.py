@@ -1,4 +1,4 @@
-"""A snapshot of a real Kafka says what that Kafka says; and what it cannot say, in a sentence."""
+"""A snapshot of a real Kafka agrees with that Kafka; what it cannot contain is one sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What sources tell of a real Kafka is what its brokers say of themselves."""
+"""What sources report about a real Kafka agrees with its brokers' own figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nobody at the wheel: a load, ``report-metrics``, and ``run --execute`` over the metrics topic."""
+"""Unattended: a load, ``report-metrics``, and ``run --execute`` over the metrics topic."""
 
 from __future__ import annotations
 

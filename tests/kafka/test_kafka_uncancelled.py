@@ -1,4 +1,4 @@
-"""On a real Kafka: moves that can neither go on nor be cancelled, and stops in the middle."""
+"""On a real Kafka: moves that can neither continue nor be cancelled, and stops in the middle."""
 
 from __future__ import annotations
 
@@ -98,10 +98,10 @@ def test_a_move_whose_only_source_dies_ends_and_so_do_its_recoveries(
         assert killed.is_set()
         assert outcome.state == "failed"
         reported = [p for p in outcome.problems if p.startswith(f"{single}-0")]
-        assert any("nobody leads it" in p and "refuses to cancel it" in p for p in reported), (
+        assert any("it has no leader" in p and "refuses to cancel it" in p for p in reported), (
             outcome
         )
-        assert any("goes on in Kafka" in p and "broker 1" in p for p in reported), outcome
+        assert any("continues in Kafka" in p and "broker 1" in p for p in reported), outcome
         found = throttles(kafka, single, other)
         assert found[Resource("topic", single)] == {
             LEADER_REPLICAS: "0:1", FOLLOWER_REPLICAS: "0:2"
@@ -147,7 +147,7 @@ def test_in_a_dead_end_a_signal_ends_the_command(
             process.send_signal(signal.SIGTERM)
             reported = ends_within(process, 20)
         assert process.returncode == 1
-        assert "goes on in Kafka" in reported
+        assert "continues in Kafka" in reported
         assert "stopped: " in reported
         with admin_client(kafka_cluster.bootstrap, timeout=30) as ask:
             delete_topic(ask, single)

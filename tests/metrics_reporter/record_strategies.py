@@ -1,4 +1,4 @@
-"""Records of all scopes, with any names and values that fit the format."""
+"""Strategies for records of all scopes, with any names and values that fit the format."""
 
 from hypothesis import strategies as st
 

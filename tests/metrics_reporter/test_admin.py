@@ -1,4 +1,4 @@
-"""What Kafka's admin API tells, and the rates that follow from it."""
+"""What Kafka's admin API reports, and the rates that follow from it."""
 
 from __future__ import annotations
 

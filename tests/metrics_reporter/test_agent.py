@@ -1,4 +1,4 @@
-"""The reporter that goes on whatever happens."""
+"""The agent keeps reporting whatever happens."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def test_a_source_that_fails_takes_no_other_along(caplog: pytest.LogCaptureFixtu
     assert said == [
         ("WARNING", "faulty: broker 9: refused"),
         ("WARNING", "faulty: not measured: two lines"),
-        ("INFO", "faulty: well again (it was: not measured: two lines)"),
-        ("INFO", "faulty: well again (it was: broker 9: refused)"),
+        ("INFO", "faulty: working again (it was: not measured: two lines)"),
+        ("INFO", "faulty: working again (it was: broker 9: refused)"),
     ]
 
 
@@ -91,7 +91,7 @@ def test_it_goes_on_when_kafka_comes_late_and_says_so_once(
         assert tries[1:] == [0.01, 0.02, 0.04]
         assert (agent.failures, agent.problems) == (3, {})
     said = [r.getMessage() for r in caplog.records]
-    assert said == ["Kafka: nobody there", "Kafka: well again (it was: nobody there)"]
+    assert said == ["Kafka: nobody there", "Kafka: working again (it was: nobody there)"]
 
 
 def test_a_kafka_that_is_away_does_not_end_it_and_stop_does() -> None:

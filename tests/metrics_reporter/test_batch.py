@@ -1,4 +1,4 @@
-"""Many messages at once are what each is by itself."""
+"""Decoding many messages at once gives the same as decoding each one alone."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Text that anybody may have written: what is taken, and what is refused in which words."""
+"""Untrusted text: what is accepted, and the messages about what is refused."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ MERGES = "a0: &a0 {x: 1}\n" + "".join(
         (parse_yaml, "? " * 5000, "nested more than 64 deep"),
         (parse_yaml, BOMB, "each alias counts as what it stands for"),
         (parse_yaml, MERGES, "each alias counts as what it stands for"),
-        (parse_yaml, "a: &a [*a]", "an alias found of what is not known before it"),
+        (parse_yaml, "a: &a [*a]", "an alias found before its anchor"),
         (parse_yaml, "a: 1\nb: 2\na: 3\n", "line 3: key 'a' found twice"),
         (parse_yaml, "!!int x", "line 1: a whole number expected"),
         (parse_yaml, "a: .inf", "line 1: number .inf found, a finite one expected"),

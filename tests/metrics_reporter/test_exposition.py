@@ -1,4 +1,4 @@
-"""Pages of exporters: what is read of them, and that no page does harm."""
+"""Pages of exporters: what is read from them, and that no page does harm."""
 
 from __future__ import annotations
 

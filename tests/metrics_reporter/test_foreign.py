@@ -1,4 +1,4 @@
-"""What other balancers' reporters write is read as they meant it."""
+"""Records of other balancers' reporters are decoded with their original meaning."""
 
 import struct
 

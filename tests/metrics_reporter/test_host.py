@@ -1,4 +1,4 @@
-"""The cpu of the machine."""
+"""Measuring the cpu of the machine."""
 
 from __future__ import annotations
 

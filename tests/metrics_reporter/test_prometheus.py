@@ -250,7 +250,7 @@ def test_a_page_without_anything_of_kafka_is_a_problem(monkeypatch: pytest.Monke
     monkeypatch.setattr(module, "scrape", lambda url, timeout: "go_goroutines 4\n")
     source = PrometheusSource({1: "http://a/"})
     assert list(islice(source, 2)) == [[], []]
-    assert "no metric of Kafka's known in 1 samples" in source.problems["broker 1"]
+    assert "no known Kafka metric found in 1 samples" in source.problems["broker 1"]
 
 
 def test_a_file_states_endpoints_and_rules(tmp_path: Path) -> None:

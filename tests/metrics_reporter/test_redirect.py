@@ -1,4 +1,4 @@
-"""A scrape that is sent elsewhere: no credentials go with it."""
+"""A redirected scrape does not pass its credentials on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a source over a real topic and back, on librdkafka's built-in broker."""
+"""Records from a source to a topic and back, on librdkafka's built-in broker."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Records survive the wire; whatever else arrives is refused in one way only."""
+"""Records survive encoding and decoding; all other bytes are refused with one kind of error."""
 
 import struct
 

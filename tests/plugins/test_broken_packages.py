@@ -1,4 +1,4 @@
-"""A package that cannot be used is named, and disturbs nothing else."""
+"""A package that cannot be used is named, and affects nothing else."""
 
 from __future__ import annotations
 
