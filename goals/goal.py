@@ -117,6 +117,10 @@ class Goal(BaseModel):
     the resource that a field ``resource`` names: resources, ``broker sets``, ``traffic``, and
     attributes like ``broker attribute zone`` or ``topic attribute tenant``.
 
+    ``availability`` is true if only what is legal matters to the goal: no legal action makes a
+    cell unmet that was met. The search then reads the goal only while it is unmet, and the
+    controller leaves its repair to the detectors of dead brokers and disks.
+
     Parameters
     ----------
     hard
@@ -141,6 +145,7 @@ class Goal(BaseModel):
     # A subclass may write a name; once the class exists it is a Scope.
     scope: ClassVar[Any] = BROKER
     requires: ClassVar[tuple[str, ...]] = ()
+    availability: ClassVar[bool] = False
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:

@@ -14,13 +14,13 @@ from balancer.controller.detectors import HEALING, Detectors
 from balancer.controller.finding import Finding, View, listed
 from balancer.controller.observation import without_loads
 from balancer.controller.settings import Settings
-from balancer.engine import Balancer, with_defaults
+from balancer.engine import Balancer
 from balancer.planning.plan import Plan
 from balancer.problem.budget import Budget
 from balancer.problem.movement_cost import copy_cost
 from balancer.problem.operation import Operation
 from balancer.problem.operations import type_of
-from balancer.strategies.local_search import LocalSearch
+from balancer.strategies import is_universal, load_strategy, with_search_parameters
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Snapshot
 from goals import OnlineReplicas, applicable
@@ -75,9 +75,9 @@ class Proposals:
             cost=_least(own.cost, cap),
             seconds=_least(own.seconds, set_.max_seconds),
         )
-        if not type_of(operation).needs_loads and not isinstance(balancer.strategy, LocalSearch):
-            # Another strategy may not be able to heal this cluster.
-            balancer.strategy = with_defaults(LocalSearch(), balancer.search)
+        if not type_of(operation).needs_loads and not is_universal(balancer.strategy):
+            # The strategy may not be able to heal this cluster.
+            balancer.strategy = with_search_parameters(load_strategy(), balancer.search)
         if view.incomplete is not None or finding.kind in _AT_RISK:
             balancer.goals = applicable(balancer.goals, snapshot, strict=False)
         try:
