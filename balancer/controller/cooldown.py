@@ -12,6 +12,7 @@ from balancer.controller.balance import even_sentence
 from balancer.controller.decision import Kind
 from balancer.controller.finding import Finding, View, living, span
 from balancer.controller.settings import Detector
+from balancer.problem.operations import type_of
 from cluster_model.snapshot import Snapshot
 
 # The leaders of a few partitions change all the time; the load they carry is below noise.
@@ -143,11 +144,11 @@ class Cooldown:
         judged = finding.kind == "goal_violations" or finding.added
         if (finding.kind in _AFTER_HEALING or finding.added) and dead:
             return "waiting", f"{said}; that waits, because {dead[0].sentence}"
-        removes = finding.kind == "slow_brokers" and finding.operation.kind == "remove_brokers"
-        if judged or removes:
+        moves = finding.kind == "slow_brokers" and type_of(finding.operation).moves_replicas
+        if judged or moves:
             stale = [f for f in findings if f.kind == "stale_metrics"]
             # The replicas of a few stale brokers stay; the others can be balanced without them.
-            if stale and removes:
+            if stale and moves:
                 return "stale", f"{said}; it is not emptied now, because {stale_sentence(stale)}"
             if 2 * len(stale) > (count := int(living(view.snapshot).sum())):
                 return "stale", (

@@ -10,6 +10,7 @@ from balancer.controller.finding import Finding, span
 from balancer.controller.protocols import Outcome
 from balancer.planning.document import Unmet
 from balancer.planning.plan import Plan
+from balancer.problem.operations import OPERATIONS
 from goals.availability import EligibleLeaders, OnlineReplicas
 from metrics_reporter.quantities import amount, cost_amount, plural
 
@@ -120,7 +121,7 @@ def unmet_first(plan: Plan) -> list[Unmet]:
 
     Dead replicas have a plan of their own; other plans that leave them alone need not say so.
     """
-    heals = plan.operation["kind"] == "fix_offline_replicas"
+    heals = OPERATIONS.get(plan.operation["kind"]).heals
     return sorted(plan.unmet, key=lambda u: not heals and u.goal in _DUTIES)
 
 
