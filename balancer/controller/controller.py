@@ -403,7 +403,7 @@ class Controller:
                 return beside
             return Decision(now, "waiting", f"there is no picture of the cluster: {error}")
         cooling = self._cooling(now)
-        self._cooldown.saw(view.snapshot, now)
+        self._cooldown.saw(view.snapshot, now, self.settings.changed_share)
         findings = self._detectors.find(view, cooling)
         self.metrics.saw(findings, self._detectors.goals.balancedness, self._detectors.failures)
         # A paused controller has no vote, and proposes like one without an election.
@@ -419,7 +419,9 @@ class Controller:
 
     def _cooling(self, now: float) -> set[str]:
         set_ = self.settings
-        return self._cooldown.cooling(now, set_.moved_cooldown, set_.longest_moved_cooldown)
+        return self._cooldown.cooling(
+            now, set_.moved_cooldown, set_.longest_moved_cooldown, set_.moved_cooldown_growth
+        )
 
     def _look_after_left(self, now: float) -> None:
         """Check on moves that ended executions left in Kafka, when due.

@@ -15,8 +15,6 @@ from balancer.controller.settings import Detector
 from balancer.problem.operations import type_of
 from cluster_model.snapshot import Snapshot
 
-# The leaders of a few partitions change all the time; the load they carry is below noise.
-_CHANGED = 0.005
 # These detectors look at loads, or healing would undo their plans.
 _AFTER_HEALING = ("missing_replicas", "drained_brokers", "goal_violations")
 
@@ -82,19 +80,27 @@ class Cooldown:
         # The placement of the next round is the new baseline, not a change by others.
         self._placement = None
 
-    def saw(self, snapshot: Snapshot, now: float) -> None:
-        """Note whether replicas or leaders have moved since the last round, for any reason."""
+    def saw(self, snapshot: Snapshot, now: float, changed: float) -> None:
+        """Note whether replicas or leaders have moved since the last round, for any reason.
+
+        Parameters
+        ----------
+        snapshot, now
+            The cluster, and the current time in seconds.
+        changed
+            Share of the partitions whose changes are below the noise of loads.
+        """
         before, self._placement = self._placement, snapshot
-        if before is not None and changed_share(before, snapshot) > _CHANGED:
+        if before is not None and changed_share(before, snapshot) > changed:
             with self._lock:
                 self._changed_at = max(self._changed_at, now)
 
-    def cooling(self, now: float, cooldown: float, longest: float) -> set[str]:
+    def cooling(self, now: float, cooldown: float, longest: float, growth: float) -> set[str]:
         """Names of partitions that moved recently.
 
         Goals that contradict each other, or loads that do not follow replicas as the model
         assumes, would move the same data over and over. So each time a partition moves again,
-        it rests four times as long as before.
+        it rests longer than before.
 
         Parameters
         ----------
@@ -104,6 +110,8 @@ class Cooldown:
             Seconds that a partition rests after its first move.
         longest
             Longest rest in seconds, after which its moves are forgotten.
+        growth
+            Factor by which each further rest is longer.
         """
         longest = max(cooldown, longest)
         with self._lock:
@@ -111,7 +119,7 @@ class Cooldown:
             return {
                 p
                 for p, (at, times) in self._moved.items()
-                if now - at < min(cooldown * 4.0 ** min(times - 1, 60), longest)
+                if now - at < min(cooldown * growth ** min(times - 1, 60), longest)
             }
 
     def obstacle(
