@@ -8,8 +8,6 @@ from copy import copy
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
-
 from balancer.planning.assembly import assemble
 from balancer.planning.document import Remedy
 from balancer.planning.parameters import PlanningParameters
@@ -24,7 +22,15 @@ from balancer.problem.problem import Problem
 from balancer.problem.resolution import resolve, with_ids_of
 from balancer.problem.tiers import with_availability
 from balancer.search.parameters import SearchParameters
-from balancer.strategies import Config, Progress, StrategyError, load_strategy
+from balancer.strategies import (
+    Config,
+    Progress,
+    StrategyError,
+    load_strategy,
+    search_options,
+    with_defaults,
+    with_search_parameters,
+)
 from cluster_model.snapshot import Snapshot
 from goals import (
     Goal,
@@ -38,7 +44,6 @@ from goals import (
 )
 from goals.goal import fault_of
 from goals.patterns import matching
-from metrics_reporter.plugins import Model
 
 
 class Balancer:
@@ -103,8 +108,7 @@ class Balancer:
             self.search = parameters_of(goals, "search", SearchParameters)
             default = parameters_of(goals, "planning", PlanningParameters)
             self.planning = with_defaults(self.planning, default)
-            if isinstance(self.strategy, SearchParameters):
-                self.strategy = with_defaults(self.strategy, self.search)
+            self.strategy = with_search_parameters(self.strategy, self.search)
         else:
             self.goals, self.strict = list(goals), True
         wrong = [g for g in self.goals if not isinstance(g, Goal)]
@@ -187,10 +191,9 @@ class Balancer:
     def _warnings(self, snapshot: Snapshot, operation: Operation) -> list[str]:
         """Parts of the request that match nothing, which are probably typos."""
         fitting = applicable(self.goals, snapshot, strict=False)
-        unused = sorted(self.search.model_fields_set)
-        if isinstance(self.strategy, SearchParameters) or not unused:
-            found = []
-        else:
+        unused = sorted(self.search.model_fields_set - search_options(self.strategy))
+        found = []
+        if unused:
             found = [
                 f"search: {', '.join(unused)} given together with the goals, but strategy "
                 f"{self.strategy.name} does not use them"
@@ -200,9 +203,3 @@ class Balancer:
             for pattern in operation.excluded_topics
             if not matching(pattern, snapshot.topics).any()
         ]
-
-
-def with_defaults(given: Model, default: BaseModel) -> Model:
-    """The given parameters; unset ones are taken from `default` where it sets them."""
-    values = default.model_dump(exclude_unset=True) | given.model_dump(exclude_unset=True)
-    return type(given).model_validate(values)

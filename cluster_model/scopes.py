@@ -322,13 +322,19 @@ PARTITION = _Partitions("partition", "partition", "partition")
 TOPIC = PerTopic(BROKER, "topic")
 TOPIC_RACK = PerTopic(RACK)
 
+# Those with a name; `scope_of` takes groups by an attribute and objects besides.
 SCOPES: dict[str, Scope] = {
     scope.name: scope for scope in (BROKER, HOST, RACK, DISK, PARTITION, TOPIC, TOPIC_RACK)
 }
 
 
 def scope_of(given: Scope | str) -> Scope:
-    """A scope itself, or the one of a name.
+    """A scope itself, the one of a name, or the groups of ``broker attribute NAME``.
+
+    Examples
+    --------
+    >>> scope_of("rack"), scope_of("broker attribute zone")
+    (<scope rack>, <scope zone>)
 
     Raises
     ------
@@ -339,8 +345,11 @@ def scope_of(given: Scope | str) -> Scope:
         return given
     found = SCOPES.get(given)
     if found is None:
+        before, named, attribute = given.partition("broker attribute ")
+        if named and attribute and not before:
+            return Grouping(attribute)
         raise InputError(
-            f"scope {given!r} found, one of {', '.join(SCOPES)} or an object of "
-            "cluster_model.scopes.Scope expected"
+            f"scope {given!r} found, one of {', '.join(SCOPES)}, broker attribute NAME or an "
+            "object of cluster_model.scopes.Scope expected"
         )
     return found

@@ -13,6 +13,7 @@ from goals.distribution import (
     UsageDistribution,
 )
 from goals.goal import Goal, GoalError, Infeasibility
+from goals.grouped import GroupCapacity, GroupUsageDistribution
 from goals.groups import Groups, Pairs, pairs_of
 from goals.leadership import PreferredLeader
 from goals.network import NetworkInUsageDistribution, NetworkOutUsageDistribution
@@ -45,6 +46,8 @@ __all__ = [
     "EligibleLeaders",
     "Goal",
     "GoalError",
+    "GroupCapacity",
+    "GroupUsageDistribution",
     "Groups",
     "HostCapacity",
     "Infeasibility",

@@ -31,6 +31,7 @@ class OnlineReplicas(Goal):
     """
 
     scope: ClassVar = "partition"
+    availability: ClassVar[bool] = True
     hard: bool = True
     _leaving: Bools = PrivateAttr()
     _dead_disk: Bools = PrivateAttr()
@@ -105,6 +106,7 @@ class EligibleLeaders(Goal):
     """
 
     scope: ClassVar = "partition"
+    availability: ClassVar[bool] = True
     hard: bool = True
     _may_lead: Bools = PrivateAttr()
     _leaderless: Bools | None = PrivateAttr(default=None)

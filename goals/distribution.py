@@ -9,8 +9,7 @@ import numpy as np
 from pydantic import Field, PrivateAttr
 
 from cluster_model.columns import COUNT, LEADER, LOAD, Column
-from cluster_model.scopes import BROKER
-from cluster_model.snapshot import Floats
+from cluster_model.snapshot import Bools, Floats
 from goals.cluster import Cluster
 from goals.curves import TOLERANCE, distance
 from goals.goal import Goal, Infeasibility, Ratio
@@ -56,30 +55,42 @@ class Band(Goal):
         """Relative distance from the share that still counts as balanced."""
         return (self.threshold - 1) * self.margin
 
+    def shares(self, cluster: Cluster) -> Floats:
+        """(cells,) fair shares, also of what receives nothing (infinite if nothing receives)."""
+        return _share(cluster, self.column)
+
+    def receiving(self, cluster: Cluster) -> Bools:
+        """(cells,) whether a cell has a lower limit."""
+        return cluster.eligible
+
+    def staying(self, cluster: Cluster) -> Bools:
+        """(cells,) whether a cell has an upper limit."""
+        return ~cluster.draining
+
     def limits(self, cluster: Cluster) -> tuple[Floats, Floats]:
-        """(B,) minimum and maximum of each broker, in the unit of the column."""
-        share = _share(cluster, self.column)
+        """(cells,) minimum and maximum of each cell, in the unit of the column."""
+        share = self.shares(cluster)
         least = 0.0 if self.upper_only else max(0.0, 1 - self.slack)
         # where no broker may receive a share it is infinite, and a lower limit of 0 would give nan
         lower = share * least if least > 0 else np.zeros_like(share)
         return lower, share * (1 + self.slack)
 
     def prepare(self, cluster: Cluster) -> None:
-        """Express the limits in percent of each broker's share."""
-        share = _share(cluster, self.column)
+        """Express the limits in percent of each cell's share."""
+        share = self.shares(cluster)
         unit = np.where((share > 0) & (share < np.inf), share, 1.0)
         lower, upper = self.limits(cluster)
         self._percent = 100.0 / unit
         # where nothing may be placed there is no rounding
         tolerance = np.where(upper > 0, 100.0 * TOLERANCE, 0.0)
-        self._lower = np.where(cluster.eligible, lower * self._percent - tolerance, -np.inf)
-        self._upper = np.where(cluster.draining, np.inf, upper * self._percent + tolerance)
+        self._lower = np.where(self.receiving(cluster), lower * self._percent - tolerance, -np.inf)
+        self._upper = np.where(self.staying(cluster), upper * self._percent + tolerance, np.inf)
 
     def score(self, state: State) -> Any:
         """1 between the limits, then the seed's curve of the distance from them."""
-        broker = state.broker
-        value = state.column(self.column) * self._percent[broker]
-        outside = np.maximum(value - self._upper[broker], self._lower[broker] - value)
+        cell = state.column(self.scope.index)
+        value = state.column(self.column) * self._percent[cell]
+        outside = np.maximum(value - self._upper[cell], self._lower[cell] - value)
         return distance(outside, bound=0.0, var=100.0)
 
     @classmethod
@@ -91,17 +102,20 @@ class Band(Goal):
             for name in ("_percent", "_lower", "_upper")
         )
 
+        index = goals[0].scope.index
+
         def score(state: State) -> Any:
-            broker = state.broker
-            value = state.sums(columns) * at_cells(percent, broker)
-            outside = np.maximum(value - at_cells(upper, broker), at_cells(lower, broker) - value)
+            cell = state.column(index)
+            value = state.sums(columns) * at_cells(percent, cell)
+            outside = np.maximum(value - at_cells(upper, cell), at_cells(lower, cell) - value)
             return distance(outside, bound=0.0, var=100.0)
 
         return score
 
     def infeasibilities(self, cluster: Cluster) -> list[Infeasibility]:
-        """Replicas that alone exceed every broker's upper limit."""
-        return oversized(cluster, BROKER, self.column, self.limits(cluster)[1], ~cluster.draining)
+        """Replicas that alone exceed every cell's upper limit."""
+        limit = self.limits(cluster)[1]
+        return oversized(cluster, self.scope, self.column, limit, self.staying(cluster))
 
 
 def _share(cluster: Cluster, given: Column | str) -> Floats:
@@ -142,11 +156,15 @@ class UsageDistribution(Band):
         """The load of the resource."""
         return Column(LOAD, self.resource)
 
+    def capacity(self, cluster: Cluster) -> Floats:
+        """(cells,) capacity of each cell."""
+        return cluster.capacity(self.resource)
+
     def limits(self, cluster: Cluster) -> tuple[Floats, Floats]:
-        """(B,) limits around the share, or only an upper one if utilisation is low."""
+        """(cells,) limits around the share, or only an upper one if utilisation is low."""
         lower, upper = super().limits(cluster)
-        capacity = cluster.capacity(self.resource)
-        idle = _share(cluster, self.column) <= self.low_utilization * capacity
+        capacity = self.capacity(cluster)
+        idle = self.shares(cluster) <= self.low_utilization * capacity
         relaxed = np.maximum(upper, self.margin * self.low_utilization * capacity)
         return np.where(idle, 0.0, lower), np.where(idle, relaxed, upper)
 

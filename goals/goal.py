@@ -113,9 +113,14 @@ class Goal(BaseModel):
 
     ``scope`` is the kind of cell that is scored: one of :mod:`cluster_model.scopes` or its
     name (``"broker"``, ``"host"``, ``"rack"``, ``"disk"``, ``"partition"``, ``"topic"`` for a
-    topic on a broker, ``"topic_rack"``); ``requires`` lists what a snapshot must have besides
+    topic on a broker, ``"topic_rack"``, ``"broker attribute zone"`` for groups of brokers);
+    ``requires`` lists what a snapshot must have besides
     the resource that a field ``resource`` names: resources, ``broker sets``, ``traffic``, and
     attributes like ``broker attribute zone`` or ``topic attribute tenant``.
+
+    ``availability`` is true if only what is legal matters to the goal: no legal action makes a
+    cell unmet that was met. The search then reads the goal only while it is unmet, and the
+    controller leaves its repair to the detectors of dead brokers and disks.
 
     Parameters
     ----------
@@ -141,12 +146,16 @@ class Goal(BaseModel):
     # A subclass may write a name; once the class exists it is a Scope.
     scope: ClassVar[Any] = BROKER
     requires: ClassVar[tuple[str, ...]] = ()
+    availability: ClassVar[bool] = False
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         """Look up a scope that is given by name."""
         super().__pydantic_init_subclass__(**kwargs)
-        cls.scope = scope_of(cls.scope)
+        own = vars(cls).get("scope")
+        # A descriptor gives each goal a scope of its own.
+        if own is not None and not hasattr(own, "__get__"):
+            cls.scope = scope_of(own)
 
     @field_validator("*", mode="before")
     @classmethod

@@ -22,6 +22,7 @@ from goals.distribution import (
     UsageDistribution,
 )
 from goals.goal import Goal, GoalError
+from goals.grouped import GroupCapacity, GroupUsageDistribution
 from goals.leadership import PreferredLeader
 from goals.network import NetworkInUsageDistribution, NetworkOutUsageDistribution
 from goals.patterns import matching
@@ -50,8 +51,10 @@ BUILT_IN: dict[str, type[Goal]] = {
         ReplicaCapacity,
         ResourceCapacity,
         HostCapacity,
+        GroupCapacity,
         PotentialNetworkOut,
         UsageDistribution,
+        GroupUsageDistribution,
         ReplicaDistribution,
         LeaderReplicaDistribution,
         LeaderBytesInDistribution,
@@ -71,7 +74,7 @@ BUILT_IN: dict[str, type[Goal]] = {
 PLUGINS: Plugins[type[Goal]] = Plugins(
     group="counterpoise.goals",
     noun="goal",
-    built_in=BUILT_IN,
+    built_in={**BUILT_IN},
     accepts=lambda found: inspect.isclass(found) and issubclass(found, Goal),
     expected="a subclass of goals.Goal",
     error=GoalError,

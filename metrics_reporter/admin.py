@@ -9,11 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
+
+from pydantic import BaseModel, ConfigDict
 
 from metrics_reporter.errors import ReporterError
 from metrics_reporter.metrics import BYTES_IN, BYTES_OUT, SIZE
 from metrics_reporter.records import Record
+from metrics_reporter.source_plugins import Connection
 
 Partition = tuple[str, int]
 Ask = Callable[[Callable[[Any], Any]], Any]
@@ -44,6 +47,26 @@ class Look(NamedTuple):
     end: int
     size: float | None
     read: Mapping[str, int]
+
+
+class AdminOptions(BaseModel):
+    """The source ``admin``: Kafka's admin API, with nothing installed on brokers.
+
+    Parameters
+    ----------
+    groups
+        Whether to query the offsets of consumer groups; if not, ``bytes_out`` is 0.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    summary: ClassVar[str] = "Query Kafka's admin API, with nothing installed on brokers."
+
+    groups: bool = True
+
+    def open(self, connection: Connection) -> AdminSource:
+        """The source itself."""
+        return AdminSource(connection.admin, groups=self.groups)
 
 
 class AdminSource:

@@ -5,14 +5,38 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
+
+from pydantic import BaseModel, ConfigDict
 
 from metrics_reporter.errors import ReporterError
 from metrics_reporter.metrics import CPU_RATIO
 from metrics_reporter.records import Record
+from metrics_reporter.source_plugins import Connection
 
 # user, nice, system, idle, iowait, irq, softirq, steal; guests count as user already.
 _FIELDS = 8
 _IDLE = (3, 4)
+
+
+class HostOptions(BaseModel):
+    """The source ``host``: the cpu of the machine that the command runs on.
+
+    Parameters
+    ----------
+    broker
+        Id of the broker on this machine.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    summary: ClassVar[str] = "Measure the cpu of a broker's machine, next to the broker."
+
+    broker: int
+
+    def open(self, connection: Connection) -> HostSource:
+        """The source itself."""
+        return HostSource(self.broker)
 
 
 class HostSource:

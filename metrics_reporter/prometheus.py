@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from math import isfinite
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, Strict, field_validator
 
@@ -54,6 +54,7 @@ from metrics_reporter.metrics import (
     SIZE,
 )
 from metrics_reporter.records import Record
+from metrics_reporter.source_plugins import Connection
 
 # Read to interpret the rest, and not reported.
 END_OFFSET, REPLICAS, START_TIME = "end_offset", "replicas", "start_time"
@@ -114,7 +115,7 @@ class Rule(BaseModel):
 
 
 class PrometheusOptions(BaseModel):
-    """Addresses of exporters, and rules for their metrics.
+    """The source ``prometheus``: addresses of exporters, and rules for their metrics.
 
     Parameters
     ----------
@@ -132,6 +133,18 @@ class PrometheusOptions(BaseModel):
     metrics: tuple[Rule, ...] = ()
     topic_label: str = "topic"
     partition_label: str = "partition"
+
+    summary: ClassVar[str] = "Scrape the Prometheus exporters of brokers."
+
+    def open(self, connection: Connection) -> PrometheusSource:
+        """The source itself."""
+        return PrometheusSource(
+            self.endpoints,
+            rules=self.metrics,
+            topic_label=self.topic_label,
+            partition_label=self.partition_label,
+            timeout=connection.timeout,
+        )
 
 
 def load_prometheus(path: str | Path) -> PrometheusOptions:

@@ -15,7 +15,6 @@ from balancer.problem.tiers import with_availability
 from balancer.search.scorer import Scorer
 from cluster_model.snapshot import BrokerState, Snapshot
 from goals import Goal, applicable
-from goals.availability import EligibleLeaders, OnlineReplicas
 
 
 class Verdict(NamedTuple):
@@ -82,7 +81,7 @@ def judge(snapshot: Snapshot, goals: Sequence[Goal], limit: float, known: float 
     short = [
         (g.hard, int((scores < 1).sum()))
         for g, scores in zip(prepared, scorer.scores, strict=True)
-        if not isinstance(g, OnlineReplicas | EligibleLeaders) and (scores < 1).any()
+        if not g.availability and (scores < 1).any()
     ]
     lives = (snapshot.broker_state != BrokerState.DEAD)[:, None]
     load, counts = snapshot.broker_load(), lives & (snapshot.capacity > 0)

@@ -13,7 +13,7 @@ from balancer.cli.execute import execute
 from balancer.cli.explain import explain
 from balancer.cli.goals import goals
 from balancer.cli.history import history
-from balancer.cli.plugins import operations, readers, strategies
+from balancer.cli.plugins import operations, readers, sources, strategies
 from balancer.cli.propose import propose
 from balancer.cli.report_metrics import report_metrics
 from balancer.cli.run import run
@@ -63,6 +63,7 @@ app.add_typer(strategies)
 app.add_typer(operations)
 app.add_typer(notifiers)
 app.add_typer(detectors)
+app.add_typer(sources)
 app.add_typer(readers)
 app.add_typer(history)
 app.add_typer(snapshot)

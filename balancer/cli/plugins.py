@@ -1,4 +1,4 @@
-"""Lists strategies, operations, notifiers and detectors, and shows what each does."""
+"""Lists strategies, operations and all other extensions, and shows what each does."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from balancer.strategies import STRATEGIES
 from cluster_model.snapshot_readers import READERS
 from metrics_reporter.documents import parse_yaml, shown
 from metrics_reporter.plugins import Plugins
+from metrics_reporter.source_plugins import SOURCES
 
 SnapshotOption = Annotated[
     list[str] | None,
@@ -34,6 +35,7 @@ _USE = {
     "snapshot reader": "counterpoise propose FILE.{name} --snapshot-option FIELD=VALUE",
     "strategy": "counterpoise propose --strategy {name} --strategy-option FIELD=VALUE",
     "operation": "counterpoise propose --operation {name} --option FIELD=VALUE",
+    "source": "counterpoise report-metrics --source {name} --source-option FIELD=VALUE",
     "notifier": "in the file of counterpoise run --settings,\n"
     "notifiers: [{{name: {name}, options: {{FIELD: VALUE}}}}]",
     "detector": "in the file of counterpoise run --settings,\n"
@@ -185,4 +187,5 @@ notifiers = _commands(
 detectors = _commands(
     "detectors", DETECTORS, "The detectors, which find problems for the controller.", _section
 )
+sources = _commands("sources", SOURCES, "The sources of metrics: what measures the brokers.")
 readers = _commands("readers", READERS, "The readers of snapshots, by suffix or scheme.")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,16 +19,13 @@ from balancer.cli.terminal import DONE, LONGEST, UNMET, CommandError, out
 from balancer.composition.client import client_properties
 from balancer.controller import Redactor
 from metrics_reporter import Source
-from metrics_reporter.admin import AdminSource
 from metrics_reporter.agent import Agent
 from metrics_reporter.exposition import shown
-from metrics_reporter.host import HostSource
-from metrics_reporter.prometheus import PrometheusOptions, PrometheusSource, load_prometheus
+from metrics_reporter.prometheus import load_prometheus
 from metrics_reporter.quantities import plural
-from metrics_reporter.source_plugins import SOURCES
+from metrics_reporter.source_plugins import SOURCES, Connection, open_source
 
 MEASURING, SENDING = "Sources", "Sending"
-KNOWN = ("prometheus", "admin", "host")
 COMPRESSIONS = ("none", "lz4", "zstd", "gzip", "snappy")
 # Seconds between the two reports of a trial run: rates need two.
 _TRY_SECONDS = 10.0
@@ -56,9 +53,10 @@ def report_metrics(
     source: Annotated[
         list[str],
         typer.Option(
-            metavar="|".join(KNOWN),
+            metavar="|".join(SOURCES.built_in),
             rich_help_panel=MEASURING,
-            help="A source of metrics: one of these, or one from another package; repeatable.",
+            help="A source of metrics: one of these, or one from another package "
+            "(`counterpoise sources list`); repeatable.",
         ),
     ],
     source_option: Annotated[
@@ -66,7 +64,8 @@ def report_metrics(
         typer.Option(
             metavar="FIELD=VALUE",
             rich_help_panel=MEASURING,
-            help="An option of a source from another package; repeatable.",
+            help="An option of the source (`counterpoise sources show NAME`); repeatable. With "
+            "several sources, an option of the one from another package.",
         ),
     ] = None,
     endpoint: Annotated[
@@ -150,9 +149,16 @@ def report_metrics(
     with redacted(hide), logged(log, hide):
         agent = Agent(
             _sources(
-                source, bootstrap_server, endpoint or [], exporters, broker, properties, timeout
-            )
-            | _added(source, source_option or ()),
+                source,
+                source_option or (),
+                _shortcuts(source, endpoint or (), exporters, broker),
+                Connection(
+                    bootstrap_server,
+                    properties,
+                    timeout,
+                    partial(_admin_client, bootstrap_server, properties, timeout=timeout),
+                ),
+            ),
             bootstrap=bootstrap_server,
             topic=topic,
             interval=min(interval, _TRY_SECONDS) if once else interval,
@@ -172,60 +178,68 @@ def report_metrics(
 
 def _sources(
     names: Sequence[str],
-    bootstrap: str,
-    given: Sequence[str],
-    file: Path | None,
-    broker: int | None,
-    properties: Mapping[str, str],
-    timeout: float,
+    pairs: Sequence[str],
+    shortcuts: Mapping[str, Mapping[str, Any]],
+    connection: Connection,
 ) -> dict[str, Source]:
+    """The sources of these names; `shortcuts` are options that have a flag of their own."""
     known = SOURCES.names()
     unknown = [name for name in names if name not in known]
     if unknown:
         raise CommandError(f"--source: {unknown[0]!r} found, one of {', '.join(known)} expected")
+    options = {name: dict(shortcuts.get(name, {})) for name in names}
+    if pairs:
+        others = [name for name in options if name not in SOURCES.built_in]
+        takes = others if len(options) > 1 else [*options]
+        if len(takes) != 1:
+            raise CommandError(
+                f"--source-option: {plural(len(takes), 'source')} of other packages found, one "
+                "expected"
+            )
+        given = options_of("--source-option", pairs)
+        if takes[0] == "prometheus" and "endpoints" in given:
+            raise CommandError(
+                "--source-option endpoints: --endpoint BROKER=URL or --exporters FILE expected"
+            )
+        options[takes[0]] |= given
+    for name, option, lacking in (
+        (
+            "prometheus",
+            "endpoints",
+            "no endpoint found, --endpoint BROKER=URL for each broker, or --exporters FILE "
+            "expected",
+        ),
+        ("host", "broker", "the id of the broker expected, as --broker ID"),
+    ):
+        if name in options and options[name].get(option) in (None, {}):
+            raise CommandError(f"--source {name}: {lacking}")
+    return {name: open_source(name, own, connection) for name, own in options.items()}
+
+
+def _shortcuts(
+    names: Collection[str], given: Sequence[str], file: Path | None, broker: int | None
+) -> dict[str, dict[str, Any]]:
+    """The options of built-in sources that have a flag of their own."""
     for option, value, name in (
         ("--endpoint", given, "prometheus"),
         ("--exporters", file, "prometheus"),
         ("--broker", broker, "host"),
     ):
-        if value not in (None, []) and name not in names:
+        if value not in (None, [], ()) and name not in names:
             raise CommandError(f"{option} found, together with --source {name} expected")
-    made: dict[str, Source] = {}
-    if "prometheus" in names:
-        options = PrometheusOptions() if file is None else load_prometheus(file)
-        endpoints = {**options.endpoints, **_endpoints(given)}
-        if not endpoints:
-            raise CommandError(
-                "--source prometheus: no endpoint found, --endpoint BROKER=URL for each broker, "
-                "or --exporters FILE expected"
-            )
-        made["prometheus"] = PrometheusSource(
-            endpoints,
-            rules=options.metrics,
-            topic_label=options.topic_label,
-            partition_label=options.partition_label,
-            timeout=timeout,
-        )
-    if "admin" in names:
-        from cluster_model.kafka import admin_client
-
-        made["admin"] = AdminSource(partial(admin_client, bootstrap, properties, timeout=timeout))
-    if "host" in names:
-        if broker is None:
-            raise CommandError("--source host: the id of the broker expected, as --broker ID")
-        made["host"] = HostSource(broker)
-    return made
+    found: dict[str, dict[str, Any]] = {}
+    if given or file is not None:
+        own = {} if file is None else load_prometheus(file).model_dump(exclude_unset=True)
+        found["prometheus"] = own | {"endpoints": own.get("endpoints", {}) | _endpoints(given)}
+    if broker is not None:
+        found["host"] = {"broker": broker}
+    return found
 
 
-def _added(names: Sequence[str], pairs: Sequence[str]) -> dict[str, Source]:
-    """The sources of other packages."""
-    others = [name for name in dict.fromkeys(names) if name not in KNOWN]
-    if pairs and len(others) != 1:
-        raise CommandError(
-            f"--source-option: {plural(len(others), 'source')} of other packages found, one "
-            "expected"
-        )
-    return {name: SOURCES.make(name, options_of("--source-option", pairs)) for name in others}
+def _admin_client(bootstrap: str, properties: Mapping[str, str], *, timeout: float) -> Any:
+    from cluster_model.kafka import admin_client
+
+    return admin_client(bootstrap, properties, timeout=timeout)
 
 
 def _endpoints(given: Sequence[str]) -> dict[int, str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import Field
 
 from balancer.collocation.parameters import CollocationParameters
+from balancer.strategies import STRATEGIES
 from balancer.strategies.milp import Milp
 from cluster_model.snapshot import Ints
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from balancer.allocation.units import Units
 
 
+@STRATEGIES.register("albic")
 class Albic(Milp, CollocationParameters):
     """Like :class:`~balancer.strategies.milp.Milp`, but collocates communicating key groups.
 

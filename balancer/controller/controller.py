@@ -403,7 +403,7 @@ class Controller:
                 return beside
             return Decision(now, "waiting", f"the cluster cannot be read: {error}")
         cooling = self._cooling(now)
-        self._cooldown.saw(view.snapshot, now)
+        self._cooldown.saw(view.snapshot, now, self.settings.changed_share)
         findings = self._detectors.find(view, cooling)
         self.metrics.saw(findings, self._detectors.goals.balancedness, self._detectors.failures)
         # A paused controller has no vote, and proposes like one without an election.
@@ -419,7 +419,9 @@ class Controller:
 
     def _cooling(self, now: float) -> set[str]:
         set_ = self.settings
-        return self._cooldown.cooling(now, set_.moved_cooldown, set_.longest_moved_cooldown)
+        return self._cooldown.cooling(
+            now, set_.moved_cooldown, set_.longest_moved_cooldown, set_.moved_cooldown_growth
+        )
 
     def _look_after_left(self, now: float) -> None:
         """Check on moves that ended executions left in Kafka, when due.
@@ -566,18 +568,18 @@ class Controller:
         self.metrics.planned(plan, seconds)
         figures = plan_record(plan, seconds)
         facts: dict[str, Any] = {}
+        unit = plan.summary.cost_unit
         if cut:
             facts["cap"] = {
                 "setting": "max_share_per_cycle",
                 "share": self.settings.max_share_per_cycle,
-                "bytes": cap,
-            }
+            } | ({"bytes": cap} if unit == "bytes" else {"cost": cap, "cost_unit": unit})
         if not len(plan):
             why = "; ".join(u.reason for u in unmet_first(plan)[:2]) or "the plan is empty"
             if cut:
                 why = (
                     "the first step moves partitions together that are more than "
-                    f"{proposals.share}: raise max_share_per_cycle"
+                    f"{proposals.share(unit)}: raise max_share_per_cycle"
                 )
             if too_large:
                 why = f"without {too_large}, {why}"
@@ -590,15 +592,15 @@ class Controller:
             cooldown.tried(mended, now, f"nothing helped, {why}", helped=False)
             why = f"{finding.sentence}; nothing helps: {why}"
             return _Note("nothing_helps", finding, why, figures, facts)
-        # A rebalance has to be worth its bytes, whichever detector asks for it.
+        # A rebalance has to be worth its cost, whichever detector asks for it.
         if finding.kind == "goal_violations" or type_of(operation).needs_loads:
             found = gain(plan)
-            poor = not_worth(found, self.settings.goal_violations)
+            poor = not_worth(found, self.settings.goal_violations, unit)
             if poor is not None and cut:
                 # The part within the cap may gain little; what counts is the complete plan.
                 whole = proposals.propose(view, finding, snapshot, operation, None)
                 found = gain(whole)
-                poor = not_worth(found, self.settings.goal_violations)
+                poor = not_worth(found, self.settings.goal_violations, unit)
             facts |= gain_record(found)
             if poor is not None:
                 cooldown.tried(mended, now, f"a plan was not worth it, {poor}")
@@ -609,7 +611,8 @@ class Controller:
             reported += f"; without {too_large}"
         if cut:
             reported += (
-                f"; cut at {proposals.share} (max_share_per_cycle), the rest is for the next cycles"
+                f"; cut at {proposals.share(unit)} (max_share_per_cycle), the rest is for the "
+                "next cycles"
             )
         if self._balancer.strict and (missing := inapplicable(self._balancer.goals, snapshot)):
             facts["goals_left_out"] = missing
@@ -654,7 +657,9 @@ class Controller:
         self.metrics.progressed(progress)
         if work is not None and now - self._logged >= self.settings.progress_interval:
             self._logged = now
-            self._events.note(f"executing ({_spoken(work)}): {progress_sentence(progress)}")
+            self._events.note(
+                f"executing ({_spoken(work)}): {progress_sentence(progress, _unit(work))}"
+            )
 
     def _ended(self, work: Work, outcome: Outcome | None, failure: Exception | None) -> None:
         now = self._clock()
@@ -693,10 +698,11 @@ class Controller:
                 self._cooldown.gave_up(self._mending)
             kind: Kind = "recovered" if recovery else "executed"
             figures = outcome_record(outcome)
-            reason = f"{work.cause.replace('_', ' ')}: {outcome_sentence(outcome)}"
+            unit = _unit(work)
+            reason = f"{work.cause.replace('_', ' ')}: {outcome_sentence(outcome, unit)}"
             if outcome.state == "done" and (limit := (work.plan or {}).get("exhausted")):
                 reached = (
-                    f"cut at {self._proposals.share}"
+                    f"cut at {self._proposals.share(unit)}"
                     if self._cut
                     else f"ended by a limit ({limit})"
                 )
@@ -710,7 +716,7 @@ class Controller:
         """The decision while an execution is in progress: stop it, if that is due."""
         said = f"{_named(work)} has been running for {span(now - work.since)}"
         if self._progress is not None:
-            said += f": {progress_sentence(self._progress)}"
+            said += f": {progress_sentence(self._progress, _unit(work))}"
         why = self._reason_to_stop(work, findings, now)
         if why is not None and self._stop_work(now):
             reason, cause = why
@@ -791,6 +797,11 @@ def _rank(finding: Finding) -> int:
 
 def _spoken(work: Work) -> str:
     return work.cause.replace("_", " ")
+
+
+def _unit(work: Work | None) -> str:
+    """The unit of the costs of what is executed."""
+    return str(((work and work.plan) or {}).get("cost_unit", "bytes"))
 
 
 def _named(work: Work) -> str:

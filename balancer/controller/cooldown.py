@@ -12,10 +12,9 @@ from balancer.controller.balance import even_sentence
 from balancer.controller.decision import Kind
 from balancer.controller.finding import Finding, View, living, span
 from balancer.controller.settings import Detector
+from balancer.problem.operations import type_of
 from cluster_model.snapshot import Snapshot
 
-# The leaders of a few partitions change all the time; the load they carry is below noise.
-_CHANGED = 0.005
 # These detectors look at loads, or healing would undo their plans.
 _AFTER_HEALING = ("missing_replicas", "drained_brokers", "goal_violations")
 
@@ -81,19 +80,27 @@ class Cooldown:
         # The placement of the next round is the new baseline, not a change by others.
         self._placement = None
 
-    def saw(self, snapshot: Snapshot, now: float) -> None:
-        """Note whether replicas or leaders have moved since the last round, for any reason."""
+    def saw(self, snapshot: Snapshot, now: float, changed: float) -> None:
+        """Note whether replicas or leaders have moved since the last round, for any reason.
+
+        Parameters
+        ----------
+        snapshot, now
+            The cluster, and the current time in seconds.
+        changed
+            Share of the partitions whose changes are below the noise of loads.
+        """
         before, self._placement = self._placement, snapshot
-        if before is not None and changed_share(before, snapshot) > _CHANGED:
+        if before is not None and changed_share(before, snapshot) > changed:
             with self._lock:
                 self._changed_at = max(self._changed_at, now)
 
-    def cooling(self, now: float, cooldown: float, longest: float) -> set[str]:
+    def cooling(self, now: float, cooldown: float, longest: float, growth: float) -> set[str]:
         """Names of partitions that moved recently.
 
         Goals that contradict each other, or loads that do not follow replicas as the model
         assumes, would move the same data over and over. So each time a partition moves again,
-        it rests four times as long as before.
+        it rests longer than before.
 
         Parameters
         ----------
@@ -103,6 +110,8 @@ class Cooldown:
             Seconds that a partition rests after its first move.
         longest
             Longest rest in seconds, after which its moves are forgotten.
+        growth
+            Factor by which each further rest is longer.
         """
         longest = max(cooldown, longest)
         with self._lock:
@@ -110,7 +119,7 @@ class Cooldown:
             return {
                 p
                 for p, (at, times) in self._moved.items()
-                if now - at < min(cooldown * 4.0 ** min(times - 1, 60), longest)
+                if now - at < min(cooldown * growth ** min(times - 1, 60), longest)
             }
 
     def obstacle(
@@ -143,11 +152,11 @@ class Cooldown:
         judged = finding.kind == "goal_violations" or finding.added
         if (finding.kind in _AFTER_HEALING or finding.added) and dead:
             return "waiting", f"{said}; that waits, because {dead[0].sentence}"
-        removes = finding.kind == "slow_brokers" and finding.operation.kind == "remove_brokers"
-        if judged or removes:
+        moves = finding.kind == "slow_brokers" and type_of(finding.operation).moves_replicas
+        if judged or moves:
             stale = [f for f in findings if f.kind == "stale_metrics"]
             # The replicas of a few stale brokers stay; the others can be balanced without them.
-            if stale and removes:
+            if stale and moves:
                 return "stale", f"{said}; it is not emptied now, because {stale_sentence(stale)}"
             if 2 * len(stale) > (count := int(living(view.snapshot).sum())):
                 return "stale", (

@@ -1,4 +1,4 @@
-"""Decides whether the gain of a plan is worth the bytes it copies."""
+"""Decides whether the gain of a plan is worth what it costs to move."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from cluster_model.placement import Placement
 from cluster_model.snapshot import Snapshot
 
 
-def cluster_bytes(snapshot: Snapshot) -> float:
-    """Bytes of all replicas, in the unit that plans count bytes in.
+def cluster_cost(snapshot: Snapshot) -> float:
+    """The cost of copying every replica once, in the unit of plans.
 
     Examples
     --------
     >>> from cluster_model import synthetic_snapshot
-    >>> cluster_bytes(synthetic_snapshot(brokers=3, partitions=9, racks=3)) > 0
+    >>> cluster_cost(synthetic_snapshot(brokers=3, partitions=9, racks=3)) > 0
     True
     """
     s = snapshot
@@ -36,8 +36,8 @@ def gain(plan: Plan) -> dict[str, float]:
     dict
         ``balancedness``: gain in hundredths of its 100. ``worst_ratio``: by how many fair
         shares the load of a column's most loaded broker falls, for the column that gains
-        most. ``hard``: cells of hard goals that become content. ``cost``: bytes copied,
-        as a share of all bytes.
+        most. ``hard``: cells of hard goals that become content. ``cost``: what is
+        copied, as a share of all replicas.
     """
     s = plan.summary
     ratios = [c.before.worst_ratio - c.after.worst_ratio for c in plan.columns.values()]
@@ -50,13 +50,13 @@ def gain(plan: Plan) -> dict[str, float]:
     }
 
 
-def not_worth(found: dict[str, float], settings: GoalViolations) -> str | None:
-    """Why the gain isn't worth its cost; None if it is.
+def not_worth(found: dict[str, float], settings: GoalViolations, unit: str) -> str | None:
+    """Why the gain isn't worth its cost, which is in a unit; None if it is.
 
     Examples
     --------
     >>> not_worth({"balancedness": 0.0, "worst_ratio": 0.01, "hard": 0.0, "cost": 0.1},
-    ...     GoalViolations())
+    ...     GoalViolations(), "bytes")
     'it gains 0.01 (balancedness or worst load), at least 0.02 expected for 10 % of the bytes'
     """
     best = max(found["balancedness"], found["worst_ratio"])
@@ -65,7 +65,7 @@ def not_worth(found: dict[str, float], settings: GoalViolations) -> str | None:
         return None
     return (
         f"it gains {best:.2g} (balancedness or worst load), at least {needed:.2g} expected for "
-        f"{100 * found['cost']:.3g} % of the bytes"
+        f"{100 * found['cost']:.3g} % of the {unit}"
     )
 
 

@@ -10,8 +10,9 @@ from balancer.controller.finding import Finding, span
 from balancer.controller.protocols import Outcome
 from balancer.planning.document import Unmet
 from balancer.planning.plan import Plan
+from balancer.problem.operations import OPERATIONS
 from goals.availability import EligibleLeaders, OnlineReplicas
-from metrics_reporter.quantities import amount, cost_amount, plural
+from metrics_reporter.quantities import cost_amount, plural
 
 Kind = Literal[
     "balanced",
@@ -120,7 +121,7 @@ def unmet_first(plan: Plan) -> list[Unmet]:
 
     Dead replicas have their own plan; other plans that leave them alone need not say so.
     """
-    heals = plan.operation["kind"] == "fix_offline_replicas"
+    heals = OPERATIONS.get(plan.operation["kind"]).heals
     return sorted(plan.unmet, key=lambda u: not heals and u.goal in _DUTIES)
 
 
@@ -157,9 +158,10 @@ def outcome_record(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def outcome_sentence(outcome: Outcome) -> str:
-    """The outcome of an execution, as a short phrase."""
-    reported = f"{outcome.state} after {span(outcome.seconds)}, {amount(outcome.bytes_moved)} moved"
+def outcome_sentence(outcome: Outcome, unit: str = "bytes") -> str:
+    """The outcome of an execution whose costs are in a unit, as a short phrase."""
+    moved = cost_amount(outcome.bytes_moved, unit)
+    reported = f"{outcome.state} after {span(outcome.seconds)}, {moved} moved"
     if outcome.failed or outcome.cancelled:
         reported += f", {plural(outcome.failed, 'task')} failed and {outcome.cancelled:,} cancelled"
     if outcome.problems:

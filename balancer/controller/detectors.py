@@ -293,7 +293,8 @@ class Detectors:
         after its grace period and within its limits, not along with another move.
         """
         aside = lost_partitions(snapshot)
-        if operation.kind != "fix_offline_replicas" and type_of(operation).moves_replicas:
+        asked = type_of(operation)
+        if asked.moves_replicas and not asked.heals:
             s, offline = snapshot, offline_replicas(snapshot)
             aside = aside | (np.bincount(s.replica_partition, offline, s.n_partitions) > 0)
         return partition_names(snapshot, aside)

@@ -6,7 +6,7 @@ from typing import Any
 
 from balancer.controller.finding import span
 from balancer.controller.protocols import Progress
-from metrics_reporter.quantities import amount, plural
+from metrics_reporter.quantities import cost_amount, plural
 
 
 def progress_record(progress: Progress) -> dict[str, Any]:
@@ -27,17 +27,17 @@ def progress_record(progress: Progress) -> dict[str, Any]:
     }
 
 
-def progress_sentence(progress: Progress) -> str:
-    """The same as a short phrase."""
+def progress_sentence(progress: Progress, unit: str = "bytes") -> str:
+    """The same as a short phrase; `unit` is that of the plan's costs."""
     figures = progress_record(progress)
     reported = (
         f"{figures['tasks_ended']:,} of {plural(progress.total, 'task')}, "
-        f"{amount(progress.bytes_moved)} of {amount(progress.bytes_total)}"
+        f"{cost_amount(progress.bytes_moved, unit)} of {cost_amount(progress.bytes_total, unit)}"
     )
     if progress.failed:
         reported += f", {progress.failed} failed"
     if (rate := figures["bytes_per_second"]) is not None:
-        reported += f", {amount(rate)}/s"
+        reported += f", {cost_amount(rate, unit)}/s"
     if progress.waiting:
         reported += f", {progress.waiting} waiting for {progress.waits_for}"
     left = progress.seconds_left

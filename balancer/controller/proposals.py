@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from balancer.controller.cost_benefit import cluster_bytes
+from balancer.controller.cost_benefit import cluster_cost
 from balancer.controller.detectors import HEALING, Detectors
 from balancer.controller.finding import Finding, View, listed
 from balancer.controller.observation import without_loads
 from balancer.controller.settings import Settings
-from balancer.engine import Balancer, with_defaults
+from balancer.engine import Balancer
 from balancer.planning.plan import Plan
 from balancer.problem.budget import Budget
-from balancer.problem.movement_cost import copy_cost
+from balancer.problem.movement_cost import copy_cost, cost_unit
 from balancer.problem.operation import Operation
 from balancer.problem.operations import type_of
-from balancer.strategies.local_search import LocalSearch
+from balancer.strategies import is_universal, load_strategy, with_search_parameters
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Snapshot
 from goals import OnlineReplicas, applicable
@@ -75,9 +75,9 @@ class Proposals:
             cost=_least(own.cost, cap),
             seconds=_least(own.seconds, set_.max_seconds),
         )
-        if not type_of(operation).needs_loads and not isinstance(balancer.strategy, LocalSearch):
-            # Another strategy may not be able to heal this cluster.
-            balancer.strategy = with_defaults(LocalSearch(), balancer.search)
+        if not type_of(operation).needs_loads and not is_universal(balancer.strategy):
+            # The strategy may not be able to heal this cluster.
+            balancer.strategy = with_search_parameters(load_strategy(), balancer.search)
         if view.incomplete is not None or finding.kind in _AT_RISK:
             balancer.goals = applicable(balancer.goals, snapshot, strict=False)
         try:
@@ -139,11 +139,11 @@ class Proposals:
         return operation if any(u.hard and u.goal in ripe for u in plan.unmet) else spared
 
     def cap(self, finding: Finding, snapshot: Snapshot) -> float | None:
-        """Bytes that a plan for the finding may copy in one cycle; None for no limit."""
+        """Cost that a plan for the finding may have in one cycle; None for no limit."""
         share = self._settings().max_share_per_cycle
         if not (finding.kind in _CAPPED or finding.added) or share >= 1:
             return None
-        return share * cluster_bytes(snapshot)
+        return share * cluster_cost(snapshot)
 
     def is_cut(self, plan: Plan, cap: float | None) -> bool:
         """Whether the cap ended the plan, and no other limit."""
@@ -169,19 +169,22 @@ class Proposals:
         names = [f"{snapshot.topics[t]}-{n}" for t, n in named]
         if not names:
             return [], ""
-        share = float(copied[rows[0]]) / cluster_bytes(snapshot)
+        share = float(copied[rows[0]]) / cluster_cost(snapshot)
         # Rounded up, so that it is enough.
         enough = min(1.0, math.ceil(1000 * share) / 1000)
         many = f"the {len(names)} partitions" if len(names) > 1 else "the partition"
+        unit = cost_unit(snapshot)
+        # Only plans for Kafka can be executed by the command.
+        how = "" if snapshot.cost_unit or unit != "bytes" else " (counterpoise execute)"
         return names, (
             f"{many} {listed(names)}, of which one copy is more than one cycle may move "
-            f"({self.share}): raise max_share_per_cycle, to {enough:g} for {names[0]}, or "
-            "move such a partition yourself (counterpoise execute)"
+            f"({self.share(unit)}): raise max_share_per_cycle, to {enough:g} for {names[0]}, or "
+            f"move such a partition yourself{how}"
         )
 
-    @property
-    def share(self) -> str:
-        return f"{100 * self._settings().max_share_per_cycle:.3g} % of the cluster's bytes"
+    def share(self, unit: str) -> str:
+        """What a cycle may move, in words; `unit` is that of costs."""
+        return f"{100 * self._settings().max_share_per_cycle:.3g} % of the cluster's {unit}"
 
 
 def _least(*limits: Any) -> Any:

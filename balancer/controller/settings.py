@@ -337,11 +337,16 @@ class Settings(_Part):
         Seconds from the end of a round to the start of the next.
     moved_cooldown, longest_moved_cooldown
         Seconds in which a partition that was moved isn't moved again, except for healing and
-        broken hard goals. Each time it moves again it rests four times as long as before, at
-        most the second value; after a rest of that length, it counts as never moved.
+        broken hard goals. Each time it moves again it rests `moved_cooldown_growth` times as long
+        as before, at most the second value; after a rest of that length, it counts as never moved.
+    moved_cooldown_growth
+        Factor by which a partition rests longer each time it moves again.
     settle
         Seconds that loads must have been measured since replicas or leaders last moved;
         in addition, no window may begin before that.
+    changed_share
+        Share of the partitions with other replicas or another leader above which `settle` begins
+        again: the leaders of a few change all the time.
     max_moves, max_bytes, max_seconds
         Limits of each plan, and of the search for it. The balancer's own budget applies as
         well; the lower limit counts.
@@ -393,7 +398,9 @@ class Settings(_Part):
     interval: Interval = 60.0
     moved_cooldown: Seconds = 6 * 3600.0
     longest_moved_cooldown: Seconds = 7 * 86_400.0
+    moved_cooldown_growth: Annotated[float, Field(ge=1, le=100)] = 4.0
     settle: Seconds = 60.0
+    changed_share: Share = 0.005
     max_moves: int | None = Field(default=None, ge=1)
     max_bytes: Annotated[float, WithBytes, Field(gt=0, allow_inf_nan=False)] | None = None
     max_seconds: Interval | None = 120.0

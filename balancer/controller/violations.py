@@ -17,7 +17,6 @@ from balancer.problem.resolution import resolve
 from balancer.problem.tiers import with_availability
 from balancer.search.scorer import Scorer
 from goals import Goal, applicable, inapplicable
-from goals.availability import EligibleLeaders, OnlineReplicas
 
 # Rounding differences between equal windows.
 _NO_NOISE = 1e-6
@@ -148,7 +147,7 @@ def shortfalls(goals: Sequence[Goal], scorer: Scorer) -> list[dict[str, Any]]:
     """
     found = []
     for goal, scores in zip(goals, scorer.scores, strict=True):
-        if isinstance(goal, OnlineReplicas | EligibleLeaders) or (scores >= 1).all():
+        if goal.availability or (scores >= 1).all():
             continue
         cell = int(np.argmin(scores))
         found.append(
@@ -167,8 +166,7 @@ def _broken(goals: Sequence[Goal], scorer: Scorer) -> frozenset[str]:
     s = scorer.placement.snapshot
     broken = np.zeros(s.n_partitions, np.bool_)
     for goal, scores in zip(goals, scorer.scores, strict=True):
-        duty = isinstance(goal, OnlineReplicas | EligibleLeaders)
-        if goal.hard and goal.scope.of_partitions and not duty:
+        if goal.hard and goal.scope.of_partitions and not goal.availability:
             broken |= scores < 1
     return frozenset(partition_names(s, broken))
 

@@ -139,7 +139,9 @@ class Executor:
                 if old is not None and not old.closed:
                     self._same(old, cluster)
                     moving = still_moving(cluster, old.left)
-                    left, _ = throttle.remove(cluster, old.throttles, throttle.flows(moving))
+                    left, _ = throttle.remove(
+                        cluster, old.throttles, throttle.flows(moving), self._limits
+                    )
                 tasks = self._tasks(reading.targets)
                 recorded = Recorded(
                     cluster.identity(),
@@ -273,7 +275,7 @@ class Executor:
                 if moving != recorded.left:
                     self._journal.append(records.moves_left(moving))
                 lasting = throttle.flows(moving)
-                kept, _ = throttle.remove(cluster, recorded.throttles, lasting)
+                kept, _ = throttle.remove(cluster, recorded.throttles, lasting, self._limits)
                 if kept != recorded.throttles:
                     self._journal.append(records.throttles_left(kept))
         if kept and not moving:

@@ -91,6 +91,13 @@ class Limits(BaseModel):
         metadata may be older than the list of reassignments.
     task_attempts
         Times that Kafka is asked for a task that it drops, before the task is given up.
+    throttle_looks
+        Looks, 0.2 s apart, within which the removal of a throttle must be confirmed; what is not is
+        left to a recovery.
+    throttle_confirming_looks
+        Looks in a row that must show that it is removed.
+    throttle_attempts
+        Times that a broker may fail to answer before its throttle is left.
     broker_grace
         Seconds that the destination of a replica may be away, and that a partition to be
         copied may be without a leader.
@@ -138,6 +145,9 @@ class Limits(BaseModel):
     leadership_timeout: Seconds = 180.0
     confirming_looks: Annotated[int, Strict(), Field(ge=1, le=100)] = 3
     task_attempts: Annotated[int, Strict(), Field(ge=1, le=1000)] = 4
+    throttle_looks: Annotated[int, Strict(), Field(ge=1, le=1000)] = 10
+    throttle_confirming_looks: Annotated[int, Strict(), Field(ge=1, le=100)] = 2
+    throttle_attempts: Annotated[int, Strict(), Field(ge=1, le=100)] = 2
     broker_grace: Annotated[float, Strict(), Field(ge=0, le=_LONGEST), WithDuration] = 30.0
     others: Literal["wait", "skip"] = "wait"
     resume_within: Seconds | None = 3600.0

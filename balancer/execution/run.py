@@ -438,7 +438,9 @@ class Run:
             self._recorded.left = left
         if self._recorded.throttles:
             lasting = throttle.flows(self._recorded.left)
-            kept, problems = throttle.remove(self._cluster, self._recorded.throttles, lasting)
+            kept, problems = throttle.remove(
+                self._cluster, self._recorded.throttles, lasting, self._limits
+            )
             self._journal.append(throttles_left(kept))
             self._recorded.throttles = kept
             self._tracker.problems += problems
@@ -456,7 +458,7 @@ class Run:
             moves = [t for t in self._tracker.running() if t.phase == "move"]
             self._cluster.reassign({t.key: None for t in moves})
             lasting = throttle.flows(still_moving(self._cluster, [*moves, *self._recorded.left]))
-            throttle.remove(self._cluster, self._recorded.throttles, lasting)
+            throttle.remove(self._cluster, self._recorded.throttles, lasting, self._limits)
         except Exception:  # the first error is the one to report
             return
 

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from balancer.execution.cluster import Cluster, Key, PartitionView, Resource
+from balancer.execution.limits import Limits
 from balancer.execution.tasks import Task
 
 LEADER_REPLICAS = "leader.replication.throttled.replicas"
@@ -30,10 +31,8 @@ LISTS = (LEADER_REPLICAS, FOLLOWER_REPLICAS)
 _KIB = 1024
 # Half of what Kafka reads as a partition's number; topics stay far below.
 _MARKS = 2**30
-# Brokers pass a change on to each other within moments.
-_LOOKS, _PAUSE = 10, 0.2
-# Looks that must show a change before it counts, and tries for one that fails.
-_CLEAN, _TRIES = 2, 2
+# Brokers pass a change on to each other within moments: seconds between two looks.
+_PAUSE = 0.2
 
 
 class Setting(BaseModel):
@@ -210,7 +209,10 @@ def apply(cluster: Cluster, requested: Iterable[Setting]) -> list[str]:
 
 
 def remove(
-    cluster: Cluster, ours: Iterable[Setting], lasting: Mapping[Key, Flow] | None = None
+    cluster: Cluster,
+    ours: Iterable[Setting],
+    lasting: Mapping[Key, Flow] | None = None,
+    limits: Limits | None = None,
 ) -> tuple[list[Setting], list[str]]:
     """Restore the values found.
 
@@ -221,6 +223,8 @@ def remove(
     ----------
     lasting
         Moves that continue: they stay throttled.
+    limits
+        How long Kafka is asked; by default as for any execution.
 
     Returns
     -------
@@ -230,14 +234,15 @@ def remove(
     problems
         Values of others that were left alone, and refusals, as sentences.
     """
+    limits = limits or Limits()
     stays = {s: _lasting(s, lasting or {}) for s in ours}
     todo = {s for s, kept in stays.items() if kept != s}
     problems: dict[Setting, str] = {}
     refused: dict[Resource, str] = {}
     clean, failed = Counter[Resource](), Counter[Resource]()
-    for look in range(_LOOKS):
+    for look in range(limits.throttle_looks):
         # A broker that does not answer now won't do so in a second, and costs a timeout.
-        open_ = [s for s in stays if s in todo and failed[s.resource] < _TRIES]
+        open_ = [s for s in stays if s in todo and failed[s.resource] < limits.throttle_attempts]
         if not open_:
             break
         if look:
@@ -269,7 +274,8 @@ def remove(
         clean.update(r for r in asked if r in found and r not in changed and r not in said)
         for r in changed:
             clean[r] = 0
-        todo = {s for s in todo if s.resource not in gone and clean[s.resource] < _CLEAN}
+        enough = limits.throttle_confirming_looks
+        todo = {s for s in todo if s.resource not in gone and clean[s.resource] < enough}
     over = [s for s in stays if s in todo]
     left = [kept for s, kept in stays.items() if s not in todo and kept is not None]
     return [*over, *left], [*problems.values(), *_unreached(over, refused)]

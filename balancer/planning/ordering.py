@@ -9,7 +9,7 @@ import numpy as np
 
 from balancer.planning.parameters import PlanningParameters
 from balancer.problem.disks import pick_disk
-from balancer.problem.movement_cost import movement_cost, relative_cost
+from balancer.problem.movement_cost import movement_cost
 from balancer.problem.rules import Rules
 from balancer.search.arrays import first_of
 from balancer.search.scorer import Scorer
@@ -387,7 +387,7 @@ def _numbered(group: Ints) -> Ints:
 def _urgency(scorer: Scorer, batch: Batch, unit: Ints | None) -> Ints:
     """Order of a batch: most benefit to the first tier per byte first, then the next tier, …"""
     transition = Transition(scorer.cluster, batch, unit=unit)
-    cost = relative_cost(scorer.placement, batch)
+    cost = scorer.relative_cost(batch)
     if unit is not None:
         cost = np.bincount(unit, cost).astype(np.float64)
     keys = [-np.round(scorer.gain(tier, transition) / cost, 12) for tier in scorer.tiers]

@@ -7,8 +7,6 @@ import numpy as np
 from cluster_model.placement import LEAD, MOVE_DISK, Batch, Placement
 from cluster_model.snapshot import Bools, Floats, Ints, Snapshot
 
-OVERHEAD = 1.0
-
 
 def cost_unit(snapshot: Snapshot) -> str:
     """The unit of movement costs: ``bytes``, the snapshot's own unit, or ``replicas``.
@@ -69,8 +67,8 @@ def movement_cost(placement: Placement, batch: Batch) -> Floats:
     return np.where(batch.kind == LEAD, 0.0, cost)
 
 
-def relative_cost(placement: Placement, batch: Batch) -> Floats:
+def relative_cost(placement: Placement, batch: Batch, overhead: float) -> Floats:
     """(C,) cost in units of the mean replica, plus a fixed cost per action."""
     lead, _ = copy_cost(placement)
     unit = float(lead.mean()) or 1.0
-    return OVERHEAD + movement_cost(placement, batch) / unit
+    return overhead + movement_cost(placement, batch) / unit

@@ -127,7 +127,7 @@ def _column(plan: Plan, name: str, began: Cluster, cluster: Cluster, goals: list
     share, share_after = (_reference(c.fair_share(column), size, before) for c in (began, cluster))
     lower = upper = limit = None
     for goal in goals:
-        if isinstance(goal, Band) and Sum.of(goal.column) == column:
+        if isinstance(goal, Band) and goal.scope == BROKER and Sum.of(goal.column) == column:
             least, most = goal.limits(cluster)
             takes = cluster.leader_eligible if name == "leader_count" else cluster.eligible
             # as the goal judges: brokers that may receive nothing are never below, emptied ones

@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 
 from balancer.problem.disks import pick_disk
-from balancer.problem.movement_cost import relative_cost
 from balancer.problem.rules import Rules
 from balancer.search.scorer import Scorer, Tier
 from balancer.search.transition import Transition
@@ -93,7 +92,7 @@ class Candidates:
         brokers = np.flatnonzero(self._unhappy(tier) & self.rules.receives)
         if not len(brokers) or len(self.receivers) < 2:
             return _nothing(), _nothing()
-        share = max(budget // len(brokers), 64)
+        share = max(budget // len(brokers), self.parameters.least_swaps_per_broker)
         each = max(round(share ** (1 / 3)), 4)
         mine, _ = index.sample(brokers, 2 * each, self.rng)
         others = self._targets(mine, self.receivers, each)
@@ -310,10 +309,11 @@ class Candidates:
     def _broker_actions(
         self, tier: Tier, brokers: Ints, index: ReplicaIndex, destinations: Ints, budget: int
     ) -> list[Batch]:
-        share = max(budget // len(brokers), 24)
-        sample = max(share // 4, 16)
+        own = self.parameters
+        share = max(budget // len(brokers), own.least_per_cell)
+        sample = max(share // 4, own.least_sampled)
         at, row = index.sample(brokers, sample, self.rng)
-        width = min(max(share // 16, 6), max(len(destinations), 1))
+        width = min(max(share // 16, own.least_destinations), max(len(destinations), 1))
         keep = max(share // (2 * width), 4)
         chosen = self._most_relief(tier, at, row, keep)
         found = [self._spread(chosen, destinations, width), self._leads(at)]
@@ -343,7 +343,7 @@ class Candidates:
             self.cluster, Batch.of(MOVE, partition, slot, target, np.full(len(at), -1))
         )
         relief = self.scorer.relief(tier, leaving)
-        worth = relief / relative_cost(self.placement, leaving.batch)
+        worth = relief / self.scorer.relative_cost(leaving.batch)
         order = np.lexsort((-worth, row))
         first = np.concatenate([[0], np.cumsum(np.bincount(row))])
         rank = np.arange(len(at)) - first[row[order]]
@@ -386,7 +386,7 @@ class Candidates:
     ) -> list[Batch]:
         """Actions for cells (topic, cell of brokers): push away, pull in, or change leaders."""
         s, f = self.placement.snapshot, self.placement.slots
-        share = 24
+        share = self.parameters.least_per_cell
         cells = self._some(cells, max(budget // (4 * share), 1))
         width = of.cells(s)
         if of == BROKER:

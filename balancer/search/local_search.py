@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from balancer.problem.disks import pick_disk
-from balancer.problem.movement_cost import copy_cost, movement_cost, relative_cost
+from balancer.problem.movement_cost import copy_cost, movement_cost
 from balancer.problem.rules import Rules
 from balancer.search.arrays import best_of_each
 from balancer.search.candidates import Candidates
@@ -166,12 +166,10 @@ class Search:
 
     def _worth(self, number: int, batch: Batch, gain: Floats) -> Floats:
         """Gain per cost, with the tiers below as a minor factor."""
-        return self._with_lower_tiers(number, batch, gain) / relative_cost(
-            self.scorer.placement, batch
-        )
+        return self._with_lower_tiers(number, batch, gain) / self.scorer.relative_cost(batch)
 
     def _with_lower_tiers(self, number: int, batch: Batch, gain: Floats) -> Floats:
-        """The tier's gain, scaled by up to half according to the tiers below it."""
+        """The tier's gain, scaled according to the tiers below it."""
         below = self.scorer.tiers[number + 1 : self.serve]
         if not below:
             return gain
@@ -179,7 +177,8 @@ class Search:
         for lower in below:
             share *= self.parameters.lower_tier_weight
             bonus += share * self.scorer.gain(lower, transition)
-        voiced: Floats = gain + np.clip(bonus, -0.5 * gain, 0.5 * gain)
+        most = self.parameters.most_lower_tier_gain
+        voiced: Floats = gain + np.clip(bonus, -most * gain, most * gain)
         return voiced
 
     def _commit(self, number: int, tier: Tier, batch: Batch, gain: Floats) -> int:
@@ -212,7 +211,7 @@ class Search:
         transition = Transition(cluster, batch, unit=unit)
         gain = scorer.gain(tier, transition)
         gain = np.where(scorer.allowed(number, transition), gain, 0.0)
-        worth = gain / np.bincount(unit, relative_cost(scorer.placement, batch))
+        worth = gain / np.bincount(unit, scorer.relative_cost(batch))
         # in order of worth, each partition at most once
         first = np.searchsorted(unit, np.arange(len(gain) + 1))
         turns: list[Ints] = []
@@ -251,7 +250,7 @@ class Search:
         batch, partner, gain = batch[rows], partner[rows], gain[rows]
         ok = scorer.allowed(number, Transition(scorer.cluster, batch, partner))
         batch, partner, gain = batch[ok], partner[ok], gain[ok]
-        cost = relative_cost(scorer.placement, batch) + relative_cost(scorer.placement, partner)
+        cost = scorer.relative_cost(batch) + scorer.relative_cost(partner)
         rows = self._disjoint(batch, partner, gain / cost)
         batch, partner, gain = batch[rows], partner[rows], gain[rows]
         while len(batch):

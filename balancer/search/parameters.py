@@ -24,6 +24,12 @@ class SearchParameters(BaseModel):
         Maximum number of passes over all tiers. A later pass uses the room that lower tiers made.
     candidates_per_broker, least_candidates, most_candidates
         Candidates scored per round: for each broker, and at least and at most in total.
+    least_per_cell
+        Candidates sought for each discontented broker, at least, and for each topic on a broker.
+    least_sampled, least_destinations
+        Of a discontented broker: replicas looked at, and destinations tried for each, at least.
+    least_swaps_per_broker
+        Swaps sought for each discontented broker, at least.
     full_width_slots
         Replicas per partition up to which that many candidates are scored; proportionally fewer
         if partitions have more, because scoring takes time in proportion to them.
@@ -40,6 +46,10 @@ class SearchParameters(BaseModel):
     lower_tier_weight
         Weight of the gain of the next lower tier when actions of equal gain are ranked; its
         powers apply to the tiers below that.
+    most_lower_tier_gain
+        Share of an action's gain by which the tiers below may raise or lower it.
+    action_overhead
+        Fixed cost of every action when gain is ranked by cost, in copies of the mean replica.
     kept_gain
         Share of its gain that an action must still bring after the actions before it.
     checked_per_partition
@@ -97,6 +107,10 @@ class SearchParameters(BaseModel):
     candidates_per_broker: Count = 96
     least_candidates: Count = 2_000
     most_candidates: Count = 160_000
+    least_per_cell: Count = 24
+    least_sampled: Count = 16
+    least_destinations: Count = 6
+    least_swaps_per_broker: Count = 64
     full_width_slots: Count = 8
     widening: Annotated[tuple[Count, ...], Field(min_length=1)] = (1, 4, 16)
     idle_rounds: Count = 4
@@ -104,6 +118,8 @@ class SearchParameters(BaseModel):
     stall_share: Share = 0.02
     swap_share: Share = 0.95
     lower_tier_weight: Share = 0.1
+    most_lower_tier_gain: Share = 0.5
+    action_overhead: float = Field(default=1.0, gt=0, le=1e9)
     kept_gain: Share = 0.3
     checked_per_partition: Count = 4
     slack_weight: float = Field(default=0.1, ge=0)

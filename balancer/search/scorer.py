@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from balancer.problem.movement_cost import relative_cost
 from balancer.search.parameters import SearchParameters
 from balancer.search.sequential_transition import SequentialTransition
 from balancer.search.transition import Transition
@@ -188,6 +189,10 @@ class Scorer:
             more = score - bundle.scores[:, keys]
             total += share @ (np.where(keys < 0, 0.0, more) if bundle.scope.partial else more)
         return total
+
+    def relative_cost(self, batch: Batch) -> Floats:
+        """(C,) cost of each action in copies of the mean replica, with the fixed cost."""
+        return relative_cost(self.placement, batch, self.parameters.action_overhead)
 
     def slack(self, tier: Tier, transition: Transition) -> Floats:
         """(C,) contentment that an action adds if its brokers then change a little.

@@ -14,13 +14,14 @@ from balancer.search.parameters import SearchParameters
 from balancer.search.scorer import Scorer
 from balancer.strategies.strategy import Progress, Proposal
 from goals import Cluster, Goal
-from goals.availability import EligibleLeaders, OnlineReplicas
 
 
 class LocalSearch(SearchParameters):
     """Local search on the goals, for clusters of any size."""
 
     summary: ClassVar[str] = "Improve the goals tier by tier with a local search."
+    universal: ClassVar[bool] = True
+    takes_search_parameters: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
@@ -58,10 +59,7 @@ def _at_stake(goals: list[Goal], cluster: Cluster) -> list[Goal]:
     return [
         g
         for g in goals
-        if not (
-            isinstance(g, OnlineReplicas | EligibleLeaders)
-            and (g.score(cluster.partition_state()) >= 1).all()
-        )
+        if not (g.availability and (g.score(cluster.partition_state()) >= 1).all())
         # The search neither adds nor removes replicas.
         and not isinstance(g, ReplicationFactor)
     ]

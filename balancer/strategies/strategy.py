@@ -70,6 +70,18 @@ class Strategy(Protocol):
 
     Options are attributes of the object. A class that pydantic can make from a mapping (a
     ``BaseModel``) can be chosen by name with options, from files and the command line.
+
+    A class may declare more, by class variables that need not be there:
+
+    ``summary``
+        One line that ``counterpoise strategies list`` prints.
+    ``universal``
+        True if it takes every cluster and every operation. For operations that need no loads
+        (healing, emptying, demoting) a controller uses the default strategy instead of one that
+        does not declare this.
+    ``takes_search_parameters``
+        True if its options include some of :class:`balancer.search.parameters.SearchParameters`.
+        What a goals file sets under ``search`` is then their default.
     """
 
     @property
@@ -97,3 +109,15 @@ class Strategy(Protocol):
         InputError
             If the strategy does not apply to the problem, in one sentence.
         """
+
+
+def is_universal(strategy: Strategy) -> bool:
+    """Whether a strategy declares that it takes every cluster and every operation."""
+    return bool(getattr(strategy, "universal", False))
+
+
+def search_options(strategy: Strategy) -> frozenset[str]:
+    """The parameters of the search that a strategy declares as its options, by name."""
+    if not getattr(strategy, "takes_search_parameters", False):
+        return frozenset()
+    return frozenset(getattr(type(strategy), "model_fields", ()))

@@ -16,7 +16,7 @@ from balancer.verification.effects import (
 from balancer.verification.goals import TOLERANCE, definition_of
 from balancer.verification.own_code import cluster_of, own_scores
 from balancer.verification.replay import Replay
-from balancer.verification.replicas import ReplicaTable
+from balancer.verification.replicas import GROUP, ReplicaTable
 from balancer.verification.report import Finding
 from balancer.verification.unmet import UnmetGoal, remedy_faults, unmet_faults
 from cluster_model.snapshot import Floats
@@ -101,7 +101,7 @@ def _unmet_goal(replay: Replay, name: str) -> UnmetGoal:
     scope, noun = "", "topic placement"
     if definition is not None:
         scope = definition.scope
-        noun = noun if scope.startswith("topic") else scope
+        noun = noun if scope.startswith("topic") else scope.removeprefix(GROUP)
     elif own is not None:
         scope, noun = own.scope.name, own.scope.noun
     proofs: Sequence[Infeasibility] | None = () if own is None else None

@@ -13,7 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from balancer.verification.replicas import PartitionTable, ReplicaTable, pairs, values
+from balancer.verification.replicas import (
+    GROUP,
+    PartitionTable,
+    ReplicaTable,
+    groups_of,
+    pairs,
+    sums,
+    values,
+)
 from balancer.verification.stated_request import StatedRequest
 from cluster_model.snapshot import Bools, Floats, Ints
 
@@ -30,8 +38,8 @@ class GoalDefinition:
     Parameters
     ----------
     scope
-        What it scores: ``broker``, ``host``, ``disk``, ``topic`` (on a broker), ``topic_rack``
-        or ``partition``.
+        What it scores: ``broker``, ``host``, ``disk``, ``topic`` (on a broker), ``topic_rack``,
+        ``group:`` and an attribute, or ``partition``.
     column
         The quantity summed in each cell; none for partitions.
     score
@@ -123,6 +131,14 @@ def limits(goal: Mapping[str, Any], request: StatedRequest) -> tuple[str, str, F
         room = np.where(stays, request.capacity(goal["resource"]) * goal["threshold"], 0.0)
         limit = np.bincount(s.broker_host, room, len(s.hosts))
         return "host", f"load.{goal['resource']}", np.where(staying, limit, np.inf)
+    if name == "GroupCapacity":
+        own, groups = groups_of(s, goal["attribute"])
+        kept = stays & (own >= 0)
+        room = sums(own[kept], request.capacity(goal["resource"])[kept], groups)
+        staying = sums(own[kept], kept[kept], groups) > 0
+        scope = GROUP + goal["attribute"]
+        limit = np.where(staying, room * goal["threshold"], np.inf)
+        return scope, f"load.{goal['resource']}", limit
     if name == "ReplicaCapacity":
         return "broker", "replica_count", np.where(stays, float(goal["limit"]), np.inf)
     if name == "PotentialNetworkOut":
@@ -183,6 +199,42 @@ def _usage(
     column, lower, upper, unit = band(goal, base, request, tolerance)
     lower = np.where(request.takes(column), lower, -np.inf)
     upper = np.where(request.draining, np.inf, upper)
+    return GoalDefinition("broker", column, _between(lower, upper, unit, tolerance))
+
+
+def _group_usage(
+    goal: Mapping[str, Any], base: ReplicaTable, request: StatedRequest, tolerance: float
+) -> GoalDefinition:
+    """Every group of brokers within limits about the shares of those that stay."""
+    own, groups = groups_of(request.snapshot, goal["attribute"])
+    kept = (own >= 0) & ~request.draining
+    column = f"load.{goal['resource']}"
+    share, capacity, closed, staying = (
+        sums(own[kept], of[kept], groups)
+        for of in (
+            _fair(base, request, column),
+            request.capacity(goal["resource"]),
+            ~request.takes(column),
+            kept,
+        )
+    )
+    slack, low = (goal["threshold"] - 1) * goal["margin"], goal["low_utilization"] * capacity
+    finite = np.where(np.isinf(share), 0.0, share)
+    lower = finite * (0.0 if goal["upper_only"] else max(0.0, 1 - slack))
+    upper, idle = share * (1 + slack), share <= low
+    lower = np.where(idle, 0.0, lower)
+    upper = np.where(idle, np.maximum(upper, goal["margin"] * low), upper)
+    lower = np.where((staying > 0) & (closed == 0), lower, -np.inf)
+    upper = np.where(staying > 0, upper, np.inf)
+    unit = np.where(finite > 0, finite, 1.0)
+    score = _between(lower, upper, unit, tolerance)
+    return GoalDefinition(GROUP + goal["attribute"], column, score)
+
+
+def _between(
+    lower: Floats, upper: Floats, unit: Floats, tolerance: float
+) -> Callable[[Ints, Floats], Floats]:
+    """The score of values within limits, by the distance in percent of a unit outside."""
 
     def score(cell: Ints, value: Floats) -> Floats:
         outside = np.maximum(value - upper[cell], lower[cell] - value)
@@ -190,7 +242,7 @@ def _usage(
         rounding = np.where((value > upper[cell]) & (upper[cell] <= 0), 0.0, tolerance)
         return _curve(100.0 * (outside / unit[cell] - rounding))
 
-    return GoalDefinition("broker", column, score)
+    return score
 
 
 def _network(
@@ -444,6 +496,7 @@ _Builder = Callable[[Mapping[str, Any], ReplicaTable, StatedRequest, float], Goa
 # goals whose limits are parts of what all brokers carry together
 OF_SHARES: dict[str, _Builder] = {
     "UsageDistribution": _usage,
+    "GroupUsageDistribution": _group_usage,
     "ReplicaDistribution": _usage,
     "LeaderReplicaDistribution": _usage,
     "LeaderBytesInDistribution": _usage,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from balancer.verification.goals import TOLERANCE, least_leaders, limits, topic_sets
-from balancer.verification.replicas import ReplicaTable
+from balancer.verification.replicas import GROUP, ReplicaTable, groups_of
 from balancer.verification.stated_request import StatedRequest
 from balancer.verification.tallies import ExactSums, Transfer
 from cluster_model.snapshot import Floats
@@ -50,6 +50,9 @@ class Ceiling:
         self._name, self._scope, self._snapshot = name, scope, start.snapshot
         self._limit: list[float] = limit.tolist()
         self._host: list[int] = start.snapshot.broker_host.tolist()
+        self._group: list[int] = []
+        if scope.startswith(GROUP):
+            self._group = groups_of(start.snapshot, scope.removeprefix(GROUP))[0].tolist()
         self._sums = ExactSums(start, scope, column)
 
     def exceeded(self, p: int, transfer: Transfer) -> Iterator[str]:
@@ -74,10 +77,15 @@ class Ceiling:
         if end is None:
             return -1
         broker, disk = end
+        if self._group:
+            return self._group[broker]
         return {"broker": broker, "host": self._host[broker], "disk": disk}[self._scope]
 
     def _cell_name(self, cell: int) -> str:
         s = self._snapshot
+        if self._scope.startswith(GROUP):
+            attribute = self._scope.removeprefix(GROUP)
+            return f"{attribute} {s.attributes('broker').groups(attribute)[1][cell]}"
         if self._scope == "host":
             return f"host {s.hosts[cell]}"
         if self._scope == "disk":

@@ -58,6 +58,16 @@ class ReplicaTable:
         return key // racks, held
 
 
+# beginning of the scope of groups of brokers; the name of the attribute follows
+GROUP = "group:"
+
+
+def groups_of(s: Snapshot, attribute: str) -> tuple[Ints, int]:
+    """(B,) the group of each broker by an attribute, -1 for none, and their number."""
+    own, names = s.attributes("broker").groups(attribute)
+    return own, len(names)
+
+
 def sums(cell: Ints, value: Floats | Bools, cells: int) -> Floats:
     """(cells,) values summed by cell."""
     return np.bincount(cell, value, cells).astype(np.float64)
@@ -164,6 +174,10 @@ def values(table: ReplicaTable, scope: str, column: str) -> Floats:
         # the leader of a partition without replicas is nowhere
         return sums(cell[cell >= 0], rates[cell >= 0], s.n_brokers)
     value = table.per_broker(column)
+    if scope.startswith(GROUP):
+        own, groups = groups_of(s, scope.removeprefix(GROUP))
+        inside = own >= 0
+        return sums(own[inside], value[inside], groups)
     return value if scope == "broker" else sums(s.broker_host, value, len(s.hosts))
 
 

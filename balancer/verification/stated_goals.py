@@ -117,8 +117,10 @@ def _remarks(
     """Errors in the goals that a profile left out, and in the warnings."""
     for name, reason in plan.goals_left_out.items():
         kind, _, resource = name.removesuffix("]").partition("[")
+        resource, _, attribute = resource.partition(" by ")
+        fields = {"goal": kind, "resource": resource, "attribute": attribute}
         try:
-            goal = _goal(kind, {"goal": kind} | ({"resource": resource} if resource else {}))
+            goal = _goal(kind, {name: value for name, value in fields.items() if value})
         except GoalError as error:
             yield "goals_left_out", f"goals_left_out: {error}"
             continue

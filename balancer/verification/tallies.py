@@ -7,7 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from balancer.verification.replicas import ReplicaTable, contribution, pairs, values
+from balancer.verification.replicas import (
+    GROUP,
+    ReplicaTable,
+    contribution,
+    groups_of,
+    pairs,
+    values,
+)
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,9 @@ class ExactSums:
             cell, cells = s.broker_host[cell], len(s.hosts)
         if scope == "disk":
             cell, cells = table.disk, s.n_disks
+        if scope.startswith(GROUP):
+            own, cells = groups_of(s, scope.removeprefix(GROUP))
+            cell = own[cell]
         self.held = [0] * cells
         amount = np.where(cell < 0, 0.0, table.amounts(column))
         part, exponent = np.frexp(amount)
@@ -93,6 +103,9 @@ class Tally:
         self._brokers, self._racks = s.n_brokers, len(s.racks)
         self._host: list[int] = s.broker_host.tolist()
         self._rack: list[int] = s.broker_rack.tolist()
+        self._group: list[int] = []
+        if scope.startswith(GROUP):
+            self._group = groups_of(s, scope.removeprefix(GROUP))[0].tolist()
         self.unit: list[int] = []
         self.cell: list[int] = []
         self.before: list[float] = []
@@ -121,6 +134,8 @@ class Tally:
             return self._topic[p] * self._brokers + broker
         if self.scope == "host":
             return self._host[broker]
+        if self._group:
+            return self._group[broker]
         if self.scope == "topic_rack":
             return self._topic[p] * self._racks + self._rack[broker]
         return disk

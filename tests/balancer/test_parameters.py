@@ -95,6 +95,25 @@ def test_a_goals_file_sets_parameters_of_the_search(snapshot: Snapshot, tmp_path
     assert found != planned(snapshot)
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"least_per_cell": 200},
+        {"least_sampled": 1},
+        {"least_destinations": 1},
+        {"action_overhead": 1e6},
+        {"most_lower_tier_gain": 0},
+    ],
+    ids=str,
+)
+def test_parameters_of_effort_and_worth_are_obeyed(
+    changed: dict[str, Any], snapshot: Snapshot
+) -> None:
+    assert planned(snapshot, {"profile": "default", "search": FEW | changed}) != planned(
+        snapshot, {"profile": "default", "search": FEW}
+    )
+
+
 def test_an_option_of_the_strategy_takes_precedence(tmp_path: Path) -> None:
     own = goals_file(tmp_path, "search: {passes: 7, idle_rounds: 2}")
     for strategy in ({"strategy": "goals", "passes": 5}, LocalSearch(passes=5)):

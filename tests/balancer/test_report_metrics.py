@@ -28,6 +28,16 @@ def run(*words: str, bootstrap: str = "127.0.0.1:1") -> tuple[int, str, str]:
         ("--source prometheus --endpoint 1=broker:7071", "'broker:7071' found, an address like"),
         ("--source prometheus --exporters none.yaml", "none.yaml: No such file"),
         ("--source host", "--broker ID"),
+        ("--source host --source-option broker=x", "source host, option broker: 'x' found"),
+        ("--source admin --source-option group=false", "option 'group' found, one of groups"),
+        (
+            "--source prometheus --source-option endpoints={}",
+            "--source-option endpoints: --endpoint BROKER=URL or --exporters FILE expected",
+        ),
+        (
+            "--source admin --source host --source-option broker=1",
+            "--source-option: 0 sources of other packages found, one expected",
+        ),
         ("--source admin --broker 1", "--broker found, together with --source host expected"),
         ("--source admin --compression rar", "'rar' found, one of none, lz4"),
         ("--source admin --command-config none.properties", "none.properties: No such file"),
@@ -42,6 +52,16 @@ def test_wrong_options_are_reported_in_one_sentence(
     assert sentence in reported
     assert reported.startswith("counterpoise: ")
     assert "\n" not in reported
+
+
+def test_the_sources_are_listed_and_shown_with_their_options() -> None:
+    listed = CliRunner().invoke(app, ["sources", "list"])
+    assert listed.exit_code == 0
+    for name in ("prometheus", "admin", "host"):
+        assert f"\n{name} " in listed.stdout
+    shown = CliRunner().invoke(app, ["sources", "show", "host"]).stdout
+    assert "broker" in shown
+    assert "report-metrics --source host --source-option FIELD=VALUE" in shown
 
 
 def test_a_secret_is_not_reported(tmp_path: Path) -> None:

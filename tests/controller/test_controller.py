@@ -684,10 +684,10 @@ def test_what_has_rested_for_long_counts_as_never_moved() -> None:
     cooldown = Cooldown()
     for now in (0.0, 10.0):
         cooldown.moved(["a-0"], now)
-    assert cooldown.cooling(40.0, 10.0, 100.0) == {"a-0"}
-    assert not cooldown.cooling(60.0, 10.0, 100.0)
+    assert cooldown.cooling(40.0, 10.0, 100.0, 4.0) == {"a-0"}
+    assert not cooldown.cooling(60.0, 10.0, 100.0, 4.0)
     cooldown.moved(["a-0"], 60.0)
-    assert cooldown.cooling(159.0, 10.0, 100.0) == {"a-0"}
-    assert not cooldown.cooling(161.0, 10.0, 100.0)
+    assert cooldown.cooling(159.0, 10.0, 100.0, 4.0) == {"a-0"}
+    assert not cooldown.cooling(161.0, 10.0, 100.0, 4.0)
     cooldown.moved(["a-0"], 161.0)
-    assert not cooldown.cooling(172.0, 10.0, 100.0)
+    assert not cooldown.cooling(172.0, 10.0, 100.0, 4.0)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from balancer import Balancer, Operation
 from balancer.controller import MeasuredCluster, PlainCluster
-from balancer.controller.cost_benefit import cluster_bytes
+from balancer.controller.cost_benefit import cluster_cost
 from balancer.controller.feed import FeedError
 from balancer.controller.lost_partitions import lost_partitions, partition_names
 from cluster_model import Snapshot, SnapshotError, synthetic_snapshot
@@ -312,7 +312,7 @@ def _huge(share: float) -> tuple[Snapshot, str]:
     p = int(s.replica_partition[s.replica_broker == 0][0])
     leader, follower = s.leader_load.copy(), s.follower_load.copy()
     copies = int(s.replication_factor[p])
-    others = cluster_bytes(s) - copies * leader[p, disk]
+    others = cluster_cost(s) - copies * leader[p, disk]
     leader[p, disk] = follower[p, disk] = share * others / (1 - copies * share)
     capacity = s.capacity.copy()
     capacity[:, disk] *= 20
@@ -449,3 +449,22 @@ def test_a_plan_that_was_begun_is_not_said_to_be_carried_out() -> None:
     assert cooling
     assert all("carried out" not in reason for reason in cooling)
     assert any("ago: started: " in reason for reason in cooling)
+
+
+def test_other_clusters_hear_of_their_own_unit() -> None:
+    s = skewed()
+    states = replace(s, state_size=s.leader_load[:, s.resource("disk")], cost_unit="records")
+    stage = Stage(states, {"max_share_per_cycle": 1e-9})
+    assert stage.rounds(1) == ["nothing_helps"]
+    assert "(1e-07 % of the cluster's records)" in stage.reason
+    assert "execute" not in stage.reason
+    assert "bytes" not in stage.reason
+    stage = Stage(states, {"max_share_per_cycle": 0.1})
+    stage.rounds(3)
+    said = [d.reason for d in stage.controller.decisions]
+    assert any("cut at 10 % of the cluster's records (max_share_per_cycle)" in r for r in said)
+    assert any("records moved" in r for r in said)
+    assert not any("bytes" in r or " GB" in r or " TB" in r for r in said)
+    cuts = [d.facts["cap"] for d in stage.controller.decisions if "cap" in d.facts]
+    assert cuts[0]["cost_unit"] == "records"
+    assert "bytes" not in cuts[0]

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from balancer.controller import (
 from balancer.controller.settings import Detector
 from balancer.controller.settings_file import differences
 from balancer.execution import Executor, Limits
+from cluster_model import Snapshot
 from cluster_model.live import ClusterModel
 from cluster_model.trust import TrustParameters
 
@@ -147,12 +148,45 @@ def _longest_moved_cooldown() -> None:
     stage.rounds(1)
     moved = stage.controller.state()["partitions_cooling"]
     # What has rested for that counts as never moved.
+    cooldown = stage.controller._cooldown
     for _ in range(2):
-        stage.controller._cooldown.moved(stage.controller._cooldown.cooling(0, 1, 1e9), stage.now)
+        cooldown.moved(cooldown.cooling(0, 1, 1e9, 4), stage.now)
     stage.now += 7 * 3600
     assert stage.controller.state()["partitions_cooling"] == moved
     _set(stage, longest_moved_cooldown="6h")
     assert not stage.controller.state()["partitions_cooling"]
+
+
+def _moved_cooldown_growth() -> None:
+    stage = Stage(skewed(), {"longest_moved_cooldown": "7d"})
+    stage.rounds(1)
+    moved = stage.controller.state()["partitions_cooling"]
+    cooldown = stage.controller._cooldown
+    cooldown.moved(cooldown.cooling(0, 1, 1e9, 4), stage.now)
+    stage.now += 12 * 3600
+    assert stage.controller.state()["partitions_cooling"] == moved
+    _set(stage, moved_cooldown_growth=1)
+    assert not stage.controller.state()["partitions_cooling"]
+
+
+def _changed_share() -> None:
+    calm = {"goal_violations": {"cooldown": 0, "trivial": 1}, "settle": "10d"}
+    stage = Stage(skewed(), {**calm, "changed_share": 0})
+    stage.rounds(1)
+    began = stage.controller._cooldown._changed_at
+    _set(stage, changed_share=1, **calm)
+    stage.model.cluster = _led_elsewhere(stage.model.cluster)
+    stage.rounds(1)
+    assert stage.controller._cooldown._changed_at == began
+    _set(stage, changed_share=0, **calm)
+    stage.model.cluster = _led_elsewhere(stage.model.cluster)
+    stage.rounds(1)
+    assert stage.controller._cooldown._changed_at > began
+
+
+def _led_elsewhere(snapshot: Snapshot) -> Snapshot:
+    """The same with other leaders."""
+    return replace(snapshot, leader=(snapshot.leader + 1) % snapshot.replication_factor)
 
 
 def _settle() -> None:
@@ -401,6 +435,8 @@ OBEYED: dict[str, Callable[[], None]] = {
     "interval": _interval,
     "moved_cooldown": _moved_cooldown,
     "longest_moved_cooldown": _longest_moved_cooldown,
+    "moved_cooldown_growth": _moved_cooldown_growth,
+    "changed_share": _changed_share,
     "settle": _settle,
     "max_moves": _max_moves,
     "max_bytes": _max_bytes,

@@ -291,8 +291,8 @@ def as_reported(goal: Goal) -> str:
     reported = []
     for name in type(goal).model_fields:
         value = getattr(goal, name)
-        if name == "resource":
-            reported.append("`resource` required")
+        if type(goal).model_fields[name].is_required():
+            reported.append(f"`{name}` required")
         elif isinstance(value, bool):
             reported.append(f"`{name}` {'yes' if value else 'no'}")
         elif isinstance(value, int | float):
@@ -311,8 +311,9 @@ def test_the_table_of_goals_is_that_of_the_registry() -> None:
     for (_, scope, kind, reads, fields, source), (name, goal) in zip(
         table, built_in.items(), strict=True
     ):
-        resource = {"resource": "disk"} if "resource" in goal.model_fields else {}
-        (one,) = load_goals({"goals": [{"goal": name, **resource}]})
+        given = {"resource": "disk", "attribute": "zone"}
+        required = {field: given[field] for field in given if field in goal.model_fields}
+        (one,) = load_goals({"goals": [{"goal": name, **required}]})
         assert scope == goal.scope.name.replace("_", " in "), name
         assert kind == ("hard" if one.hard else "soft"), name
         assert re.sub(r" \(.*?\)", "", fields) == as_reported(one), name

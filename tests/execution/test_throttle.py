@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import pytest
 from execution_cases import FakeCluster
 
 from balancer.execution.cluster import Key, PartitionView, Resource
+from balancer.execution.limits import Limits
 from balancer.execution.throttle import (
     FOLLOWER_RATE,
     FOLLOWER_REPLICAS,
@@ -150,3 +154,35 @@ def test_what_was_set_only_in_part_is_removed(done: int) -> None:
     apply(cluster, requested[:done])
     assert remove(cluster, requested) == ([], [])
     assert cluster.throttles() == {}
+
+
+@pytest.mark.parametrize(
+    ("limits", "looks"),
+    [({}, 3), ({"throttle_confirming_looks": 5}, 6), ({"throttle_looks": 2}, 2)],
+)
+def test_limits_say_how_often_the_removal_is_looked_at(
+    limits: dict[str, int], looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = FakeCluster({})
+    requested = settings(cluster, FLOWS, 5000)
+    apply(cluster, requested)
+    asked: list[object] = []
+    read = cluster.configs
+
+    def counted(resources: Mapping[Resource, Sequence[str]]) -> Any:
+        asked.append(resources)
+        return read(resources)
+
+    monkeypatch.setattr(cluster, "configs", counted)
+    left, _ = remove(cluster, requested, limits=Limits(**limits))
+    assert len(asked) == looks
+    assert bool(left) == (looks == 2)
+
+
+def test_limits_say_how_often_an_absent_broker_is_asked() -> None:
+    cluster = FakeCluster({})
+    requested = settings(cluster, FLOWS, 5000)
+    apply(cluster, requested)
+    cluster.brokers.remove(3)
+    left, _ = remove(cluster, requested, limits=Limits(throttle_attempts=1))
+    assert {s.resource for s in left} == {BROKER_3}

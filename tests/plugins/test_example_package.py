@@ -66,6 +66,7 @@ def test_both_are_listed_with_their_options(installed: Path) -> None:
     assert "fewest-first" in listed
     assert "Even out the number of replicas, one move at a time." in listed
     assert "evacuate_rack" in command(installed, "operations", "list").stdout
+    assert "Reports the cpu of one broker." in command(installed, "sources", "list").stdout
     shown = command(installed, "operations", "show", "evacuate_rack").stdout
     assert "rack" in shown
     assert "--operation evacuate_rack --option FIELD=VALUE" in shown

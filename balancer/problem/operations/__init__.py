@@ -35,7 +35,7 @@ BUILT_IN: Mapping[str, type[OperationType]] = {
 OPERATIONS: Plugins[type[OperationType]] = Plugins(
     group="counterpoise.operations",
     noun="operation",
-    built_in=BUILT_IN,
+    built_in={**BUILT_IN},
     accepts=lambda found: inspect.isclass(found) and issubclass(found, OperationType),
     expected="a subclass of balancer.problem.OperationType",
     error=OperationError,
@@ -66,6 +66,7 @@ def type_of(operation: Operation) -> OperationType:
 __all__ = [
     "BUILT_IN",
     "OPERATIONS",
+    "FixOfflineReplicas",
     "OperationError",
     "OperationType",
     "Permissions",

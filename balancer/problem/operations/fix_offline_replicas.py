@@ -33,6 +33,7 @@ class FixOfflineReplicas(OperationType):
     summary: ClassVar = (
         "Re-create replicas of dead brokers and disks elsewhere; nothing else moves."
     )
+    heals: ClassVar = True
 
     def permissions(self, whole: Permissions) -> Permissions:
         """Only replicas on dead brokers and disks may move."""

@@ -35,6 +35,9 @@ class OperationType(BaseModel):
         Whether the named brokers are the ones that receive replicas.
     needs_loads : bool
         Whether planning depends on loads; if so, partitions without measured loads stay.
+    heals : bool
+        Whether it re-creates offline replicas. In a controller, other operations that move
+        replicas leave partitions with offline replicas to one that does.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -45,6 +48,7 @@ class OperationType(BaseModel):
     changes_replication_factor: ClassVar[bool] = False
     named_receive: ClassVar[bool] = False
     needs_loads: ClassVar[bool] = False
+    heals: ClassVar[bool] = False
 
     def check(self, snapshot: Snapshot, named: Bools) -> None:
         """Raise :class:`OperationError` if the request does not fit the cluster.
