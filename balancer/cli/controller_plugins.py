@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_format
 import logging
 import time
 from pathlib import Path
@@ -20,6 +19,7 @@ from balancer.composition.notifiers import Notifiers
 from balancer.controller import Controller, PlainCluster, Settings, load_settings
 from balancer.controller.settings import as_settings
 from cluster_model import load_snapshot
+from metrics_reporter.documents import json_text
 
 notifiers, detectors = _notifiers, _detectors
 _EVENT = {"event": "test", "text": "a test of counterpoise: this notifier works"}
@@ -117,7 +117,7 @@ def try_out(
         failing = [opened.hide(text) for text in controller.state()["detectors_failing"]]
     if json:
         record = {**decision.record(), "detectors_failing": failing}
-        typer.echo(json_format.dumps(record, default=str))
+        typer.echo(json_text(record))
     else:
         console = out()
         for finding in decision.findings:

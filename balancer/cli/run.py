@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_format
 import logging
 import os
 import threading
@@ -40,6 +39,7 @@ from balancer.composition.notifiers import Notifiers
 from balancer.composition.source import KafkaSource, Notices
 from balancer.controller import Decision, Endpoint, SettingsFile
 from balancer.controller.endpoint import parse_address
+from metrics_reporter.documents import json_text
 
 ACTING = "Acting"
 # Seconds after a signal that closing clients may take, in addition to an execution's time.
@@ -243,7 +243,7 @@ class Ending:
 
 
 def _as_json(decision: Decision) -> None:
-    typer.echo(json_format.dumps(decision.record(), default=str))
+    typer.echo(json_text(decision.record()))
 
 
 def _as_sentence(decision: Decision) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_format
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +11,7 @@ from balancer import load_plan
 from balancer.cli.plugins import SnapshotOption, options_of
 from balancer.cli.terminal import DONE, UNMET, out, working
 from cluster_model import load_snapshot
+from metrics_reporter.documents import json_text
 from metrics_reporter.quantities import plural
 
 
@@ -37,7 +37,7 @@ def verify(
     with working("checking"):
         report = check_plan(cluster, found)
     if json:
-        typer.echo(json_format.dumps(report.record(), indent=1))
+        typer.echo(json_text(report.record(), indent=1))
         raise typer.Exit(DONE if report.ok else UNMET)
     console = out()
     for word, findings in (
