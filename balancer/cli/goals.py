@@ -6,18 +6,18 @@ import importlib
 import inspect
 import os
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from pydantic import ValidationError
 from rich.markup import escape
 from rich.table import Table
 
-from balancer.cli.plugins import fields_table, plain
-from balancer.cli.terminal import DONE, UNMET, Command, CommandError, out, working
+from balancer.cli.plugins import fields_of, fields_table, plain
+from balancer.cli.terminal import DONE, UNMET, Command, out, working
 from goals import Goal, GoalError, load_goals, profiles
 from goals.registry import PLUGINS
-from metrics_reporter.documents import DocumentError, first_problem, parse_yaml, shown
+from metrics_reporter.documents import first_problem
 from metrics_reporter.quantities import plural
 
 goals = typer.Typer(name="goals", no_args_is_help=True, help="List, explain and check goals.")
@@ -70,7 +70,7 @@ def check(
     name: Annotated[str, typer.Argument(help="A goal's name, or module:Class of your own.")],
     field: Annotated[
         list[str] | None,
-        typer.Option("--field", metavar="NAME=VALUE", help="A field of the goal; repeatable."),
+        typer.Option("--field", metavar="FIELD=VALUE", help="A field of the goal; repeatable."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the clusters and actions to try.")] = 0,
 ) -> None:
@@ -82,7 +82,7 @@ def check(
     """
     from goals.testing import check_goal
 
-    goal = _goal(name, _fields(field or []))
+    goal = _goal(name, field or [])
     with working(f"trying {goal.name}"):
         report = check_goal(goal, seed=seed)
     console = out()
@@ -99,24 +99,12 @@ def check(
     raise typer.Exit(DONE if report.ok else UNMET)
 
 
-def _fields(given: list[str]) -> dict[str, Any]:
-    fields = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise CommandError(f"--field: {text!r} found, NAME=VALUE like limit=10 expected")
-        try:
-            fields[name] = parse_yaml(value)
-        except DocumentError as error:
-            raise CommandError(f"--field: {shown(text)} found, {error}") from None
-    return fields
-
-
-def _goal(name: str, fields: dict[str, Any]) -> Goal:
+def _goal(name: str, given: list[str]) -> Goal:
+    kind = PLUGINS.get(name) if ":" not in name else _own(name)
+    fields = fields_of("--field", given, kind)
     if ":" not in name:
         (goal,) = load_goals({"goals": [{"goal": name, **fields}]})
         return goal
-    kind = _own(name)
     try:
         return kind.model_validate(fields)
     except ValidationError as error:

@@ -225,7 +225,10 @@ def _added(names: Sequence[str], pairs: Sequence[str]) -> dict[str, Source]:
             f"--source-option: {plural(len(others), 'source')} of other packages found, one "
             "expected"
         )
-    return {name: SOURCES.make(name, options_of("--source-option", pairs)) for name in others}
+    return {
+        name: SOURCES.make(name, options_of("--source-option", pairs, SOURCES, name))
+        for name in others
+    }
 
 
 def _endpoints(given: Sequence[str]) -> dict[int, str]:

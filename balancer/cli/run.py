@@ -15,7 +15,7 @@ import typer
 from balancer import Balancer
 from balancer.cli.daemon import ended_by_signals, logged, redacted
 from balancer.cli.options import addresses
-from balancer.cli.plugins import options_of
+from balancer.cli.plugins import strategy_config
 from balancer.cli.snapshot import (
     KAFKA,
     AttributesFile,
@@ -159,7 +159,7 @@ def run(
     address = None if listen is None else parse_address(listen)
     balancer = Balancer(
         goals,
-        strategy={"strategy": strategy, **options_of("--strategy-option", strategy_option or ())},
+        strategy=strategy_config(strategy, strategy_option),
     )
     notices = Notices(warn)
     source = KafkaSource(

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from balancer import load_plan
-from balancer.cli.plugins import SnapshotOption, options_of
+from balancer.cli.plugins import SnapshotOption, snapshot_options
 from balancer.cli.terminal import DONE, UNMET, out, working
 from cluster_model import load_snapshot
 from metrics_reporter.documents import json_text
@@ -32,7 +32,7 @@ def verify(
     """
     from balancer.verification.checker import check_plan
 
-    options = options_of("--snapshot-option", snapshot_option or ())
+    options = snapshot_options(snapshot, snapshot_option)
     cluster, found = load_snapshot(snapshot, options), load_plan(plan)
     with working("checking"):
         report = check_plan(cluster, found)

@@ -146,6 +146,8 @@ def test_its_operation_is_asked_for_by_name(installed: Path) -> None:
     [
         ([], "operation evacuate_rack, option rack: none found, a value expected"),
         (["--option", "rack=nowhere"], "rack 'nowhere' found, one of "),
+        # A number is text where the option is text.
+        (["--option", "rack=12"], "rack '12' found, one of "),
         (["--option", "rack"], "--option: 'rack' found, FIELD=VALUE expected"),
         (
             ["--option", "rack=a", "--option", "row=3"],
