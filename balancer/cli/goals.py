@@ -18,6 +18,7 @@ from balancer.cli.terminal import DONE, UNMET, Command, out, working
 from goals import Goal, GoalError, load_goals, profiles
 from goals.registry import PLUGINS
 from metrics_reporter.documents import first_problem
+from metrics_reporter.plugins import fault_of
 from metrics_reporter.quantities import plural
 
 goals = typer.Typer(name="goals", no_args_is_help=True, help="List, explain and check goals.")
@@ -116,10 +117,8 @@ def _own(name: str) -> type[Goal]:
     # The module is expected in the current directory.
     sys.path.insert(0, os.getcwd())
     try:
-        found = getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # a third-party module may fail in any way
-        reason = " ".join(str(error).split())
-        raise GoalError(f"goal {name} cannot be loaded: {type(error).__name__}: {reason}") from None
+        with fault_of(f"goal {name} cannot be loaded", GoalError):
+            found = getattr(importlib.import_module(module), attribute)
     finally:
         sys.path.pop(0)
     if not (inspect.isclass(found) and issubclass(found, Goal)):
