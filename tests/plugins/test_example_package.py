@@ -105,7 +105,7 @@ def test_a_cluster_without_the_attributes_of_its_goal_is_one_sentence(installed:
 
 
 def test_its_goal_conforms(installed: Path) -> None:
-    words = ["goals", "check", "zone_bandwidth:ZoneBandwidth", "--field", "share=1e7"]
+    words = ["goals", "check", "zone_bandwidth:ZoneBandwidth"]
     done = command(installed, *words)
     assert done.returncode == 0, done.stdout + done.stderr
 
