@@ -31,6 +31,7 @@ from balancer.strategies import (
     with_defaults,
     with_search_parameters,
 )
+from cluster_model.errors import InputError
 from cluster_model.snapshot import Snapshot
 from goals import (
     Goal,
@@ -42,8 +43,8 @@ from goals import (
     profile_of,
     unmatched,
 )
-from goals.goal import fault_of
 from goals.patterns import matching
+from metrics_reporter.plugins import fault_of
 
 
 class Balancer:
@@ -146,7 +147,7 @@ class Balancer:
         """
         operation = with_ids_of(operation or Operation(), snapshot)
         started = time.monotonic()
-        with fault_of(f"operation {operation.kind}", OperationError):
+        with fault_of(f"operation {operation.kind} failed", OperationError, InputError):
             resolved = resolve(snapshot, operation)
         goals = with_availability(applicable(self.goals, snapshot, strict=self.strict))
         goals = [*resolved.goals(), *goals]
@@ -162,7 +163,7 @@ class Balancer:
             seconds = max(left.seconds - (time.monotonic() - started), 1e-3)
             left = left.model_copy(update={"seconds": seconds})
         origin = problem.cluster.placement.copy()
-        with fault_of(f"strategy {self.strategy.name}", StrategyError):
+        with fault_of(f"strategy {self.strategy.name} failed", StrategyError, InputError):
             proposal = self.strategy.propose(problem, left, self.seed, progress)
         check_proposal(problem, origin, proposal, self.strategy.name)
         return assemble(

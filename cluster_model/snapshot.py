@@ -325,12 +325,31 @@ class Snapshot:
         partition, broker : int
             Indices, of shapes that fit each other; broker -1 is unknown, like an empty slot.
         """
+        return self._stated("copy", self.copy_lag, partition, broker, np.inf)
+
+    def move_cost_of(self, partition: Ints, broker: Ints, usual: Floats) -> Floats:
+        """What the snapshot says that copying partitions to brokers costs.
+
+        Parameters
+        ----------
+        partition, broker : int
+            As for :meth:`lag_of`.
+        usual : float
+            Where it says nothing of that broker.
+        """
+        return self._stated("move_cost", self.move_cost, partition, broker, usual)
+
+    def _stated(
+        self, table: str, values: Floats, partition: Ints, broker: Ints, otherwise: Floats | float
+    ) -> Floats:
+        """Values of a table that is sorted by partition and broker, or `otherwise`."""
+        if not len(values):
+            return np.full(np.broadcast(partition, broker).shape, otherwise)
         key = np.asarray(partition * self.n_brokers + broker)
-        known = self.copy_partition * self.n_brokers + self.copy_broker
-        if not len(known):
-            return np.full(key.shape, np.inf)
+        of_partition = getattr(self, f"{table}_partition")
+        known = of_partition * self.n_brokers + getattr(self, f"{table}_broker")
         at = np.minimum(np.searchsorted(known, key), len(known) - 1)
-        return np.where((known[at] == key) & (broker >= 0), self.copy_lag[at], np.inf)
+        return np.where((known[at] == key) & (broker >= 0), values[at], otherwise)
 
     def digest(self) -> str:
         """A hash (SHA-256, hex) of everything a plan depends on.

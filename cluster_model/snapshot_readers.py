@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from cluster_model.errors import InputError, SnapshotError
 from cluster_model.snapshot import Snapshot
 from metrics_reporter.documents import clipped
-from metrics_reporter.plugins import Plugins
+from metrics_reporter.plugins import Plugins, fault_of
 
 # A path keeps only one of the slashes of an address.
 _ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/{1,2}(?=[^/])(.*)", re.S)
@@ -61,17 +61,13 @@ def read_snapshot(name: str, source: str, options: Mapping[str, Any]) -> Snapsho
         For wrong options, or whatever the reader raises or returns instead of a snapshot.
     """
     reader = READERS.make(name, options)
-    try:
-        found = reader.read(source)
-    except OSError as error:
-        raise SnapshotError(f"snapshot {source}: {error.strerror or error}") from None
-    except InputError as error:
-        raise SnapshotError(f"snapshot {source}: {clipped(str(error))}") from None
-    except Exception as error:  # a plug-in may raise anything
-        said = clipped(" ".join(str(error).split()))
-        raise SnapshotError(
-            f"snapshot {source}: snapshot reader {name} failed ({type(error).__name__}: {said})"
-        ) from None
+    with fault_of(f"snapshot {source}: snapshot reader {name} failed", SnapshotError):
+        try:
+            found = reader.read(source)
+        except OSError as error:
+            raise SnapshotError(f"snapshot {source}: {error.strerror or error}") from None
+        except InputError as error:
+            raise SnapshotError(f"snapshot {source}: {clipped(str(error))}") from None
     if not isinstance(found, Snapshot):
         raise SnapshotError(
             f"snapshot {source}: snapshot reader {name} returned {type(found).__name__}, a "

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self, get_args
 
@@ -14,6 +13,7 @@ from cluster_model.errors import InputError
 from cluster_model.scopes import BROKER, scope_of
 from goals.cluster import Cluster
 from goals.state import State
+from metrics_reporter.plugins import fault_of
 
 # Range of factors for which products and quotients of loads and capacities stay finite.
 LEAST, MOST = 1e-9, 1e9
@@ -47,26 +47,6 @@ Ratio = Annotated[float, AfterValidator(_ratio)]
 
 class GoalError(InputError):
     """A goal or a list of goals with an invalid configuration."""
-
-
-@contextmanager
-def fault_of(what: str, error: type[InputError] = GoalError) -> Iterator[None]:
-    """Name the code of another package in an error that it raises, in one sentence.
-
-    Parameters
-    ----------
-    what
-        Beginning of the sentence, for example ``goal Mine: prepare``.
-    error
-        The error to raise; errors that are sentences already pass unchanged.
-    """
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as found:
-        said = " ".join(str(found).split())
-        raise error(f"{what} failed ({type(found).__name__}: {said})") from found
 
 
 @dataclass(frozen=True)
@@ -179,7 +159,7 @@ class Goal(BaseModel):
     def prepared(self, cluster: Cluster) -> Self:
         """A copy that is prepared for the cluster; the original is never changed."""
         goal = self.model_copy()
-        with fault_of(f"goal {self.name}: prepare"):
+        with fault_of(f"goal {self.name}: prepare failed", GoalError, InputError):
             goal.prepare(cluster)
         return goal
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice, product
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,10 @@ from goals.state import State
 _SAME = 1e-9
 _WALK = 40
 _UNMET_CELLS = 6
+# Attributes as large as loads: their sum is this many times the total load, for either half.
+_SCARCE, _AMPLE = 0.6, 2.0
+# Kinds of values of several attributes, combined.
+_MOST_COMBINATIONS = 16
 
 
 @dataclass
@@ -88,8 +93,10 @@ def check_goal(
     seed
         Seed of the clusters and the actions; equal arguments give equal reports.
     clusters
-        Snapshots to use instead of the built-in ones, for example with custom resources or
-        attributes.
+        Snapshots to use instead of the built-in ones, for example with custom resources. In the
+        built-in ones, attributes that the goal requires are in turn small numbers, numbers as
+        large as the loads it reads, and the texts ``a`` and ``b``; what it cannot read is left
+        out.
         A goal that applies to none of them does not conform, as nothing was tested.
     """
     if isinstance(goal, type):
@@ -104,8 +111,9 @@ def check_goal(
     _check_class(goal, report)
     rng = np.random.default_rng(seed)
     evidence, lacks = _Evidence(), dict[str, str]()
-    own = [_with_attributes(s, goal) for s in example_snapshots(seed)]
-    for snapshot in own if clusters is None else clusters:
+    if clusters is None:
+        clusters = [s for plain in example_snapshots(seed) for s in _with_attributes(plain, goal)]
+    for snapshot in clusters:
         if lack := inapplicable([goal], snapshot):
             lacks |= lack
             continue
@@ -191,18 +199,65 @@ def example_snapshots(seed: int = 0) -> list[Snapshot]:
     ]
 
 
-def _with_attributes(snapshot: Snapshot, goal: Goal) -> Snapshot:
-    """The same with the attributes a goal needs: text for groups of brokers, else numbers."""
+def _with_attributes(snapshot: Snapshot, goal: Goal) -> list[Snapshot]:
+    """Clusters with the attributes a goal needs, in every kind of values that it can read."""
     scope = goal.scope.of if isinstance(goal.scope, PerTopic) else goal.scope
-    brokers, topics = np.arange(snapshot.n_brokers), np.arange(len(snapshot.topics))
-    given: dict[str, dict[str, Any]] = {"broker": {}, "topic": {}}
-    for needed in goal.requires:
-        of, attribute, name = needed.partition(" attribute ")
-        if attribute:
-            given[of][name] = 1.0 + (brokers if of == "broker" else topics) % 3
+    grouped = dict[str, Any]()
     if isinstance(scope, Grouping):
-        given["broker"][scope.attribute] = np.where(brokers % 2, "b", "a")
-    return replace(snapshot, broker_attributes=given["broker"], topic_attributes=given["topic"])
+        grouped[scope.attribute] = _texts(snapshot.n_brokers)
+    needed = [
+        (of, name)
+        for of, attribute, name in (text.partition(" attribute ") for text in goal.requires)
+        if attribute and not (of == "broker" and name in grouped)
+    ]
+    made = []
+    for values in islice(
+        product(*(_kinds(snapshot, goal, of) for of, _ in needed)), _MOST_COMBINATIONS
+    ):
+        given = {"broker": dict(grouped), "topic": dict[str, Any]()}
+        for (of, name), column in zip(needed, values, strict=True):
+            given[of][name] = column
+        made.append(
+            replace(snapshot, broker_attributes=given["broker"], topic_attributes=given["topic"])
+        )
+    # If it reads none of them, the first shows why.
+    return [s for s in made if _reads(goal, s)] or made[:1]
+
+
+def _kinds(snapshot: Snapshot, goal: Goal, of: str) -> list[Any]:
+    """Values of an attribute: small numbers, numbers as large as loads are, and text."""
+    length = snapshot.n_brokers if of == "broker" else len(snapshot.topics)
+    one = np.arange(length)
+    partition = snapshot.replica_partition
+    named = {getattr(goal, "resource", None), *goal.requires}
+    totals = [
+        np.where(
+            snapshot.replica_is_leader,
+            snapshot.leader_load[partition, r],
+            snapshot.follower_load[partition, r],
+        ).sum()
+        for r, resource in enumerate(snapshot.resources)
+        if resource in named
+    ] or [float(len(partition))]
+    # Half of them have more than their share, so that a limit is met by some and missed by others.
+    shares = np.where(one % 2, _SCARCE, _AMPLE) / length
+    return [1.0 + one % 3, *(total * shares for total in totals), _texts(length)]
+
+
+def _texts(length: int) -> Any:
+    return np.where(np.arange(length) % 2, "b", "a")
+
+
+def _reads(goal: Goal, snapshot: Snapshot) -> bool:
+    """Whether a goal can read the values of the attributes: text may not do for a number."""
+    if inapplicable([goal], snapshot):
+        return True
+    cluster = Cluster(Placement(snapshot))
+    try:
+        _Judge(goal.prepared(cluster), cluster, Report(goal.name)).scores()
+    except Exception as error:  # a goal may raise anything
+        return not isinstance(error.__cause__ or error, TypeError | ValueError)
+    return True
 
 
 def _talking(snapshot: Snapshot, seed: int) -> Snapshot:

@@ -284,6 +284,41 @@ def parse_json(text: str | bytes, limits: DocumentLimits = LIMITS) -> Any:
     return found
 
 
+def json_text(value: Any, indent: int | None = None) -> str:
+    """JSON of data that others may have made.
+
+    A number that is not finite, which JSON cannot hold, becomes null; an object that JSON does
+    not know becomes its text.
+
+    Parameters
+    ----------
+    value
+        The data.
+    indent
+        Spaces per level; None for one line.
+
+    Examples
+    --------
+    >>> json_text({"skew": float("nan"), "of": (1, float("inf"))})
+    '{"skew": null, "of": [1, null]}'
+    """
+    return json.dumps(_finite_only(value), default=str, indent=indent, allow_nan=False)
+
+
+def _finite_only(value: Any) -> Any:
+    """The same with None for numbers that are not finite."""
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {
+            str(key) if isinstance(key, float) else key: _finite_only(each)
+            for key, each in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_finite_only(each) for each in value]
+    return value
+
+
 def parse_toml(text: str | bytes, limits: DocumentLimits = LIMITS) -> Any:
     """Parse TOML text.
 

@@ -3,17 +3,57 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from metrics_reporter.documents import shown
+from metrics_reporter.documents import clipped, shown
 
 Class = TypeVar("Class")
 Model = TypeVar("Model", bound=BaseModel)
+
+
+@contextmanager
+def fault_of(
+    what: str,
+    error: type[Exception],
+    passes: type[Exception] | tuple[type[Exception], ...] | None = None,
+    *,
+    hide: bool = False,
+) -> Iterator[None]:
+    """Name the code of another package in an error that it raises, in one sentence.
+
+    Parameters
+    ----------
+    what
+        Beginning of the sentence, for example ``goal Mine: prepare failed``.
+    error
+        The error to raise.
+    passes
+        Errors that pass unchanged because they are sentences already; None for `error`.
+    hide
+        Whether to leave out what the error says, because it may hold a secret.
+
+    Examples
+    --------
+    >>> with fault_of("goal Mine: prepare failed", ValueError):
+    ...     {}["zone"]
+    Traceback (most recent call last):
+        ...
+    ValueError: goal Mine: prepare failed (KeyError: 'zone')
+    """
+    sentences = passes or error
+    try:
+        yield
+    except sentences:
+        raise
+    except Exception as found:  # a plug-in may raise anything
+        said = "" if hide else f": {clipped(' '.join(str(found).split()))}"
+        raise error(f"{what} ({type(found).__name__}{said})") from (None if hide else found)
 
 
 def validated(
@@ -159,27 +199,13 @@ class Plugins(Generic[Class]):
             Whether to leave out of messages what was given, because it may be a secret.
         """
         kind: Any = self.get(name)
-        if not issubclass(kind, BaseModel):
-            if options:
-                given = "some" if hide else shown(options)
-                raise self.error(f"{self.noun} {name}: takes no options, {given} found")
-            return self._guarded(kind, name, hide)
-        return self._guarded(
-            lambda: validated(kind, options, f"{self.noun} {name}", self.error, hide=hide),
-            name,
-            hide,
-        )
-
-    def _guarded(self, make: Callable[[], Any], name: str, hide: bool) -> Any:
-        try:
-            return make()
-        except self.error:
-            raise
-        except Exception as error:  # a plug-in may raise anything
-            reason = "" if hide else f": {' '.join(str(error).split())}"
-            raise self.error(
-                f"{self.noun} {name} cannot be created ({type(error).__name__}{reason})"
-            ) from None
+        if options and not issubclass(kind, BaseModel):
+            given = "some" if hide else shown(options)
+            raise self.error(f"{self.noun} {name}: takes no options, {given} found")
+        with fault_of(f"{self.noun} {name} cannot be created", self.error, hide=hide):
+            if not issubclass(kind, BaseModel):
+                return kind()
+            return validated(kind, options, f"{self.noun} {name}", self.error, hide=hide)
 
     def _own(self, name: str) -> Class:
         found = self.built_in[name]
@@ -196,14 +222,9 @@ class Plugins(Generic[Class]):
                 f"package {package}: {self.noun} {point.name!r} found, a name that is not built in "
                 "expected"
             )
-        try:
+        what = f"package {package}: {self.noun} {point.name} cannot be loaded from {point.value}"
+        with fault_of(what, self.error):
             found = point.load()
-        except Exception as error:  # a plug-in may raise anything
-            reason = " ".join(str(error).split())
-            raise self.error(
-                f"package {package}: {self.noun} {point.name} cannot be loaded from {point.value} "
-                f"({type(error).__name__}: {reason})"
-            ) from None
         if not self.accepts(found):
             raise self.error(
                 f"package {package}: {self.noun} {point.name}: {point.value} is {found!r}, "

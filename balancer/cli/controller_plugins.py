@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_format
 import logging
 import time
 from pathlib import Path
@@ -12,14 +11,16 @@ import typer
 
 from balancer import Balancer
 from balancer.cli.daemon import logged, redacted
-from balancer.cli.plugins import SnapshotOption, options_of
+from balancer.cli.plugins import SnapshotOption, options_of, snapshot_options
 from balancer.cli.plugins import detectors as _detectors
 from balancer.cli.plugins import notifiers as _notifiers
 from balancer.cli.terminal import DONE, LONGEST, UNMET, Command, CommandError, out, working
 from balancer.composition.notifiers import Notifiers
 from balancer.controller import Controller, PlainCluster, Settings, load_settings
+from balancer.controller.plugins import NOTIFIERS
 from balancer.controller.settings import as_settings
 from cluster_model import load_snapshot
+from metrics_reporter.documents import json_text
 
 notifiers, detectors = _notifiers, _detectors
 _EVENT = {"event": "test", "text": "a test of counterpoise: this notifier works"}
@@ -57,7 +58,7 @@ def send_test(
         chosen = load_settings(settings)
     else:
         assert name is not None
-        entry = {"name": name, "options": options_of("--option", option or ())}
+        entry = {"name": name, "options": options_of("--option", option, NOTIFIERS, name)}
         chosen = as_settings({"notifiers": [entry]}, "options")
     opened = Notifiers({})
     with redacted(opened.hide), logged(logging.getLogger("counterpoise"), lambda t: opened.hide(t)):
@@ -104,7 +105,7 @@ def try_out(
     quiet = chosen.model_copy(update={"webhooks": (), "notifiers": (), "execute": None})
     opened.take(quiet)
     with redacted(opened.hide):
-        options = options_of("--snapshot-option", snapshot_option or ())
+        options = snapshot_options(snapshot, snapshot_option)
         cluster = load_snapshot(snapshot, options)
         controller = Controller(
             PlainCluster(lambda: cluster),
@@ -117,7 +118,7 @@ def try_out(
         failing = [opened.hide(text) for text in controller.state()["detectors_failing"]]
     if json:
         record = {**decision.record(), "detectors_failing": failing}
-        typer.echo(json_format.dumps(record, default=str))
+        typer.echo(json_text(record))
     else:
         console = out()
         for finding in decision.findings:

@@ -6,18 +6,19 @@ import importlib
 import inspect
 import os
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from pydantic import ValidationError
 from rich.markup import escape
 from rich.table import Table
 
-from balancer.cli.plugins import fields_table, plain
-from balancer.cli.terminal import DONE, UNMET, Command, CommandError, out, working
+from balancer.cli.plugins import fields_of, fields_table, plain
+from balancer.cli.terminal import DONE, UNMET, Command, out, working
 from goals import Goal, GoalError, load_goals, profiles
 from goals.registry import PLUGINS
-from metrics_reporter.documents import DocumentError, first_problem, parse_yaml, shown
+from metrics_reporter.documents import first_problem
+from metrics_reporter.plugins import fault_of
 from metrics_reporter.quantities import plural
 
 goals = typer.Typer(name="goals", no_args_is_help=True, help="List, explain and check goals.")
@@ -70,7 +71,7 @@ def check(
     name: Annotated[str, typer.Argument(help="A goal, or module:Class for a goal of your own.")],
     field: Annotated[
         list[str] | None,
-        typer.Option("--field", metavar="NAME=VALUE", help="A field of the goal; repeatable."),
+        typer.Option("--field", metavar="FIELD=VALUE", help="A field of the goal; repeatable."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the clusters and actions.")] = 0,
 ) -> None:
@@ -82,7 +83,7 @@ def check(
     """
     from goals.testing import check_goal
 
-    goal = _goal(name, _fields(field or []))
+    goal = _goal(name, field or [])
     with working(f"trying {goal.name}"):
         report = check_goal(goal, seed=seed)
     console = out()
@@ -99,24 +100,12 @@ def check(
     raise typer.Exit(DONE if report.ok else UNMET)
 
 
-def _fields(given: list[str]) -> dict[str, Any]:
-    fields = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise CommandError(f"--field: {text!r} found, NAME=VALUE like limit=10 expected")
-        try:
-            fields[name] = parse_yaml(value)
-        except DocumentError as error:
-            raise CommandError(f"--field: {shown(text)} found, {error}") from None
-    return fields
-
-
-def _goal(name: str, fields: dict[str, Any]) -> Goal:
+def _goal(name: str, given: list[str]) -> Goal:
+    kind = PLUGINS.get(name) if ":" not in name else _own(name)
+    fields = fields_of("--field", given, kind)
     if ":" not in name:
         (goal,) = load_goals({"goals": [{"goal": name, **fields}]})
         return goal
-    kind = _own(name)
     try:
         return kind.model_validate(fields)
     except ValidationError as error:
@@ -128,10 +117,8 @@ def _own(name: str) -> type[Goal]:
     # The module is expected in the current directory.
     sys.path.insert(0, os.getcwd())
     try:
-        found = getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # a third-party module may fail in any way
-        reason = " ".join(str(error).split())
-        raise GoalError(f"goal {name} cannot be loaded: {type(error).__name__}: {reason}") from None
+        with fault_of(f"goal {name} cannot be loaded", GoalError):
+            found = getattr(importlib.import_module(module), attribute)
     finally:
         sys.path.pop(0)
     if not (inspect.isclass(found) and issubclass(found, Goal)):

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from balancer import Budget, Operation
+from balancer.cli.plugins import options_of
 from balancer.cli.terminal import CommandError
 from balancer.problem.operations import OPERATIONS
 from metrics_reporter import quantities
@@ -97,6 +98,7 @@ def operation(
     named_brokers: str | None,
     fix_offline_replicas: bool,
     replication_factor: Sequence[str],
+    options: Sequence[str] | None,
     **limits: Any,
 ) -> Operation:
     """The one operation that the options select; a rebalance if they name none.
@@ -109,6 +111,8 @@ def operation(
         Operation to the broker ids given with its option.
     named_brokers
         Broker ids of ``--operation``.
+    options
+        Its options, each ``FIELD=VALUE``.
     limits
         Further fields of :class:`balancer.Operation`.
 
@@ -147,6 +151,7 @@ def operation(
             "kind": named,
             "brokers": broker_ids(option, ids),
             "replication_factor": factors(replication_factor),
+            "options": options_of("--option", options, OPERATIONS, named),
             **limits,
         }
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
-from pydantic import BaseModel
+from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 from rich.markup import escape
 from rich.table import Table
 
@@ -18,8 +18,8 @@ from balancer.controller.plugins import DETECTORS, NOTIFIERS
 from balancer.controller.settings import Settings
 from balancer.problem.operations import OPERATIONS
 from balancer.strategies import STRATEGIES
-from cluster_model.snapshot_readers import READERS
-from metrics_reporter.documents import parse_yaml, shown
+from cluster_model.snapshot_readers import READERS, reader_of
+from metrics_reporter.documents import DocumentError, parse_yaml, shown
 from metrics_reporter.plugins import Plugins
 from metrics_reporter.source_plugins import SOURCES
 
@@ -62,8 +62,40 @@ def fields_table(kind: type[Any]) -> Table:
     return table
 
 
-def options_of(option: str, pairs: Iterable[str]) -> dict[str, Any]:
-    """Fields from ``FIELD=VALUE``, values read as YAML.
+def options_of(
+    option: str, pairs: Iterable[str] | None, plugins: Plugins[type[Any]], name: str
+) -> dict[str, Any]:
+    """The options of a plug-in from ``FIELD=VALUE``.
+
+    Parameters
+    ----------
+    option
+        The option of the command line, for messages.
+    pairs
+        As given.
+    plugins, name
+        The kind of plug-in, and the one that takes the options. If there is none of that name,
+        values are read as YAML: whatever creates it will report the name.
+    """
+    given = list(pairs or ())
+    kind = plugins.get(name) if given and name in plugins.names() else None
+    return fields_of(option, given, kind)
+
+
+def fields_of(option: str, pairs: Iterable[str], kind: type[Any] | None) -> dict[str, Any]:
+    """Fields of a class from ``FIELD=VALUE``.
+
+    A value is read as YAML, unless only its text fits the type of the field: ``12`` is text for a
+    field of type ``str``, and a number for one of type ``int | str``.
+
+    Parameters
+    ----------
+    option
+        The option of the command line, for messages.
+    pairs
+        As given.
+    kind
+        The class; its fields are typed if it is a pydantic model.
 
     Raises
     ------
@@ -78,10 +110,39 @@ def options_of(option: str, pairs: Iterable[str]) -> dict[str, Any]:
         if name in found:
             raise CommandError(f"{option}: {shown(name)} is given twice")
         try:
-            found[name] = parse_yaml(text)
-        except (ValueError, yaml.YAMLError):
-            raise CommandError(f"{option} {name}: {shown(text)} found, a value expected") from None
+            value = parse_yaml(text)
+        except DocumentError:
+            if not _fits(kind, name, text):
+                raise CommandError(
+                    f"{option} {name}: {shown(text)} found, a value expected"
+                ) from None
+            value = text
+        only_text = not _fits(kind, name, value) and _fits(kind, name, text)
+        found[name] = text if only_text else value
     return found
+
+
+def _fits(kind: type[Any] | None, name: str, value: Any) -> bool:
+    """Whether a value has the type of a field; not if there is no such field."""
+    fields = getattr(kind, "model_fields", {})
+    info = fields.get(name) or next((f for f in fields.values() if f.alias == name), None)
+    if info is None:
+        return False
+    try:
+        TypeAdapter(info.annotation).validate_python(value)
+    except (ValidationError, PydanticUserError):
+        return False
+    return True
+
+
+def snapshot_options(path: str | Path, pairs: Iterable[str] | None) -> dict[str, Any]:
+    """The options of the reader of a snapshot."""
+    return options_of("--snapshot-option", pairs, READERS, reader_of(path)[0])
+
+
+def strategy_config(name: str, pairs: Iterable[str] | None) -> dict[str, Any]:
+    """A strategy and its options, as configured on the command line."""
+    return {"strategy": name, **options_of("--strategy-option", pairs, STRATEGIES, name)}
 
 
 def _commands(

@@ -10,7 +10,7 @@ import typer
 from balancer import Balancer, Plan
 from balancer.cli import tables
 from balancer.cli.options import broker_ids, budget, operation
-from balancer.cli.plugins import SnapshotOption, options_of
+from balancer.cli.plugins import SnapshotOption, snapshot_options, strategy_config
 from balancer.cli.snapshot import (
     AttributesFile,
     Bootstrap,
@@ -262,13 +262,13 @@ def propose(
         ),
         destinations=None if destinations is None else broker_ids("--destinations", destinations),
         acceptable_lag=acceptable_lag,
-        options=options_of("--option", option or ()),
+        options=option,
     )
     balancer = Balancer(
         goals,
         budget=budget(max_moves, max_bytes, max_cost, max_seconds),
         seed=seed,
-        strategy={"strategy": strategy, **options_of("--strategy-option", strategy_option or ())},
+        strategy=strategy_config(strategy, strategy_option),
         remedies=RemedyLimits(),
     )
     kafka = {
@@ -318,7 +318,7 @@ def _cluster(
                     f"{option} goes with --bootstrap-server, but a snapshot file is given"
                 )
         with working("reading the snapshot"):
-            options = options_of("--snapshot-option", snapshot_option or ())
+            options = snapshot_options(path, snapshot_option)
             return load_snapshot(path, options), Distrust()
     assert bootstrap is not None
     if snapshot_option:

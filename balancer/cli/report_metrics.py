@@ -196,7 +196,7 @@ def _sources(
                 f"--source-option: {plural(len(takes), 'source')} of other packages found, one "
                 "expected"
             )
-        given = options_of("--source-option", pairs)
+        given = options_of("--source-option", pairs, SOURCES, takes[0])
         if takes[0] == "prometheus" and "endpoints" in given:
             raise CommandError(
                 "--source-option endpoints: --endpoint BROKER=URL or --exporters FILE expected"

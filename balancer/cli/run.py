@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_format
 import logging
 import os
 import threading
@@ -16,7 +15,7 @@ import typer
 from balancer import Balancer
 from balancer.cli.daemon import ended_by_signals, logged, redacted
 from balancer.cli.options import addresses
-from balancer.cli.plugins import options_of
+from balancer.cli.plugins import strategy_config
 from balancer.cli.snapshot import (
     KAFKA,
     AttributesFile,
@@ -40,6 +39,7 @@ from balancer.composition.notifiers import Notifiers
 from balancer.composition.source import KafkaSource, Notices
 from balancer.controller import Decision, Endpoint, SettingsFile
 from balancer.controller.endpoint import parse_address
+from metrics_reporter.documents import json_text
 
 ACTING = "Acting"
 # Seconds after a signal that closing clients may take, in addition to an execution's time.
@@ -162,7 +162,7 @@ def run(
     address = None if listen is None else parse_address(listen)
     balancer = Balancer(
         goals,
-        strategy={"strategy": strategy, **options_of("--strategy-option", strategy_option or ())},
+        strategy=strategy_config(strategy, strategy_option),
     )
     notices = Notices(warn)
     source = KafkaSource(
@@ -246,7 +246,7 @@ class Ending:
 
 
 def _as_json(decision: Decision) -> None:
-    typer.echo(json_format.dumps(decision.record(), default=str))
+    typer.echo(json_text(decision.record()))
 
 
 def _as_sentence(decision: Decision) -> None:

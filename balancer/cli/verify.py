@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json as json_format
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from balancer import load_plan
-from balancer.cli.plugins import SnapshotOption, options_of
+from balancer.cli.plugins import SnapshotOption, snapshot_options
 from balancer.cli.terminal import DONE, UNMET, out, working
 from cluster_model import load_snapshot
+from metrics_reporter.documents import json_text
 from metrics_reporter.quantities import plural
 
 
@@ -30,12 +30,12 @@ def verify(
     """
     from balancer.verification.checker import check_plan
 
-    options = options_of("--snapshot-option", snapshot_option or ())
+    options = snapshot_options(snapshot, snapshot_option)
     cluster, found = load_snapshot(snapshot, options), load_plan(plan)
     with working("checking"):
         report = check_plan(cluster, found)
     if json:
-        typer.echo(json_format.dumps(report.record(), indent=1))
+        typer.echo(json_text(report.record(), indent=1))
         raise typer.Exit(DONE if report.ok else UNMET)
     console = out()
     for word, findings in (

@@ -13,7 +13,7 @@ from balancer.controller.finding import Finding, FirstSeen, State, View, span
 from balancer.controller.plugins import DETECTORS, PluginError
 from balancer.controller.settings import AddedDetector
 from balancer.problem.operation import Operation
-from metrics_reporter.documents import clipped, shown
+from metrics_reporter.documents import clipped, json_text, shown
 
 log = logging.getLogger("counterpoise.controller")
 
@@ -162,7 +162,7 @@ def _checked(found: Any) -> list[Finding]:
         checked[each.subject] = replace(
             each,
             sentence=clipped(" ".join(each.sentence.split())),
-            data=json.loads(json.dumps(dict(each.data), default=str)),
+            data=json.loads(json_text(dict(each.data))),
             alert=bool(each.alert),
             holds=bool(each.holds),
         )

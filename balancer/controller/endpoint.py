@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import socket
 import threading
@@ -13,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from cluster_model.errors import InputError
-from metrics_reporter.documents import shown
+from metrics_reporter.documents import json_text, shown
 
 _ADDRESS = re.compile(r"(?:\[([0-9a-fA-F:.%\w]+)\]|([^\s:\[\]]*)):([0-9]{1,5})", re.ASCII)
 
@@ -135,7 +134,7 @@ class Endpoint:
         bounds = limits or EndpointLimits()
         pages: dict[str, tuple[str, Callable[[], str]]] = {
             "/metrics": ("text/plain; version=0.0.4; charset=utf-8", metrics),
-            "/state": ("application/json", lambda: json.dumps(state(), default=str) + "\n"),
+            "/state": ("application/json", lambda: json_text(state()) + "\n"),
         }
 
         class Handler(BaseHTTPRequestHandler):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import logging
 import queue
 import threading
@@ -18,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from balancer.controller.plugins import NOTIFIERS
 from balancer.controller.protocols import Notifier, NotifierPlugin
 from balancer.controller.settings import Webhook
+from metrics_reporter.documents import json_text
 
 log = logging.getLogger("counterpoise.notify")
 _WAITING = 1000
@@ -166,7 +166,7 @@ class WebhookNotifier(BackgroundNotifier):
         super().__init__("webhook")
 
     def _deliver(self, event: Mapping[str, Any]) -> bool:
-        body = json.dumps(event, default=str).encode()
+        body = json_text(event).encode()
         pause = self._settings.backoff
         for attempt in range(1, self._settings.attempts + 1):
             why, final = self._post(body)

@@ -14,12 +14,13 @@ from balancer.problem.replication_factor import ReplicationFactor
 from balancer.problem.rules import Rules
 from balancer.search.scorer import EPSILON, Scorer
 from balancer.search.transition import Transition
+from cluster_model.errors import InputError
 from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
 from cluster_model.scopes import PerTopic
 from cluster_model.snapshot import Bools, Ints
-from goals import Cluster, EligibleLeaders, Goal, OnlineReplicas
-from goals.goal import fault_of
+from goals import Cluster, EligibleLeaders, Goal, GoalError, OnlineReplicas
 from goals.infeasibility import named
+from metrics_reporter.plugins import fault_of
 from metrics_reporter.quantities import plural
 
 # actions scored at once: more would only take more memory
@@ -59,7 +60,7 @@ def unmet(
     for i, goal in enumerate(goals):
         if scorer.met(i):
             continue
-        with fault_of(f"goal {goal.name}: infeasibilities"):
+        with fault_of(f"goal {goal.name}: infeasibilities failed", GoalError, InputError):
             proofs = goal.infeasibilities(origin)
         found += [
             Unmet(

@@ -37,13 +37,7 @@ def cost_at(placement: Placement, partition: Ints, leads: Bools, broker: Ints) -
     """(C,) cost of copying replicas of partitions to brokers; -1 for any broker."""
     lead, follow = copy_cost(placement)
     cost: Floats = np.where(leads, lead[partition], follow[partition])
-    s = placement.snapshot
-    if not len(s.move_cost):
-        return cost
-    known = s.move_cost_partition * s.n_brokers + s.move_cost_broker
-    key = np.where(broker < 0, -1, partition * s.n_brokers + broker)
-    at = np.minimum(np.searchsorted(known, key), len(known) - 1)
-    return np.where(known[at] == key, s.move_cost[at], cost)
+    return placement.snapshot.move_cost_of(partition, broker, cost)
 
 
 def least_copy_cost(placement: Placement) -> Floats:

@@ -21,11 +21,12 @@ from balancer.search.parameters import SearchParameters
 from balancer.search.sequential_transition import SequentialTransition
 from balancer.search.transition import Transition
 from cluster_model.columns import Column
+from cluster_model.errors import InputError
 from cluster_model.placement import Batch, Placement
 from cluster_model.scopes import BROKER, BrokerScope, Scope
 from cluster_model.snapshot import Bools, Floats, Ints
-from goals import Cluster, Goal, State
-from goals.goal import fault_of
+from goals import Cluster, Goal, GoalError, State
+from metrics_reporter.plugins import fault_of
 
 # score differences below this, or below this share of the score, are rounding
 EPSILON = 1e-12
@@ -313,7 +314,7 @@ class _Bundle:
 
     def score(self, state: State) -> Floats:
         """(k, …) contentment with each goal."""
-        with fault_of(f"goal {self._names}: score"):
+        with fault_of(f"goal {self._names}: score failed", GoalError, InputError):
             scores: Floats = (
                 self._score_batch(state)
                 if self._score_batch is not None

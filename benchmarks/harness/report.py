@@ -53,7 +53,7 @@ def save_rows(rows: Sequence[Row], path: Path) -> None:
     for row in listed:
         if not math.isfinite(row["value"]):
             row["value"] = None
-    text = json.dumps(listed, indent=1) + "\n"
+    text = json.dumps(listed, indent=1, allow_nan=False) + "\n"
     try:
         write_atomically(path, lambda file: file.write(text.encode()))
     except OSError as error:

@@ -143,6 +143,7 @@ def test_what_is_not_worth_its_bytes_is_not_done() -> None:
     assert not {"started", "executed"} & kinds(events)
 
 
+@pytest.mark.slow
 def test_limits_and_looks_are_those_of_the_settings() -> None:
     free = lived(skewed(), 24)
     held = lived(skewed(), 24, settings=Settings(max_moves=3))

@@ -7,11 +7,36 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from balancer import Plan
-from cluster_model import Snapshot, SnapshotDocument, build_snapshot
+from balancer.verification.checker import check_plan
+from cluster_model import Snapshot, SnapshotDocument, build_snapshot, synthetic_snapshot
 
 RESOURCES = ("cpu", "network_in", "network_out", "disk")
 
+# One of every kind, for clusters of `small`.
+OPERATIONS: list[dict[str, Any]] = [
+    {},
+    {"kind": "remove_brokers", "brokers": (2,)},
+    {"kind": "add_brokers", "brokers": (5,)},
+    {"kind": "demote_brokers", "brokers": (1,)},
+    {"kind": "fix_offline_replicas"},
+    {"kind": "change_replication_factor", "replication_factor": {"topic-0": 3, "topic-1": 1}},
+]
+
 _REPLICA = re.compile(r"b(\d+)(\*?)(?:@(\S+?))?\((\S+?)\)")
+
+
+def small(seed: int = 0, **changes: Any) -> Snapshot:
+    """A cluster of six brokers in three racks, with two replicas of sixty partitions."""
+    return synthetic_snapshot(
+        **{"brokers": 6, "partitions": 60, "replication_factor": 2, "racks": 3, "topics": 3,
+           "utilization": 0.3, "seed": seed} | changes
+    )  # fmt: skip
+
+
+def assert_sound(snapshot: Snapshot, plan: Plan) -> None:
+    """The independent checker finds no fault in a plan."""
+    report = check_plan(snapshot, plan.document())
+    assert report.ok, [*report.violations, *report.mismatches]
 
 
 def written(

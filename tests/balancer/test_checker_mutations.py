@@ -210,6 +210,7 @@ def above(bound: float, reached: float) -> float:
     return (bound + reached) / 2 if reached > 1.01 * bound else 1.01 * bound + 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_a_raised_bound_is_found(case: str) -> None:
     s, plan = planned(case)

@@ -40,6 +40,7 @@ def unsteady(seed: int) -> Snapshot:
     return replace(s, broker_state=state, disk_alive=alive)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(
     "operation",

@@ -8,14 +8,16 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import pytest
+from pydantic import BaseModel, Field, SecretStr
 from typer.testing import CliRunner, Result
 
 from balancer import Action, load_plan
 from balancer.cli import app, main
 from balancer.cli.options import byte_count, byte_rate
+from balancer.cli.plugins import fields_of
 from balancer.cli.terminal import CommandError
 from balancer.composition.client import ClientPropertiesError, client_properties
 from benchmarks.harness.plans import plan_by_hand
@@ -313,6 +315,61 @@ def test_goals_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     )
     assert "cannot be loaded" in sentence("goals", "check", "their_goals:Many")
     assert "subclass" in sentence("goals", "check", "json:dumps")
+
+
+class Options(BaseModel):
+    """Options of every type that a value may be read for."""
+
+    name: str = ""
+    pattern: Annotated[str, Field(pattern="[a-z]+")] = ""
+    secret: SecretStr = SecretStr("")
+    level: Literal["1", "2"] = "1"
+    broker: int | str = 0
+    rack: str | None = None
+    share: float = 0
+    on: bool = False
+    ids: tuple[int, ...] = ()
+    anything: Any = None
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("name=12", "12"),
+        ("name=1e3", "1e3"),
+        ("name=true", "true"),
+        ("name=null", "null"),
+        ('name="12"', "12"),
+        ("name=a: b", "a: b"),
+        ("name=[x", "[x"),
+        ("name=", ""),
+        ("pattern=12", "12"),
+        ("secret=12", "12"),
+        ("level=2", "2"),
+        ("broker=12", 12),
+        ("broker=eu-1", "eu-1"),
+        ("rack=12", "12"),
+        ("rack=null", None),
+        ("share=1e3", 1000.0),
+        ("on=true", True),
+        ("on=12", 12),
+        ("ids=[1, 2]", [1, 2]),
+        ("anything=12", 12),
+        ("nobody=12", 12),
+    ],
+)
+def test_a_value_is_read_as_the_type_of_its_field(given: str, expected: object) -> None:
+    name = given.partition("=")[0]
+    assert fields_of("--option", [given], Options) == {name: expected}
+
+
+def test_a_value_that_cannot_be_read_is_a_sentence() -> None:
+    with pytest.raises(CommandError, match=r"--option share: '\[x' found, a value expected"):
+        fields_of("--option", ["share=[x"], Options)
+    with pytest.raises(CommandError, match="--option: 'share' is given twice"):
+        fields_of("--option", ["share=1", "share=2"], Options)
+    with pytest.raises(CommandError, match=r"--option name: '\[x' found, a value expected"):
+        fields_of("--option", ["name=[x"], None)
 
 
 @pytest.mark.parametrize("name", ["cluster.json", "cluster.npz"])

@@ -88,6 +88,7 @@ def read(text: str) -> dict[Key, dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPERATIONS)
 @settings(max_examples=5, deadline=None)
 @given(seed=st.integers(0, 10_000))

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from balancer_cases import OPERATIONS, assert_sound, small
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from balancer import Balancer, Budget, Operation, OperationError, Plan, PlanError
+from balancer import Balancer, Budget, Operation, OperationError, PlanError
 from balancer.allocation.errors import AllocationError
 from balancer.cli import app
 from balancer.planning.exports import reassignment_json
@@ -27,18 +28,8 @@ from cluster_model import (
     build_snapshot,
     load_snapshot,
     save_snapshot,
-    synthetic_snapshot,
 )
 from cluster_model.build import to_document
-
-OPERATIONS: list[dict[str, Any]] = [
-    {},
-    {"kind": "remove_brokers", "brokers": (2,)},
-    {"kind": "add_brokers", "brokers": (5,)},
-    {"kind": "demote_brokers", "brokers": (1,)},
-    {"kind": "fix_offline_replicas"},
-    {"kind": "change_replication_factor", "replication_factor": {"topic-0": 3, "topic-1": 1}},
-]
 
 
 def unassigned(s: Snapshot, without: Any, **changes: Any) -> Snapshot:
@@ -56,18 +47,6 @@ def unassigned(s: Snapshot, without: Any, **changes: Any) -> Snapshot:
     return replace(s, **fields | disks | changes)
 
 
-def cluster(seed: int = 0, **changes: Any) -> Snapshot:
-    return synthetic_snapshot(
-        **{"brokers": 6, "partitions": 60, "replication_factor": 2, "racks": 3, "topics": 3,
-           "utilization": 0.3, "seed": seed} | changes
-    )  # fmt: skip
-
-
-def assert_sound(s: Snapshot, plan: Plan) -> None:
-    report = check_plan(s, plan.document())
-    assert report.ok, [*report.violations, *report.mismatches]
-
-
 @settings(max_examples=30, deadline=None)
 @given(
     st.integers(0, 10**6),
@@ -81,7 +60,7 @@ def test_every_plan_with_unassigned_partitions_is_sound(
     seed: int, operation: dict[str, Any], share: float, profile: str, target: int, limited: bool
 ) -> None:
     rng = np.random.default_rng(seed)
-    s = cluster(seed, disks_per_broker=seed % 3, dead_brokers=seed % 2)
+    s = small(seed, disks_per_broker=seed % 3, dead_brokers=seed % 2)
     s = unassigned(s, rng.random(s.n_partitions) < share)
     s = replace(s, target_replicas=rng.integers(0, target + 1, s.n_partitions))
     if limited:
@@ -98,7 +77,7 @@ def test_every_plan_with_unassigned_partitions_is_sound(
 
 
 def test_a_rebalance_assigns_every_partition_with_a_leader() -> None:
-    s = unassigned(cluster(), np.ones(60))
+    s = unassigned(small(), np.ones(60))
     assert s.n_replicas == 0
     plan = Balancer("default").propose(s)
     ended = plan.final_snapshot()
@@ -111,7 +90,7 @@ def test_a_rebalance_assigns_every_partition_with_a_leader() -> None:
 
 
 def test_a_target_gives_more_replicas_and_leaves_racks_apart() -> None:
-    s = unassigned(cluster(), np.ones(60), target_replicas=np.full(60, 2))
+    s = unassigned(small(), np.ones(60), target_replicas=np.full(60, 2))
     plan = Balancer("default").propose(s)
     ended = plan.final_snapshot()
     assert (ended.replication_factor == 2).all()
@@ -127,7 +106,7 @@ def test_a_target_gives_more_replicas_and_leaves_racks_apart() -> None:
 
 
 def test_a_target_adds_to_what_is_there() -> None:
-    s = replace(cluster(), target_replicas=np.where(np.arange(60) < 5, 3, 0))
+    s = replace(small(), target_replicas=np.where(np.arange(60) < 5, 3, 0))
     plan = Balancer("default").propose(s)
     added = [a for a in plan.actions if a.kind == "add"]
     assert len(added) == 5
@@ -136,7 +115,7 @@ def test_a_target_adds_to_what_is_there() -> None:
 
 
 def test_the_leader_is_on_a_broker_that_may_lead() -> None:
-    s = unassigned(cluster(), np.ones(60), target_replicas=np.full(60, 3))
+    s = unassigned(small(), np.ones(60), target_replicas=np.full(60, 3))
     state = np.where(np.arange(6) < 4, BrokerState.DEMOTED, BrokerState.ALIVE)
     s = replace(s, broker_state=state)
     plan = Balancer("default").propose(s)
@@ -145,7 +124,7 @@ def test_the_leader_is_on_a_broker_that_may_lead() -> None:
 
 
 def test_demoting_assigns_nothing() -> None:
-    s = unassigned(cluster(), np.arange(60) < 10)
+    s = unassigned(small(), np.arange(60) < 10)
     plan = Balancer("default").propose(s, Operation(kind="demote_brokers", brokers=(1,)))
     assert not any(a.kind == "add" for a in plan.actions)
     assert "EligibleLeaders" in {u.goal for u in plan.unmet}
@@ -153,7 +132,7 @@ def test_demoting_assigns_nothing() -> None:
 
 
 def test_frozen_partitions_stay_unassigned() -> None:
-    s = unassigned(cluster(), np.arange(60) < 10)
+    s = unassigned(small(), np.arange(60) < 10)
     name = f"{s.topics[s.partition_topic[0]]}-{s.partition_number[0]}"
     plan = Balancer("default").propose(s, Operation(frozen_partitions=(name,)))
     assert sum(a.kind == "add" for a in plan.actions) == 9
@@ -161,7 +140,7 @@ def test_frozen_partitions_stay_unassigned() -> None:
 
 
 def test_no_room_is_said() -> None:
-    s = unassigned(cluster(), np.arange(60) < 10)
+    s = unassigned(small(), np.arange(60) < 10)
     s = replace(s, capacity=s.broker_load() * 1.0001 + 1e-9)
     plan = Balancer("default").propose(s)
     (unmet,) = [u for u in plan.unmet if u.goal == "ReplicationFactor"]
@@ -170,7 +149,7 @@ def test_no_room_is_said() -> None:
 
 
 def test_partitions_with_dead_replicas_are_created_again_if_they_may_be() -> None:
-    s = cluster(dead_brokers=2, replication_factor=1)
+    s = small(dead_brokers=2, replication_factor=1)
     lost = np.isin(s.replica_broker, np.flatnonzero(s.broker_state == BrokerState.DEAD))
     assert lost.any()
     kept = Balancer("default").propose(s)
@@ -184,14 +163,14 @@ def test_partitions_with_dead_replicas_are_created_again_if_they_may_be() -> Non
 
 
 def test_the_checker_does_not_let_anything_else_be_created() -> None:
-    s = replace(cluster(dead_brokers=2, replication_factor=1), creatable=np.ones(60, np.bool_))
+    s = replace(small(dead_brokers=2, replication_factor=1), creatable=np.ones(60, np.bool_))
     plan = Balancer("default").propose(s).document()
     found = check_plan(replace(s, creatable=np.empty(0, np.bool_)), plan).violations
     assert "lost" in {v.kind for v in found}
 
 
 def test_the_checker_finds_a_first_replica_that_does_not_lead() -> None:
-    s = unassigned(cluster(), np.arange(60) < 1)
+    s = unassigned(small(), np.arange(60) < 1)
     plan = Balancer("default").propose(s).document()
     actions = tuple(
         a.model_copy(update={"leader": False}) if a.kind == "add" else a for a in plan.actions
@@ -201,20 +180,20 @@ def test_the_checker_finds_a_first_replica_that_does_not_lead() -> None:
 
 
 def test_kafka_cannot_create_replicas() -> None:
-    s = unassigned(cluster(), np.arange(60) < 1)
+    s = unassigned(small(), np.arange(60) < 1)
     plan = Balancer("default").propose(s)
     with pytest.raises(PlanError, match=r"partition topic-\d+-\d+: no living replica found"):
         reassignment_json(plan)
 
 
 def test_an_allocation_refuses_unassigned_partitions() -> None:
-    s = unassigned(cluster(replication_factor=1), np.arange(60) < 1)
+    s = unassigned(small(replication_factor=1), np.arange(60) < 1)
     with pytest.raises(AllocationError, match="0 replicas found, 1 expected of a key group"):
         Balancer([], strategy="milp").propose(s)
 
 
 def test_the_report_and_the_command_line_show_it(tmp_path: Path) -> None:
-    s = unassigned(cluster(), np.arange(60) < 5)
+    s = unassigned(small(), np.arange(60) < 5)
     path = tmp_path / "cluster.json"
     save_snapshot(s, path)
     result = CliRunner().invoke(
@@ -266,7 +245,7 @@ def test_a_partition_without_replicas_must_be_creatable() -> None:
 @given(st.integers(0, 10**6), st.sampled_from([".json", ".npz"]))
 def test_files_keep_it(tmp_path_factory: pytest.TempPathFactory, seed: int, suffix: str) -> None:
     rng = np.random.default_rng(seed)
-    s = cluster(seed % 10, disks_per_broker=seed % 3)
+    s = small(seed % 10, disks_per_broker=seed % 3)
     s = unassigned(s, rng.random(60) < 0.4, target_replicas=rng.integers(0, 3, 60))
     path = tmp_path_factory.mktemp("unassigned") / f"cluster{suffix}"
     save_snapshot(s, path)

@@ -228,6 +228,7 @@ CASES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case", CASES, ids=lambda c: (c if isinstance(c, str) else " ".join(c))[:60]
 )
@@ -300,6 +301,7 @@ def test_the_version_is_reported() -> None:
 COMMAND = [sys.executable, "-c", "from balancer.cli import main; main()"]
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_news(files: Path) -> None:
     process = subprocess.Popen(
         [*COMMAND, "propose", str(files / "sound.json"), "--json"],
@@ -312,6 +314,7 @@ def test_a_reader_that_goes_away_is_no_news(files: Path) -> None:
     assert process.wait(120) != -signal.SIGPIPE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["/dev/stdout", "pipe", "link"])
 def test_a_plan_goes_through_what_it_is_written_to(
     files: Path, tmp_path: Path, target: str

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from balancer_cases import OPERATIONS, assert_sound, small
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balancer import Balancer, Operation, OperationError, Plan
+from balancer import Balancer, Operation, OperationError
 from balancer.allocation.errors import AllocationError
 from balancer.planning.remedies import RemedyLimits
 from balancer.problem.resolution import resolve
@@ -30,22 +31,10 @@ from cluster_model import (
 from cluster_model.build import to_document
 from cluster_model.placement import Placement
 
-OPERATIONS: list[dict[str, Any]] = [
-    {},
-    {"kind": "remove_brokers", "brokers": (2,)},
-    {"kind": "add_brokers", "brokers": (5,)},
-    {"kind": "demote_brokers", "brokers": (1,)},
-    {"kind": "fix_offline_replicas"},
-    {"kind": "change_replication_factor", "replication_factor": {"topic-0": 3, "topic-1": 1}},
-]
-
 
 def limited(seed: int, share: float = 0.6, **changes: Any) -> Snapshot:
     """A cluster in which a broker may hold a random share of the topics."""
-    s = synthetic_snapshot(
-        **{"brokers": 8, "partitions": 96, "replication_factor": 2, "racks": 3, "topics": 4,
-           "utilization": 0.3, "seed": seed} | changes
-    )  # fmt: skip
+    s = small(seed, **{"brokers": 8, "partitions": 96, "topics": 4} | changes)
     rng = np.random.default_rng(seed)
     may_hold = rng.random((len(s.topics), s.n_brokers)) < share
     return replace(s, may_hold=may_hold)
@@ -55,11 +44,6 @@ def held(s: Snapshot) -> set[tuple[int, int]]:
     """Pairs (topic, broker) with a replica."""
     topic = s.partition_topic[s.replica_partition]
     return set(zip(topic.tolist(), s.replica_broker.tolist(), strict=True))
-
-
-def assert_sound(s: Snapshot, plan: Plan) -> None:
-    report = check_plan(s, plan.document())
-    assert report.ok, [*report.violations, *report.mismatches]
 
 
 @settings(max_examples=25, deadline=None)

@@ -512,6 +512,7 @@ def test_a_partition_larger_than_any_broker_is_named() -> None:
     assert "t-0" in large.reason
 
 
+@pytest.mark.slow
 @few
 @given(seeds)
 def test_brokers_over_capacity_are_relieved_where_there_is_room(seed: int) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from balancer_cases import OPERATIONS, small
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -20,22 +21,9 @@ from balancer.controller.settings import MissingReplicas
 from balancer.verification.checker import check_plan
 from cluster_model import BrokerState, Snapshot, save_snapshot, synthetic_snapshot
 
-OPERATIONS: list[dict[str, Any]] = [
-    {},
-    {"kind": "remove_brokers", "brokers": (2,)},
-    {"kind": "add_brokers", "brokers": (5,)},
-    {"kind": "demote_brokers", "brokers": (1,)},
-    {"kind": "fix_offline_replicas"},
-    {"kind": "change_replication_factor", "replication_factor": {"topic-0": 3, "topic-1": 1}},
-]
-
 
 def cluster(seed: int = 0, **changes: Any) -> Snapshot:
-    s = synthetic_snapshot(
-        brokers=6, partitions=60, replication_factor=2, racks=3, topics=3, disks_per_broker=2,
-        utilization=0.3, dead_brokers=1, seed=seed,
-    )  # fmt: skip
-    return replace(s, **changes)
+    return replace(small(seed, disks_per_broker=2, dead_brokers=1), **changes)
 
 
 def touched(plan: Plan) -> set[tuple[str, int]]:

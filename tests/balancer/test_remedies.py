@@ -161,6 +161,7 @@ def test_equal_inputs_have_equal_remedies() -> None:
     assert one == two
 
 
+@pytest.mark.slow
 def test_a_cluster_with_cordoned_disks_has_remedies_too() -> None:
     snapshot = synthetic_snapshot(
         brokers=4,

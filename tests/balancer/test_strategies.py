@@ -73,6 +73,7 @@ def requested(hard: bool = False) -> list[Goal]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
 @pytest.mark.parametrize(
     "operation",
@@ -158,6 +159,7 @@ def test_without_communication_albic_is_the_milp() -> None:
     assert milp.actions == albic.actions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
 def test_equal_seeds_give_equal_plans(strategy: Any) -> None:
     s, op = stream(3), Operation(kind="remove_brokers", brokers=(1,))
@@ -248,6 +250,7 @@ def test_what_is_apart_comes_together() -> None:
     assert collocation.met_after
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moves", range(1, 8))
 def test_a_budget_cuts_no_group_in_two(moves: int) -> None:
     s = together(stream())

@@ -30,6 +30,7 @@ def test_sound_documents_are_taken(name: str, tmp_path: Path) -> None:
         assert reader.read(path) in (0, reader.name == "prometheus text")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(READERS))
 def test_no_mutant_does_harm(name: str) -> None:
     tally = module.read_mutants(READERS[name], 1, Part(name, 0, 150), lambda at: None)

@@ -16,6 +16,7 @@ def even() -> Snapshot:
     return Balancer("default").propose(skewed).final_snapshot()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("metric", "kind"),
     [("bytes_in", "x 20"), ("bytes_in", "x 5"), ("size", "x 20"), ("bytes_out", "1e18")],
@@ -26,6 +27,7 @@ def test_one_bad_reporter_moves_nothing(even: Snapshot, metric: str, kind: str) 
     assert "distrusted_reporters" in reported.findings
 
 
+@pytest.mark.slow
 def test_a_real_shift_of_the_same_size_is_balanced(even: Snapshot) -> None:
     case = Case("x 5", (8,), shift=(("bytes_in", "bytes_out", "size"), 5.0))
     reported = lived(*warmed_up(even, 0), case)

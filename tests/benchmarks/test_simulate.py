@@ -22,6 +22,7 @@ def test_on_constant_load_it_moves_once_and_nothing_twice() -> None:
     assert set(thrash(world.moved, 24 * HOUR).values()) == {0.0}
 
 
+@pytest.mark.slow
 def test_the_cycles_of_one_plan_do_not_move_what_the_ones_before_them_moved() -> None:
     world = World(_skewed(), Weather())
     controller, _ = live_through(world, execute=True, seconds=3 * HOUR)
@@ -32,6 +33,7 @@ def test_the_cycles_of_one_plan_do_not_move_what_the_ones_before_them_moved() ->
     assert max(thrash(world.moved, 24 * HOUR).values()) < 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weather", [Weather(noise=0.3), Weather(quantum=0.1)])
 def test_noise_and_quantised_metrics_alone_move_nothing(weather: Weather) -> None:
     even = Balancer("default").propose(_skewed()).final_snapshot()

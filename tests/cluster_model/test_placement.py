@@ -159,6 +159,7 @@ def test_mixed_batches_equal_their_actions_one_by_one(snapshot: Snapshot, seed: 
     one_by_one.check()
 
 
+@pytest.mark.slow
 @some
 @given(snapshots(), seeds)
 def test_delta_is_what_the_sums_change_by(snapshot: Snapshot, seed: int) -> None:

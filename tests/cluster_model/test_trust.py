@@ -189,6 +189,7 @@ def test_a_jump_that_nobody_confirms_is_never_believed(
     assert not seen.distrust.brokers
 
 
+@pytest.mark.slow
 def test_cpu_beyond_its_capacity_is_contradicted_outright() -> None:
     world, _ = lived(CPU, lambda v: v * 1000)
     for _ in range(8 * 12):

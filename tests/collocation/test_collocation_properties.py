@@ -34,6 +34,7 @@ def sound(problem: Allocation, node: Ints) -> None:
     assert p.within_ceilings(node)
 
 
+@pytest.mark.slow
 @given(jobs(), LIMITS, DISTANCES, st.integers(0, 3))
 @examples(80)
 def test_every_key_group_is_on_one_node_within_budget_and_none_goes_where_it_may_not(
@@ -67,6 +68,7 @@ def test_the_same_seed_gives_the_same_plan(units: Units, limit: float, seed: int
     assert one.pairs == two.pairs
 
 
+@pytest.mark.slow
 @given(problems(), DISTANCES, st.integers(0, 100))
 @examples(40)
 def test_without_communication_the_plan_is_that_of_the_milp(

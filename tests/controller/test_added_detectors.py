@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from controller_cases import Stage, even, skewed
 from pydantic import BaseModel
+from typer.testing import CliRunner
 
 from balancer import Operation
+from balancer.cli import app
 from balancer.controller import Finding, Settings, View
 from balancer.controller.plugins import DETECTORS
 from balancer.controller.settings import SettingsError, as_settings
+from cluster_model import save_snapshot
+from metrics_reporter.documents import parse_json
 
 NAME = "someones"
 
@@ -230,6 +235,20 @@ def test_data_that_nobody_can_read_becomes_text(monkeypatch: pytest.MonkeyPatch)
     assert stage.rounds(1) == ["executed"]
     assert stage.controller.decisions[-1].findings == ()
     assert stage.controller.metrics.violated_goals == 0
+
+
+def test_a_number_that_json_cannot_hold_is_null(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    data = {"skew": float("nan"), "by_broker": {1: np.float64("inf")}, "most": (2.0, -np.inf)}
+    _answers(monkeypatch, lambda view: [_finding(data=data)])
+    save_snapshot(even(), tmp_path / "cluster.json")
+    (tmp_path / "settings.yaml").write_text(f"detectors: {{{NAME}: {{}}}}")
+    words = ["detectors", "try", "cluster.json", "--settings", "settings.yaml", "--json"]
+    monkeypatch.chdir(tmp_path)
+    found = parse_json(CliRunner().invoke(app, words).stdout)["findings"]
+    data_of = {f["kind"]: f["data"] for f in found}
+    assert data_of[NAME] == {"skew": None, "by_broker": {"1": None}, "most": [2.0, None]}
 
 
 @pytest.mark.parametrize(

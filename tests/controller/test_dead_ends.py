@@ -52,6 +52,7 @@ def _of(stage: Stage, broker: int) -> int:
     return int((s.replica_broker == s.broker_index([broker])[0]).sum())
 
 
+@pytest.mark.slow
 def test_a_partition_with_its_only_copy_on_a_dead_broker_stops_nothing_else(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

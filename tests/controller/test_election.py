@@ -90,6 +90,7 @@ def _spans(samples: list[tuple[float, bool]]) -> list[tuple[float, float]]:
     return spans
 
 
+@pytest.mark.slow
 def test_one_acts_another_takes_over_from_a_hung_and_a_killed_one_and_never_two_at_once(
     bootstrap: str, tmp_path: Path
 ) -> None:

@@ -469,6 +469,7 @@ def test_no_setting_is_left_out() -> None:
     assert OBEYED.keys() | FOLLOWED | {*DETECTORS} == Settings.model_fields.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OBEYED)
 def test_a_setting_that_changes_is_obeyed(name: str) -> None:
     OBEYED[name]()

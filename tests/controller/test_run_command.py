@@ -107,6 +107,7 @@ with ended_by_signals(ending.ask):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rest", "code"),
     [("time.sleep(600)", 1), ("ending.over.set(); time.sleep(1); sys.exit(0)", 0)],

@@ -137,6 +137,7 @@ def run_example(text: str) -> None:
     Path("example.py").unlink()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
     [

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from cluster_model import save_snapshot, synthetic_snapshot
 
 ROOT = Path(__file__).parents[2]
@@ -56,6 +58,7 @@ for package in ("metrics_reporter", "cluster_model", "goals", "balancer"):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_a_plan_needs_no_kafka_client(tmp_path: Path) -> None:
     snapshot = synthetic_snapshot(brokers=6, partitions=60, racks=3, utilization=0.2)
     save_snapshot(snapshot, tmp_path / "cluster.json")

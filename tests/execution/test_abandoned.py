@@ -73,6 +73,7 @@ def keep_from_cleaning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("balancer.execution.run.Run._abandon", lambda run: None)
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.integers(1, 60), st.integers(1, 2), st.booleans())
 def test_whenever_it_dies_nothing_of_it_is_left(
@@ -274,6 +275,7 @@ class Holder:
         return self.epoch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "successor", ["itself", "itself, after an epoch without a word", "another"]
 )

@@ -71,6 +71,7 @@ def test_a_plan_is_carried_out_and_no_throttle_is_left(tmp_path: Path) -> None:
     assert seen[-1].completed == seen[-1].total == outcome.completed
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     st.lists(st.integers(1, 40), min_size=1, max_size=4),

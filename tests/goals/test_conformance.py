@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from pydantic import PrivateAttr
 
+from cluster_model import scopes
 from cluster_model.scopes import Grouping, PerTopic
 from goals import (
     BrokerSetAwareness,
@@ -15,6 +16,7 @@ from goals import (
     DiskUsageDistribution,
     EligibleLeaders,
     Goal,
+    GoalError,
     GroupCapacity,
     GroupUsageDistribution,
     HostCapacity,
@@ -234,9 +236,69 @@ class _TenantsPerZone(Goal):
         return at_most(state.replica_count, self._limit[state.topic])
 
 
-@pytest.mark.parametrize("goal", [_Zoned(), _TenantsPerZone()], ids=lambda goal: goal.name)
-def test_goals_over_groups_of_brokers_conform(goal: Goal) -> None:
+class _OwnZone(Goal):
+    """Few replicas of topics of a tenant are in the zone `zone`, at most `limit` on a broker."""
+
+    scope: ClassVar = scopes.TOPIC
+    requires: ClassVar = ("broker attribute zone", "topic attribute tenant")
+    zone: str = "a"
+    limit: int = 3
+    _limit: Any = PrivateAttr()
+
+    def prepare(self, cluster: Cluster) -> None:
+        zone, tenant = cluster.broker_attribute("zone"), cluster.topic_attribute("tenant")
+        if zone.dtype.kind != "U" or tenant.dtype.kind != "U":
+            raise GoalError("zones and tenants: numbers found, text expected")
+        held = (zone[:, None] == self.zone) & (tenant == "b")
+        self._limit = np.where(held, self.limit, np.inf)
+
+    def score(self, state: State) -> Any:
+        return at_most(state.replica_count, self._limit[state.broker, state.topic])
+
+
+class _Uplink(Goal):
+    """No broker receives more than `share` of its uplink."""
+
+    requires: ClassVar = ("network_in", "broker attribute uplink")
+    share: float = 0.8
+    _limit: Any = PrivateAttr()
+
+    def prepare(self, cluster: Cluster) -> None:
+        self._limit = self.share * cluster.broker_attribute("uplink")
+
+    def score(self, state: State) -> Any:
+        return at_most(state.load("network_in"), self._limit[state.broker])
+
+
+class _WrongWithNumbers(_Uplink):
+    """Scores of more than 1 for numbers; text it cannot read."""
+
+    def score(self, state: State) -> Any:
+        return 2 * super().score(state)
+
+
+class _WrongForAll(_Uplink):
+    """Reads an attribute in a way that fits no value."""
+
+    def prepare(self, cluster: Cluster) -> None:
+        self._limit = cluster.broker_attribute("uplink").reshape(-1, 7)
+
+
+@pytest.mark.parametrize(
+    ("goal", "clusters"),
+    [(_Zoned(), 4), (_TenantsPerZone(), 8), (_OwnZone(), 4), (_Uplink(), 8)],
+    ids=lambda found: getattr(found, "name", None),
+)
+def test_goals_with_attributes_conform(goal: Goal, clusters: int) -> None:
     report = check_goal(goal)
     assert report.problems == []
-    assert report.clusters == 4
+    assert report.clusters == clusters
     assert not report.notes
+
+
+def test_faults_in_reading_attributes_are_found() -> None:
+    (problem,) = check_goal(_WrongWithNumbers).problems
+    assert problem == "condition 1: a score of 2 found, 0 to 1 expected"
+    problems = check_goal(_WrongForAll).problems
+    assert problems
+    assert all("cannot reshape" in problem for problem in problems)

@@ -43,6 +43,7 @@ def test_json_is_read_as_it_was_written(value: Any) -> None:
     assert parse_json(text.encode()) == value
 
 
+@pytest.mark.slow
 @given(st.binary() | st.text().map(lambda t: t.encode("utf-8", "surrogatepass")))
 def test_no_bytes_do_harm(data: bytes) -> None:
     for parse in (parse_json, parse_yaml, parse_toml):
