@@ -161,7 +161,7 @@ def test_what_was_set_only_in_part_is_removed(done: int) -> None:
     [({}, 3), ({"throttle_confirming_looks": 5}, 6), ({"throttle_looks": 2}, 2)],
 )
 def test_limits_say_how_often_the_removal_is_looked_at(
-    limits: dict[str, int], looks: int, monkeypatch: pytest.MonkeyPatch
+    limits: dict[str, Any], looks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = FakeCluster({})
     requested = settings(cluster, FLOWS, 5000)

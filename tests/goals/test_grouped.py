@@ -37,8 +37,8 @@ def clean(snapshot: Snapshot, plan: Plan) -> None:
     assert not [u for u in report.unchecked if "Group" in str(u)]
 
 
-TWO: list[str | None] = ["a"] * 4 + ["b"] * 4
-SOME: list[str | None] = ["a"] * 3 + [None] + ["b"] * 3 + [None]
+TWO: list[str | None] = [*["a"] * 4, *["b"] * 4]
+SOME: list[str | None] = ["a", "a", "a", None, "b", "b", "b", None]
 
 
 @pytest.mark.parametrize("zones", [TWO, SOME])
