@@ -353,7 +353,7 @@ class _Chaos:
             self._fault("journals inconsistent", 1, f"{where}: {open_tasks} {said[-1500:]}")
         if recorded is None:
             return
-        wrong = _wrong(recorded, view) if judged else []
+        wrong = misplaced_partitions(recorded, view) if judged else []
         self._fault("executions ended wrong", len(wrong), f"{where}: {wrong}; it said {said}")
         states = Counter(recorded.states.values())
         self._counts["tasks completed"] += states["completed"]
@@ -474,7 +474,7 @@ def _healthy(p: PartitionView) -> bool:
     return p.leader is not None and not p.moving and set(p.isr) == set(p.replicas)
 
 
-def _wrong(recorded: Recorded, view: dict[Key, PartitionView]) -> list[str]:
+def misplaced_partitions(recorded: Recorded, view: dict[Key, PartitionView]) -> list[str]:
     """Partitions that are not where the last completed task put them."""
     found = []
     for w in recorded.targets:

@@ -21,7 +21,7 @@ STRATEGIES: tuple[Strategy, ...] = ("mean", "max", "latest")
 _CHUNK = 1 << 16
 # Limit on stored sample offsets (4 bytes each), as long as every cell has enough: a single
 # reporter that sends too often must not use up the memory.
-_MOST_OFFSETS = 1 << 27
+MOST_OFFSETS = 1 << 27
 
 
 class WindowsError(InputError):
@@ -451,7 +451,7 @@ class Windows:
     @property
     def _most(self) -> int:
         """Samples that a cell takes."""
-        return max(4, self.min_samples, _MOST_OFFSETS // max(self._counts.size, 1))
+        return max(4, self.min_samples, MOST_OFFSETS // max(self._counts.size, 1))
 
     @property
     def _width(self) -> int:

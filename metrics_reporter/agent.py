@@ -16,7 +16,7 @@ from metrics_reporter.sources import Source
 log = logging.getLogger(__name__)
 
 # Seconds to try to deliver a record; by then the next interval has newer ones.
-_DELIVERY_SECONDS = 10.0
+DELIVERY_SECONDS = 10.0
 # Longest wait between attempts while Kafka does not answer, in seconds.
 _LONGEST_WAIT = 300.0
 # Long enough for any model's windows, and no longer.
@@ -66,7 +66,7 @@ class Agent:
         if not interval > 0:
             raise ReporterError(f"agent, interval: {interval:g} found, more than 0 s expected")
         properties = {
-            "message.timeout.ms": int(1000 * _DELIVERY_SECONDS),
+            "message.timeout.ms": int(1000 * DELIVERY_SECONDS),
             # Errors are returned with each message; the client need not log them too.
             "log_level": 0,
             **(client or {}),
@@ -181,7 +181,7 @@ class Agent:
         where = f"metrics topic {self._topic!r} at {self._properties['bootstrap.servers']}"
         try:
             client = create("Producer", self._properties)
-            topics = client.list_topics(timeout=_DELIVERY_SECONDS).topics
+            topics = client.list_topics(timeout=DELIVERY_SECONDS).topics
             if self._topic in topics:
                 return
             if not self._create_topic:

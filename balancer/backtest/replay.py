@@ -224,7 +224,9 @@ class _Replay:
         rows, cast = self._timeline.rows(self._cast), self._timeline.casts[self._cast]
         resources = len(cast.resources)
         leader, follower = (
-            _over([getattr(w, role)[rows] for w in self._kept], self._configuration.statistic)
+            statistic_of(
+                [getattr(w, role)[rows] for w in self._kept], self._configuration.statistic
+            )
             if self._kept
             else np.full((len(rows), resources), np.nan)
             for role in ("leader", "follower")
@@ -409,7 +411,7 @@ def _in_looks(settings: Settings, look: float) -> Settings:
     )
 
 
-def _over(loads: list[Floats], statistic: Statistic) -> Floats:
+def statistic_of(loads: list[Floats], statistic: Statistic) -> Floats:
     """(P, R) float: the statistic of windows (P, R), with nan for unknown loads."""
     if statistic == "mean":
         total, count = np.zeros_like(loads[0]), np.zeros_like(loads[0])

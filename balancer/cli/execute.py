@@ -296,7 +296,7 @@ def _watched(
             over = p.completed + p.failed + p.cancelled
             # Bytes show the progress as long as there are any to copy.
             done, total = (p.bytes_moved, p.bytes_total) if p.phase == "move" else (over, p.total)
-            described, left = _progress(p)
+            described, left = progress_texts(p)
             bar.update(task, description=described, completed=done, total=total, left=left)
 
         future = pool.submit(work, show)
@@ -359,7 +359,7 @@ class _LastResort:
         os._exit(UNMET if self.code is None else self.code)
 
 
-def _progress(p: Progress) -> tuple[str, str]:
+def progress_texts(p: Progress) -> tuple[str, str]:
     """The progress, and the remaining time."""
     over = p.completed + p.failed + p.cancelled
     copied = f", {amount(p.bytes_moved)} of {amount(p.bytes_total)}" * bool(p.bytes_total)
@@ -398,7 +398,7 @@ class _Lines:
         if p.phase == self._phase and now - self._shown < _LINE_SECONDS:
             return
         self._phase, self._shown = p.phase, now
-        say(", ".join(part for part in _progress(p) if part))
+        say(", ".join(part for part in progress_texts(p) if part))
 
 
 @contextmanager

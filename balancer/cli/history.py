@@ -145,7 +145,7 @@ def archive(
             allow_gaps=allow_gaps,
         )
         with kafka_sentences(bootstrap_server, topic):
-            reported = _watched(query, look, refresh)
+            reported = archive_until_stopped(query, look, refresh)
     out().print(f"{plural(reported, 'message')} of {topic} archived to {archive}", markup=False)
 
 
@@ -219,7 +219,7 @@ def _metadata(path: Path | None, cluster: str, see: Callable[[], Snapshot]) -> C
     return look
 
 
-def _watched(query: StreamingQuery, look: Callable[[], None], refresh: float) -> int:
+def archive_until_stopped(query: StreamingQuery, look: Callable[[], None], refresh: float) -> int:
     """Wait until the query ends or is interrupted; returns how many messages it archived."""
     looked = time.monotonic()
     messages: dict[int, int] = {}

@@ -213,7 +213,7 @@ class Candidates:
         if not len(held):
             return _nothing()
         at = self.rng.choice(held, n)
-        moves, leads = self._spread(at, self.receivers, 1), self._leads(at)
+        moves, leads = self.spread(at, self.receivers, 1), self._leads(at)
         batch = Batch.concatenate([moves, leads])
         batch = batch[self.rules.legal(self.placement, batch)]
         return batch[self.rng.permutation(len(batch))]
@@ -256,7 +256,7 @@ class Candidates:
         partition = at // self.placement.slots
         return partition, at - partition * self.placement.slots
 
-    def _spread(self, at: Ints, destinations: Ints, n: int) -> Batch:
+    def spread(self, at: Ints, destinations: Ints, n: int) -> Batch:
         """Each replica to `n` of the destinations, or to all if there are no more."""
         if not len(destinations) or not len(at):
             return _nothing()
@@ -316,7 +316,7 @@ class Candidates:
         width = min(max(share // 16, own.least_destinations), max(len(destinations), 1))
         keep = max(share // (2 * width), 4)
         chosen = self._most_relief(tier, at, row, keep)
-        found = [self._spread(chosen, destinations, width), self._leads(at)]
+        found = [self.spread(chosen, destinations, width), self._leads(at)]
         pulling = self._taking(tier, brokers[self.rules.receives[brokers]])
         if len(pulling) and len(index.at):
             pulled, target = self._pulled(pulling, index, sample)
@@ -355,7 +355,7 @@ class Candidates:
         f = self.placement.slots
         at = (partitions[:, None] * f + np.arange(f)).ravel()
         at = at[self.placement.replica_broker[at] >= 0]
-        return [self._spread(at, destinations, 8), self._leads(at)]
+        return [self.spread(at, destinations, 8), self._leads(at)]
 
     def _disk_moves(self, disks: Ints, budget: int) -> Batch:
         """Replicas of discontented disks to the other disks of their broker, and the reverse."""
@@ -422,7 +422,7 @@ class Candidates:
             own = self._held(topic, broker, index, share // 4)
         else:
             own = self._some(at, len(topic) * 4)
-        return [pulls, self._spread(own, destinations, 8), self._leads(np.concatenate([at, own]))]
+        return [pulls, self.spread(own, destinations, 8), self._leads(np.concatenate([at, own]))]
 
     def _held(self, topic: Ints, broker: Ints, index: ReplicaIndex, n: int) -> Ints:
         """Up to `n` replicas of each topic on each broker."""

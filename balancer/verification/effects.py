@@ -44,7 +44,9 @@ def shares_unknown(replay: Replay, goal: Mapping[str, Any]) -> bool:
     if by_own_code(replay, goal) or goal["goal"] == "DiskUsageDistribution":
         # the search's initial places for added replicas are unknown
         return replay.base is not replay.start
-    return goal["goal"] in OF_SHARES and replay.cut
+    if goal["goal"] == "BrokerSetAwareness":
+        return replay.homeless
+    return goal["goal"] in OF_SHARES and (replay.cut or replay.uncounted)
 
 
 def effects_of(replay: Replay, goal: Mapping[str, Any]) -> UnitEffects | None:
@@ -54,7 +56,7 @@ def effects_of(replay: Replay, goal: Mapping[str, Any]) -> UnitEffects | None:
         began = cluster_of(replay.start, replay.request)
         diff, fall = own_effects(own.prepared(began), began, len(replay.units), replay.steps)
         return UnitEffects(diff, fall > CONTENTMENT_TOLERANCE)
-    definition = definition_of(goal, replay.base, replay.request)
+    definition = definition_of(goal, replay.shared, replay.request)
     if definition is None or shares_unknown(replay, goal):
         return None
     lowest, worse = np.ones((2, len(replay.units))), np.zeros(len(replay.units))

@@ -35,7 +35,7 @@ def _scores(replay: Replay, goal: Mapping[str, Any], table: ReplicaTable) -> lis
         own = replay.stated.objects[goal["name"]].prepared(cluster_of(replay.base, replay.request))
         return 3 * [own_scores(own, cluster_of(table, replay.request))]
     tolerances = (_STRICT, TOLERANCE, _LAX)
-    definitions = [definition_of(goal, replay.base, replay.request, t) for t in tolerances]
+    definitions = [definition_of(goal, replay.shared, replay.request, t) for t in tolerances]
     return [definition.everywhere(table) for definition in definitions if definition is not None]
 
 
@@ -94,7 +94,7 @@ def _unmet_goal(replay: Replay, name: str) -> UnmetGoal:
     if goal is None:
         return UnmetGoal(name, "", "", None, None)
     own = replay.stated.objects.get(name)
-    definition = definition_of(goal, replay.base, replay.request)
+    definition = definition_of(goal, replay.shared, replay.request)
     cells = None
     if definition is not None and not shares_unknown(replay, goal):
         cells = np.flatnonzero(definition.everywhere(replay.now) < 1)

@@ -378,14 +378,25 @@ def _even_racks(
     return GoalDefinition("partition", "", score)
 
 
-def topic_sets(goal: Mapping[str, Any], base: ReplicaTable, request: StatedRequest) -> Ints:
-    """(T,) broker set of each topic, -1 for any."""
-    s = request.snapshot
+def home_sets(table: ReplicaTable) -> Ints:
+    """(T,) the broker set that holds most replicas of each topic, -1 if none does."""
+    held = sets_of_topics(table)
+    return np.where(held.any(1), held.argmax(1), -1)
+
+
+def sets_of_topics(table: ReplicaTable) -> Floats:
+    """(T, sets) replicas of each topic in each broker set."""
+    s = table.snapshot
     sets = len(s.broker_sets)
     # brokers in no set count in a separate cell, which is then cut off
     own = np.where(s.broker_set < 0, sets, s.broker_set)
-    held = base.per_topic(False, own, sets + 1)[:, :sets]
-    home = np.where(held.any(1), held.argmax(1), -1)
+    return table.per_topic(False, own, sets + 1)[:, :sets]
+
+
+def topic_sets(goal: Mapping[str, Any], base: ReplicaTable, request: StatedRequest) -> Ints:
+    """(T,) broker set of each topic, -1 for any."""
+    s = request.snapshot
+    home = home_sets(base)
     for pattern, name in reversed(list(goal["sets"].items())):
         home[request.topics(pattern)] = s.broker_sets.index(name)
     home[request.topics(goal["exempt"])] = -1

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from balancer.planning.document import Action, PlanDocument
-from balancer.verification.goals import definition_of
+from balancer.verification.goals import definition_of, home_sets, sets_of_topics
 from balancer.verification.hard_rules import PartitionRules, ceilings
 from balancer.verification.own_code import PartitionState
 from balancer.verification.replicas import PartitionTable, ReplicaTable, sizes, special_costs
@@ -62,7 +62,11 @@ class Replay:
         size = sizes(s)
         self.cost = [(a, b) for a, b in zip(size[0].tolist(), size[1].tolist(), strict=True)]
         self.special_cost = special_costs(s)
-        self.start = self.base = self.table()
+        self.start = self.base = self.shared = self.table()
+        # whether new replicas may count in a broker set that the plan does not state
+        self.uncounted = False
+        # whether that may change which set holds most of a topic
+        self.homeless = False
         # which brokers a goal applies to depends on the operation
         self.stated, self.goals = stated, stated.known if request.kind.known else ()
         self.ceilings = list(ceilings(self.goals, self.start, request))
@@ -159,7 +163,9 @@ class Replay:
             if self.unit is not None:
                 self.steps.append((self.unit, p, before, self._row_of(p)))
         self.now = self.table()
-        self.base = self._factored()
+        self.base = self.shared = self._factored()
+        if self.base is not self.start and len(self.snapshot.broker_set):
+            self.shared = self._counted()
 
     def _row_of(self, p: int) -> PartitionState:
         """The current state of a partition: brokers, disks and leader."""
@@ -205,6 +211,45 @@ class Replay:
         changed = self.table()
         self.holders, self.disks, self.leader = ended
         return changed
+
+    def _counted(self) -> ReplicaTable:
+        """The same, with each new replica in the broker set that its fair shares count it in.
+
+        That is the set that holds most of its topic, if a broker there can take it, wherever the
+        replica goes in the end.
+        """
+        s, base, request = self.snapshot, self.base, self.request
+        home, broker, leader = home_sets(self.start), base.broker.copy(), base.leader.copy()
+        uncounted = np.zeros(len(s.topics), np.int64)
+        first = np.searchsorted(base.partition, np.arange(s.n_partitions + 1)).tolist()
+        for p in np.flatnonzero(base.factor > s.replication_factor).tolist():
+            at, had = first[p], int(s.replication_factor[p])
+            held = broker[at : at + had]
+            takes = request.receives & ~request.forbidden(np.array(p), np.arange(s.n_brokers))
+            takes &= s.broker_set == home[self.topic[p]]
+            takes[held] = False
+            inside = np.flatnonzero(takes)
+            # the first replica leads, and goes to a broker that may
+            inside = inside if had else inside[np.argsort(~request.may_lead[inside], kind="stable")]
+            new = broker[at + had : first[p + 1]]
+            if (
+                home[self.topic[p]] < 0
+                or len(inside) < len(new)
+                or not (had or request.may_lead[inside[0]])
+            ):
+                uncounted[self.topic[p]] += len(new)
+                continue
+            new[:] = inside[: len(new)]
+            if not had:
+                leader[p] = new[0]
+        counted = ReplicaTable(
+            s, base.partition, broker, base.disk, broker == leader[base.partition], leader
+        )
+        self.uncounted = bool(uncounted.any())
+        if self.uncounted and len(s.broker_sets) > 1:
+            held = np.sort(sets_of_topics(counted), axis=1)
+            self.homeless = bool((held[:, -1] - held[:, -2] <= 2 * uncounted)[uncounted > 0].any())
+        return counted
 
     def _source(self, step: int, a: Action, p: int) -> int | None:
         """Position of the moved replica in the partition's list."""

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from balancer import Balancer, Budget
 from balancer.backtest.configuration import Configuration
 from balancer.backtest.judge import judge
-from balancer.backtest.replay import Event, Window, replay_one
+from balancer.backtest.replay import Event, Window, replay_one, statistic_of
 from balancer.backtest.timeline import Course, Delta, Standing, Timeline, table_of
 from balancer.controller import Settings
 from benchmarks.harness.world import without_topic
@@ -283,11 +283,9 @@ def _without_broker(s: Snapshot, index: int) -> Snapshot:
 )
 @settings(max_examples=60)
 def test_statistics_are_those_of_numpy(count: int, statistic: Any, seed: int) -> None:
-    from balancer.backtest.replay import _over
-
     rng = np.random.default_rng(seed)
     loads = [np.where(rng.random((5, 2)) < 0.3, np.nan, rng.random((5, 2))) for _ in range(count)]
-    found = _over(loads, statistic)
+    found = statistic_of(loads, statistic)
     stacked = np.stack(loads)
     for cell in np.ndindex(5, 2):
         known = stacked[(slice(None), *cell)]

@@ -346,3 +346,30 @@ def test_a_goal_may_be_hard_for_one_resource_and_soft_for_another() -> None:
     assert [u.goal for u in plan.unmet] == ["UsageDistribution[cpu]"]
     report = check_plan(s, plan.document())
     assert report.ok, [*report.violations, *report.mismatches]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(12))
+def test_plans_that_add_replicas_to_broker_sets_pass(seed: int) -> None:
+    """New replicas count in the set of their topic, and end in another where sets are not kept."""
+    rng = np.random.default_rng(seed)
+    snapshot = synthetic_snapshot(
+        brokers=8, partitions=24, replication_factor=1, racks=2, topics=3, utilization=0.3,
+        heterogeneity=0.4, seed=seed,
+    )  # fmt: skip
+    snapshot = replace(
+        snapshot, broker_sets=("first", "second"), broker_set=rng.permutation(np.arange(8) % 2)
+    )
+    goals: list[dict[str, Any]] = [
+        {"goal": "TopicReplicaDistribution"},
+        {"goal": "ReplicaDistribution"},
+        {"goal": "UsageDistribution", "resource": "disk"},
+        {"goal": "LeaderReplicaDistribution"},
+    ]
+    if seed % 2:
+        goals.append({"goal": "BrokerSetAwareness", "hard": seed % 4 == 1, "tier": 9})
+    operation = Operation(kind="change_replication_factor", replication_factor={".*": 3})
+    plan = Balancer({"goals": goals}, seed=seed).propose(snapshot, operation)
+    assert any(a.kind == "add" for a in plan.actions)
+    report = check_plan(snapshot, plan.document())
+    assert report.ok, [*report.violations, *report.mismatches]

@@ -149,7 +149,7 @@ def test_few_draws_are_wasted_on_brokers_that_may_not_hold_the_topic() -> None:
     scorer = Scorer(resolved.cluster, [])
     candidates = Candidates(scorer, resolved.rules, np.random.default_rng(0))
     at = np.arange(s.n_partitions)
-    batch = candidates._spread(at, candidates.receivers, 4)
+    batch = candidates.spread(at, candidates.receivers, 4)
     assert s.may_hold[s.partition_topic[batch.partition], batch.target].all()
 
 

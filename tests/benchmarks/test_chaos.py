@@ -6,7 +6,7 @@ from balancer.execution.cluster import Key, PartitionView
 from balancer.execution.journal import Recorded
 from balancer.execution.targets import Target
 from balancer.execution.tasks import Task
-from benchmarks.chaos import _wrong
+from benchmarks.chaos import misplaced_partitions
 from benchmarks.harness.ledger import Ledger
 from benchmarks.registry import all_benchmarks
 from metrics_reporter import mock_cluster
@@ -29,8 +29,10 @@ def test_an_execution_ends_right_where_its_last_completed_task_led() -> None:
         },
         {0: "completed", 1: "dead"},
     )
-    assert _wrong(recorded, {A: PartitionView((2, 0))}) == []
-    assert _wrong(recorded, {A: PartitionView((1, 2))}) == ["a-0 on [1, 2], [0, 2] expected"]
+    assert misplaced_partitions(recorded, {A: PartitionView((2, 0))}) == []
+    assert misplaced_partitions(recorded, {A: PartitionView((1, 2))}) == [
+        "a-0 on [1, 2], [0, 2] expected"
+    ]
 
 
 def test_the_ledger_finds_what_is_lost() -> None:

@@ -142,7 +142,7 @@ def test_many_samples_in_a_window() -> None:
 
 
 def test_a_window_takes_so_many_samples_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cluster_model.windows._MOST_OFFSETS", 60)
+    monkeypatch.setattr("cluster_model.windows.MOST_OFFSETS", 60)
     w = Windows(3, 1, window_ms=1000, windows=1, min_samples=1)
     outcome = w.add([1] * 12, np.arange(12), np.arange(12.0)[:, None])
     assert outcome.tolist() == [RecordOutcome.ADDED] * 10 + [RecordOutcome.SURPLUS] * 2

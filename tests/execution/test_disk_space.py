@@ -8,7 +8,7 @@ from typing import Any
 
 from execution_cases import SIZE, FakeCluster, move, plan_of
 
-from balancer.cli.execute import _progress
+from balancer.cli.execute import progress_texts
 from balancer.controller.execution_progress import progress_record, progress_sentence
 from balancer.execution import Executor, Limits, Outcome, Progress
 from balancer.execution.cluster import Held, Key
@@ -104,7 +104,7 @@ def test_the_progress_tells_how_many_tasks_wait_for_room(tmp_path: Path) -> None
     assert waiting[0].waiting == 2
     assert waiting[0].waits_for == "room: 100 B do not fit on broker 2, which has 50 B free"
     assert reported[-1].waiting == 0
-    text, _ = _progress(waiting[0])
+    text, _ = progress_texts(waiting[0])
     assert text.endswith("2 waiting for room: 100 B do not fit on broker 2, which has 50 B free")
     assert "2 waiting for room: 100 B do not fit" in progress_sentence(waiting[0])
     assert progress_record(waiting[0])["tasks_waiting"] == 2

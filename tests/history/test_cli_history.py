@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
 from balancer.cli import app
-from balancer.cli.history import _watched
+from balancer.cli.history import archive_until_stopped
 from balancer.composition.client import client_properties, java_properties
 from cluster_model.history.archive import read_archive, write_batch
 from cluster_model.history.decode import decode
@@ -82,7 +82,7 @@ def test_an_archive_that_goes_on_ends_when_asked(number: signal.Signals) -> None
 
     query: Any = Query()
     before = signal.getsignal(number)
-    assert _watched(query, lambda: None, 60.0) == 60
+    assert archive_until_stopped(query, lambda: None, 60.0) == 60
     assert query.stopped
     assert signal.getsignal(number) == before
 

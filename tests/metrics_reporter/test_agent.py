@@ -124,7 +124,7 @@ def test_what_never_can_be_is_reported_at_once(monkeypatch: pytest.MonkeyPatch) 
         agent(sources={})
     with pytest.raises(ReporterError, match=r"no\.such"):
         agent(client={"no.such": 1}).run()
-    monkeypatch.setattr("metrics_reporter.agent._DELIVERY_SECONDS", 0.2)
+    monkeypatch.setattr("metrics_reporter.agent.DELIVERY_SECONDS", 0.2)
     with pytest.raises(ReporterError, match=r"metrics topic 'metrics' at 127\.0\.0\.1:1: "):
         agent().run(1)
 
