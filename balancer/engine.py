@@ -24,7 +24,7 @@ from balancer.problem.tiers import with_availability
 from balancer.search.parameters import SearchParameters
 from balancer.strategies import (
     Config,
-    Progress,
+    ProgressCallback,
     StrategyError,
     load_strategy,
     search_options,
@@ -127,7 +127,7 @@ class Balancer:
         snapshot: Snapshot,
         operation: Operation | None = None,
         *,
-        progress: Progress | None = None,
+        progress: ProgressCallback | None = None,
     ) -> Plan:
         """Make a plan; the snapshot is not changed.
 

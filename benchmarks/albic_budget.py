@@ -10,7 +10,7 @@ from benchmarks.albic_quality import SETTINGS
 from benchmarks.harness.figures import PAPER, Panel, chosen, draw, holds
 from benchmarks.harness.jobs import edits, wikipedia
 from benchmarks.harness.planners import by_milp, over_time, summary
-from benchmarks.harness.stream_job import Period, live_through
+from benchmarks.harness.stream_job import PeriodMetrics, run_periods
 from benchmarks.registry import Options, Row, benchmark
 
 _NAME = "albic-budget"
@@ -32,11 +32,11 @@ def albic_budget(sizes: Sequence[str], options: Options) -> Iterator[Row]:
         s = SETTINGS[size]
         job = wikipedia(s.nodes, s.key_groups, seed=options.seed)
         conditions = edits(job, options.rounds or s.periods, seed=options.seed)
-        lives: dict[str, list[Period]] = {}
+        lives: dict[str, list[PeriodMetrics]] = {}
         for name in names:
             allowed = np.round(s.migrations * _SHARES[name])
-            options.tell(f"{_NAME} {size}: {allowed:g} migrations")
-            lives[name] = list(live_through(job, conditions, s.nodes, by_milp(float(allowed))))
+            options.log(f"{_NAME} {size}: {allowed:g} migrations")
+            lives[name] = list(run_periods(job, conditions, s.nodes, by_milp(float(allowed))))
             for metric, value, unit in summary(lives[name][1:]):
                 if "collocation" not in metric and "index" not in metric:
                     yield Row(_NAME, size, name, metric, value, unit)

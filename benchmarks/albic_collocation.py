@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.harness.figures import Panel, chosen, draw, holds
 from benchmarks.harness.jobs import synthetic
 from benchmarks.harness.planners import at_the_end, by_albic, by_cola
-from benchmarks.harness.stream_job import Job, Period, Statistics
+from benchmarks.harness.stream_job import PeriodMetrics, SimulatedJob, Statistics
 from benchmarks.registry import Options, Row, benchmark
 from cluster_model.snapshot import Floats, Ints
 
@@ -54,7 +54,7 @@ def albic_collocation(sizes: Sequence[str], options: Options) -> Iterator[Row]:
             job = synthetic(*s[:3], obtainable=obtainable / 100, seed=options.seed)
             case = f"{obtainable}% obtainable"
             for name in names:
-                options.tell(f"{_NAME} {size}: {case}, {name}")
+                options.log(f"{_NAME} {size}: {case}, {name}")
                 planner = by_cola() if name == _COLA else by_albic(s.migrations)
                 lived = list(
                     _lived(job, s.nodes, planner, options.rounds or s.periods, options.seed)
@@ -93,8 +93,8 @@ def albic_collocation(sizes: Sequence[str], options: Options) -> Iterator[Row]:
 
 
 def _lived(
-    job: Job, nodes: int, planner: Callable[[Statistics], Ints], periods: int, seed: int
-) -> Iterator[tuple[Period, float]]:
+    job: SimulatedJob, nodes: int, planner: Callable[[Statistics], Ints], periods: int, seed: int
+) -> Iterator[tuple[PeriodMetrics, float]]:
     """In each period, change the load of a fifth of the nodes by up to 2 percent, and plan.
 
     Yields each period with the percentage of all data that is one-to-one and stays on its node.
@@ -115,7 +115,7 @@ def _lived(
         before = Statistics(job, nodes, load, flow, node)
         after = planner(before)
         local = after[job.source] == after[job.target]
-        period = Period(
+        period = PeriodMetrics(
             distance=before.allocation(0).distance(after),
             collocation=100.0 * before.units(0).local(after),
             load_index=100.0,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from benchmarks.harness.figures import Panel, chosen, draw, holds, stated
 from benchmarks.harness.jobs import airline
 from benchmarks.harness.planners import Planner, at_the_end, by_albic, by_cola, over_time, summary
-from benchmarks.harness.stream_job import Period, fluctuating, live_through
+from benchmarks.harness.stream_job import PeriodMetrics, fluctuating, run_periods
 from benchmarks.registry import Options, Row, benchmark
 
 _NAME = "albic-jobs"
@@ -58,10 +58,10 @@ def albic_jobs(sizes: Sequence[str], options: Options) -> Iterator[Row]:
                 _PAIRS: by_albic(s.migrations, pairs=5),
                 _COLA: by_cola(),
             }
-            lives: dict[str, list[Period]] = {}
+            lives: dict[str, list[PeriodMetrics]] = {}
             for name in names:
-                options.tell(f"{_NAME} {size}: Real Job {number}, {name}")
-                lives[name] = list(live_through(job, conditions, s.nodes, planners[name]))
+                options.log(f"{_NAME} {size}: Real Job {number}, {name}")
+                lives[name] = list(run_periods(job, conditions, s.nodes, planners[name]))
                 for metric, value, unit in summary(lives[name]):
                     yield Row(_NAME, f"{size}, Real Job {number}", name, metric, value, unit)
             if _ALBIC in lives:
@@ -80,7 +80,7 @@ def albic_jobs(sizes: Sequence[str], options: Options) -> Iterator[Row]:
 
 
 def _beside(
-    size: str, number: int, lives: Mapping[str, Sequence[Period]], ends: Mapping[int, float]
+    size: str, number: int, lives: Mapping[str, Sequence[PeriodMetrics]], ends: Mapping[int, float]
 ) -> Iterator[Row]:
     """The paper's figures for the job."""
     local, index, moved = "collocation at the end", "load index at the end", "migrations a period"

@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.harness.figures import Panel, chosen, draw, holds, stated
 from benchmarks.harness.jobs import edits, wikipedia
 from benchmarks.harness.planners import by_flux, by_milp, over_time, summary
-from benchmarks.harness.stream_job import Conditions, Job, Period, live_through
+from benchmarks.harness.stream_job import Conditions, PeriodMetrics, SimulatedJob, run_periods
 from benchmarks.registry import Options, Row, benchmark
 from benchmarks.subjects.potc import potc
 from cluster_model.snapshot import Floats
@@ -44,16 +44,16 @@ def albic_quality(sizes: Sequence[str], options: Options) -> Iterator[Row]:
         s = SETTINGS[size]
         job = wikipedia(s.nodes, s.key_groups, seed=options.seed)
         conditions = edits(job, options.rounds or s.periods, seed=options.seed)
-        lives: dict[str, list[Period]] = {}
+        lives: dict[str, list[PeriodMetrics]] = {}
         bounds: list[float] = []
         for name in names:
-            options.tell(f"{_NAME} {size}: {name}")
+            options.log(f"{_NAME} {size}: {name}")
             if name == _POTC:
                 lives[name] = list(_two_choices(job, conditions, s.nodes, options.seed))
             else:
                 milp = name == _MILP
                 planner = by_milp(s.migrations, bounds) if milp else by_flux(s.migrations)
-                lives[name] = list(live_through(job, conditions, s.nodes, planner))
+                lives[name] = list(run_periods(job, conditions, s.nodes, planner))
             # The first plan repairs the initial allocation.
             for metric, value, unit in summary(lives[name][1:]):
                 if "collocation" not in metric and "index" not in metric:
@@ -84,7 +84,9 @@ def albic_quality(sizes: Sequence[str], options: Options) -> Iterator[Row]:
         draw(options, f"{_NAME}-{size}", panels)
 
 
-def _two_choices(job: Job, conditions: Conditions, nodes: int, seed: int) -> Iterator[Period]:
+def _two_choices(
+    job: SimulatedJob, conditions: Conditions, nodes: int, seed: int
+) -> Iterator[PeriodMetrics]:
     """The same job with two possible nodes per key group, merged on a third.
 
     The amount to merge varies over time and between key groups, as Section 5.2.1 says; operators
@@ -96,4 +98,4 @@ def _two_choices(job: Job, conditions: Conditions, nodes: int, seed: int) -> Ite
         work: Floats = job.load(came, flow, np.arange(len(came)))
         merging = _MERGE * work * rng.lognormal(0.0, _MERGE_SPREAD, len(work)) * (job.enters == 0)
         loads = potc(work, merging, nodes, seed=seed)
-        yield Period(float(np.abs(loads - loads.mean()).max()), 0.0, 100.0, 0, 0.0)
+        yield PeriodMetrics(float(np.abs(loads - loads.mean()).max()), 0.0, 100.0, 0, 0.0)

@@ -50,7 +50,7 @@ def albic_scale_in(sizes: Sequence[str], options: Options) -> Iterator[Row]:
         for overloaded in (1, 5):
             lines, good, empty = {}, {}, {}
             for name in names:
-                options.tell(f"{_NAME} {size}: {overloaded} overloaded, {name}")
+                options.log(f"{_NAME} {size}: {overloaded} overloaded, {name}")
                 problem = leaving(setting, overloaded, options.seed)
                 lived = list(_lived(problem, setting, name == _SUBJECTS[0]))
                 distances = [d for d, _ in lived]

@@ -48,7 +48,7 @@ _SETTINGS = {
 def albic_size(sizes: Sequence[str], options: Options) -> Iterator[Row]:
     """Seconds of scores, sets and partitions, seconds of a plan, and the memory it takes."""
     for size in sizes:
-        options.tell(f"{_NAME} {size}: {_SETTINGS[size]}")
+        options.log(f"{_NAME} {size}: {_SETTINGS[size]}")
         with tempfile.TemporaryDirectory(prefix="albic-") as scratch:
             path = Path(scratch) / "rows.json"
             command: list[str | Path] = [
@@ -109,8 +109,8 @@ def measured(setting: Setting, seed: int) -> Iterator[tuple[str, float, str]]:
     """Metric, value and unit of one run."""
     units = crowd(setting, seed)
     started = time.monotonic()
-    worth = scores(units)
-    partitions = groups(units, worth, _GROUP_LOAD, np.random.default_rng(seed))
+    candidate = scores(units)
+    partitions = groups(units, candidate, _GROUP_LOAD, np.random.default_rng(seed))
     yield "scores, sets and partitions", time.monotonic() - started, "seconds"
     yield "partitions", float(partitions.max() + 1), "partitions"
     started = time.monotonic()

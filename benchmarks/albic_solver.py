@@ -91,12 +91,12 @@ def albic_solver(sizes: Sequence[str], options: Options) -> Iterator[Row]:
         seeds = range(options.seed, options.seed + (options.rounds or setting.seeds))
         for varies in setting.varies:
             case = f"varies {varies:g}, {migrations} migrations"
-            options.tell(f"{_NAME} {size}: {case}")
+            options.log(f"{_NAME} {size}: {case}")
             problems = [
                 uneven(*setting[:2], varies=varies, migrations=migrations, seed=s) for s in seeds
             ]
             yield from _compared(size, case, problems, names, setting.seconds)
-        options.tell(f"{_NAME} {size}: tight budget")
+        options.log(f"{_NAME} {size}: tight budget")
         problems = [_tight(setting, seed) for seed in seeds]
         yield from _compared(
             size,
@@ -156,7 +156,7 @@ def _curves(size: str, setting: Setting, names: Sequence[str], options: Options)
     for varies in setting.varies:
         lines = {}
         for migrations in setting.migrations:
-            options.tell(f"{_NAME} {size}: over time, varies {varies:g}, {migrations} migrations")
+            options.log(f"{_NAME} {size}: over time, varies {varies:g}, {migrations} migrations")
             p = uneven(*setting[:2], varies=varies, migrations=migrations, seed=options.seed)
             for name in names:
                 ys = [_distance(name, p, seconds)[0] for seconds in setting.curve]

@@ -50,15 +50,15 @@ def balance(sizes: Sequence[str], options: Options) -> Iterator[Row]:
         for subject in _SUBJECTS:
             if subject not in subjects:
                 continue
-            options.tell(f"balance {size}: {subject}")
+            options.log(f"balance {size}: {subject}")
             try:
                 rows, bound = _measure(subject, snapshot, options, bound)
             except PeerMissing as error:
-                options.tell(f"{subject} left out: {error}")
+                options.log(f"{subject} left out: {error}")
                 continue
             except InputError as error:
                 failures.append(f"size {size}: {error}")
-                options.tell(f"{subject} failed: {error}")
+                options.log(f"{subject} failed: {error}")
                 continue
             taken[subject, size] = {metric: value for metric, value, _ in rows}
             for metric, value, unit in rows:

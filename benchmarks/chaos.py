@@ -18,8 +18,8 @@ from typing import Any
 
 from balancer import Action, PlanDocument
 from balancer.execution import ExecutionError
-from balancer.execution.cluster import Kafka, Key, PartitionView, Resource
-from balancer.execution.journal import Recorded, read_journal
+from balancer.execution.cluster import ConfigResource, Kafka, Key, PartitionView
+from balancer.execution.journal import RecordedExecution, read_journal
 from balancer.execution.tasks import OPEN
 from balancer.execution.throttle import (
     FOLLOWER_RATE,
@@ -145,7 +145,7 @@ class _Chaos:
 
     def __init__(self, cluster: Any, scratch: Path, options: Options, counts: Counter[str]) -> None:
         self._cluster, self._scratch, self._counts = cluster, scratch, counts
-        self._tell, self._seed = options.tell, options.seed
+        self._log, self._seed = options.log, options.seed
         self._common: list[str] = []
         self._places = [Key(t, n) for t in _TOPICS for n in range(_PARTITIONS)]
 
@@ -179,7 +179,7 @@ class _Chaos:
         self._common += ["--throttle", _THROTTLE, "--broker-grace", dice.choice(["0.5", "60"])]
         self._common += dice.choice([[], ["--one-replica-at-a-time"], ["--moves", "2"]])
         where = f"round {number}, seed {self._seed}"
-        beside = _Beside(self._scratch / f"beside-{number}")
+        beside = _RivalExecution(self._scratch / f"beside-{number}")
         said = ""
         for life in range(lives + 1):
             process = self._start(plan, journal)
@@ -211,7 +211,7 @@ class _Chaos:
         self._fault("messages lost", ledger.lost(), f"round {number}")
         self._counts["rounds"] += 1
         over = time.monotonic()
-        self._tell(
+        self._log(
             f"chaos: round {number} took {over - started:.1f} s: {executed - started:.1f} for "
             f"{lives + 1} executions, {brought_back - executed:.1f} until all brokers were back, "
             f"{recovered - brought_back:.1f} for recoveries after that, "
@@ -253,7 +253,7 @@ class _Chaos:
         process: subprocess.Popen[str],
         seconds: float,
         other: Path,
-        beside: _Beside,
+        beside: _RivalExecution,
         where: str,
     ) -> str:
         """Suspend an execution past its lease, let a successor finish it, and resume it."""
@@ -285,7 +285,7 @@ class _Chaos:
         self._fault("writes after the vote was lost", len(written), f"{where}: {written}, {said}")
         return said
 
-    def _refused(self, beside: _Beside, where: str) -> bool:
+    def _refused(self, beside: _RivalExecution, where: str) -> bool:
         """Whether an execution started next to another one acted after that one ended."""
         if beside.process is None:
             return False
@@ -359,11 +359,11 @@ class _Chaos:
         self._counts["tasks completed"] += states["completed"]
         self._counts["tasks given up"] += states["dead"] + states["cancelled"]
 
-    def _journal(self, path: Path) -> Recorded | None:
+    def _journal(self, path: Path) -> RecordedExecution | None:
         try:
             return read_journal(path)
         except ExecutionError as error:
-            self._tell(str(error))
+            self._log(str(error))
             return None
 
     def _closed(self, path: Path) -> bool:
@@ -373,7 +373,7 @@ class _Chaos:
     def _fault(self, name: str, count: int, where: str) -> None:
         self._counts[name] += count
         if count:
-            self._tell(f"chaos: {count} {name}, {where}")
+            self._log(f"chaos: {count} {name}, {where}")
 
     def _view(self) -> dict[Key, PartitionView]:
         kafka = self._kafka()
@@ -383,11 +383,15 @@ class _Chaos:
             kafka.close()
 
     def _throttles(self) -> list[str]:
-        asked: dict[Resource, Sequence[str]] = {
-            Resource("topic", t): (LEADER_REPLICAS, FOLLOWER_REPLICAS) for t in _TOPICS
+        asked: dict[ConfigResource, Sequence[str]] = {
+            ConfigResource("topic", t): (LEADER_REPLICAS, FOLLOWER_REPLICAS) for t in _TOPICS
         }
         for broker in _BROKERS:
-            asked[Resource("broker", str(broker))] = (LEADER_RATE, FOLLOWER_RATE, LOG_DIR_RATE)
+            asked[ConfigResource("broker", str(broker))] = (
+                LEADER_RATE,
+                FOLLOWER_RATE,
+                LOG_DIR_RATE,
+            )
         kafka = self._kafka()
         try:
             found = kafka.configs(asked)
@@ -434,7 +438,7 @@ class _Chaos:
 
 
 @dataclass
-class _Beside:
+class _RivalExecution:
     """An execution started next to another one, from its own directory."""
 
     directory: Path
@@ -474,7 +478,7 @@ def _healthy(p: PartitionView) -> bool:
     return p.leader is not None and not p.moving and set(p.isr) == set(p.replicas)
 
 
-def misplaced_partitions(recorded: Recorded, view: dict[Key, PartitionView]) -> list[str]:
+def misplaced_partitions(recorded: RecordedExecution, view: dict[Key, PartitionView]) -> list[str]:
     """Partitions that are not where the last completed task put them."""
     found = []
     for w in recorded.targets:

@@ -20,7 +20,7 @@ from typing import get_args
 
 import numpy as np
 
-from benchmarks.harness.forked import Beat, Lost, forked, progress
+from benchmarks.harness.forked import Beat, LostJob, forked, progress
 from benchmarks.harness.readers import Reader, all_readers, rows_of
 from benchmarks.registry import BenchmarkError, Options, Row, benchmark
 from cluster_model import InputError, synthetic_snapshot
@@ -79,10 +79,10 @@ def fuzz(sizes: Sequence[str], options: Options) -> Iterator[Row]:
     for size in sizes:
         began = time.monotonic()
         if one:
-            found = [_alone(readers, name, options) for name in one]
+            found = [_run_one(readers, name, options) for name in one]
         else:
-            found = list(_together(readers, size, options))
-        total = Tally()
+            found = list(_run_all(readers, size, options))
+        total = FuzzCounts()
         for tally in found:
             total.add(tally)
         for (subject, what), n in total.counts.items():
@@ -98,7 +98,7 @@ def fuzz(sizes: Sequence[str], options: Options) -> Iterator[Row]:
 
 
 @dataclass
-class Tally:
+class FuzzCounts:
     """Counts of the outcomes of inputs.
 
     Parameters
@@ -115,7 +115,7 @@ class Tally:
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: FuzzCounts) -> None:
         """Add the counts of another tally."""
         self.inputs += other.inputs
         self.counts.update(other.counts)
@@ -131,7 +131,7 @@ class Part:
     last: int
 
 
-def _together(readers: dict[str, Reader], size: str, options: Options) -> Iterator[Tally]:
+def _run_all(readers: dict[str, Reader], size: str, options: Options) -> Iterator[FuzzCounts]:
     """All inputs of a size, in as many processes as there are cores."""
     last = dict.fromkeys(readers, _DOCUMENTS[size])
     last[_WIRE] = _BLOCKS[size]
@@ -144,36 +144,36 @@ def _together(readers: dict[str, Reader], size: str, options: Options) -> Iterat
     ]
     inputs = sum(_inputs(part) for part in parts)
 
-    def work(part: Part, beat: Beat) -> Tally:
+    def work(part: Part, beat: Beat) -> FuzzCounts:
         return _read(readers, part, options.seed, beat)
 
-    with progress(f"fuzz {size}", inputs, "inputs", options.tell) as advance:
+    with progress(f"fuzz {size}", inputs, "inputs", options.log) as advance:
         while parts:
             again: list[Part] = []
             for part, tally in zip(parts, forked(work, parts, silence=_SILENCE), strict=True):
-                if isinstance(tally, Lost):
+                if isinstance(tally, LostJob):
                     at = max(tally.beat, part.first)
                     line = _failure(part.subject, options.seed, at, tally.reason)
                     lost = replace(part, first=at, last=at + 1)
                     n = _inputs(lost)
-                    tally = Tally(n, Counter(), [line])
+                    tally = FuzzCounts(n, Counter(), [line])
                     tally.counts[part.subject, "given"] = n
                     tally.counts[part.subject, "failed"] = n
                     # The rest of the part is read by other processes.
                     rest = (replace(part, last=at), replace(part, first=at + 1))
                     again += [p for p in rest if p.first < p.last]
                 for line in tally.failures:
-                    options.tell(line)
+                    options.log(line)
                 advance(tally.inputs)
                 yield tally
             parts = again
 
 
-def _alone(readers: dict[str, Reader], name: str, options: Options) -> Tally:
+def _run_one(readers: dict[str, Reader], name: str, options: Options) -> FuzzCounts:
     """One document or block of messages, with a traceback if it fails."""
     subject, _, number = name.rpartition(":")
     part = Part(subject, int(number), int(number) + 1)
-    return _read(readers, part, options.seed, lambda at: None, options.tell)
+    return _read(readers, part, options.seed, lambda at: None, options.log)
 
 
 def _inputs(part: Part) -> int:
@@ -185,18 +185,18 @@ def _read(
     part: Part,
     seed: int,
     beat: Beat,
-    tell: Callable[[str], None] | None = None,
-) -> Tally:
+    log: Callable[[str], None] | None = None,
+) -> FuzzCounts:
     if part.subject == _WIRE:
-        return read_messages(seed, part, beat, tell)
-    return read_mutants(readers[part.subject], seed, part, beat, tell)
+        return read_messages(seed, part, beat, log)
+    return read_mutants(readers[part.subject], seed, part, beat, log)
 
 
 def read_mutants(
-    reader: Reader, seed: int, part: Part, beat: Beat, tell: Callable[[str], None] | None = None
-) -> Tally:
-    """Read documents; `tell` receives the traceback of each failure."""
-    tally = Tally()
+    reader: Reader, seed: int, part: Part, beat: Beat, log: Callable[[str], None] | None = None
+) -> FuzzCounts:
+    """Read documents; `log` receives the traceback of each failure."""
+    tally = FuzzCounts()
     tally.counts.update({(reader.name, what): 0 for what in _OUTCOMES})
     memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None
     with TemporaryDirectory(dir=memory) as folder:
@@ -214,8 +214,8 @@ def read_mutants(
                 what = f"{len(said)} characters in a sentence"
             except Exception as error:
                 what = f"{type(error).__name__}: {error}"[:200]
-                if tell is not None:
-                    tell(traceback.format_exc())
+                if log is not None:
+                    log(traceback.format_exc())
             else:
                 tally.counts[reader.name, "taken"] += 1
                 tally.counts[reader.name, "parts skipped"] += skipped
@@ -229,10 +229,10 @@ _OUTCOMES = ("given", "taken", "refused", "parts skipped", "failed")
 
 
 def read_messages(
-    seed: int, part: Part, beat: Beat, tell: Callable[[str], None] | None = None
-) -> Tally:
-    """Pass blocks of messages to all readers of messages; `tell` receives tracebacks."""
-    tally = Tally(inputs=_inputs(part))
+    seed: int, part: Part, beat: Beat, log: Callable[[str], None] | None = None
+) -> FuzzCounts:
+    """Pass blocks of messages to all readers of messages; `log` receives tracebacks."""
+    tally = FuzzCounts(inputs=_inputs(part))
     what = ("given", "taken", "refused", "skipped")
     # Its imports take longer than reading a block.
     rows_of([])
@@ -254,8 +254,8 @@ def read_messages(
                 tally.counts.update({(_ROWS, kind): number for kind, number in rows.items()})
         except Exception as error:
             tally.failures.append(_failure(_WIRE, seed, block, f"{type(error).__name__}: {error}"))
-            if tell is not None:
-                tell(traceback.format_exc())
+            if log is not None:
+                log(traceback.format_exc())
     return tally
 
 

@@ -83,7 +83,7 @@ def history(sizes: Sequence[str], options: Options) -> Iterator[Row]:
     requested = options.subjects or _SUBJECTS
     before: dict[str, float] = {}
     for size in sizes if "snapshot" in requested else ():
-        options.tell(f"history {size}: {_VALUES[size]:.0e} values")
+        options.log(f"history {size}: {_VALUES[size]:.0e} values")
         found = _apart("snapshot", size, options.seed)
         for metric, value, unit in found:
             yield Row("history", size, "snapshot", metric, value, unit)
@@ -95,11 +95,11 @@ def history(sizes: Sequence[str], options: Options) -> Iterator[Row]:
                 yield Row("history", size, "snapshot", f"exponent of {name}", exponent, "ratio")
         before = reported
     for size in sizes if "backtest" in requested else ():
-        options.tell(f"history {size}: backtest")
+        options.log(f"history {size}: backtest")
         for metric, value, unit in _apart("backtest", size, options.seed, options.pictures):
             yield Row("history", size, "backtest", metric, value, unit)
     if "p95 against mean" in requested:
-        options.tell("history: p95 against mean")
+        options.log("history: p95 against mean")
         for metric, value, unit in _apart("peaks", sizes[0], options.seed):
             yield Row("history", sizes[0], "p95 against mean", metric, value, unit)
 
@@ -134,7 +134,7 @@ def measure(size: str, seed: int, scratch: Path) -> list[tuple[str, float, str]]
 
     from cluster_model.history.history import History
     from cluster_model.history.schema import RECORDS
-    from cluster_model.history.synthetic import Traffic, synthetic_records
+    from cluster_model.history.synthetic import TrafficPattern, synthetic_records
     from metrics_reporter.metrics import METRIC_IDS
 
     cluster = synthetic_snapshot(**_CLUSTER, seed=seed)
@@ -149,7 +149,7 @@ def measure(size: str, seed: int, scratch: Path) -> list[tuple[str, float, str]]
         cluster,
         intervals=max(1, round(_VALUES[size] / values)),
         interval_ms=_INTERVAL_MS,
-        traffic=Traffic(noise=0.1),
+        traffic=TrafficPattern(noise=0.1),
         dirt=0.01,
         disorder=0.01,
         cluster="default",
@@ -239,9 +239,9 @@ class InventedLoads:
         """The rows that :func:`balancer.backtest.backtest` reads."""
         import pyarrow as pa
 
-        from cluster_model.history.synthetic import Traffic, phases
+        from cluster_model.history.synthetic import TrafficPattern, phases
 
-        s, traffic = self._snapshot, Traffic(growth=0.005)
+        s, traffic = self._snapshot, TrafficPattern(growth=0.005)
         phase = phases(s, traffic, self._seed)
         rates = np.array([name != "disk" for name in s.resources])
 
@@ -316,7 +316,7 @@ def _records_with_peaks(spark: SparkSession, cluster: Snapshot, seed: int) -> Da
     """Reports of flat topics and of topics with a daily peak, with the sums of each broker."""
     from pyspark.sql import functions as f
 
-    from cluster_model.history.synthetic import Traffic, synthetic_records
+    from cluster_model.history.synthetic import TrafficPattern, synthetic_records
     from metrics_reporter.metrics import BROKER_METRICS
 
     peaks = np.arange(len(cluster.topics)) % _ONE_PEAKS_OF == 0
@@ -326,7 +326,7 @@ def _records_with_peaks(spark: SparkSession, cluster: Snapshot, seed: int) -> Da
             _of_topics(cluster, chosen),
             intervals=(_LEARNED_DAYS + 1) * 96 + 1,
             interval_ms=_DAY_MS // 96,
-            traffic=Traffic(sharpness=sharpness, spread=_SPREAD, noise=0.05),
+            traffic=TrafficPattern(sharpness=sharpness, spread=_SPREAD, noise=0.05),
             cluster="default",
             seed=seed,
         )

@@ -40,7 +40,7 @@ _START_MS = 1_699_999_200_000
 _ROOT = Path(__file__).parents[1]
 
 # The messages of one report by layout: a structured array each, and the values in a message.
-Report = list[npt.NDArray[Any]]
+ReportArrays = list[npt.NDArray[Any]]
 
 
 @benchmark("ingest", sizes=tuple(_CLUSTERS))
@@ -56,7 +56,7 @@ def ingest(sizes: Sequence[str], options: Options) -> Iterator[Row]:
             raise BenchmarkError(f"no subject {name!r}; there are {', '.join(formats)}")
     for size in sizes:
         for subject in options.subjects or formats:
-            options.tell(f"ingest {size}: {subject}")
+            options.log(f"ingest {size}: {subject}")
             with tempfile.TemporaryDirectory(prefix="ingest-") as scratch:
                 answer = Path(scratch) / "answer.json"
                 command = [sys.executable, "-m", __name__, size, subject, str(options.seed), answer]
@@ -114,7 +114,7 @@ def measure(size: str, format: Format, seed: int) -> list[tuple[str, float, str]
     ]
 
 
-def _batches(layouts: Report, order: Ints) -> Iterator[list[bytes]]:
+def _batches(layouts: ReportArrays, order: Ints) -> Iterator[list[bytes]]:
     """The messages in order, in batches, as a consumer returns them."""
     ends = np.cumsum([len(layout) for layout in layouts])
     for first in range(0, len(order), _MESSAGES):
@@ -137,7 +137,7 @@ def _replicas(cluster: Snapshot) -> tuple[Ints, Ints, Ints, list[bytes]]:
     return cluster.replica_partition, broker, leads, [t.encode() for t in cluster.topics]
 
 
-def _own(cluster: Snapshot) -> Report:
+def _own(cluster: Snapshot) -> ReportArrays:
     partition, broker, leads, names = _replicas(cluster)
     follows = np.setdiff1d(np.arange(len(broker)), leads)
     load = cluster.leader_load
@@ -159,7 +159,7 @@ def _own_messages(
     partition: Ints | None,
     values: Floats,
     names: list[bytes],
-) -> Report:
+) -> ReportArrays:
     messages = []
     for rows, width, name in _by_width(cluster, partition, len(broker), names):
         kind = [
@@ -179,7 +179,7 @@ def _own_messages(
     return messages
 
 
-def _cruise_control(cluster: Snapshot) -> Report:
+def _cruise_control(cluster: Snapshot) -> ReportArrays:
     partition, broker, leads, names = _replicas(cluster)
     cpu = cluster.broker_load()[:, 0] / cluster.capacity[:, 0]
     # A topic's rates on each broker that leads any of it; other topic metrics are ones.
@@ -187,7 +187,7 @@ def _cruise_control(cluster: Snapshot) -> Report:
     pairs, pair = np.unique(key, return_inverse=True)
     topic, on = np.divmod(pairs, int(broker.max()) + 1)
     totals = _broker_totals(cluster) | {CPU_RATIO: cpu}
-    report: Report = []
+    report: ReportArrays = []
     for id_, (scope, metric) in enumerate(CRUISE_CONTROL_METRICS):
         if scope == "broker":
             value = totals.get(metric, np.ones(cluster.n_brokers))
@@ -229,7 +229,7 @@ def _cc_messages(
     about: Ints | None,
     value: Floats,
     names: list[bytes],
-) -> Report:
+) -> ReportArrays:
     messages = []
     for rows, width, name in _by_width(cluster, about, len(broker), names, class_ == 1):
         kind: list[tuple[str, str]] = [
@@ -249,7 +249,7 @@ def _cc_messages(
     return messages
 
 
-def _automq(cluster: Snapshot) -> Report:
+def _automq(cluster: Snapshot) -> ReportArrays:
     partition, broker, leads, names = _replicas(cluster)
     led = partition[leads]
     report = []

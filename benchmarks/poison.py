@@ -14,7 +14,7 @@ from balancer.controller import Controller, Settings, at_once
 from balancer.controller.balance import evenness
 from balancer.problem.operation import Operation
 from balancer.problem.resolution import resolve
-from benchmarks.harness.forked import Beat, Lost, forked, progress
+from benchmarks.harness.forked import Beat, LostJob, forked, progress
 from benchmarks.harness.world import FLUSH, HOUR, Weather, World
 from benchmarks.registry import BenchmarkError, Options, Row, benchmark
 from cluster_model import DEFAULT_RESOURCES, Snapshot, synthetic_snapshot
@@ -129,7 +129,7 @@ KINDS: dict[str, Callable[[Floats], Floats]] = {
 _KINDS = (*KINDS, "stuck", "swapped")
 
 
-class Poisoned(World):
+class PoisonedWorld(World):
     """A world with wrong reporters, or with load that really grows."""
 
     poison: Poison | None = None
@@ -184,7 +184,7 @@ def led_by(s: Snapshot, brokers: Sequence[int]) -> Bools:
 
 
 @dataclass(frozen=True)
-class Told:
+class CaseResult:
     """Result of a case.
 
     Parameters
@@ -230,14 +230,14 @@ def poison(sizes: Sequence[str], options: Options) -> Iterator[Row]:
             (subject, case) for subject in chosen for case in _cases(even, subject, options.rounds)
         ]
 
-        def live(job: tuple[str, Case], beat: Beat) -> Told:
+        def live(job: tuple[str, PoisonCase], beat: Beat) -> CaseResult:
             # Each case runs in its own process, with its own copy of the world.
-            return lived(world, controller, job[1])  # noqa: B023 -- used up before the next size
+            return run_case(world, controller, job[1])  # noqa: B023 -- used up before the next size
 
-        with progress(f"poison {size}", len(cases), "cases", options.tell) as advance:
+        with progress(f"poison {size}", len(cases), "cases", options.log) as advance:
             for (subject, case), reported in zip(cases, forked(live, cases), strict=True):
                 advance(1)
-                if isinstance(reported, Lost):
+                if isinstance(reported, LostJob):
                     failures.append(f"{size}, {subject}, {case.name}: {reported.reason}")
                     continue
                 yield from _rows(size, subject, case, reported)
@@ -253,7 +253,7 @@ def poison(sizes: Sequence[str], options: Options) -> Iterator[Row]:
 
 
 @dataclass(frozen=True)
-class Case:
+class PoisonCase:
     """A fault, or a shift, at some brokers."""
 
     name: str
@@ -262,14 +262,14 @@ class Case:
     shift: tuple[tuple[str, ...], float] | None = None
 
 
-def _cases(even: Snapshot, subject: str, most: int | None) -> Iterator[Case]:
+def _cases(even: Snapshot, subject: str, most: int | None) -> Iterator[PoisonCase]:
     """All cases of a subject, or the first of them."""
     yield from list(_all_cases(even, subject))[:most]
 
 
-def _all_cases(even: Snapshot, subject: str) -> Iterator[Case]:
+def _all_cases(even: Snapshot, subject: str) -> Iterator[PoisonCase]:
     if subject == _NONE:
-        yield Case(_NONE)
+        yield PoisonCase(_NONE)
         return
     ids = even.broker_ids.tolist()
     few = (ids[7 % len(ids)],)
@@ -279,15 +279,17 @@ def _all_cases(even: Snapshot, subject: str) -> Iterator[Case]:
         if subject.startswith(_REAL):
             grows = _SHIFTS[subject.removeprefix(f"{_REAL}, ")]
             for factor in _SHIFT_FACTORS:
-                yield Case(f"x {factor:g}, {who}", brokers, shift=(grows, factor))
+                yield PoisonCase(f"x {factor:g}, {who}", brokers, shift=(grows, factor))
         elif subject in _WITH_CPU:
             for kind, cpu in _WITH_CPU[subject]:
                 poison = Poison(BYTES_OUT, "", kind, brokers, cpu)
-                yield Case(f"{kind}, {CPU} x {cpu:g}, {who}", brokers, poison=poison)
+                yield PoisonCase(f"{kind}, {CPU} x {cpu:g}, {who}", brokers, poison=poison)
         else:
             metric, records = _METRICS[subject]
             for kind in _KINDS:
-                yield Case(f"{kind}, {who}", brokers, poison=Poison(metric, records, kind, brokers))
+                yield PoisonCase(
+                    f"{kind}, {who}", brokers, poison=Poison(metric, records, kind, brokers)
+                )
 
 
 def balanced(skewed: Snapshot) -> Snapshot:
@@ -307,9 +309,9 @@ def balanced(skewed: Snapshot) -> Snapshot:
     return skewed
 
 
-def warmed_up(even: Snapshot, seed: int) -> tuple[Poisoned, Controller]:
+def warmed_up(even: Snapshot, seed: int) -> tuple[PoisonedWorld, Controller]:
     """A warmed-up world without faults, and a controller with default settings."""
-    world = Poisoned(even, _WEATHER, seed)
+    world = PoisonedWorld(even, _WEATHER, seed)
     controller = Controller(
         world.measured,
         Balancer("default"),
@@ -324,7 +326,7 @@ def warmed_up(even: Snapshot, seed: int) -> tuple[Poisoned, Controller]:
     return world, controller
 
 
-def lived(world: Poisoned, controller: Controller, case: Case) -> Told:
+def run_case(world: PoisonedWorld, controller: Controller, case: PoisonCase) -> CaseResult:
     """Run a case with a warmed-up controller; world and controller cannot be reused."""
     quiet, size = len(controller.decisions), _bytes(world.snapshot)
     if case.poison is not None:
@@ -339,7 +341,7 @@ def lived(world: Poisoned, controller: Controller, case: Case) -> Told:
     decisions = controller.decisions[quiet:]
     acts = [d.time for d in decisions if d.kind == "started"]
     kinds = {f.kind for d in decisions for f in d.findings} - {"goal_violations"}
-    return Told(
+    return CaseResult(
         moved=controller.metrics.bytes_moved / size,
         acted=(acts[0] - began) / _ROUND if acts else float("inf"),
         before=before,
@@ -370,7 +372,7 @@ def _bytes(s: Snapshot) -> float:
     return float(sizes.sum())
 
 
-def _rows(size: str, subject: str, case: Case, reported: Told) -> Iterator[Row]:
+def _rows(size: str, subject: str, case: PoisonCase, reported: CaseResult) -> Iterator[Row]:
     def row(metric: str, value: float, unit: str) -> Row:
         return Row("poison", size, subject, f"{case.name}: {metric}", value, unit)
 

@@ -35,7 +35,7 @@ class Row(NamedTuple):
     unit: str
 
 
-def _tell(sentence: str) -> None:
+def _print(sentence: str) -> None:
     print(sentence, file=sys.stderr, flush=True)
 
 
@@ -57,7 +57,7 @@ class Options:
         Number of rounds of a benchmark that has rounds; None for the default of its size.
     pictures
         Folder for a benchmark's pictures; None to draw nothing.
-    tell
+    log
         Called with sentences on the progress.
     """
 
@@ -67,7 +67,7 @@ class Options:
     seed: int = 0
     rounds: int | None = None
     pictures: Path | None = None
-    tell: Callable[[str], None] = _tell
+    log: Callable[[str], None] = _print
 
 
 Run = Callable[[Sequence[str], Options], Iterator[Row]]

@@ -42,7 +42,7 @@ def search_parameters(sizes: Sequence[str], options: Options) -> Iterator[Row]:
         snapshot = synthetic_snapshot(**_CLUSTERS[size], seed=options.seed)
         default = list(_planned(snapshot, {}, options.seed))
         for name, values in sweeps:
-            options.tell(f"search-parameters {size}: {name}")
+            options.log(f"search-parameters {size}: {name}")
             usual = getattr(SearchParameters(), name)
             for value in values:
                 rows = default

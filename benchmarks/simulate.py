@@ -12,7 +12,7 @@ from balancer import Balancer
 from balancer.controller import Controller, Settings, at_once
 from balancer.controller.balance import evenness
 from balancer.controller.finding import View
-from balancer.controller.violations import GoalWatch
+from balancer.controller.violations import GoalViolationDetector
 from balancer.problem.operation import Operation
 from balancer.problem.resolution import resolve
 from benchmarks.harness.world import DAY, HOUR, START, Weather, World, thrash
@@ -42,7 +42,7 @@ _LOOK = 600.0
 
 
 @dataclass
-class _Told:
+class _Observations:
     """Observations of a day."""
 
     violated: dict[int, list[int]] = field(default_factory=dict)
@@ -71,10 +71,10 @@ def simulate(sizes: Sequence[str], options: Options) -> Iterator[Row]:
         for subject, (weather, even, execute) in _SUBJECTS.items():
             if options.subjects and subject not in options.subjects:
                 continue
-            options.tell(f"simulate {size}: {subject}")
+            options.log(f"simulate {size}: {subject}")
             start = Balancer("default").propose(skewed).final_snapshot() if even else skewed
             world = World(start, weather, options.seed)
-            controller, reported = live_through(world, execute=execute)
+            controller, reported = run_controller(world, execute=execute)
             rows = list(_rows(world, controller, reported))
             for metric, value, unit in rows:
                 yield Row("simulate", size, subject, metric, value, unit)
@@ -83,9 +83,9 @@ def simulate(sizes: Sequence[str], options: Options) -> Iterator[Row]:
         raise BenchmarkError("; ".join(failures))
 
 
-def live_through(
+def run_controller(
     world: World, *, execute: bool, seconds: float = DAY, settings: dict[str, Any] | None = None
-) -> tuple[Controller, _Told]:
+) -> tuple[Controller, _Observations]:
     """Run the controller's rounds for a time; returns it with the observations."""
     requested = {"execute": execute, "decisions": 100_000, **(settings or {})}
     controller = Controller(
@@ -96,7 +96,7 @@ def live_through(
         clock=world.clock,
         spawn=at_once,
     )
-    reported, goals, looked = _Told(), load_goals("default"), float("-inf")
+    reported, goals, looked = _Observations(), load_goals("default"), float("-inf")
     started = time.monotonic()
     while world.now < START + seconds:
         controller.step()
@@ -108,20 +108,20 @@ def live_through(
     return controller, reported
 
 
-def _look(true: Snapshot, goals: Sequence[Any], reported: _Told, elapsed: float) -> None:
-    watch = GoalWatch(Settings().goal_violations, goals)
-    found = watch.look(View(true, 0.0))
+def _look(true: Snapshot, goals: Sequence[Any], reported: _Observations, elapsed: float) -> None:
+    detector = GoalViolationDetector(Settings().goal_violations, goals)
+    found = detector.look(View(true, 0.0))
     short = found[0].data["goals"] if found else ()
     beyond = sum(v["shortfall"] > Settings().goal_violations.margin for v in short)
     reported.violated.setdefault(int(elapsed // _BIN), []).append(beyond)
-    reported.balancedness.append(watch.balancedness)
+    reported.balancedness.append(detector.balancedness)
     ratios = evenness(resolve(true, Operation()).cluster)["ratios"]
     for resource in DEFAULT_RESOURCES:
         reported.worst.setdefault(resource, []).append(ratios[resource])
 
 
 def _rows(
-    world: World, controller: Controller, reported: _Told
+    world: World, controller: Controller, reported: _Observations
 ) -> Iterator[tuple[str, float, str]]:
     for at, counts in sorted(reported.violated.items()):
         hours = f"{at * _BIN / HOUR:02.0f}-{(at + 1) * _BIN / HOUR:02.0f} h"

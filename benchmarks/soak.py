@@ -45,13 +45,13 @@ _REPORTED = 20
 
 
 @dataclass
-class Tally:
+class SoakCounts:
     """Counts so far."""
 
     plans: int = 0
     refused: int = 0
     content: int = 0
-    lawful: int = 0
+    valid: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
     violations: int = 0
     mismatches: int = 0
@@ -72,7 +72,7 @@ def soak(sizes: Sequence[str], options: Options) -> Iterator[Row]:
     """
     failures = []
     for size in sizes:
-        started, tally = time.monotonic(), Tally()
+        started, tally = time.monotonic(), SoakCounts()
         console = Console(stderr=True)
         seeds = range(options.seed, options.seed + _CLUSTERS[size])
         for seed in track(seeds, f"soak {size}", console=console, disable=not console.is_terminal):
@@ -87,7 +87,7 @@ def soak(sizes: Sequence[str], options: Options) -> Iterator[Row]:
             ("violations", tally.violations, "findings"),
             ("mismatches", tally.mismatches, "findings"),
             ("unmet goals all proven", tally.content / max(tally.plans, 1), "ratio"),
-            ("unmet hard goals all proven", tally.lawful / max(tally.plans, 1), "ratio"),
+            ("unmet hard goals all proven", tally.valid / max(tally.plans, 1), "ratio"),
             ("tiny clusters", len(tiny), "clusters"),
             ("plans compared with all placements", tally.enumerated, "plans"),
             ("plans with a certificate", tally.certified, "plans"),
@@ -104,7 +104,7 @@ def soak(sizes: Sequence[str], options: Options) -> Iterator[Row]:
 
 
 @dataclass(frozen=True)
-class Case:
+class SoakCase:
     """One plan to make; its seeds and names reproduce it."""
 
     seed: int
@@ -118,13 +118,13 @@ class Case:
         return Balancer(self.profile, budget=self.budget).propose(self.snapshot, self.operation)
 
 
-def random_case(seed: int) -> Case:
+def random_case(seed: int) -> SoakCase:
     """The random cluster of a seed and an operation on it, the kinds taking turns."""
     rng = np.random.default_rng(seed)
     snapshot = random_cluster(rng)
     operation = random_operation(rng, snapshot, _KINDS[seed % len(_KINDS)])
     budget = Budget(moves=int(rng.integers(0, 40))) if rng.random() < 0.1 else Budget()
-    return Case(seed, snapshot, str(rng.choice(_PROFILES)), operation, budget)
+    return SoakCase(seed, snapshot, str(rng.choice(_PROFILES)), operation, budget)
 
 
 def random_cluster(rng: np.random.Generator) -> Snapshot:
@@ -193,7 +193,7 @@ def random_operation(rng: np.random.Generator, s: Snapshot, kind: str) -> Operat
     return Operation(**arguments)
 
 
-def _try(case: Case, tally: Tally, options: Options) -> None:
+def _try(case: SoakCase, tally: SoakCounts, options: Options) -> None:
     try:
         plan = case.propose()
     except OperationError:
@@ -201,29 +201,29 @@ def _try(case: Case, tally: Tally, options: Options) -> None:
         return
     except Exception as error:  # whatever it is, the next plan must be tried too
         tally.plans += 1
-        _tell(case, tally, options, f"{type(error).__name__}: {error}")
+        _report(case, tally, options, f"{type(error).__name__}: {error}")
         tally.violations += 1
         tally.kinds[type(error).__name__] += 1
         return
     tally.plans += 1
     if case.seed % _AGAIN == 0 and case.propose().to_json() != plan.to_json():
-        _tell(case, tally, options, "another plan the second time")
+        _report(case, tally, options, "another plan the second time")
         tally.violations += 1
         tally.kinds["another plan"] += 1
     report: CheckReport = check_plan(case.snapshot, plan.document())
     tally.content += all(u.proven for u in plan.unmet)
-    tally.lawful += all(u.proven for u in plan.unmet if u.hard)
+    tally.valid += all(u.proven for u in plan.unmet if u.hard)
     tally.violations += len(report.violations)
     # figures of impossible steps have no meaning
     mismatches = () if report.violations else report.mismatches
     tally.mismatches += len(mismatches)
     for finding in (*report.violations, *mismatches):
         if not tally.kinds[finding.kind]:
-            _tell(case, tally, options, f"{finding.kind}: {finding}")
+            _report(case, tally, options, f"{finding.kind}: {finding}")
         tally.kinds[finding.kind] += 1
 
 
-def _enumerate(seed: int, tally: Tally, options: Options) -> None:
+def _enumerate(seed: int, tally: SoakCounts, options: Options) -> None:
     """Compare the statements of a tiny cluster's plan with all of its placements."""
     rng = np.random.default_rng(seed)
     snapshot = tiny_cluster(rng)
@@ -241,12 +241,12 @@ def _enumerate(seed: int, tally: Tally, options: Options) -> None:
     tally.false += len(found)
     for what in found:
         if len(tally.kinds) < _REPORTED:
-            options.tell(f"tiny cluster, seed {seed}, {operation!r}: {what}")
+            options.log(f"tiny cluster, seed {seed}, {operation!r}: {what}")
         tally.kinds[what.partition(" ")[0]] += 1
 
 
-def _tell(case: Case, tally: Tally, options: Options, what: str) -> None:
+def _report(case: SoakCase, tally: SoakCounts, options: Options, what: str) -> None:
     if len(tally.kinds) < _REPORTED:
-        options.tell(
+        options.log(
             f"seed {case.seed}, {case.profile}, {case.operation!r}, {case.budget!r}: {what}"
         )

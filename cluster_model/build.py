@@ -22,11 +22,11 @@ OwnAttributes = dict[
 ]
 
 
-class _Record(BaseModel):
+class _SnapshotRecord(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class DiskRecord(_Record):
+class DiskRecord(_SnapshotRecord):
     """One disk of a broker; a cordoned one gets no new replicas."""
 
     path: str
@@ -35,7 +35,7 @@ class DiskRecord(_Record):
     cordoned: StrictBool = False
 
 
-class BrokerRecord(_Record):
+class BrokerRecord(_SnapshotRecord):
     """One broker; its rack defaults to the host's name, its host to the broker's own.
 
     With `may_hold` it may hold replicas of the named topics only.
@@ -52,14 +52,14 @@ class BrokerRecord(_Record):
     may_hold: tuple[str, ...] | None = None
 
 
-class CopyRecord(_Record):
+class CopyRecord(_SnapshotRecord):
     """How many records a broker's copy of a partition is behind, replica or not."""
 
     broker: BrokerId
     lag: Number = Field(ge=0)
 
 
-class PartitionRecord(_Record):
+class PartitionRecord(_SnapshotRecord):
     """One partition; replicas are broker ids in preference order, the leader a broker id.
 
     ``state_size`` is what a move costs, ``move_cost`` what it costs to the brokers (by id)
@@ -90,7 +90,7 @@ class PartitionRecord(_Record):
     warming: Items[BrokerId] = ()
 
 
-class TrafficRecord(_Record):
+class TrafficRecord(_SnapshotRecord):
     """Communication between two partitions, each as (topic, number)."""
 
     source: tuple[str, Whole]
@@ -98,7 +98,7 @@ class TrafficRecord(_Record):
     rate: Number = Field(ge=0)
 
 
-class SnapshotDocument(_Record):
+class SnapshotDocument(_SnapshotRecord):
     """A whole cluster as records: the shape of a JSON snapshot.
 
     Its `creatable` applies to the partitions that do not state their own.

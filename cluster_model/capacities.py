@@ -46,7 +46,7 @@ class CapacityError(InputError):
     """Unusable broker capacities; the message gives the place, the value and what is expected."""
 
 
-class Measured(BaseModel):
+class MeasuredResource(BaseModel):
     """How a further resource is measured: by the partition metric of its name.
 
     Parameters
@@ -92,7 +92,7 @@ class Capacities(BaseModel):
     default: dict[str, Amount] = {}
     brokers: dict[WholeKey, dict[str, Amount]] = {}
     log_dirs: dict[Annotated[str, Field(pattern=r"^(default|\d+)$")], Sharing] = {}
-    measured: dict[str, Measured] = {}
+    measured: dict[str, MeasuredResource] = {}
 
     @field_validator("default", mode="before")
     @classmethod

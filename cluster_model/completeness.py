@@ -12,7 +12,7 @@ from cluster_model.trust import Reference
 from cluster_model.windows import Extrapolation, LoadWindows
 
 
-class State(NamedTuple):
+class ModelState(NamedTuple):
     """The data of a live model at one moment.
 
     Parameters
@@ -104,7 +104,7 @@ class Completeness:
         return float(self.partitions.mean()) if len(self.partitions) else 1.0
 
 
-def completeness_of(state: State, max_extrapolations: int, stale_ms: int) -> Completeness:
+def completeness_of(state: ModelState, max_extrapolations: int, stale_ms: int) -> Completeness:
     """Compute how much of the cluster is known.
 
     Parameters

@@ -113,7 +113,7 @@ class Evidence(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Verdict:
+class CheckResult:
     """The result of all checks.
 
     Parameters
@@ -184,7 +184,7 @@ def evidence(
     )  # fmt: skip
 
 
-def judge(facts: Evidence) -> Verdict:
+def judge(facts: Evidence) -> CheckResult:
     """Run all checks, and decide which brokers to trust."""
     base, reference, p = facts.base, facts.reference, facts.parameters
     wrong, lying = size_conflicts(facts)
@@ -233,10 +233,10 @@ def judge(facts: Evidence) -> Verdict:
         found[b] = replace(doubt, set_aside=bool(aside[b]))
     doubted = np.isin(np.arange(base.n_brokers), list(found)) & ~aside
     doubts = tuple(found[b] for b in sorted(found))
-    return Verdict(doubts, doubted, unconfirmed, aside, wrong)
+    return CheckResult(doubts, doubted, unconfirmed, aside, wrong)
 
 
-def believe(reference: Reference, facts: Evidence, verdict: Verdict) -> None:
+def believe(reference: Reference, facts: Evidence, verdict: CheckResult) -> None:
     """Store the values of trusted brokers, and the start of each doubt.
 
     The newest window is left out if there are others: a jump in the middle of it may not

@@ -32,7 +32,7 @@ from metrics_reporter.errors import ReporterError
 from metrics_reporter.quantities import amounts, plural
 
 T = TypeVar("T")
-Loads = Mapping[tuple[str, int], "PartitionLoad"]
+PartitionLoads = Mapping[tuple[str, int], "PartitionLoad"]
 
 DISK = "disk"
 
@@ -79,7 +79,7 @@ def read_cluster(
     bootstrap_servers: str | Sequence[str],
     *,
     capacity: Capacities | Mapping[str, Any] | str | Path | None = None,
-    loads: Loads | None = None,
+    loads: PartitionLoads | None = None,
     resources: Sequence[str] = DEFAULT_RESOURCES,
     client_properties: Mapping[str, Any] | None = None,
     timeout: float = 10.0,
@@ -146,7 +146,7 @@ def read_cluster(
         If the data contradicts itself, for example if `loads` has an unknown resource.
     """
     capacities = as_capacities(capacity, resources)
-    tell = notice or (lambda sentence: None)
+    notify = notice or (lambda sentence: None)
     taken = int(1000 * time.time())
     with admin_client(bootstrap_servers, client_properties, timeout=timeout) as ask:
         cluster = ask(lambda admin: admin.describe_cluster())
@@ -160,7 +160,7 @@ def read_cluster(
         after = ask(lambda admin: admin.list_partition_reassignments())
         serving = [b["broker_id"] for b in cluster["brokers"] if not b.get("is_fenced", False)]
         if placement_only:
-            log_dirs = _log_dirs_that_answer(ask, serving, 2 * timeout, tell)
+            log_dirs = _log_dirs_that_answer(ask, serving, 2 * timeout, notify)
         else:
             log_dirs = {broker: _log_dirs(ask, broker) for broker in serving}
         hidden = _hidden(ask, topics, log_dirs, {**earlier, **after})
@@ -173,7 +173,7 @@ def read_cluster(
                 "'*' --operation Describe), or ask for a partial view (--partial-view)"
             )
         left_out = "they are not healed" if placement_only else "the snapshot is without them"
-        tell(f"{hidden}: {left_out}")
+        notify(f"{hidden}: {left_out}")
     document = as_document(
         cluster["brokers"],
         topics,
@@ -182,7 +182,7 @@ def read_cluster(
         loads or {},
         tuple(resources),
         reassignments={**earlier, **after},
-        notice=None if placement_only else tell,
+        notice=None if placement_only else notify,
     )
     identity = {"cluster_id": cluster["cluster_id"], "metadata_version": version}
     placed = {p.topic for p in document.partitions}
@@ -339,7 +339,7 @@ def as_document(
     topics: Sequence[Mapping[str, Any]],
     log_dirs: Mapping[int, Sequence[Mapping[str, Any]]],
     capacities: Capacities,
-    loads: Loads,
+    loads: PartitionLoads,
     resources: tuple[str, ...] = DEFAULT_RESOURCES,
     *,
     reassignments: Mapping[Any, Mapping[str, Any]] | None = None,
@@ -537,7 +537,7 @@ def _partition(
     p: Mapping[str, Any],
     sizes: Mapping[tuple[int, str, int], tuple[int, str]],
     offline: Mapping[int, str],
-    loads: Loads,
+    loads: PartitionLoads,
     resources: tuple[str, ...],
     ongoing: Mapping[str, Any] | None,
 ) -> PartitionRecord:
@@ -678,14 +678,14 @@ def _log_dirs(ask: Ask, broker: int) -> list[dict[str, Any]]:
 
 
 def _log_dirs_that_answer(
-    ask: Ask, brokers: Sequence[int], patience: float, tell: Callable[[str], None]
+    ask: Ask, brokers: Sequence[int], seconds: float, notify: Callable[[str], None]
 ) -> dict[int, list[dict[str, Any]]]:
-    """Log directories of the brokers that answer; after `patience` seconds no more are asked.
+    """Log directories of the brokers that answer; after `seconds` no more are asked.
 
     Otherwise each hanging broker would delay healing by one timeout.
     """
     found: dict[int, list[dict[str, Any]]] = {}
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + seconds
     failed, why = [], ""
     for broker in brokers:
         found[broker] = []
@@ -698,8 +698,8 @@ def _log_dirs_that_answer(
         failed.append(broker)
     if failed:
         names = ", ".join(map(str, failed))
-        why = why or f"reading those of the others took {patience:g} s"
-        tell(
+        why = why or f"reading those of the others took {seconds:g} s"
+        notify(
             f"the log directories of brokers {names} are not known, only where replicas are: {why}"
         )
     return found

@@ -22,10 +22,10 @@ from cluster_model.attribution import (
     with_estimates,
 )
 from cluster_model.build import SnapshotDocument, build_snapshot
-from cluster_model.completeness import Completeness, State, completeness_of
+from cluster_model.completeness import Completeness, ModelState, completeness_of
 from cluster_model.cross_checks import (
+    CheckResult,
     Evidence,
-    Verdict,
     believe,
     broker_weight,
     evidence,
@@ -39,7 +39,7 @@ from cluster_model.index import AMBIGUOUS, SnapshotIndex
 from cluster_model.last_value import LastValue, rows_of
 from cluster_model.snapshot import DEFAULT_RESOURCES, Bools, BrokerState, Floats, Ints, Snapshot
 from cluster_model.trust import Distrust, Reference, TrustParameters, partition_names
-from cluster_model.windows import LoadWindows, RecordOutcome, Strategy, Windows
+from cluster_model.windows import Aggregation, LoadWindows, RecordOutcome, Windows
 from metrics_reporter import (
     BROKER_METRICS,
     BYTES_IN,
@@ -108,7 +108,7 @@ class ClusterModel:
         Brokers, capacities and placement; its loads in other than the default
         resources are kept unless `measured` names them, the others are replaced by
         measured ones.
-    window_ms, windows, min_samples, strategy
+    window_ms, windows, min_samples, aggregation
         For the load windows: their length, how many complete ones to keep, how many
         samples each needs, and how it aggregates them. See
         :class:`cluster_model.windows.Windows`.
@@ -148,7 +148,7 @@ class ClusterModel:
         window_ms: int = 300_000,
         windows: int = 5,
         min_samples: int = 3,
-        strategy: Strategy = "mean",
+        aggregation: Aggregation = "mean",
         broker_windows: int | None = None,
         max_extrapolations: int = 5,
         stale_ms: int = 300_000,
@@ -160,7 +160,7 @@ class ClusterModel:
         kept: dict[str, Any] = {
             "window_ms": window_ms,
             "min_samples": min_samples,
-            "strategy": strategy,
+            "aggregation": aggregation,
         }
         self._shares = dict(measured or {})
         for name, share in self._shares.items():
@@ -310,7 +310,7 @@ class ClusterModel:
         with self._lock:
             return self._brokers.aggregate()
 
-    def snapshot(self, min_ratio: float = 0.95, *, strategy: Strategy = "mean") -> Snapshot:
+    def snapshot(self, min_ratio: float = 0.95, *, aggregation: Aggregation = "mean") -> Snapshot:
         """The cluster with the loads of the complete windows.
 
         Per partition, with means over windows and r replicas: the leader's
@@ -329,7 +329,7 @@ class ClusterModel:
         min_ratio
             Share of partitions whose rates must be known, among those led by brokers that
             report and are trusted. With 0, any number of brokers may be silent.
-        strategy
+        aggregation
             How to aggregate windows: their mean, their maximum, or the latest.
 
         Raises
@@ -338,9 +338,9 @@ class ClusterModel:
             If there is no complete window yet, too few partitions are known (in their rates, or
             in a further resource), or too many brokers do not report or are not trusted.
         """
-        return self.observe(min_ratio, strategy=strategy).snapshot
+        return self.observe(min_ratio, aggregation=aggregation).snapshot
 
-    def observe(self, min_ratio: float = 0.95, *, strategy: Strategy = "mean") -> Observation:
+    def observe(self, min_ratio: float = 0.95, *, aggregation: Aggregation = "mean") -> Observation:
         """The snapshot, its completeness, and the windows it was made from.
 
         Parameters and errors are those of :meth:`snapshot`.
@@ -365,8 +365,8 @@ class ClusterModel:
                 believe(self._reference, facts, verdict)
                 self._doubted = frozenset(d.broker for d in verdict.doubts)
         self._require_known(facts, verdict, done, min_ratio)
-        further, further_known = self._further(state, facts, verdict, min_ratio, strategy)
-        rates = state.rates.over(strategy)
+        further, further_known = self._further(state, facts, verdict, min_ratio, aggregation)
+        rates = state.rates.over(aggregation)
         known = ~np.isnan(rates)
         unbelieved = np.append(verdict.unbelieved, np.ones((1, 3), np.bool_), axis=0)
         rates[unbelieved[facts.leader, : len(_RATES)]] = np.nan
@@ -377,7 +377,7 @@ class ClusterModel:
         leader_disk, follower_disk = disk_by_role(base, sizes)
         network_out = bytes_out + bytes_in * (base.replication_factor - 1)
         # Only of the windows that were compared.
-        cpu = facts.brokers.of(slice(0, 1)).over(strategy)[:, 0]
+        cpu = facts.brokers.of(slice(0, 1)).over(aggregation)[:, 0]
         weight = broker_weight(base, np.stack([bytes_in, bytes_out], axis=1))
         usual = usual_cpu(state.reference, weight, trust)
         cpu = np.where(verdict.unbelieved[:, -1] | np.isnan(cpu), usual, cpu)
@@ -406,11 +406,11 @@ class ClusterModel:
 
     def _further(
         self,
-        state: State,
+        state: ModelState,
         facts: Evidence,
-        verdict: Verdict,
+        verdict: CheckResult,
         min_ratio: float,
-        strategy: Strategy,
+        aggregation: Aggregation,
     ) -> tuple[Floats, Bools]:
         """(P, K) loads of leaders in further resources, and (P,) whether all are measured.
 
@@ -422,7 +422,7 @@ class ClusterModel:
         ModelError
             If too few partitions report one of them.
         """
-        base, found = state.base, state.further.over(strategy)
+        base, found = state.base, state.further.over(aggregation)
         if not self._shares:
             return found, np.ones(base.n_partitions, np.bool_)
         known = ~np.isnan(found)
@@ -447,7 +447,7 @@ class ClusterModel:
         whole: Bools = np.logical_and.reduce(known, axis=1)
         return with_estimates(base, found), whole
 
-    def _cost(self, state: State, now: Floats) -> Floats:
+    def _cost(self, state: ModelState, now: Floats) -> Floats:
         """(B,) costs of brokers, learnt from the current estimates.
 
         Changes slowly after the first estimate: a single one is mostly noise.
@@ -467,7 +467,7 @@ class ClusterModel:
             return known.cost
 
     def _require_known(
-        self, facts: Evidence, verdict: Verdict, done: Completeness, min_ratio: float
+        self, facts: Evidence, verdict: CheckResult, done: Completeness, min_ratio: float
     ) -> None:
         base = facts.base
         if min_ratio <= 0:
@@ -491,11 +491,11 @@ class ClusterModel:
                 f"{base.topics[base.partition_topic[missing]]}-{base.partition_number[missing]}"
             )
 
-    def _state(self) -> State:
+    def _state(self) -> ModelState:
         """The data of one moment, copied so that the rest runs outside the lock."""
         with self._lock:
             measured = self._rates.aggregate()
-            return State(
+            return ModelState(
                 self._base,
                 measured.of(slice(0, len(_RATES))),
                 self._rates.estimated(),
@@ -558,7 +558,7 @@ class ClusterModel:
         age: Floats = np.maximum(self._clock() - heard, 0.0)
         return age
 
-    def _completeness(self, state: State) -> Completeness:
+    def _completeness(self, state: ModelState) -> Completeness:
         return completeness_of(state, self._max_extrapolations, self._stale_ms)
 
     def _add_brokers(

@@ -120,7 +120,11 @@ def file_systems(
     reported.sort(key=lambda d: (d.get("total_bytes", -1), _usable(d), d["log_dir"]))
     groups: list[list[LogDir]] = []
     for d in reported:
-        if groups and sharing != "separate" and _together([*groups[-1], d], sharing, tolerance):
+        if (
+            groups
+            and sharing != "separate"
+            and _share_a_file_system([*groups[-1], d], sharing, tolerance)
+        ):
             groups[-1].append(d)
         else:
             groups.append([d])
@@ -130,7 +134,7 @@ def file_systems(
     ]
 
 
-def _together(group: Sequence[LogDir], sharing: Sharing | None, tolerance: int) -> bool:
+def _share_a_file_system(group: Sequence[LogDir], sharing: Sharing | None, tolerance: int) -> bool:
     """Whether directories, sorted by free bytes, appear to share a file system."""
     if len({d.get("total_bytes", -1) for d in group}) > 1:
         return False

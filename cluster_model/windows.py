@@ -14,8 +14,8 @@ from cluster_model.last_value import rows_of
 from cluster_model.snapshot import Bools, Floats, Ints
 
 Number = TypeVar("Number", np.float64, np.int32)
-Strategy = Literal["mean", "max", "latest"]
-STRATEGIES: tuple[Strategy, ...] = ("mean", "max", "latest")
+Aggregation = Literal["mean", "max", "latest"]
+AGGREGATIONS: tuple[Aggregation, ...] = ("mean", "max", "latest")
 
 # Entities whose windows are aggregated at once, to keep intermediate results small.
 _CHUNK = 1 << 16
@@ -69,7 +69,7 @@ class LoadWindows:
     start_ms : (W,) int
         Start of each window, ms since 1970.
     value : (E, W, M) float
-        The aggregate of the samples by the windows' strategy, such as the mean; 0 without
+        The aggregate of the samples by the windows' aggregation, such as the mean; 0 without
         a valid extrapolation.
     kind : (E, W, M) int
         Values of :class:`Extrapolation`.
@@ -84,28 +84,28 @@ class LoadWindows:
         """(E, M) float: mean over the windows that have a value; nan if none has."""
         return self.over("mean")
 
-    def over(self, strategy: Strategy) -> Floats:
+    def over(self, aggregation: Aggregation) -> Floats:
         """(E, M) float: one value over the windows that have any; nan if none has.
 
         Parameters
         ----------
-        strategy
+        aggregation
             ``"mean"``, ``"max"`` or ``"latest"``.
 
         Raises
         ------
         WindowsError
-            For another strategy.
+            For another aggregation.
         """
-        _require_strategy(strategy)
+        _require_aggregation(aggregation)
         has = self.kind != Extrapolation.NO_VALID_EXTRAPOLATION
         any_ = has.any(axis=1)
-        if strategy == "max":
+        if aggregation == "max":
             found: Floats = self.value.max(axis=1, where=has, initial=-np.inf)
             found[~any_] = np.nan
             return found
         found = np.full(any_.shape, np.nan)
-        if strategy == "latest":
+        if aggregation == "latest":
             for w in range(len(self.start_ms)):
                 np.copyto(found, self.value[:, w], where=has[:, w])
             return found
@@ -171,7 +171,7 @@ class Windows:
         Complete windows to keep.
     min_samples
         Samples of a metric that a window needs for a value without extrapolation.
-    strategy
+    aggregation
         How a window aggregates its samples: their mean, their maximum, or the latest.
 
     Raises
@@ -195,7 +195,7 @@ class Windows:
         window_ms: int = 300_000,
         windows: int = 5,
         min_samples: int = 3,
-        strategy: Strategy = "mean",
+        aggregation: Aggregation = "mean",
     ) -> None:
         for name, value, low in (
             ("entities", entities, 0),
@@ -206,14 +206,14 @@ class Windows:
         ):
             if not low <= value < 2**31:
                 raise WindowsError(f"windows, {name}: {value} found, {low} to 2147483647 expected")
-        _require_strategy(strategy)
+        _require_aggregation(aggregation)
         self.window_ms = window_ms
         self.windows = windows
         self.min_samples = min_samples
-        self.strategy: Strategy = strategy
+        self.aggregation: Aggregation = aggregation
         self._current: int | None = None
         self._outcomes = np.zeros(len(RecordOutcome), np.int64)
-        self._empty = -np.inf if strategy == "max" else 0.0
+        self._empty = -np.inf if aggregation == "max" else 0.0
         shape = (entities, windows + 1, metrics)
         # Per cell the sum, the maximum or the latest of its samples.
         self._values = np.full(shape, self._empty)
@@ -350,7 +350,7 @@ class Windows:
             window_ms=self.window_ms,
             windows=self.windows,
             min_samples=self.min_samples,
-            strategy=self.strategy,
+            aggregation=self.aggregation,
         )
         other._current = self._current
         other._outcomes = self._outcomes.copy()
@@ -374,7 +374,7 @@ class Windows:
         kind[counts >= max(1, self.min_samples // 2)] = Extrapolation.AVG_AVAILABLE
         kind[enough] = Extrapolation.NONE
         # A mean is weighted by samples; a maximum or latest value counts as one.
-        weight = counts if self.strategy == "mean" else (counts > 0).astype(np.int32)
+        weight = counts if self.aggregation == "mean" else (counts > 0).astype(np.int32)
         total = np.where(weight > 0, values, 0.0)
         adjacent = kind == Extrapolation.AVG_ADJACENT
         if adjacent.any():
@@ -439,9 +439,9 @@ class Windows:
         self._offsets.reshape(-1, self._width)[c, place] = o
         np.add.at(counts, c, np.int32(1))
         held, value = self._values.reshape(-1), value[order]
-        if self.strategy == "mean":
+        if self.aggregation == "mean":
             np.add.at(held, c, value)
-        elif self.strategy == "max":
+        elif self.aggregation == "max":
             np.maximum.at(held, c, value)
         else:
             # Offsets of a cell ascend, and of several assignments to one place the last stays.
@@ -458,10 +458,11 @@ class Windows:
         return int(self._offsets.shape[3])
 
 
-def _require_strategy(strategy: str) -> None:
-    if strategy not in STRATEGIES:
+def _require_aggregation(aggregation: str) -> None:
+    if aggregation not in AGGREGATIONS:
         raise WindowsError(
-            f"windows, strategy: {strategy!r} found, one of {', '.join(STRATEGIES)} expected"
+            f"windows, aggregation: {aggregation!r} found, "
+            f"one of {', '.join(AGGREGATIONS)} expected"
         )
 
 

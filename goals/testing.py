@@ -185,8 +185,8 @@ def example_snapshots(seed: int = 0) -> list[Snapshot]:
     demoted = sets.broker_state.copy()
     demoted[-1] = BrokerState.DEMOTED
     return [
-        _talking(plain, seed),
-        _talking(replace(mixed, broker_state=state, leader=leader), seed),
+        _with_traffic(plain, seed),
+        _with_traffic(replace(mixed, broker_state=state, leader=leader), seed),
         replace(disks, disk_alive=alive),
         replace(
             sets,
@@ -260,7 +260,7 @@ def _reads(goal: Goal, snapshot: Snapshot) -> bool:
     return True
 
 
-def _talking(snapshot: Snapshot, seed: int) -> Snapshot:
+def _with_traffic(snapshot: Snapshot, seed: int) -> Snapshot:
     """The same with traffic: half of the partitions send mostly to the next in a random order."""
     rng, n = np.random.default_rng(seed), snapshot.n_partitions
     row = rng.permutation(n)[: n // 2]

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from metrics_reporter.clients import PATIENCE, create, kafka, reason
+from metrics_reporter.clients import ANSWER_TIMEOUT, create, kafka, reason
 from metrics_reporter.errors import ReporterError
 from metrics_reporter.records import Record
 from metrics_reporter.reporter import Reporter
@@ -146,7 +146,7 @@ class Agent:
             if self.delivered > self._delivered:
                 self._delivered = self.delivered
                 self._failed_since = 0
-                self._tell({k: v for k, v in self.problems.items() if k != "Kafka"})
+                self._log_problems({k: v for k, v in self.problems.items() if k != "Kafka"})
             report: list[Record] = []
             problems = {k: v for k, v in self.problems.items() if k == "Kafka"}
             for name in list(self._iterators):
@@ -161,10 +161,10 @@ class Agent:
                     self._iterators[name] = iter(self._sources[name])
                 reported: Mapping[str, str] = getattr(self._sources[name], "problems", {})
                 problems |= {f"{name}: {key}": value for key, value in reported.items()}
-            self._tell(problems)
+            self._log_problems(problems)
             yield report
 
-    def _tell(self, problems: dict[str, str]) -> None:
+    def _log_problems(self, problems: dict[str, str]) -> None:
         for key in problems.keys() - self.problems.keys():
             log.warning("%s: %s", key.partition(":")[0], problems[key])
         for key in self.problems.keys() - problems.keys():
@@ -174,7 +174,7 @@ class Agent:
     def _failed(self, why: str) -> None:
         self.failures += 1
         self._failed_since += 1
-        self._tell(self.problems | {"Kafka": why})
+        self._log_problems(self.problems | {"Kafka": why})
 
     def _find_topic(self) -> None:
         module = kafka()
@@ -212,10 +212,12 @@ def _create(topic: str, properties: Mapping[str, Any]) -> None:
     module = kafka()
     try:
         admin = AdminClient(own)
-        admin.create_topics([new])[topic].result(PATIENCE)
+        admin.create_topics([new])[topic].result(ANSWER_TIMEOUT)
     except module.KafkaException as error:
         # Another reporter created it first.
         if error.args[0].code() != module.KafkaError.TOPIC_ALREADY_EXISTS:
             raise
     except TimeoutError:
-        raise ReporterError(f"metrics topic {topic!r}: not created in {PATIENCE:g} s") from None
+        raise ReporterError(
+            f"metrics topic {topic!r}: not created in {ANSWER_TIMEOUT:g} s"
+        ) from None

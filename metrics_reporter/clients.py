@@ -11,7 +11,7 @@ from metrics_reporter.documents import shown
 from metrics_reporter.errors import ReporterError
 
 # How long a broker may take to answer before it is reported, in seconds.
-PATIENCE = 30.0
+ANSWER_TIMEOUT = 30.0
 
 # A consumer whose reader manages its positions: nothing is committed automatically.
 MANUAL_POSITIONS = {"enable.auto.commit": False, "enable.auto.offset.store": False}

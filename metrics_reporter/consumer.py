@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from metrics_reporter.batch import RecordBatch, decode_batch
-from metrics_reporter.clients import MANUAL_POSITIONS, PATIENCE, create, kafka, reason
+from metrics_reporter.clients import ANSWER_TIMEOUT, MANUAL_POSITIONS, create, kafka, reason
 from metrics_reporter.errors import ReporterError
 from metrics_reporter.foreign import TOPIC_FORMATS, Format
 from metrics_reporter.records import Record
@@ -150,7 +150,7 @@ def read_records(
     follow: bool = False,
     since_ms: int | None = None,
     format: Format | None = None,
-    timeout: float = PATIENCE,
+    timeout: float = ANSWER_TIMEOUT,
     client: Mapping[str, Any] | None = None,
 ) -> RecordReader:
     """Read a metrics topic from its beginning to its current end, or without end.

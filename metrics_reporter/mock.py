@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from metrics_reporter.clients import PATIENCE, create
+from metrics_reporter.clients import ANSWER_TIMEOUT, create
 from metrics_reporter.errors import ReporterError
 
 
@@ -25,7 +25,7 @@ def mock_cluster(brokers: int = 3) -> Iterator[str]:
         raise ReporterError(f"mock cluster, brokers: {brokers} found, at least 1 expected")
     host = create("Producer", {"test.mock.num.brokers": brokers, "log_level": 0})
     try:
-        nodes = host.list_topics(timeout=PATIENCE).brokers.values()
+        nodes = host.list_topics(timeout=ANSWER_TIMEOUT).brokers.values()
         yield ",".join(f"{node.host}:{node.port}" for node in nodes)
     finally:
         # The cluster lives as long as its producer, which a traceback would keep alive.

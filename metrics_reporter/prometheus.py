@@ -66,7 +66,7 @@ _AT_ONCE = 16
 _METADATA = "__cluster_metadata"
 
 # Metric, topic or None, partition or -1.
-Key = tuple[str, str | None, int]
+MetricKey = tuple[str, str | None, int]
 
 
 class Rule(BaseModel):
@@ -234,8 +234,8 @@ class Reading(NamedTuple):
     """The counters and gauges read from a page."""
 
     at: float
-    counters: dict[Key, float]
-    gauges: dict[Key, float]
+    counters: dict[MetricKey, float]
+    gauges: dict[MetricKey, float]
 
 
 class PrometheusSource:
@@ -287,7 +287,7 @@ class PrometheusSource:
         self.failed = 0
         self.resets = 0
         self._endpoints = dict(sorted(endpoints.items()))
-        self._book = Rulebook((*rules, *DEFAULT_RULES), topic_label, partition_label)
+        self._rulebook = Rulebook((*rules, *DEFAULT_RULES), topic_label, partition_label)
         self._timeout = timeout
         self._before: dict[int, Reading] = {}
 
@@ -320,7 +320,7 @@ class PrometheusSource:
         at, now, text = page
         samples, malformed = parse(text)
         self.malformed += malformed
-        reading = self._book.read(at, samples)
+        reading = self._rulebook.read(at, samples)
         if reading.counters or reading.gauges:
             self.problems.pop(name, None)
         else:
@@ -349,7 +349,7 @@ class Rulebook:
         Samples of one rule that map to the same metric differ in labels without a meaning
         here: counters are summed, and of gauges the largest counts.
         """
-        found: dict[Key, tuple[int, float]] = {}
+        found: dict[MetricKey, tuple[int, float]] = {}
         for sample in samples:
             for order, rule in self._candidates(sample):
                 if not rule.takes(sample):
@@ -363,8 +363,8 @@ class Rulebook:
                     if first >= order:
                         found[key] = (order, value)
                 break
-        counters: dict[Key, float] = {}
-        gauges: dict[Key, float] = {}
+        counters: dict[MetricKey, float] = {}
+        gauges: dict[MetricKey, float] = {}
         for key, (order, value) in found.items():
             kind = self._rules[order][1].kind
             (counters if kind == "counter" else gauges)[key] = value
@@ -384,7 +384,7 @@ class Rulebook:
             ]
         return self._known[name]
 
-    def _key(self, rule: Rule, labels: Mapping[str, str]) -> Key | None:
+    def _key(self, rule: Rule, labels: Mapping[str, str]) -> MetricKey | None:
         topic, partition = labels.get(self._topic), labels.get(self._partition)
         if topic == _METADATA:
             return None
@@ -401,7 +401,7 @@ def restarted(before: Reading, now: Reading) -> bool:
     Only counters of the whole broker count: those of a topic also restart when the topic,
     or the broker's last replica of it, was gone in between.
     """
-    start: Key = (START_TIME, None, -1)
+    start: MetricKey = (START_TIME, None, -1)
     if now.gauges.get(start, 0.0) != before.gauges.get(start, now.gauges.get(start, 0.0)):
         return True
     return any(
@@ -437,8 +437,8 @@ def records_of(broker: int, time_ms: int, before: Reading | None, now: Reading) 
 
 
 def _reported_by_partition(
-    before: Reading, now: Reading, values: dict[Key, float]
-) -> dict[Key, float]:
+    before: Reading, now: Reading, values: dict[MetricKey, float]
+) -> dict[MetricKey, float]:
     """Rates of the partitions that the broker leads; removes the topic rates they replace.
 
     A topic without traffic so far has no counters. Its leaders are idle, which is not the
@@ -454,7 +454,7 @@ def _reported_by_partition(
     for topic in known - led.keys():
         for metric in _OF_TOPICS:
             values.pop((metric, topic, -1), None)
-    reported: dict[Key, float] = {}
+    reported: dict[MetricKey, float] = {}
     for topic, partitions in led.items():
         every = partial(_every, values, topic, partitions)
         if not every(BYTES_OUT):
@@ -477,5 +477,7 @@ def _reported_by_partition(
     return reported
 
 
-def _every(values: Mapping[Key, Any], topic: str, partitions: Sequence[int], metric: str) -> bool:
+def _every(
+    values: Mapping[MetricKey, Any], topic: str, partitions: Sequence[int], metric: str
+) -> bool:
     return all((metric, topic, p) in values for p in partitions)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from itertools import count
 from typing import Any
 
-from metrics_reporter.clients import PATIENCE, create, kafka, reason
+from metrics_reporter.clients import ANSWER_TIMEOUT, create, kafka, reason
 from metrics_reporter.errors import ReporterError
 from metrics_reporter.quantities import plural
 from metrics_reporter.records import Record
@@ -98,9 +98,9 @@ class Reporter:
         for record in report:
             self._produce(producer, record)
             producer.poll(0)
-        left = producer.flush(PATIENCE)
+        left = producer.flush(ANSWER_TIMEOUT)
         if left or self._failures:
-            why = self._failures[0] if self._failures else f"no answer in {PATIENCE:g} s"
+            why = self._failures[0] if self._failures else f"no answer in {ANSWER_TIMEOUT:g} s"
             lost = left + len(self._failures)
             self._failures.clear()
             raise self._error(f"{plural(lost, 'record')} not delivered: {why}")
@@ -117,7 +117,7 @@ class Reporter:
             try:
                 producer.produce(**message)
             except BufferError:
-                producer.flush(PATIENCE)
+                producer.flush(ANSWER_TIMEOUT)
                 producer.produce(**message)
         except (BufferError, kafka().KafkaException) as error:
             raise self._error(reason(error)) from None

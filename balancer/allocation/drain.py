@@ -43,7 +43,7 @@ def drain(problem: Allocation, node: Ints, limit: float = np.inf) -> Ints:
     return node
 
 
-def emptied(problem: Allocation, node: Ints, limit: float) -> Ints:
+def empty_removed_nodes(problem: Allocation, node: Ints, limit: float) -> Ints:
     """(U,) int: the same, with as much as possible moved off nodes marked for removal.
 
     Other migrations are reverted for that, as long as no node is farther than `limit`
@@ -55,12 +55,12 @@ def emptied(problem: Allocation, node: Ints, limit: float) -> Ints:
         return node
     # Revert as few as necessary.
     few, many = 0, int((node != p.node).sum())
-    found = drain(p, returned(p, node, limit), limit)
+    found = drain(p, revert_unnecessary(p, node, limit), limit)
     if _left(p, found) >= _left(p, node):
         return node
     while many - few > 1:
         some = (few + many) // 2
-        tried = drain(p, returned(p, node, limit, most=some), limit)
+        tried = drain(p, revert_unnecessary(p, node, limit, most=some), limit)
         if _left(p, tried) <= _left(p, found):
             found, many = tried, some
         else:
@@ -68,7 +68,7 @@ def emptied(problem: Allocation, node: Ints, limit: float) -> Ints:
     return found
 
 
-def returned(
+def revert_unnecessary(
     problem: Allocation,
     node: Ints,
     limit: float,

@@ -17,7 +17,7 @@ _TINY = 1e-9
 
 
 @dataclass(frozen=True)
-class Improved:
+class MilpResult:
     """The result of a program: an allocation, and a bound on the load distance of all of them."""
 
     node: Ints
@@ -53,7 +53,7 @@ def improve(
     nodes: int,
     seconds: float | None = None,
     downhill: bool = False,
-) -> Improved:
+) -> MilpResult:
     """Solve the program for the units on some of the nodes, which stay on those nodes.
 
     Parameters
@@ -74,7 +74,7 @@ def improve(
 
     Returns
     -------
-    Improved
+    MilpResult
         The unchanged allocation if none is better.
     """
     found = _solve(
@@ -91,7 +91,7 @@ def improve(
     if (max(after), sum(after)) < (max(before) - _TINY, np.inf):
         return found
     better = max(after) <= max(before) + _TINY and sum(after) < sum(before) - _TINY
-    return found if better else Improved(node, found.bound, found.proven)
+    return found if better else MilpResult(node, found.bound, found.proven)
 
 
 def _solve(
@@ -104,7 +104,7 @@ def _solve(
     threads: int,
     start: bool,
     downhill: bool = False,
-) -> Improved:
+) -> MilpResult:
     p = problem
     places = np.flatnonzero(chosen)
     units = np.flatnonzero(chosen[node])
@@ -207,7 +207,7 @@ def _solve(
     bound = max(least, float(info.mip_dual_bound) / _DISTANCE)
     whole = bool(chosen.all())
     proven = status == highspy.HighsModelStatus.kOptimal
-    return Improved(result, max(bound, lower_bound(p)) if whole else bound, proven)
+    return MilpResult(result, max(bound, lower_bound(p)) if whole else bound, proven)
 
 
 def _by_column(row: Ints, column: Ints, value: Floats, columns: int) -> tuple[Ints, Ints, Floats]:

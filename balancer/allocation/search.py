@@ -24,7 +24,7 @@ _TINY = 1e-9
 Narrow = Literal["both", "over", "under"]
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """An allocation, and the number of rounds it took."""
 
     node: Ints
@@ -41,7 +41,7 @@ def search(
     enough: float = 0.0,
     narrow: Narrow = "both",
     parameters: AllocationParameters | None = None,
-) -> Found:
+) -> SearchResult:
     """Narrow the band as far as possible.
 
     Parameters
@@ -66,7 +66,7 @@ def search(
 
     Returns
     -------
-    Found
+    SearchResult
         The best allocation found; `start` if none is better.
     """
     own = parameters or AllocationParameters()
@@ -94,7 +94,7 @@ class _Search:
         self.carried = p.carried(start)
         self.spent = p.spent(start)
 
-    def run(self, rounds: int, deadline: float, enough: float, narrow: Narrow) -> Found:
+    def run(self, rounds: int, deadline: float, enough: float, narrow: Narrow) -> SearchResult:
         p, own = self.p, self.parameters
         price, leap = 1.0, own.largest_leap
         best = self.node[: self.units].copy()
@@ -117,7 +117,7 @@ class _Search:
             self._exchange(self._chosen(wrong, exceeds), wrong, high, low, price, done)
             factor = own.price_factor
             price = min(price * factor, own.highest_price) if exceeds else price / factor
-        return Found(best, done)
+        return SearchResult(best, done)
 
     def _chosen(self, wrong: Floats, exceeds: bool) -> int:
         """A node to improve, more likely the farther it is outside the band.

@@ -7,7 +7,7 @@ import time
 import numpy as np
 
 from balancer.allocation.bound import lower_bound
-from balancer.allocation.drain import emptied, returned
+from balancer.allocation.drain import empty_removed_nodes, revert_unnecessary
 from balancer.allocation.errors import AllocationError
 from balancer.allocation.flux import flux
 from balancer.allocation.milp import improve
@@ -133,10 +133,10 @@ def solve(
         best = found.node
     distance = p.distance(best)
     if distance > enough:
-        best = returned(p, best, distance, sum(p.sides(best)))
+        best = revert_unnecessary(p, best, distance, sum(p.sides(best)))
     else:
-        best = returned(p, best, enough)
-    best = emptied(p, best, max(distance, good))
+        best = revert_unnecessary(p, best, enough)
+    best = empty_removed_nodes(p, best, max(distance, good))
     over, under = p.sides(best)
     migrated = best != p.node
     return Solution(best, over, under, bound, int(migrated.sum()), p.spent(best))

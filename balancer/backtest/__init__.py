@@ -5,9 +5,9 @@ result = backtest(history, load_configurations("candidates.yaml"), first_ms=...,
 
 from balancer.backtest.configuration import RECORDED, Configuration, load_configurations
 from balancer.backtest.errors import BacktestError
-from balancer.backtest.judge import Verdict, judge
+from balancer.backtest.judge import WindowFigures, judge
 from balancer.backtest.picture import draw
-from balancer.backtest.result import BacktestResult, Tally
+from balancer.backtest.result import BacktestResult, ConfigurationFigures
 from balancer.backtest.spark import backtest, judge_placements
 
 __all__ = [
@@ -15,8 +15,8 @@ __all__ = [
     "BacktestError",
     "BacktestResult",
     "Configuration",
-    "Tally",
-    "Verdict",
+    "ConfigurationFigures",
+    "WindowFigures",
     "backtest",
     "draw",
     "judge",

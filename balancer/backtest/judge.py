@@ -17,7 +17,7 @@ from cluster_model.snapshot import BrokerState, Snapshot
 from goals import Goal, applicable
 
 
-class Verdict(NamedTuple):
+class WindowFigures(NamedTuple):
     """Figures of a window.
 
     Parameters
@@ -50,7 +50,9 @@ class Verdict(NamedTuple):
     overloaded: int
 
 
-def judge(snapshot: Snapshot, goals: Sequence[Goal], limit: float, known: float = 1.0) -> Verdict:
+def judge(
+    snapshot: Snapshot, goals: Sequence[Goal], limit: float, known: float = 1.0
+) -> WindowFigures:
     """Judge a cluster with its loads of a window.
 
     Parameters
@@ -89,7 +91,7 @@ def judge(snapshot: Snapshot, goals: Sequence[Goal], limit: float, known: float 
     nowhere = lives & (snapshot.capacity == 0) & (load > 0)
     broker, resource = np.unravel_index(int(np.argmax(share)), share.shape)
     even = evenness(cluster)
-    return Verdict(
+    return WindowFigures(
         known=known,
         violated=len(short),
         violated_hard=sum(hard for hard, _ in short),

@@ -66,10 +66,10 @@ def _panels(figure: Any, result: BacktestResult) -> None:
     for name, colour in zip(result.configurations, _cycled(len(windows)), strict=True):
         style = {"color": colour, "label": name, "linewidth": 1.2}
         start = [w.start_ms for w in windows[name]]
-        verdicts = [w.verdict for w in windows[name]]
-        _line(axes[0, 0], start, [v.worst for v in verdicts], max, style)
-        _line(axes[0, 1], start, [float(v.violated) for v in verdicts], _mean, style)
-        over = list(accumulate(hours * v.overloaded for v in verdicts))
+        figures = [w.figures for w in windows[name]]
+        _line(axes[0, 0], start, [v.worst for v in figures], max, style)
+        _line(axes[0, 1], start, [float(v.violated) for v in figures], _mean, style)
+        over = list(accumulate(hours * v.overloaded for v in figures))
         axes[1, 0].plot(_times(start), over, **style)
         moved = list(accumulate((e.bytes_moved for e in rounds[name]), initial=0.0))
         at = [result.first_ms, *(e.at_ms for e in rounds[name])]

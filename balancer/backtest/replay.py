@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from balancer.backtest.configuration import Configuration, Statistic
-from balancer.backtest.timeline import Delta, Standing, Timeline, changed, names_of, table_of
+from balancer.backtest.timeline import CurrentReplicas, Delta, Timeline, changed, names_of, table_of
 from balancer.controller import Controller, Decision, Settings
 from balancer.controller.feed import standard_error
 from balancer.controller.settings import GoalViolations, MissingReplicas
@@ -22,7 +22,7 @@ from cluster_model.snapshot import BrokerState, Floats, Ints, Snapshot
 from cluster_model.trust import Distrust, partition_names
 
 # A partition that moves again within this time was moved needlessly.
-THRASH_SECONDS = 12 * 3600.0
+COPIED_AGAIN_SECONDS = 12 * 3600.0
 _P95 = 0.95
 # If any of these is unknown, so is a partition's load.
 _RATES = ("network_in", "network_out")
@@ -121,7 +121,7 @@ def replay_one(
 
 
 @dataclass(frozen=True)
-class _Outcome:
+class _ReplayedOutcome:
     state: Any
     completed: int
     cancelled: int
@@ -158,7 +158,7 @@ class _Replay:
         span = configuration.span or settings.model.windows * settings.model.window
         self._kept: deque[_Known] = deque(maxlen=max(1, round(span * 1000 / window_ms)))
         self._look_ms = math.ceil(settings.interval * 1000 / window_ms) * window_ms
-        self._standing = Standing(timeline)
+        self._current = CurrentReplicas(timeline)
         self._cast = 0
         self._now_ms = timeline.starts_ms[0]
         self._looked_ms = self._now_ms
@@ -199,7 +199,7 @@ class _Replay:
         while self._kept and self._kept[0].start_ms < oldest_ms:
             self._kept.popleft()
         self._cast = self._timeline.at(now_ms)
-        adopted = self._standing.follow(self._cast)
+        adopted = self._current.follow(self._cast)
         if adopted is not None:
             self._events.append(Event(now_ms, "adopted", delta=adopted))
         self._finish()
@@ -245,7 +245,7 @@ class _Replay:
             table = np.zeros((len(self._timeline.names), resources))
             table[rows] = with_estimates(cast, np.where(np.isnan(found), last, found))
             tables.append(table)
-        self._seen = self._standing.snapshot(self._cast, *tables)
+        self._seen = self._current.snapshot(self._cast, *tables)
         return self._seen
 
     def placement(self) -> Snapshot:
@@ -293,12 +293,14 @@ class _Replay:
 
     # --- the controller's executor
 
-    def execute(self, plan: Plan, *, progress: Callable[[Any], None] | None = None) -> _Outcome:
+    def execute(
+        self, plan: Plan, *, progress: Callable[[Any], None] | None = None
+    ) -> _ReplayedOutcome:
         """Apply the plan's final placement; a stopped plan changes nothing."""
         seconds = (self._now_ms - self._began_ms) / 1000
         if self._stopped:
             done = min(1.0, (self._now_ms - self._began_ms) / max(self._takes_ms, 1))
-            return _Outcome("rolled back", 0, len(plan), done * plan.summary.cost, seconds)
+            return _ReplayedOutcome("rolled back", 0, len(plan), done * plan.summary.cost, seconds)
         s, final = plan.snapshot, plan.final_snapshot()
         rows = self._rows_of(s)
         delta = changed(
@@ -309,13 +311,13 @@ class _Replay:
         )
         self._delta = None if delta is None else self._fitting(delta)
         if self._delta is not None:
-            self._standing.apply(self._delta)
+            self._current.apply(self._delta)
         moved = rows[plan.rows.partition]
         carried = plan.rows.cost > 0
-        again = self._now_ms - self._moved_ms[moved] <= THRASH_SECONDS * 1000
+        again = self._now_ms - self._moved_ms[moved] <= COPIED_AGAIN_SECONDS * 1000
         self._again = float(plan.rows.cost[carried & again].sum())
         self._moved_ms[moved[carried]] = self._now_ms
-        return _Outcome("done", len(plan), 0, plan.summary.cost, seconds)
+        return _ReplayedOutcome("done", len(plan), 0, plan.summary.cost, seconds)
 
     def recover(self, *, progress: Callable[[Any], None] | None = None) -> None:
         """Nothing to recover: executions here never die."""

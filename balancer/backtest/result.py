@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from balancer.backtest.judge import Verdict
+from balancer.backtest.judge import WindowFigures
 from balancer.backtest.replay import Event
 from cluster_model.files import write_atomically
 
@@ -22,22 +22,22 @@ DAY_MS = 24 * HOUR_MS
 _GB = 1e9
 
 
-class Judged(NamedTuple):
-    """The verdict on a window of a configuration."""
+class JudgedWindow(NamedTuple):
+    """The figures of a window of a configuration."""
 
     configuration: str
     start_ms: int
-    verdict: Verdict
+    figures: WindowFigures
 
 
-class Decided(NamedTuple):
+class DecidedRound(NamedTuple):
     """The decision of a configuration in a round."""
 
     configuration: str
     event: Event
 
 
-class Tally(NamedTuple):
+class ConfigurationFigures(NamedTuple):
     """A configuration's figures over a period.
 
     Parameters
@@ -116,11 +116,11 @@ class BacktestResult:
     window_ms: int
     limit: float
     price: float
-    windows: tuple[Judged, ...]
-    rounds: tuple[Decided, ...]
+    windows: tuple[JudgedWindow, ...]
+    rounds: tuple[DecidedRound, ...]
 
     @cached_property
-    def totals(self) -> tuple[Tally, ...]:
+    def totals(self) -> tuple[ConfigurationFigures, ...]:
         """One for each configuration."""
         windows, rounds = self.by_name
         return tuple(
@@ -128,8 +128,8 @@ class BacktestResult:
             for name in self.configurations
         )
 
-    def days(self) -> tuple[tuple[str, Tally], ...]:
-        """A tally for each day (UTC, as 2026-01-31) of each configuration with any window."""
+    def days(self) -> tuple[tuple[str, ConfigurationFigures], ...]:
+        """The figures of each day (UTC, as 2026-01-31) of each configuration with any window."""
         windows, rounds = self.by_name
         found = []
         for name in self.configurations:
@@ -182,9 +182,9 @@ class BacktestResult:
         """One row for each window of each configuration."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["configuration", "start_ms", *Verdict._fields])
-        for name, start_ms, verdict in self.windows:
-            writer.writerow([name, start_ms, *verdict])
+        writer.writerow(["configuration", "start_ms", *WindowFigures._fields])
+        for name, start_ms, figures in self.windows:
+            writer.writerow([name, start_ms, *figures])
         return text.getvalue()
 
     def save(self, path: str | Path) -> None:
@@ -194,9 +194,9 @@ class BacktestResult:
         write_atomically(path, lambda f: f.write(text.encode()))
 
     @cached_property
-    def by_name(self) -> tuple[dict[str, list[Judged]], dict[str, list[Event]]]:
+    def by_name(self) -> tuple[dict[str, list[JudgedWindow]], dict[str, list[Event]]]:
         """Windows and rounds of each configuration."""
-        windows: dict[str, list[Judged]] = {name: [] for name in self.configurations}
+        windows: dict[str, list[JudgedWindow]] = {name: [] for name in self.configurations}
         rounds: dict[str, list[Event]] = {name: [] for name in self.configurations}
         for judged in self.windows:
             windows[judged.configuration].append(judged)
@@ -205,27 +205,27 @@ class BacktestResult:
         return windows, rounds
 
     def _tally(
-        self, name: str, windows: Sequence[Judged], rounds: Iterable[Event], covered_ms: int
-    ) -> Tally:
+        self, name: str, windows: Sequence[JudgedWindow], rounds: Iterable[Event], covered_ms: int
+    ) -> ConfigurationFigures:
         rounds = list(rounds)
         hours = self.window_ms / HOUR_MS
-        verdicts = [w.verdict for w in windows]
-        peak = max(windows, key=lambda w: w.verdict.worst, default=None)
+        figures = [w.figures for w in windows]
+        peak = max(windows, key=lambda w: w.figures.worst, default=None)
         moved = sum((e.bytes_moved for e in rounds), 0.0)
         a_day = moved * DAY_MS / covered_ms
-        return Tally(
+        return ConfigurationFigures(
             configuration=name,
-            hours=hours * len(verdicts),
-            hours_violated=hours * sum(v.violated > 0 for v in verdicts),
-            hours_violated_hard=hours * sum(v.violated_hard > 0 for v in verdicts),
-            goals_violated=_mean([v.violated for v in verdicts]),
-            balancedness=_mean([v.balancedness for v in verdicts]),
-            worst=0.0 if peak is None else peak.verdict.worst,
-            worst_broker=-1 if peak is None else peak.verdict.worst_broker,
-            worst_resource="" if peak is None else peak.verdict.worst_resource,
+            hours=hours * len(figures),
+            hours_violated=hours * sum(v.violated > 0 for v in figures),
+            hours_violated_hard=hours * sum(v.violated_hard > 0 for v in figures),
+            goals_violated=_mean([v.violated for v in figures]),
+            balancedness=_mean([v.balancedness for v in figures]),
+            worst=0.0 if peak is None else peak.figures.worst,
+            worst_broker=-1 if peak is None else peak.figures.worst_broker,
+            worst_resource="" if peak is None else peak.figures.worst_resource,
             worst_ms=self.first_ms if peak is None else peak.start_ms,
-            worst_mean=_mean([v.worst for v in verdicts]),
-            overloaded_hours=hours * sum(v.overloaded for v in verdicts),
+            worst_mean=_mean([v.worst for v in figures]),
+            overloaded_hours=hours * sum(v.overloaded for v in figures),
             plans=sum(e.kind == "started" for e in rounds),
             actions=sum(e.actions for e in rounds),
             bytes_moved=moved,

@@ -14,14 +14,14 @@ import numpy as np
 
 from balancer.backtest.configuration import RECORDED, Configuration
 from balancer.backtest.errors import BacktestError
-from balancer.backtest.judge import Verdict, judge
+from balancer.backtest.judge import WindowFigures, judge
 from balancer.backtest.replay import Event, Window, replay_one
-from balancer.backtest.result import BacktestResult, Decided, Judged
+from balancer.backtest.result import BacktestResult, DecidedRound, JudgedWindow
 from balancer.backtest.timeline import (
-    Course,
+    CurrentReplicas,
     Delta,
-    Metadata,
-    Standing,
+    MetadataHistory,
+    ReplicaHistory,
     Timeline,
     names_of,
     table_of,
@@ -49,7 +49,7 @@ _EVENTS = {
     "replicas": "array<long>",
     "leader": "array<long>",
 }
-_VERDICTS = {
+_FIGURES = {
     "configuration": "long",
     "start_ms": "long",
     "known": "double",
@@ -65,7 +65,7 @@ _VERDICTS = {
 }
 
 
-class Loads(Protocol):
+class LoadHistory(Protocol):
     """The loads to replay: :class:`cluster_model.history.History`, or an equivalent."""
 
     @property
@@ -73,7 +73,7 @@ class Loads(Protocol):
         """Length of a window."""
 
     @property
-    def metadata(self) -> Metadata:
+    def metadata(self) -> MetadataHistory:
         """Brokers and placement over time."""
 
     def loads(self, first_ms: int, end_ms: int) -> DataFrame:
@@ -92,7 +92,7 @@ class _Task:
 
 
 def backtest(
-    history: Loads,
+    history: LoadHistory,
     configurations: Sequence[Configuration],
     *,
     first_ms: int,
@@ -150,12 +150,12 @@ def backtest(
         for number, event in rounds:
             if event.delta is not None:
                 made[number].append(event.delta)
-        windows = _judged(loads, _Jury(task, judges, (task.timeline.recorded, *made)))
+        windows = _judged(loads, _WindowJudge(task, judges, (task.timeline.recorded, *made)))
     return _result((RECORDED, *names), task, price, windows, rounds)
 
 
 def judge_placements(
-    history: Loads,
+    history: LoadHistory,
     placements: Mapping[str, Snapshot],
     *,
     first_ms: int,
@@ -183,13 +183,13 @@ def judge_placements(
     slots = max([1, *(int(s.replication_factor.max(initial=1)) for s in placements.values())])
     task = _task(history, first_ms, end_ms, limit, slots)
     deltas = [_lasting(name, placement, task) for name, placement in placements.items()]
-    jury = _Jury(task, _judges(goals, task), (task.timeline.recorded, *deltas))
+    jury = _WindowJudge(task, _judges(goals, task), (task.timeline.recorded, *deltas))
     with _loads(history, task) as loads:
         windows = _judged(loads, jury)
     return _result((RECORDED, *placements), task, 0.0, windows, [])
 
 
-def _task(history: Loads, first_ms: int, end_ms: int, limit: float, slots: int) -> _Task:
+def _task(history: LoadHistory, first_ms: int, end_ms: int, limit: float, slots: int) -> _Task:
     """The complete windows of a range, and its brokers and partitions."""
     window_ms = history.window_ms
     first_ms, end_ms = -(-first_ms // window_ms) * window_ms, end_ms // window_ms * window_ms
@@ -220,9 +220,9 @@ def _lasting(name: str, placement: Snapshot, task: _Task) -> list[Delta]:
             f"name other than {RECORDED!r}, expected"
         )
     rows = np.array([row_of[n] for n in named], np.int64)
-    standing, delta = Standing(timeline), Delta(task.first_ms, rows, replicas, leader)
-    standing.apply(delta)
-    later = (standing.follow(cast) for cast in range(1, len(timeline.casts)))
+    current, delta = CurrentReplicas(timeline), Delta(task.first_ms, rows, replicas, leader)
+    current.apply(delta)
+    later = (current.follow(cast) for cast in range(1, len(timeline.casts)))
     return [delta, *(d for d in later if d is not None)]
 
 
@@ -237,7 +237,7 @@ def _judges(goals: Config | Sequence[Goal], task: _Task) -> list[Goal]:
 
 
 @contextmanager
-def _loads(history: Loads, task: _Task) -> Iterator[DataFrame]:
+def _loads(history: LoadHistory, task: _Task) -> Iterator[DataFrame]:
     """The loads of a range by row, computed once and kept on the executors' disks."""
     from pyspark import StorageLevel
 
@@ -253,7 +253,7 @@ def _result(
     names: tuple[str, ...],
     task: _Task,
     price: float,
-    windows: list[tuple[int, int, Verdict]],
+    windows: list[tuple[int, int, WindowFigures]],
     rounds: list[tuple[int, Event]],
 ) -> BacktestResult:
     if not windows:
@@ -268,8 +268,8 @@ def _result(
         window_ms=task.window_ms,
         limit=task.limit,
         price=price,
-        windows=tuple(Judged(names[n], at_ms, verdict) for n, at_ms, verdict in windows),
-        rounds=tuple(Decided(names[1 + n], event) for n, event in rounds),
+        windows=tuple(JudgedWindow(names[n], at_ms, figures) for n, at_ms, figures in windows),
+        rounds=tuple(DecidedRound(names[1 + n], event) for n, event in rounds),
     )
 
 
@@ -297,7 +297,7 @@ def _replayed(
     # All tasks read the same exchange.
     ordered = loads.repartition(1).sortWithinPartitions("start_ms", "row")
     parts = [
-        ordered.mapInArrow(_Life(number, configuration, task).live, _ddl(_EVENTS))
+        ordered.mapInArrow(_ConfigurationReplay(number, configuration, task).live, _ddl(_EVENTS))
         for number, configuration in enumerate(configurations)
     ]
     found = reduce(DataFrame.unionAll, parts).toArrow().to_pydict()
@@ -313,19 +313,19 @@ def _replayed(
     return sorted(rounds, key=lambda r: r[0])
 
 
-def _judged(loads: DataFrame, jury: _Jury) -> list[tuple[int, int, Verdict]]:
-    """Number of the placement, start of the window, and its verdict, in this order."""
+def _judged(loads: DataFrame, jury: _WindowJudge) -> list[tuple[int, int, WindowFigures]]:
+    """Number of the placement, start of the window, and its figures, in this order."""
 
     def judged(window: pa.Table) -> pa.Table:
         return jury.judge(window)
 
-    found = loads.groupBy("start_ms").applyInArrow(judged, _ddl(_VERDICTS)).toArrow().to_pydict()
+    found = loads.groupBy("start_ms").applyInArrow(judged, _ddl(_FIGURES)).toArrow().to_pydict()
     rows = sorted(zip(*found.values(), strict=True), key=lambda r: r[:2])
-    return [(number, start_ms, Verdict(*figures)) for number, start_ms, *figures in rows]
+    return [(number, start_ms, WindowFigures(*figures)) for number, start_ms, *figures in rows]
 
 
 @dataclass(frozen=True, eq=False)
-class _Life:
+class _ConfigurationReplay:
     """The whole history of one configuration, on an executor."""
 
     number: int
@@ -351,7 +351,7 @@ class _Life:
 
 
 @dataclass(frozen=True, eq=False)
-class _Jury:
+class _WindowJudge:
     """Judges single windows on all placements, on the executors."""
 
     task: _Task
@@ -359,9 +359,9 @@ class _Jury:
     deltas: tuple[Sequence[Delta], ...]
 
     @cached_property
-    def courses(self) -> list[Course]:
+    def courses(self) -> list[ReplicaHistory]:
         """One for each placement, for the duration of a task."""
-        return [Course(self.task.timeline, deltas) for deltas in self.deltas]
+        return [ReplicaHistory(self.task.timeline, deltas) for deltas in self.deltas]
 
     def judge(self, window: pa.Table) -> pa.Table:
         """Judge one window's loads."""
@@ -378,7 +378,7 @@ class _Jury:
             table[rows] = with_estimates(timeline.casts[cluster], table[rows])
             tables.append(table)
         known = float(np.isin(rows, loads.row).mean()) if len(rows) else 1.0
-        verdicts = [
+        figures = [
             judge(
                 course.at(loads.start_ms).snapshot(cluster, *tables),
                 self.goals,
@@ -388,7 +388,7 @@ class _Jury:
             for course in self.courses
         ]
         return pa.Table.from_batches(
-            [_batch(_VERDICTS, [(n, loads.start_ms, *v) for n, v in enumerate(verdicts)])]
+            [_batch(_FIGURES, [(n, loads.start_ms, *v) for n, v in enumerate(figures)])]
         )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from cluster_model.snapshot import BrokerState, Floats, Ints, Snapshot
 
 
-class Metadata(Protocol):
+class MetadataHistory(Protocol):
     """A log of changes, such as :class:`cluster_model.history.metadata.MetadataLog`."""
 
     @property
@@ -69,7 +69,9 @@ class Timeline:
     recorded: tuple[Delta, ...]
 
     @classmethod
-    def of(cls, metadata: Metadata, first_ms: int, end_ms: int, *, slots: int = 1) -> Timeline:
+    def of(
+        cls, metadata: MetadataHistory, first_ms: int, end_ms: int, *, slots: int = 1
+    ) -> Timeline:
         """Read a period of a log; with room for at least `slots` replicas of a partition."""
         times = [first_ms, *(t for t in metadata.times_ms if first_ms < t <= end_ms)]
         starts: list[int] = []
@@ -107,7 +109,7 @@ class Timeline:
         return self._rows[cast]
 
 
-class Standing:
+class CurrentReplicas:
     """The current replicas; changes with plans and with events in the history.
 
     Attributes
@@ -184,24 +186,24 @@ class Standing:
         )
 
 
-class Course:
-    """Computes the standing at any time from its changes; fastest in order of time."""
+class ReplicaHistory:
+    """Computes the current replicas at any time from its changes; fastest in order of time."""
 
     def __init__(self, timeline: Timeline, deltas: Sequence[Delta]) -> None:
         self._timeline, self._deltas = timeline, deltas
         self._start()
 
     def _start(self) -> None:
-        self._standing, self._done = Standing(self._timeline), 0
+        self._current, self._done = CurrentReplicas(self._timeline), 0
 
-    def at(self, ms: int) -> Standing:
+    def at(self, ms: int) -> CurrentReplicas:
         """Where replicas are in the window that starts then."""
         if self._done and self._deltas[self._done - 1].from_ms > ms:
             self._start()
         while self._done < len(self._deltas) and self._deltas[self._done].from_ms <= ms:
-            self._standing.apply(self._deltas[self._done])
+            self._current.apply(self._deltas[self._done])
             self._done += 1
-        return self._standing
+        return self._current
 
 
 def names_of(s: Snapshot) -> list[tuple[str, int]]:
@@ -231,16 +233,16 @@ def changed(
 def _recorded(timeline: Timeline, states: list[tuple[int, Snapshot]]) -> list[Delta]:
     """The moves of replicas and leaders in the history itself."""
     found: list[Delta] = []
-    standing = Standing(timeline)
+    current = CurrentReplicas(timeline)
     for at_ms, s in states:
         cast = timeline.at(at_ms)
-        adopted = standing.follow(cast)
+        adopted = current.follow(cast)
         found += [] if adopted is None else [adopted]
         rows = timeline.rows(cast)
         now = table_of(s, timeline.slots)
-        delta = changed(at_ms, rows, (standing.replicas[rows], standing.leader[rows]), now)
+        delta = changed(at_ms, rows, (current.replicas[rows], current.leader[rows]), now)
         if delta is not None:
-            standing.apply(delta)
+            current.apply(delta)
             found.append(delta)
     return found
 

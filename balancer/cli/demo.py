@@ -14,7 +14,7 @@ from balancer.cli import tables
 from balancer.cli.terminal import (
     DONE,
     UNMET,
-    Report,
+    ReportProgress,
     check_outputs,
     out,
     percent,
@@ -94,7 +94,7 @@ def demo(
     raise typer.Exit(DONE if plan.ok else UNMET)
 
 
-def _stage(name: str, work: Callable[[Report], T], reported: Callable[[T], str]) -> T:
+def _stage(name: str, work: Callable[[ReportProgress], T], reported: Callable[[T], str]) -> T:
     with working(name) as show:
         result = work(show)
     out().print(f"[bold]{name:<9}[/] {escape(reported(result))}", soft_wrap=True)

@@ -39,7 +39,7 @@ from balancer.execution import Executor, Limits, Outcome, Preview, Progress
 from balancer.execution.identity import age_warning
 from metrics_reporter.quantities import amount, plural
 
-PACE, SAFETY = "Pace", "Safety"
+SPEED, SAFETY = "Speed", "Safety"
 # Seconds between two lines of progress without a terminal.
 _LINE_SECONDS = 30.0
 # Differences and problems that are printed individually.
@@ -80,7 +80,7 @@ def execute(
         str | None,
         typer.Option(
             metavar="RATE",
-            rich_help_panel=PACE,
+            rich_help_panel=SPEED,
             help="Maximum replication rate per broker, e.g. 50MB/s. Removed at the end.",
         ),
     ] = None,
@@ -88,22 +88,22 @@ def execute(
         str | None,
         typer.Option(
             metavar="RATE",
-            rich_help_panel=PACE,
+            rich_help_panel=SPEED,
             help="Maximum copy rate between the disks of one broker.",
         ),
     ] = None,
     moves_per_broker: Annotated[
-        int, typer.Option(min=1, rich_help_panel=PACE, help="Maximum concurrent moves per broker.")
+        int, typer.Option(min=1, rich_help_panel=SPEED, help="Maximum concurrent moves per broker.")
     ] = 5,
     moves: Annotated[
         int,
-        typer.Option(min=1, rich_help_panel=PACE, help="Maximum concurrent moves in the cluster."),
+        typer.Option(min=1, rich_help_panel=SPEED, help="Maximum concurrent moves in the cluster."),
     ] = 100,
-    strategy: Annotated[
+    order: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            rich_help_panel=PACE,
+            rich_help_panel=SPEED,
             help="Order in which tasks start: plan-order, smallest-first, largest-first, "
             "under-min-isr-first, postpone-under-replicated; repeatable.",
         ),
@@ -112,14 +112,14 @@ def execute(
         bool,
         typer.Option(
             "--one-replica-at-a-time",
-            rich_help_panel=PACE,
+            rich_help_panel=SPEED,
             help="Move a partition's replicas one after the other.",
         ),
     ] = False,
     adaptive: Annotated[
         bool,
         typer.Option(
-            rich_help_panel=PACE, help="Reduce concurrency while the cluster is under stress."
+            rich_help_panel=SPEED, help="Reduce concurrency while the cluster is under stress."
         ),
     ] = True,
     rollback: Annotated[
@@ -194,7 +194,7 @@ def execute(
     limits = Limits.of(
         concurrent_moves_per_broker=moves_per_broker,
         concurrent_moves=moves,
-        strategies=tuple(s.replace("-", "_") for s in strategy or ()),
+        order=tuple(s.replace("-", "_") for s in order or ()),
         one_replica_at_a_time=one_replica_at_a_time,
         adaptive=adaptive,
         throttle=byte_rate("--throttle", throttle),

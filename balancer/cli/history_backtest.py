@@ -17,7 +17,7 @@ from balancer.cli.terminal import CommandError, check_outputs, out, percent, say
 from metrics_reporter.quantities import amount
 
 if TYPE_CHECKING:
-    from balancer.backtest import BacktestResult, Configuration, Tally
+    from balancer.backtest import BacktestResult, Configuration, ConfigurationFigures
 
 TRIED, JUDGED, RESULT = "What to try", "How to judge", "Results"
 
@@ -166,7 +166,7 @@ def table(result: BacktestResult) -> Table:
     shown.add_column("")
     for tally in result.totals:
         shown.add_column(escape(tally.configuration), justify="right", overflow="fold")
-    lines: tuple[tuple[str, Callable[[Tally], str]], ...] = (
+    lines: tuple[tuple[str, Callable[[ConfigurationFigures], str]], ...] = (
         ("hours measured", lambda t: f"{t.hours:,.6g}"),
         ("goals not met, mean", lambda t: f"{t.goals_violated:.2f}"),
         ("hours with a hard goal not met", lambda t: f"{t.hours_violated_hard:,.6g}"),

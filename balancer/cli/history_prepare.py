@@ -76,7 +76,7 @@ def prepare(
 
     from cluster_model.history import prepare as preparing
     from cluster_model.history.archive import read_archive
-    from cluster_model.history.clean import Metadata
+    from cluster_model.history.clean import MetadataTables
     from cluster_model.history.metadata import load_metadata
     from cluster_model.history.read import read_json_lines, read_messages
     from cluster_model.history.schema import CLUSTER
@@ -90,7 +90,7 @@ def prepare(
     with working("preparing"):
         counts = preparing.prepare(
             found,
-            Metadata.of(spark, [log]),
+            MetadataTables.of(spark, [log]),
             output,
             window_ms=1000 * window,
             windows=windows,

@@ -29,7 +29,7 @@ from balancer.cli.snapshot import (
 from balancer.cli.terminal import DONE, LONGEST, UNMET, check_outputs, out, say
 from balancer.composition.client import client_properties
 from balancer.composition.controller import (
-    Acting,
+    ActingOptions,
     compose_controller,
     is_left_to_do,
     run_once,
@@ -175,10 +175,10 @@ def run(
         partial_view,
         attributes,
     )
-    acting = Acting(journal, group, session, "counterpoise run") if execute else None
+    acting = ActingOptions(journal, group, session, "counterpoise run") if execute else None
     witness = _as_json if json and not once else None
     with redacted(notifiers.hide), ExitStack() as stack:
-        ending = Ending(lambda: file.settings.stop_within + _CLOSING_SECONDS)
+        ending = Shutdown(lambda: file.settings.stop_within + _CLOSING_SECONDS)
         stack.callback(ending.over.set)
         stack.callback(notifiers.close)
         composed = stack.enter_context(
@@ -202,7 +202,7 @@ def run(
                 raise typer.Exit(UNMET)
 
 
-class Ending:
+class Shutdown:
     """Handles SIGTERM and Ctrl-C: the first one requests the end, the second one forces it.
 
     Parameters

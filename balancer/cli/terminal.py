@@ -134,11 +134,11 @@ def say(line: str) -> None:
     Console(stderr=True, highlight=False, soft_wrap=True).print(escape(line))
 
 
-Report = Callable[[str, int, int], None]
+ReportProgress = Callable[[str, int, int], None]
 
 
 @contextmanager
-def working(what: str) -> Iterator[Report]:
+def working(what: str) -> Iterator[ReportProgress]:
     """Show that work is in progress; yields a function of (phase, done, total).
 
     Nothing is shown if stderr is not a terminal, and nothing remains when it ends.

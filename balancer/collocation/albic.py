@@ -18,7 +18,7 @@ from balancer.allocation.errors import AllocationError
 from balancer.allocation.problem import Allocation, Solution
 from balancer.allocation.solver import GOOD, solve
 from balancer.allocation.units import Units, fold, totals
-from balancer.collocation.locality_refinement import Talk, brought_nearer
+from balancer.collocation.locality_refinement import Communication, refine_locality
 from balancer.collocation.parameters import CollocationParameters
 from cluster_model.snapshot import Bools, Floats, Ints
 from cluster_model.traffic import above_average
@@ -70,7 +70,7 @@ def albic(
 
     Beyond the seed's algorithm: once the load distance is below `fine_share` of maxLD, it is not
     reduced further while the rest of the budget can keep more of the communication local
-    (:func:`balancer.collocation.locality_refinement.brought_nearer`).
+    (:func:`balancer.collocation.locality_refinement.refine_locality`).
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ def albic(
     )
     started, attempts = time.monotonic(), 0
     bound = lower_bound(problem, own.bound_steps)
-    worth = scores(units, score_factor)
+    candidate = scores(units, score_factor)
     fine = own.fine_share * max_distance if len(units.rate) else 0.0
     # If no allocation is near enough, every attempt but the last would fail.
     limit = max_group_load if bound <= max_distance + _TINY else 0.0
@@ -157,11 +157,11 @@ def albic(
 
         if not fine > 0:
             return balanced(0.0, 1.0)
-        talk = Talk.of(len(p.load), group[units.source], group[units.target], units.rate)
+        talk = Communication.of(len(p.load), group[units.source], group[units.target], units.rate)
         found = balanced(fine, 0.5)
         if found.distance > max_distance + _TINY:
             return found
-        node = brought_nearer(p, talk, found.node, fine, until, own)
+        node = refine_locality(p, talk, found.node, fine, until, own)
         if (node == found.node).all():
             return balanced(0.0, 1.0)
         over, under = p.sides(node)
@@ -169,9 +169,9 @@ def albic(
         return Solution(node, over, under, found.bound, migrated, p.spent(node))
 
     while limit > 0:
-        group = groups(units, worth, limit, rng)
+        group = groups(units, candidate, limit, rng)
         folded = fold(problem, group)
-        folded, chosen = _brought_together(units, worth, group, folded, pairs, rng)
+        folded, chosen = _collocate_pairs(units, candidate, group, folded, pairs, rng)
         if not chosen and len(folded.load) == len(problem.load):
             break
         if lower_bound(folded, own.bound_steps) <= max_distance + _TINY:
@@ -211,7 +211,7 @@ def scores(units: Units, factor: float = 1.5) -> Bools:
     return above_average(units.operator, units.source, units.target, units.rate, factor)
 
 
-def groups(units: Units, worth: Bools, max_load: float, rng: np.random.Generator) -> Ints:
+def groups(units: Units, candidate: Bools, max_load: float, rng: np.random.Generator) -> Ints:
     """(U,) int: the group that each key group migrates with (step 2).
 
     Pairs that are worth collocating, and are collocated, form sets; a set that exceeds
@@ -223,7 +223,7 @@ def groups(units: Units, worth: Bools, max_load: float, rng: np.random.Generator
     ----------
     units
         Key groups.
-    worth : (E,) bool
+    candidate : (E,) bool
         See :func:`scores`.
     max_load
         In percentage points, greater than 0.
@@ -231,7 +231,7 @@ def groups(units: Units, worth: Bools, max_load: float, rng: np.random.Generator
         For random choices.
     """
     p = units.problem
-    label = _sets(units, worth)
+    label = _sets(units, candidate)
     sets = int(label.max(initial=-1)) + 1
     limits = _Limits(p, max_load)
     pieces = limits.pieces(totals(label, p.load, sets), totals(label, p.cost, sets))
@@ -250,9 +250,9 @@ def groups(units: Units, worth: Bools, max_load: float, rng: np.random.Generator
     return _numbered(label)
 
 
-def _sets(units: Units, worth: Bools) -> Ints:
+def _sets(units: Units, candidate: Bools) -> Ints:
     """(U,) int: sets as the union of all pairs that share a member; from 0 without gaps."""
-    together = worth & (units.problem.node[units.source] == units.problem.node[units.target])
+    together = candidate & (units.problem.node[units.source] == units.problem.node[units.target])
     graph = nx.Graph()
     graph.add_edges_from(
         zip(units.source[together].tolist(), units.target[together].tolist(), strict=True)
@@ -337,9 +337,9 @@ def _whole(weights: Floats) -> list[int]:
     return [max(int(w), 1) for w in np.rint(weights * scale).tolist()]
 
 
-def _brought_together(
+def _collocate_pairs(
     units: Units,
-    worth: Bools,
+    candidate: Bools,
     group: Ints,
     folded: Allocation,
     most: int,
@@ -349,7 +349,7 @@ def _brought_together(
     p, node = folded, units.problem.node
     apart = node[units.source] != node[units.target]
     in_sets = np.zeros(len(node), np.bool_)
-    kept = np.flatnonzero(worth & ~apart)
+    kept = np.flatnonzero(candidate & ~apart)
     in_sets[units.source[kept]] = in_sets[units.target[kept]] = True
     fixed, chosen = p.fixed.copy(), list[tuple[int, int]]()
     at = np.where(fixed >= 0, fixed, p.node)
@@ -357,7 +357,7 @@ def _brought_together(
     load, left = p.deviation(at), p.budget - p.spent(at) + _TINY
     least = float(p.cost.min(initial=np.inf))
     # A random pair among those of the greatest value; the next if that is not possible.
-    rows = np.flatnonzero(worth & apart)
+    rows = np.flatnonzero(candidate & apart)
     order = np.lexsort((rng.random(len(rows)), -units.rate[rows]))
     for row in rows[order].tolist():
         if len(chosen) == most or left < least:

@@ -15,7 +15,7 @@ from cluster_model.snapshot import Bools, Floats, Ints
 _TINY = 1e-9
 
 
-class Talk(NamedTuple):
+class Communication(NamedTuple):
     """Which units communicate, each pair in both directions, ordered by the first.
 
     Parameters
@@ -31,7 +31,7 @@ class Talk(NamedTuple):
     rate: Floats
 
     @classmethod
-    def of(cls, units: int, source: Ints, target: Ints, rate: Floats) -> Talk:
+    def of(cls, units: int, source: Ints, target: Ints, rate: Floats) -> Communication:
         """From pairs (E,) of units, possibly repeated; pairs of a unit with itself are dropped."""
         apart = source != target
         one = np.concatenate([source[apart], target[apart]])
@@ -51,9 +51,9 @@ class Talk(NamedTuple):
         return totals(of, counted, len(units))
 
 
-def brought_nearer(
+def refine_locality(
     problem: Allocation,
-    talk: Talk,
+    talk: Communication,
     node: Ints,
     limit: float,
     deadline: float = np.inf,
@@ -84,34 +84,34 @@ def brought_nearer(
     --------
     >>> p = Allocation(load=np.ones(4), cost=np.ones(4), node=np.array([0, 0, 1, 1]),
     ...     weight=np.ones(2), removed=np.zeros(2, np.bool_), budget=2)
-    >>> crossed = Talk.of(4, np.array([0, 1]), np.array([2, 3]), np.array([5.0, 4.0]))
-    >>> brought_nearer(p, crossed, p.node, 1.0).tolist()
+    >>> crossed = Communication.of(4, np.array([0, 1]), np.array([2, 3]), np.array([5.0, 4.0]))
+    >>> refine_locality(p, crossed, p.node, 1.0).tolist()
     [1, 0, 1, 0]
     """
     own = parameters or CollocationParameters()
-    search = _Nearer(problem, talk, node.copy(), max(limit, problem.distance(node)), own)
+    search = _Refinement(problem, talk, node.copy(), max(limit, problem.distance(node)), own)
     for _ in range(own.locality_passes):
         if search.left < search.least or not search.once(deadline):
             break
     return search.node
 
 
-class _Change(NamedTuple):
+class _Move(NamedTuple):
     """A move: its gain per cost, the unit swapped back or -1, and its cost."""
 
-    worth: float
+    efficiency: float
     back: int
     spent: float
 
 
-_NOTHING = _Change(0.0, -1, 0.0)
+_NOTHING = _Move(0.0, -1, 0.0)
 
 
-class _Nearer:
+class _Refinement:
     def __init__(
         self,
         problem: Allocation,
-        talk: Talk,
+        talk: Communication,
         node: Ints,
         limit: float,
         parameters: CollocationParameters,
@@ -133,12 +133,12 @@ class _Nearer:
                 break
             wishes.append((self._best(unit, to), unit, to))
         keep, found = (1 - self.parameters.pass_share) * self.left, False
-        for best, unit, to in sorted(wishes, key=lambda w: -w[0].worth):
-            if best.worth <= 0 or (found and self.left <= keep):
+        for best, unit, to in sorted(wishes, key=lambda w: -w[0].efficiency):
+            if best.efficiency <= 0 or (found and self.left <= keep):
                 break
             # Changes applied before may have altered it.
             now = self._best(unit, to)
-            if now.worth >= best.worth / 2 and now.worth > 0:
+            if now.efficiency >= best.efficiency / 2 and now.efficiency > 0:
                 self._grant(unit, to, now)
                 found = True
         return found
@@ -161,7 +161,7 @@ class _Nearer:
         requested = requested[np.argsort(-gain[requested], kind="stable")][:most]
         return list(zip(unit[requested].tolist(), to[requested].tolist(), strict=True))
 
-    def _best(self, unit: int, to: int) -> _Change:
+    def _best(self, unit: int, to: int) -> _Move:
         """The best way to move a unit to a node: alone, or swapped with a unit there."""
         p, here = self.p, int(self.node[unit])
         if here == to:
@@ -183,16 +183,16 @@ class _Nearer:
         fits &= (after_to <= self.limit + _TINY) & (after_to >= self.low[to] - _TINY)
         fits &= (gains > _TINY) & (spent <= self.left + _TINY)
         # Free moves, back to the original node, come first.
-        worth = np.where(fits, gains / np.maximum(spent, _TINY), 0.0)
-        for at in np.argsort(-worth, kind="stable").tolist():
+        efficiency = np.where(fits, gains / np.maximum(spent, _TINY), 0.0)
+        for at in np.argsort(-efficiency, kind="stable").tolist():
             if not fits[at]:
                 break
             back = int(other[at]) if at < len(other) else -1
             if self._admitted(unit, to, back, here):
-                return _Change(float(worth[at]), back, float(spent[at]))
+                return _Move(float(efficiency[at]), back, float(spent[at]))
         return _NOTHING
 
-    def _grant(self, unit: int, to: int, change: _Change) -> None:
+    def _grant(self, unit: int, to: int, change: _Move) -> None:
         p, here = self.p, int(self.node[unit])
         moves = [(unit, here, to), (change.back, to, here)]
         for moved, source, target in moves if change.back >= 0 else moves[:1]:

@@ -23,8 +23,8 @@ from balancer.controller import (
     Settings,
     SettingsFile,
 )
-from balancer.controller.protocols import Model
-from balancer.controller.settings import Model as ModelSettings
+from balancer.controller.protocols import LiveCluster
+from balancer.controller.settings import ModelSettings as ModelSettings
 from balancer.controller.settings_file import differences
 from balancer.engine import Balancer
 from balancer.execution import Executor, Limits, LocalTimes
@@ -44,7 +44,7 @@ log = logging.getLogger("counterpoise")
 
 
 @dataclass(frozen=True)
-class Acting:
+class ActingOptions:
     """How a controller executes plans.
 
     Parameters
@@ -62,7 +62,7 @@ class Acting:
 
 
 @dataclass(frozen=True)
-class Watched:
+class WatchedCluster:
     """The cluster that a controller watches, with its metrics.
 
     Parameters
@@ -77,14 +77,14 @@ class Watched:
         The live model, if metrics are read.
     """
 
-    model: Model
+    model: LiveCluster
     slow: LocalTimes | None = None
     counters: Callable[[], dict[str, float]] = dict
     live: ClusterModel | None = None
 
 
 @dataclass(frozen=True)
-class Composed:
+class ComposedController:
     """A controller that is ready to run, with its accessories.
 
     Parameters
@@ -108,9 +108,9 @@ def compose_controller(
     file: SettingsFile,
     balancer: Balancer,
     opened: Notifiers,
-    acting: Acting | None = None,
+    acting: ActingOptions | None = None,
     witness: Callable[[Decision], None] | None = None,
-) -> Iterator[Composed]:
+) -> Iterator[ComposedController]:
     """Build a controller of a running Kafka, for as long as the context is open.
 
     Parameters
@@ -135,7 +135,7 @@ def compose_controller(
     """
     settings = file.settings
     limits = execution_limits(settings, settings)
-    with watch(source, settings, limits, balancer) as watched:
+    with watch_cluster(source, settings, limits, balancer) as watched:
         executor: Executor | None = None
         vote: Election | None = None
         if acting is not None:
@@ -166,7 +166,7 @@ def compose_controller(
             redactor=opened.redactor,
             witness=witness,
         )
-        composed = Composed(
+        composed = ComposedController(
             controller,
             SettingsFollower(file, controller, opened, executor, watched.slow, watched.live),
             lambda: controller.metrics.text(watched.counters()),
@@ -185,13 +185,13 @@ def execution_limits(settings: Settings, started: Settings) -> Limits:
 
 
 @contextmanager
-def watch(
+def watch_cluster(
     source: KafkaSource, settings: Settings, limits: Limits, balancer: Balancer
-) -> Iterator[Watched]:
+) -> Iterator[WatchedCluster]:
     """Set up what a controller watches; reports immediately what cannot be reached or applied."""
     if source.topic is None:
         warn_of_goals(balancer, source.read(), source.notice)
-        yield Watched(PlainCluster(source.read, source.placement))
+        yield WatchedCluster(PlainCluster(source.read, source.placement))
         return
     from cluster_model.follow import follow_kafka
 
@@ -233,7 +233,7 @@ def watch(
             over = {"brokers_over_local_time_limits": float(slow.brokers)}
             return {**{f"records_{k}": float(v) for k, v in records}, **over}
 
-        yield Watched(model, slow, counters, follower.model)
+        yield WatchedCluster(model, slow, counters, follower.model)
 
 
 def warn_of_goals(balancer: Balancer, snapshot: Snapshot, notice: Callable[[str], None]) -> None:

@@ -26,7 +26,7 @@ def demo_cluster(seed: int = 0) -> Snapshot:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredDemo:
     """The model filled from the brokers' records.
 
     Parameters
@@ -44,7 +44,7 @@ class Measured:
     over_topic: bool
 
 
-def measure(cluster: Snapshot, sending: Step, reading: Step) -> Measured:
+def measure(cluster: Snapshot, sending: Step, reading: Step) -> MeasuredDemo:
     """Send the brokers' reports to a real topic, and read it into a model.
 
     The topic is on the test broker that librdkafka contains, in this process. Without the
@@ -64,7 +64,7 @@ def measure(cluster: Snapshot, sending: Step, reading: Step) -> Measured:
     except ReporterError:
         records = [record for report in islice(source, REPORTS) for record in report]
         model.add_all(_counted(records, len(records), reading))
-        return Measured(model, len(records), over_topic=False)
+        return MeasuredDemo(model, len(records), over_topic=False)
     with mock_cluster() as bootstrap:
         reporter = Reporter(source, bootstrap=bootstrap, topic=TOPIC)
         for done in range(REPORTS):
@@ -73,7 +73,7 @@ def measure(cluster: Snapshot, sending: Step, reading: Step) -> Measured:
         sending(REPORTS, REPORTS)
         reader = read_records(bootstrap, TOPIC)
         model.add_all(_counted(reader, reporter.delivered, reading))
-    return Measured(model, reporter.delivered, over_topic=True)
+    return MeasuredDemo(model, reporter.delivered, over_topic=True)
 
 
 def _counted(records: Iterable[Record], total: int, reading: Step) -> Iterator[Record]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Protocol, get_args
 
-from balancer.controller.finding import Finding, FirstSeen, State, View, span
+from balancer.controller.finding import Finding, FindingState, FirstSeen, View, span
 from balancer.controller.plugins import DETECTORS, PluginError
 from balancer.controller.settings import AddedDetector
 from balancer.problem.operation import Operation
@@ -37,7 +37,7 @@ class DetectorPlugin(Protocol):
         """
 
 
-class AddedDetectorWatch:
+class AddedDetectorRunner:
     """A detector of another package, as the controller sees it.
 
     A look runs in its own thread. If it takes too long, the round continues without it, and it
@@ -143,8 +143,8 @@ def _checked(found: Any) -> list[Finding]:
             text = getattr(each, field)
             if not isinstance(text, str) or not text.strip():
                 raise PluginError(f"a finding's {field}: {shown(text)} found, text expected")
-        if each.state not in get_args(State):
-            known = ", ".join(get_args(State))
+        if each.state not in get_args(FindingState):
+            known = ", ".join(get_args(FindingState))
             raise PluginError(
                 f"{shown(each.subject)}: state {shown(each.state)} found, one of {known} expected"
             )

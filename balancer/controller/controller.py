@@ -10,10 +10,10 @@ from typing import Any
 
 from balancer.controller.balance import even_sentence
 from balancer.controller.cooldown import Cooldown, stale_sentence
-from balancer.controller.cost_benefit import gain, gain_record, not_worth
+from balancer.controller.cost_benefit import gain, gain_record, insufficient_gain
 from balancer.controller.decision import (
     Decision,
-    Kind,
+    DecisionKind,
     outcome_record,
     outcome_sentence,
     plan_record,
@@ -24,22 +24,22 @@ from balancer.controller.detectors import HEALING, Detectors
 from balancer.controller.election import boot_clock
 from balancer.controller.event_log import EventLog
 from balancer.controller.execution_progress import progress_record, progress_sentence
-from balancer.controller.execution_runner import ExecutionRunner, Job, Work, in_thread
+from balancer.controller.execution_runner import BackgroundJob, ExecutionRunner, Work, in_thread
 from balancer.controller.finding import Finding, View, listed, span
 from balancer.controller.leftovers import Leftovers
 from balancer.controller.metrics import Metrics
 from balancer.controller.notify import counted
-from balancer.controller.observation import Observation, sentence
+from balancer.controller.observation import Observer, sentence
 from balancer.controller.proposals import Proposals
 from balancer.controller.protocols import (
-    Alone,
+    AlwaysActing,
     Clock,
-    Executor,
-    Model,
+    ControllerVote,
+    ExecutionOutcome,
+    ExecutionProgress,
+    LiveCluster,
     Notifier,
-    Outcome,
-    Progress,
-    Vote,
+    PlanExecutor,
 )
 from balancer.controller.redact import Redactor
 from balancer.controller.settings import Settings
@@ -61,9 +61,9 @@ _ORDER = (
     "goal_violations",
 )
 # If nothing is done, the reasons in order of relevance.
-_TELLING: tuple[Kind, ...] = (
+_BY_RELEVANCE: tuple[DecisionKind, ...] = (
     "error",
-    "not_worth",
+    "insufficient_gain",
     "nothing_helps",
     "unfixable",
     "stale",
@@ -85,7 +85,7 @@ class ControllerError(InputError):
 class _Note:
     """Why a finding led to no action."""
 
-    kind: Kind
+    kind: DecisionKind
     finding: Finding
     why: str
     plan: dict[str, Any] | None = None
@@ -148,23 +148,23 @@ class Controller:
 
     def __init__(
         self,
-        model: Model,
+        model: LiveCluster,
         balancer: Balancer,
-        executor: Executor | None = None,
+        executor: PlanExecutor | None = None,
         settings: Settings | None = None,
         *,
         notifiers: Iterable[Notifier] = (),
-        vote: Vote | None = None,
+        vote: ControllerVote | None = None,
         clock: Clock | None = None,
         steady: Clock | None = None,
         redactor: Redactor | None = None,
-        spawn: Callable[[Job], None] = in_thread,
+        spawn: Callable[[BackgroundJob], None] = in_thread,
         witness: Callable[[Decision], None] | None = None,
     ) -> None:
         self.settings = settings or Settings()
         self.metrics = Metrics()
         self._balancer = balancer
-        self._vote = vote or Alone()
+        self._vote = vote or AlwaysActing()
         self._wall = clock or time.time
         self._clock = steady or clock or boot_clock
         self._runner = None if executor is None else ExecutionRunner(executor, self._vote, spawn)
@@ -172,7 +172,7 @@ class Controller:
         self._cooldown = Cooldown()
         self._events = EventLog(self.settings.decisions, notifiers, redactor or Redactor())
         self.metrics.notifiers = self._events.notifiers
-        self._observation = Observation(model, self._events.trace)
+        self._observer = Observer(model, self._events.trace)
         self._proposals = Proposals(
             balancer, self._detectors, lambda: self.settings, self._events.trace
         )
@@ -186,7 +186,7 @@ class Controller:
         # when it last reported, when that was last logged, and when it was asked to end.
         self._mending: tuple[Finding, ...] = ()
         self._cut = False
-        self._progress: Progress | None = None
+        self._progress: ExecutionProgress | None = None
         self._heard = self._logged = float("-inf")
         self._asked: float | None = None
         # A controller that starts paused must not take the vote from one that acts.
@@ -216,7 +216,7 @@ class Controller:
 
     def notify(self, notifiers: Iterable[Notifier], redactor: Redactor) -> None:
         """Replace the receivers of notifications and the secrets to hide."""
-        self._events.tell(notifiers, redactor)
+        self._events.notify(notifiers, redactor)
         self.metrics.notifiers = self._events.notifiers
 
     def step(self) -> Decision:
@@ -324,7 +324,7 @@ class Controller:
 
     def state(self) -> dict[str, Any]:
         """The full state for people to inspect, as JSON-compatible data."""
-        work, progress, watches = self.work, self._progress, self._detectors
+        work, progress, detectors = self.work, self._progress, self._detectors
         cooling = self._cooling(self._clock())
         return self._events.hidden(
             {
@@ -339,11 +339,11 @@ class Controller:
                     "progress": None if progress is None else progress_record(progress),
                 },
                 "rounds": self.metrics.rounds,
-                "balancedness": watches.goals.balancedness,
-                "evenness": watches.goals.evenness,
-                "slow_scores": {str(b): n for b, n in watches.slow.scores.items()},
-                "demoted": sorted(watches.demoted),
-                "detectors_failing": list(watches.troubles),
+                "balancedness": detectors.goals.balancedness,
+                "evenness": detectors.goals.evenness,
+                "slow_scores": {str(b): n for b, n in detectors.slow.scores.items()},
+                "demoted": sorted(detectors.demoted),
+                "detectors_failing": list(detectors.troubles),
                 "notifiers": [
                     {"notifier": n.name, **n.counts()} for n in counted(self._events.notifiers)
                 ],
@@ -395,7 +395,7 @@ class Controller:
             executor = self._runner.executor
             self._launch(Work(_RECOVERY, now), lambda: executor.recover(progress=self._progressed))
         try:
-            view = self._observation.look(now, self._shown(0.0))
+            view = self._observer.look(now, self._shown(0.0))
         except InputError as error:
             if self.work is not None and (beside := self._beside(self.work, (), now)).kind != (
                 "executing"
@@ -408,7 +408,7 @@ class Controller:
         self.metrics.saw(findings, self._detectors.goals.balancedness, self._detectors.failures)
         # A paused controller has no vote, and proposes like one without an election.
         judging = acting or self._paused
-        self._events.found(self._dated(findings), self._shown(now), tell=judging)
+        self._events.found(self._dated(findings), self._shown(now), notify=judging)
         if self.work is not None:
             beside = self._beside(self.work, findings, now)
             if judging or beside.kind == "stopping":
@@ -455,7 +455,7 @@ class Controller:
         before = self._leftovers.known
         fresh = self._leftovers.found(left)
         if len(left) < len(before):
-            self._observation.changed = True
+            self._observer.changed = True
         if fresh:
             more = f" (and {len(fresh) - 1} more)" if len(fresh) > 1 else ""
             self._events.note(f"left in Kafka: {fresh[0]}{more}; it is checked until it ends")
@@ -472,7 +472,7 @@ class Controller:
         notes: list[_Note] = []
         known = [f for f in findings if f.kind in _ORDER or f.added]
         for finding in sorted(known, key=_rank):
-            in_the_way = self._cooldown.obstacle(
+            in_the_way = self._cooldown.reason_not_to_act(
                 view,
                 finding,
                 findings,
@@ -499,7 +499,7 @@ class Controller:
             for f in lost
         )
         if notes:
-            notes = sorted(notes, key=lambda note: _TELLING.index(note.kind))
+            notes = sorted(notes, key=lambda note: _BY_RELEVANCE.index(note.kind))
             first = notes[0]
             for note in notes:
                 facts |= note.facts
@@ -538,12 +538,12 @@ class Controller:
     ) -> Decision | _Note | None:
         """Plan for a finding: a proposal, why nothing follows from it, or None if it started."""
         now, cooldown, proposals = view.now, self._cooldown, self._proposals
-        mended = _mended(finding, findings)
+        covered = _covered_findings(finding, findings)
         started = time.perf_counter()
         try:
             snapshot, operation = self._detectors.resolved(view, finding, findings, cooling=cooling)
             cap = proposals.cap(finding, snapshot)
-            operation = proposals.sparing(view, finding, snapshot, operation, cooling)
+            operation = proposals.without_cooling(view, finding, snapshot, operation, cooling)
             if finding.kind in HEALING:
                 plan, last_resort = proposals.healing(view, finding, findings, snapshot, operation)
             else:
@@ -559,9 +559,9 @@ class Controller:
         except Exception as error:
             # A finding without a possible plan must not keep the others from being handled.
             self._events.trace()
-            kind: Kind = "nothing_helps" if isinstance(error, InputError) else "error"
+            kind: DecisionKind = "nothing_helps" if isinstance(error, InputError) else "error"
             came = f"no plan can be made: {sentence(error)}"
-            cooldown.tried(mended, now, came, helped=False)
+            cooldown.tried(covered, now, came, helped=False)
             return _Note(kind, finding, f"{finding.sentence}; {came}")
         cut = proposals.is_cut(plan, cap)
         seconds = time.perf_counter() - started
@@ -589,23 +589,23 @@ class Controller:
                     stay, "partition stays, because it was", "partitions stay, because they were"
                 )
                 why += f" ({left} moved recently)"
-            cooldown.tried(mended, now, f"nothing helped, {why}", helped=False)
+            cooldown.tried(covered, now, f"nothing helped, {why}", helped=False)
             why = f"{finding.sentence}; nothing helps: {why}"
             return _Note("nothing_helps", finding, why, figures, facts)
         # A rebalance has to be worth its cost, whichever detector asks for it.
         if finding.kind == "goal_violations" or type_of(operation).needs_loads:
             found = gain(plan)
-            poor = not_worth(found, self.settings.goal_violations, unit)
+            poor = insufficient_gain(found, self.settings.goal_violations, unit)
             if poor is not None and cut:
                 # The part within the cap may gain little; what counts is the complete plan.
                 whole = proposals.propose(view, finding, snapshot, operation, None)
                 found = gain(whole)
-                poor = not_worth(found, self.settings.goal_violations, unit)
+                poor = insufficient_gain(found, self.settings.goal_violations, unit)
             facts |= gain_record(found)
             if poor is not None:
-                cooldown.tried(mended, now, f"a plan was not worth it, {poor}")
+                cooldown.tried(covered, now, f"a plan was not worth it, {poor}")
                 why = f"{finding.sentence}; a plan is not worth it: {poor}"
-                return _Note("not_worth", finding, why, figures, facts)
+                return _Note("insufficient_gain", finding, why, figures, facts)
         reported = plan_sentence(plan) + last_resort
         if too_large:
             reported += f"; without {too_large}"
@@ -620,7 +620,7 @@ class Controller:
         reason = f"{finding.sentence}; {reported}"
         decision = Decision(now, "proposed", reason, finding.kind, findings, facts, figures)
         if not self._executes:
-            cooldown.tried(mended, now, f"proposed {reported}")
+            cooldown.tried(covered, now, f"proposed {reported}")
             return decision
         # The search may have taken minutes.
         if self._stopping.is_set():
@@ -630,9 +630,9 @@ class Controller:
             return replace(decision, kind="standby", reason=self._standby)
         # After its own action a goal isn't judged again because another fell short too.
         cooldown.tried(
-            mended, now, f"started: {reported}", anything=finding.kind == "goal_violations"
+            covered, now, f"started: {reported}", anything=finding.kind == "goal_violations"
         )
-        self._mending, self._cut = mended, cut
+        self._mending, self._cut = covered, cut
         self._keep(replace(decision, kind="started"))
         self._carry_out(plan, finding.kind, now, figures)
         return None
@@ -644,13 +644,13 @@ class Controller:
         work = Work(cause, now, figures, tuple(partitions))
         self._launch(work, lambda: executor.execute(plan, progress=self._progressed))
 
-    def _launch(self, work: Work, do: Callable[[], Outcome | None]) -> None:
+    def _launch(self, work: Work, do: Callable[[], ExecutionOutcome | None]) -> None:
         assert self._runner is not None
         self._progress, self._asked = None, None
         self._heard = self._logged = work.since
         self._runner.launch(work, do, self._ended)
 
-    def _progressed(self, progress: Progress) -> None:
+    def _progressed(self, progress: ExecutionProgress) -> None:
         """Record the progress of the execution; log it now and then."""
         now, work = self._clock(), self.work
         self._progress, self._heard = progress, now
@@ -658,10 +658,12 @@ class Controller:
         if work is not None and now - self._logged >= self.settings.progress_interval:
             self._logged = now
             self._events.note(
-                f"executing ({_spoken(work)}): {progress_sentence(progress, _unit(work))}"
+                f"executing ({_cause_name(work)}): {progress_sentence(progress, _unit(work))}"
             )
 
-    def _ended(self, work: Work, outcome: Outcome | None, failure: Exception | None) -> None:
+    def _ended(
+        self, work: Work, outcome: ExecutionOutcome | None, failure: Exception | None
+    ) -> None:
         now = self._clock()
         self._progress = None
         self.metrics.progressed(None)
@@ -669,7 +671,7 @@ class Controller:
             if self._leftovers.failed(failure):
                 self._events.note(f"what is left in Kafka cannot be checked: {failure}")
             return
-        self._observation.changed = True
+        self._observer.changed = True
         recovery = work.cause == _RECOVERY
         if failure is not None or outcome is not None:
             self._leftovers.expect(now, self.settings.interval)
@@ -696,7 +698,7 @@ class Controller:
                 self._cooldown.forget(work.cause)
             if outcome.state == "failed" and not outcome.completed:
                 self._cooldown.gave_up(self._mending)
-            kind: Kind = "recovered" if recovery else "executed"
+            kind: DecisionKind = "recovered" if recovery else "executed"
             figures = outcome_record(outcome)
             unit = _unit(work)
             reason = f"{work.cause.replace('_', ' ')}: {outcome_sentence(outcome, unit)}"
@@ -795,7 +797,7 @@ def _rank(finding: Finding) -> int:
     return _ORDER.index("added" if finding.added else finding.kind)
 
 
-def _spoken(work: Work) -> str:
+def _cause_name(work: Work) -> str:
     return work.cause.replace("_", " ")
 
 
@@ -808,10 +810,10 @@ def _named(work: Work) -> str:
     """The work as the subject of a sentence."""
     if work.cause == _RECOVERY:
         return "the recovery of an earlier execution"
-    return f"a check of {_LEFT}" if work.cause == _LEFT else f"an execution ({_spoken(work)})"
+    return f"a check of {_LEFT}" if work.cause == _LEFT else f"an execution ({_cause_name(work)})"
 
 
-def _mended(finding: Finding, findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def _covered_findings(finding: Finding, findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """The findings that a plan for this one covers: one healing plan covers all ripe ones."""
     if finding.kind not in HEALING:
         return (finding,)

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from balancer.controller.balance import even_sentence
-from balancer.controller.decision import Kind
+from balancer.controller.decision import DecisionKind
 from balancer.controller.finding import Finding, View, living, span
-from balancer.controller.settings import Detector
+from balancer.controller.settings import DetectorSettings
 from balancer.problem.operations import type_of
 from cluster_model.snapshot import Snapshot
 
@@ -122,15 +122,15 @@ class Cooldown:
                 if now - at < min(cooldown * growth ** min(times - 1, 60), longest)
             }
 
-    def obstacle(
+    def reason_not_to_act(
         self,
         view: View,
         finding: Finding,
         findings: Sequence[Finding],
-        detector: Detector,
+        detector: DetectorSettings,
         evenness: dict[str, Any],
         settle: float,
-    ) -> tuple[Kind, str] | None:
+    ) -> tuple[DecisionKind, str] | None:
         """Why nothing is done about a finding now; None if a plan should be made."""
         said = finding.sentence
         if finding.state in ("unfixable", "waiting"):
@@ -175,8 +175,8 @@ class Cooldown:
         return self._cooldown(finding, detector, view.now)
 
     def _cooldown(
-        self, finding: Finding, detector: Detector, now: float
-    ) -> tuple[Kind, str] | None:
+        self, finding: Finding, detector: DetectorSettings, now: float
+    ) -> tuple[DecisionKind, str] | None:
         tried = self._tried.get(finding.kind)
         if tried is None:
             return None

@@ -50,12 +50,12 @@ def gain(plan: Plan) -> dict[str, float]:
     }
 
 
-def not_worth(found: dict[str, float], settings: GoalViolations, unit: str) -> str | None:
+def insufficient_gain(found: dict[str, float], settings: GoalViolations, unit: str) -> str | None:
     """Why the gain isn't worth its cost, which is in a unit; None if it is.
 
     Examples
     --------
-    >>> not_worth({"balancedness": 0.0, "worst_ratio": 0.01, "hard": 0.0, "cost": 0.1},
+    >>> insufficient_gain({"balancedness": 0.0, "worst_ratio": 0.01, "hard": 0.0, "cost": 0.1},
     ...     GoalViolations(), "bytes")
     'it gains 0.01 (balancedness or worst load), at least 0.02 expected for 10 % of the bytes'
     """

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from balancer.controller.finding import Finding, span
-from balancer.controller.protocols import Outcome
+from balancer.controller.protocols import ExecutionOutcome
 from balancer.planning.document import Unmet
 from balancer.planning.plan import Plan
 from balancer.problem.operations import OPERATIONS
 from goals.availability import EligibleLeaders, OnlineReplicas
 from metrics_reporter.quantities import cost_amount, plural
 
-Kind = Literal[
+DecisionKind = Literal[
     "balanced",
     "trivial",
     "waiting",
@@ -23,7 +23,7 @@ Kind = Literal[
     "reported",
     "unfixable",
     "nothing_helps",
-    "not_worth",
+    "insufficient_gain",
     "proposed",
     "started",
     "executing",
@@ -34,11 +34,11 @@ Kind = Literal[
     "error",
 ]
 # Kinds that people are notified of; the others appear on the state page.
-NEWS: frozenset[str] = frozenset(
+NOTIFIED_KINDS: frozenset[str] = frozenset(
     {"proposed", "started", "executed", "stopping", "recovered", "error"}
 )
 
-_DUTIES = (OnlineReplicas().name, EligibleLeaders().name)
+_AVAILABILITY_GOALS = (OnlineReplicas().name, EligibleLeaders().name)
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Decision:
         ``balanced``: nothing is wrong. ``trivial``: too little is wrong. ``waiting``: too
         early, or the model knows too little. ``cooling``: too soon after the last action.
         ``stale``: metrics are too old to act on. ``reported``: this detector only reports.
-        ``unfixable``: too much is broken. ``nothing_helps``, ``not_worth``: the plan is
+        ``unfixable``: too much is broken. ``nothing_helps``, ``insufficient_gain``: the plan is
         empty, or gains too little. ``proposed``: a plan, in a dry run. ``started``,
         ``executing``, ``stopping``, ``executed``: stages of an execution. ``recovered``: what
         a dead execution left behind was cleaned up. ``standby``: another controller acts.
@@ -73,7 +73,7 @@ class Decision:
     """
 
     time: float
-    kind: Kind
+    kind: DecisionKind
     reason: str
     cause: str | None = None
     findings: tuple[Finding, ...] = ()
@@ -122,7 +122,7 @@ def unmet_first(plan: Plan) -> list[Unmet]:
     Dead replicas have their own plan; other plans that leave them alone need not say so.
     """
     heals = OPERATIONS.get(plan.operation["kind"]).heals
-    return sorted(plan.unmet, key=lambda u: not heals and u.goal in _DUTIES)
+    return sorted(plan.unmet, key=lambda u: not heals and u.goal in _AVAILABILITY_GOALS)
 
 
 def plan_sentence(plan: Plan) -> str:
@@ -144,7 +144,7 @@ def plan_sentence(plan: Plan) -> str:
     )
 
 
-def outcome_record(outcome: Outcome) -> dict[str, Any]:
+def outcome_record(outcome: ExecutionOutcome) -> dict[str, Any]:
     """The outcome of an execution, in figures."""
     return {
         "state": outcome.state,
@@ -158,7 +158,7 @@ def outcome_record(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def outcome_sentence(outcome: Outcome, unit: str = "bytes") -> str:
+def outcome_sentence(outcome: ExecutionOutcome, unit: str = "bytes") -> str:
     """The outcome of an execution whose costs are in a unit, as a short phrase."""
     moved = cost_amount(outcome.bytes_moved, unit)
     reported = f"{outcome.state} after {span(outcome.seconds)}, {moved} moved"

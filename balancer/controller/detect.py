@@ -35,7 +35,7 @@ from metrics_reporter.quantities import plural
 _BY_A_PERSON = "healing it is left to a person"
 
 
-class DeadBrokerWatch:
+class DeadBrokerDetector:
     """Dead brokers with replicas: reported after one grace period, healed after another."""
 
     def __init__(self, settings: DeadBrokers) -> None:
@@ -106,7 +106,7 @@ class DeadBrokerWatch:
         return findings
 
 
-class DeadDiskWatch:
+class DeadDiskDetector:
     """Offline log directories on living brokers."""
 
     def __init__(self, settings: DeadDisks) -> None:
@@ -162,7 +162,7 @@ class DeadDiskWatch:
         return findings
 
 
-class StaleMetricsWatch:
+class StaleMetricsDetector:
     """Living brokers with old metrics."""
 
     def __init__(self, settings: StaleMetrics) -> None:
@@ -196,7 +196,7 @@ class StaleMetricsWatch:
         return findings
 
 
-class DistrustedReporterWatch:
+class DistrustedReporterDetector:
     """Brokers whose metrics are distrusted: contradicted, or unusual and unconfirmed."""
 
     def __init__(self, settings: DistrustedReporters) -> None:
@@ -251,7 +251,7 @@ def stale_brokers(view: View, max_age: float) -> list[int]:
     return [b for b in ids if view.staleness.get(b, np.inf) > max_age]
 
 
-class MissingReplicasWatch:
+class MissingReplicasDetector:
     """Partitions with fewer replicas than intended for their topic."""
 
     def __init__(self, settings: MissingReplicas) -> None:
@@ -316,7 +316,7 @@ def requested_factor(snapshot: Snapshot, stated: dict[str, int]) -> Ints:
     return requested
 
 
-class DrainedBrokerWatch:
+class DrainedBrokerDetector:
     """Brokers that their operator has marked to be empty but that still hold replicas."""
 
     def __init__(self, settings: DrainedBrokers) -> None:

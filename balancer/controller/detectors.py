@@ -10,27 +10,27 @@ from typing import Any
 
 import numpy as np
 
-from balancer.controller.added_detectors import AddedDetectorWatch
+from balancer.controller.added_detectors import AddedDetectorRunner
 from balancer.controller.detect import (
-    DeadBrokerWatch,
-    DeadDiskWatch,
-    DistrustedReporterWatch,
-    DrainedBrokerWatch,
-    MissingReplicasWatch,
-    StaleMetricsWatch,
+    DeadBrokerDetector,
+    DeadDiskDetector,
+    DistrustedReporterDetector,
+    DrainedBrokerDetector,
+    MissingReplicasDetector,
+    StaleMetricsDetector,
     with_state,
 )
-from balancer.controller.finding import Finding, View, Watch
+from balancer.controller.finding import Detector, Finding, View
 from balancer.controller.lost_partitions import (
-    LostPartitionWatch,
+    LostPartitionDetector,
     lost_partitions,
     offline_replicas,
     partition_names,
 )
-from balancer.controller.settings import Detector, Settings
-from balancer.controller.slow_brokers import SlowBrokerWatch
-from balancer.controller.unmatched_settings import UnmatchedSettingWatch
-from balancer.controller.violations import GoalWatch
+from balancer.controller.settings import DetectorSettings, Settings
+from balancer.controller.slow_brokers import SlowBrokerDetector
+from balancer.controller.unmatched_settings import UnmatchedSettingDetector
+from balancer.controller.violations import GoalViolationDetector
 from balancer.problem.operation import Operation
 from balancer.problem.operations import type_of
 from cluster_model.errors import InputError
@@ -39,14 +39,14 @@ from cluster_model.trust import frozen_partitions
 from goals import Goal
 
 HEALING = ("dead_brokers", "dead_disks")
-_DETECTORS: dict[str, Callable[[Any], Watch]] = {
-    "dead_brokers": DeadBrokerWatch,
-    "dead_disks": DeadDiskWatch,
-    "missing_replicas": MissingReplicasWatch,
-    "drained_brokers": DrainedBrokerWatch,
-    "slow_brokers": SlowBrokerWatch,
-    "stale_metrics": StaleMetricsWatch,
-    "distrusted_reporters": DistrustedReporterWatch,
+_DETECTORS: dict[str, Callable[[Any], Detector]] = {
+    "dead_brokers": DeadBrokerDetector,
+    "dead_disks": DeadDiskDetector,
+    "missing_replicas": MissingReplicasDetector,
+    "drained_brokers": DrainedBrokerDetector,
+    "slow_brokers": SlowBrokerDetector,
+    "stale_metrics": StaleMetricsDetector,
+    "distrusted_reporters": DistrustedReporterDetector,
 }
 
 log = logging.getLogger("counterpoise.controller")
@@ -60,7 +60,7 @@ class Detectors:
     settings
         The current settings.
     goals
-        The watch of goals, whose memory other parts read.
+        The detector of unmet goals, whose memory other parts read.
     troubles
         Why detectors failed at the last look, one sentence each.
     """
@@ -69,15 +69,15 @@ class Detectors:
         self.settings = settings
         self.troubles: list[str] = []
         self._goal_list, self._strict = list(goals), strict
-        self.goals = GoalWatch(settings.goal_violations, goals, strict=strict)
-        self._simple: dict[str, Watch] = {
+        self.goals = GoalViolationDetector(settings.goal_violations, goals, strict=strict)
+        self._simple: dict[str, Detector] = {
             name: made(getattr(settings, name)) for name, made in _DETECTORS.items()
         }
-        self._added: dict[str, AddedDetectorWatch] = {}
+        self._added: dict[str, AddedDetectorRunner] = {}
         self._failing: set[str] = set()
         self._add(settings)
-        self._lost = LostPartitionWatch(settings.dead_brokers)
-        self._unmatched = UnmatchedSettingWatch(settings)
+        self._lost = LostPartitionDetector(settings.dead_brokers)
+        self._unmatched = UnmatchedSettingDetector(settings)
 
     def configure(self, settings: Settings) -> None:
         """Use other settings; detectors keep what they remember while they are enabled."""
@@ -86,56 +86,58 @@ class Detectors:
         self._unmatched.settings = settings
         self.goals.settings = settings.goal_violations
         if not settings.goal_violations.enabled:
-            self.goals = GoalWatch(settings.goal_violations, self._goal_list, strict=self._strict)
-        for name, watch in self._simple.items():
-            watch.settings = getattr(settings, name)
-            if not watch.settings.enabled:
+            self.goals = GoalViolationDetector(
+                settings.goal_violations, self._goal_list, strict=self._strict
+            )
+        for name, detector in self._simple.items():
+            detector.settings = getattr(settings, name)
+            if not detector.settings.enabled:
                 # A grace period does not run while the detector is off.
-                self._simple[name] = _DETECTORS[name](watch.settings)
+                self._simple[name] = _DETECTORS[name](detector.settings)
         self._add(settings)
 
     def _add(self, settings: Settings) -> None:
         """Keep the detectors of other packages that stay enabled with the same options."""
         before, self._added = self._added, {}
         for name, requested in settings.detectors.items():
-            watch = before.get(name)
+            detector = before.get(name)
             if not requested.enabled:
                 continue
-            if watch is None or watch.settings.options != requested.options:
-                watch = AddedDetectorWatch(name, requested)
-            watch.settings = requested
-            self._added[name] = watch
+            if detector is None or detector.settings.options != requested.options:
+                detector = AddedDetectorRunner(name, requested)
+            detector.settings = requested
+            self._added[name] = detector
 
     @property
     def failures(self) -> dict[str, int]:
         """Looks without an answer, by detector of another package."""
-        return {name: watch.failures for name, watch in self._added.items()}
+        return {name: detector.failures for name, detector in self._added.items()}
 
     @property
-    def slow(self) -> SlowBrokerWatch:
-        """The watch of slow brokers."""
-        watch = self._simple["slow_brokers"]
-        assert isinstance(watch, SlowBrokerWatch)
-        return watch
+    def slow(self) -> SlowBrokerDetector:
+        """The detector of slow brokers."""
+        detector = self._simple["slow_brokers"]
+        assert isinstance(detector, SlowBrokerDetector)
+        return detector
 
     @property
     def demoted(self) -> frozenset[int]:
         """Ids of slow brokers that lead nothing and receive nothing."""
         return self.slow.demoted if self.settings.slow_brokers.act else frozenset()
 
-    def settings_of(self, kind: str) -> Detector:
+    def settings_of(self, kind: str) -> DetectorSettings:
         """The settings of a detector."""
         added = self.settings.detectors.get(kind)
-        detector: Detector = getattr(self.settings, kind) if added is None else added
+        detector: DetectorSettings = getattr(self.settings, kind) if added is None else added
         return detector
 
     def find(self, view: View, cooling: Iterable[str]) -> tuple[Finding, ...]:
         """The findings of all detectors; a rebalance leaves the `cooling` partitions alone."""
         found: list[Finding] = []
         self.troubles = []
-        for name, watch in self._simple.items():
+        for name, detector in self._simple.items():
             if self.settings_of(name).enabled:
-                found += self._looked(name, partial(watch.look, view))
+                found += self._looked(name, partial(detector.look, view))
         found += self._looked("lost_partitions", partial(self._lost.look, view))
         found += self._looked("unmatched_settings", partial(self._unmatched.look, view))
         for name, added in self._added.items():

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from cluster_model.errors import InputError
-from metrics_reporter.clients import MANUAL_POSITIONS, PATIENCE, create, kafka, reason
+from metrics_reporter.clients import ANSWER_TIMEOUT, MANUAL_POSITIONS, create, kafka, reason
 from metrics_reporter.errors import ReporterError
 
 log = logging.getLogger("counterpoise.election")
@@ -240,14 +240,16 @@ class Election:
             raise ElectionError(f"{self._where}: client properties: {reason(error)}") from None
         try:
             # Without naming the topic: asking for it by name could create it, too large.
-            found = admin.list_topics(timeout=PATIENCE)
+            found = admin.list_topics(timeout=ANSWER_TIMEOUT)
             if self._topic in found.topics:
                 return
             copies = min(3, len(found.brokers))
             config = {"cleanup.policy": "compact"}
             requested = administration.NewTopic(self._topic, 1, copies, config=config)
-            for future in admin.create_topics([requested], operation_timeout=PATIENCE).values():
-                future.result(PATIENCE)
+            for future in admin.create_topics(
+                [requested], operation_timeout=ANSWER_TIMEOUT
+            ).values():
+                future.result(ANSWER_TIMEOUT)
         except module.KafkaException as error:
             if error.args[0].code() != module.KafkaError.TOPIC_ALREADY_EXISTS:
                 raise ElectionError(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from balancer.controller.decision import NEWS, Decision
+from balancer.controller.decision import NOTIFIED_KINDS, Decision
 from balancer.controller.finding import Finding
 from balancer.controller.protocols import Notifier
 from balancer.controller.redact import Redactor
@@ -57,12 +57,12 @@ class EventLog:
         with self._lock:
             self._decisions = deque(self._decisions, maxlen=keep)
 
-    def tell(self, notifiers: Iterable[Notifier], redactor: Redactor) -> None:
+    def notify(self, notifiers: Iterable[Notifier], redactor: Redactor) -> None:
         """Replace the receivers and the secrets to hide."""
         self._notifiers, self._hide = tuple(notifiers), redactor
 
     def decided(self, decision: Decision) -> Decision:
-        """Keep a decision; log it if it differs from the last one; send it if it is news.
+        """Keep a decision; log it if it differs from the last one; notify people of some kinds.
 
         Returns
         -------
@@ -77,32 +77,32 @@ class EventLog:
             self._decisions.append(decision)
             again = last is not None and last.kind == decision.kind
             said_again = again and last is not None and last.reason == decision.reason
-            news = decision.kind in NEWS and not said_again
-            level = logging.INFO if self._is_new(decision, news) else logging.DEBUG
+            notified = decision.kind in NOTIFIED_KINDS and not said_again
+            level = logging.INFO if self._is_new(decision, notified) else logging.DEBUG
         log.log(level, "%s: %s", decision.kind, decision.reason)
-        if news:
-            self._tell({"event": decision.kind, "text": decision.reason, **record})
+        if notified:
+            self._notify({"event": decision.kind, "text": decision.reason, **record})
         return decision
 
-    def _is_new(self, decision: Decision, news: bool) -> bool:
-        """Whether it was not logged yet, for the same findings and since the last news."""
+    def _is_new(self, decision: Decision, notified: bool) -> bool:
+        """Whether it was not logged yet, for the same findings and since the last notification."""
         subjects = frozenset((f.kind, f.subject) for f in decision.findings)
-        if news or subjects != self._subjects:
+        if notified or subjects != self._subjects:
             self._subjects = subjects
             self._logged.clear()
         quiet = (decision.kind, decision.cause)
-        fresh = news or (decision.kind not in NEWS and quiet not in self._logged)
+        fresh = notified or (decision.kind not in NOTIFIED_KINDS and quiet not in self._logged)
         self._logged.add(quiet)
         return fresh
 
-    def found(self, findings: Iterable[Finding], now: float, *, tell: bool) -> None:
+    def found(self, findings: Iterable[Finding], now: float, *, notify: bool) -> None:
         """Report findings that are new or have another state, and those that are over.
 
-        If another controller reports (`tell` is False), nothing is sent and nothing counts as
+        If another controller reports (`notify` is False), nothing is sent and nothing counts as
         reported: findings that remain when this one starts to act may be new to everyone.
         """
         there = {(f.kind, f.subject): f for f in findings if f.alert}
-        if not tell:
+        if not notify:
             self._alerts = {key: f for key, f in self._alerts.items() if key in there}
             return
         for key, finding in there.items():
@@ -133,9 +133,9 @@ class EventLog:
             {"event": event, "time": now, "text": text, "finding": finding.record()}
         )
         log.warning("%s", shown["text"])
-        self._tell(shown)
+        self._notify(shown)
 
-    def _tell(self, event: Mapping[str, Any]) -> None:
+    def _notify(self, event: Mapping[str, Any]) -> None:
         for notifier in self._notifiers:
             try:
                 notifier(event)

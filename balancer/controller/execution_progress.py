@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from balancer.controller.finding import span
-from balancer.controller.protocols import Progress
+from balancer.controller.protocols import ExecutionProgress
 from metrics_reporter.quantities import cost_amount, plural
 
 
-def progress_record(progress: Progress) -> dict[str, Any]:
+def progress_record(progress: ExecutionProgress) -> dict[str, Any]:
     """Tasks, bytes, rate and remaining time, as JSON takes them."""
     ended = progress.completed + progress.failed + progress.cancelled
     return {
@@ -27,7 +27,7 @@ def progress_record(progress: Progress) -> dict[str, Any]:
     }
 
 
-def progress_sentence(progress: Progress, unit: str = "bytes") -> str:
+def progress_sentence(progress: ExecutionProgress, unit: str = "bytes") -> str:
     """The same as a short phrase; `unit` is that of the plan's costs."""
     figures = progress_record(progress)
     reported = (
@@ -44,5 +44,5 @@ def progress_sentence(progress: Progress, unit: str = "bytes") -> str:
     return reported if left is None else f"{reported}, about {span(left)} left"
 
 
-def _rate(progress: Progress) -> float | None:
+def _rate(progress: ExecutionProgress) -> float | None:
     return progress.bytes_moved / progress.seconds if progress.seconds > 0 else None

@@ -7,19 +7,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from balancer.controller.protocols import Alone, Executor, Outcome, Vote
+from balancer.controller.protocols import (
+    AlwaysActing,
+    ControllerVote,
+    ExecutionOutcome,
+    PlanExecutor,
+)
 
-Job = Callable[[], None]
-Ended = Callable[["Work", Outcome | None, Exception | None], None]
+BackgroundJob = Callable[[], None]
+EndCallback = Callable[["Work", ExecutionOutcome | None, Exception | None], None]
 _GUARD_SECONDS = 0.2
 
 
-def in_thread(job: Job) -> None:
+def in_thread(job: BackgroundJob) -> None:
     """Run a job in the background."""
     threading.Thread(target=job, name="execution", daemon=True).start()
 
 
-def at_once(job: Job) -> None:
+def at_once(job: BackgroundJob) -> None:
     """Run a job synchronously; for tests and simulations."""
     job()
 
@@ -50,7 +55,9 @@ class ExecutionRunner:
         :func:`in_thread` or :func:`at_once`.
     """
 
-    def __init__(self, executor: Executor, vote: Vote, spawn: Callable[[Job], None]) -> None:
+    def __init__(
+        self, executor: PlanExecutor, vote: ControllerVote, spawn: Callable[[BackgroundJob], None]
+    ) -> None:
         self.executor = executor
         self._vote = vote
         self._spawn = spawn
@@ -59,7 +66,9 @@ class ExecutionRunner:
         self.work: Work | None = None
         self.stopping = False
 
-    def launch(self, work: Work, do: Callable[[], Outcome | None], ended: Ended) -> None:
+    def launch(
+        self, work: Work, do: Callable[[], ExecutionOutcome | None], ended: EndCallback
+    ) -> None:
         """Start; `ended` is called at the end, with the outcome or the error."""
         self._idle.clear()
         self.work, self.stopping = work, False
@@ -75,10 +84,12 @@ class ExecutionRunner:
         """Wait for the end; returns whether it has been reached."""
         return self._idle.wait(timeout)
 
-    def _run(self, work: Work, do: Callable[[], Outcome | None], ended: Ended) -> None:
+    def _run(
+        self, work: Work, do: Callable[[], ExecutionOutcome | None], ended: EndCallback
+    ) -> None:
         over = threading.Event()
         fenced = getattr(self.executor, "vote", None) is self._vote
-        if not fenced and not isinstance(self._vote, Alone):
+        if not fenced and not isinstance(self._vote, AlwaysActing):
             threading.Thread(target=self._guard, args=(over,), daemon=True).start()
         outcome, failure = None, None
         try:

@@ -12,7 +12,7 @@ from balancer.problem.operation import Operation
 from cluster_model.snapshot import Bools, BrokerState, Snapshot
 from cluster_model.trust import Distrust
 
-State = Literal["ripe", "waiting", "notice", "unfixable"]
+FindingState = Literal["ripe", "waiting", "notice", "unfixable"]
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Finding:
     subject: str
     sentence: str
     kind: str = ""
-    state: State = "ripe"
+    state: FindingState = "ripe"
     since: float = 0.0
     operation: Operation | None = None
     alert: bool = True
@@ -105,7 +105,7 @@ class Finding:
         }
 
 
-class Watch(Protocol):
+class Detector(Protocol):
     """A detector; it remembers what it needs from round to round."""
 
     settings: Any

@@ -47,7 +47,7 @@ def partition_names(snapshot: Snapshot, chosen: Bools) -> tuple[str, ...]:
     return tuple(f"{s.topics[t]}-{n}" for t, n in pairs)
 
 
-class LostPartitionWatch:
+class LostPartitionDetector:
     """Partitions that cannot be healed, reported after the grace period of dead brokers.
 
     They are excluded from the first look on: no plan touches them.

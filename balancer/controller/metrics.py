@@ -11,7 +11,7 @@ from typing import Any
 from balancer.controller.execution_progress import progress_record
 from balancer.controller.finding import Finding
 from balancer.controller.notify import counted
-from balancer.controller.protocols import Notifier, Outcome, Progress
+from balancer.controller.protocols import ExecutionOutcome, ExecutionProgress, Notifier
 from balancer.planning.plan import Plan
 
 _KINDS = (
@@ -87,12 +87,12 @@ class Metrics:
         if plan.summary.cost_unit == "bytes":
             self.bytes_planned += plan.summary.cost
 
-    def moved(self, outcome: Outcome) -> None:
+    def moved(self, outcome: ExecutionOutcome) -> None:
         """Record the end of an execution."""
         self.executions[outcome.state] += 1
         self.bytes_moved += outcome.bytes_moved
 
-    def progressed(self, progress: Progress | None) -> None:
+    def progressed(self, progress: ExecutionProgress | None) -> None:
         """Record the progress of the current execution; None if there is none."""
         self.progress = {} if progress is None else progress_record(progress)
 

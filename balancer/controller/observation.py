@@ -8,16 +8,16 @@ from dataclasses import replace
 import numpy as np
 
 from balancer.controller.finding import View
-from balancer.controller.protocols import Model
+from balancer.controller.protocols import LiveCluster
 from cluster_model.errors import InputError
 from cluster_model.snapshot import Snapshot
 
 
-class BlindError(InputError):
+class UnusableLoadsError(InputError):
     """Loads that cannot be used."""
 
 
-class Observation:
+class Observer:
     """Looks at a model of the cluster.
 
     Parameters
@@ -33,7 +33,7 @@ class Observation:
         Whether replicas moved since the last look, so that the placement must be read again.
     """
 
-    def __init__(self, model: Model, trace: Callable[[], None]) -> None:
+    def __init__(self, model: LiveCluster, trace: Callable[[], None]) -> None:
         self.changed = False
         self._model = model
         self._trace = trace
@@ -105,11 +105,11 @@ def _summed(snapshot: Snapshot) -> Snapshot:
 
     Raises
     ------
-    BlindError
+    UnusableLoadsError
         If their sum overflows.
     """
     if not _is_summable(snapshot):
-        raise BlindError("the loads cannot be judged: their sum is too large for a number")
+        raise UnusableLoadsError("the loads cannot be judged: their sum is too large for a number")
     return snapshot
 
 

@@ -116,7 +116,7 @@ class Proposals:
             "broker can"
         )
 
-    def sparing(
+    def without_cooling(
         self,
         view: View,
         finding: Finding,

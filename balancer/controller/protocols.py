@@ -12,7 +12,7 @@ from cluster_model.trust import Distrust
 Clock = Callable[[], float]
 
 
-class Model(Protocol):
+class LiveCluster(Protocol):
     """The current cluster."""
 
     def snapshot(self, min_ratio: float = 0.95) -> Snapshot:
@@ -40,7 +40,7 @@ class Model(Protocol):
         """Read the placement again now; an InputError if it cannot be read."""
 
 
-class Tally(Protocol):
+class ExecutionTotals(Protocol):
     """Task counts and bytes of an execution, at its end or so far."""
 
     @property
@@ -64,7 +64,7 @@ class Tally(Protocol):
         """Seconds since the start."""
 
 
-class Outcome(Tally, Protocol):
+class ExecutionOutcome(ExecutionTotals, Protocol):
     """The outcome of an execution."""
 
     @property
@@ -80,7 +80,7 @@ class Outcome(Tally, Protocol):
         """Where the cluster differs from the plan."""
 
 
-class Progress(Tally, Protocol):
+class ExecutionProgress(ExecutionTotals, Protocol):
     """The progress of an execution."""
 
     @property
@@ -108,17 +108,21 @@ class Progress(Tally, Protocol):
         """What that is; empty if none waits."""
 
 
-class Executor(Protocol):
+class PlanExecutor(Protocol):
     """Executes plans; each call reports its progress repeatedly.
 
     If its ``vote`` is the controller's, it proves the vote before each write, and is not
     stopped if the vote lapses for a moment.
     """
 
-    def execute(self, plan: Plan, *, progress: Callable[[Progress], None] | None = None) -> Outcome:
+    def execute(
+        self, plan: Plan, *, progress: Callable[[ExecutionProgress], None] | None = None
+    ) -> ExecutionOutcome:
         """Execute the plan; returns when it is done, stopped or failed."""
 
-    def recover(self, *, progress: Callable[[Progress], None] | None = None) -> Outcome | None:
+    def recover(
+        self, *, progress: Callable[[ExecutionProgress], None] | None = None
+    ) -> ExecutionOutcome | None:
         """Finish or undo what an execution that died left behind; None if nothing is left."""
 
     def left(self) -> Sequence[str] | None:
@@ -132,7 +136,7 @@ class Executor(Protocol):
         """Stop an execution soon; from any thread."""
 
 
-class Vote(Protocol):
+class ControllerVote(Protocol):
     """Whether this controller is the one that acts.
 
     If it also has ``resign()`` and ``rejoin()``, it is given up while the controller is paused,
@@ -168,7 +172,7 @@ class NotifierPlugin(Protocol):
         """
 
 
-class Alone:
+class AlwaysActing:
     """The vote of a controller without others: it always acts."""
 
     acting = True

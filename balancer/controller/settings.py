@@ -54,7 +54,7 @@ class _Part(BaseModel):
         return number_not_truth(cls, info.field_name, value)
 
 
-class Detector(_Part):
+class DetectorSettings(_Part):
     """Settings common to all detectors.
 
     Parameters
@@ -72,7 +72,7 @@ class Detector(_Part):
     cooldown: Seconds = 1800.0
 
 
-class GoalViolations(Detector):
+class GoalViolations(DetectorSettings):
     """When unmet goals move data.
 
     Parameters
@@ -103,7 +103,7 @@ class GoalViolations(Detector):
     min_gain_per_share: float = Field(default=0.1, ge=0)
 
 
-class DeadBrokers(Detector):
+class DeadBrokers(DetectorSettings):
     """When dead brokers are reported and healed.
 
     Parameters
@@ -122,7 +122,7 @@ class DeadBrokers(Detector):
     max_share: Share = 0.4
 
 
-class DeadDisks(Detector):
+class DeadDisks(DetectorSettings):
     """When replicas on offline log directories are re-created.
 
     Parameters
@@ -135,7 +135,7 @@ class DeadDisks(Detector):
     heal_after: Seconds = 1800.0
 
 
-class SlowBrokers(Detector):
+class SlowBrokers(DetectorSettings):
     """When a broker counts as slow, and what is done about it.
 
     A broker is slow in a round if one of the signals is above its floor, and above
@@ -179,7 +179,7 @@ class SlowBrokers(Detector):
     max_share: Share = 0.1
 
 
-class StaleMetrics(Detector):
+class StaleMetrics(DetectorSettings):
     """When metrics are too old to act on.
 
     Parameters
@@ -191,7 +191,7 @@ class StaleMetrics(Detector):
     max_age: Interval = 900.0
 
 
-class DistrustedReporters(Detector):
+class DistrustedReporters(DetectorSettings):
     """Whether brokers whose metrics contradict others' are reported.
 
     Nothing is planned on their loads either way. The tolerances are those of
@@ -199,7 +199,7 @@ class DistrustedReporters(Detector):
     """
 
 
-class MissingReplicas(Detector):
+class MissingReplicas(DetectorSettings):
     """When partitions have fewer replicas than intended for their topic.
 
     Parameters
@@ -217,7 +217,7 @@ class MissingReplicas(Detector):
     topics: dict[str, Annotated[int, Strict(), Field(ge=1)]] = {}
 
 
-class DrainedBrokers(Detector):
+class DrainedBrokers(DetectorSettings):
     """Brokers that are to be emptied and kept empty.
 
     Parameters
@@ -230,7 +230,7 @@ class DrainedBrokers(Detector):
     brokers: tuple[Whole, ...] = ()
 
 
-class AddedDetector(Detector):
+class AddedDetector(DetectorSettings):
     """A detector of another package, and what it may do.
 
     Parameters
@@ -295,7 +295,7 @@ class Webhook(_Part):
         return url
 
 
-class Model(_Part):
+class ModelSettings(_Part):
     """How the live model of a running cluster is maintained.
 
     Parameters
@@ -424,7 +424,7 @@ class Settings(_Part):
     detectors: dict[str, AddedDetector] = {}
     webhooks: tuple[Webhook, ...] = ()
     notifiers: tuple[AddedNotifier, ...] = ()
-    model: Model = Model()
+    model: ModelSettings = ModelSettings()
     execution: dict[str, Any] = {}
 
     @field_validator("detectors")

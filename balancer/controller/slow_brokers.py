@@ -12,7 +12,7 @@ from balancer.problem.operation import Operation
 from cluster_model.snapshot import Snapshot
 
 
-class SlowBrokerWatch:
+class SlowBrokerDetector:
     """Scores brokers round by round; :attr:`demoted` are those that may lead nothing.
 
     Cruise Control's SlowBrokerFinder, except for the history: rounds in which a broker is

@@ -9,7 +9,7 @@ from goals.patterns import matching
 from metrics_reporter.documents import shown
 
 
-class UnmatchedSettingWatch:
+class UnmatchedSettingDetector:
     """Topics and brokers that the settings name but the cluster does not have."""
 
     def __init__(self, settings: Settings) -> None:

@@ -22,7 +22,7 @@ from goals import Goal, applicable, inapplicable
 _NO_NOISE = 1e-6
 
 
-class GoalWatch:
+class GoalViolationDetector:
     """Measures how far each goal is from being met, and for how long.
 
     Parameters

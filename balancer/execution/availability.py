@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from balancer.execution.cluster import Key, View
+from balancer.execution.cluster import ClusterView, Key
 from balancer.execution.tasks import Task
 
 
@@ -25,13 +25,13 @@ class Availability:
         self._absent: dict[Key, int] = {}
         self._leaderless: dict[Key, float] = {}
 
-    def look(self, view: View, tasks: Iterable[Task], now: float) -> None:
+    def look(self, view: ClusterView, tasks: Iterable[Task], now: float) -> None:
         """Record one look at the cluster; `now` in seconds of any clock."""
         needed: set[int] = set()
         absent: dict[Key, int] = {}
         leaderless: dict[Key, float] = {}
         for task in tasks:
-            needed |= needs(task)
+            needed |= needed_brokers(task)
             found = view.partitions.get(task.key)
             if found is None and task.key in view.moving:
                 # A partition that Kafka is reassigning exists, whatever the metadata says.
@@ -64,7 +64,7 @@ class Availability:
         return "it has no leader, since no replica in sync is on a broker that serves"
 
 
-def needs(task: Task) -> set[int]:
+def needed_brokers(task: Task) -> set[int]:
     """Brokers that a task depends on."""
     if task.phase == "leadership":
         return set() if task.leader is None else {task.leader}

@@ -37,7 +37,7 @@ class Key(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-class Resource(NamedTuple):
+class ConfigResource(NamedTuple):
     """Something with configs: a ``topic`` by name or a ``broker`` by id."""
 
     kind: str
@@ -84,7 +84,7 @@ class PartitionView:
 
 
 @dataclass(frozen=True)
-class View:
+class ClusterView:
     """The cluster at one moment.
 
     Parameters
@@ -102,7 +102,7 @@ class View:
     moving: frozenset[Key] = frozenset()
 
 
-class Held(NamedTuple):
+class HeldReplica(NamedTuple):
     """A replica on a disk: where, how many bytes, and the same for its copy to another disk."""
 
     log_dir: str
@@ -114,7 +114,7 @@ class Held(NamedTuple):
 Refusals = Mapping[Any, str]
 
 
-class Cluster(Protocol):
+class ClusterClient(Protocol):
     """What an execution needs from a cluster.
 
     Refusals map what was refused to the reason. An error that may pass is not a refusal: if
@@ -124,27 +124,27 @@ class Cluster(Protocol):
     def identity(self) -> str:
         """The cluster's id."""
 
-    def view(self, topics: Sequence[str] | None) -> View:
+    def view(self, topics: Sequence[str] | None) -> ClusterView:
         """What Kafka reports about these topics; None means all."""
 
-    def held(self, replicas: Iterable[tuple[Key, int]]) -> dict[tuple[Key, int], Held]:
+    def held(self, replicas: Iterable[tuple[Key, int]]) -> dict[tuple[Key, int], HeldReplica]:
         """Replicas by partition and broker, without those on brokers that do not answer."""
 
-    def reassign(self, requested: Mapping[Key, Sequence[int] | None]) -> Refusals:
+    def reassign(self, targets: Mapping[Key, Sequence[int] | None]) -> Refusals:
         """Reassign partitions to these replicas; None cancels."""
 
-    def move_log_dirs(self, requested: Mapping[tuple[Key, int], str]) -> Refusals:
+    def move_log_dirs(self, targets: Mapping[tuple[Key, int], str]) -> Refusals:
         """Move replicas to these log directories of their brokers."""
 
     def elect(self, partitions: Sequence[Key]) -> Refusals:
         """Elect the preferred leader; if it leads already, that is no refusal."""
 
     def configs(
-        self, keys: Mapping[Resource, Sequence[str]]
-    ) -> dict[Resource, dict[str, str | None]]:
+        self, keys: Mapping[ConfigResource, Sequence[str]]
+    ) -> dict[ConfigResource, dict[str, str | None]]:
         """Values set on topics and brokers themselves, without brokers that do not answer."""
 
-    def set_configs(self, values: Mapping[Resource, Mapping[str, str | None]]) -> Refusals:
+    def set_configs(self, values: Mapping[ConfigResource, Mapping[str, str | None]]) -> Refusals:
         """Set values, or delete those that are None."""
 
     def min_isr(self, topics: Sequence[str]) -> dict[str, int]:
@@ -154,7 +154,7 @@ class Cluster(Protocol):
         """File systems that can hold replicas; none for brokers that do not report them."""
 
 
-class Guard(Protocol):
+class WriteGuard(Protocol):
     """Decides whether the cluster may be written to: :class:`balancer.execution.fence.Fence`."""
 
     def check(self) -> None:
@@ -174,7 +174,7 @@ class _Gate:
     given up. So a closed client's gate lets nothing through.
     """
 
-    def __init__(self, fence: Guard) -> None:
+    def __init__(self, fence: WriteGuard) -> None:
         self._fence = fence
         self.writing = self.closed = False
 
@@ -189,7 +189,7 @@ class _Gate:
 class Kafka:
     """A real Kafka, through the admin client of kafka-python.
 
-    A failed request is sent again over a new connection until `patience` seconds have
+    A failed request is sent again over a new connection until `outage_timeout` seconds have
     passed: every request may be repeated without harm.
 
     Parameters
@@ -198,7 +198,7 @@ class Kafka:
         As accepted by :func:`cluster_model.kafka.admin_client`.
     timeout
         Seconds that one request may take.
-    patience
+    outage_timeout
         Seconds until a failure is reported; the first connection is tried only once.
     given_up
         Once this is true, no answer is waited for any more.
@@ -213,13 +213,13 @@ class Kafka:
         client: Mapping[str, Any] | None = None,
         *,
         timeout: float = 10.0,
-        patience: float = 60.0,
+        outage_timeout: float = 60.0,
         given_up: Callable[[], bool] = lambda: False,
-        fence: Guard | None = None,
+        fence: WriteGuard | None = None,
     ) -> None:
         self._bootstrap, self._client = bootstrap, client
         self._fence = fence
-        self._timeout, self._patience, self._given_up = timeout, patience, given_up
+        self._timeout, self._outage_timeout, self._given_up = timeout, outage_timeout, given_up
         self._stack = ExitStack()
         self._gate: _Gate | None = None
         self._ask: Ask | None = self._connect()
@@ -235,7 +235,7 @@ class Kafka:
         """The cluster's id."""
         return str(self._call(lambda admin: admin.describe_cluster())["cluster_id"])
 
-    def view(self, topics: Sequence[str] | None) -> View:
+    def view(self, topics: Sequence[str] | None) -> ClusterView:
         """What Kafka reports about these topics; None means all."""
         if self._fence is not None:
             self._fence.watch()
@@ -261,18 +261,18 @@ class Kafka:
                     adding=tuple(ongoing.get("adding_replicas", ())),
                     removing=tuple(ongoing.get("removing_replicas", ())),
                 )
-        return View(
+        return ClusterView(
             frozenset(b["broker_id"] for b in brokers if not b.get("is_fenced", False)),
             partitions,
             frozenset(Key(*tp) for tp in moving),
         )
 
-    def held(self, replicas: Iterable[tuple[Key, int]]) -> dict[tuple[Key, int], Held]:
+    def held(self, replicas: Iterable[tuple[Key, int]]) -> dict[tuple[Key, int], HeldReplica]:
         """Replicas by partition and broker, without those on brokers that do not answer."""
         asked: dict[int, dict[str, list[int]]] = {}
         for key, broker in replicas:
             asked.setdefault(broker, {}).setdefault(key.topic, []).append(key.partition)
-        found: dict[tuple[Key, int], Held] = {}
+        found: dict[tuple[Key, int], HeldReplica] = {}
         for broker, topics in asked.items():
             answer = self._once(_describe_log_dirs(topics, broker))
             if isinstance(answer, KafkaSourceError):
@@ -289,28 +289,28 @@ class Kafka:
                         key = Key(topic["name"], p["partition_index"])
                         at[key] = (log_dir["log_dir"], float(p["partition_size"]))
             for key, place in now.items():
-                found[key, broker] = Held(*place, *future.get(key, ()))
+                found[key, broker] = HeldReplica(*place, *future.get(key, ()))
         return found
 
-    def reassign(self, requested: Mapping[Key, Sequence[int] | None]) -> Refusals:
+    def reassign(self, targets: Mapping[Key, Sequence[int] | None]) -> Refusals:
         """Reassign partitions to these replicas; None cancels."""
-        if not requested:
+        if not targets:
             return {}
         from kafka import TopicPartition
 
-        request = {TopicPartition(*key): replicas for key, replicas in requested.items()}
+        request = {TopicPartition(*key): replicas for key, replicas in targets.items()}
         try:
             answer = self._call(
                 lambda admin: admin.alter_partition_reassignments(request), _ALTER, write=True
             )
         except KafkaDeniedError as denied:
-            return dict.fromkeys(requested, str(denied))
+            return dict.fromkeys(targets, str(denied))
         return {Key(*tp): _words(error) for tp, error in answer.items() if _final(error)}
 
-    def move_log_dirs(self, requested: Mapping[tuple[Key, int], str]) -> Refusals:
+    def move_log_dirs(self, targets: Mapping[tuple[Key, int], str]) -> Refusals:
         """Move replicas to these log directories of their brokers."""
         by_broker: dict[int, dict[tuple[str, int, int], str]] = {}
-        for (key, broker), log_dir in requested.items():
+        for (key, broker), log_dir in targets.items():
             by_broker.setdefault(broker, {})[*key, broker] = log_dir
         refused: dict[tuple[Key, int], str] = {}
         for broker, moves in by_broker.items():
@@ -349,13 +349,13 @@ class Kafka:
         }
 
     def configs(
-        self, keys: Mapping[Resource, Sequence[str]]
-    ) -> dict[Resource, dict[str, str | None]]:
+        self, keys: Mapping[ConfigResource, Sequence[str]]
+    ) -> dict[ConfigResource, dict[str, str | None]]:
         """Values set on topics and brokers themselves, without brokers that do not answer."""
         from kafka.admin import ConfigResource
 
-        found: dict[Resource, dict[str, str | None]] = {}
-        for resources in _together(keys):
+        found: dict[ConfigResource, dict[str, str | None]] = {}
+        for resources in _grouped_by_request(keys):
             asked = [ConfigResource(r.kind, r.name, list(keys[r])) for r in resources]
 
             def ask(admin: Any, asked: list[Any] = asked) -> Any:
@@ -377,12 +377,12 @@ class Kafka:
                 }
         return found
 
-    def set_configs(self, values: Mapping[Resource, Mapping[str, str | None]]) -> Refusals:
+    def set_configs(self, values: Mapping[ConfigResource, Mapping[str, str | None]]) -> Refusals:
         """Set values, or delete those that are None."""
         from kafka.admin import AlterConfigOp, ConfigResource
 
-        refused: dict[Resource, str] = {}
-        for resources in _together(values):
+        refused: dict[ConfigResource, str] = {}
+        for resources in _grouped_by_request(values):
             requested = [
                 ConfigResource(
                     r.kind,
@@ -447,7 +447,7 @@ class Kafka:
 
     def _call(self, call: Callable[[Any], Any], right: str = "", *, write: bool = False) -> Any:
         """The result of a call; `right` is the right that the client's user needs for it."""
-        deadline = time.monotonic() + self._patience
+        deadline = time.monotonic() + self._outage_timeout
         while True:
             answer = self._once(call, right, write=write)
             if not isinstance(answer, KafkaSourceError):
@@ -458,7 +458,7 @@ class Kafka:
 
     def _once(self, call: Callable[[Any], Any], right: str = "", *, write: bool = False) -> Any:
         """The result of a call, or why it failed; a refusal of the user is raised at once."""
-        deadline = time.monotonic() + self._patience
+        deadline = time.monotonic() + self._outage_timeout
         while True:
             answer = self._attempt(call, right, write=write)
             # Nothing was sent: a new proof may allow it.
@@ -498,7 +498,7 @@ class Kafka:
         )
 
 
-def _together(resources: Iterable[Resource]) -> list[list[Resource]]:
+def _grouped_by_request(resources: Iterable[ConfigResource]) -> list[list[ConfigResource]]:
     """Groups resources that one request may name: each broker alone, topics together."""
     topics = [r for r in resources if r.kind == "topic"]
     return [*([topics] if topics else []), *([r] for r in resources if r.kind == "broker")]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from balancer.execution.cluster import Key, View
+from balancer.execution.cluster import ClusterView, Key
 from balancer.execution.limits import Limits
 
 
@@ -17,11 +17,11 @@ class Health:
     offline do not count."""
 
     under_min_isr: frozenset[Key]
-    strained: frozenset[Key]
+    lagging: frozenset[Key]
     under_replicated: frozenset[Key]
 
 
-def health(view: View, min_isr: Mapping[str, int], ours: AbstractSet[Key]) -> Health:
+def health(view: ClusterView, min_isr: Mapping[str, int], ours: AbstractSet[Key]) -> Health:
     """Assess what Kafka reports.
 
     Parameters
@@ -33,7 +33,7 @@ def health(view: View, min_isr: Mapping[str, int], ours: AbstractSet[Key]) -> He
     ours
         Partitions that are under-replicated because they move.
     """
-    under, strained, lacking = set(), set(), set()
+    under, lagging, lacking = set(), set(), set()
     for key, p in view.partitions.items():
         if len(p.isr) >= len(p.replicas):
             continue
@@ -46,8 +46,8 @@ def health(view: View, min_isr: Mapping[str, int], ours: AbstractSet[Key]) -> He
         if len(p.isr) < min(min_isr.get(key.topic, 1), len(p.before)):
             under.add(key)
             if not p.offline:
-                strained.add(key)
-    return Health(frozenset(under), frozenset(strained), frozenset(lacking))
+                lagging.add(key)
+    return Health(frozenset(under), frozenset(lagging), frozenset(lacking))
 
 
 class AdaptiveConcurrency:
@@ -98,7 +98,7 @@ class AdaptiveConcurrency:
         lacking = len(health.under_replicated)
         grew = self._lacking is not None and lacking > self._lacking
         self._lacking = lacking
-        self.held = bool(health.strained)
+        self.held = bool(health.lagging)
         fresh = slow and now - self._slowed >= self._limits.slow_interval
         self._slowed = now if fresh else self._slowed
         if health.under_min_isr or grew or fresh:

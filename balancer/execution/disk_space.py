@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from balancer.execution.cluster import Held, Key
+from balancer.execution.cluster import HeldReplica, Key
 from balancer.execution.outcome import Waiting
 from balancer.execution.task_status import Judgement
 from balancer.execution.tasks import Task
@@ -26,12 +26,12 @@ class DiskSpace:
     free
         Gives the file systems of brokers with their free bytes; everything fits on a broker
         that is missing from the result.
-    patience
+    timeout
         Seconds after which a task that has never fitted is given up.
     """
 
-    def __init__(self, free: Free, patience: float) -> None:
-        self._free, self._patience = free, patience
+    def __init__(self, free: Free, timeout: float) -> None:
+        self._free, self._timeout = free, timeout
         self._since: dict[int, float] = {}
         self._lacks: dict[int, str] = {}
 
@@ -54,7 +54,7 @@ class DiskSpace:
         self,
         tasks: Sequence[Task],
         running: Sequence[Task],
-        held: Mapping[tuple[Key, int], Held],
+        held: Mapping[tuple[Key, int], HeldReplica],
         now: float,
     ) -> tuple[list[Task], list[tuple[Task, Judgement]]]:
         """The tasks that fit, in order and together, and those to give up.
@@ -68,7 +68,7 @@ class DiskSpace:
         held
             Replicas on disk, as far as known.
         now
-            Seconds, on the clock that the patience is measured by.
+            Seconds, on the clock that the timeout is measured by.
         """
         brokers = sorted({broker for task in tasks for broker, _, _ in _copies(task)})
         if not brokers:
@@ -104,7 +104,7 @@ class DiskSpace:
                 fit.append(task)
                 continue
             self._lacks[task.id] = lacking
-            if now - self._since.setdefault(task.id, now) > self._patience:
+            if now - self._since.setdefault(task.id, now) > self._timeout:
                 del self._lacks[task.id]
                 given_up.append((task, Judgement("cancelled", lacking)))
         return fit, given_up
@@ -119,7 +119,7 @@ def _copies(task: Task) -> Iterator[tuple[int, str | None, float]]:
             yield broker, task.dirs.get(broker), task.bytes / len(task.added)
 
 
-def _copied(task: Task, broker: int, held: Mapping[tuple[Key, int], Held]) -> float:
+def _copied(task: Task, broker: int, held: Mapping[tuple[Key, int], HeldReplica]) -> float:
     there = held.get((task.key, broker))
     if there is None:
         return 0.0

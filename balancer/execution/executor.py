@@ -12,17 +12,17 @@ from typing import Any, NamedTuple
 
 from balancer.execution import journal as records
 from balancer.execution import throttle
-from balancer.execution.cluster import Cluster, Kafka
+from balancer.execution.cluster import ClusterClient, Kafka
 from balancer.execution.errors import ExecutionError
-from balancer.execution.fence import Fence, Fenced, Vote
+from balancer.execution.fence import Fence, FencedCluster, Vote
 from balancer.execution.identity import check_identity, check_stated
-from balancer.execution.journal import Journal, Recorded, is_damaged, read_journal
+from balancer.execution.journal import Journal, RecordedExecution, is_damaged, read_journal
 from balancer.execution.limits import Limits
 from balancer.execution.outcome import Outcome, Progress
-from balancer.execution.recovery import abandoned, superseded
-from balancer.execution.run import Run, goes_on, still_moving
+from balancer.execution.recovery import reconstructed_execution, superseded
+from balancer.execution.run import Run, still_moving, still_moving_sentence
 from balancer.execution.stop import Stop
-from balancer.execution.targets import Reading, Target, demoted_brokers, read_plan
+from balancer.execution.targets import PlanReading, Target, demoted_brokers, read_plan
 from balancer.execution.tasks import Task, make_tasks
 from balancer.planning.document import PlanDocument
 from balancer.planning.plan import Plan
@@ -87,7 +87,7 @@ class Executor:
         slow: Callable[[], bool] | None = None,
         owner: str | None = None,
         vote: Vote | None = None,
-        connect: Callable[[], Cluster] | None = None,
+        connect: Callable[[], ClusterClient] | None = None,
     ) -> None:
         self._journal = Journal(Path(journal))
         self._limits = limits or Limits()
@@ -134,7 +134,7 @@ class Executor:
                 self._identify(plan, cluster, cluster_id)
                 fence.begin()
                 reading = self._read(plan, cluster)
-                left: list[throttle.Setting] = []
+                left: list[throttle.ThrottleConfig] = []
                 moving: list[Task] = []
                 if old is not None and not old.closed:
                     self._same(old, cluster)
@@ -143,7 +143,7 @@ class Executor:
                         cluster, old.throttles, throttle.flows(moving), self._limits
                     )
                 tasks = self._tasks(reading.targets)
-                recorded = Recorded(
+                recorded = RecordedExecution(
                     cluster.identity(),
                     reading.targets,
                     {t.id: t for t in tasks},
@@ -281,7 +281,7 @@ class Executor:
         if kept and not moving:
             names = sorted({f"{s.kind} {s.name}" for s in kept})
             return (f"throttles are still set on {', '.join(names)}",)
-        return tuple(goes_on(task, throttled=bool(kept)) for task in moving)
+        return tuple(still_moving_sentence(task, throttled=bool(kept)) for task in moving)
 
     @property
     def vote(self) -> Vote | None:
@@ -319,7 +319,7 @@ class Executor:
             reading = self._read(plan, cluster)
         return Preview(self._tasks(reading.targets), [*reading.problems, *reading.gone])
 
-    def _ended(self) -> Recorded | None:
+    def _ended(self) -> RecordedExecution | None:
         """The execution in the journal, if any; refuses one that has not ended."""
         old, damage = self._recorded()
         if damage:
@@ -331,7 +331,7 @@ class Executor:
             )
         return old
 
-    def _recorded(self) -> tuple[Recorded | None, str]:
+    def _recorded(self) -> tuple[RecordedExecution | None, str]:
         """What the journal holds; if it is damaged, None and what is wrong with it."""
         path = self._journal.path
         try:
@@ -352,9 +352,9 @@ class Executor:
 
     def _resume(
         self,
-        cluster: Cluster,
+        cluster: ClusterClient,
         fence: Fence,
-        recorded: Recorded,
+        recorded: RecordedExecution,
         progress: Callable[[Progress], None] | None,
     ) -> Outcome:
         """Finish the execution in the journal."""
@@ -383,19 +383,19 @@ class Executor:
             recorded.epoch = fence.epoch
             changes.append({"record": "resumed", "epoch": fence.epoch})
         self._journal.append(*changes)
-        return self._run(cluster, recorded, progress, Reading([], recorded.omitted, reported))
+        return self._run(cluster, recorded, progress, PlanReading([], recorded.omitted, reported))
 
     def _adopt(
         self,
-        cluster: Cluster,
+        cluster: ClusterClient,
         fence: Fence,
         owner: str,
-        old: Recorded | None,
+        old: RecordedExecution | None,
         progress: Callable[[Progress], None] | None,
     ) -> Outcome | None:
         """Finish what the owner's marks show, and what is left of an `old` execution."""
         left = [] if old is None else old.throttles
-        recorded = abandoned(cluster, owner, fence.epoch)
+        recorded = reconstructed_execution(cluster, owner, fence.epoch)
         if recorded is None:
             return None
         topics = sorted({s.name for s in recorded.throttles if s.kind == "topic"})
@@ -422,17 +422,17 @@ class Executor:
             f"topics (such as {topics[0]}), and {len(recorded.tasks)} of its moves in progress; "
             "what it had not started is not known: execute its plan again to continue it"
         )
-        return self._run(cluster, recorded, progress, Reading([], [], [reported]))
+        return self._run(cluster, recorded, progress, PlanReading([], [], [reported]))
 
     def _tasks(self, requested: list[Target]) -> list[Task]:
         return make_tasks(requested, one_at_a_time=self._limits.one_replica_at_a_time)
 
     def _run(
         self,
-        cluster: Cluster,
-        recorded: Recorded,
+        cluster: ClusterClient,
+        recorded: RecordedExecution,
         progress: Callable[[Progress], None] | None,
-        reading: Reading,
+        reading: PlanReading,
     ) -> Outcome:
         return Run(
             cluster,
@@ -447,13 +447,13 @@ class Executor:
         ).carry_out()
 
     def _identify(
-        self, plan: Plan | PlanDocument, cluster: Cluster, cluster_id: str | None
+        self, plan: Plan | PlanDocument, cluster: ClusterClient, cluster_id: str | None
     ) -> None:
         """Refuse a plan for another cluster, or one that was changed after it was made."""
         document = plan.document() if isinstance(plan, Plan) else plan
         check_identity(document, cluster_id, cluster.identity())
 
-    def _read(self, plan: Plan | PlanDocument, cluster: Cluster) -> Reading:
+    def _read(self, plan: Plan | PlanDocument, cluster: ClusterClient) -> PlanReading:
         """What the plan asks for, with the location and size of replicas on disk."""
         document = plan.document() if isinstance(plan, Plan) else plan
         topics = sorted({a.topic for a in document.actions})
@@ -470,7 +470,7 @@ class Executor:
             requested.append(w.model_copy(update={"origin_dirs": dirs, "size": size}))
         return reading._replace(targets=requested)
 
-    def _same(self, recorded: Recorded, cluster: Cluster) -> None:
+    def _same(self, recorded: RecordedExecution, cluster: ClusterClient) -> None:
         found = cluster.identity()
         if found != recorded.cluster:
             raise ExecutionError(
@@ -479,19 +479,19 @@ class Executor:
             )
 
     def _fence(self) -> Fence:
-        return Fence(self._vote, self._limits.patience, self._stop)
+        return Fence(self._vote, self._limits.outage_timeout, self._stop)
 
     @contextmanager
-    def _cluster(self, fence: Fence) -> Iterator[Cluster]:
+    def _cluster(self, fence: Fence) -> Iterator[ClusterClient]:
         if self._connect is not None:
-            yield Fenced(self._connect(), fence)
+            yield FencedCluster(self._connect(), fence)
             return
         limits = self._limits
         kafka = Kafka(
             self._bootstrap,
             self._client,
             timeout=limits.timeout,
-            patience=limits.patience,
+            outage_timeout=limits.outage_timeout,
             given_up=lambda: self._stop.overdue,
             fence=None if self._vote is None else fence,
         )

@@ -6,7 +6,14 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from balancer.execution.cluster import Cluster, Held, Key, Refusals, Resource, View
+from balancer.execution.cluster import (
+    ClusterClient,
+    ClusterView,
+    ConfigResource,
+    HeldReplica,
+    Key,
+    Refusals,
+)
 from balancer.execution.errors import LateError, VoteLostError
 from balancer.execution.stop import Stop
 from cluster_model.log_dirs import FileSystem
@@ -45,15 +52,15 @@ class Fence:
     ----------
     vote
         None for an execution that no other can interfere with: then nothing is checked.
-    patience
+    proof_timeout
         Seconds to wait for a proof while no other process is known to hold the vote, for
         example when a broker dies.
     stop
         Once a stop is requested, no further proof is waited for.
     """
 
-    def __init__(self, vote: Vote | None, patience: float, stop: Stop) -> None:
-        self._vote, self._patience, self._stop = vote, patience, stop
+    def __init__(self, vote: Vote | None, proof_timeout: float, stop: Stop) -> None:
+        self._vote, self._proof_timeout, self._stop = vote, proof_timeout, stop
         self._lost = ""
         self.epoch: int | None = None
 
@@ -72,10 +79,10 @@ class Fence:
         """
         if self._vote is None:
             return
-        deadline = time.monotonic() + self._patience
+        deadline = time.monotonic() + self._proof_timeout
         while self.epoch is None:
             # In steps, so that a stop need not wait for the vote.
-            self.epoch = self._vote.prove(min(_STEP, self._patience))
+            self.epoch = self._vote.prove(min(_STEP, self._proof_timeout))
             if self.epoch is None and (self._stop.asked or time.monotonic() > deadline):
                 raise VoteLostError(
                     "the vote is not held, so nothing was touched: another may act; try again"
@@ -90,10 +97,10 @@ class Fence:
         """Prove the vote now; raise a VoteLostError if that fails."""
         if self._vote is None:
             return
-        deadline = time.monotonic() + self._patience
+        deadline = time.monotonic() + self._proof_timeout
         while True:
             self.watch()
-            if self._vote.prove(min(_STEP, self._patience)) == self.epoch:
+            if self._vote.prove(min(_STEP, self._proof_timeout)) == self.epoch:
                 return
             self.watch()
             if self._stop.asked or time.monotonic() > deadline:
@@ -115,59 +122,59 @@ class Fence:
         )
 
 
-class Fenced:
+class FencedCluster:
     """A cluster that checks the vote before every write."""
 
-    def __init__(self, cluster: Cluster, fence: Fence) -> None:
+    def __init__(self, cluster: ClusterClient, fence: Fence) -> None:
         self._cluster, self._fence = cluster, fence
 
     def identity(self) -> str:
-        """See :class:`Cluster`."""
+        """See :class:`ClusterClient`."""
         return self._cluster.identity()
 
-    def view(self, topics: Sequence[str] | None) -> View:
-        """See :class:`Cluster`; ends an execution that only waits if another took over."""
+    def view(self, topics: Sequence[str] | None) -> ClusterView:
+        """See :class:`ClusterClient`; ends an execution that only waits if another took over."""
         self._fence.watch()
         return self._cluster.view(topics)
 
-    def held(self, replicas: Iterable[tuple[Key, int]]) -> dict[tuple[Key, int], Held]:
-        """See :class:`Cluster`."""
+    def held(self, replicas: Iterable[tuple[Key, int]]) -> dict[tuple[Key, int], HeldReplica]:
+        """See :class:`ClusterClient`."""
         return self._cluster.held(replicas)
 
-    def reassign(self, requested: Mapping[Key, Sequence[int] | None]) -> Refusals:
-        """See :class:`Cluster`."""
-        if requested:
+    def reassign(self, targets: Mapping[Key, Sequence[int] | None]) -> Refusals:
+        """See :class:`ClusterClient`."""
+        if targets:
             self._fence.check()
-        return self._cluster.reassign(requested)
+        return self._cluster.reassign(targets)
 
-    def move_log_dirs(self, requested: Mapping[tuple[Key, int], str]) -> Refusals:
-        """See :class:`Cluster`."""
-        if requested:
+    def move_log_dirs(self, targets: Mapping[tuple[Key, int], str]) -> Refusals:
+        """See :class:`ClusterClient`."""
+        if targets:
             self._fence.check()
-        return self._cluster.move_log_dirs(requested)
+        return self._cluster.move_log_dirs(targets)
 
     def elect(self, partitions: Sequence[Key]) -> Refusals:
-        """See :class:`Cluster`."""
+        """See :class:`ClusterClient`."""
         if partitions:
             self._fence.check()
         return self._cluster.elect(partitions)
 
     def configs(
-        self, keys: Mapping[Resource, Sequence[str]]
-    ) -> dict[Resource, dict[str, str | None]]:
-        """See :class:`Cluster`."""
+        self, keys: Mapping[ConfigResource, Sequence[str]]
+    ) -> dict[ConfigResource, dict[str, str | None]]:
+        """See :class:`ClusterClient`."""
         return self._cluster.configs(keys)
 
-    def set_configs(self, values: Mapping[Resource, Mapping[str, str | None]]) -> Refusals:
-        """See :class:`Cluster`."""
+    def set_configs(self, values: Mapping[ConfigResource, Mapping[str, str | None]]) -> Refusals:
+        """See :class:`ClusterClient`."""
         if values:
             self._fence.check()
         return self._cluster.set_configs(values)
 
     def min_isr(self, topics: Sequence[str]) -> dict[str, int]:
-        """See :class:`Cluster`."""
+        """See :class:`ClusterClient`."""
         return self._cluster.min_isr(topics)
 
     def free(self, brokers: Sequence[int]) -> dict[int, list[FileSystem]]:
-        """See :class:`Cluster`."""
+        """See :class:`ClusterClient`."""
         return self._cluster.free(brokers)

@@ -19,10 +19,10 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, StrictBool, ValidationError
 
 from balancer.execution.errors import ExecutionError
-from balancer.execution.outcome import Ended
+from balancer.execution.outcome import ClosedState
 from balancer.execution.targets import Target
-from balancer.execution.tasks import State, Task
-from balancer.execution.throttle import Setting
+from balancer.execution.tasks import Task, TaskState
+from balancer.execution.throttle import ThrottleConfig
 from metrics_reporter.documents import Whole, parse_json
 
 VERSION = 1
@@ -33,7 +33,7 @@ _KINDS = frozenset(
 
 
 @dataclass
-class Recorded:
+class RecordedExecution:
     """An execution as recorded in its journal.
 
     Parameters
@@ -72,9 +72,9 @@ class Recorded:
     cluster: str
     targets: list[Target] = field(default_factory=list)
     tasks: dict[int, Task] = field(default_factory=dict)
-    states: dict[int, State] = field(default_factory=dict)
+    states: dict[int, TaskState] = field(default_factory=dict)
     notes: dict[int, str] = field(default_factory=dict)
-    throttles: list[Setting] = field(default_factory=list)
+    throttles: list[ThrottleConfig] = field(default_factory=list)
     omitted: list[str] = field(default_factory=list)
     left: list[Task] = field(default_factory=list)
     stop: str | None = None
@@ -83,7 +83,7 @@ class Recorded:
     adopted: bool = False
     given_up: bool = False
     reopened: set[int] | None = None
-    ended: Ended | None = None
+    ended: ClosedState | None = None
     epoch: int | None = None
 
     @property
@@ -245,7 +245,7 @@ class Journal:
         self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND)
 
 
-def read_journal(path: Path) -> Recorded | None:
+def read_journal(path: Path) -> RecordedExecution | None:
     """Read a journal; None if there is none. A torn last line is left out.
 
     Raises
@@ -260,7 +260,7 @@ def read_journal(path: Path) -> Recorded | None:
     except OSError as error:
         raise ExecutionError(f"journal {path}: {error.strerror or error}") from None
     lines = whole[: whole.rfind(b"\n") + 1].splitlines()
-    recorded: Recorded | None = None
+    recorded: RecordedExecution | None = None
     for number, line in enumerate(lines, 1):
         try:
             recorded = _fold(recorded, parse_json(line))
@@ -285,18 +285,18 @@ def planned(requested: Iterable[Target], tasks: Iterable[Task]) -> list[dict[str
     ]
 
 
-def changed(task: int, state: State, note: str = "", *, left: bool = False) -> dict[str, Any]:
+def changed(task: int, state: TaskState, note: str = "", *, left: bool = False) -> dict[str, Any]:
     """Record of a task's new state, and whether Kafka continues it anyway."""
     record: dict[str, Any] = {"record": "state", "task": task, "state": state}
     return record | ({"note": note} if note else {}) | ({"left": True} if left else {})
 
 
-def throttling(settings: Iterable[Setting]) -> list[dict[str, Any]]:
+def throttling(settings: Iterable[ThrottleConfig]) -> list[dict[str, Any]]:
     """Records of configs that are about to be set."""
     return [{"record": "throttle", **s.model_dump(mode="json")} for s in settings]
 
 
-def throttles_left(settings: Iterable[Setting]) -> dict[str, Any]:
+def throttles_left(settings: Iterable[ThrottleConfig]) -> dict[str, Any]:
     """Record of the configs that this execution still has to restore."""
     return {"record": "throttles", "left": [s.model_dump(mode="json") for s in settings]}
 
@@ -306,7 +306,7 @@ def moves_left(tasks: Iterable[Task]) -> dict[str, Any]:
     return {"record": "left", "tasks": [t.model_dump(mode="json") for t in tasks]}
 
 
-def reopened(recorded: Recorded) -> dict[str, Any]:
+def reopened(recorded: RecordedExecution) -> dict[str, Any]:
     """Record that reopens an ended execution with moves left; updates `recorded` too.
 
     The moves are in progress again: they are waited for, or cancelled if the execution was
@@ -324,8 +324,8 @@ def reopened(recorded: Recorded) -> dict[str, Any]:
     return {"record": "reopened", "tasks": [t.model_dump(mode="json") for t in tasks]}
 
 
-def _reopen(recorded: Recorded, tasks: list[Task]) -> None:
-    state: State = "in progress" if recorded.stop is None else "cancelling"
+def _reopen(recorded: RecordedExecution, tasks: list[Task]) -> None:
+    state: TaskState = "in progress" if recorded.stop is None else "cancelling"
     own = {t.id for t in tasks if t.id in recorded.tasks}
     for task in recorded.tasks.values():
         waited = task.after in own and recorded.states[task.id] == "cancelled"
@@ -337,7 +337,7 @@ def _reopen(recorded: Recorded, tasks: list[Task]) -> None:
     recorded.reopened = own | (recorded.reopened or set())
 
 
-def given_up(recorded: Recorded) -> list[dict[str, Any]]:
+def given_up(recorded: RecordedExecution) -> list[dict[str, Any]]:
     """Records that nothing more of an execution is to be started; updates `recorded` too."""
     pending = [i for i, state in recorded.states.items() if state == "pending"]
     recorded.adopted = recorded.given_up = True
@@ -349,56 +349,56 @@ def given_up(recorded: Recorded) -> list[dict[str, Any]]:
     ]
 
 
-class _Record(BaseModel):
+class _JournalRecord(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class _Begin(_Record):
+class _Begin(_JournalRecord):
     version: Whole
     cluster: str
     epoch: Whole | None = None
 
 
-class _Change(_Record):
+class _Change(_JournalRecord):
     task: Whole
-    state: State
+    state: TaskState
     note: str = ""
     left: StrictBool = False
 
 
-class _Adopted(_Record):
+class _Adopted(_JournalRecord):
     given_up: StrictBool = False
 
 
-class _Omitted(_Record):
+class _Omitted(_JournalRecord):
     problems: list[str]
 
 
-class _Reopened(_Record):
+class _Reopened(_JournalRecord):
     tasks: list[Task] = []
 
 
-class _Left(_Record):
-    left: list[Setting]
+class _Left(_JournalRecord):
+    left: list[ThrottleConfig]
 
 
-class _Moves(_Record):
+class _Moves(_JournalRecord):
     tasks: list[Task]
 
 
-class _Resumed(_Record):
+class _Resumed(_JournalRecord):
     epoch: Whole
 
 
-class _Stop(_Record):
+class _Stop(_JournalRecord):
     rollback: StrictBool
 
 
-class _End(_Record):
-    state: Ended
+class _End(_JournalRecord):
+    state: ClosedState
 
 
-def _fold(so_far: Recorded | None, record: dict[str, Any]) -> Recorded:
+def _fold(so_far: RecordedExecution | None, record: dict[str, Any]) -> RecordedExecution:
     if not isinstance(record, dict):
         raise ValueError("a mapping expected")
     kind = record.pop("record")
@@ -408,7 +408,7 @@ def _fold(so_far: Recorded | None, record: dict[str, Any]) -> Recorded:
         head = _Begin.model_validate(record)
         if head.version != VERSION:
             raise ValueError("version")
-        return Recorded(cluster=head.cluster, epoch=head.epoch)
+        return RecordedExecution(cluster=head.cluster, epoch=head.epoch)
     if kind == "target":
         so_far.targets.append(Target.model_validate(record))
     elif kind == "task":
@@ -428,7 +428,7 @@ def _fold(so_far: Recorded | None, record: dict[str, Any]) -> Recorded:
         if change.left:
             so_far.left.append(so_far.tasks[change.task])
     elif kind == "throttle":
-        setting = Setting.model_validate(record)
+        setting = ThrottleConfig.model_validate(record)
         same = (setting.resource, setting.key)
         so_far.throttles = [s for s in so_far.throttles if (s.resource, s.key) != same]
         so_far.throttles.append(setting)

@@ -45,8 +45,8 @@ class Limits(BaseModel):
     one_replica_at_a_time
         Whether a partition's replicas move one after the other, in the plan's own
         steps; otherwise they move together, at the first of these steps.
-    strategies
-        Order of tasks; each strategy breaks the ties of the previous one, and the plan's
+    order
+        Order of tasks; each rule breaks the ties of the previous one, and the plan's
         order breaks the remaining ties.
     spread
         Whether brokers take turns, so that none becomes the bottleneck.
@@ -110,7 +110,7 @@ class Limits(BaseModel):
         only waited for. None continues it at any age.
     plan_age
         Age in seconds of a plan's snapshot above which ``counterpoise execute`` warns.
-    patience
+    outage_timeout
         Seconds that Kafka may be unreachable before the execution gives up.
     timeout
         Seconds that one request may take.
@@ -126,7 +126,7 @@ class Limits(BaseModel):
     concurrent_log_dir_moves_per_broker: Count = 2
     leadership_batch: Count = 250
     one_replica_at_a_time: bool = False
-    strategies: tuple[TaskOrder, ...] = ()
+    order: tuple[TaskOrder, ...] = ()
     spread: bool = True
     throttle: Rate | None = None
     log_dir_throttle: Rate | None = None
@@ -152,7 +152,7 @@ class Limits(BaseModel):
     others: Literal["wait", "skip"] = "wait"
     resume_within: Seconds | None = 3600.0
     plan_age: Seconds = 86400.0
-    patience: Seconds = 60.0
+    outage_timeout: Seconds = 60.0
     timeout: Seconds = 10.0
     stop_timeout: Seconds = 7.0
 

@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple
 
 from balancer.execution.tasks import Phase
 
-Ended = Literal["done", "stopped", "rolled back", "failed"]
-Ending = Literal["done", "stopped", "rolled back", "failed", "vote lost"]
+ClosedState = Literal["done", "stopped", "rolled back", "failed"]
+OutcomeState = Literal["done", "stopped", "rolled back", "failed", "vote lost"]
 
 
 class Waiting(NamedTuple):
@@ -74,7 +74,7 @@ class Outcome:
         How Kafka's state at the end differs from the plan (or, rolled back, the start).
     """
 
-    state: Ending
+    state: OutcomeState
     completed: int
     failed: int
     cancelled: int

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from balancer.execution.cluster import Cluster, Key, Resource
+from balancer.execution.cluster import ClusterClient, ConfigResource, Key
 from balancer.execution.errors import VoteLostError
-from balancer.execution.journal import Recorded
+from balancer.execution.journal import RecordedExecution
 from balancer.execution.targets import Target
 from balancer.execution.tasks import Task
 from balancer.execution.throttle import (
@@ -14,8 +14,8 @@ from balancer.execution.throttle import (
     FOLLOWER_REPLICAS,
     LEADER_RATE,
     LISTS,
-    Marked,
-    Setting,
+    MarkedList,
+    ThrottleConfig,
     marked,
 )
 
@@ -23,7 +23,9 @@ from balancer.execution.throttle import (
 _TOPICS = 1000
 
 
-def abandoned(cluster: Cluster, owner: str, epoch: int | None = None) -> Recorded | None:
+def reconstructed_execution(
+    cluster: ClusterClient, owner: str, epoch: int | None = None
+) -> RecordedExecution | None:
     """Reconstruct an execution from the marks of an owner; None if there are none.
 
     Its tasks are the ongoing reassignments that copy throttled replicas; tasks it had not yet
@@ -36,10 +38,10 @@ def abandoned(cluster: Cluster, owner: str, epoch: int | None = None) -> Recorde
         If a mark has a newer epoch than this one: its execution belongs to another process.
     """
     view = cluster.view(None)
-    lists: dict[tuple[Resource, str], tuple[str, Marked]] = {}
+    lists: dict[tuple[ConfigResource, str], tuple[str, MarkedList]] = {}
     topics = sorted({key.topic for key in view.partitions})
     for first in range(0, len(topics), _TOPICS):
-        asked = {Resource("topic", t): LISTS for t in topics[first : first + _TOPICS]}
+        asked = {ConfigResource("topic", t): LISTS for t in topics[first : first + _TOPICS]}
         for resource, values in cluster.configs(asked).items():
             for key, value in values.items():
                 found = marked(value, owner)
@@ -55,7 +57,7 @@ def abandoned(cluster: Cluster, owner: str, epoch: int | None = None) -> Recorde
     if not lists:
         return None
     throttles = [
-        Setting(kind=r.kind, name=r.name, key=key, found=found.found, ours=value)
+        ThrottleConfig(kind=r.kind, name=r.name, key=key, found=found.found, ours=value)
         for (r, key), (value, found) in lists.items()
     ]
     copied = {
@@ -87,7 +89,7 @@ def abandoned(cluster: Cluster, owner: str, epoch: int | None = None) -> Recorde
         )
         for i, w in enumerate(requested)
     }
-    return Recorded(
+    return RecordedExecution(
         cluster.identity(),
         requested,
         tasks,
@@ -98,7 +100,9 @@ def abandoned(cluster: Cluster, owner: str, epoch: int | None = None) -> Recorde
     )
 
 
-def superseded(cluster: Cluster, recorded: Recorded, owner: str | None) -> set[Setting]:
+def superseded(
+    cluster: ClusterClient, recorded: RecordedExecution, owner: str | None
+) -> set[ThrottleConfig]:
     """Throttles of a journal that are not in Kafka as it set them, by the marks.
 
     If there are any, another executor of the owner has ended the execution meanwhile, and
@@ -111,20 +115,22 @@ def superseded(cluster: Cluster, recorded: Recorded, owner: str | None) -> set[S
     return {s for s in own if now.get(s.resource, {}).get(s.key) != s.ours}
 
 
-def _rates(cluster: Cluster, lists: Iterable[Marked]) -> list[Setting]:
+def _rates(cluster: ClusterClient, lists: Iterable[MarkedList]) -> list[ThrottleConfig]:
     """Rates of the brokers in the lists that match those of the marks."""
     reported: dict[str, set[str]] = {}
     for found in lists:
         for _, number in found.replicas:
             reported.setdefault(str(number), set()).add(str(found.rate))
     keys: Sequence[str] = (LEADER_RATE, FOLLOWER_RATE)
-    now = cluster.configs({Resource("broker", broker): keys for broker in reported})
+    now = cluster.configs({ConfigResource("broker", broker): keys for broker in reported})
     settings = []
     for broker, rates in sorted(reported.items()):
-        values = now.get(Resource("broker", broker))
+        values = now.get(ConfigResource("broker", broker))
         for key in keys:
             # A broker that is away may have the rate; it is asked again once it is back.
             rate = min(rates) if values is None else values[key]
             if rate in rates:
-                settings.append(Setting(kind="broker", name=broker, key=key, found=None, ours=rate))
+                settings.append(
+                    ThrottleConfig(kind="broker", name=broker, key=key, found=None, ours=rate)
+                )
     return settings

@@ -8,18 +8,24 @@ from dataclasses import dataclass, replace
 
 from balancer.execution import throttle
 from balancer.execution.availability import Availability
-from balancer.execution.cluster import Cluster, Held, Key, View
+from balancer.execution.cluster import ClusterClient, ClusterView, HeldReplica, Key
 from balancer.execution.concurrency import AdaptiveConcurrency, Health, health
 from balancer.execution.disk_space import DiskSpace
 from balancer.execution.errors import VoteLostError
-from balancer.execution.journal import Journal, Recorded, moves_left, throttles_left, throttling
+from balancer.execution.journal import (
+    Journal,
+    RecordedExecution,
+    moves_left,
+    throttles_left,
+    throttling,
+)
 from balancer.execution.limits import Limits
 from balancer.execution.outcome import Outcome, Progress, Waiting
 from balancer.execution.stop import Stop
-from balancer.execution.targets import Reading, Target, back, differences
+from balancer.execution.targets import PlanReading, Target, differences, rollback_targets
 from balancer.execution.task_order import choose, copying, ordered
 from balancer.execution.task_status import Judgement, cancel_refused, judge, may_start, refused
-from balancer.execution.task_tracker import STOPPED, Judged, TaskTracker
+from balancer.execution.task_tracker import STOPPED, Judgements, TaskTracker
 from balancer.execution.tasks import PHASES, Phase, Task, make_tasks
 from cluster_model.kafka import KafkaSourceError
 from metrics_reporter.quantities import plural
@@ -33,11 +39,11 @@ class _Look:
     """The result of one look at the cluster, and its time."""
 
     now: float
-    view: View
+    view: ClusterView
     health: Health
-    held: dict[tuple[Key, int], Held]
+    held: dict[tuple[Key, int], HeldReplica]
 
-    def replica(self, task: Task) -> Held | None:
+    def replica(self, task: Task) -> HeldReplica | None:
         """The replica that a move between disks moves."""
         return None if task.broker is None else self.held.get((task.key, task.broker))
 
@@ -67,10 +73,10 @@ class Run:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterClient,
         journal: Journal,
-        recorded: Recorded,
-        reading: Reading,
+        recorded: RecordedExecution,
+        reading: PlanReading,
         limits: Limits,
         stop: Stop,
         progress: Callable[[Progress], None] | None = None,
@@ -111,7 +117,7 @@ class Run:
             self._tracker.problems.append(str(error))
             return self._tracker.outcome("vote lost")
         except BaseException:
-            self._abandon()
+            self._cancel_after_error()
             raise
 
     def _work_through(self) -> None:
@@ -121,12 +127,12 @@ class Run:
                 self._work(phase)
             if self._recorded.stop != "rollback" or self._recorded.given_up:
                 return
-            self._turn_back()
+            self._roll_back()
         self._throttle()
         for phase in PHASES:
             self._work(phase)
 
-    def _turn_back(self) -> None:
+    def _roll_back(self) -> None:
         """Plan the rollback of all completed moves."""
         tasks, states = self._tracker.tasks, self._tracker.states
         done = {t.key for i, t in tasks.items() if states[i] == "completed"}
@@ -134,7 +140,7 @@ class Run:
         moved = [w for w in self._recorded.targets if w.key in done]
         self._tracker.add(
             make_tasks(
-                back(moved, self._cluster.view(_topics(moved))),
+                rollback_targets(moved, self._cluster.view(_topics(moved))),
                 one_at_a_time=self._limits.one_replica_at_a_time,
                 start=max(tasks, default=-1) + 1,
             )
@@ -204,7 +210,7 @@ class Run:
             self._measure(task, look)
         return look
 
-    def _judge(self, view: View, running: list[Task]) -> Health:
+    def _judge(self, view: ClusterView, running: list[Task]) -> Health:
         lacking = {k.topic for k, p in view.partitions.items() if len(p.isr) < len(p.replicas)}
         unknown = sorted(lacking - self._min_isr.keys())
         if unknown and self._limits.adaptive:
@@ -218,29 +224,29 @@ class Run:
         else:
             copies = [look.held.get((task.key, b)) for b in task.added]
             seen = sum(c.size for c in copies if c is not None)
-        standing = self._tracker.standing[task.id]
-        if seen > standing.seen:
-            standing.seen, standing.progressed = seen, look.now
+        status = self._tracker.statuses[task.id]
+        if seen > status.seen:
+            status.seen, status.progressed = seen, look.now
 
     def _settle(self, look: _Look) -> None:
         """Judge the tasks in progress."""
-        verdicts = [(t, v) for t in self._tracker.running() if (v := self._verdict(t, look))]
+        decisions = [(t, v) for t in self._tracker.running() if (v := self._decision(t, look))]
         if self._recorded.adopted:
             # The process that started it, or acted after that, may have cancelled it.
-            verdicts = [(t, _GONE if v.state == "in progress" else v) for t, v in verdicts]
-        again = [t for t, v in verdicts if v.state == "in progress"]
-        over = [(t, v) for t, v in verdicts if v.state != "in progress"]
+            decisions = [(t, _GONE if v.state == "in progress" else v) for t, v in decisions]
+        again = [t for t, v in decisions if v.state == "in progress"]
+        over = [(t, v) for t, v in decisions if v.state != "in progress"]
         self._tracker.close([(t, v) for t, v in over if not v.cancel])
         self._cancel([(t, v) for t, v in over if v.cancel], look)
         for task in again:
-            self._tracker.standing[task.id].looks = 0
-            self._tracker.standing[task.id].tries += 1
+            self._tracker.statuses[task.id].looks = 0
+            self._tracker.statuses[task.id].tries += 1
         self._ask(again, look)
 
-    def _verdict(self, task: Task, look: _Look) -> Judgement | None:
+    def _decision(self, task: Task, look: _Look) -> Judgement | None:
         return judge(
             task,
-            self._tracker.standing[task.id],
+            self._tracker.statuses[task.id],
             look.view.partitions.get(task.key),
             look.replica(task),
             self._availability,
@@ -251,11 +257,11 @@ class Run:
     def _start(self, phase: Phase, look: _Look) -> None:
         """Start waiting tasks, as far as the limits allow."""
         waiting = [t for t in self._tracker.waiting() if t.phase == phase]
-        verdicts = [(t, self._may_start(t, look)) for t in waiting]
+        decisions = [(t, self._may_start(t, look)) for t in waiting]
         self._tracker.close(
-            [(t, v) for t, v in verdicts if v.state not in ("in progress", "pending")]
+            [(t, v) for t, v in decisions if v.state not in ("in progress", "pending")]
         )
-        ready = [t for t, v in verdicts if v.state == "in progress"]
+        ready = [t for t, v in decisions if v.state == "in progress"]
         if self._concurrency.held and phase != "leadership":
             self._waiting = Waiting(len(ready), "partitions under min ISR")
             self._hold(ready, look.now)
@@ -263,7 +269,7 @@ class Run:
         self._idle = None
         ready = ordered(
             ready,
-            self._limits.strategies,
+            self._limits.order,
             under_min_isr=look.health.under_min_isr,
             under_replicated=look.health.under_replicated,
         )
@@ -282,20 +288,20 @@ class Run:
     def _may_start(self, task: Task, look: _Look) -> Judgement:
         found = look.view.partitions.get(task.key)
         before = None if task.after is None else self._tracker.states[task.after]
-        verdict = may_start(task, before, found, look.replica(task), self._availability, look.now)
-        if verdict.state == "cancelled":
+        decision = may_start(task, before, found, look.replica(task), self._availability, look.now)
+        if decision.state == "cancelled":
             # Metadata may be older than the list of reassignments: what they report is accepted
             # once enough consecutive looks confirm it.
             self._doubts[task.id] = self._doubts.get(task.id, 0) + 1
             sure = self._doubts[task.id] >= self._limits.confirming_looks
-            return verdict if sure else Judgement("pending")
+            return decision if sure else Judgement("pending")
         self._doubts.pop(task.id, None)
-        if verdict.state != "pending" or not verdict.note:
+        if decision.state != "pending" or not decision.note:
             self._others.pop(task.key, None)
-            return verdict
+            return decision
         waited = look.now - self._others.setdefault(task.key, look.now)
         patient = self._limits.others == "wait" and waited <= self._limits.task_timeout
-        return verdict if patient else Judgement("cancelled", verdict.note)
+        return decision if patient else Judgement("cancelled", decision.note)
 
     def _choose(self, phase: Phase, ready: list[Task]) -> list[Task]:
         limits, running = self._limits, self._tracker.running()
@@ -321,7 +327,7 @@ class Run:
 
     def _hold(self, ready: list[Task], now: float) -> None:
         """Start nothing; give up tasks that could never start."""
-        self._idle = None if self._tracker.standing else self._idle or now
+        self._idle = None if self._tracker.statuses else self._idle or now
         if self._idle is not None and now - self._idle > self._limits.task_timeout:
             note = "partitions stayed under min ISR, so it was never started"
             self._tracker.close([(t, Judgement("cancelled", note)) for t in ready])
@@ -356,10 +362,10 @@ class Run:
         # An election that fails now may succeed at a later look, within its timeout.
         why = self._cluster.elect([t.key for t in voted])
         for task in voted:
-            self._tracker.standing[task.id].note = why.get(task.key, "")
+            self._tracker.statuses[task.id].note = why.get(task.key, "")
         return {t.id: said[t.key] for t in tasks if t.key in said}
 
-    def _cancel(self, tasks: Judged, look: _Look) -> None:
+    def _cancel(self, tasks: Judgements, look: _Look) -> None:
         """Ask Kafka to cancel tasks; they end once it has."""
         if not tasks:
             return
@@ -378,7 +384,7 @@ class Run:
             (
                 t,
                 cancel_refused(
-                    self._tracker.standing[t.id], said[t.key], moving=not requested[t.key]
+                    self._tracker.statuses[t.id], said[t.key], moving=not requested[t.key]
                 ),
             )
             for t, _ in tasks
@@ -446,10 +452,11 @@ class Run:
             self._tracker.problems += problems
         throttled = bool(self._recorded.throttles)
         self._tracker.problems += [
-            f"{goes_on(task, throttled=throttled)}: recover then" for task in self._recorded.left
+            f"{still_moving_sentence(task, throttled=throttled)}: recover then"
+            for task in self._recorded.left
         ]
 
-    def _abandon(self) -> None:
+    def _cancel_after_error(self) -> None:
         """Leave nothing running without its throttle after an unexpected error."""
         if self._journal.lost:
             # Another process has the journal now, and acts on it.
@@ -477,7 +484,7 @@ class Run:
         return self._tracker.outcome(state, found)
 
 
-def still_moving(cluster: Cluster, tasks: Sequence[Task]) -> list[Task]:
+def still_moving(cluster: ClusterClient, tasks: Sequence[Task]) -> list[Task]:
     """The moves that Kafka is still carrying out."""
     found = cluster.view(_topics(tasks)).partitions if tasks else {}
     return [
@@ -487,7 +494,7 @@ def still_moving(cluster: Cluster, tasks: Sequence[Task]) -> list[Task]:
     ]
 
 
-def goes_on(task: Task, *, throttled: bool) -> str:
+def still_moving_sentence(task: Task, *, throttled: bool) -> str:
     """A sentence on a move that was given up but that Kafka continues."""
     kept_too = ", and so does its throttle" if throttled else ""
     return (

@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from balancer.execution.cluster import Held, Key, PartitionView, View
+from balancer.execution.cluster import ClusterView, HeldReplica, Key, PartitionView
 from balancer.planning.document import Action, PlanDocument, PlanError
 from balancer.planning.plan import Plan
 from metrics_reporter.documents import Number, Whole, WholeKey, shown
@@ -60,7 +60,7 @@ class Target(BaseModel):
         return self.model_copy(update={"target": self.origin, "leader": changed, "dirs": {}})
 
 
-class Reading(NamedTuple):
+class PlanReading(NamedTuple):
     """What a plan asks of the partitions that exist, and what no longer applies."""
 
     targets: list[Target]
@@ -68,7 +68,7 @@ class Reading(NamedTuple):
     gone: list[str]
 
 
-def read_plan(plan: Plan | PlanDocument, view: View) -> Reading:
+def read_plan(plan: Plan | PlanDocument, view: ClusterView) -> PlanReading:
     """What a plan asks, partition by partition, in the plan's order.
 
     A partition's leader comes first in its preference order, replicas on demoted brokers
@@ -90,7 +90,7 @@ def read_plan(plan: Plan | PlanDocument, view: View) -> Reading:
     steps: dict[Key, list[tuple[int, Action]]] = {}
     for place, action in enumerate(document.actions):
         steps.setdefault(Key(action.topic, action.partition), []).append((place, action))
-    reading = Reading([], [], [])
+    reading = PlanReading([], [], [])
     for key, actions in steps.items():
         found = view.partitions.get(key)
         if found is None:
@@ -143,7 +143,7 @@ def demoted_brokers(plan: Plan | PlanDocument) -> frozenset[int]:
     return frozenset(int(b) for b in plan.demoted)
 
 
-def back(done: Iterable[Target], view: View) -> list[Target]:
+def rollback_targets(done: Iterable[Target], view: ClusterView) -> list[Target]:
     """Targets that reverse the completed moves, from the current state; last in, first out."""
     found = []
     for place, w in enumerate(reversed(list(done))):
@@ -174,7 +174,7 @@ def back(done: Iterable[Target], view: View) -> list[Target]:
 
 
 def differences(
-    requested: Iterable[Target], view: View, held: Mapping[tuple[Key, int], Held]
+    requested: Iterable[Target], view: ClusterView, held: Mapping[tuple[Key, int], HeldReplica]
 ) -> list[str]:
     """How Kafka's state differs from the targets; deleted topics are no difference."""
     found = []

@@ -1,4 +1,4 @@
-"""Chooses the next tasks: order strategies, limits per broker and cluster, fair turns."""
+"""Chooses the next tasks: order, limits per broker and cluster, fair turns."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from balancer.execution.cluster import Key
 from balancer.execution.limits import TaskOrder
 from balancer.execution.tasks import Task
 
-Loads = Callable[[Task], Iterable[int]]
+BrokersOfTask = Callable[[Task], Iterable[int]]
 
 
 def ordered(
     tasks: Iterable[Task],
-    strategies: Sequence[TaskOrder],
+    order: Sequence[TaskOrder],
     *,
     under_min_isr: Collection[Key] = (),
     under_replicated: Collection[Key] = (),
@@ -27,13 +27,13 @@ def ordered(
         "under_min_isr_first": lambda t: t.key not in under_min_isr,
         "postpone_under_replicated": lambda t: t.key in under_replicated,
     }
-    return sorted(tasks, key=lambda t: (*(keys[s](t) for s in strategies), t.id))
+    return sorted(tasks, key=lambda t: (*(keys[s](t) for s in order), t.id))
 
 
 def choose(
     waiting: Sequence[Task],
     running: Iterable[Task],
-    loads: Loads,
+    loads: BrokersOfTask,
     *,
     per_broker: int,
     cluster: int,

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from balancer.execution.availability import Availability, needs
-from balancer.execution.cluster import Held, PartitionView
+from balancer.execution.availability import Availability, needed_brokers
+from balancer.execution.cluster import HeldReplica, PartitionView
 from balancer.execution.limits import Limits
-from balancer.execution.tasks import State, Task
+from balancer.execution.tasks import Task, TaskState
 from metrics_reporter.quantities import plural
 
 
@@ -27,7 +27,7 @@ class TaskStatus:
         Consecutive looks at which Kafka did not report it.
     tries
         How many times it was requested again.
-    cancelling, verdict
+    cancelling, decision
         When Kafka was first asked to cancel it (None if never), and its state once that is
         done.
     note
@@ -40,7 +40,7 @@ class TaskStatus:
     looks: int = 0
     tries: int = 0
     cancelling: float | None = None
-    verdict: State = "cancelled"
+    decision: TaskState = "cancelled"
     note: str = ""
 
 
@@ -52,7 +52,7 @@ class Judgement(NamedTuple):
     continues it because it cannot be cancelled.
     """
 
-    state: State
+    state: TaskState
     note: str = ""
     cancel: bool = False
     left: bool = False
@@ -63,10 +63,10 @@ DELETED = Judgement("completed", "the topic was deleted")
 
 def judge(
     task: Task,
-    standing: TaskStatus,
+    status: TaskStatus,
     found: PartitionView | None,
-    held: Held | None,
-    presence: Availability,
+    held: HeldReplica | None,
+    availability: Availability,
     limits: Limits,
     now: float,
 ) -> Judgement | None:
@@ -79,145 +79,145 @@ def judge(
     held
         For a move between disks: its replica; None if its broker does not report it.
     """
-    if presence.deleted(task.key):
+    if availability.deleted(task.key):
         return DELETED
     if found is None:
-        if standing.cancelling is None:
-            return _stuck(standing, limits, now)
-        late = now - standing.cancelling > limits.cancel_timeout
-        return _uncancelled(standing, limits) if late else None
+        if status.cancelling is None:
+            return _stuck(status, limits, now)
+        late = now - status.cancelling > limits.cancel_timeout
+        return _uncancelled(status, limits) if late else None
     if task.phase == "move":
-        return _move(task, standing, found, presence, limits, now)
+        return _move(task, status, found, availability, limits, now)
     if task.phase == "log_dir":
-        return _log_dir(task, standing, held, presence, limits, now)
-    return _leadership(task, standing, found, limits, now)
+        return _log_dir(task, status, held, availability, limits, now)
+    return _leadership(task, status, found, limits, now)
 
 
 def _move(
     task: Task,
-    standing: TaskStatus,
+    status: TaskStatus,
     found: PartitionView,
-    presence: Availability,
+    availability: Availability,
     limits: Limits,
     now: float,
 ) -> Judgement | None:
     if found.moving and set(found.settled) != set(task.target):
         return Judgement("cancelled", f"another reassignment to {_list(found.settled)} replaced it")
-    if found.moving and standing.cancelling is not None:
-        return _cancelled(task, standing, found, limits, now)
+    if found.moving and status.cancelling is not None:
+        return _cancelled(task, status, found, limits, now)
     if found.moving:
-        standing.looks = 0
-        gone = presence.gone(found.adding, now) or presence.dead(task.key, now)
-        return Judgement("dead", gone, cancel=True) if gone else _stuck(standing, limits, now)
+        status.looks = 0
+        gone = availability.gone(found.adding, now) or availability.dead(task.key, now)
+        return Judgement("dead", gone, cancel=True) if gone else _stuck(status, limits, now)
     if set(found.replicas) == set(task.target):
         return Judgement("completed")
-    if standing.cancelling is not None:
-        return _cancelled(task, standing, found, limits, now)
+    if status.cancelling is not None:
+        return _cancelled(task, status, found, limits, now)
     if set(found.replicas) == set(task.origin):
-        return _again(standing, limits, Judgement("in progress"))
+        return _again(status, limits, Judgement("in progress"))
     # Metadata may be older than the list of reassignments: confirm it before accepting it.
     other = f"its replicas were moved to {_list(found.replicas)} by another client"
-    return _again(standing, limits, Judgement("cancelled", other))
+    return _again(status, limits, Judgement("cancelled", other))
 
 
 def _log_dir(
     task: Task,
-    standing: TaskStatus,
-    held: Held | None,
-    presence: Availability,
+    status: TaskStatus,
+    held: HeldReplica | None,
+    availability: Availability,
     limits: Limits,
     now: float,
 ) -> Judgement | None:
-    gone = presence.gone(needs(task), now)
+    gone = availability.gone(needed_brokers(task), now)
     if gone:
         return Judgement("dead", gone)
     if held is not None and held.future_dir is None:
         if held.log_dir == task.target_dir:
             return Judgement("completed")
-        if standing.cancelling is not None:
-            return Judgement(standing.verdict, standing.note)
-        return _again(standing, limits, Judgement("in progress"))
-    if standing.cancelling is not None:
-        if now - standing.cancelling > limits.cancel_timeout:
-            return _uncancelled(standing, limits)
-        return _again(standing, limits, Judgement(standing.verdict, standing.note, cancel=True))
-    return _stuck(standing, limits, now)
+        if status.cancelling is not None:
+            return Judgement(status.decision, status.note)
+        return _again(status, limits, Judgement("in progress"))
+    if status.cancelling is not None:
+        if now - status.cancelling > limits.cancel_timeout:
+            return _uncancelled(status, limits)
+        return _again(status, limits, Judgement(status.decision, status.note, cancel=True))
+    return _stuck(status, limits, now)
 
 
 def _leadership(
-    task: Task, standing: TaskStatus, found: PartitionView, limits: Limits, now: float
+    task: Task, status: TaskStatus, found: PartitionView, limits: Limits, now: float
 ) -> Judgement | None:
     if found.moving:
         return Judgement("cancelled", f"another reassignment to {_list(found.settled)} replaced it")
     if found.replicas == task.target and task.leader in (None, found.leader):
         return Judgement("completed")
-    if standing.cancelling is not None:
-        return _cancelled(task, standing, found, limits, now)
+    if status.cancelling is not None:
+        return _cancelled(task, status, found, limits, now)
     if set(found.replicas) != set(task.target):
         other = f"its replicas were moved to {_list(found.replicas)} by another client"
-        return _again(standing, limits, Judgement("cancelled", other))
-    if now - standing.since > limits.leadership_timeout:
+        return _again(status, limits, Judgement("cancelled", other))
+    if now - status.since > limits.leadership_timeout:
         led = "nobody" if found.leader is None else f"broker {found.leader}"
-        why = f": {standing.note}" if standing.note else ""
+        why = f": {status.note}" if status.note else ""
         note = f"{led} leads after {limits.leadership_timeout:g} s{why}"
         return Judgement("dead", note, cancel=True)
     return Judgement("in progress")
 
 
-def _stuck(standing: TaskStatus, limits: Limits, now: float) -> Judgement | None:
-    if now - standing.progressed > limits.task_timeout:
+def _stuck(status: TaskStatus, limits: Limits, now: float) -> Judgement | None:
+    if now - status.progressed > limits.task_timeout:
         return Judgement("dead", f"no byte was copied for {limits.task_timeout:g} s", cancel=True)
-    if now - standing.since > limits.task_deadline:
+    if now - status.since > limits.task_deadline:
         return Judgement("dead", f"not complete after {limits.task_deadline:g} s", cancel=True)
     return None
 
 
 def _cancelled(
-    task: Task, standing: TaskStatus, found: PartitionView, limits: Limits, now: float
+    task: Task, status: TaskStatus, found: PartitionView, limits: Limits, now: float
 ) -> Judgement | None:
-    """The verdict on a task under cancellation, once its replicas are as they were."""
-    verdict = Judgement(standing.verdict, standing.note)
+    """The decision on a task under cancellation, once its replicas are as they were."""
+    decision = Judgement(status.decision, status.note)
     if found.replicas == task.origin and not found.moving:
-        return verdict
-    late = standing.cancelling is not None and now - standing.cancelling > limits.cancel_timeout
+        return decision
+    late = status.cancelling is not None and now - status.cancelling > limits.cancel_timeout
     if late and found.moving:
-        return _uncancelled(standing, limits)
+        return _uncancelled(status, limits)
     if found.moving or set(found.replicas) == set(task.origin):
         # Kafka's cancel keeps the order of the list that it made for the move instead of the
         # original preference order, so that order is requested afterwards.
         order = f"its replicas are left in the order {_list(found.replicas)}"
-        over = verdict._replace(note=_joined(standing.note, order))
-        return over if late else _again(standing, limits, verdict._replace(cancel=True))
+        over = decision._replace(note=_joined(status.note, order))
+        return over if late else _again(status, limits, decision._replace(cancel=True))
     # Metadata may be older than the cancel; otherwise another client has moved it.
-    return _again(standing, limits, verdict)
+    return _again(status, limits, decision)
 
 
-def _uncancelled(standing: TaskStatus, limits: Limits) -> Judgement:
+def _uncancelled(status: TaskStatus, limits: Limits) -> Judgement:
     note = f"Kafka did not cancel it in {limits.cancel_timeout:g} s"
-    return Judgement("dead", _joined(standing.note, note), left=True)
+    return Judgement("dead", _joined(status.note, note), left=True)
 
 
 def _joined(*notes: str) -> str:
     return "; ".join(note for note in notes if note)
 
 
-def _again(standing: TaskStatus, limits: Limits, verdict: Judgement) -> Judgement | None:
-    """The verdict, once enough looks confirm it; `dead` after too many requests."""
-    standing.looks += 1
-    if standing.looks < limits.confirming_looks:
+def _again(status: TaskStatus, limits: Limits, decision: Judgement) -> Judgement | None:
+    """The decision, once enough looks confirm it; `dead` after too many requests."""
+    status.looks += 1
+    if status.looks < limits.confirming_looks:
         return None
-    if verdict.state == "in progress" and standing.tries >= limits.task_attempts - 1:
+    if decision.state == "in progress" and status.tries >= limits.task_attempts - 1:
         times = plural(limits.task_attempts, "time")
         return Judgement("dead", f"Kafka was asked for it {times}, and dropped it")
-    return verdict
+    return decision
 
 
 def may_start(
     task: Task,
-    before: State | None,
+    before: TaskState | None,
     found: PartitionView | None,
-    held: Held | None,
-    presence: Availability,
+    held: HeldReplica | None,
+    availability: Availability,
     now: float,
 ) -> Judgement:
     """Whether a waiting task may start (``in progress``), must wait, or is over already.
@@ -234,8 +234,8 @@ def may_start(
     if before in ("cancelled", "dead"):
         return Judgement("cancelled", "the move before it was not completed")
     if found is None:
-        return DELETED if presence.deleted(task.key) else Judgement("pending")
-    dead = presence.dead(task.key, now) if task.phase == "move" else ""
+        return DELETED if availability.deleted(task.key) else Judgement("pending")
+    dead = availability.dead(task.key, now) if task.phase == "move" else ""
     if dead:
         return Judgement("cancelled", dead)
     if found.moving:
@@ -252,10 +252,12 @@ def may_start(
         return Judgement("completed")
     if held is not None and held.log_dir == task.target_dir and held.future_dir is None:
         return Judgement("completed")
-    gone = presence.gone(needs(task), now)
+    gone = availability.gone(needed_brokers(task), now)
     if gone:
         return Judgement("cancelled", gone)
-    waits = presence.away(needs(task)) or (task.phase == "move" and found.leader is None)
+    waits = availability.away(needed_brokers(task)) or (
+        task.phase == "move" and found.leader is None
+    )
     return Judgement("pending" if waits else "in progress")
 
 
@@ -264,7 +266,7 @@ def refused(why: str) -> Judgement:
     return DELETED if "unknown topic" in why else Judgement("dead", f"Kafka refused it: {why}")
 
 
-def cancel_refused(standing: TaskStatus, why: str, *, moving: bool) -> Judgement | None:
+def cancel_refused(status: TaskStatus, why: str, *, moving: bool) -> Judgement | None:
     """The decision on a task whose cancel Kafka refuses; None if the next look decides.
 
     Parameters
@@ -275,10 +277,10 @@ def cancel_refused(standing: TaskStatus, why: str, *, moving: bool) -> Judgement
     if "no reassignment" in why or "unknown topic" in why:
         return None
     if moving:
-        note = _joined(standing.note, f"Kafka refuses to cancel it: {why}")
+        note = _joined(status.note, f"Kafka refuses to cancel it: {why}")
         return Judgement("dead", note, left=True)
-    note = _joined(standing.note, f"Kafka refuses to restore its preference order: {why}")
-    return Judgement(standing.verdict, note)
+    note = _joined(status.note, f"Kafka refuses to restore its preference order: {why}")
+    return Judgement(status.decision, note)
 
 
 def _list(brokers: Iterable[int]) -> str:

@@ -6,15 +6,15 @@ import time
 from collections.abc import Iterable, Sequence
 
 from balancer.execution import journal as records
-from balancer.execution.journal import Journal, Recorded
-from balancer.execution.outcome import Ended, Ending, Outcome, Progress, Waiting
-from balancer.execution.targets import Reading
+from balancer.execution.journal import Journal, RecordedExecution
+from balancer.execution.outcome import ClosedState, Outcome, OutcomeState, Progress, Waiting
+from balancer.execution.targets import PlanReading
 from balancer.execution.task_status import Judgement, TaskStatus
-from balancer.execution.tasks import OPEN, Phase, State, Task
+from balancer.execution.tasks import OPEN, Phase, Task, TaskState
 
 STOPPED = "stopped"
 
-Judged = Sequence[tuple[Task, Judgement]]
+Judgements = Sequence[tuple[Task, Judgement]]
 
 
 class TaskTracker:
@@ -33,13 +33,13 @@ class TaskTracker:
     ----------
     tasks, states
         Every task by id, and its state.
-    standing
+    statuses
         The status of the tasks in progress.
     problems
         What went wrong, one sentence each.
     """
 
-    def __init__(self, journal: Journal, recorded: Recorded, reading: Reading) -> None:
+    def __init__(self, journal: Journal, recorded: RecordedExecution, reading: PlanReading) -> None:
         self._journal, self._recorded = journal, recorded
         self._left_out = len(reading.problems)
         self._started = time.monotonic()
@@ -48,13 +48,13 @@ class TaskTracker:
         self.problems = [*reading.problems, *reading.gone]
         if reading.problems and not recorded.targets:
             self.problems.insert(0, "no step of the plan applies to this cluster as it is now")
-        self.standing: dict[int, TaskStatus] = {}
+        self.statuses: dict[int, TaskStatus] = {}
         for task, state in self.states.items():
             if state in ("in progress", "cancelling"):
                 self._stand(task)
                 if state == "cancelling":
-                    self.standing[task].cancelling = self.standing[task].since
-                self.standing[task].note = recorded.notes.get(task, "")
+                    self.statuses[task].cancelling = self.statuses[task].since
+                self.statuses[task].note = recorded.notes.get(task, "")
 
     def open(self, phase: Phase | None = None) -> list[Task]:
         """Tasks (of a phase) that have not ended."""
@@ -68,7 +68,7 @@ class TaskTracker:
 
     def running(self) -> list[Task]:
         """Tasks in progress."""
-        return [self.tasks[i] for i in self.standing]
+        return [self.tasks[i] for i in self.statuses]
 
     def add(self, tasks: Iterable[Task]) -> None:
         """Add the tasks of a rollback."""
@@ -87,18 +87,18 @@ class TaskTracker:
             self.states[task.id] = "in progress"
             self._stand(task.id)
 
-    def cancel(self, tasks: Judged) -> None:
+    def cancel(self, tasks: Judgements) -> None:
         """Record tasks that Kafka is about to be asked to cancel, and their states after that."""
         self._journal.append(*(records.changed(t.id, "cancelling", v.note) for t, v in tasks))
-        for task, verdict in tasks:
+        for task, decision in tasks:
             self.states[task.id] = "cancelling"
-            standing = self.standing[task.id]
-            standing.looks = 0
-            if standing.cancelling is None:
-                standing.cancelling = time.monotonic()
-            standing.verdict, standing.note = verdict.state, verdict.note
+            status = self.statuses[task.id]
+            status.looks = 0
+            if status.cancelling is None:
+                status.cancelling = time.monotonic()
+            status.decision, status.note = decision.state, decision.note
 
-    def close(self, tasks: Judged) -> None:
+    def close(self, tasks: Judgements) -> None:
         """Record tasks that ended; those left to Kafka stay known."""
         # State and leftover in one record: if they were separated, the move and its throttle could
         # be lost.
@@ -106,26 +106,26 @@ class TaskTracker:
             *(records.changed(t.id, v.state, v.note, left=v.left) for t, v in tasks)
         )
         self._recorded.left += [t for t, v in tasks if v.left]
-        for task, verdict in tasks:
-            self.states[task.id] = verdict.state
-            standing = self.standing.pop(task.id, None)
-            if verdict.state == "completed":
+        for task, decision in tasks:
+            self.states[task.id] = decision.state
+            status = self.statuses.pop(task.id, None)
+            if decision.state == "completed":
                 self._bytes += task.bytes
-            elif standing is not None:
-                self._bytes += standing.seen
-            if verdict.note and verdict.note != STOPPED:
-                self.problems.append(f"{task}: {verdict.note}")
+            elif status is not None:
+                self._bytes += status.seen
+            if decision.note and decision.note != STOPPED:
+                self.problems.append(f"{task}: {decision.note}")
 
     def progress(self, phase: Phase, waiting: Waiting) -> Progress:
         """The progress of the execution, with the tasks that wait."""
         seconds = time.monotonic() - self._started
-        moved = self._bytes + sum(s.seen for s in self.standing.values())
-        given_up: tuple[State, ...] = ("cancelled", "dead")
+        moved = self._bytes + sum(s.seen for s in self.statuses.values())
+        given_up: tuple[TaskState, ...] = ("cancelled", "dead")
         total = sum(t.bytes for i, t in self.tasks.items() if self.states[i] not in given_up)
         return Progress(
             phase=phase,
             total=len(self.tasks) + self._left_out,
-            running=len(self.standing),
+            running=len(self.statuses),
             # More than planned is copied if a partition grows or a move is given up.
             bytes_total=max(total, moved),
             bytes_moved=moved,
@@ -136,7 +136,7 @@ class TaskTracker:
             **self._counts(),
         )
 
-    def end(self) -> Ended:
+    def end(self) -> ClosedState:
         """How the execution ended, judged by its tasks."""
         recorded, states = self._recorded, set(self.states.values())
         if recorded.going_back or recorded.stop == "rollback":
@@ -159,7 +159,7 @@ class TaskTracker:
             and all(states[i] != "completed" for i in late)
         )
 
-    def outcome(self, state: Ending, differences: Sequence[str] = ()) -> Outcome:
+    def outcome(self, state: OutcomeState, differences: Sequence[str] = ()) -> Outcome:
         """The outcome to report at the end."""
         return Outcome(
             state=state,
@@ -180,4 +180,4 @@ class TaskTracker:
 
     def _stand(self, task: int) -> None:
         now = time.monotonic()
-        self.standing[task] = TaskStatus(since=now, progressed=now)
+        self.statuses[task] = TaskStatus(since=now, progressed=now)

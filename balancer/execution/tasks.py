@@ -12,11 +12,11 @@ from balancer.execution.targets import Target
 from metrics_reporter.documents import Number, Whole, WholeKey
 
 Phase = Literal["move", "log_dir", "leadership"]
-State = Literal["pending", "in progress", "cancelling", "completed", "cancelled", "dead"]
+TaskState = Literal["pending", "in progress", "cancelling", "completed", "cancelled", "dead"]
 
 # In this order: data first goes to its broker, then to its disk, then the replica may lead.
 PHASES: tuple[Phase, ...] = ("move", "log_dir", "leadership")
-OPEN: frozenset[State] = frozenset({"pending", "in progress", "cancelling"})
+OPEN: frozenset[TaskState] = frozenset({"pending", "in progress", "cancelling"})
 
 
 class Task(BaseModel):

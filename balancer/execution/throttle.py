@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-from balancer.execution.cluster import Cluster, Key, PartitionView, Resource
+from balancer.execution.cluster import ClusterClient, ConfigResource, Key, PartitionView
 from balancer.execution.limits import Limits
 from balancer.execution.tasks import Task
 
@@ -35,7 +35,7 @@ _MARKS = 2**30
 _PAUSE = 0.2
 
 
-class Setting(BaseModel):
+class ThrottleConfig(BaseModel):
     """A config of a topic or broker: the value found, and the value set by the execution."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -47,9 +47,9 @@ class Setting(BaseModel):
     ours: str
 
     @property
-    def resource(self) -> Resource:
+    def resource(self) -> ConfigResource:
         """The topic or broker that is configured."""
-        return Resource(self.kind, self.name)
+        return ConfigResource(self.kind, self.name)
 
 
 class Flow(NamedTuple):
@@ -105,17 +105,17 @@ def rates(flows: Mapping[Key, Flow], rate: float) -> dict[int, dict[str, str]]:
 
 
 def settings(
-    cluster: Cluster,
+    cluster: ClusterClient,
     flows: Mapping[Key, Flow],
     rate: float | None,
     disk_brokers: Iterable[int] = (),
     disk_rate: float | None = None,
-    known: Iterable[Setting] = (),
+    known: Iterable[ThrottleConfig] = (),
     *,
     shared: bool = False,
     owner: str | None = None,
     epoch: int | None = None,
-) -> list[Setting]:
+) -> list[ThrottleConfig]:
     """What to set, together with the values found now.
 
     Parameters
@@ -141,15 +141,15 @@ def settings(
     if rate is not None and owner is not None:
         rate = rate // _KIB * _KIB
         mark = _mark(owner, rate, epoch)
-    requested: dict[Resource, dict[str, str]] = {}
+    requested: dict[ConfigResource, dict[str, str]] = {}
     if rate is not None:
         for topic, lists in throttled_replicas(flows).items():
-            requested[Resource("topic", topic)] = lists
+            requested[ConfigResource("topic", topic)] = lists
         for broker, both in rates(flows, rate).items():
-            requested[Resource("broker", str(broker))] = both
+            requested[ConfigResource("broker", str(broker))] = both
     if disk_rate is not None:
         for broker in disk_brokers:
-            at = requested.setdefault(Resource("broker", str(broker)), {})
+            at = requested.setdefault(ConfigResource("broker", str(broker)), {})
             at[LOG_DIR_RATE] = str(int(disk_rate))
     found = cluster.configs({r: list(values) for r, values in requested.items()})
     known = list(known)
@@ -179,12 +179,12 @@ def settings(
                 was = None
             elif shared and now is not None and float(now) < float(value):
                 ours = now
-            made.append(Setting(kind=r.kind, name=r.name, key=key, found=was, ours=ours))
-    others = {Resource("broker", str(b)) for mine in dead.values() for _, b in mine.replicas}
+            made.append(ThrottleConfig(kind=r.kind, name=r.name, key=key, found=was, ours=ours))
+    others = {ConfigResource("broker", str(b)) for mine in dead.values() for _, b in mine.replicas}
     keys = (LEADER_RATE, FOLLOWER_RATE)
     for r, rated in cluster.configs(dict.fromkeys(sorted(others - requested.keys()), keys)).items():
         made += [
-            Setting(kind=r.kind, name=r.name, key=key, found=None, ours=str(rated[key]))
+            ThrottleConfig(kind=r.kind, name=r.name, key=key, found=None, ours=str(rated[key]))
             for key in keys
             if (r, key) not in before and rated[key] in dead_rates
         ]
@@ -197,9 +197,9 @@ _UNTHROTTLED = {
 }
 
 
-def apply(cluster: Cluster, requested: Iterable[Setting]) -> list[str]:
+def apply(cluster: ClusterClient, requested: Iterable[ThrottleConfig]) -> list[str]:
     """Apply the settings; returns a sentence for each topic or broker that refuses."""
-    values: dict[Resource, dict[str, str | None]] = {}
+    values: dict[ConfigResource, dict[str, str | None]] = {}
     for s in requested:
         values.setdefault(s.resource, {})[s.key] = s.ours
     return [
@@ -209,11 +209,11 @@ def apply(cluster: Cluster, requested: Iterable[Setting]) -> list[str]:
 
 
 def remove(
-    cluster: Cluster,
-    ours: Iterable[Setting],
+    cluster: ClusterClient,
+    ours: Iterable[ThrottleConfig],
     lasting: Mapping[Key, Flow] | None = None,
     limits: Limits | None = None,
-) -> tuple[list[Setting], list[str]]:
+) -> tuple[list[ThrottleConfig], list[str]]:
     """Restore the values found.
 
     A value that was changed by others meanwhile stays; of a list of throttled replicas, what
@@ -237,9 +237,9 @@ def remove(
     limits = limits or Limits()
     stays = {s: _lasting(s, lasting or {}) for s in ours}
     todo = {s for s, kept in stays.items() if kept != s}
-    problems: dict[Setting, str] = {}
-    refused: dict[Resource, str] = {}
-    clean, failed = Counter[Resource](), Counter[Resource]()
+    problems: dict[ThrottleConfig, str] = {}
+    refused: dict[ConfigResource, str] = {}
+    clean, failed = Counter[ConfigResource](), Counter[ConfigResource]()
     for look in range(limits.throttle_looks):
         # A broker that does not answer now won't do so in a second, and costs a timeout.
         open_ = [s for s in stays if s in todo and failed[s.resource] < limits.throttle_attempts]
@@ -247,12 +247,12 @@ def remove(
             break
         if look:
             time.sleep(_PAUSE)
-        asked: dict[Resource, list[str]] = {}
+        asked: dict[ConfigResource, list[str]] = {}
         for s in open_:
             asked.setdefault(s.resource, []).append(s.key)
         found = cluster.configs(asked)
-        values: dict[Resource, dict[str, str | None]] = {}
-        changed: set[Resource] = set()
+        values: dict[ConfigResource, dict[str, str | None]] = {}
+        changed: set[ConfigResource] = set()
         for s in open_:
             if s.resource not in found:
                 continue
@@ -281,7 +281,7 @@ def remove(
     return [*over, *left], [*problems.values(), *_unreached(over, refused)]
 
 
-class Marked(NamedTuple):
+class MarkedList(NamedTuple):
     """A list of throttled replicas with an owner's mark.
 
     Parameters
@@ -302,14 +302,14 @@ class Marked(NamedTuple):
     epoch: int | None = None
 
 
-def marked(value: str | None, owner: str) -> Marked | None:
+def marked(value: str | None, owner: str) -> MarkedList | None:
     """The parts of a list that an execution of that owner marked; None without such a mark.
 
     Examples
     --------
     >>> cluster_setting = _with("7:9", "0:1,0:2", _mark("me", 51200, 17))
     >>> marked(cluster_setting, "me")
-    Marked(found='7:9', replicas=frozenset({(0, 1), (0, 2)}), rate=51200, epoch=17)
+    MarkedList(found='7:9', replicas=frozenset({(0, 1), (0, 2)}), rate=51200, epoch=17)
     >>> marked(cluster_setting, "you") is None
     True
     """
@@ -319,7 +319,7 @@ def marked(value: str | None, owner: str) -> Marked | None:
         return None
     rate, *epoch = (int(entry.partition(":")[2]) for entry in entries[at:end])
     pairs = (entry.partition(":")[::2] for entry in entries[end:])
-    return Marked(
+    return MarkedList(
         ",".join(entries[:at]) or None,
         frozenset((int(partition), int(broker)) for partition, broker in pairs),
         rate * _KIB,
@@ -343,7 +343,7 @@ def _place(entries: list[str], number: str) -> tuple[int, int]:
     return (found[0], found[-1] + 1) if found else (len(entries), len(entries))
 
 
-def _unreached(left: Iterable[Setting], refused: Mapping[Resource, str]) -> list[str]:
+def _unreached(left: Iterable[ThrottleConfig], refused: Mapping[ConfigResource, str]) -> list[str]:
     resources = sorted({s.resource for s in left})
     return [
         f"throttle of {r.kind} {r.name} not yet removed: "
@@ -368,7 +368,7 @@ def _with(found: str | None, value: str, mark: str | None = None) -> str:
     return ",".join([*before, mark, *sorted({*ours, *_entries(value)} - {*before})])
 
 
-def _without(s: Setting, now: str | None, stays: Setting | None) -> str | None:
+def _without(s: ThrottleConfig, now: str | None, stays: ThrottleConfig | None) -> str | None:
     """The value of a config after the execution, apart from what stays of it."""
     if now in (s.ours, s.found):
         return s.found if stays is None else stays.ours
@@ -380,7 +380,7 @@ def _without(s: Setting, now: str | None, stays: Setting | None) -> str | None:
     return ",".join(rest) or None
 
 
-def _lasting(s: Setting, flows: Mapping[Key, Flow]) -> Setting | None:
+def _lasting(s: ThrottleConfig, flows: Mapping[Key, Flow]) -> ThrottleConfig | None:
     """The part of a setting that is still needed while these moves continue."""
     if s.key not in LISTS:
         brokers = {str(b) for f in flows.values() for b in (*f.sources, *f.destinations)}
@@ -397,7 +397,7 @@ def _lasting(s: Setting, flows: Mapping[Key, Flow]) -> Setting | None:
     return s.model_copy(update={"ours": ",".join(entries)})
 
 
-def _deleted(resource: Resource, why: str) -> bool:
+def _deleted(resource: ConfigResource, why: str) -> bool:
     """Whether a topic refuses because it no longer exists, in the wording of any client."""
     said = "".join(c for c in why.lower() if c.isalpha())
     return resource.kind == "topic" and "unknowntopic" in said

@@ -60,7 +60,7 @@ def admit(
         disk = final.replica_disk[rest] if disks else None
         batch = Batch.of(MOVE, rest // f, rest % f, final.replica_broker[rest], disk)
         batch = batch[first_of(batch.partition)]
-        done = _arrive(scorer, batch[~np.logical_or.reduce(misplaced(scorer, batch, rules))])
+        done = _add_what_fits(scorer, batch[~np.logical_or.reduce(misplaced(scorer, batch, rules))])
         if not len(done):
             break
         added.append(done)
@@ -72,7 +72,7 @@ def admit(
         if placement.brokers[slot // f].max() < 0 and slot % f != placement.leader[slot // f]:
             # a partition without its first replica, which leads, gets no other
             continue
-        done = _arrive(scorer, _elsewhere(scorer, slot, final, rules)[:1])
+        done = _add_what_fits(scorer, _elsewhere(scorer, slot, final, rules)[:1])
         added.append(done)
         vain = 0 if len(done) else vain + 1
         if vain > most:
@@ -80,11 +80,11 @@ def admit(
     return np.concatenate(added)
 
 
-def _arrive(scorer: Scorer, batch: Batch) -> Ints:
+def _add_what_fits(scorer: Scorer, batch: Batch) -> Ints:
     """Add those of the new replicas (of distinct partitions) that fit; returns their slots."""
     while len(batch):
-        series = _ArrivalSeries(scorer.cluster, batch)
-        bearable = _bearable(scorer, series)
+        series = _AdditionSeries(scorer.cluster, batch)
+        bearable = _acceptable(scorer, series)
         if bearable.all():
             series.apply()
             scorer.refresh(series)
@@ -105,7 +105,7 @@ def _elsewhere(scorer: Scorer, slot: int, final: Placement, rules: Rules) -> Bat
     )
     at = np.full(len(free), slot)
     batch = Batch.of(MOVE, at // f, at % f, free, disk)
-    fits = _bearable(scorer, Arrivals(scorer.cluster, batch))
+    fits = _acceptable(scorer, Additions(scorer.cluster, batch))
     fits &= ~np.logical_or.reduce(misplaced(scorer, batch, rules))
     crowded = np.isin(
         placement.snapshot.broker_rack[free], placement.snapshot.broker_rack[held[held >= 0]]
@@ -129,7 +129,7 @@ def destinations(placement: Placement, brokers: Ints) -> tuple[Ints, Ints]:
 def misplaced(scorer: Scorer, batch: Batch, rules: Rules) -> Bools:
     """(G, C) whether each goal would prefer another destination for a new replica.
 
-    Covers the goals of :func:`of_partitions`. They distinguish brokers by rack and broker
+    Covers the goals of :func:`partition_goals`. They distinguish brokers by rack and broker
     set only, so one destination of every rack and broker set is compared, among those that
     may hold the partition's topic.
     """
@@ -146,19 +146,19 @@ def misplaced(scorer: Scorer, batch: Batch, rules: Rules) -> Bools:
             _homes_by_topic(kind[receives], receives, rules.permitted),
             s.partition_topic,
         )
-    goals = of_partitions(scorer)
+    goals = partition_goals(scorer)
     wrong = np.zeros((len(goals), len(batch)), np.bool_)
     size = max(1, min(CHUNK, SLOTS // max(1, homes.shape[1] * scorer.placement.slots)))
     for begin in range(0, len(batch), size):
         part = batch[begin : begin + size]
-        ((_, here),) = Arrivals(scorer.cluster, part).partition_states()
+        ((_, here),) = Additions(scorer.cluster, part).partition_states()
         score = [np.asarray(g.score(here)) for g in goals]
         rows = np.flatnonzero(np.any([x < 1 for x in score], axis=0))
         if not len(rows):
             continue
         home = homes[home_of[part.partition[rows]]]
         there = replace(part[np.repeat(rows, home.shape[1])], target=np.maximum(home, 0).ravel())
-        ((_, elsewhere),) = Arrivals(scorer.cluster, there).partition_states()
+        ((_, elsewhere),) = Additions(scorer.cluster, there).partition_states()
         for k, goal in enumerate(goals):
             there_score = np.asarray(goal.score(elsewhere)).reshape(home.shape)
             best = np.where(home >= 0, there_score, 0.0).max(1, initial=0.0)
@@ -177,12 +177,12 @@ def _homes_by_topic(kind: Ints, receives: Ints, permitted: Bools) -> Ints:
     return homes
 
 
-def of_partitions(scorer: Scorer) -> list[Goal]:
+def partition_goals(scorer: Scorer) -> list[Goal]:
     """The hard goals that judge partitions."""
     return [g for g in scorer.goals if g.hard and g.scope.of_partitions]
 
 
-class Arrivals(Transition):
+class Additions(Transition):
     """New replicas, each scored as if it came alone: their cells are the destination's.
 
     The first replica of a partition leads it, the others follow.
@@ -220,14 +220,14 @@ class Arrivals(Transition):
             np.add.at(kept, key[real], amounts[column][real])
 
 
-class _ArrivalSeries(Arrivals, SequentialTransition):
+class _AdditionSeries(Additions, SequentialTransition):
     """New replicas, added one after the other."""
 
 
-def _bearable(scorer: Scorer, arrivals: Arrivals) -> Bools:
+def _acceptable(scorer: Scorer, additions: Additions) -> Bools:
     """(C,) whether no broker, host, disk or topic becomes less content with a hard goal."""
-    ok = np.ones(len(arrivals), np.bool_)
+    ok = np.ones(len(additions), np.bool_)
     for i, goal in enumerate(scorer.goals):
         if goal.hard and not goal.scope.of_partitions:
-            ok &= ~scorer.diff(i, arrivals)[1]
+            ok &= ~scorer.diff(i, additions)[1]
     return ok

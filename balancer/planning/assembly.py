@@ -20,7 +20,7 @@ from balancer.problem.movement_cost import cost_unit
 from balancer.problem.problem import Problem
 from balancer.problem.rules import Rules
 from balancer.search.scorer import Scorer, improves
-from balancer.strategies.strategy import Progress, Proposal
+from balancer.strategies.strategy import ProgressCallback, Proposal
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Ints
 from cluster_model.traffic import connected
@@ -36,7 +36,7 @@ def assemble(
     warnings: Sequence[str],
     remedy: Callable[[Plan], Remedy | None],
     parameters: PlanningParameters | None = None,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Plan:
     """Make a plan from what a strategy proposes.
 

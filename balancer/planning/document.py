@@ -44,11 +44,11 @@ class PlanError(InputError):
     """A plan that cannot be read or does not fit its snapshot."""
 
 
-class _Record(BaseModel):
+class _PlanRecord(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Action(_Record):
+class Action(_PlanRecord):
     """One step: brokers by id, disks by path, cost in the summary's unit.
 
     ``helped`` gives, for each goal the step serves, by how much it raises the lower of
@@ -72,7 +72,7 @@ class Action(_Record):
     group: Whole | None = None
 
 
-class Spread(_Record):
+class Spread(_PlanRecord):
     """How a column is spread over the brokers: in its unit, and as worst / fair share."""
 
     mean: float
@@ -82,7 +82,7 @@ class Spread(_Record):
     worst_ratio: float
 
 
-class ColumnResult(_Record):
+class ColumnResult(_PlanRecord):
     """A resource or count, before and after; no plan has a `worst_ratio` below the bound."""
 
     before: Spread
@@ -90,7 +90,7 @@ class ColumnResult(_Record):
     worst_ratio_bound: float
 
 
-class GoalResult(_Record):
+class GoalResult(_PlanRecord):
     """A goal, before and after: discontented cells, and the mean contentment in [0, 1]."""
 
     goal: str
@@ -105,7 +105,7 @@ class GoalResult(_Record):
     contentment_after: float
 
 
-class Unmet(_Record):
+class Unmet(_PlanRecord):
     """A goal that the plan does not reach.
 
     ``proven`` distinguishes a goal that no placement can meet (with reason and remedy)
@@ -122,7 +122,7 @@ class Unmet(_Record):
     broker_set: str = ""
 
 
-class Remedy(_Record):
+class Remedy(_PlanRecord):
     """Brokers whose addition makes unmet goals possible.
 
     ``tried`` distinguishes a remedy that was tried (a plan for the cluster with these
@@ -137,7 +137,7 @@ class Remedy(_Record):
     text: str
 
 
-class Summary(_Record):
+class Summary(_PlanRecord):
     """What a plan does and how good it is.
 
     ``balancedness`` is 100 if every goal is met; each unmet goal costs its share, 1.1 times
@@ -169,7 +169,7 @@ def limit_reached(exhausted: str) -> str:
     return f"the limit on {limit} was reached"
 
 
-class Identity(_Record):
+class Identity(_PlanRecord):
     """The cluster that a plan is for; None if its snapshot does not state it.
 
     Parameters
@@ -197,7 +197,7 @@ class Identity(_Record):
     snapshot_digest: str | None = None
 
 
-class PlanDocument(_Record):
+class PlanDocument(_PlanRecord):
     """A plan in the shape of its JSON."""
 
     schema_version: int = PLAN_SCHEMA_VERSION

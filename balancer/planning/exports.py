@@ -8,7 +8,7 @@ import numpy as np
 
 from balancer.planning.document import PlanError
 from balancer.planning.plan import Plan, preference_lists, ranked_slots
-from balancer.problem.availability import living_replicas
+from balancer.problem.liveness import living_replicas
 from cluster_model.placement import Placement
 from metrics_reporter.documents import shown
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from balancer.planning.additions import Arrivals, destinations, misplaced, of_partitions
+from balancer.planning.additions import Additions, destinations, misplaced, partition_goals
 from balancer.planning.document import Unmet, limit_reached
 from balancer.planning.parameters import PlanningParameters
 from balancer.problem.replication_factor import ReplicationFactor
@@ -169,8 +169,8 @@ def _no_room(
         if rules.permitted is not None:
             topic = placement.snapshot.partition_topic[batch.partition]
             batch = batch[rules.permitted[topic, batch.target]]
-        vetoes = _vetoes(scorer, sums, Arrivals(scorer.cluster, batch))
-        of_racks = zip(of_partitions(scorer), misplaced(scorer, batch, rules), strict=True)
+        vetoes = _vetoes(scorer, sums, Additions(scorer.cluster, batch))
+        of_racks = zip(partition_goals(scorer), misplaced(scorer, batch, rules), strict=True)
         vetoes |= {goal.name: wrong for goal, wrong in of_racks}
         if len(batch) and not np.any(list(vetoes.values()), axis=0).all():
             return (
@@ -229,7 +229,7 @@ def _vetoed(
 
 def _vetoes(scorer: Scorer, goals: Sequence[int], transition: Transition) -> dict[str, Bools]:
     """(C,) which actions are vetoed, by the veto's displayed name."""
-    return {_spoken(scorer.goals[k].name): scorer.diff(k, transition)[1] for k in goals}
+    return {_display_name(scorer.goals[k].name): scorer.diff(k, transition)[1] for k in goals}
 
 
 def _ranked(vetoes: Counter[str]) -> list[str]:
@@ -297,7 +297,7 @@ def _touching(scorer: Scorer, goal: Goal, cells: Ints, batch: Batch) -> Bools:
     return np.asarray(touched.any(0))
 
 
-def _spoken(name: str) -> str:
+def _display_name(name: str) -> str:
     """A goal's displayed name; built-in vetoes are named after what they protect."""
     if name.startswith("WholeBroker["):
         return f"the capacity of {name[12:-1]}"

@@ -167,7 +167,7 @@ def order(
     one unit; if that is not possible, each is done separately.
     """
     parameters = parameters or PlanningParameters()
-    way = _Way(scorer, rules, batch, group, parameters)
+    way = _PartialOrder(scorer, rules, batch, group, parameters)
     way.strictly()
     vain, least = 0, len(way.batch)
     for _ in range(parameters.detour_rounds):
@@ -179,7 +179,7 @@ def order(
     return way.steps()
 
 
-class _Way:
+class _PartialOrder:
     """The steps taken so far, and the actions still to do."""
 
     def __init__(

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import PrivateAttr
 
-from balancer.problem.availability import living_replicas
 from balancer.problem.disks import pick_disk
+from balancer.problem.liveness import living_replicas
 from balancer.problem.operation import OperationError
 from balancer.problem.topics import matching_partitions
 from cluster_model.placement import Placement

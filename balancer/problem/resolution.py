@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from balancer.problem.availability import dead_brokers, lost_partitions, stranded_replicas
+from balancer.problem.liveness import dead_brokers, lost_partitions, stranded_replicas
 from balancer.problem.operation import Operation, OperationError
 from balancer.problem.operations import OperationType, type_of
 from balancer.problem.permissions import Permissions

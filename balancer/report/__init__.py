@@ -68,7 +68,7 @@ def html_report(plan: Plan, *, title: str | None = None) -> str:
         "topics": page.topics(facts),
         "remarks": page.remarks(plan),
         "goals": page.goals(plan),
-        "honesty": page.honesty(plan),
+        "honesty": page.limitations(plan),
         "actions_note": page.actions_note(plan),
         "action_rows": page.action_rows(plan),
         "data": page.data(facts),

@@ -7,7 +7,7 @@ from html import escape
 
 import numpy as np
 
-from balancer.report.facts import Column, Facts, TopicFacts
+from balancer.report.facts import ColumnFacts, Facts, TopicFacts
 from balancer.report.words import times
 from cluster_model.snapshot import Bools, Floats, Ints
 from metrics_reporter.quantities import plural
@@ -19,7 +19,7 @@ _LEFT, _RIGHT, _TITLE, _PANEL, _GAP = 34.0, 8.0, 20.0, 92.0, 12.0
 CHART_HEIGHT = 2 * (_TITLE + _PANEL) + _GAP + 22
 
 
-def chart(facts: Facts, column: Column, width: float = 540.0) -> str:
+def chart(facts: Facts, column: ColumnFacts, width: float = 540.0) -> str:
     """Before above after, on one scale: a bar for each broker, or one sorted line for many.
 
     Returns SVG elements for an area of `width` by :data:`CHART_HEIGHT`.
@@ -42,7 +42,7 @@ def chart(facts: Facts, column: Column, width: float = 540.0) -> str:
     return "".join(parts)
 
 
-def _top(column: Column, ratios: list[Floats]) -> float:
+def _top(column: ColumnFacts, ratios: list[Floats]) -> float:
     top = max(1.0, *(float(r[np.isfinite(r)].max(initial=0.0)) for r in ratios))
     # If no broker may keep its load, as when all are dead, no limit is finite.
     if column.upper is not None and math.isfinite(upper := _median(column.upper)):
@@ -59,7 +59,7 @@ def _median(values: Floats) -> float:
     return float(np.median(finite)) if len(finite) else math.inf
 
 
-def _outside(column: Column, ratio: Floats, order: Ints) -> tuple[Bools, Bools]:
+def _outside(column: ColumnFacts, ratio: Floats, order: Ints) -> tuple[Bools, Bools]:
     none: Bools = np.zeros(len(ratio), np.bool_)
     above = none if column.upper is None else ratio > column.upper[order] * (1 + 1e-9)
     below = none if column.lower is None else ratio < column.lower[order] * (1 - 1e-9)
@@ -67,7 +67,7 @@ def _outside(column: Column, ratio: Floats, order: Ints) -> tuple[Bools, Bools]:
 
 
 def _panel_title(
-    column: Column, label: str, ratio: Floats, order: Ints, y: float, width: float
+    column: ColumnFacts, label: str, ratio: Floats, order: Ints, y: float, width: float
 ) -> str:
     above, below = (int(v.sum()) for v in _outside(column, ratio, order))
     counts = [f"{n:,} {w}" for n, w in ((above, "above"), (below, "below")) if n]
@@ -103,7 +103,7 @@ def _line(name: str, y: float, width: float) -> str:
     return f'<path class="{name}" d="M{_LEFT:g} {y:.1f}H{width - _RIGHT:g}"/>'
 
 
-def _band(facts: Facts, column: Column, top: float, y: float, width: float, name: str) -> str:
+def _band(facts: Facts, column: ColumnFacts, top: float, y: float, width: float, name: str) -> str:
     if column.upper is None or column.lower is None:
         return ""
     lower, upper = (
@@ -113,7 +113,7 @@ def _band(facts: Facts, column: Column, top: float, y: float, width: float, name
     return f'<path class="{name}" d="{_ribbon(lower, upper, top, y, width)}"/>'
 
 
-def _lines(column: Column, top: float, y: float, width: float) -> str:
+def _lines(column: ColumnFacts, top: float, y: float, width: float) -> str:
     """The limit and the capacity, if they are within the visible range."""
     parts = []
     for name, line in (("limit", column.limit), ("capacity", column.capacity)):
@@ -143,7 +143,9 @@ def rack_class(rack: int, racks: int) -> str:
     return f"r{rack if racks <= COLOURS else rack % 2}"
 
 
-def _bars(facts: Facts, column: Column, ratio: Floats, top: float, y: float, width: float) -> str:
+def _bars(
+    facts: Facts, column: ColumnFacts, ratio: Floats, top: float, y: float, width: float
+) -> str:
     s = facts.plan.snapshot
     pitch = (width - _LEFT - _RIGHT) / len(ratio)
     gap = min(4.0, pitch * 0.22)
@@ -172,7 +174,9 @@ def _bars(facts: Facts, column: Column, ratio: Floats, top: float, y: float, wid
     return "".join(parts)
 
 
-def _sorted(facts: Facts, column: Column, ratio: Floats, top: float, y: float, width: float) -> str:
+def _sorted(
+    facts: Facts, column: ColumnFacts, ratio: Floats, top: float, y: float, width: float
+) -> str:
     rank = np.argsort(-ratio, kind="stable")
     above, below = (v[rank] for v in _outside(column, ratio, facts.order))
     falling = ratio[rank]
@@ -273,7 +277,7 @@ def heat_rows(facts: Facts, topic: TopicFacts, width: float = 560.0) -> str:
     return f'<svg class="heat" viewBox="0 0 {width:g} 33" aria-hidden="true">{"".join(rows)}</svg>'
 
 
-def legend_text(column: Column) -> list[tuple[str, str]]:
+def legend_text(column: ColumnFacts) -> list[tuple[str, str]]:
     """The meaning of a chart's band and lines: (class, words), including invisible ones."""
     found = []
     if column.upper is not None and column.lower is not None:

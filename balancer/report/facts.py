@@ -23,7 +23,7 @@ from goals.distribution import Band
 
 
 @dataclass(frozen=True)
-class Column:
+class ColumnFacts:
     """A resource or count on B brokers; limits are in fair shares after the plan.
 
     A broker that the goal does not apply to has infinite limits.
@@ -50,7 +50,7 @@ class Column:
         """(B,) before and (B,) after, in the fair shares of that time."""
         return self.before / self.share, self.after / self.share_after
 
-    def at_first(self) -> Column:
+    def at_first(self) -> ColumnFacts:
         """The same with the lines before the plan: a limit in the load's unit stays there."""
         scale = self.share_after / self.share
         return replace(
@@ -79,7 +79,7 @@ class Facts:
     """The data of all pictures and tables; ``order`` is by rack, then id."""
 
     plan: Plan
-    columns: tuple[Column, ...]
+    columns: tuple[ColumnFacts, ...]
     order: Ints
     state: tuple[str, ...]
     crowded: tuple[int, int]
@@ -91,8 +91,8 @@ class Facts:
 def gather(plan: Plan, topics: int = 12) -> Facts:
     """Work out the facts of a plan, with the `topics` most affected topics."""
     s = plan.snapshot
-    scene = resolve(s, Operation.model_validate(plan.operation))
-    start, c = Placement(s), scene.cluster
+    resolved = resolve(s, Operation.model_validate(plan.operation))
+    start, c = Placement(s), resolved.cluster
     began = Cluster(start, c.eligible, c.leader_eligible, c.draining)
     goals = list(_goals(plan))
     racks = len(np.unique(s.broker_rack[c.eligible]))
@@ -119,7 +119,9 @@ def _goals(plan: Plan) -> Iterator[Goal]:
             continue
 
 
-def _column(plan: Plan, name: str, began: Cluster, cluster: Cluster, goals: list[Goal]) -> Column:
+def _column(
+    plan: Plan, name: str, began: Cluster, cluster: Cluster, goals: list[Goal]
+) -> ColumnFacts:
     s, resource = plan.snapshot, name in plan.snapshot.resources
     column = Sum(LOAD, name) if resource else Sum.of(name)
     size = began.capacity(name) if resource else np.ones(s.n_brokers)
@@ -136,7 +138,7 @@ def _column(plan: Plan, name: str, began: Cluster, cluster: Cluster, goals: list
             upper = np.where(cluster.draining, np.inf, most / share_after)
         elif isinstance(goal, Ceiling) and goal.scope == BROKER and Sum.of(goal.column) == column:
             limit = goal.limits(cluster) / share_after
-    return Column(
+    return ColumnFacts(
         name=name,
         title=column_title(name),
         unit=column_unit(name),
@@ -215,7 +217,7 @@ def _counts(brokers: Ints, n: int) -> Ints:
     return np.bincount(brokers[brokers >= 0], minlength=n).astype(np.int64)
 
 
-def rack_ratios(facts: Facts, column: Column) -> tuple[Floats, Floats]:
+def rack_ratios(facts: Facts, column: ColumnFacts) -> tuple[Floats, Floats]:
     """(racks,) load of each rack before and after, in fair shares of the rack."""
     s = facts.plan.snapshot
     n = len(s.racks)

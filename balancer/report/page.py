@@ -20,7 +20,7 @@ from balancer.report.drawing import (
     heat_rows,
     legend_text,
 )
-from balancer.report.facts import Column, Facts, rack_ratios
+from balancer.report.facts import ColumnFacts, Facts, rack_ratios
 from balancer.report.words import column_title, times
 from cluster_model.snapshot import Ints
 from metrics_reporter.documents import printable
@@ -113,7 +113,7 @@ def charts(facts: Facts) -> str:
     return "".join(_card(facts, i, column) for i, column in enumerate(facts.columns))
 
 
-def _card(facts: Facts, place: int, column: Column) -> str:
+def _card(facts: Facts, place: int, column: ColumnFacts) -> str:
     before, after = column.result.before.worst_ratio, column.result.after.worst_ratio
     bound = column.result.worst_ratio_bound
     keys = "".join(
@@ -309,7 +309,7 @@ def _contentment(g: GoalResult) -> str:
     return f"{g.contentment_before:.3f} → <b>{g.contentment_after:.3f}</b>"
 
 
-def honesty(plan: Plan) -> str:
+def limitations(plan: Plan) -> str:
     """How far from the best possible the plan is, and what it leaves undone."""
     s = plan.summary
     notes = []

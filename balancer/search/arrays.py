@@ -22,7 +22,7 @@ def first_of(values: Ints) -> Ints:
     return np.sort(order[new])
 
 
-def best_of_each(groups: Ints, worth: Floats, n: int) -> Ints:
+def best_of_each(groups: Ints, value: Floats, n: int) -> Ints:
     """Rows of the `n` best items of each group, group by group.
 
     Examples
@@ -30,7 +30,7 @@ def best_of_each(groups: Ints, worth: Floats, n: int) -> Ints:
     >>> best_of_each(np.array([1, 0, 1, 1]), np.array([5.0, 1.0, 7.0, 6.0]), 2)
     array([1, 2, 3])
     """
-    order = np.lexsort((-worth, groups))
+    order = np.lexsort((-value, groups))
     ordered = groups[order]
     new = np.ones(len(order), np.bool_)
     new[1:] = ordered[1:] != ordered[:-1]

@@ -89,7 +89,7 @@ class Candidates:
     def swaps(self, tier: Tier, budget: int) -> tuple[Batch, Batch]:
         """About `budget` swaps between discontented brokers and others."""
         index = ReplicaIndex(self.placement)
-        brokers = np.flatnonzero(self._unhappy(tier) & self.rules.receives)
+        brokers = np.flatnonzero(self._discontented_brokers(tier) & self.rules.receives)
         if not len(brokers) or len(self.receivers) < 2:
             return _nothing(), _nothing()
         share = max(budget // len(brokers), self.parameters.least_swaps_per_broker)
@@ -122,8 +122,8 @@ class Candidates:
         partitions of the group, and from and to discontented brokers; a partition whose mate is
         on another broker moves there alone.
         """
-        unhappy = self._unhappy(tier) | self._apart(tier)
-        if self.pairs is None or not unhappy.any():
+        discontented = self._discontented_brokers(tier) | self._apart(tier)
+        if self.pairs is None or not discontented.any():
             return _nothing(), np.empty(0, np.int64)
         one, two = self.pairs
         where, n = self.placement.location, self.placement.snapshot.n_partitions
@@ -131,11 +131,11 @@ class Candidates:
         label = connected(n, one[local], two[local])
         size = np.bincount(label, minlength=n)
         each = self.parameters.group_destinations
-        moves = [self._to_join(unhappy, where, local, budget // 4)]
+        moves = [self._to_join(discontented, where, local, budget // 4)]
         away = np.flatnonzero((size > 1) & (size <= self.parameters.group_members))
         for group, ends in (
-            (away[unhappy[where[away]]], destinations),
-            (away, self._taking(tier, np.flatnonzero(unhappy & self.rules.receives))),
+            (away[discontented[where[away]]], destinations),
+            (away, self._taking(tier, np.flatnonzero(discontented & self.rules.receives))),
         ):
             if len(ends):
                 group = np.repeat(self._some(group, budget // (4 * each)), each)
@@ -149,12 +149,12 @@ class Candidates:
         numbers = int(whole.sum()) + np.arange(len(single))
         return Batch.concatenate([batch, single]), np.concatenate([unit, numbers])
 
-    def _to_join(self, unhappy: Bools, where: Ints, local: Bools, n: int) -> tuple[Ints, Ints]:
+    def _to_join(self, discontented: Bools, where: Ints, local: Bools, n: int) -> tuple[Ints, Ints]:
         """Up to `n` partitions whose mate is on another broker, and that broker."""
         assert self.pairs is not None
         one, two = self.pairs.one[~local], self.pairs.two[~local]
         ends, others = np.concatenate([one, two]), np.concatenate([two, one])
-        rows = self._some(np.flatnonzero(unhappy[where[ends]]), n)
+        rows = self._some(np.flatnonzero(discontented[where[ends]]), n)
         return ends[rows], where[others[rows]]
 
     def _whole(self, label: Ints, group: Ints, target: Ints) -> tuple[Batch, Ints]:
@@ -170,20 +170,20 @@ class Candidates:
         slot, disk = self.placement.leader[partition], pick_disk(self.placement, target)
         return Batch.of(MOVE, partition, slot, target, disk)
 
-    def _unhappy(self, tier: Tier) -> Bools:
+    def _discontented_brokers(self, tier: Tier) -> Bools:
         """(B,) brokers that are not content with some goal of the tier."""
-        unhappy: Bools = np.zeros(self.placement.snapshot.n_brokers, np.bool_)
+        discontented: Bools = np.zeros(self.placement.snapshot.n_brokers, np.bool_)
         for i in tier.goals:
             scope = self.scorer.goals[i].scope
             # a host cell says nothing about which of its brokers is too full: broker goals do
             if isinstance(scope, BrokerScope) and scope != HOST:
-                unhappy |= self._members(scope, self.scorer.scores[i] < 1)
-        return unhappy
+                discontented |= self._members(scope, self.scorer.scores[i] < 1)
+        return discontented
 
     def _apart(self, tier: Tier) -> Bools:
         """(B,) brokers with leaders in a cell that is not content with a goal that offers groups.
 
-        Goals with the scope broker are those of :meth:`_unhappy`.
+        Goals with the scope broker are those of :meth:`_discontented_brokers`.
         """
         placement = self.placement
         s, where = placement.snapshot, placement.location
@@ -207,7 +207,7 @@ class Candidates:
         found: Bools = np.append(cells, False)[own]
         return found
 
-    def anything(self, n: int) -> Batch:
+    def random_actions(self, n: int) -> Batch:
         """The legal ones among `n` moves and `n` leadership transfers drawn at random."""
         held = np.flatnonzero(self.placement.replica_broker >= 0)
         if not len(held):
@@ -343,8 +343,8 @@ class Candidates:
             self.cluster, Batch.of(MOVE, partition, slot, target, np.full(len(at), -1))
         )
         relief = self.scorer.relief(tier, leaving)
-        worth = relief / self.scorer.relative_cost(leaving.batch)
-        order = np.lexsort((-worth, row))
+        efficiency = relief / self.scorer.relative_cost(leaving.batch)
+        order = np.lexsort((-efficiency, row))
         first = np.concatenate([[0], np.cumsum(np.bincount(row))])
         rank = np.arange(len(at)) - first[row[order]]
         chosen = order[(rank < keep) & (relief[order] > 0)]

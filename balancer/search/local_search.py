@@ -73,14 +73,14 @@ class Search:
         mark, penalty, actions = scorer.mark(), scorer.penalty(tier), self.actions
         self._serve(number, tier)
         if self._missing(tier) > 0:
-            self._shake(number, tier)
+            self._perturb_and_serve(number, tier)
         if scorer.penalty(tier) < scorer.worthwhile(tier, penalty, self.parameters.trivial_share):
             return True
         scorer.restore(mark)
         self.actions = actions
         return False
 
-    def _shake(self, number: int, tier: Tier) -> None:
+    def _perturb_and_serve(self, number: int, tier: Tier) -> None:
         """Retry a stuck small cluster from nearby placements; keep any better result."""
         scorer, goals, own = self.scorer, self.scorer.goals, self.parameters
         if scorer.placement.snapshot.n_replicas > own.perturbed_replicas or all(
@@ -91,7 +91,7 @@ class Search:
         while failed < own.perturbation_tries and self._missing(tier) > 0 and not self._spent():
             mark, penalty = scorer.mark(), scorer.penalty(tier)
             for _ in range(1 + failed % 3):
-                self._kick(number)
+                self._perturb(number)
             self._serve(number, tier, give_up=max(own.idle_rounds // 2, 1))
             failed += 1
             if scorer.penalty(tier) < penalty - EPSILON:
@@ -99,9 +99,9 @@ class Search:
             else:
                 scorer.restore(mark)
 
-    def _kick(self, number: int) -> None:
+    def _perturb(self, number: int) -> None:
         """Carry out one random action that no hard goal and no tier above forbids."""
-        batch = self.candidates.anything(self.parameters.perturbation_choices)
+        batch = self.candidates.random_actions(self.parameters.perturbation_choices)
         batch = batch[self.scorer.allowed(number, Transition(self.scorer.cluster, batch))]
         if len(batch):
             self.scorer.commit(batch[:1])
@@ -149,13 +149,13 @@ class Search:
         if not len(useful):
             return 0
         batch, gain = batch[useful], gain[useful]
-        worth = self._worth(number, batch, gain)
-        best = best_of_each(batch.partition, worth, own.checked_per_partition * wider)
-        batch, worth, gain = batch[best], worth[best], gain[best]
+        priority = self._gain_per_cost(number, batch, gain)
+        best = best_of_each(batch.partition, priority, own.checked_per_partition * wider)
+        batch, priority, gain = batch[best], priority[best], gain[best]
         ok = self.scorer.allowed(number, Transition(self.scorer.cluster, batch))
-        batch, worth, gain = batch[ok], worth[ok], gain[ok]
-        best = best_of_each(batch.partition, worth, 1)
-        order = best[np.argsort(-worth[best], kind="stable")]
+        batch, priority, gain = batch[ok], priority[ok], gain[ok]
+        best = best_of_each(batch.partition, priority, 1)
+        order = best[np.argsort(-priority[best], kind="stable")]
         return self._commit(number, tier, batch[order], gain[order])
 
     def _destinations(self, number: int, wider: int) -> Ints:
@@ -164,7 +164,7 @@ class Search:
             return self.candidates.receptive(number)
         return self.candidates.receivers
 
-    def _worth(self, number: int, batch: Batch, gain: Floats) -> Floats:
+    def _gain_per_cost(self, number: int, batch: Batch, gain: Floats) -> Floats:
         """Gain per cost, with the tiers below as a minor factor."""
         return self._with_lower_tiers(number, batch, gain) / self.scorer.relative_cost(batch)
 
@@ -211,12 +211,12 @@ class Search:
         transition = Transition(cluster, batch, unit=unit)
         gain = scorer.gain(tier, transition)
         gain = np.where(scorer.allowed(number, transition), gain, 0.0)
-        worth = gain / np.bincount(unit, scorer.relative_cost(batch))
-        # in order of worth, each partition at most once
+        priority = gain / np.bincount(unit, scorer.relative_cost(batch))
+        # in order of priority, each partition at most once
         first = np.searchsorted(unit, np.arange(len(gain) + 1))
         turns: list[Ints] = []
         taken = np.zeros(scorer.placement.snapshot.n_partitions, np.bool_)
-        for row in np.argsort(-worth, kind="stable")[: int((gain > EPSILON).sum())].tolist():
+        for row in np.argsort(-priority, kind="stable")[: int((gain > EPSILON).sum())].tolist():
             members = np.arange(first[row], first[row + 1])
             if not taken[batch.partition[members]].any():
                 taken[batch.partition[members]] = True
@@ -268,9 +268,9 @@ class Search:
             batch, partner, gain = batch[keep], partner[keep], gain[keep]
         return len(batch)
 
-    def _disjoint(self, batch: Batch, partner: Batch | None, worth: Floats) -> Ints:
-        """Rows in order of worth, best first, with no partition touched twice."""
-        order = np.argsort(-worth, kind="stable")
+    def _disjoint(self, batch: Batch, partner: Batch | None, priority: Floats) -> Ints:
+        """Rows in order of priority, best first, with no partition touched twice."""
+        order = np.argsort(-priority, kind="stable")
         mates = batch.partition if partner is None else partner.partition
         one, two, turn = batch.partition[order], mates[order], np.arange(len(order))
         best = np.empty(self.scorer.placement.snapshot.n_partitions, np.int64)
@@ -311,16 +311,16 @@ class Search:
 
     def _send_home(self, start: Placement) -> int:
         batch = self._homeward(start)
-        return self._harvest(batch, None, movement_cost(self.scorer.placement, batch))
+        return self._commit_harmless(batch, None, movement_cost(self.scorer.placement, batch))
 
-    def _harvest(self, batch: Batch, partner: Batch | None, worth: Floats) -> int:
+    def _commit_harmless(self, batch: Batch, partner: Batch | None, priority: Floats) -> int:
         """Carry out the actions that remain harmless, best first, until none is left."""
         done = 0
         while len(batch):
             ok = self.scorer.harmless_rows(batch, partner)
-            batch, worth = batch[ok], worth[ok]
+            batch, priority = batch[ok], priority[ok]
             partner = partner[ok] if partner is not None else None
-            rows = self._disjoint(batch, partner, worth)
+            rows = self._disjoint(batch, partner, priority)
             while len(rows):
                 mates = partner[rows] if partner is not None else None
                 keep = self.scorer.harmless(
@@ -342,7 +342,7 @@ class Search:
             if partner is not None:
                 rest &= ~touched[partner.partition]
                 partner = partner[rest]
-            batch, worth = batch[rest], worth[rest]
+            batch, priority = batch[rest], priority[rest]
             if len(rows) < self.parameters.repeat_share * len(batch):
                 break
         return done
@@ -373,7 +373,7 @@ class Search:
         mine = (home.partition * f + home.slot)[rows]
         local = placement.replica_broker[guests] == home.target[rows]
         batch, partner = self.candidates.exchanged(mine[local], guests[local])
-        return self._harvest(batch, partner, movement_cost(placement, batch))
+        return self._commit_harmless(batch, partner, movement_cost(placement, batch))
 
     def _homeward(self, start: Placement) -> Batch:
         now, then = self.scorer.placement.brokers, start.brokers

@@ -16,7 +16,7 @@ from balancer.search.parameters import SearchParameters
 from balancer.strategies.local_search import LocalSearch
 from balancer.strategies.milp import Milp
 from balancer.strategies.strategy import (
-    Progress,
+    ProgressCallback,
     Proposal,
     Strategy,
     StrategyError,
@@ -102,7 +102,7 @@ __all__ = [
     "Budget",
     "Config",
     "Problem",
-    "Progress",
+    "ProgressCallback",
     "Proposal",
     "Strategy",
     "StrategyError",

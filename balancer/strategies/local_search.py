@@ -12,7 +12,7 @@ from balancer.problem.replication_factor import ReplicationFactor
 from balancer.search.local_search import Search
 from balancer.search.parameters import SearchParameters
 from balancer.search.scorer import Scorer
-from balancer.strategies.strategy import Progress, Proposal
+from balancer.strategies.strategy import ProgressCallback, Proposal
 from goals import Cluster, Goal
 
 
@@ -29,7 +29,7 @@ class LocalSearch(SearchParameters):
         return "goals"
 
     def propose(
-        self, problem: Problem, limits: Budget, seed: int, progress: Progress | None = None
+        self, problem: Problem, limits: Budget, seed: int, progress: ProgressCallback | None = None
     ) -> Proposal:
         """Serve the tiers in order; see :class:`balancer.search.local_search.Search`."""
         started, goals = time.monotonic(), list(problem.goals)

@@ -16,7 +16,7 @@ from balancer.problem.movement_cost import copy_cost
 from balancer.problem.problem import Problem
 from balancer.problem.resolution import resolve
 from balancer.problem.rules import Rules
-from balancer.strategies.strategy import Progress, Proposal, StrategyError
+from balancer.strategies.strategy import ProgressCallback, Proposal, StrategyError
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Floats, Ints
 
@@ -58,7 +58,7 @@ class Milp(AllocationParameters):
         return "milp"
 
     def propose(
-        self, problem: Problem, limits: Budget, seed: int, progress: Progress | None = None
+        self, problem: Problem, limits: Budget, seed: int, progress: ProgressCallback | None = None
     ) -> Proposal:
         """Allocate key groups; the budget's moves or cost limit the migration.
 

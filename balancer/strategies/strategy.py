@@ -14,7 +14,7 @@ from cluster_model.errors import InputError
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Ints
 
-Progress = Callable[[str, int, int, int], None]
+ProgressCallback = Callable[[str, int, int, int], None]
 """Called with (phase, goals met, all goals, actions so far)."""
 
 
@@ -89,7 +89,7 @@ class Strategy(Protocol):
         """The name that users refer to."""
 
     def propose(
-        self, problem: Problem, limits: Budget, seed: int, progress: Progress | None = None
+        self, problem: Problem, limits: Budget, seed: int, progress: ProgressCallback | None = None
     ) -> Proposal:
         """Find a better placement.
 

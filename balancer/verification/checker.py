@@ -17,7 +17,7 @@ from balancer.verification.goal_results import goal_faults, unmet_goal_faults
 from balancer.verification.identity import demotion_faults, identity_faults, replica_faults
 from balancer.verification.operations import wrong_operation
 from balancer.verification.replay import Replay
-from balancer.verification.report import CheckReport, Finding
+from balancer.verification.report import CheckReport, Fault
 from balancer.verification.stated_goals import StatedGoals
 from balancer.verification.stated_request import StatedRequest
 from balancer.verification.unchecked import unchecked_parts
@@ -49,7 +49,7 @@ def check_plan(snapshot: Snapshot, plan: PlanDocument) -> CheckReport:
         wrong += (f"schema_version {plan.schema_version}, {PLAN_SCHEMA_VERSION} expected",)
     if wrong:
         # unknown which brokers may hold and lead: nothing can be replayed
-        return CheckReport(tuple(Finding("operation", text) for text in wrong), ())
+        return CheckReport(tuple(Fault("operation", text) for text in wrong), ())
     stated = StatedGoals.of(plan, snapshot)
     replay = Replay(StatedRequest(snapshot, plan.operation), plan, stated)
     replay.run()
@@ -60,7 +60,7 @@ def check_plan(snapshot: Snapshot, plan: PlanDocument) -> CheckReport:
         *identity_faults(snapshot, plan),
         *replica_faults(snapshot, plan),
         *demotion_faults(replay.request, plan),
-        *(Finding(kind, text) for kind, text in stated.wrong),
+        *(Fault(kind, text) for kind, text in stated.wrong),
         *summary_faults(replay),
         *column_faults(replay),
         *goal_faults(replay),

@@ -11,7 +11,7 @@ import numpy as np
 from balancer.verification.goals import OF_SHARES, definition_of
 from balancer.verification.own_code import cluster_of, own_effects
 from balancer.verification.replay import Replay
-from balancer.verification.report import Finding, label
+from balancer.verification.report import Fault, label
 from cluster_model.snapshot import Bools, Floats
 
 # Contentments are stated with nine decimals, and computed from rounded sums.
@@ -78,7 +78,7 @@ def by_own_code(replay: Replay, goal: Mapping[str, Any]) -> bool:
     return goal["name"] in replay.stated.foreign
 
 
-def worsened_hard_goals(replay: Replay) -> Iterator[Finding]:
+def worsened_hard_goals(replay: Replay) -> Iterator[Fault]:
     """Steps that leave a cell of a hard goal less content."""
     for goal in replay.goals:
         if not goal["hard"] or goal["goal"] in _CHECKED_IN_REPLAY:
@@ -87,17 +87,17 @@ def worsened_hard_goals(replay: Replay) -> Iterator[Finding]:
             continue
         for step in np.flatnonzero(found.worse).tolist():
             text = f"{label(replay.plan.actions[step])}: {goal['name']} is hard, and made worse"
-            yield Finding("hard goal", text, step)
+            yield Fault("hard goal", text, step)
 
 
-def reason_faults(replay: Replay) -> Iterator[Finding]:
+def reason_faults(replay: Replay) -> Iterator[Fault]:
     """By how much each step raises or lowers the lower contentment of what it touches."""
     plan = replay.plan
     names = {g.goal for g in plan.goal_results}
     for step, a in enumerate(plan.actions):
         for name, value in (*a.helped.items(), *a.hurt.items()):
             if name not in names or not 0 < value <= 1 or (name in a.helped and name in a.hurt):
-                yield Finding("reasons", f"{label(a)}: reason {name} {value} is wrong", step)
+                yield Fault("reasons", f"{label(a)}: reason {name} {value} is wrong", step)
     for goal in replay.goals:
         found = effects_of(replay, goal)
         if found is None:
@@ -107,7 +107,7 @@ def reason_faults(replay: Replay) -> Iterator[Finding]:
             stated = a.helped.get(name, 0.0) - a.hurt.get(name, 0.0)
             expected = 0.0 if unit is None else diff[unit]
             if abs(stated - expected) > CONTENTMENT_TOLERANCE:
-                yield Finding(
+                yield Fault(
                     "reasons",
                     f"{label(a)}: {name} {stated:+.9f} stated, {expected:+.9f} found",
                     step,

@@ -11,16 +11,16 @@ from balancer.planning.document import Spread
 from balancer.verification.bounds import least_cost, least_ratio
 from balancer.verification.replay import Replay
 from balancer.verification.replicas import sizes, special_costs, sums, unit_of_cost
-from balancer.verification.report import Finding, agree
+from balancer.verification.report import Fault, agree
 from cluster_model.snapshot import Floats
 
 
-def _differs(what: str, stated: float, found: float) -> Iterator[Finding]:
+def _differs(what: str, stated: float, found: float) -> Iterator[Fault]:
     if not agree(stated, found):
-        yield Finding(what.split(" ")[0], f"{what}: {stated:.9g} stated, {found:.9g} found")
+        yield Fault(what.split(" ")[0], f"{what}: {stated:.9g} stated, {found:.9g} found")
 
 
-def summary_faults(replay: Replay) -> Iterator[Finding]:
+def summary_faults(replay: Replay) -> Iterator[Fault]:
     """Counts of actions, their cost and its bound, and balancedness."""
     plan, s = replay.plan, replay.plan.summary
     kinds: list[str] = [a.kind for a in plan.actions]
@@ -45,10 +45,10 @@ def summary_faults(replay: Replay) -> Iterator[Finding]:
     start = replay.start
     total = np.where(start.leads, lead[start.partition], follow[start.partition]).sum()
     if s.cost_unit != (unit := unit_of_cost(replay.snapshot)):
-        yield Finding("cost_unit", f"cost_unit: {s.cost_unit!r} stated, {unit!r} expected")
+        yield Fault("cost_unit", f"cost_unit: {s.cost_unit!r} stated, {unit!r} expected")
     yield from _differs("cost_total", s.cost_total, float(total))
     if not s.cost >= s.cost_bound * (1 - 1e-6) - 1e-6:
-        yield Finding("cost_bound", f"cost_bound: {s.cost_bound:.9g}, more than {s.cost:.9g} moved")
+        yield Fault("cost_bound", f"cost_bound: {s.cost_bound:.9g}, more than {s.cost:.9g} moved")
     operation = replay.request.kind
     # nothing can be derived for an unknown operation
     least = 0.0 if operation.known else math.inf
@@ -57,7 +57,7 @@ def summary_faults(replay: Replay) -> Iterator[Finding]:
         reached = [g for g in replay.goals if g["name"] in names]
         least = least_cost(replay.request, replay.start, reached)
     if not 0 <= s.cost_bound <= least * (1 + 1e-6) + 1e-6:
-        yield Finding(
+        yield Fault(
             "cost_bound", f"cost_bound: {s.cost_bound:.9g} stated, {least:.9g} can be derived"
         )
     cost = [1.1**k * (1.5 if g.hard else 1.0) for k, g in enumerate(reversed(plan.goal_results))]
@@ -68,19 +68,19 @@ def summary_faults(replay: Replay) -> Iterator[Finding]:
         yield from _differs(f"balancedness_{when}", score, expected)
 
 
-def allocation_faults(replay: Replay) -> Iterator[Finding]:
+def allocation_faults(replay: Replay) -> Iterator[Fault]:
     """Local communication, and the load distance of the balanced resource."""
     stated, s, request = replay.plan.allocation, replay.snapshot, replay.request
     if stated is None:
         return
     stays = ~request.draining
     if stated.resource not in s.resources:
-        yield Finding("resource", f"allocation: {stated.resource!r} is none of {s.resources}")
+        yield Fault("resource", f"allocation: {stated.resource!r} is none of {s.resources}")
         return
     r = s.resource(stated.resource)
     capacity, mean = s.capacity[:, r], s.capacity[stays, r].mean()
     if not mean > 0:
-        yield Finding("resource", f"allocation: no broker has any capacity of {stated.resource}")
+        yield Fault("resource", f"allocation: no broker has any capacity of {stated.resource}")
         return
     # partitions that were only on dead disks or brokers are lost, and do not count; those that
     # are created from nothing never are
@@ -101,23 +101,21 @@ def allocation_faults(replay: Replay) -> Iterator[Finding]:
         if request.kind.known:
             yield from _differs(f"distance_{when}", getattr(stated, f"distance_{when}"), distance)
     if not stated.distance_bound <= stated.distance_after:
-        yield Finding("distance_bound", f"distance_bound: {stated.distance_bound:.9g} not reached")
+        yield Fault("distance_bound", f"distance_bound: {stated.distance_bound:.9g} not reached")
 
 
-def column_faults(replay: Replay) -> Iterator[Finding]:
+def column_faults(replay: Replay) -> Iterator[Fault]:
     """The spread of each resource and count, before and after, and its bound."""
     request, s = replay.request, replay.snapshot
     columns = {r: f"load.{r}" for r in s.resources}
     columns |= {"replica_count": "replica_count", "leader_count": "leader_count"}
     if set(replay.plan.columns) != set(columns):
-        yield Finding(
-            "columns", f"columns {sorted(replay.plan.columns)}, {sorted(columns)} expected"
-        )
+        yield Fault("columns", f"columns {sorted(replay.plan.columns)}, {sorted(columns)} expected")
     for name, result in replay.plan.columns.items():
         if name not in columns:
             continue
         if result.after.worst_ratio < result.worst_ratio_bound * (1 - 1e-6):
-            yield Finding(
+            yield Fault(
                 "worst_ratio_bound",
                 f"column {name}: worst_ratio_bound {result.worst_ratio_bound:.9g}, "
                 f"more than {result.after.worst_ratio:.9g} reached",
@@ -146,7 +144,7 @@ def column_faults(replay: Replay) -> Iterator[Finding]:
         least = least_ratio(request, columns[name], share, *ends, free)
         bound = result.worst_ratio_bound
         if not replay.cut and not 0 <= bound <= least * (1 + 1e-6) + 1e-9:
-            yield Finding(
+            yield Fault(
                 "worst_ratio_bound",
                 f"column {name}: worst_ratio_bound {bound:.9g} stated, {least:.9g} can be derived",
             )

@@ -17,7 +17,7 @@ from balancer.verification.goals import TOLERANCE, definition_of
 from balancer.verification.own_code import cluster_of, own_scores
 from balancer.verification.replay import Replay
 from balancer.verification.replicas import GROUP, ReplicaTable
-from balancer.verification.report import Finding
+from balancer.verification.report import Fault
 from balancer.verification.unmet import UnmetGoal, remedy_faults, unmet_faults
 from cluster_model.snapshot import Floats
 from goals import Infeasibility
@@ -39,12 +39,12 @@ def _scores(replay: Replay, goal: Mapping[str, Any], table: ReplicaTable) -> lis
     return [definition.everywhere(table) for definition in definitions if definition is not None]
 
 
-def goal_faults(replay: Replay) -> Iterator[Finding]:
+def goal_faults(replay: Replay) -> Iterator[Fault]:
     """Each goal before and after: discontented cells, and the mean contentment."""
     plan = replay.plan
     stated = [g.get("name") for g in plan.goals]
     if [g.goal for g in plan.goal_results] != stated:
-        yield Finding("goal_results", f"goal_results: one for each of {stated} in order expected")
+        yield Fault("goal_results", f"goal_results: one for each of {stated} in order expected")
     results = {g.goal: g for g in plan.goal_results}
     for goal in replay.goals:
         result = results.get(goal["name"])
@@ -52,7 +52,7 @@ def goal_faults(replay: Replay) -> Iterator[Finding]:
             continue
         for name in ("hard", "tier", "weight"):
             if getattr(result, name) != goal[name]:
-                yield Finding(
+                yield Fault(
                     "goal_results",
                     f"{result.goal}: {name} {getattr(result, name)}, {goal[name]} expected",
                 )
@@ -65,13 +65,13 @@ def goal_faults(replay: Replay) -> Iterator[Finding]:
             most, fewest = int(unmet.any(axis=0).sum()), int(unmet.all(axis=0).sum())
             cells = getattr(result, f"unmet_cells_{when}")
             if not fewest <= cells <= most:
-                yield Finding(
+                yield Fault(
                     f"goal {goal['goal']}",
                     f"{goal['name']}: {plural(cells, 'cell')} unmet {when} stated, {most} found",
                 )
             mean = float(scores[1].mean()) if len(scores[1]) else 1.0
             if abs(getattr(result, f"contentment_{when}") - mean) > CONTENTMENT_TOLERANCE:
-                yield Finding(
+                yield Fault(
                     "contentment",
                     f"{goal['name']}: contentment_{when} "
                     f"{getattr(result, f'contentment_{when}'):.9g} stated, {mean:.9g} found",
@@ -80,12 +80,12 @@ def goal_faults(replay: Replay) -> Iterator[Finding]:
         for when in ("before", "after"):
             cells, met = getattr(result, f"unmet_cells_{when}"), getattr(result, f"met_{when}")
             if met != (cells == 0):
-                yield Finding(
+                yield Fault(
                     "met", f"{result.goal}: met_{when} is wrong, {plural(cells, 'cell')} unmet"
                 )
             mean = getattr(result, f"contentment_{when}")
             if not 0 <= mean <= 1 or (met and mean != 1):
-                yield Finding("contentment", f"{result.goal}: contentment_{when} {mean} is wrong")
+                yield Fault("contentment", f"{result.goal}: contentment_{when} {mean} is wrong")
 
 
 def _unmet_goal(replay: Replay, name: str) -> UnmetGoal:
@@ -111,11 +111,11 @@ def _unmet_goal(replay: Replay, name: str) -> UnmetGoal:
     return UnmetGoal(goal["goal"], scope, noun, cells, proofs)
 
 
-def unmet_goal_faults(replay: Replay) -> Iterator[Finding]:
+def unmet_goal_faults(replay: Replay) -> Iterator[Fault]:
     """Statements about unmet goals, and about brokers that would help."""
     plan, request = replay.plan, replay.request
     found = partial(_unmet_goal, replay)
     for kind, text in unmet_faults(plan, request, replay.lost, found):
-        yield Finding(kind, text)
+        yield Fault(kind, text)
     for text in remedy_faults(plan, request):
-        yield Finding("remedy", text)
+        yield Fault("remedy", text)

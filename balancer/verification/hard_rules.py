@@ -17,7 +17,7 @@ from cluster_model.snapshot import Floats
 _UNSEEN = 1e-12
 
 
-class Ceiling:
+class StepLimit:
     """A limit that no step may break or break further, with the current content of its cells.
 
     Parameters
@@ -93,9 +93,9 @@ class Ceiling:
         return f"broker {s.broker_ids[cell]}"
 
 
-def ceilings(
+def step_limits(
     goals: Iterable[Mapping[str, Any]], start: ReplicaTable, request: StatedRequest
-) -> Iterator[Ceiling]:
+) -> Iterator[StepLimit]:
     """The capacities of the cluster, and the hard goals that act as limits."""
     s = request.snapshot
     # a broker to be emptied receives nothing but followers that were leaders there; for an
@@ -104,15 +104,15 @@ def ceilings(
     raw = np.where(~request.draining[:, None], s.capacity, np.inf)
     for r, resource in enumerate(s.resources):
         name = f"capacity of {resource}"
-        yield Ceiling(name, start, "broker", f"load.{resource}", raw[:, r], either_end)
+        yield StepLimit(name, start, "broker", f"load.{resource}", raw[:, r], either_end)
     if s.n_disks and "disk" in s.resources:
         held = s.disk_alive & ~request.draining[s.disk_broker]
         fits = np.where(held, s.disk_capacity, np.inf)
-        yield Ceiling("capacity of the disk", start, "disk", "load.disk", fits, either_end)
+        yield StepLimit("capacity of the disk", start, "disk", "load.disk", fits, either_end)
     for goal in goals:
         found = limits(goal, request)
         if found is not None and goal["hard"]:
-            yield Ceiling(goal["name"], start, *found)
+            yield StepLimit(goal["name"], start, *found)
 
 
 class PartitionRules:

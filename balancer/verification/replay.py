@@ -9,10 +9,10 @@ import numpy as np
 
 from balancer.planning.document import Action, PlanDocument
 from balancer.verification.goals import definition_of, home_sets, sets_of_topics
-from balancer.verification.hard_rules import PartitionRules, ceilings
+from balancer.verification.hard_rules import PartitionRules, step_limits
 from balancer.verification.own_code import PartitionState
 from balancer.verification.replicas import PartitionTable, ReplicaTable, sizes, special_costs
-from balancer.verification.report import Finding, agree, label
+from balancer.verification.report import Fault, agree, label
 from balancer.verification.stated_goals import StatedGoals
 from balancer.verification.stated_request import StatedRequest
 from balancer.verification.tallies import Tally, Transfer
@@ -26,7 +26,7 @@ class Replay:
     def __init__(self, request: StatedRequest, plan: PlanDocument, stated: StatedGoals) -> None:
         s = self.snapshot = request.snapshot
         self.request, self.plan = request, plan
-        self.violations: list[Finding] = []
+        self.violations: list[Fault] = []
         bounds = s.replica_offset.tolist()
         held = s.replica_broker.tolist()
         disks = s.replica_disk.tolist() if s.n_disks else [-1] * len(held)
@@ -69,7 +69,7 @@ class Replay:
         self.homeless = False
         # which brokers a goal applies to depends on the operation
         self.stated, self.goals = stated, stated.known if request.kind.known else ()
-        self.ceilings = list(ceilings(self.goals, self.start, request))
+        self.ceilings = list(step_limits(self.goals, self.start, request))
         self.rules = PartitionRules(self.goals, self.start, request)
         self.led: dict[tuple[int, int], int] = {}
         for p, b in enumerate(self.leader):
@@ -126,7 +126,7 @@ class Replay:
 
     def fail(self, kind: str, text: str, step: int | None = None) -> None:
         """Record a violation."""
-        self.violations.append(Finding(kind, text, step))
+        self.violations.append(Fault(kind, text, step))
 
     def run(self) -> None:
         """Carry out every step that is possible."""

@@ -9,7 +9,7 @@ from balancer.planning.document import Action
 
 
 @dataclass(frozen=True)
-class Finding:
+class Fault:
     """Something wrong with a plan.
 
     Parameters
@@ -66,8 +66,8 @@ class CheckReport:
         Parts that nothing was computed for.
     """
 
-    violations: tuple[Finding, ...]
-    mismatches: tuple[Finding, ...]
+    violations: tuple[Fault, ...]
+    mismatches: tuple[Fault, ...]
     unchecked: tuple[Unchecked, ...] = ()
 
     @property

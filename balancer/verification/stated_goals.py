@@ -13,7 +13,7 @@ from goals import Goal, GoalError, available, inapplicable, load_goals, unmatche
 from goals.patterns import matching
 from goals.registry import BUILT_IN
 
-_DUTIES = ("OnlineReplicas", "EligibleLeaders")
+_AVAILABILITY_GOALS = ("OnlineReplicas", "EligibleLeaders")
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class StatedGoals:
         names = [g.get("name") for g in plan.goals]
         wrong += [
             ("goals", f"goals: {name} expected once, as in every plan")
-            for name in _DUTIES
+            for name in _AVAILABILITY_GOALS
             if names.count(name) != 1
         ]
         wrong += [("goals", f"goals: {n} twice") for n in {*names} if names.count(n) > 1]

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from balancer.verification.replay import Replay
-from balancer.verification.report import Finding
+from balancer.verification.report import Fault
 
 
-def verdict_faults(replay: Replay) -> Iterator[Finding]:
+def verdict_faults(replay: Replay) -> Iterator[Fault]:
     """Errors in the verdict of a known operation: whether and how much is left to do."""
     stated, request = replay.plan.verdict, replay.request
     if not request.kind.known:
@@ -18,16 +18,16 @@ def verdict_faults(replay: Replay) -> Iterator[Finding]:
     left = _remaining(replay)
     if left is None:
         if stated is not None:
-            yield Finding("verdict", "verdict: stated for a rebalance, none expected")
+            yield Fault("verdict", "verdict: stated for a rebalance, none expected")
         return
     if stated is None:
-        yield Finding("verdict", f"verdict: none stated, {left:,} found to be left to do")
+        yield Fault("verdict", f"verdict: none stated, {left:,} found to be left to do")
         return
     if stated.remaining != left:
-        yield Finding("verdict", f"verdict: remaining {stated.remaining:,} stated, {left:,} found")
+        yield Fault("verdict", f"verdict: remaining {stated.remaining:,} stated, {left:,} found")
     if stated.fulfilled != (left == 0):
         what = "fulfilled" if stated.fulfilled else "not fulfilled"
-        yield Finding("verdict", f"verdict: {what} stated, {left:,} found to be left to do")
+        yield Fault("verdict", f"verdict: {what} stated, {left:,} found to be left to do")
 
 
 def _remaining(replay: Replay) -> int | None:

@@ -22,7 +22,7 @@ def environment(
     peer: str,
     requirements: Sequence[str],
     versions: Sequence[Version],
-    tell: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> Path:
     """The interpreter of an environment that holds `requirements`.
 
@@ -34,7 +34,7 @@ def environment(
         Requirements that pip installs.
     versions
         Suitable Python releases, the preferred one first.
-    tell
+    log
         Called with a sentence before the environment is created.
 
     Raises
@@ -49,7 +49,7 @@ def environment(
     python, ready = home / "bin" / "python", home / "ready"
     if ready.exists() and python.exists():
         return python
-    tell(f"creating an environment for {peer} in {home}")
+    log(f"creating an environment for {peer} in {home}")
     shutil.rmtree(home, ignore_errors=True)
     home.parent.mkdir(parents=True, exist_ok=True)
     install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]

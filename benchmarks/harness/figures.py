@@ -51,7 +51,7 @@ def draw(options: Options, name: str, panels: Sequence[Panel]) -> None:
         figure.savefig(path, metadata={"Date": None})
     except OSError as error:
         raise BenchmarkError(f"picture {path}: {error.strerror or error}") from None
-    options.tell(f"drawn: {path}")
+    options.log(f"drawn: {path}")
 
 
 def holds(name: str, size: str, claim: str, ours: bool) -> Iterator[Row]:

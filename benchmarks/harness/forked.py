@@ -27,7 +27,7 @@ _REPORTED_EVERY = 60.0
 
 
 @dataclass(frozen=True)
-class Lost:
+class LostJob:
     """A job that ended without a result.
 
     Parameters
@@ -58,7 +58,7 @@ def forked(
     *,
     processes: int | None = None,
     silence: float = float("inf"),
-) -> Iterator[Result | Lost]:
+) -> Iterator[Result | LostJob]:
     """Run each job in a process forked from this one; results in the order of the jobs.
 
     A job starts from all that this process holds in memory and leaves it unchanged.
@@ -76,7 +76,7 @@ def forked(
     """
     most = processes or os.cpu_count() or 1
     running: list[_Running[Job]] = []
-    done: dict[int, Result | Lost] = {}
+    done: dict[int, Result | LostJob] = {}
     started = given = 0
     try:
         while given < len(jobs):
@@ -111,7 +111,7 @@ def _start(work: Callable[[Job, Beat], Result], job: Job, index: int) -> _Runnin
         try:
             answer.send(work(job, beat))
         except Exception as error:
-            answer.send(Lost(f"{type(error).__name__}: {error}"[:500], mark.value))
+            answer.send(LostJob(f"{type(error).__name__}: {error}"[:500], mark.value))
 
     process = _FORK.Process(target=run, daemon=True)
     process.start()
@@ -127,13 +127,13 @@ def _answer(one: _Running[Job], silence: float) -> Any:
             answer = one.answers.recv()
         except EOFError:
             one.process.join()
-            answer = Lost(f"its process ended with code {one.process.exitcode}", one.mark.value)
+            answer = LostJob(f"its process ended with code {one.process.exitcode}", one.mark.value)
     elif one.mark.value != one.seen:
         one.seen, one.since = one.mark.value, now
         return None
     elif now - one.since > silence:
         one.process.kill()
-        answer = Lost(f"not done in {silence:g} s", one.mark.value)
+        answer = LostJob(f"not done in {silence:g} s", one.mark.value)
     else:
         return None
     one.process.join()
@@ -143,7 +143,7 @@ def _answer(one: _Running[Job], silence: float) -> Any:
 
 @contextmanager
 def progress(
-    what: str, total: int, unit: str, tell: Callable[[str], None]
+    what: str, total: int, unit: str, log: Callable[[str], None]
 ) -> Iterator[Callable[[int], None]]:
     """Show how much of a total is done and when the rest will be, as a bar or once a minute.
 
@@ -177,6 +177,6 @@ def progress(
         if done and now - reported > _REPORTED_EVERY:
             reported = now
             left = (now - began) / done * (total - done)
-            tell(f"{what}: {done:,} of {total:,} {unit}, {left / 60:.0f} min left")
+            log(f"{what}: {done:,} of {total:,} {unit}, {left / 60:.0f} min left")
 
     yield count

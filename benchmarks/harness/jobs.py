@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from benchmarks.harness.stream_job import (
     Conditions,
-    Job,
     Operator,
     Pattern,
+    SimulatedJob,
     Stream,
     fluctuating,
     make_job,
@@ -24,19 +24,19 @@ _SOME, _MERGE = Pattern.PARTIAL_PARTITIONING, Pattern.PARTIAL_MERGE
 _WEATHER, _STORED = 0.25, 0.25
 
 
-def wikipedia(nodes: int, key_groups: int, *, seed: int = 0) -> Job:
+def wikipedia(nodes: int, key_groups: int, *, seed: int = 0) -> SimulatedJob:
     """Real Job 1: articles by place, the most edited of each minute, and of all."""
     operators = [Operator(n, key_groups) for n in ("geo-hash", "top-k", "global-top-k")]
     streams = [Stream(0, 1, _FULL), Stream(1, 2, _FULL, rate=0.5)]
     return make_job(operators, streams, nodes=nodes, shipped=0.2, seed=seed)
 
 
-def edits(job: Job, periods: int, *, seed: int = 0) -> Conditions:
+def edits(job: SimulatedJob, periods: int, *, seed: int = 0) -> Conditions:
     """Input of Real Job 1: even over places, as Section 5.2 says, and uneven over articles."""
     return fluctuating(job, periods, even=0, seed=seed)
 
 
-def airline(nodes: int, key_groups: int, *, job: int, seed: int = 0) -> Job:
+def airline(nodes: int, key_groups: int, *, job: int, seed: int = 0) -> SimulatedJob:
     """Real Jobs 2, 3 and 4: delays by aeroplane, by route, and joined with the weather.
 
     Both operators of Real Job 2 are parallelised in the same way; Real Job 3 adds one by route that
@@ -69,7 +69,7 @@ def airline(nodes: int, key_groups: int, *, job: int, seed: int = 0) -> Job:
 
 def synthetic(
     nodes: int, key_groups: int, operators: int, *, obtainable: float, seed: int = 0
-) -> Job:
+) -> SimulatedJob:
     """A chain of operators of which a share of the key groups communicates one-to-one.
 
     The others send to each other evenly (seed 001, Section 5.3).

@@ -34,7 +34,7 @@ _PIECES = (
 )  # fmt: skip
 
 
-def broken(dice: Random, seeds: Sequence[bytes]) -> bytes:
+def corrupted(dice: Random, seeds: Sequence[bytes]) -> bytes:
     """A valid document with a few bytes changed, cut off, repeated, or taken from another."""
     data = bytearray(dice.choice(seeds))
     for _ in range(dice.choice((1, 1, 1, 2, 3, 8))):
@@ -62,18 +62,18 @@ def broken(dice: Random, seeds: Sequence[bytes]) -> bytes:
     return bytes(data)
 
 
-def twisted(dice: Random, value: Any) -> str:
+def mutated_json(dice: Random, value: Any) -> str:
     """JSON (and so YAML) of a document in which a few values are not what they should be."""
     value = json.loads(json.dumps(value))
     for _ in range(dice.choice((1, 1, 2, 4))):
-        value = _twist(dice, value)
+        value = _mutate(dice, value)
     text = json.dumps(value)
     for marked, token in _MARKED if _RAW in text else ():
         text = text.replace(marked, token)
     return text
 
 
-def twisted_npz(dice: Random, seed: bytes) -> bytes:
+def mutated_npz(dice: Random, seed: bytes) -> bytes:
     """An archive of arrays, a few of which have another type, shape or value, or are missing."""
     with np.load(io.BytesIO(seed)) as data:
         arrays = dict(data)
@@ -122,7 +122,7 @@ def npz(arrays: Mapping[str, Any]) -> bytes:
     return out.getvalue()
 
 
-def _twist(dice: Random, value: Any) -> Any:
+def _mutate(dice: Random, value: Any) -> Any:
     """The same with one value, somewhere inside, replaced, removed, moved or repeated."""
     inside = isinstance(value, (dict, list)) and len(value) > 0
     if not inside or dice.random() < 0.1:
@@ -138,5 +138,5 @@ def _twist(dice: Random, value: Any) -> Any:
     elif kind == 2 and isinstance(value, dict):
         value[str(dice.choice(_VALUES[:30]))[:50]] = value.pop(key)
     else:
-        value[key] = _twist(dice, value[key])
+        value[key] = _mutate(dice, value[key])
     return value

@@ -10,7 +10,7 @@ import numpy as np
 from balancer.allocation.flux import flux
 from balancer.allocation.solver import solve
 from balancer.collocation.albic import albic
-from benchmarks.harness.stream_job import Period, Statistics
+from benchmarks.harness.stream_job import PeriodMetrics, Statistics
 from benchmarks.subjects.cola import cola
 from cluster_model.snapshot import Ints
 
@@ -53,7 +53,7 @@ def by_cola() -> Planner:
     return lambda s: cola(s.allocation(np.inf), s.job.source, s.job.target, s.rate)
 
 
-def summary(periods: Sequence[Period]) -> Iterator[tuple[str, float, str]]:
+def summary(periods: Sequence[PeriodMetrics]) -> Iterator[tuple[str, float, str]]:
     """Metric, value and unit of a simulated run."""
     distance = np.array([p.distance for p in periods])
     last = periods[-_LAST:]
@@ -66,13 +66,13 @@ def summary(periods: Sequence[Period]) -> Iterator[tuple[str, float, str]]:
     yield "latency a period", float(np.mean([p.latency for p in periods])), "seconds"
 
 
-def at_the_end(periods: Sequence[Period], field: str) -> float:
+def at_the_end(periods: Sequence[PeriodMetrics], field: str) -> float:
     """Mean of a field over the last periods."""
     return float(np.mean([getattr(p, field) for p in periods[-_LAST:]]))
 
 
 def over_time(
-    lives: Mapping[str, Sequence[Period]], field: str
+    lives: Mapping[str, Sequence[PeriodMetrics]], field: str
 ) -> dict[str, tuple[Sequence[float], Sequence[float]]]:
     """Lines of a field, for a picture."""
     return {

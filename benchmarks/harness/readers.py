@@ -21,9 +21,9 @@ from balancer.controller.settings import Settings, as_settings, load_settings
 from balancer.execution.journal import Journal, changed, planned, read_journal, throttles_left
 from balancer.execution.targets import Target
 from balancer.execution.tasks import make_tasks
-from balancer.execution.throttle import Setting
+from balancer.execution.throttle import ThrottleConfig
 from balancer.planning.document import PlanDocument
-from benchmarks.harness.mutation import broken, npz, twisted, twisted_npz
+from benchmarks.harness.mutation import corrupted, mutated_json, mutated_npz, npz
 from cluster_model import Snapshot, load_snapshot, save_snapshot, synthetic_snapshot
 from cluster_model.capacities import as_capacities, load_capacities
 from goals import load_goals
@@ -72,7 +72,7 @@ class Reader:
         dice = Random(f"{self.name} {seed} {number}")
         if self.twist is not None and dice.random() < 0.6:
             return self.twist(dice)
-        return broken(dice, self.seeds)
+        return corrupted(dice, self.seeds)
 
 
 def all_readers() -> dict[str, Reader]:
@@ -105,11 +105,11 @@ def all_readers() -> dict[str, Reader]:
             del records[at]
         text = [json.dumps(r) for r in records]
         if kind > 1:
-            text[at] = twisted(dice, records[at])
+            text[at] = mutated_json(dice, records[at])
         return ("\n".join(text) + "\n").encode("utf-8", "surrogatepass")
 
     archive = Reader(
-        "snapshot npz", ".npz", (snapshot_npz,), _snapshot, lambda d: twisted_npz(d, snapshot_npz)
+        "snapshot npz", ".npz", (snapshot_npz,), _snapshot, lambda d: mutated_npz(d, snapshot_npz)
     )
     found = [
         _document("snapshot json", ".json", json.loads(snapshot_json), _snapshot, snapshot_json),
@@ -137,7 +137,7 @@ def _document(
         suffix,
         (json.dumps(content).encode(), *seeds),
         read,
-        lambda dice: twisted(dice, content).encode("utf-8", "surrogatepass"),
+        lambda dice: mutated_json(dice, content).encode("utf-8", "surrogatepass"),
     )
 
 
@@ -235,8 +235,8 @@ def _page(path: Path) -> int:
     stripped = (line.strip() for line in text.split("\n"))
     given = sum(bool(line) and not line.startswith("#") for line in stripped)
     _same(len(samples) + malformed, given)
-    book = Rulebook(DEFAULT_RULES, "topic", "partition")
-    before, now = book.read(0.0, samples[: len(samples) // 2]), book.read(10.0, samples)
+    rulebook = Rulebook(DEFAULT_RULES, "topic", "partition")
+    before, now = rulebook.read(0.0, samples[: len(samples) // 2]), rulebook.read(10.0, samples)
     for record in records_of(1, 1_700_000_000_000, before, now):
         if not all(np.isfinite(v) and v >= 0 for v in record.metrics.values()):
             raise ReaderError(f"{record} was reported")
@@ -252,7 +252,7 @@ def _write_journal(path: Path) -> None:
     tasks = make_tasks(requested)
     journal = Journal(path)
     journal.begin("cluster", planned(requested, tasks))
-    throttle = Setting(kind="broker", name="1", key="leader.replication.throttled.rate",
+    throttle = ThrottleConfig(kind="broker", name="1", key="leader.replication.throttled.rate",
                        found=None, ours="1000")  # fmt: skip
     journal.append(throttles_left([throttle]))
     journal.append(*(changed(task.id, "in progress") for task in tasks))

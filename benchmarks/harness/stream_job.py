@@ -64,7 +64,7 @@ class Stream(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
+class SimulatedJob:
     """U key groups of O operators, and E pairs of them that communicate.
 
     Parameters
@@ -128,7 +128,7 @@ def make_job(
     load: float = 60.0,
     shipped: float = 0.5,
     seed: int = 0,
-) -> Job:
+) -> SimulatedJob:
     """A job with a given mean load on a given number of nodes.
 
     Parameters
@@ -155,7 +155,7 @@ def make_job(
     outside = ~np.isin(np.arange(len(operators)), [s.target for s in streams])
     enters = np.where(outside, [o.enters for o in operators], 0.0)[operator]
     state = rng.lognormal(0.0, 0.5, len(operator))
-    job = Job(
+    job = SimulatedJob(
         names=tuple(o.name for o in operators),
         operator=operator,
         source=source,
@@ -169,7 +169,7 @@ def make_job(
     )
     came, flow = job.sent(np.ones(len(operator)), 1.0)
     total, working, moving = nodes * load, float(came @ job.work), 2.0 * float(flow.sum())
-    return Job(
+    return SimulatedJob(
         **{
             **vars(job),
             "work": job.work * (total * (1.0 - shipped) / working),
@@ -202,7 +202,7 @@ class Conditions:
 
 
 def fluctuating(
-    job: Job,
+    job: SimulatedJob,
     periods: int,
     *,
     spread: float = 0.15,
@@ -260,7 +260,7 @@ class Statistics:
         Where each key group was.
     """
 
-    job: Job
+    job: SimulatedJob
     nodes: int
     load: Floats
     rate: Floats
@@ -288,7 +288,7 @@ class Statistics:
         )
 
 
-class Period(NamedTuple):
+class PeriodMetrics(NamedTuple):
     """Metrics of a period, right after its migrations (seed 001, Section 5, Metrics).
 
     `distance`: load distance, in percentage points. `collocation`: percentage of the data rate that
@@ -303,21 +303,21 @@ class Period(NamedTuple):
     latency: float
 
 
-def scattered(job: Job, nodes: int) -> Ints:
+def scattered(job: SimulatedJob, nodes: int) -> Ints:
     """(U,) int: equally many key groups on every node, and no one-to-one pair together."""
     number = np.arange(len(job.operator)) - np.searchsorted(job.operator, job.operator)
     found: Ints = (number + job.operator) % nodes
     return found
 
 
-def live_through(
-    job: Job,
+def run_periods(
+    job: SimulatedJob,
     conditions: Conditions,
     nodes: int,
     allocate: Callable[[Statistics], Ints],
     *,
     start: Ints | None = None,
-) -> Iterator[Period]:
+) -> Iterator[PeriodMetrics]:
     """Adapt once per period to its measurements; yield the resulting state of the job.
 
     Parameters
@@ -342,7 +342,7 @@ def live_through(
         then = Statistics(job, nodes, job.load(came, flow, after), flow, after)
         # A migrating key group keeps both of its nodes busy during its pause.
         busy = 2.0 * latency / PERIOD_SECONDS * 100.0
-        yield Period(
+        yield PeriodMetrics(
             distance=then.allocation(0).distance(after),
             collocation=100.0 * then.units(0).local(after),
             load_index=100.0 * float(then.load.sum() + busy) / float(first),

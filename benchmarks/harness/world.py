@@ -58,7 +58,7 @@ class Weather:
 
 
 @dataclass(frozen=True)
-class Moved:
+class MovedReplica:
     """An executed action and the load of each resource that it moved."""
 
     time: float
@@ -67,7 +67,7 @@ class Moved:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SimulatedOutcome:
     """How an execution ended."""
 
     completed: int
@@ -99,7 +99,7 @@ class World:
     seed: int = 0
     cost: Mapping[int, float] = field(default_factory=dict)
     now: float = START
-    moved: list[Moved] = field(default_factory=list)
+    moved: list[MovedReplica] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         s = self.snapshot
@@ -138,7 +138,9 @@ class World:
         self.snapshot = without_topic(self.snapshot, topic)
         self.model.update(self.snapshot)
 
-    def execute(self, plan: Plan, *, progress: Callable[[Any], None] | None = None) -> Outcome:
+    def execute(
+        self, plan: Plan, *, progress: Callable[[Any], None] | None = None
+    ) -> SimulatedOutcome:
         """Advance by the time that the plan takes, then apply its final placement."""
         spread = _COPY_RATE * self.snapshot.n_brokers / 2
         seconds = max(INTERVAL, plan.summary.cost / spread)
@@ -154,7 +156,7 @@ class World:
             leader_load=s.leader_load,
             follower_load=s.follower_load,
         )
-        return Outcome(len(plan), plan.summary.cost, seconds)
+        return SimulatedOutcome(len(plan), plan.summary.cost, seconds)
 
     def recover(self, *, progress: Callable[[Any], None] | None = None) -> None:
         """Nothing to recover: executions never die here."""
@@ -263,7 +265,7 @@ class World:
             if action.kind == "move" and action.leader:
                 carried = lead
             load = dict(zip(s.resources, np.abs(carried).tolist(), strict=True))
-            self.moved.append(Moved(self.now, name, load))
+            self.moved.append(MovedReplica(self.now, name, load))
 
 
 def without_topic(snapshot: Snapshot, topic: int) -> Snapshot:
@@ -288,7 +290,7 @@ def _stepped(value: Floats, step: float) -> Floats:
     return stepped
 
 
-def thrash(moved: list[Moved], window: float) -> dict[str, float]:
+def thrash(moved: list[MovedReplica], window: float) -> dict[str, float]:
     """Share of the moved load that belongs to partitions moved again within a window.
 
     Parameters

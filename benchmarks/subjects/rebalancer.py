@@ -23,7 +23,7 @@ def prepare(options: Options) -> Path:
     """The interpreter to run it with, made on the first call."""
     if options.peer_python is not None:
         return options.peer_python
-    return environment(NAME, REQUIREMENTS, PYTHONS, options.tell)
+    return environment(NAME, REQUIREMENTS, PYTHONS, options.log)
 
 
 def measure(snapshot: Snapshot, scratch: Path, options: Options) -> tuple[Answer, int]:

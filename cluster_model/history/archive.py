@@ -41,7 +41,7 @@ DAY_MS = 86_400_000
 
 _COMPACTING, _EXPIRED = ".compacting", ".expired-"
 # Age at which the leftovers of a writer are abandoned.
-_ABANDONED_MS = DAY_MS
+_LEFTOVER_MS = DAY_MS
 # The remaining columns are in the names of the directories.
 _STORED = t.StructType(
     [
@@ -247,10 +247,10 @@ def compact(
         one = len(day.kept) == 1
         if one and ("-" in day.kept[0].name or files <= requested):
             continue
-        _together(spark, store, day, requested)
+        _merge_batches(spark, store, day, requested)
         done, before = done + 1, before + files
         after += requested
-    _forget_abandoned(store)
+    _remove_leftovers(store)
     return Compaction(done, before, after)
 
 
@@ -350,7 +350,7 @@ def _read(spark: SparkSession, store: Store, paths: Sequence[str]) -> DataFrame:
     return spark.read.schema(_STORED).option("basePath", store.at(RECORDS)).parquet(*paths)
 
 
-def _together(spark: SparkSession, store: Store, day: _Day, files: int) -> None:
+def _merge_batches(spark: SparkSession, store: Store, day: _Day, files: int) -> None:
     """Merge all batches of a day into one directory, and remove the others."""
     hidden = f"{day.path}/{_COMPACTING}"
     store.delete(hidden)
@@ -369,11 +369,11 @@ def _together(spark: SparkSession, store: Store, day: _Day, files: int) -> None:
         store.delete(f"{day.path}/{batches.name}")
 
 
-def _forget_abandoned(store: Store) -> None:
+def _remove_leftovers(store: Store) -> None:
     """Remove the leftovers of crashed writers, which are never read."""
     for name in store.names(RECORDS):
         path = f"{RECORDS}/{name}"
-        old = time.time_ns() // 1_000_000 - _ABANDONED_MS
+        old = time.time_ns() // 1_000_000 - _LEFTOVER_MS
         if name.startswith(".spark-staging-") and store.changed_ms(path) < old:
             store.delete(path)
 

@@ -38,7 +38,7 @@ _OUTCOME = "outcome"
 _BEST_FIRST = ("split", "duplicate", "superseded")
 
 
-class Metadata(NamedTuple):
+class MetadataTables(NamedTuple):
     """The tables PLACEMENTS, BROKERS and TOPICS of any number of clusters.
 
     Each executor gets all of them, some 200 bytes for each placement that a partition
@@ -50,7 +50,7 @@ class Metadata(NamedTuple):
     topics: DataFrame
 
     @classmethod
-    def of(cls, spark: SparkSession, logs: Iterable[MetadataLog]) -> Metadata:
+    def of(cls, spark: SparkSession, logs: Iterable[MetadataLog]) -> MetadataTables:
         """The tables of these logs, one for each cluster.
 
         Raises
@@ -70,7 +70,7 @@ class Metadata(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedRecords:
     """Records with their outcomes.
 
     Parameters
@@ -120,7 +120,7 @@ class Judged:
         """The records that do not count, each once, with the reason."""
         return self.outcomes.where(~F.col("reason").isin(*TAKEN))
 
-    def persist(self) -> Judged:
+    def persist(self) -> JudgedRecords:
         """The same, computed once and kept on the executors' disks."""
         kept = StorageLevel.DISK_ONLY
         # First, so that Spark finds it in the plans of the others.
@@ -148,12 +148,12 @@ def _columns(further: Sequence[str]) -> dict[str, str]:
 
 def judge(
     records: DataFrame,
-    metadata: Metadata,
+    metadata: MetadataTables,
     *,
     window_ms: int,
     windows: int,
     further: Sequence[str] = (),
-) -> Judged:
+) -> JudgedRecords:
     """Judge every record of a history.
 
     Parameters
@@ -220,7 +220,7 @@ def judge(
         .drop("limit_ms", "newest_ms", "rated", "follower")
         for t in (partitions, brokers)
     )
-    return Judged(
+    return JudgedRecords(
         _judged_partitions(partitions, sampled),
         _judged_brokers(brokers),
         problems,
@@ -278,7 +278,10 @@ def _then(things: str) -> Column:
 
 
 def _screened_partitions(
-    records: DataFrame, metadata: Metadata, limits: Mapping[str, float], sampled: Sequence[str]
+    records: DataFrame,
+    metadata: MetadataTables,
+    limits: Mapping[str, float],
+    sampled: Sequence[str],
 ) -> DataFrame:
     """Records of partitions, and shares of those of topics, with the outcomes known so far.
 
@@ -369,7 +372,7 @@ def _screened_partitions(
 
 
 def _screened_brokers(
-    records: DataFrame, metadata: Metadata, limits: Mapping[str, float]
+    records: DataFrame, metadata: MetadataTables, limits: Mapping[str, float]
 ) -> DataFrame:
     """Each value of the records of brokers, with the outcomes known so far."""
     names = (*BROKER_METRICS, CPU_RATIO)

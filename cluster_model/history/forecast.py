@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from cluster_model.history.aligned import matrix
+from cluster_model.history.alignment import matrix
 from cluster_model.history.errors import HistoryError
 from cluster_model.history.statistics import (
     ENTITY,

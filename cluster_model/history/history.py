@@ -19,23 +19,23 @@ from cluster_model.attribution import (
     with_estimates,
 )
 from cluster_model.history import windows as windowed
-from cluster_model.history.aligned import (
+from cluster_model.history.alignment import (
     aligned_loads,
     default_loads,
     matrix,
     partition_rows,
 )
-from cluster_model.history.clean import Metadata, judge
+from cluster_model.history.clean import MetadataTables, judge
 from cluster_model.history.cpu import CpuModel, broker_classes, broker_traffic, fit_cpu
 from cluster_model.history.errors import HistoryError
 from cluster_model.history.forecast import Forecast, forecast_loads
 from cluster_model.history.loads import window_loads
 from cluster_model.history.metadata import MetadataLog
-from cluster_model.history.prepare import Prepared, read_prepared
+from cluster_model.history.prepare import PreparedHistory, read_prepared
 from cluster_model.history.schema import CLUSTER
 from cluster_model.history.statistics import DAY_MS, ENTITY, load_statistics, one_number, ordered
-from cluster_model.history.traffic import traffic_cells, traffic_rates, with_traffic
-from cluster_model.history.window_sums import broker_cells, cells, further_cells, sizes
+from cluster_model.history.traffic import traffic_rates, traffic_sums, with_traffic
+from cluster_model.history.window_sums import broker_sums, further_sums, partition_sums, sizes
 from cluster_model.index import SnapshotIndex
 from cluster_model.live import disk_by_role
 from cluster_model.snapshot import DEFAULT_RESOURCES, Floats, Snapshot
@@ -76,7 +76,7 @@ class History:
 
     def __init__(
         self,
-        prepared: Prepared,
+        prepared: PreparedHistory,
         metadata: MetadataLog | Snapshot,
         *,
         min_samples: int = 3,
@@ -87,12 +87,12 @@ class History:
         self.metadata = log
         self.window_ms = prepared.window_ms
         self.min_samples = min_samples
-        self._cells = prepared.cells.where(own)
-        self._broker_cells = prepared.broker_cells.where(own)
+        self._partition_sums = prepared.partition_sums.where(own)
+        self._broker_sums = prepared.broker_sums.where(own)
         self._sizes = prepared.sizes.where(own)
         self._traffic = prepared.traffic.where(own)
         self._quarantine = prepared.quarantine.where(own)
-        self._further_cells = prepared.further.where(own)
+        self._further_sums = prepared.further.where(own)
         self._shares = dict(measured or {})
         self._placements = log.placements(self.spark)
         self._range: tuple[int, int] | None = None
@@ -152,17 +152,17 @@ class History:
         """
         log = metadata if isinstance(metadata, MetadataLog) else MetadataLog.of(metadata)
         own = records.where(f.col(CLUSTER) == log.cluster)
-        tables = Metadata.of(own.sparkSession, [log])
+        tables = MetadataTables.of(own.sparkSession, [log])
         judged = judge(
             own, tables, window_ms=window_ms, windows=windows, further=tuple(measured or ())
         ).persist()
-        prepared = Prepared(
-            cells=cells(judged.partitions).persist(StorageLevel.DISK_ONLY),
-            broker_cells=broker_cells(judged.brokers).persist(StorageLevel.DISK_ONLY),
+        prepared = PreparedHistory(
+            partition_sums=partition_sums(judged.partitions).persist(StorageLevel.DISK_ONLY),
+            broker_sums=broker_sums(judged.brokers).persist(StorageLevel.DISK_ONLY),
             sizes=sizes(judged.partitions).persist(StorageLevel.DISK_ONLY),
-            traffic=traffic_cells(own, judged.partitions).persist(StorageLevel.DISK_ONLY),
+            traffic=traffic_sums(own, judged.partitions).persist(StorageLevel.DISK_ONLY),
             quarantine=judged.quarantine,
-            further=further_cells(judged).persist(StorageLevel.DISK_ONLY),
+            further=further_sums(judged).persist(StorageLevel.DISK_ONLY),
             window_ms=window_ms,
             windows=windows,
         )
@@ -171,7 +171,7 @@ class History:
     @property
     def spark(self) -> SparkSession:
         """The Spark session that runs the queries."""
-        return self._cells.sparkSession
+        return self._partition_sums.sparkSession
 
     @property
     def cluster(self) -> str:
@@ -187,7 +187,9 @@ class History:
             If there is no complete window.
         """
         if self._range is None:
-            first, last = self._cells.agg(f.min("start_ms"), f.max("start_ms")).collect()[0]
+            first, last = self._partition_sums.agg(f.min("start_ms"), f.max("start_ms")).collect()[
+                0
+            ]
             if first == last:
                 raise HistoryError(
                     f"history of {self.cluster!r}: no complete window of rates found, at least 1 "
@@ -199,20 +201,20 @@ class History:
     def windows(self, first_ms: int | None = None, end_ms: int | None = None) -> DataFrame:
         """The table WINDOWS of a range, by default of all complete windows."""
         first, end = self._within(first_ms, end_ms)
-        return windowed.windows(self._cells, first_ms=first, end_ms=end, **self._options)
+        return windowed.windows(self._partition_sums, first_ms=first, end_ms=end, **self._options)
 
     def broker_windows(self, first_ms: int | None = None, end_ms: int | None = None) -> DataFrame:
         """The table BROKER_WINDOWS of a range, by default of all complete windows."""
         first, end = self._within(first_ms, end_ms)
         return windowed.broker_windows(
-            self._broker_cells, first_ms=first, end_ms=end, **self._options
+            self._broker_sums, first_ms=first, end_ms=end, **self._options
         )
 
     def further_windows(self, first_ms: int | None = None, end_ms: int | None = None) -> DataFrame:
         """The table FURTHER_WINDOWS of a range, by default of all complete windows."""
         first, end = self._within(first_ms, end_ms)
-        cells = self._further_cells.where(f.col("metric").isin(*self._shares))
-        return windowed.further_windows(cells, first_ms=first, end_ms=end, **self._options)
+        sums = self._further_sums.where(f.col("metric").isin(*self._shares))
+        return windowed.further_windows(sums, first_ms=first, end_ms=end, **self._options)
 
     def loads(
         self,
@@ -265,7 +267,7 @@ class History:
         """
         first, end = self._within(first_ms, end_ms)
         if (first, end) not in self._cpu:
-            led = windowed.led(self._cells, first_ms=first, end_ms=end, **self._options)
+            led = windowed.led(self._partition_sums, first_ms=first, end_ms=end, **self._options)
             self._cpu[first, end] = fit_cpu(
                 broker_traffic(led, self._placements, self.window_ms),
                 self.broker_windows(first, end),
@@ -515,9 +517,9 @@ class History:
     def _disk(self, base: Snapshot, end: int) -> tuple[Floats, Floats]:
         """(P,), (P,) float: newest bytes of the leader, and of a follower on average."""
         found = windowed.newest_sizes(self._sizes, end_ms=end).toArrow()
-        directory = SnapshotIndex(base)
+        index = SnapshotIndex(base)
         row = partition_rows(base, found["topic"].to_pylist(), found["partition"].to_numpy())
-        replica = directory.replicas(row, directory.brokers(found["broker"].to_numpy()))
+        replica = index.replicas(row, index.brokers(found["broker"].to_numpy()))
         size = np.full(base.n_replicas, np.nan)
         size[replica[replica >= 0]] = found["size"].to_numpy()[replica >= 0]
         return disk_by_role(base, size)

@@ -310,9 +310,9 @@ def _write(path: Path, entry: Entry) -> None:
 
 def _difference(at_ms: int, old: Snapshot, new: Snapshot) -> Entry | None:
     """The changes in the new snapshot; None if there are none."""
-    directory = SnapshotIndex(old)
-    topic = directory.topics(new.topics, [False] * len(new.topics))
-    row = directory.partitions(topic[new.partition_topic], new.partition_number)
+    index = SnapshotIndex(old)
+    topic = index.topics(new.topics, [False] * len(new.topics))
+    row = index.partitions(topic[new.partition_topic], new.partition_number)
     gone = np.setdiff1d(np.arange(old.n_partitions), row)
     # Loads of other resources would have another width.
     changed = (

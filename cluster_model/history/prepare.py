@@ -10,45 +10,45 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as t
 
-from cluster_model.history.clean import Metadata, judge
+from cluster_model.history.clean import MetadataTables, judge
 from cluster_model.history.errors import HistoryError
 from cluster_model.history.schema import (
-    BROKER_CELLS,
-    CELLS,
+    BROKER_SUMS,
     CLUSTER,
     DAY,
-    FURTHER_CELLS,
+    FURTHER_SUMS,
+    PARTITION_SUMS,
     QUARANTINE,
     SIZES,
     TRAFFIC,
 )
 from cluster_model.history.store import Store
-from cluster_model.history.traffic import traffic_cells
-from cluster_model.history.window_sums import broker_cells, cells, further_cells, sizes
+from cluster_model.history.traffic import traffic_sums
+from cluster_model.history.window_sums import broker_sums, further_sums, partition_sums, sizes
 
 DAY_MS = 86_400_000
 # Days are dates from 1970 to the year 9999; a time beyond counts as the nearest.
 _LAST_DAY = 2_932_896
 _SETTINGS = "settings"
 _TABLES = {
-    "cells": CELLS,
-    "broker_cells": BROKER_CELLS,
+    "cells": PARTITION_SUMS,
+    "broker_cells": BROKER_SUMS,
     "sizes": SIZES,
     "traffic": TRAFFIC,
     "quarantine": QUARANTINE,
-    "further": FURTHER_CELLS,
+    "further": FURTHER_SUMS,
 }
 # Tables that histories prepared by earlier versions lack.
 _LATER = {"further"}
 
 
-class Prepared(NamedTuple):
+class PreparedHistory(NamedTuple):
     """The tables that :class:`cluster_model.history.history.History` reads.
 
     Parameters
     ----------
-    cells, broker_cells, sizes, traffic, quarantine, further
-        The tables CELLS, BROKER_CELLS, SIZES, TRAFFIC, QUARANTINE and FURTHER_CELLS, with
+    partition_sums, broker_sums, sizes, traffic, quarantine, further
+        The tables PARTITION_SUMS, BROKER_SUMS, SIZES, TRAFFIC, QUARANTINE and FURTHER_SUMS, with
         `day`, the UTC date of the window's start (of the arrival, in quarantine).
     window_ms
         Length of a window.
@@ -56,8 +56,8 @@ class Prepared(NamedTuple):
         A record is late if its window is at least this many before the newest.
     """
 
-    cells: DataFrame
-    broker_cells: DataFrame
+    partition_sums: DataFrame
+    broker_sums: DataFrame
     sizes: DataFrame
     traffic: DataFrame
     quarantine: DataFrame
@@ -68,7 +68,7 @@ class Prepared(NamedTuple):
 
 def prepare(
     records: DataFrame,
-    metadata: Metadata,
+    metadata: MetadataTables,
     path: str | Path,
     *,
     window_ms: int = 300_000,
@@ -110,11 +110,11 @@ def prepare(
     store.delete(_SETTINGS)
     started = F.col("start_ms")
     try:
-        _write(cells(judged.partitions), store.at("cells"), started)
-        _write(broker_cells(judged.brokers), store.at("broker_cells"), started)
+        _write(partition_sums(judged.partitions), store.at("cells"), started)
+        _write(broker_sums(judged.brokers), store.at("broker_cells"), started)
         _write(sizes(judged.partitions), store.at("sizes"), started)
-        _write(traffic_cells(records, judged.partitions), store.at("traffic"), started)
-        _write(further_cells(judged), store.at("further"), started)
+        _write(traffic_sums(records, judged.partitions), store.at("traffic"), started)
+        _write(further_sums(judged), store.at("further"), started)
         _write(judged.quarantine, store.at("quarantine"), F.col("arrived_ms"))
         counted = judged.outcomes.groupBy(CLUSTER, "reason").count().collect()
     finally:
@@ -127,7 +127,7 @@ def prepare(
     return counts
 
 
-def read_prepared(spark: SparkSession, path: str | Path) -> Prepared:
+def read_prepared(spark: SparkSession, path: str | Path) -> PreparedHistory:
     """Read the tables written by :func:`prepare`.
 
     Raises
@@ -153,7 +153,16 @@ def read_prepared(spark: SparkSession, path: str | Path) -> Prepared:
         else:
             found = spark.read.schema(whole).parquet(store.at(name))
             tables[name] = found.select(*schema.names, DAY)
-    return Prepared(**tables, window_ms=window_ms, windows=windows)
+    return PreparedHistory(
+        partition_sums=tables["cells"],
+        broker_sums=tables["broker_cells"],
+        sizes=tables["sizes"],
+        traffic=tables["traffic"],
+        quarantine=tables["quarantine"],
+        further=tables["further"],
+        window_ms=window_ms,
+        windows=windows,
+    )
 
 
 def _write(table: DataFrame, path: str, at_ms: Column) -> None:

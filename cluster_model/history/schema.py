@@ -97,7 +97,7 @@ _BROKER = [_field(CLUSTER, t.StringType()), _field("broker", t.LongType())]
 
 # The samples of a partition's window that one broker measured: the sum and count of each
 # rate, and whether they are estimates (shares of a whole topic's rates).
-CELLS = t.StructType(
+PARTITION_SUMS = t.StructType(
     [
         *_PARTITION,
         _field("broker", t.LongType()),
@@ -112,7 +112,7 @@ CELLS = t.StructType(
 )
 
 # The same for a metric of a broker, one of metrics_reporter.BROKER_METRICS.
-BROKER_CELLS = t.StructType(
+BROKER_SUMS = t.StructType(
     [
         *_BROKER,
         _START,
@@ -123,7 +123,7 @@ BROKER_CELLS = t.StructType(
 )
 
 # The same for a further metric of a partition, such as requests, from its leaders.
-FURTHER_CELLS = t.StructType(
+FURTHER_SUMS = t.StructType(
     [
         *_PARTITION,
         _START,

@@ -45,7 +45,7 @@ class SyntheticError(InputError):
 
 
 @dataclass(frozen=True, eq=False)
-class Traffic:
+class TrafficPattern:
     """The variation of a cluster's rates over time.
 
     At time t a partition's rate is that of the snapshot times ``day · week · growth ·
@@ -107,7 +107,7 @@ def synthetic_records(
     interval_ms: int = 60_000,
     start_ms: int = START_MS,
     since_ms: int = START_MS,
-    traffic: Traffic | None = None,
+    traffic: TrafficPattern | None = None,
     cpu_cost: tuple[float, float, float, float] | None = None,
     dirt: float = 0.0,
     disorder: float = 0.0,
@@ -164,7 +164,7 @@ def synthetic_records(
     SyntheticError
         For an invalid argument: its name, the value found and what was expected.
     """
-    traffic = traffic or Traffic()
+    traffic = traffic or TrafficPattern()
     for name, value, ok, expected in (
         ("intervals", intervals, intervals >= 1, "at least 1"),
         ("interval_ms", interval_ms, interval_ms >= 1, "at least 1"),
@@ -187,7 +187,7 @@ def synthetic_records(
     return made.select(*(_column(name, made, cluster) for name in RECORDS.fieldNames()))
 
 
-def phases(snapshot: Snapshot, traffic: Traffic, seed: int = 0) -> Floats:
+def phases(snapshot: Snapshot, traffic: TrafficPattern, seed: int = 0) -> Floats:
     """(P,) float: time of the daily peak of each partition, in days from noon."""
     # By name, so that adding or removing a topic leaves the others' peaks unchanged.
     drawn = [
@@ -235,7 +235,7 @@ class _Script:
     traffic_rows: tuple[str, ...]
     traffic_offset: Ints
     traffic_rate: Floats
-    traffic: Traffic
+    traffic: TrafficPattern
     times: tuple[int, int, int]
     dirt: float
     disorder: float
@@ -366,7 +366,7 @@ _KINDS_OF_DIRT = 5
 
 def _script(
     snapshot: Snapshot,
-    traffic: Traffic,
+    traffic: TrafficPattern,
     cpu_cost: tuple[float, float, float, float] | None,
     times: tuple[int, int, int],
     dirt: float,

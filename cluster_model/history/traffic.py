@@ -8,7 +8,7 @@ import numpy as np
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from cluster_model.history.aligned import partition_rows
+from cluster_model.history.alignment import partition_rows
 from cluster_model.history.schema import CLUSTER
 from cluster_model.history.statistics import PERCENTILES, percentiles
 from cluster_model.snapshot import Snapshot
@@ -19,7 +19,7 @@ _ARRIVAL = (CLUSTER, "batch", "source_partition", "source_offset")
 _PAIR = (CLUSTER, "topic", "partition", "to_topic", "to_partition")
 
 
-def traffic_cells(records: DataFrame, judged: DataFrame) -> DataFrame:
+def traffic_sums(records: DataFrame, judged: DataFrame) -> DataFrame:
     """Samples of partitions' rates to others, summed over windows.
 
     They are in the records of the partition's leader, next to its own rates, named by
@@ -30,7 +30,7 @@ def traffic_cells(records: DataFrame, judged: DataFrame) -> DataFrame:
     records
         :data:`cluster_model.history.schema.RECORDS`.
     judged
-        :attr:`cluster_model.history.clean.Judged.partitions` of them.
+        :attr:`cluster_model.history.clean.JudgedRecords.partitions` of them.
 
     Returns
     -------
@@ -68,19 +68,19 @@ def traffic_cells(records: DataFrame, judged: DataFrame) -> DataFrame:
     )
 
 
-def traffic_rates(cells: DataFrame, statistic: str) -> DataFrame:
+def traffic_rates(sums: DataFrame, statistic: str) -> DataFrame:
     """One rate for each pair, over the windows that have it.
 
     Parameters
     ----------
-    cells
-        As from :func:`traffic_cells`.
+    sums
+        As from :func:`traffic_sums`.
     statistic
         ``"peak"`` or a percentile of the windows' means; otherwise their mean.
     """
     mean = f.col("bytes_sum") / f.col("bytes_count")
     ordered = (
-        cells.select(*_PAIR, "start_ms", mean.alias("mean"))
+        sums.select(*_PAIR, "start_ms", mean.alias("mean"))
         .repartition(*_PAIR)
         .sortWithinPartitions(*_PAIR, "start_ms")
     )

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from cluster_model.history.clean import RATES, TAKEN, Judged, further_column
-from cluster_model.history.schema import BROKER_CELLS, CELLS, CLUSTER, FURTHER_CELLS, SIZES
+from cluster_model.history.clean import RATES, TAKEN, JudgedRecords, further_column
+from cluster_model.history.schema import BROKER_SUMS, CLUSTER, FURTHER_SUMS, PARTITION_SUMS, SIZES
 from metrics_reporter import SIZE
 
 _PARTITION = (CLUSTER, "topic", "partition")
@@ -16,13 +16,13 @@ _PARTITION = (CLUSTER, "topic", "partition")
 _ORDER = ("time_ms", "batch", "source_partition", "source_offset")
 
 
-def cells(partitions: DataFrame) -> DataFrame:
-    """The table CELLS of judged records.
+def partition_sums(partitions: DataFrame) -> DataFrame:
+    """The table PARTITION_SUMS of judged records.
 
     Parameters
     ----------
     partitions
-        :attr:`cluster_model.history.clean.Judged.partitions`.
+        :attr:`cluster_model.history.clean.JudgedRecords.partitions`.
     """
     guess = F.col("shares_of_topic")
     rows = partitions.where(F.col("outcome").isin(*TAKEN)).where(
@@ -42,7 +42,7 @@ def cells(partitions: DataFrame) -> DataFrame:
     none: dict[str, bool | float | int | str] = {}
     for name in RATES:
         none |= {f"{name}_sum": 0.0, f"{name}_guess": False}
-    return summed.fillna(none).select(*CELLS.names)
+    return summed.fillna(none).select(*PARTITION_SUMS.names)
 
 
 def sizes(partitions: DataFrame) -> DataFrame:
@@ -61,22 +61,22 @@ def sizes(partitions: DataFrame) -> DataFrame:
     return found.select(*SIZES.names)
 
 
-def broker_cells(brokers: DataFrame) -> DataFrame:
-    """The table BROKER_CELLS of judged records.
+def broker_sums(brokers: DataFrame) -> DataFrame:
+    """The table BROKER_SUMS of judged records.
 
     Parameters
     ----------
     brokers
-        :attr:`cluster_model.history.clean.Judged.brokers`.
+        :attr:`cluster_model.history.clean.JudgedRecords.brokers`.
     """
     rows = brokers.where(F.col("outcome") == "added")
     reported = {"value_sum": F.sum("value"), "value_count": F.count("value")}
     by = (CLUSTER, "broker", "metric", "start_ms")
-    return _summed(rows, by, reported).select(*BROKER_CELLS.names)
+    return _summed(rows, by, reported).select(*BROKER_SUMS.names)
 
 
-def further_cells(judged: Judged) -> DataFrame:
-    """The table FURTHER_CELLS of judged records."""
+def further_sums(judged: JudgedRecords) -> DataFrame:
+    """The table FURTHER_SUMS of judged records."""
     metrics = F.array(
         *(
             F.struct(F.lit(name).alias("metric"), F.col(further_column(i)).alias("value"))
@@ -91,7 +91,7 @@ def further_cells(judged: Judged) -> DataFrame:
         .select("*", "each.metric", "each.value")
     )
     reported = {"value_sum": F.sum("value"), "value_count": F.count("value")}
-    return _summed(rows, (*_PARTITION, "metric", "start_ms"), reported).select(*FURTHER_CELLS.names)
+    return _summed(rows, (*_PARTITION, "metric", "start_ms"), reported).select(*FURTHER_SUMS.names)
 
 
 def _summed(rows: DataFrame, by: Sequence[str], reported: Mapping[str, Column]) -> DataFrame:

@@ -31,7 +31,7 @@ _NO_VALID = Extrapolation.NO_VALID_EXTRAPOLATION.value
 
 
 def windows(
-    cells: DataFrame,
+    partition_sums: DataFrame,
     *,
     window_ms: int,
     min_samples: int = 3,
@@ -42,8 +42,8 @@ def windows(
 
     Parameters
     ----------
-    cells
-        The table CELLS.
+    partition_sums
+        The table PARTITION_SUMS.
     window_ms
         Length of a window, that of the cells.
     min_samples
@@ -56,13 +56,13 @@ def windows(
     HistoryError
         For an empty range, or a number below 1.
     """
-    rows = _in_range(cells, window_ms, min_samples, first_ms, end_ms)
+    rows = _in_range(partition_sums, window_ms, min_samples, first_ms, end_ms)
     found = _extrapolated(_over_brokers(rows), _PARTITION, _RATES, window_ms, min_samples)
     return found.select(*WINDOWS.names)
 
 
 def broker_windows(
-    broker_cells: DataFrame,
+    broker_sums: DataFrame,
     *,
     window_ms: int,
     min_samples: int = 3,
@@ -71,16 +71,16 @@ def broker_windows(
 ) -> DataFrame:
     """The table BROKER_WINDOWS of a range of time.
 
-    Parameters and errors are those of :func:`windows`, with the table BROKER_CELLS.
+    Parameters and errors are those of :func:`windows`, with the table BROKER_SUMS.
     """
-    rows = _in_range(broker_cells, window_ms, min_samples, first_ms, end_ms)
+    rows = _in_range(broker_sums, window_ms, min_samples, first_ms, end_ms)
     by = (CLUSTER, "broker", "metric")
     found = _extrapolated(rows, by, ("value",), window_ms, min_samples)
     return found.withColumnRenamed("value_kind", "kind").select(*BROKER_WINDOWS.names)
 
 
 def further_windows(
-    further_cells: DataFrame,
+    further_sums: DataFrame,
     *,
     window_ms: int,
     min_samples: int = 3,
@@ -89,15 +89,15 @@ def further_windows(
 ) -> DataFrame:
     """The table FURTHER_WINDOWS of a range of time.
 
-    Parameters and errors are those of :func:`windows`, with the table FURTHER_CELLS.
+    Parameters and errors are those of :func:`windows`, with the table FURTHER_SUMS.
     """
-    rows = _in_range(further_cells, window_ms, min_samples, first_ms, end_ms)
+    rows = _in_range(further_sums, window_ms, min_samples, first_ms, end_ms)
     found = _extrapolated(rows, (*_PARTITION, "metric"), ("value",), window_ms, min_samples)
     return found.withColumnRenamed("value_kind", "kind").select(*FURTHER_WINDOWS.names)
 
 
 def led(
-    cells: DataFrame,
+    partition_sums: DataFrame,
     *,
     window_ms: int,
     min_samples: int = 3,
@@ -112,7 +112,7 @@ def led(
 
     Parameters and errors are those of :func:`windows`.
     """
-    rows = _in_range(cells, window_ms, min_samples, first_ms, end_ms)
+    rows = _in_range(partition_sums, window_ms, min_samples, first_ms, end_ms)
     found = _extrapolated(_over_brokers(rows), _PARTITION, _RATES, window_ms, min_samples)
     near = {name: F.col(f"{name}_kind") == Extrapolation.AVG_ADJACENT for name in _RATES}
     own = F.col("start_ms")
@@ -286,13 +286,13 @@ def _in_range(
     return rows if end_ms is None else rows.where(F.col("start_ms") < end_ms)
 
 
-def _over_brokers(cells: DataFrame) -> DataFrame:
+def _over_brokers(partition_sums: DataFrame) -> DataFrame:
     """Samples of a window from all brokers, added in the order of the brokers."""
     one = Window.partitionBy(*_PARTITION, "start_ms").orderBy("broker")
     whole = one.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     names = [f"{name}_{what}" for name in _RATES for what in ("sum", "count")]
     return (
-        cells.repartition(*_PARTITION)
+        partition_sums.repartition(*_PARTITION)
         .select(
             *_PARTITION,
             "start_ms",

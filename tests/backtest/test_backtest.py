@@ -75,10 +75,10 @@ def test_it_tells_what_each_configuration_would_have_done(result: BacktestResult
 
 
 def test_what_was_is_judged_by_where_replicas_were(result: BacktestResult) -> None:
-    verdicts = {w.start_ms // HOUR_MS: w.verdict for w in result.by_name[0]["history"]}
-    assert 7 not in verdicts
+    figures = {w.start_ms // HOUR_MS: w.figures for w in result.by_name[0]["history"]}
+    assert 7 not in figures
     # The history's own rebalance.
-    assert verdicts[20].violated_hard < verdicts[19].violated_hard
+    assert figures[20].violated_hard < figures[19].violated_hard
 
 
 def test_days_add_up(result: BacktestResult) -> None:
@@ -191,9 +191,9 @@ def test_what_is_not_known_is_as_the_rest_of_its_topic(spark: SparkSession) -> N
     )
     assert len(silent) > 1
     for of_all, of_some in zip(whole.windows, part.windows, strict=True):
-        assert of_some.verdict.known == pytest.approx(1 - len(silent) / s.n_partitions)
-        found = of_some.verdict._replace(known=1.0)
-        assert tuple(found) == pytest.approx(tuple(of_all.verdict))
+        assert of_some.figures.known == pytest.approx(1 - len(silent) / s.n_partitions)
+        found = of_some.figures._replace(known=1.0)
+        assert tuple(found) == pytest.approx(tuple(of_all.figures))
 
 
 def elsewhere(path: str) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from balancer.backtest import BacktestResult, Verdict
+from balancer.backtest import BacktestResult, WindowFigures
 from balancer.backtest.replay import Event
-from balancer.backtest.result import Decided, Judged
+from balancer.backtest.result import DecidedRound, JudgedWindow
 from balancer.cli import app
 from balancer.cli.history_backtest import table
 from balancer.cli.terminal import out
@@ -37,8 +37,8 @@ def test_wrong_options_are_one_sentence(
     assert len(result.output.strip().splitlines()) == 1
 
 
-def verdict(worst: float, overloaded: int) -> Verdict:
-    return Verdict(1.0, 2, 1, 5, 80.0, worst, 7, "disk", 1.5, overloaded)
+def figures(worst: float, overloaded: int) -> WindowFigures:
+    return WindowFigures(1.0, 2, 1, 5, 80.0, worst, 7, "disk", 1.5, overloaded)
 
 
 def test_the_table_says_what_was_found() -> None:
@@ -50,13 +50,13 @@ def test_the_table_says_what_was_found() -> None:
         limit=0.8,
         price=2.0,
         windows=tuple(
-            Judged(name, hour * HOUR_MS, verdict(0.5 + hour / 4, n))
+            JudgedWindow(name, hour * HOUR_MS, figures(0.5 + hour / 4, n))
             for name, n in (("history", 3), ("tried", 1))
             for hour in (0, 1)
         ),
         rounds=(
-            Decided("tried", Event(HOUR_MS, "started", "because", actions=4)),
-            Decided("tried", Event(2 * HOUR_MS, "executed", "done", 0, 6e9, 3e9)),
+            DecidedRound("tried", Event(HOUR_MS, "started", "because", actions=4)),
+            DecidedRound("tried", Event(2 * HOUR_MS, "executed", "done", 0, 6e9, 3e9)),
         ),
     )
     console = out()

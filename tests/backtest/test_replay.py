@@ -16,7 +16,7 @@ from balancer import Balancer, Budget
 from balancer.backtest.configuration import Configuration
 from balancer.backtest.judge import judge
 from balancer.backtest.replay import Event, Window, replay_one, statistic_of
-from balancer.backtest.timeline import Course, Delta, Standing, Timeline, table_of
+from balancer.backtest.timeline import CurrentReplicas, Delta, ReplicaHistory, Timeline, table_of
 from balancer.controller import Settings
 from benchmarks.harness.world import without_topic
 from cluster_model import BrokerState, Snapshot
@@ -45,8 +45,8 @@ def kinds(events: list[Event]) -> set[str]:
     return {e.kind for e in events}
 
 
-def course(timeline: Timeline, events: list[Event]) -> Course:
-    return Course(timeline, [e.delta for e in events if e.delta is not None])
+def course(timeline: Timeline, events: list[Event]) -> ReplicaHistory:
+    return ReplicaHistory(timeline, [e.delta for e in events if e.delta is not None])
 
 
 def test_plans_are_made_and_hold_from_the_end_of_their_copying_on() -> None:
@@ -75,7 +75,7 @@ def test_it_is_better_afterwards() -> None:
     lives = course(timeline, lived(s, 48, timeline))
     goals = load_goals("default")
     loads = rhythm(s, 47)
-    was = judge(Standing(timeline).snapshot(0, *loads), goals, 0.8)
+    was = judge(CurrentReplicas(timeline).snapshot(0, *loads), goals, 0.8)
     now = judge(lives.at(47 * HOUR_MS).snapshot(0, *loads), goals, 0.8)
     assert now.violated < was.violated
     assert now.worst < was.worst
@@ -139,7 +139,7 @@ def test_what_is_not_worth_its_bytes_is_not_done() -> None:
     requested = {"goal_violations": {"min_gain": 1e9, "min_gain_per_share": 1e9}}
     soft = Balancer({"goals": [{"goal": "UsageDistribution", "resource": "network_in"}]})
     events = lived(skewed(), 24, balancer=soft, settings=Settings.model_validate(requested))
-    assert "not_worth" in kinds(events)
+    assert "insufficient_gain" in kinds(events)
     assert not {"started", "executed"} & kinds(events)
 
 
@@ -311,7 +311,7 @@ def test_what_the_history_moved_itself_is_no_other_cluster() -> None:
     assert len(timeline.casts) == 1
     (moved,) = timeline.recorded
     assert moved.from_ms == 7 * HOUR_MS
-    recorded = Course(timeline, timeline.recorded)
+    recorded = ReplicaHistory(timeline, timeline.recorded)
     assert np.array_equal(recorded.at(6 * HOUR_MS).snapshot(0).replica_broker, s.replica_broker)
     now = recorded.at(7 * HOUR_MS).snapshot(0)
     assert np.array_equal(now.replica_broker, later.replica_broker)
@@ -327,9 +327,9 @@ def test_a_course_is_the_same_in_any_order_of_asking() -> None:
     for at in range(1, 20):
         row = np.sort(rng.choice(len(table), 5, replace=False))
         deltas.append(Delta(at, row, rng.permutation(table[row], axis=0), leader[row]))
-    forwards = Course(timeline, deltas)
+    forwards = ReplicaHistory(timeline, deltas)
     expected = {at: forwards.at(at).replicas.copy() for at in range(21)}
-    other = Course(timeline, deltas)
+    other = ReplicaHistory(timeline, deltas)
     for at in rng.permutation(21).tolist():
         assert np.array_equal(other.at(at).replicas, expected[at])
 

@@ -105,8 +105,8 @@ def test_a_rack_of_a_dead_broker_still_tells_replicas_apart() -> None:
     snapshot = by_hand([(0, 2), (0, 1)], brokers=3, racks=(0, 0, 1), states={2: "dead"})
     plan = proposed([RackAwareness()], snapshot)
     # t-1 lies twice in rack 0, and rack 1 is out of reach for it, not for t-0
-    (obstacle,) = RackAwareness().infeasibilities(Cluster(Placement(snapshot)))
-    assert obstacle.reason.startswith("t-1: 2 replicas")
+    (infeasibility,) = RackAwareness().infeasibilities(Cluster(Placement(snapshot)))
+    assert infeasibility.reason.startswith("t-1: 2 replicas")
     assert proven(plan) == {"RackAwareness"}
 
 

@@ -13,7 +13,7 @@ from balancer import Balancer, Operation, PlanDocument
 from balancer.cli import app
 from balancer.controller.finding import View
 from balancer.controller.settings import Settings
-from balancer.controller.violations import GoalWatch
+from balancer.controller.violations import GoalViolationDetector
 from cluster_model import synthetic_snapshot
 from cluster_model.files import save_snapshot
 from goals import GoalError, load_goals
@@ -96,7 +96,9 @@ def test_patterns_that_match_warn_of_nothing() -> None:
 
 
 def test_a_controller_tells_of_a_goal_that_does_not_apply() -> None:
-    watch = GoalWatch(Settings().goal_violations, load_goals(TYPING_ERROR), strict=True)
-    (finding,) = watch.look(View(SNAPSHOT, now=1000.0))
+    detector = GoalViolationDetector(
+        Settings().goal_violations, load_goals(TYPING_ERROR), strict=True
+    )
+    (finding,) = detector.look(View(SNAPSHOT, now=1000.0))
     assert finding.state == "waiting"
     assert "no resource 'dsk'" in finding.sentence

@@ -21,7 +21,7 @@ from balancer.planning.document import PlanDocument, PlanError
 from balancer.planning.exports import leader_election_json, reassignment_json
 from balancer.problem.budget import BudgetError
 from balancer.report import html_report
-from balancer.strategies import Problem, Progress, Proposal, StrategyError
+from balancer.strategies import Problem, ProgressCallback, Proposal, StrategyError
 from balancer.verification.checker import check_plan
 from cluster_model import (
     Snapshot,
@@ -296,7 +296,7 @@ class _Wrong(BaseModel):
     name: ClassVar[str] = "wrong"
 
     def propose(
-        self, problem: Problem, limits: Budget, seed: int, progress: Progress | None = None
+        self, problem: Problem, limits: Budget, seed: int, progress: ProgressCallback | None = None
     ) -> Proposal:
         final = problem.cluster.placement
         brokers = final.brokers

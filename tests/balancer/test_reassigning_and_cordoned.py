@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from balancer import Balancer, Operation, OperationError, Plan
 from balancer.cli import app
-from balancer.controller.detect import MissingReplicasWatch
+from balancer.controller.detect import MissingReplicasDetector
 from balancer.controller.finding import View
 from balancer.controller.settings import MissingReplicas
 from balancer.verification.checker import check_plan
@@ -132,10 +132,10 @@ def test_a_reassignment_is_no_missing_replica() -> None:
         replica_offset=np.concatenate([[0], np.cumsum(s.replication_factor - short)]),
         leader=np.zeros(s.n_partitions, np.int64),
     )
-    found = MissingReplicasWatch(MissingReplicas()).look(View(fewer, 0.0))
+    found = MissingReplicasDetector(MissingReplicas()).look(View(fewer, 0.0))
     assert [f.data["partitions"] for f in found] == [2]
     moving = replace(fewer, reassigning=short)
-    assert MissingReplicasWatch(MissingReplicas()).look(View(moving, 0.0)) == []
+    assert MissingReplicasDetector(MissingReplicas()).look(View(moving, 0.0)) == []
 
 
 @pytest.mark.slow

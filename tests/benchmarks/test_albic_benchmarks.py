@@ -21,21 +21,21 @@ from benchmarks.harness import planners
 from benchmarks.harness.jobs import airline, synthetic, wikipedia
 from benchmarks.harness.stream_job import (
     PAUSE_SECONDS,
-    Job,
     Operator,
     Pattern,
-    Period,
+    PeriodMetrics,
+    SimulatedJob,
     Statistics,
     Stream,
     fluctuating,
-    live_through,
     make_job,
+    run_periods,
     scattered,
 )
 from benchmarks.registry import BenchmarkError, Options, Row, all_benchmarks
 from cluster_model.snapshot import Ints
 
-QUIET = Options(tell=lambda sentence: None)
+QUIET = Options(log=lambda sentence: None)
 
 
 @pytest.fixture(autouse=True)
@@ -43,13 +43,13 @@ def little_effort(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planners, "_SECONDS", 0.05)
 
 
-def two(pattern: Pattern, sends: int = 8, takes: int = 8, **options: int) -> Job:
+def two(pattern: Pattern, sends: int = 8, takes: int = 8, **options: int) -> SimulatedJob:
     """Two operators and one stream on four nodes."""
     operators = [Operator("first", sends), Operator("second", takes)]
     return make_job(operators, [Stream(0, 1, pattern, **options)], nodes=4)  # type: ignore[arg-type]
 
 
-def degrees(job: Job) -> tuple[set[int], set[int]]:
+def degrees(job: SimulatedJob) -> tuple[set[int], set[int]]:
     """To how many a key group sends, and from how many one takes."""
     return (
         set(np.unique(job.source, return_counts=True)[1].tolist()),
@@ -104,7 +104,7 @@ def test_a_life_counts_what_migrates_and_pauses() -> None:
         return together
 
     conditions = fluctuating(job, 2, spread=0.0, swing=0.0, bursts=False)
-    first, second = live_through(job, conditions, 4, bring_together)
+    first, second = run_periods(job, conditions, 4, bring_together)
     assert first.migrations == moved.sum()
     assert first.latency == pytest.approx(job.state[moved].sum())
     assert (second.migrations, second.latency) == (0, 0.0)
@@ -140,7 +140,7 @@ def test_all_are_listed() -> None:
 
 
 def test_solver_is_between_the_bound_and_flux(tmp_path: Path) -> None:
-    options = Options(tell=lambda s: None, rounds=1, pictures=tmp_path)
+    options = Options(log=lambda s: None, rounds=1, pictures=tmp_path)
     rows = values(albic_solver.albic_solver(["S"], options))
     metric = "load distance, varies 20, 6 migrations"
     assert rows["bound", metric] <= rows["counterpoise", metric] <= rows["flux", metric]
@@ -178,7 +178,7 @@ def test_first_period_for_good() -> None:
 
 
 def test_quality_tells_all_three_and_the_paper(tmp_path: Path) -> None:
-    options = Options(tell=lambda s: None, rounds=2, pictures=tmp_path)
+    options = Options(log=lambda s: None, rounds=2, pictures=tmp_path)
     rows = values(albic_quality.albic_quality(["S"], options))
     metric = "load distance, greatest"
     assert rows["milp", metric] <= rows["flux", metric]
@@ -189,7 +189,7 @@ def test_quality_tells_all_three_and_the_paper(tmp_path: Path) -> None:
 
 
 def test_budget_bounds_latency() -> None:
-    options = Options(tell=lambda s: None, rounds=2)
+    options = Options(log=lambda s: None, rounds=2)
     rows = values(albic_budget.albic_budget(["S"], options))
     assert rows["tight", "migrations a period"] <= 3
     assert rows["tight", "latency a period"] < rows["unlimited", "latency a period"]
@@ -197,7 +197,7 @@ def test_budget_bounds_latency() -> None:
 
 
 def test_collocation_compares_both() -> None:
-    options = Options(tell=lambda s: None, rounds=1)
+    options = Options(log=lambda s: None, rounds=1)
     rows = values(albic_collocation.albic_collocation(["S"], options))
     assert rows["albic", "migrations a period, 100% obtainable"] <= 6
     for name in ("albic", "cola"):
@@ -207,7 +207,7 @@ def test_collocation_compares_both() -> None:
 
 @pytest.mark.slow
 def test_jobs_say_what_the_paper_states(tmp_path: Path) -> None:
-    options = Options(tell=lambda s: None, rounds=2, pictures=tmp_path)
+    options = Options(log=lambda s: None, rounds=2, pictures=tmp_path)
     found = list(albic_jobs.albic_jobs(["S"], options))
     rows = {(row.size[-1], row.subject, row.metric): row.value for row in found}
     assert rows["2", "albic", "migrations a period"] <= 4
@@ -219,7 +219,7 @@ def test_jobs_say_what_the_paper_states(tmp_path: Path) -> None:
 
 def test_a_picture_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    options = Options(tell=lambda s: None, rounds=1, pictures=tmp_path / "file")
+    options = Options(log=lambda s: None, rounds=1, pictures=tmp_path / "file")
     with pytest.raises(BenchmarkError, match=r"picture .*albic-collocation-S\.svg"):
         list(albic_collocation.albic_collocation(["S"], options))
 
@@ -241,6 +241,6 @@ def test_size_is_measured_apart(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_lines_of_pictures_are_lives_over_time() -> None:
-    lives: dict[str, Sequence[Period]] = {"a": [Period(1.0, 2.0, 3.0, 4, 5.0)] * 2}
+    lives: dict[str, Sequence[PeriodMetrics]] = {"a": [PeriodMetrics(1.0, 2.0, 3.0, 4, 5.0)] * 2}
     assert planners.over_time(lives, "migrations") == {"a": (range(2), [4.0, 4.0])}
     assert {m: v for m, v, _ in planners.summary(lives["a"])}["latency a period"] == 5.0

@@ -52,7 +52,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def quiet(**changes: Any) -> Options:
-    return Options(tell=lambda sentence: None, **changes)
+    return Options(log=lambda sentence: None, **changes)
 
 
 def test_all_subjects_are_judged_alike(small: dict[str, Any]) -> None:
@@ -77,7 +77,7 @@ def test_growth_is_reported_between_the_sizes_far_apart(small: dict[str, Any]) -
 def test_a_peer_that_cannot_be_had_is_left_out(small: dict[str, Any]) -> None:
     small["peer"].error = PeerMissing("no Python")
     reported: list[str] = []
-    rows = list(module.balance(["S"], Options(tell=reported.append)))
+    rows = list(module.balance(["S"], Options(log=reported.append)))
     assert {row.subject for row in rows} == {"before", "ours"}
     assert "peer left out: no Python" in reported
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import time
 
 from balancer.execution.cluster import Key, PartitionView
-from balancer.execution.journal import Recorded
+from balancer.execution.journal import RecordedExecution
 from balancer.execution.targets import Target
 from balancer.execution.tasks import Task
 from benchmarks.chaos import misplaced_partitions
@@ -20,7 +20,7 @@ def test_it_is_listed() -> None:
 
 def test_an_execution_ends_right_where_its_last_completed_task_led() -> None:
     steps = [((0, 1), (0, 2)), ((0, 2), (1, 2))]
-    recorded = Recorded(
+    recorded = RecordedExecution(
         "id",
         [Target(topic="a", partition=0, origin=(0, 1), target=(1, 2))],
         {

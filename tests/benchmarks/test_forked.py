@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from benchmarks.harness import forked as module
-from benchmarks.harness.forked import Beat, Lost, forked, progress
+from benchmarks.harness.forked import Beat, LostJob, forked, progress
 from benchmarks.harness.report import print_rows
 from benchmarks.registry import Row
 
@@ -55,7 +55,7 @@ def test_a_job_that_fails_is_one_lost_result(harm: Callable[[], None], reason: s
             harm()
         return job
 
-    assert list(forked(work, range(3), processes=2, silence=6.0)) == [0, Lost(reason, 10), 2]
+    assert list(forked(work, range(3), processes=2, silence=6.0)) == [0, LostJob(reason, 10), 2]
 
 
 def test_a_job_that_shows_it_is_alive_may_take_its_time() -> None:

@@ -18,7 +18,7 @@ from benchmarks.registry import BenchmarkError, Options, Row
 from cluster_model import InputError
 
 READERS = all_readers()
-QUIET = Options(tell=lambda sentence: None)
+QUIET = Options(log=lambda sentence: None)
 
 
 @pytest.mark.parametrize("name", sorted(READERS))
@@ -143,7 +143,7 @@ def test_a_failure_fails_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BenchmarkError, match="reader 'capacity', seed 0, input 0: KeyError"):
         list(module.fuzz(["S"], QUIET))
     reported: list[str] = []
-    alone = Options(subjects=("capacity:1",), tell=reported.append)
+    alone = Options(subjects=("capacity:1",), log=reported.append)
     with pytest.raises(BenchmarkError, match="input 1: KeyError"):
         list(module.fuzz(["S"], alone))
     assert "Traceback" in reported[0]

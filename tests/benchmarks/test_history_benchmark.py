@@ -11,7 +11,7 @@ import pytest
 from benchmarks import history as module
 from benchmarks.registry import BenchmarkError, Options, all_benchmarks
 
-QUIET = Options(tell=lambda sentence: None)
+QUIET = Options(log=lambda sentence: None)
 
 
 def test_it_is_listed() -> None:
@@ -20,7 +20,7 @@ def test_it_is_listed() -> None:
 
 def test_an_unknown_subject_is_one_sentence() -> None:
     with pytest.raises(BenchmarkError, match="no subject 'x'; there are snapshot,"):
-        list(module.history(["S"], Options(subjects=("x",), tell=lambda s: None)))
+        list(module.history(["S"], Options(subjects=("x",), log=lambda s: None)))
 
 
 @pytest.mark.spark
@@ -63,7 +63,7 @@ def test_the_exponent_is_that_of_the_time_in_the_values(monkeypatch: pytest.Monk
             ("processor seconds", 2 * reported[size][1], "seconds"),
         ],
     )
-    options = Options(subjects=("snapshot",), tell=lambda s: None)
+    options = Options(subjects=("snapshot",), log=lambda s: None)
     found = {(r.size, r.metric): r.value for r in module.history(["S", "M"], options)}
     assert found["M", "exponent of seconds"] == pytest.approx(1.0)
     assert found["M", "exponent of processor seconds"] == pytest.approx(1.0)

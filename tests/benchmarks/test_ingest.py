@@ -14,7 +14,7 @@ from benchmarks import ingest as module
 from benchmarks.registry import BenchmarkError, Options, all_benchmarks
 from metrics_reporter import decode_batch
 
-QUIET = Options(tell=lambda sentence: None)
+QUIET = Options(log=lambda sentence: None)
 TINY: dict[str, Any] = {"brokers": 6, "partitions": 50, "racks": 3}
 
 
@@ -53,7 +53,7 @@ def test_a_process_of_its_own_answers(tmp_path: Path) -> None:
 
 def test_an_unknown_subject_is_one_sentence() -> None:
     with pytest.raises(BenchmarkError, match="no subject 'x'; there are counterpoise,"):
-        list(module.ingest(["S"], Options(subjects=("x",), tell=lambda s: None)))
+        list(module.ingest(["S"], Options(subjects=("x",), log=lambda s: None)))
 
 
 def test_fuzz_tells_of_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from benchmarks.registry import BenchmarkError, Options, Row, find
 def rows(monkeypatch: pytest.MonkeyPatch, *subjects: str) -> list[Row]:
     small: dict[str, Any] = {"brokers": 6, "partitions": 120, "racks": 3}
     monkeypatch.setattr(search_parameters, "_CLUSTERS", {"S": small})
-    options = Options(subjects=subjects, tell=lambda sentence: None)
+    options = Options(subjects=subjects, log=lambda sentence: None)
     return list(find("search-parameters", ["S"]).run(["S"], options))
 
 

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from balancer.problem.operations import BUILT_IN
-from balancer.verification.report import CheckReport, Finding
+from balancer.verification.report import CheckReport, Fault
 from benchmarks import soak as module
 from benchmarks.registry import BenchmarkError, Options, all_benchmarks
 
-QUIET = Options(tell=lambda sentence: None)
+QUIET = Options(log=lambda sentence: None)
 
 
 @pytest.fixture
@@ -48,11 +48,11 @@ def test_rows_are_reported_where_nothing_is_found(
 def test_findings_are_reported_and_fail_the_run(
     small: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = CheckReport((Finding("racks", "too close", 3),), (Finding("cost", "off"),))
+    found = CheckReport((Fault("racks", "too close", 3),), (Fault("cost", "off"),))
     monkeypatch.setattr(module, "check_plan", lambda *a: found)
     reported: list[str] = []
     rows: dict[str, Any] = {}
-    run = module.soak(["S"], Options(tell=reported.append))
+    run = module.soak(["S"], Options(log=reported.append))
     with pytest.raises(BenchmarkError, match="racks"):
         rows.update((row.metric, row.value) for row in run)
     assert rows["violations"] == rows["plans"]
@@ -63,10 +63,10 @@ def test_findings_are_reported_and_fail_the_run(
 
 
 def test_a_crash_is_a_finding(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(self: module.Case) -> None:
+    def fail(self: module.SoakCase) -> None:
         raise RuntimeError("boom")
 
-    monkeypatch.setattr(module.Case, "propose", fail)
+    monkeypatch.setattr(module.SoakCase, "propose", fail)
     with pytest.raises(BenchmarkError, match="RuntimeError"):
         list(module.soak(["S"], QUIET))
 
@@ -77,5 +77,5 @@ def test_a_false_statement_fails_the_run(small: None, monkeypatch: pytest.Monkey
     monkeypatch.setattr(module, "false_statements", lambda *a: ["cost_bound 3, but 2"])
     reported: list[str] = []
     with pytest.raises(BenchmarkError, match=r"[3-6] cost_bound"):
-        list(module.soak(["S"], Options(tell=reported.append)))
+        list(module.soak(["S"], Options(log=reported.append)))
     assert any("tiny cluster, seed " in sentence for sentence in reported)

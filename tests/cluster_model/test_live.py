@@ -282,14 +282,14 @@ def test_other_resources_are_kept() -> None:
     assert model.snapshot().leader_load.tolist() == [[0.5, 100.0], [0.0, 200.0], [0.0, 400.0]]
 
 
-def test_strategies_and_the_history_of_brokers() -> None:
+def test_aggregations_and_the_history_of_brokers() -> None:
     model = model_of([], windows=2, broker_windows=4)
     for number, factor in enumerate((8.0, 1.0, 2.0, 3.0, 0.0)):
         for r in rates(1000 * number):
             model.add(r._replace(metrics={name: v * factor for name, v in r.metrics.items()}))
         model.add(Record(1000 * number, 1, {"log_flush_time_ms_p999": factor}))
-    assert model.snapshot(strategy="latest").leader_load[:, IN].tolist() == [30.0, 60.0, 120.0]
-    assert model.snapshot(strategy="max").leader_load[:, IN].tolist() == [30.0, 60.0, 120.0]
+    assert model.snapshot(aggregation="latest").leader_load[:, IN].tolist() == [30.0, 60.0, 120.0]
+    assert model.snapshot(aggregation="max").leader_load[:, IN].tolist() == [30.0, 60.0, 120.0]
     assert model.snapshot().leader_load[:, IN].tolist() == [25.0, 50.0, 100.0]
     np.testing.assert_allclose(model.snapshot().broker_load()[:, CPU], [75.0, 125.0, 175.0])
     history = model.broker_windows()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from balancer import Balancer
 from balancer.composition.proposal import concerns
 from balancer.controller.finding import View
-from balancer.controller.lost_partitions import LostPartitionWatch, lost_partitions
+from balancer.controller.lost_partitions import LostPartitionDetector, lost_partitions
 from balancer.controller.settings import DeadBrokers
 from balancer.verification.checker import check_plan
 from cluster_model.build import build_snapshot
@@ -256,7 +256,7 @@ def test_a_reassignment_that_cannot_finish_shows_what_was_before(
     assert (list(p.replicas), p.leader, p.reassigning) == (origin, None, True)
     s = build_snapshot(document)
     assert lost_partitions(s).tolist() == [True]
-    (finding,) = LostPartitionWatch(DeadBrokers(alert_after=0)).look(View(s, now=1.0))
+    (finding,) = LostPartitionDetector(DeadBrokers(alert_after=0)).look(View(s, now=1.0))
     assert "t-0) cannot be healed" in finding.sentence
     assert finding.alert
     plan = Balancer().propose(s)

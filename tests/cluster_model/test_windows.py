@@ -189,27 +189,27 @@ def test_largest_and_latest_values(samples: list[tuple[int, int, float]]) -> Non
     for entity, time_ms, value in samples:
         seen.setdefault((entity, time_ms), value)
     kept: dict[str, Windows] = {}
-    for strategy in ("max", "latest"):
-        kept[strategy] = Windows(
-            2, 1, window_ms=WINDOW, windows=4, min_samples=1, strategy=strategy
+    for aggregation in ("max", "latest"):
+        kept[aggregation] = Windows(
+            2, 1, window_ms=WINDOW, windows=4, min_samples=1, aggregation=aggregation
         )
         for part in (samples[:7], samples[7:], [(0, 40, 0.0)]):
             entities, times, values = zip(*part, strict=True) if part else ((), (), ())
-            kept[strategy].add(entities, times, np.reshape(values, (-1, 1)))
-    for strategy, w in kept.items():
+            kept[aggregation].add(entities, times, np.reshape(values, (-1, 1)))
+    for aggregation, w in kept.items():
         got = w.aggregate()
         for e in range(2):
             for i, start in enumerate(got.start_ms.tolist()):
                 own = {t: v for (x, t), v in seen.items() if x == e and start <= t < start + WINDOW}
                 if own:
-                    expected = max(own.values()) if strategy == "max" else own[max(own)]
+                    expected = max(own.values()) if aggregation == "max" else own[max(own)]
                     assert got.value[e, i, 0] == expected
                 else:
                     assert got.kind[e, i, 0] > Extrapolation.AVG_AVAILABLE
 
 
 def test_values_between_neighbours_are_the_mean_of_windows() -> None:
-    w = Windows(1, 1, window_ms=100, windows=3, min_samples=4, strategy="max")
+    w = Windows(1, 1, window_ms=100, windows=3, min_samples=4, aggregation="max")
     for time_ms, value in ((0, 1.0), (1, 5.0), (2, 2.0), (3, 3.0), (100, 7.0)):
         w.add([0], [time_ms], [[value]])
     for i in range(4):
@@ -276,9 +276,9 @@ def test_guesses_and_measurements_in_any_order(
     np.testing.assert_allclose(found[0].value, found[1].value)
 
 
-def test_strategies_are_named() -> None:
-    with pytest.raises(InputError, match="strategy: 'median' found, one of mean, max, latest"):
-        Windows(1, 1, strategy="median")  # type: ignore[arg-type]
+def test_aggregations_are_named() -> None:
+    with pytest.raises(InputError, match="aggregation: 'median' found, one of mean, max, latest"):
+        Windows(1, 1, aggregation="median")  # type: ignore[arg-type]
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5), st.floats(0, 9)), max_size=30))

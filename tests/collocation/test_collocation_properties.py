@@ -11,13 +11,13 @@ from collocation_cases import ROUNDS, allocation, examples, jobs, problems
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balancer.allocation.drain import drain, emptied
+from balancer.allocation.drain import drain, empty_removed_nodes
 from balancer.allocation.flux import flux
 from balancer.allocation.problem import Allocation
 from balancer.allocation.solver import GOOD, solve
 from balancer.allocation.units import Units
 from balancer.collocation.albic import albic, groups, scores
-from balancer.collocation.locality_refinement import Talk, brought_nearer
+from balancer.collocation.locality_refinement import Communication, refine_locality
 from cluster_model.snapshot import Ints
 
 LIMITS = st.sampled_from([0.0, 4.0, 12.0, 25.0])
@@ -193,8 +193,8 @@ def test_bringing_nearer_is_sound_and_keeps_more_local(
 ) -> None:
     p = units.problem
     before = solve(p, rounds=ROUNDS, seed=seed).node
-    talk = Talk.of(len(p.load), units.source, units.target, units.rate)
-    after = brought_nearer(p, talk, before, limit)
+    talk = Communication.of(len(p.load), units.source, units.target, units.rate)
+    after = refine_locality(p, talk, before, limit)
     sound(p, after)
     assert units.local(after) >= units.local(before) - 1e-12
     assert p.distance(after) <= max(limit, p.distance(before)) + 1e-9
@@ -203,12 +203,12 @@ def test_bringing_nearer_is_sound_and_keeps_more_local(
 def test_pairs_that_are_crossed_change_places() -> None:
     # Alone, none of them may move.
     crossed = allocation([5.0] * 4, [0, 0, 1, 1], 2, budget=2)
-    talk = Talk.of(4, np.array([0, 1]), np.array([2, 3]), np.array([1.0, 2.0]))
-    node = brought_nearer(crossed, talk, crossed.node, 1.0)
+    talk = Communication.of(4, np.array([0, 1]), np.array([2, 3]), np.array([1.0, 2.0]))
+    node = refine_locality(crossed, talk, crossed.node, 1.0)
     assert node[0] == node[2]
     assert node[1] == node[3]
     too_dear = replace(crossed, budget=1)
-    assert (brought_nearer(too_dear, talk, crossed.node, 1.0) == crossed.node).all()
+    assert (refine_locality(too_dear, talk, crossed.node, 1.0) == crossed.node).all()
 
 
 @pytest.mark.slow
@@ -220,7 +220,7 @@ def test_emptying_is_sound_and_keeps_a_good_balance_good(
     p = problem
     before = solve(p, good=0.0, rounds=ROUNDS, seed=seed).node
     limit = max(limit, p.distance(before))
-    after = emptied(p, before, limit)
+    after = empty_removed_nodes(p, before, limit)
     sound(p, after)
     assert p.distance(after) <= limit + 1e-9
     assert p.load[p.removed[after]].sum() <= p.load[p.removed[before]].sum() + 1e-9

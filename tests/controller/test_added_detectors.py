@@ -125,7 +125,7 @@ def test_a_rebalance_must_be_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
         skewed(rack_violations=0.0),
         {"goal_violations": costly, "detectors": {NAME: {"grace": 0}}},
     )
-    assert stage.rounds(1) == ["not_worth"]
+    assert stage.rounds(1) == ["insufficient_gain"]
 
 
 @pytest.mark.parametrize("claims", [{"kind": "dead_brokers"}, {"since": -1e9}, {"added": False}])
@@ -222,9 +222,9 @@ def test_a_hanging_one_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(looks) == 1
     assert stage.reason == "someones cannot be judged: the look it began 2 min ago has not ended"
     free.set()
-    watch = stage.controller._detectors._added[NAME]
-    assert watch._looking is not None
-    watch._looking.join(30)
+    detector = stage.controller._detectors._added[NAME]
+    assert detector._looking is not None
+    detector._looking.join(30)
     assert stage.rounds(1) == ["balanced"]
 
 

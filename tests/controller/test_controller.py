@@ -93,7 +93,7 @@ def test_a_plan_that_gains_too_little_is_dropped_with_its_figures() -> None:
     # no hard goal is hurt: mending one is always worth it
     stage.model.cluster = skewed(rack_violations=0.0)
     decision = stage.controller.step()
-    assert decision.kind == "not_worth"
+    assert decision.kind == "insufficient_gain"
     assert "at least 1e+02 expected" in decision.reason
     assert decision.facts["gain_worst_ratio"] > 0
     assert decision.plan is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from balancer.controller.detect import DeadDiskWatch
+from balancer.controller.detect import DeadDiskDetector
 from balancer.controller.finding import View
 from balancer.controller.settings import DeadDisks
 from cluster_model import build_snapshot
@@ -42,7 +42,7 @@ def test_replicas_of_a_failed_log_directory_are_found_and_reported() -> None:
         ("disk",),
     )
     assert [p.log_dirs for p in document.partitions] == [("/b", "/a"), (None, "/a"), ("/a", "/a")]
-    (finding,) = DeadDiskWatch(DeadDisks(heal_after=0)).look(View(build_snapshot(document), 0.0))
+    (finding,) = DeadDiskDetector(DeadDisks(heal_after=0)).look(View(build_snapshot(document), 0.0))
     assert finding.state == "ripe"
     assert finding.data["disk"] == "/b"
     assert finding.data["replicas"] == 1

@@ -169,7 +169,7 @@ def test_an_error_of_the_client_costs_the_vote_only_until_it_has_joined_again(
 def test_wrong_options_and_silent_brokers_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ElectionError, match=r"session: 0\.5 s found, 1 to 1800 s expected"):
         Election("localhost:9092", session=0.5)
-    monkeypatch.setattr("balancer.controller.election.PATIENCE", 0.2)
+    monkeypatch.setattr("balancer.controller.election.ANSWER_TIMEOUT", 0.2)
     with pytest.raises(ElectionError, match=r"election at 127\.0\.0\.1:9: "):
         Election("127.0.0.1:9").start()
     with pytest.raises(ElectionError, match="client properties"):

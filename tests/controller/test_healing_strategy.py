@@ -15,7 +15,7 @@ from balancer.controller.finding import Finding
 from balancer.controller.proposals import Proposals
 from balancer.controller.settings import Settings
 from balancer.problem.operations import OPERATIONS, FixOfflineReplicas, OperationType
-from balancer.strategies import Problem, Progress, Proposal
+from balancer.strategies import Problem, ProgressCallback, Proposal
 from balancer.strategies.local_search import LocalSearch
 from cluster_model import synthetic_snapshot
 
@@ -32,7 +32,7 @@ class Own(BaseModel):
         return "own"
 
     def propose(
-        self, problem: Problem, limits: Budget, seed: int, progress: Progress | None = None
+        self, problem: Problem, limits: Budget, seed: int, progress: ProgressCallback | None = None
     ) -> Proposal:
         return Proposal(placement=problem.cluster.placement)
 

@@ -24,14 +24,14 @@ from balancer.controller import (
     SettingsFile,
     in_thread,
 )
-from balancer.controller.settings import Detector
+from balancer.controller.settings import DetectorSettings
 from balancer.controller.settings_file import differences
 from balancer.execution import Executor, Limits
 from cluster_model import Snapshot
 from cluster_model.live import ClusterModel
 from cluster_model.trust import TrustParameters
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Holds:
     def execute(self, plan: object, *, progress: Progressed = None) -> Ended:
         self.progress = progress
         self.begun.set()
-        assert self.release.wait(PATIENCE)
+        assert self.release.wait(TIMEOUT)
         return Ended(state="stopped")
 
     def recover(self, *, progress: Progressed = None) -> Ended | None:
@@ -82,7 +82,7 @@ def _set(stage: Stage, **settings: Any) -> None:
 
 
 def _until(met: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not met():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -92,7 +92,7 @@ def _under_way(**settings: Any) -> tuple[Stage, Holds]:
     executor = Holds()
     stage = Stage(skewed(), settings, executor=executor, spawn=in_thread)
     stage.begin()
-    assert executor.begun.wait(PATIENCE)
+    assert executor.begun.wait(TIMEOUT)
     return stage, executor
 
 
@@ -108,7 +108,7 @@ def _execute() -> None:
     assert stage.controller.step().kind == "stopping"
     assert "because the settings pause executions" in stage.reason
     executor.release.set()
-    assert stage.controller.wait(PATIENCE)
+    assert stage.controller.wait(TIMEOUT)
     assert stage.controller.step().kind != "executing"
     assert stage.controller.work is None
     # It goes on at once when it may again, without its cool-down.
@@ -117,7 +117,7 @@ def _execute() -> None:
     _set(stage)
     stage.now += 61
     stage.begin()
-    assert executor.begun.wait(PATIENCE)
+    assert executor.begun.wait(TIMEOUT)
     executor.release.set()
 
 
@@ -131,7 +131,7 @@ def _interval() -> None:
         _until(lambda: stage.controller.metrics.rounds > 5)
     finally:
         stage.controller.stop()
-        thread.join(PATIENCE)
+        thread.join(TIMEOUT)
     assert not thread.is_alive()
 
 
@@ -263,7 +263,7 @@ def _recovery_timeout() -> None:
     settings = {"dead_brokers": {"heal_after": 0}}
     stage = Stage(even(), settings, executor=executor, spawn=in_thread)
     stage.controller.step()
-    assert executor.begun.wait(PATIENCE)
+    assert executor.begun.wait(TIMEOUT)
     stage.model.with_states(dead=[3])
     stage.now += 300
     assert stage.controller.step().kind == "executing"
@@ -462,7 +462,9 @@ OBEYED: dict[str, Callable[[], None]] = {
 FOLLOWED = {"webhooks", "notifiers", "model", "execution"}
 
 
-DETECTORS = [n for n in Settings.model_fields if isinstance(getattr(Settings(), n), Detector)]
+DETECTORS = [
+    n for n in Settings.model_fields if isinstance(getattr(Settings(), n), DetectorSettings)
+]
 
 
 def test_no_setting_is_left_out() -> None:
@@ -667,10 +669,10 @@ def test_every_detector_takes_its_settings_at_once() -> None:
     fresh = Settings.model_validate({n: {"cooldown": 7} for n in DETECTORS})
     stage.controller.configure(fresh)
     stage.rounds(1)
-    watches = stage.controller._detectors
+    detectors = stage.controller._detectors
     for name in DETECTORS:
-        watch = watches.goals if name == "goal_violations" else watches._simple[name]
-        assert watch.settings is getattr(fresh, name)
+        detector = detectors.goals if name == "goal_violations" else detectors._simple[name]
+        assert detector.settings is getattr(fresh, name)
     assert differences(Settings(), fresh) == [f"{n}.cooldown" for n in DETECTORS]
 
 
@@ -708,7 +710,7 @@ def test_an_execution_that_hangs_ends_the_controller_so_that_another_can_act() -
         stage.controller.run()
     assert stage.controller.decisions[-1].kind == "error"
     executor.release.set()
-    assert stage.controller.wait(PATIENCE)
+    assert stage.controller.wait(TIMEOUT)
 
 
 def test_what_was_planned_while_the_controller_ends_is_not_begun() -> None:

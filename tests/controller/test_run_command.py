@@ -97,9 +97,9 @@ def test_the_limits_of_the_guide_are_theexecution_limits() -> None:
 _HANGS = """
 import logging, os, signal, sys, time
 from balancer.cli.daemon import ended_by_signals
-from balancer.cli.run import Ending
+from balancer.cli.run import Shutdown
 logging.basicConfig()
-ending = Ending(lambda: 0.5)
+ending = Shutdown(lambda: 0.5)
 with ended_by_signals(ending.ask):
     os.kill(os.getpid(), signal.SIGTERM)
     assert ending.asked.is_set()
@@ -210,7 +210,7 @@ def test_one_round_ends_where_an_execution_hangs() -> None:
 
 def test_one_round_ends_where_nothing_is_known() -> None:
     controller = _controller(_Hangs(recovers=True))
-    controller._observation._model.known = -1  # type: ignore[attr-defined]
+    controller._observer._model.known = -1  # type: ignore[attr-defined]
     found = run_once(controller, 0.1, threading.Event())
     assert found.kind == "waiting"
     assert "the cluster cannot be read" in found.reason

@@ -161,8 +161,8 @@ def test_a_drained_broker_receives_what_is_healed_only_if_no_other_can() -> None
     assert (stage.model.cluster.replica_broker == 2).any()
     assert "executed" in stage.rounds(6)
     assert not (stage.model.cluster.replica_broker == 2).any()
-    sparing, last = stage.executor.plans
-    assert 2 not in {a.destination for a in sparing.actions if a.kind == "move"}
+    without_cooling, last = stage.executor.plans
+    assert 2 not in {a.destination for a in without_cooling.actions if a.kind == "move"}
     assert {a.destination for a in last.actions if a.kind == "move"} == {2}
     reported = [d.reason for d in stage.controller.decisions if d.kind == "started"]
     said = "broker 2, to be empty, may receive replicas, because no other broker can"

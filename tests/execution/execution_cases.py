@@ -9,7 +9,14 @@ from typing import Any, TypeVar
 
 from balancer import Action, PlanDocument
 from balancer.execution import Executor, Limits, Vote
-from balancer.execution.cluster import Held, Key, PartitionView, Refusals, Resource, View
+from balancer.execution.cluster import (
+    ClusterView,
+    ConfigResource,
+    HeldReplica,
+    Key,
+    PartitionView,
+    Refusals,
+)
 from benchmarks.harness.plans import plan_by_hand
 from cluster_model.log_dirs import FileSystem
 
@@ -57,7 +64,7 @@ class FakeCluster:
     ongoing: dict[Key, tuple[tuple[int, ...], int]] = field(default_factory=dict)
     dirs: dict[tuple[Key, int], str] = field(default_factory=dict)
     futures: dict[tuple[Key, int], tuple[str, int]] = field(default_factory=dict)
-    values: dict[Resource, dict[str, str]] = field(default_factory=dict)
+    values: dict[ConfigResource, dict[str, str]] = field(default_factory=dict)
     out_of_sync: dict[Key, set[int]] = field(default_factory=dict)
     min_isr_of: dict[str, int] = field(default_factory=dict)
     space: dict[int, list[FileSystem]] = field(default_factory=dict)
@@ -78,19 +85,19 @@ class FakeCluster:
     def identity(self) -> str:
         return "fake"
 
-    def view(self, topics: Sequence[str] | None) -> View:
+    def view(self, topics: Sequence[str] | None) -> ClusterView:
         self._alive()
         self.on_view(self)
         self.advance()
         names = {k.topic for k in self.replicas}
         requested = names if topics is None else set(topics)
-        return View(
+        return ClusterView(
             frozenset(self.brokers),
             {k: self._partition(k) for k in self.replicas if k.topic in requested},
             frozenset(self.ongoing),
         )
 
-    def held(self, replicas: Iterable[tuple[Key, int]]) -> dict[tuple[Key, int], Held]:
+    def held(self, replicas: Iterable[tuple[Key, int]]) -> dict[tuple[Key, int], HeldReplica]:
         self._alive()
         found = {}
         for key, broker in replicas:
@@ -98,13 +105,15 @@ class FakeCluster:
                 continue
             if broker in (*self.replicas[key], *self.ongoing.get(key, ((), 0))[0]):
                 future = self.futures.get((key, broker))
-                found[key, broker] = Held(self.dirs.get((key, broker), "/a"), SIZE, *(future or ()))
+                found[key, broker] = HeldReplica(
+                    self.dirs.get((key, broker), "/a"), SIZE, *(future or ())
+                )
         return found
 
-    def reassign(self, requested: Mapping[Key, Sequence[int] | None]) -> Refusals:
+    def reassign(self, targets: Mapping[Key, Sequence[int] | None]) -> Refusals:
         self._alive()
         refused = {}
-        for key, replicas in requested.items():
+        for key, replicas in targets.items():
             self.asked.append((key, None if replicas is None else tuple(replicas)))
             if key not in self.replicas:
                 refused[key] = "unknown topic or partition"
@@ -128,10 +137,10 @@ class FakeCluster:
         self.most = max(self.most, len(self.ongoing))
         return refused
 
-    def move_log_dirs(self, requested: Mapping[tuple[Key, int], str]) -> Refusals:
+    def move_log_dirs(self, targets: Mapping[tuple[Key, int], str]) -> Refusals:
         self._alive()
         refused = {}
-        for (key, broker), log_dir in requested.items():
+        for (key, broker), log_dir in targets.items():
             if broker not in self.replicas[key]:
                 refused[key, broker] = "replica not available"
                 self.dirs[key, broker] = log_dir
@@ -153,8 +162,8 @@ class FakeCluster:
         return refused
 
     def configs(
-        self, keys: Mapping[Resource, Sequence[str]]
-    ) -> dict[Resource, dict[str, str | None]]:
+        self, keys: Mapping[ConfigResource, Sequence[str]]
+    ) -> dict[ConfigResource, dict[str, str | None]]:
         self._alive()
         return {
             r: {k: self.values.get(r, {}).get(k) for k in names}
@@ -162,7 +171,7 @@ class FakeCluster:
             if r.kind == "topic" or int(r.name) in self.brokers
         }
 
-    def set_configs(self, values: Mapping[Resource, Mapping[str, str | None]]) -> Refusals:
+    def set_configs(self, values: Mapping[ConfigResource, Mapping[str, str | None]]) -> Refusals:
         self._alive()
         refused = {}
         for r, requested in values.items():
@@ -212,10 +221,10 @@ class FakeCluster:
         for key in [k for k in self.replicas if k.topic == topic]:
             del self.replicas[key], self.leaders[key]
             self.ongoing.pop(key, None)
-        self.values.pop(Resource("topic", topic), None)
+        self.values.pop(ConfigResource("topic", topic), None)
         self.deleted.add(topic)
 
-    def throttles(self) -> dict[Resource, dict[str, str]]:
+    def throttles(self) -> dict[ConfigResource, dict[str, str]]:
         """What is configured anywhere."""
         return {r: v for r, v in self.values.items() if v}
 

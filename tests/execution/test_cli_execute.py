@@ -97,7 +97,7 @@ def die_moving(cluster: FakeCluster, plan: Path, journal: Path, **limits: Any) -
 def test_a_preview_is_refused_where_an_execution_did_not_end(
     cluster: FakeCluster, plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("balancer.execution.run.Run._abandon", lambda run: None)
+    monkeypatch.setattr("balancer.execution.run.Run._cancel_after_error", lambda run: None)
     journal = tmp_path / "journal"
     options = [plan, "--bootstrap-server", "x:1", "--journal", journal]
     die_moving(cluster, plan, journal)
@@ -114,7 +114,7 @@ def test_a_preview_is_refused_where_an_execution_did_not_end(
 def test_a_recovery_without_a_journal_does_not_say_that_all_is_well(
     cluster: FakeCluster, plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("balancer.execution.run.Run._abandon", lambda run: None)
+    monkeypatch.setattr("balancer.execution.run.Run._cancel_after_error", lambda run: None)
     cluster.looks = 50
     die_moving(cluster, plan, tmp_path / "journal")
     recover = ["--recover", "--bootstrap-server", "x:1", "--journal"]
@@ -129,7 +129,7 @@ def test_a_recovery_without_a_journal_does_not_say_that_all_is_well(
 def test_a_recovery_by_marks_alone_says_to_carry_the_plan_out_again(
     cluster: FakeCluster, plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("balancer.execution.run.Run._abandon", lambda run: None)
+    monkeypatch.setattr("balancer.execution.run.Run._cancel_after_error", lambda run: None)
     die_moving(cluster, plan, tmp_path / "journal", throttle=1e6, concurrent_moves=1)
     options = ["--bootstrap-server", "x:1", "--journal", tmp_path / "elsewhere"]
     said = run("--recover", *options, code=0).stdout
@@ -140,7 +140,7 @@ def test_a_recovery_by_marks_alone_says_to_carry_the_plan_out_again(
 def test_a_recovery_is_for_the_cluster_that_is_stated(
     cluster: FakeCluster, plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("balancer.execution.run.Run._abandon", lambda run: None)
+    monkeypatch.setattr("balancer.execution.run.Run._cancel_after_error", lambda run: None)
     die_moving(cluster, plan, tmp_path / "journal")
     options = ["--recover", "--bootstrap-server", "x:1", "--journal", tmp_path / "journal"]
     said = run(*options, "--cluster-id", "nonsense", code=2).stderr
@@ -186,7 +186,7 @@ def test_who_does_not_get_the_vote_is_reported_who_has_it(
         (["PLAN", "--recover"], "a plan or --recover expected, both of them given"),
         (["PLAN", "--throttle", "fast"], "--throttle: 'fast' found"),
         (["PLAN", "--throttle", "10"], "limit throttle: 10.0 found"),
-        (["PLAN", "--strategy", "fastest"], "limit strategies.0: 'fastest' found"),
+        (["PLAN", "--order", "fastest"], "limit order.0: 'fastest' found"),
         (["PLAN", "--others", "kill"], "limit others: 'kill' found"),
         (["nowhere.json"], "plan file nowhere.json: No such file"),
         (["PLAN"], "did not answer"),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balancer.execution import ExecutionError, Limits
-from balancer.execution.cluster import Key, PartitionView, View
+from balancer.execution.cluster import ClusterView, Key, PartitionView
 from balancer.execution.concurrency import AdaptiveConcurrency, Health, health
 
 A, B, C, D = (Key("a", n) for n in range(4))
@@ -16,7 +16,7 @@ WELL = Health(NONE, NONE, NONE)
 
 
 def test_health_tells_our_own_moves_from_what_is_wrong() -> None:
-    view = View(
+    view = ClusterView(
         frozenset({0, 1, 2}),
         {
             A: PartitionView((0, 1, 2), 0, isr=(0, 1), adding=(2,)),
@@ -27,12 +27,12 @@ def test_health_tells_our_own_moves_from_what_is_wrong() -> None:
     )
     found = health(view, {"a": 2}, {A})
     assert found.under_min_isr == {B, C}
-    assert found.strained == {B}
+    assert found.lagging == {B}
     assert found.under_replicated == {B, C}
 
 
 def test_a_topic_that_asks_for_more_replicas_than_it_has_is_no_emergency() -> None:
-    view = View(frozenset({0}), {A: PartitionView((0,), 0, isr=(0,))})
+    view = ClusterView(frozenset({0}), {A: PartitionView((0,), 0, isr=(0,))})
     assert health(view, {"a": 2}, set()) == WELL
 
 
@@ -87,5 +87,5 @@ def test_not_adaptive_is_not() -> None:
 def test_a_limit_that_makes_no_sense_is_reported_in_a_sentence() -> None:
     with pytest.raises(ExecutionError, match="limit concurrent_moves: 0 found"):
         Limits.of(concurrent_moves=0)
-    with pytest.raises(ExecutionError, match=r"limit strategies\.0: 'fastest' found"):
-        Limits.of(strategies=("fastest",))
+    with pytest.raises(ExecutionError, match=r"limit order\.0: 'fastest' found"):
+        Limits.of(order=("fastest",))

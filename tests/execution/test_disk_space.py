@@ -11,7 +11,7 @@ from execution_cases import SIZE, FakeCluster, move, plan_of
 from balancer.cli.execute import progress_texts
 from balancer.controller.execution_progress import progress_record, progress_sentence
 from balancer.execution import Executor, Limits, Outcome, Progress
-from balancer.execution.cluster import Held, Key
+from balancer.execution.cluster import HeldReplica, Key
 from balancer.execution.disk_space import DiskSpace
 from balancer.execution.tasks import Task
 from cluster_model.log_dirs import FileSystem
@@ -56,7 +56,7 @@ def test_the_room_is_that_of_the_directory_where_one_is_chosen() -> None:
 
 def test_what_is_under_way_keeps_the_room_it_has_not_filled() -> None:
     begun = task(0, 80)
-    half = {(Key("a", 0), 2): Held("/a", 50)}
+    half = {(Key("a", 0), 2): HeldReplica("/a", 50)}
     assert fit(spaces(a=100), task(1, 60), running=[begun]) == []
     assert fit(spaces(a=100), task(1, 60), running=[begun], held=half) == [1]
 
@@ -76,10 +76,10 @@ def test_a_task_waits_for_room_and_is_given_up_after_a_while() -> None:
     assert waiting.fitting([one], (), {}, 0.9) == ([one], [])
     room[2] = [FileSystem(("/a",), 10.0)]
     assert waiting.fitting([one], (), {}, 1.5) == ([], [])
-    ((given_up, verdict),) = waiting.fitting([one], (), {}, 2.6)[1]
+    ((given_up, decision),) = waiting.fitting([one], (), {}, 2.6)[1]
     assert given_up == one
-    assert verdict.state == "cancelled"
-    assert verdict.note == "60 B do not fit on broker 2, which has 10 B free"
+    assert decision.state == "cancelled"
+    assert decision.note == "60 B do not fit on broker 2, which has 10 B free"
 
 
 def test_an_execution_begins_only_what_fits_and_ends(tmp_path: Path) -> None:

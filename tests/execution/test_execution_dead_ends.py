@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from balancer.execution import Limits, Progress
-from balancer.execution.cluster import Key, Resource
+from balancer.execution.cluster import ConfigResource, Key
 from balancer.execution.journal import read_journal
 from balancer.execution.throttle import FOLLOWER_REPLICAS, LEADER_RATE, LEADER_REPLICAS, marked
 
@@ -47,13 +47,16 @@ def test_a_cancel_that_is_refused_is_final(tmp_path: Path, owner: str | None) ->
     # Kafka goes on with it, and so does its throttle; nothing else is throttled.
     assert kafka.ongoing.keys() == {A}
     left = kafka.throttles()
-    lists = left[Resource("topic", "a")]
+    lists = left[ConfigResource("topic", "a")]
     if owner is None:
         assert lists == {LEADER_REPLICAS: "0:3", FOLLOWER_REPLICAS: "0:4"}
     else:
         marks = [marked(lists[key], owner) for key in (LEADER_REPLICAS, FOLLOWER_REPLICAS)]
         assert [m.replicas for m in marks if m] == [{(0, 3)}, {(0, 4)}]
-    assert left.keys() == {Resource("topic", "a"), *(Resource("broker", b) for b in "34")}
+    assert left.keys() == {
+        ConfigResource("topic", "a"),
+        *(ConfigResource("broker", b) for b in "34"),
+    }
     # It is asked once to cancel it.
     assert kafka.asked.count((A, None)) == 1
 
@@ -164,7 +167,7 @@ def test_the_next_execution_does_not_forget_it(tmp_path: Path, throttled: bool) 
     recovered = executor(kafka, tmp_path).recover()
     assert recovered is not None
     # Broker 3 is still away, with its rate.
-    assert kafka.throttles().keys() <= {Resource("broker", "3")}
+    assert kafka.throttles().keys() <= {ConfigResource("broker", "3")}
     kafka.brokers.add(3)
     executor(kafka, tmp_path).recover()
     assert kafka.throttles() == {}
@@ -212,7 +215,7 @@ def test_however_often_it_is_killed_in_a_dead_end_it_ends_and_leaves_nothing(
         except Killed:
             continue
     # Whatever is throttled still moves, or is on the broker that is away.
-    moving = {Resource("topic", k.topic) for k in kafka.ongoing}
+    moving = {ConfigResource("topic", k.topic) for k in kafka.ongoing}
     assert {r for r in kafka.throttles() if r.kind == "topic"} <= moving
     assert set(kafka.ongoing) <= {A}
     kafka = alive(kafka)
@@ -238,7 +241,7 @@ def test_stopped_in_a_dead_end_it_ends(tmp_path: Path) -> None:
     assert (outcome.state, outcome.failed) == ("stopped", 1)
     assert kafka.ongoing.keys() == {A}
     assert (kafka.replicas[B], kafka.replicas[C]) == (START[B], START[C])
-    assert Resource("topic", "b") not in kafka.throttles()
+    assert ConfigResource("topic", "b") not in kafka.throttles()
     recovered = executor(kafka, tmp_path).recover()
     assert recovered is not None
     assert kafka.ongoing.keys() == {A}
@@ -251,7 +254,7 @@ def test_a_cancel_that_kafka_does_not_carry_out_has_an_end(tmp_path: Path) -> No
     outcome = running.execute(PLAN)
     assert (outcome.state, outcome.failed) == ("stopped", 3)
     assert any("did not cancel it in 0.05 s" in p for p in outcome.problems)
-    assert kafka.throttles().keys() >= {Resource("topic", "a"), Resource("topic", "b")}
+    assert kafka.throttles().keys() >= {ConfigResource("topic", "a"), ConfigResource("topic", "b")}
 
 
 def test_a_stop_has_a_deadline_whatever_kafka_does(tmp_path: Path) -> None:
@@ -431,10 +434,10 @@ def test_one_that_refuses_keeps_only_its_own_throttle(tmp_path: Path) -> None:
     kafka.set_configs = refuse  # type: ignore[method-assign]
     outcome = executor(kafka, tmp_path, **THROTTLE).execute(PLAN)
     assert (outcome.state, outcome.failed) == ("done", 0)
-    assert kafka.throttles().keys() == {Resource("topic", "b")}
+    assert kafka.throttles().keys() == {ConfigResource("topic", "b")}
     recorded = read_journal(tmp_path / "journal")
     assert recorded is not None
-    assert {s.resource for s in recorded.throttles} == {Resource("topic", "b")}
+    assert {s.resource for s in recorded.throttles} == {ConfigResource("topic", "b")}
     assert any("policy violation" in p for p in outcome.problems)
     assert all(LEADER_RATE not in v for v in kafka.throttles().values())
 

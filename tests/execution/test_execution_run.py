@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from balancer import Action
 from balancer.execution import Outcome, Progress
 from balancer.execution.availability import Availability
-from balancer.execution.cluster import Key, Resource, View
+from balancer.execution.cluster import ClusterView, ConfigResource, Key
 from balancer.execution.journal import read_journal
 from balancer.execution.tasks import Task
 from cluster_model.kafka import KafkaSourceError
@@ -171,7 +171,7 @@ def test_a_broker_that_dies_costs_its_tasks_only(tmp_path: Path) -> None:
     assert not kafka.ongoing
     assert any("a-1" in p and "broker 4 is gone" in p for p in outcome.problems)
     # It cannot be reached: its throttle waits for it.
-    assert kafka.throttles().keys() == {Resource("broker", "4")}
+    assert kafka.throttles().keys() == {ConfigResource("broker", "4")}
     kafka.brokers.add(4)
     recovered = executor(kafka, tmp_path).recover()
     assert recovered is not None
@@ -283,12 +283,12 @@ def test_a_task_that_kafka_always_drops_is_given_up(
 
 @pytest.mark.parametrize("looks", [1, 4])
 def test_a_partition_counts_as_deleted_after_enough_looks(looks: int) -> None:
-    presence = Availability(0.0, looks)
+    availability = Availability(0.0, looks)
     task = Task(id=0, phase="move", topic="a", partition=0, origin=(0,), target=(1,))
-    empty = View(brokers=frozenset(), partitions={})
+    empty = ClusterView(brokers=frozenset(), partitions={})
     for look in range(1, looks + 1):
-        presence.look(empty, [task], now=0.0)
-        assert presence.deleted(task.key) == (look == looks)
+        availability.look(empty, [task], now=0.0)
+        assert availability.deleted(task.key) == (look == looks)
 
 
 def test_a_deleted_topic_counts_as_done(tmp_path: Path) -> None:
@@ -320,7 +320,7 @@ def test_a_topic_that_is_not_listed_for_a_while_is_not_deleted(
     kafka.replicas[other], kafka.leaders[other] = (0, 1), 0
     view, looks = kafka.view, []
 
-    def without(topics: Sequence[str] | None) -> View:
+    def without(topics: Sequence[str] | None) -> ClusterView:
         found = view(topics)
         if other in kafka.ongoing:
             looks.append(topics)
@@ -346,7 +346,7 @@ def test_a_topic_that_is_hidden_from_the_list_of_all_is_asked_for_by_name(tmp_pa
     kafka.replicas[other], kafka.leaders[other] = (0, 1), 0
     view = kafka.view
 
-    def hidden(topics: Sequence[str] | None) -> View:
+    def hidden(topics: Sequence[str] | None) -> ClusterView:
         found = view(topics)
         if topics is not None:
             return found

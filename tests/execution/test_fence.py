@@ -13,7 +13,7 @@ import pytest
 from execution_cases import FakeCluster, Killed, alive, executor, lead, move, plan_of
 
 from balancer.execution import Executor, Limits, VoteLostError, cluster, fence
-from balancer.execution.cluster import Kafka, Key, Resource
+from balancer.execution.cluster import ConfigResource, Kafka, Key
 from balancer.execution.journal import read_journal
 from balancer.execution.stop import Stop
 from balancer.execution.throttle import FOLLOWER_REPLICAS, LEADER_REPLICAS, marked
@@ -23,7 +23,7 @@ START = {Key("a", 0): (0, 1), Key("a", 1): (0, 1), Key("a", 2): (1, 2), Key("b",
 PLAN = plan_of(
     move("a", 0, 0, 3), move("a", 1, 1, 4), move("a", 2, 2, 2 + 3, "/b"), lead("b", 0, 2, 0)
 )
-TOPIC = Resource("topic", "a")
+TOPIC = ConfigResource("topic", "a")
 
 
 @pytest.fixture(autouse=True)
@@ -59,13 +59,13 @@ class Watched(FakeCluster):
         if anything:
             self._written = self.written + 1
 
-    def reassign(self, requested: Any) -> Any:
-        self._write(requested)
-        return super().reassign(requested)
+    def reassign(self, targets: Any) -> Any:
+        self._write(targets)
+        return super().reassign(targets)
 
-    def move_log_dirs(self, requested: Any) -> Any:
-        self._write(requested)
-        return super().move_log_dirs(requested)
+    def move_log_dirs(self, targets: Any) -> Any:
+        self._write(targets)
+        return super().move_log_dirs(targets)
 
     def elect(self, partitions: Any) -> Any:
         self._write(partitions)
@@ -80,7 +80,7 @@ def voting(
     kafka: FakeCluster, path: Path, vote: Ballot | None, name: str = "first", **limits: Any
 ) -> Executor:
     (path / name).mkdir(exist_ok=True)
-    given = {"throttle": 51200.0, "patience": 0.05, "concurrent_moves": 1, **limits}
+    given = {"throttle": 51200.0, "outage_timeout": 0.05, "concurrent_moves": 1, **limits}
     return executor(kafka, path / name, owner="group", vote=vote, **given)
 
 
@@ -196,7 +196,7 @@ def test_a_proof_that_comes_late_is_waited_for(tmp_path: Path) -> None:
 
     kafka = Watched(dict(START))
     vote = Hiccup()
-    assert voting(kafka, tmp_path, vote, patience=30.0).execute(PLAN).state == "done"
+    assert voting(kafka, tmp_path, vote, outage_timeout=30.0).execute(PLAN).state == "done"
     assert kafka.throttles() == {}
 
 
@@ -208,7 +208,7 @@ def test_who_gets_the_vote_back_after_another_does_not_go_on(tmp_path: Path) -> 
             return self.held + 2 if self.proofs < 1000 else self.held
 
     kafka, vote = Watched(dict(START)), Again(proofs=1004)
-    assert voting(kafka, tmp_path, vote, patience=1e-9).execute(PLAN).state == "vote lost"
+    assert voting(kafka, tmp_path, vote, outage_timeout=1e-9).execute(PLAN).state == "vote lost"
     assert kafka.written == 4 - 1
 
 
@@ -333,8 +333,8 @@ class Lapses(Ballot):
         return epoch
 
 
-def _begun(vote: Ballot, patience: float = 0.0) -> fence.Fence:
-    guard = fence.Fence(vote, patience, Stop(7.0))
+def _begun(vote: Ballot, outage_timeout: float = 0.0) -> fence.Fence:
+    guard = fence.Fence(vote, outage_timeout, Stop(7.0))
     guard.begin()
     return guard
 
@@ -363,7 +363,7 @@ def test_a_write_that_leaves_late_is_not_sent_once_another_has_the_vote(
 
 def test_a_write_that_always_leaves_late_fails_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     sends, vote = Sends(monkeypatch), Lapses(lapses=10**9)
-    kafka = Kafka("x:1", fence=_begun(vote), patience=0.05)
+    kafka = Kafka("x:1", fence=_begun(vote), outage_timeout=0.05)
     with pytest.raises(KafkaSourceError, match="its proof of the vote had run out"):
         kafka.reassign(MOVE)
     assert sends.admin.calls == 0
@@ -391,7 +391,7 @@ def test_a_stop_does_not_wait_for_the_vote(tmp_path: Path) -> None:
     found = Executor(
         "x:1",
         journal=tmp_path / "journal",
-        limits=Limits(patience=3600),
+        limits=Limits(outage_timeout=3600),
         vote=Ballot(proofs=0),
         connect=lambda: FakeCluster(dict(START)),
     )

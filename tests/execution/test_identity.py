@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 from balancer import Balancer, Identity, Plan, PlanDocument, load_plan
 from balancer.cli import app
 from balancer.execution import ExecutionError, Executor, Limits
-from balancer.execution.cluster import Cluster, Key
+from balancer.execution.cluster import ClusterClient, Key
 from balancer.verification.checker import check_plan
 from cluster_model import Snapshot, load_snapshot, save_snapshot, synthetic_snapshot
 from cluster_model.live import ClusterModel, simulated_source
@@ -39,7 +39,7 @@ def fake() -> FakeCluster:
     return FakeCluster({Key("a", n): (0, 1) for n in range(2)})
 
 
-def executor(cluster: Cluster, path: Path) -> Executor:
+def executor(cluster: ClusterClient, path: Path) -> Executor:
     limits = Limits(progress_interval=0.1)
     return Executor("x:1", journal=path / "journal", limits=limits, connect=lambda: cluster)
 

@@ -131,7 +131,7 @@ def damaged(text: bytes, how: str) -> bytes:
 def test_a_damaged_journal_is_set_aside_and_the_marks_tell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    monkeypatch.setattr("balancer.execution.run.Run._abandon", lambda run: None)
+    monkeypatch.setattr("balancer.execution.run.Run._cancel_after_error", lambda run: None)
     cluster = FakeCluster({Key("a", 0): (0, 1)}, looks=5)
 
     def kill(c: FakeCluster) -> None:

@@ -8,13 +8,13 @@ import pytest
 from execution_cases import FakeCluster, executor, lead, move, plan_of
 
 from balancer import Action, Balancer, Operation, Plan, load_plan
-from balancer.execution.cluster import Key, PartitionView, View
-from balancer.execution.targets import Reading, back, differences, read_plan
+from balancer.execution.cluster import ClusterView, Key, PartitionView
+from balancer.execution.targets import PlanReading, differences, read_plan, rollback_targets
 from balancer.execution.tasks import make_tasks
 from cluster_model import Snapshot, synthetic_snapshot
 
 
-def view_of(s: Snapshot) -> View:
+def view_of(s: Snapshot) -> ClusterView:
     """The snapshot as Kafka would report it."""
     partitions = {}
     at, ids = s.replica_offset, s.broker_ids
@@ -22,7 +22,7 @@ def view_of(s: Snapshot) -> View:
         brokers = tuple(ids[s.replica_broker[at[p] : at[p + 1]]].tolist())
         leader = None if s.leader[p] < 0 else brokers[s.leader[p]]
         partitions[Key(s.topics[t], int(number))] = PartitionView(brokers, leader, isr=brokers)
-    return View(frozenset(ids.tolist()), partitions)
+    return ClusterView(frozenset(ids.tolist()), partitions)
 
 
 OPERATIONS = {
@@ -80,7 +80,7 @@ def test_one_replica_at_a_time_goes_the_same_way_in_small_steps(plan: Plan) -> N
 def test_the_way_back_leads_back(plan: Plan) -> None:
     start = view_of(plan.snapshot)
     requested = read_plan(plan, start).targets
-    for w in back(requested, view_of(plan.final_snapshot())):
+    for w in rollback_targets(requested, view_of(plan.final_snapshot())):
         assert w.target == start.partitions[w.key].replicas
         assert not w.steps or w.steps[-1][1] == w.target
 
@@ -100,7 +100,7 @@ A = Key("a", 0)
     ],
 )
 def test_a_plan_that_no_longer_fits_is_reported(action: Action, why: str) -> None:
-    reading = read_plan(plan_of(action), View(frozenset(), {A: PartitionView((0, 1, 2), 0)}))
+    reading = read_plan(plan_of(action), ClusterView(frozenset(), {A: PartitionView((0, 1, 2), 0)}))
     assert reading.targets == []
     (problem,) = reading.problems
     assert problem.startswith("a-0 left as it is: step 1 ")
@@ -115,11 +115,13 @@ def remove(broker: int) -> Action:
     return Action(kind="remove", topic="a", partition=0, source=broker, destination=None)
 
 
-def read_at(found: tuple[int, ...], made_for: tuple[int, ...] | None, *actions: Action) -> Reading:
+def read_at(
+    found: tuple[int, ...], made_for: tuple[int, ...] | None, *actions: Action
+) -> PlanReading:
     plan = plan_of(*actions)
     if made_for is not None:
         plan = plan.model_copy(update={"replicas": {"a-0": made_for}})
-    return read_plan(plan, View(frozenset(), {A: PartitionView(found, found[0])}))
+    return read_plan(plan, ClusterView(frozenset(), {A: PartitionView(found, found[0])}))
 
 
 STALE: dict[str, tuple[tuple[int, ...], tuple[int, ...], Action]] = {
@@ -197,7 +199,7 @@ def test_a_plan_states_the_replicas_of_every_partition_it_changes(plan: Plan) ->
 
 def test_what_is_done_already_is_requested_as_it_is() -> None:
     reading = read_plan(
-        plan_of(move("a", 0, 4, 2)), View(frozenset(), {A: PartitionView((0, 1, 2), 0)})
+        plan_of(move("a", 0, 4, 2)), ClusterView(frozenset(), {A: PartitionView((0, 1, 2), 0)})
     )
     assert make_tasks(reading.targets) == []
 

@@ -80,7 +80,7 @@ def test_taking_replicas_away_occupies_nobody() -> None:
 
 
 @pytest.mark.parametrize(
-    ("strategies", "expected"),
+    ("order", "expected"),
     [
         ((), [0, 1, 2, 3]),
         (("plan_order", "smallest_first"), [0, 1, 2, 3]),
@@ -91,8 +91,8 @@ def test_taking_replicas_away_occupies_nobody() -> None:
     ],
 )
 def test_strategies_decide_one_after_the_other(
-    strategies: tuple[TaskOrder, ...], expected: list[int]
+    order: tuple[TaskOrder, ...], expected: list[int]
 ) -> None:
     tasks = [task(n, 0, 5, size) for n, size in enumerate((20, 10, 30, 10))]
-    found = ordered(tasks, strategies, under_min_isr={Key("a", 3)}, under_replicated={Key("a", 0)})
+    found = ordered(tasks, order, under_min_isr={Key("a", 3)}, under_replicated={Key("a", 0)})
     assert [t.id for t in found] == expected

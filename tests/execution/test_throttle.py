@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from execution_cases import FakeCluster
 
-from balancer.execution.cluster import Key, PartitionView, Resource
+from balancer.execution.cluster import ConfigResource, Key, PartitionView
 from balancer.execution.limits import Limits
 from balancer.execution.throttle import (
     FOLLOWER_RATE,
@@ -25,7 +25,11 @@ from balancer.execution.throttle import (
     throttled_replicas,
 )
 
-TOPIC, BROKER_1, BROKER_3 = Resource("topic", "a"), Resource("broker", "1"), Resource("broker", "3")
+TOPIC, BROKER_1, BROKER_3 = (
+    ConfigResource("topic", "a"),
+    ConfigResource("broker", "1"),
+    ConfigResource("broker", "3"),
+)
 FLOWS = {Key("a", 0): Flow((1, 2), (3,))}
 
 
@@ -74,7 +78,7 @@ def test_what_is_set_is_removed_without_a_trace() -> None:
     assert apply(cluster, requested) == []
     assert cluster.values[TOPIC] == {LEADER_REPLICAS: "0:1,0:2", FOLLOWER_REPLICAS: "0:3"}
     assert cluster.values[BROKER_3] == {LEADER_RATE: "5000", FOLLOWER_RATE: "5000"}
-    assert cluster.values[Resource("broker", "2")][LOG_DIR_RATE] == "6000"
+    assert cluster.values[ConfigResource("broker", "2")][LOG_DIR_RATE] == "6000"
     assert remove(cluster, requested) == ([], [])
     assert cluster.throttles() == {}
 
@@ -169,7 +173,7 @@ def test_limits_say_how_often_the_removal_is_looked_at(
     asked: list[object] = []
     read = cluster.configs
 
-    def counted(resources: Mapping[Resource, Sequence[str]]) -> Any:
+    def counted(resources: Mapping[ConfigResource, Sequence[str]]) -> Any:
         asked.append(resources)
         return read(resources)
 

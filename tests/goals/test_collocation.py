@@ -64,8 +64,8 @@ def test_what_no_broker_can_hold_together_is_proven() -> None:
     load = s.leader_load.copy()
     load[[0, 3], 0] = 0.6 * s.capacity[0, 0]
     s = replace(s, leader_load=load, follower_load=load)
-    (obstacle,) = CollocationGoal().infeasibilities(Cluster(Placement(s)))
-    assert "topic-0-0 and 1 more belong together" in obstacle.reason
+    (infeasibility,) = CollocationGoal().infeasibilities(Cluster(Placement(s)))
+    assert "topic-0-0 and 1 more belong together" in infeasibility.reason
     plan = Balancer([CollocationGoal()]).propose(s)
     assert [u.proven for u in plan.unmet] == [True]
     assert plan.goal_results[-1].contentment_after > plan.goal_results[-1].contentment_before

@@ -192,11 +192,11 @@ def test_rack_spread_is_met_exactly_where_racks_differ_by_one_at_most(
     assert score == pytest.approx(1 - moves / len(racks))
 
 
-def test_too_few_racks_are_an_obstacle() -> None:
+def test_too_few_racks_are_an_infeasibility() -> None:
     of = cluster([[0, 1, 2], [0, 1]], brokers=3, racks=[0, 0, 1])
-    (obstacle,) = RackAwareness().infeasibilities(of)
-    assert obstacle.racks_to_add == 1
-    assert obstacle.reason.startswith("t0-0: 3 replicas, and 2 racks")
+    (infeasibility,) = RackAwareness().infeasibilities(of)
+    assert infeasibility.racks_to_add == 1
+    assert infeasibility.reason.startswith("t0-0: 3 replicas, and 2 racks")
     assert RackAwareness().infeasibilities(cluster([[0, 1], [1, 0]], brokers=2, racks=[0, 1])) == []
 
 
@@ -208,24 +208,26 @@ def test_topics_stay_in_the_set_that_holds_most_of_them() -> None:
     assert scores(BrokerSetAwareness(exempt="t0"), of).tolist() == [1, 1]
     with pytest.raises(GoalError, match="broker set 'c' found, one of a, b expected"):
         BrokerSetAwareness(sets={"t.*": "c"}).prepared(of)
-    (obstacle,) = BrokerSetAwareness().infeasibilities(cluster([[0, 1, 2]], brokers=4, **sets))
-    assert obstacle.brokers_to_add == 1
-    assert "broker set a" in obstacle.reason
+    (infeasibility,) = BrokerSetAwareness().infeasibilities(cluster([[0, 1, 2]], brokers=4, **sets))
+    assert infeasibility.brokers_to_add == 1
+    assert "broker set a" in infeasibility.reason
 
 
 def test_capacity_counts_missing_brokers() -> None:
     of = cluster([[0], [1], [0], [1]], brokers=2, load=[500] * 4, capacity=1000)
-    (obstacle,) = ResourceCapacity(resource="disk").infeasibilities(of)  # 2000 on 2 x 800
-    assert obstacle.brokers_to_add == 1
+    (infeasibility,) = ResourceCapacity(resource="disk").infeasibilities(of)  # 2000 on 2 x 800
+    assert infeasibility.brokers_to_add == 1
     assert ResourceCapacity(resource="disk", threshold=1.0).infeasibilities(of) == []
-    (obstacle,) = ReplicaCapacity(limit=1).infeasibilities(of)
-    assert obstacle.brokers_to_add == 2
+    (infeasibility,) = ReplicaCapacity(limit=1).infeasibilities(of)
+    assert infeasibility.brokers_to_add == 2
 
 
 def test_a_partition_larger_than_every_limit_is_named() -> None:
     of = cluster([[0], [1], [2], [3]], brokers=4, load=[10, 10, 900, 850], capacity=1000)
-    (obstacle,) = ResourceCapacity(resource="disk").infeasibilities(of)
-    assert obstacle.reason.startswith("t0-2 and 1 more: load (disk) of a single replica is 900")
+    (infeasibility,) = ResourceCapacity(resource="disk").infeasibilities(of)
+    assert infeasibility.reason.startswith(
+        "t0-2 and 1 more: load (disk) of a single replica is 900"
+    )
 
 
 def test_capacity_scores_fall_with_the_excess() -> None:
@@ -244,8 +246,8 @@ def test_each_broker_leads_some_of_a_topic() -> None:
     assert scores(MinTopicLeaders(topics="t0"), of).tolist() == [1, 1, 0.5]
     assert scores(MinTopicLeaders(topics="t0", minimum=0), of).tolist() == [1, 1, 1 / 3]
     assert scores(MinTopicLeaders(), of).tolist() == [1, 1, 1]
-    (obstacle,) = MinTopicLeaders(topics=".*", minimum=3).infeasibilities(of)
-    assert "topic t0 has 6 partitions, and its brokers need 9 leaders" in obstacle.reason
+    (infeasibility,) = MinTopicLeaders(topics=".*", minimum=3).infeasibilities(of)
+    assert "topic t0 has 6 partitions, and its brokers need 9 leaders" in infeasibility.reason
 
 
 def test_leaders_of_a_topic_lie_between_floor_and_ceiling() -> None:
@@ -273,8 +275,8 @@ def test_partitions_without_a_living_replica_are_named() -> None:
     gone, leaderless = EligibleLeaders().infeasibilities(of)
     assert gone.reason.startswith("t0-1: every replica is on a dead broker")
     assert leaderless.reason == "t0-2: no leader, because no replica in sync serves"
-    (obstacle,) = OnlineReplicas().infeasibilities(of)
-    assert obstacle.brokers_to_add == 1
+    (infeasibility,) = OnlineReplicas().infeasibilities(of)
+    assert infeasibility.brokers_to_add == 1
 
 
 def test_a_partition_without_a_leader_is_not_content_on_living_brokers() -> None:

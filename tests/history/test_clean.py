@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from cluster_model import BrokerRecord, InputError, PartitionRecord, Snapshot, SnapshotDocument
 from cluster_model.build import build_snapshot
-from cluster_model.history.clean import Metadata, judge
+from cluster_model.history.clean import MetadataTables, judge
 from cluster_model.history.metadata import MetadataLog
 from metrics_reporter import Record
 
@@ -136,7 +136,7 @@ def test_what_becomes_of_each_record(spark: SparkSession, log: MetadataLog) -> N
     records = records.withColumns(
         {"problem": F.lit(None).cast("string"), "value": F.lit(None).cast("binary")}
     ).unionByName(broken)
-    metadata = Metadata.of(spark, [log])
+    metadata = MetadataTables.of(spark, [log])
     judged = judge(records, metadata, window_ms=1000, windows=2).persist()
     reported = {
         (r.batch, r.source_partition, r.source_offset): r for r in judged.outcomes.collect()
@@ -172,12 +172,12 @@ def test_what_becomes_of_each_record(spark: SparkSession, log: MetadataLog) -> N
 
 
 def test_numbers_that_cannot_be(spark: SparkSession, log: MetadataLog) -> None:
-    records, metadata = records_frame(spark, []), Metadata.of(spark, [log])
+    records, metadata = records_frame(spark, []), MetadataTables.of(spark, [log])
     with pytest.raises(InputError, match="window_ms: 0 found, 1 or more expected"):
         judge(records, metadata, window_ms=0, windows=1)
     with pytest.raises(InputError, match="windows: 0 found, 1 or more expected"):
         judge(records, metadata, window_ms=1, windows=0)
     with pytest.raises(InputError, match=r"logs of the clusters \['x', 'x'\] found"):
-        Metadata.of(spark, [log, log])
+        MetadataTables.of(spark, [log, log])
     with pytest.raises(InputError, match=r"logs of the clusters \[\] found"):
-        Metadata.of(spark, [])
+        MetadataTables.of(spark, [])

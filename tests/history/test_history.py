@@ -25,7 +25,7 @@ from cluster_model import (
     load_snapshot,
     synthetic_snapshot,
 )
-from cluster_model.history.clean import Metadata
+from cluster_model.history.clean import MetadataTables
 from cluster_model.history.errors import HistoryError
 from cluster_model.history.history import History
 from cluster_model.history.metadata import MetadataLog
@@ -33,7 +33,7 @@ from cluster_model.history.prepare import prepare
 from cluster_model.history.synthetic import (
     HOUR_MS,
     START_MS,
-    Traffic,
+    TrafficPattern,
     default_cpu_cost,
     synthetic_records,
 )
@@ -92,7 +92,7 @@ def reported(spark: SparkSession) -> Told:
         snapshot,
         intervals=32,
         start_ms=START_MS + 8 * HOUR_MS,
-        traffic=Traffic(noise=0.4),
+        traffic=TrafficPattern(noise=0.4),
         dirt=0.03,
         disorder=0.1,
     ).cache()
@@ -118,7 +118,7 @@ def test_the_mean_snapshot_is_the_live_one(reported: Told) -> None:
 def test_a_slow_broker_has_the_same_cost_in_both(spark: SparkSession) -> None:
     snapshot = synthetic_snapshot(brokers=6, partitions=120, racks=3, utilization=0.3)
     records = synthetic_records(
-        spark, snapshot, intervals=32, start_ms=START_MS, traffic=Traffic(noise=0.1)
+        spark, snapshot, intervals=32, start_ms=START_MS, traffic=TrafficPattern(noise=0.1)
     )
     slow = int(snapshot.broker_ids[3])
     records = records.withColumn(
@@ -307,7 +307,7 @@ def test_a_small_history_by_hand(spark: SparkSession, tmp_path: Path) -> None:
         batches.append((log.cluster, time_ms, [time_ms] * 4, reported))
     prepare(
         records_frame(spark, batches),
-        Metadata.of(spark, [log]),
+        MetadataTables.of(spark, [log]),
         tmp_path / "prepared",
         window_ms=400_000,
     )

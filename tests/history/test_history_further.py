@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from balancer.cli import app
 from cluster_model import Snapshot, load_snapshot, save_snapshot, synthetic_snapshot
-from cluster_model.history.clean import Metadata
+from cluster_model.history.clean import MetadataTables
 from cluster_model.history.errors import HistoryError
 from cluster_model.history.history import History
 from cluster_model.history.metadata import MetadataLog
@@ -112,7 +112,7 @@ def test_other_statistics_and_a_prepared_history(
     records = records_frame(spark, batches)
     prepare(
         records,
-        Metadata.of(spark, [log]),
+        MetadataTables.of(spark, [log]),
         tmp_path,
         window_ms=WINDOW,
         further=[*SHARES],

@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 
 from cluster_model import BrokerRecord, InputError, PartitionRecord, Snapshot, SnapshotDocument
 from cluster_model.build import build_snapshot
-from cluster_model.history.clean import Judged, Metadata, judge
+from cluster_model.history.clean import JudgedRecords, MetadataTables, judge
 from cluster_model.history.metadata import MetadataLog
-from cluster_model.history.window_sums import broker_cells, cells, sizes
+from cluster_model.history.window_sums import broker_sums, partition_sums, sizes
 from cluster_model.history.windows import (
     broker_windows,
     completeness,
@@ -69,15 +69,15 @@ RECORDS = [
 
 
 @pytest.fixture(scope="module")
-def metadata(spark: SparkSession) -> Metadata:
+def metadata(spark: SparkSession) -> MetadataTables:
     log = MetadataLog()
     log.append(0, snapshot(1))
     log.append(CHANGED, snapshot(2))
-    return Metadata.of(spark, [log])
+    return MetadataTables.of(spark, [log])
 
 
 @pytest.fixture(scope="module")
-def judged(spark: SparkSession, metadata: Metadata) -> Iterator[Judged]:
+def judged(spark: SparkSession, metadata: MetadataTables) -> Iterator[JudgedRecords]:
     arrived = [("default", 0, [4000] * len(RECORDS), RECORDS)]
     found = judge(records_frame(spark, arrived), metadata, window_ms=1000, windows=5).persist()
     yield found
@@ -85,8 +85,8 @@ def judged(spark: SparkSession, metadata: Metadata) -> Iterator[Judged]:
 
 
 @pytest.fixture(scope="module")
-def summed(judged: Judged) -> Iterator[DataFrame]:
-    found = cells(judged.partitions).persist()
+def summed(judged: JudgedRecords) -> Iterator[DataFrame]:
+    found = partition_sums(judged.partitions).persist()
     yield found
     found.unpersist()
 
@@ -95,7 +95,7 @@ def rows(table: DataFrame, *names: str) -> list[tuple[object, ...]]:
     return sorted(tuple(row) for row in table.select(*names).collect())
 
 
-def test_cells(summed: DataFrame) -> None:
+def test_partition_sums(summed: DataFrame) -> None:
     what = ("sum", "count", "guess")
     names = [f"{rate}_{w}" for rate in ("bytes_in", "bytes_out") for w in what]
     assert rows(summed, "topic", "partition", "start_ms", "broker", *names) == [
@@ -143,8 +143,8 @@ def test_load_belongs_to_the_broker_that_led_then(summed: DataFrame) -> None:
     ]
 
 
-def test_brokers_and_sizes(judged: Judged) -> None:
-    found = broker_windows(broker_cells(judged.brokers), **SPAN)
+def test_brokers_and_sizes(judged: JudgedRecords) -> None:
+    found = broker_windows(broker_sums(judged.brokers), **SPAN)
     assert rows(found, "broker", "start_ms", "metric", "value", "kind") == [
         (1, 1000, "cpu", 40.0, GOOD),
         (1, 2000, "cpu", 70.0, AVAILABLE),
@@ -159,7 +159,7 @@ def test_brokers_and_sizes(judged: Judged) -> None:
     assert rows(both, "broker", "size") == [(1, 520.0), (1, 520.0), (2, 550.0), (2, 640.0)]
 
 
-def test_completeness(summed: DataFrame, metadata: Metadata) -> None:
+def test_completeness(summed: DataFrame, metadata: MetadataTables) -> None:
     table = windows(summed, **SPAN)
     found = completeness(table, metadata.placements, window_ms=1000, end_ms=5000)
     assert rows(found, "start_ms", "partitions", "known", "ratio") == [
@@ -181,7 +181,9 @@ def test_ranges_that_cannot_be(summed: DataFrame) -> None:
         led(summed, window_ms=1000, min_samples=0)
 
 
-def test_sums_are_the_same_however_the_rows_lie(spark: SparkSession, metadata: Metadata) -> None:
+def test_sums_are_the_same_however_the_rows_lie(
+    spark: SparkSession, metadata: MetadataTables
+) -> None:
     # Sums of these depend on the order in which they are added.
     reported = spark.range(600).select(
         F.lit("default").alias("cluster"),
@@ -209,7 +211,7 @@ def test_sums_are_the_same_however_the_rows_lie(spark: SparkSession, metadata: M
         try:
             mixed = reported.repartition(int(partitions)).orderBy(F.rand(int(partitions)))
             found = judge(mixed, metadata, window_ms=3000, windows=9)
-            seen.add(tuple(rows(led(cells(found.partitions), window_ms=3000), "*")))
+            seen.add(tuple(rows(led(partition_sums(found.partitions), window_ms=3000), "*")))
         finally:
             spark.conf.set("spark.sql.shuffle.partitions", before)
     assert len(seen) == 1

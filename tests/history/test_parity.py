@@ -16,10 +16,10 @@ from pyspark.sql import functions as F
 
 from cluster_model import BrokerRecord, PartitionRecord, Snapshot, SnapshotDocument
 from cluster_model.build import build_snapshot
-from cluster_model.history.clean import Metadata, judge
+from cluster_model.history.clean import MetadataTables, judge
 from cluster_model.history.metadata import MetadataLog
 from cluster_model.history.schema import BROKERS, PLACEMENTS, TOPICS
-from cluster_model.history.window_sums import broker_cells, cells, sizes
+from cluster_model.history.window_sums import broker_sums, partition_sums, sizes
 from cluster_model.history.windows import (
     broker_windows,
     completeness,
@@ -183,10 +183,10 @@ class Tables:
     createDataFrame = staticmethod(lambda table, schema: table)
 
 
-def metadata_of(spark: SparkSession, snapshots: dict[str, Snapshot]) -> Metadata:
+def metadata_of(spark: SparkSession, snapshots: dict[str, Snapshot]) -> MetadataTables:
     """As Metadata.of, in one table for all clusters, which plans much faster."""
     logs = [MetadataLog.of(s, cluster=name) for name, s in snapshots.items()]
-    return Metadata(
+    return MetadataTables(
         *(
             spark.createDataFrame(
                 pa.concat_tables(getattr(log, name)(Tables) for log in logs), schema
@@ -260,10 +260,10 @@ def test_live_and_history_tell_the_same(
         "first_ms": end_ms - kept * window_ms,
         "end_ms": end_ms,
     }
-    table = windows(cells(judged.partitions), **span).persist()
+    table = windows(partition_sums(judged.partitions), **span).persist()
     reported = {(c, t, p, s): ((i, o), [ik, ok]) for c, t, p, s, i, ik, o, ok in collected(table)}
     of_brokers: dict[tuple[Any, ...], tuple[np.ndarray, list[int]]] = {}
-    for c, b, s, m, v, k in collected(broker_windows(broker_cells(judged.brokers), **span)):
+    for c, b, s, m, v, k in collected(broker_windows(broker_sums(judged.brokers), **span)):
         empty = np.zeros(len(BROKER_METRICS)), [4] * len(BROKER_METRICS)
         value, kind = of_brokers.setdefault((c, b, s), empty)
         value[BROKER_METRICS.index(m)], kind[BROKER_METRICS.index(m)] = v, k
@@ -272,7 +272,7 @@ def test_live_and_history_tell_the_same(
     valid = set(
         collected(valid_partitions(table, window_ms=window_ms, end_ms=end_ms, max_extrapolations=2))
     )
-    by_broker = led(cells(judged.partitions), **span).groupBy(
+    by_broker = led(partition_sums(judged.partitions), **span).groupBy(
         "cluster", "topic", "partition", "start_ms"
     )
     parts = {

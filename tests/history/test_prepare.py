@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from balancer.cli import app
 from cluster_model import InputError, save_snapshot
-from cluster_model.history.clean import Metadata
+from cluster_model.history.clean import MetadataTables
 from cluster_model.history.metadata import MetadataLog
 from cluster_model.history.prepare import prepare, read_prepared
 
@@ -35,11 +35,11 @@ def test_what_is_prepared_can_be_read(spark: SparkSession, tmp_path: Path) -> No
     assert result.exit_code == 0, result.output
     found = read_prepared(spark, tmp_path / "out")
     assert (found.window_ms, found.windows) == (1000, 5)
-    days = {(r.cluster, r.day) for r in found.cells.select("cluster", "day").collect()}
+    days = {(r.cluster, r.day) for r in found.partition_sums.select("cluster", "day").collect()}
     assert days == {("7", "2023-11-14"), ("7", "2023-11-15")}
     # By the only placement there is, two of the nine samples are a follower's.
-    assert found.cells.agg({"bytes_in_count": "sum"}).collect()[0][0] == 7
-    assert found.broker_cells.count() == 2
+    assert found.partition_sums.agg({"bytes_in_count": "sum"}).collect()[0][0] == 7
+    assert found.broker_sums.count() == 2
     assert found.sizes.count() == 3
     assert found.traffic.count() == 0
     reasons = [r.reason for r in found.quarantine.collect()]
@@ -56,7 +56,7 @@ def test_directories_that_hold_something_else(spark: SparkSession, tmp_path: Pat
     with pytest.raises(InputError, match="no 'settings' found in it"):
         read_prepared(spark, tmp_path)
     (tmp_path / "letters").mkdir()
-    metadata = Metadata.of(spark, [MetadataLog.of(snapshot(1))])
+    metadata = MetadataTables.of(spark, [MetadataLog.of(snapshot(1))])
     with pytest.raises(InputError, match="'letters' found in the directory"):
         prepare(records_frame(spark, []), metadata, tmp_path)
     words = ["history", "prepare", "a", "b", "-o", "c", "--metadata", "d"]

@@ -19,7 +19,7 @@ from cluster_model.history.synthetic import (
     NO_TOPIC,
     START_MS,
     SyntheticError,
-    Traffic,
+    TrafficPattern,
     default_cpu_cost,
     phases,
     synthetic_records,
@@ -31,7 +31,7 @@ CLUSTER = synthetic_snapshot(brokers=4, partitions=40, topics=5, racks=2, replic
 @given(st.floats(0, 10), st.floats(-0.5, 0.5))
 def test_a_day_has_mean_one_and_its_peak_at_its_phase(sharpness: float, phase: float) -> None:
     times = START_MS + np.arange(0, DAY_MS, 60_000)
-    factor = Traffic(sharpness=sharpness).factor(times, phase, START_MS)
+    factor = TrafficPattern(sharpness=sharpness).factor(times, phase, START_MS)
     assert factor.mean() == pytest.approx(1.0)
     assert factor.max() == pytest.approx(np.exp(sharpness) / np.i0(sharpness), rel=1e-3)
     if sharpness > 0.1:
@@ -41,14 +41,14 @@ def test_a_day_has_mean_one_and_its_peak_at_its_phase(sharpness: float, phase: f
 
 
 def test_weekends_growth_and_peaks_of_topics() -> None:
-    traffic = Traffic(sharpness=0.0, weekend=0.5, growth=0.1)
+    traffic = TrafficPattern(sharpness=0.0, weekend=0.5, growth=0.1)
     noon = START_MS + DAY_MS // 2 + np.arange(7) * DAY_MS
     grown = 1 + 0.1 * (np.arange(7) + 0.5)
     np.testing.assert_allclose(
         traffic.factor(noon, 0.0, START_MS), grown * [1, 1, 1, 1, 1, 0.5, 0.5]
     )
-    together = phases(CLUSTER, Traffic(spread=0.0))
-    apart = phases(CLUSTER, Traffic(spread=1.0))
+    together = phases(CLUSTER, TrafficPattern(spread=0.0))
+    apart = phases(CLUSTER, TrafficPattern(spread=1.0))
     assert not together.any()
     assert len(set(apart.tolist())) == len(CLUSTER.topics)
 
@@ -63,7 +63,7 @@ def test_equal_arguments_give_equal_rows_and_dirt_stands_beside_them(spark: Spar
     asked: dict[str, Any] = {
         "intervals": 12,
         "start_ms": START_MS + 7 * HOUR_MS,
-        "traffic": Traffic(sharpness=2.0, noise=0.1),
+        "traffic": TrafficPattern(sharpness=2.0, noise=0.1),
         "seed": 3,
     }
     clean = synthetic_records(spark, cluster, **asked, tasks=2)
@@ -118,7 +118,7 @@ def test_equal_arguments_give_equal_rows_and_dirt_stands_beside_them(spark: Spar
         ({"intervals": 0}, "intervals: 0 found, at least 1 expected"),
         ({"start_ms": 5}, "start_ms: 5 found, a multiple of 60000"),
         ({"dirt": 1.5}, "dirt: 1.5 found, a share of 0 to 1 expected"),
-        ({"traffic": Traffic(sharpness=-1)}, "sharpness: -1 found"),
+        ({"traffic": TrafficPattern(sharpness=-1)}, "sharpness: -1 found"),
     ],
 )
 def test_what_cannot_be_invented_is_reported(

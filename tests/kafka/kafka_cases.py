@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from real_kafka import KafkaCluster
 
 from balancer.execution import Executor, Limits
-from balancer.execution.cluster import Kafka, Resource
+from balancer.execution.cluster import ConfigResource, Kafka
 from balancer.execution.throttle import (
     FOLLOWER_RATE,
     FOLLOWER_REPLICAS,
@@ -68,12 +68,13 @@ def filled_topic(kafka: KafkaCluster, prefix: str) -> Iterator[str]:
         delete_topic(ask, name)
 
 
-def throttles(kafka: Kafka, *topics: str) -> dict[Resource, dict[str, str]]:
+def throttles(kafka: Kafka, *topics: str) -> dict[ConfigResource, dict[str, str]]:
     """Whatever throttle is set on the topics and on brokers 0, 1 and 2."""
-    asked: dict[Resource, Sequence[str]] = {
-        Resource("broker", str(b)): [LEADER_RATE, FOLLOWER_RATE, LOG_DIR_RATE] for b in range(3)
+    asked: dict[ConfigResource, Sequence[str]] = {
+        ConfigResource("broker", str(b)): [LEADER_RATE, FOLLOWER_RATE, LOG_DIR_RATE]
+        for b in range(3)
     }
-    asked |= {Resource("topic", t): [LEADER_REPLICAS, FOLLOWER_REPLICAS] for t in topics}
+    asked |= {ConfigResource("topic", t): [LEADER_REPLICAS, FOLLOWER_REPLICAS] for t in topics}
     found = {
         r: {key: value for key, value in values.items() if value is not None}
         for r, values in kafka.configs(asked).items()

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from balancer import PlanDocument
 from balancer.cli import app
 from balancer.execution import Executor, Limits, Outcome
-from balancer.execution.cluster import Kafka, Key, Resource
+from balancer.execution.cluster import ConfigResource, Kafka, Key
 from balancer.execution.throttle import FOLLOWER_REPLICAS, LEADER_REPLICAS
 from cluster_model.kafka import KafkaDeniedError, admin_client, read_cluster
 
@@ -68,8 +68,8 @@ def plan() -> PlanDocument:
 
 
 def carried_out(guarded: KafkaCluster, path: Path, throttle: float | None = 1e6) -> Outcome:
-    # With such patience, a refusal that is asked for again would not end in time.
-    limits = Limits(patience=600.0, throttle=throttle, progress_interval=0.3)
+    # With such a timeout, a refusal that is asked for again would not end in time.
+    limits = Limits(outage_timeout=600.0, throttle=throttle, progress_interval=0.3)
     return Executor(guarded.bootstrap, journal=path / "journal", limits=limits, client=ANN).execute(
         plan()
     )
@@ -141,11 +141,11 @@ def test_a_missing_right_to_act_is_named_and_nothing_moves(
     try:
         assert kafka.view([TOPIC]).partitions[Key(TOPIC, 0)].replicas == (0,)
         lists = [LEADER_REPLICAS, FOLLOWER_REPLICAS]
-        found = kafka.configs({Resource("topic", TOPIC): lists})
+        found = kafka.configs({ConfigResource("topic", TOPIC): lists})
         if missing == "ALTER on the cluster":
             # It could take its throttle off again.
-            assert found == {Resource("topic", TOPIC): dict.fromkeys(lists)}
+            assert found == {ConfigResource("topic", TOPIC): dict.fromkeys(lists)}
         else:
-            kafka.set_configs({Resource("topic", TOPIC): dict.fromkeys(lists)})
+            kafka.set_configs({ConfigResource("topic", TOPIC): dict.fromkeys(lists)})
     finally:
         kafka.close()

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from balancer import Action, Balancer, Operation, PlanDocument
 from balancer.cli import app
 from balancer.execution import Executor, Limits, Progress
-from balancer.execution.cluster import Kafka, Key, Resource
+from balancer.execution.cluster import ConfigResource, Kafka, Key
 from balancer.execution.throttle import (
     FOLLOWER_RATE,
     FOLLOWER_REPLICAS,
@@ -115,7 +115,7 @@ def test_the_command_carries_a_plan_out_throttled(
     assert f"{topic}-0: leader 1" in reported
     assert replicas(kafka, topic) == [(0, 1)] * 3
 
-    seen: list[dict[Resource, dict[str, str]]] = []
+    seen: list[dict[ConfigResource, dict[str, str]]] = []
     done = threading.Event()
 
     def watch() -> None:
@@ -136,8 +136,8 @@ def test_the_command_carries_a_plan_out_throttled(
     assert full
     for found in full:
         for b in range(3):
-            assert found[Resource("broker", str(b))] == both
-        mine = found[Resource("topic", topic)]
+            assert found[ConfigResource("broker", str(b))] == both
+        mine = found[ConfigResource("topic", topic)]
         lead, follow = (
             marked(mine[key], "counterpoise-controller")
             for key in (LEADER_REPLICAS, FOLLOWER_REPLICAS)
@@ -202,7 +202,7 @@ def test_killed_on_another_machine_its_successor_takes_the_throttles_off(
     """As a controller of the same group does that acts next; Kafka takes the marks."""
     owner = f"group-{topic}"
     others = {LEADER_REPLICAS: "8:2,7:1"}
-    assert kafka.set_configs({Resource("topic", topic): others}) == {}
+    assert kafka.set_configs({ConfigResource("topic", topic): others}) == {}
     plan, there, here = tmp_path / "plan.json", tmp_path / "there", tmp_path / "here"
     plan.write_text(plan_of(*moves(topic)).model_dump_json())
     code = (
@@ -220,8 +220,8 @@ def test_killed_on_another_machine_its_successor_takes_the_throttles_off(
     assert not in_sync(kafka, topic)
     found = throttles(kafka, topic)
     rate = str(int(SLOW) // 1024 * 1024)
-    assert found[Resource("broker", "2")] == {LEADER_RATE: rate, FOLLOWER_RATE: rate}
-    mark = marked(found[Resource("topic", topic)][FOLLOWER_REPLICAS], owner)
+    assert found[ConfigResource("broker", "2")] == {LEADER_RATE: rate, FOLLOWER_RATE: rate}
+    mark = marked(found[ConfigResource("topic", topic)][FOLLOWER_REPLICAS], owner)
     assert mark is not None
     assert mark.replicas == {(0, 2), (1, 2), (2, 2)}
     # Who is of another name leaves it alone.
@@ -233,14 +233,14 @@ def test_killed_on_another_machine_its_successor_takes_the_throttles_off(
     assert outcome is not None
     assert (outcome.state, outcome.completed, outcome.differences) == ("done", 1, ())
     assert replicas(kafka, topic) == [(0, 2), (0, 1), (0, 1)]
-    assert throttles(kafka, topic) == {Resource("topic", topic): others}
+    assert throttles(kafka, topic) == {ConfigResource("topic", topic): others}
     assert again.recover() is None
     # The dead one is back, with its own journal: it begins nothing more.
     late = Executor(kafka_cluster.bootstrap, journal=there, limits=limits, owner=owner).recover()
     assert late is not None
     assert late.state == "stopped"
     assert replicas(kafka, topic) == [(0, 2), (0, 1), (0, 1)]
-    assert throttles(kafka, topic) == {Resource("topic", topic): others}
+    assert throttles(kafka, topic) == {ConfigResource("topic", topic): others}
 
 
 def test_ctrl_c_stops_it_in_good_order(
@@ -279,7 +279,7 @@ def test_a_broker_killed_costs_its_moves_and_no_more(
         assert len(outcome.differences) == 2
         assert replicas(kafka, topic) == [(0, 1), (0, 1), (1, 0)]
         assert not any(p.moving for p in kafka.view([topic]).partitions.values())
-        assert Resource("topic", topic) not in throttles(kafka, topic)
+        assert ConfigResource("topic", topic) not in throttles(kafka, topic)
     finally:
         kafka_cluster.restart(2)
     recovered = executor(kafka_cluster, tmp_path).recover()
@@ -336,10 +336,10 @@ def test_stopped_with_rollback_all_is_as_before(
 def test_a_reassignment_of_others_is_respected(
     kafka_cluster: KafkaCluster, kafka: Kafka, topic: str, tmp_path: Path
 ) -> None:
-    theirs: dict[Resource, Mapping[str, str | None]] = {
-        Resource("topic", topic): {LEADER_REPLICAS: "0:0,0:1", FOLLOWER_REPLICAS: "0:2"},
+    theirs: dict[ConfigResource, Mapping[str, str | None]] = {
+        ConfigResource("topic", topic): {LEADER_REPLICAS: "0:0,0:1", FOLLOWER_REPLICAS: "0:2"},
         **{
-            Resource("broker", str(b)): {LEADER_RATE: "1024", FOLLOWER_RATE: "1024"}
+            ConfigResource("broker", str(b)): {LEADER_RATE: "1024", FOLLOWER_RATE: "1024"}
             for b in range(3)
         },
     }

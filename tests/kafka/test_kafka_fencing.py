@@ -21,7 +21,7 @@ from kafka_plans import move, plan_of
 from real_kafka import KafkaCluster
 
 from balancer.controller import Election
-from balancer.execution.cluster import Kafka, Key, Resource
+from balancer.execution.cluster import ConfigResource, Kafka, Key
 from balancer.execution.fence import Fence
 from balancer.execution.journal import read_journal
 from balancer.execution.stop import Stop
@@ -32,7 +32,7 @@ from balancer.execution.throttle import (
 from cluster_model.kafka import KafkaSourceError
 
 SESSION = 2.0
-PATIENCE = 240.0
+TIMEOUT = 240.0
 COMMAND = [sys.executable, "-c", "from balancer.cli import main; main()"]
 
 
@@ -98,7 +98,7 @@ def moving(kafka: Kafka, topic: str) -> bool:
 
 
 def eventually(true: Callable[[], Any], what: str) -> None:
-    kafka_cases.eventually(true, what, seconds=PATIENCE, unless=(KafkaSourceError,))
+    kafka_cases.eventually(true, what, seconds=TIMEOUT, unless=(KafkaSourceError,))
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_an_execution_that_slept_past_its_lease_touches_nothing(
     sleeper.send_signal(signal.SIGSTOP)
     # On another machine: from the marks alone, and then a plan of its own.
     successor = start(cluster, there, "--recover")
-    said = successor.communicate(timeout=PATIENCE)[0]
+    said = successor.communicate(timeout=TIMEOUT)[0]
     assert successor.returncode == 0, said
     assert "journal is out of reach" in said
     assert throttles(kafka, topic) == {}
@@ -131,10 +131,12 @@ def test_an_execution_that_slept_past_its_lease_touches_nothing(
     eventually(lambda: moving(kafka, topic), "the successor moves")
     eventually(lambda: throttles(kafka, topic), "the successor throttles")
     before = picture(kafka, topic)
-    epoch = marked(before[0][Resource("topic", topic)][LEADER_REPLICAS], "counterpoise-controller")
+    epoch = marked(
+        before[0][ConfigResource("topic", topic)][LEADER_REPLICAS], "counterpoise-controller"
+    )
     begun.send_signal(signal.SIGSTOP)
     sleeper.send_signal(signal.SIGCONT)
-    said = sleeper.communicate(timeout=PATIENCE)[0]
+    said = sleeper.communicate(timeout=TIMEOUT)[0]
     assert sleeper.returncode == 1, said
     assert "the vote was lost" in said
     after = picture(kafka, topic)
@@ -151,11 +153,11 @@ def test_an_execution_that_slept_past_its_lease_touches_nothing(
     assert epoch.epoch is not None
     assert left.epoch < epoch.epoch
     begun.send_signal(signal.SIGCONT)
-    begun.communicate(timeout=PATIENCE)
+    begun.communicate(timeout=TIMEOUT)
     for path in (there, here):
         # One may have slept past its lease too; then its journal is there for it.
         last = start(cluster, path, "--recover")
-        said = last.communicate(timeout=PATIENCE)[0]
+        said = last.communicate(timeout=TIMEOUT)[0]
         assert last.returncode in (0, 1), said
         journal = read_journal(path / "counterpoise-execution.journal")
         assert journal is not None
@@ -181,7 +183,7 @@ def test_of_two_executions_at_once_one_refuses(
     assert f"process {acting.pid}" in last
     assert "Traceback" not in said
     assert moving(kafka, topic)
-    said = acting.communicate(timeout=PATIENCE)[0]
+    said = acting.communicate(timeout=TIMEOUT)[0]
     assert acting.returncode == 0, said
     assert throttles(kafka, topic) == {}
     names = {p.name for d in ("here", "there") for p in (tmp_path / d).glob("*.journal")}
@@ -247,7 +249,7 @@ class Running:
     def end(self) -> None:
         """Tell it to end, and wait for that."""
         self.send(signal.SIGTERM)
-        assert self.process.wait(PATIENCE) == 0, self.log
+        assert self.process.wait(TIMEOUT) == 0, self.log
 
 
 EVENLY: dict[str, Any] = {
@@ -274,7 +276,7 @@ def test_a_controller_that_slept_past_its_lease_writes_nothing_and_stands_by(
     first.send(signal.SIGSTOP)
 
     def succeeded() -> bool:
-        values = throttles(kafka, topic).get(Resource("topic", topic), {})
+        values = throttles(kafka, topic).get(ConfigResource("topic", topic), {})
         mark = marked(values.get(LEADER_REPLICAS), "counterpoise-controller")
         newer = mark is not None and (mark.epoch or 0) > (left.epoch or 0)
         return newer and moving(kafka, topic)
@@ -339,7 +341,7 @@ def test_a_paused_controller_lets_an_execution_act(
     end_with(processes, beside)
     eventually(lambda: moving(kafka, topic), "the execution moves")
     controller.change(execute=True)
-    said = beside.communicate(timeout=PATIENCE)[0]
+    said = beside.communicate(timeout=TIMEOUT)[0]
     assert beside.returncode == 0, said
     assert throttles(kafka, topic) == {}
     again = "this one no longer acts"
@@ -354,14 +356,14 @@ def test_a_controller_beside_an_execution(
     eventually(lambda: controller.said("this one acts"), "the controller acts")
     here = tmp_path / "here"
     beside = start(cluster, here, plan_file(here, topic), *SLOWLY)
-    said = beside.communicate(timeout=PATIENCE)[0]
+    said = beside.communicate(timeout=TIMEOUT)[0]
     assert beside.returncode == 2, said
     assert f"counterpoise run, process {controller.process.pid}" in said
     assert throttles(kafka, topic) == {}
     assert not moving(kafka, topic)
     controller.end()
     after = start(cluster, here, plan_file(here, topic), *SLOWLY)
-    said = after.communicate(timeout=PATIENCE)[0]
+    said = after.communicate(timeout=TIMEOUT)[0]
     assert after.returncode == 0, said
     assert throttles(kafka, topic) == {}
 
@@ -442,7 +444,7 @@ def test_who_sleeps_between_the_proof_and_the_write_does_not_send_it(
         else:
             time.sleep(2 * SESSION)
         sleeper.send_signal(signal.SIGCONT)
-        said = sleeper.communicate(timeout=PATIENCE)[0]
+        said = sleeper.communicate(timeout=TIMEOUT)[0]
     replicas = kafka.view([topic]).partitions[Key(topic, 0)].replicas
     if succeeded:
         assert "the vote was lost, another has taken over" in said

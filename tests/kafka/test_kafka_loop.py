@@ -13,7 +13,7 @@ from real_kafka import KafkaCluster
 
 from balancer import Balancer
 from balancer.execution import Executor, Limits
-from balancer.execution.cluster import Kafka, Resource
+from balancer.execution.cluster import ConfigResource, Kafka
 from balancer.execution.throttle import (
     FOLLOWER_RATE,
     FOLLOWER_REPLICAS,
@@ -139,8 +139,10 @@ def test_load_is_measured_planned_for_and_evened_out(kafka: KafkaCluster, tmp_pa
     # The throttles are gone, and the next load is shared by all.
     seen = Kafka(kafka.bootstrap)
     try:
-        asked = {Resource("broker", str(b)): [LEADER_RATE, FOLLOWER_RATE] for b in kafka.broker_ids}
-        asked[Resource("topic", LOADED)] = [LEADER_REPLICAS, FOLLOWER_REPLICAS]
+        asked = {
+            ConfigResource("broker", str(b)): [LEADER_RATE, FOLLOWER_RATE] for b in kafka.broker_ids
+        }
+        asked[ConfigResource("topic", LOADED)] = [LEADER_REPLICAS, FOLLOWER_REPLICAS]
         left = [v for values in seen.configs(asked).values() for v in values.values()]
         assert left == [None] * 8
     finally:

@@ -15,11 +15,11 @@ import yaml
 from confluent_kafka import Producer
 from real_kafka import KafkaCluster
 
-from balancer.execution.cluster import Kafka, Resource
+from balancer.execution.cluster import ConfigResource, Kafka
 from balancer.execution.throttle import FOLLOWER_RATE, LEADER_RATE
 from cluster_model.kafka import admin_client, read_cluster
 
-PATIENCE = 480.0
+TIMEOUT = 480.0
 TOPIC, PARTITIONS = "loaded", 24
 CAPACITY: dict[str, Any] = {"default": {"network_in": 1e9, "network_out": 1e9, "disk": 1e12}}
 SETTINGS: dict[str, Any] = {
@@ -102,14 +102,16 @@ def test_a_load_is_spread_by_nothing_but_the_two_commands(
         return {b: int((leads[of_topic] == b).sum()) for b in kafka.broker_ids}
 
     logs = tmp_path / "report.log", tmp_path / "run.log"
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + TIMEOUT
     with load(kafka), counterpoise(logs[0], *report), counterpoise(logs[1], *run):
         while min(shares().values()) < 0.6 * PARTITIONS / 3:
             assert time.monotonic() < end, "\n".join(log.read_text()[-6000:] for log in logs)
             time.sleep(1)
     seen = Kafka(kafka.bootstrap)
     try:
-        asked = {Resource("broker", str(b)): [LEADER_RATE, FOLLOWER_RATE] for b in kafka.broker_ids}
+        asked = {
+            ConfigResource("broker", str(b)): [LEADER_RATE, FOLLOWER_RATE] for b in kafka.broker_ids
+        }
         assert {v for both in seen.configs(asked).values() for v in both.values()} == {None}
     finally:
         seen.close()

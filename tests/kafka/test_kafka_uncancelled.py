@@ -21,7 +21,7 @@ from real_kafka import KafkaCluster
 
 from balancer import PlanDocument
 from balancer.execution import Progress
-from balancer.execution.cluster import Kafka, Key, Resource
+from balancer.execution.cluster import ConfigResource, Kafka, Key
 from balancer.execution.throttle import (
     FOLLOWER_REPLICAS,
     LEADER_REPLICAS,
@@ -103,11 +103,11 @@ def test_a_move_whose_only_source_dies_ends_and_so_do_its_recoveries(
         )
         assert any("continues in Kafka" in p and "broker 1" in p for p in reported), outcome
         found = throttles(kafka, single, other)
-        assert found[Resource("topic", single)] == {
+        assert found[ConfigResource("topic", single)] == {
             LEADER_REPLICAS: "0:1", FOLLOWER_REPLICAS: "0:2"
         }  # fmt: skip
-        assert Resource("topic", other) not in found
-        assert Resource("broker", "0") not in found
+        assert ConfigResource("topic", other) not in found
+        assert ConfigResource("broker", "0") not in found
         # A recovery looks, and ends; by signal too.
         again = executor(kafka_cluster, tmp_path).recover()
         assert again is not None
@@ -120,7 +120,7 @@ def test_a_move_whose_only_source_dies_ends_and_so_do_its_recoveries(
         # What has nothing to do with it is carried out.
         outcome = executor(kafka_cluster, tmp_path).execute(plan_of((other, 1, 0, 2)))
         assert (outcome.state, outcome.failed) == ("done", 0)
-        assert throttles(kafka, single)[Resource("topic", single)]
+        assert throttles(kafka, single)[ConfigResource("topic", single)]
     finally:
         kafka_cluster.restart(1)
     final = executor(kafka_cluster, tmp_path).recover()

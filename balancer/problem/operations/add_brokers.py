@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from balancer.problem.availability import dead_brokers
+from balancer.problem.liveness import dead_brokers
 from balancer.problem.operation import OperationError
 from balancer.problem.operations.operation_type import OperationType
 from balancer.problem.permissions import Permissions

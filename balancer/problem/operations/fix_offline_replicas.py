@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from balancer.problem.availability import living_replicas
+from balancer.problem.liveness import living_replicas
 from balancer.problem.operations.operation_type import OperationType
 from balancer.problem.permissions import Permissions
 from balancer.problem.verdict import Verdict

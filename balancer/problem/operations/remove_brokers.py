@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from balancer.problem.availability import living_replicas
+from balancer.problem.liveness import living_replicas
 from balancer.problem.operations.fix_offline_replicas import replicas_that_must_move
 from balancer.problem.operations.operation_type import OperationType
 from balancer.problem.permissions import Permissions

@@ -6,7 +6,7 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from balancer import Budget
-from balancer.strategies import Problem, Progress, Proposal
+from balancer.strategies import Problem, ProgressCallback, Proposal
 from cluster_model.placement import MOVE, Batch
 
 
@@ -28,7 +28,7 @@ class FewestFirst(BaseModel):
         return "fewest-first"
 
     def propose(
-        self, problem: Problem, limits: Budget, seed: int, progress: Progress | None = None
+        self, problem: Problem, limits: Budget, seed: int, progress: ProgressCallback | None = None
     ) -> Proposal:
         placement, brokers = problem.cluster.placement, problem.start.snapshot.n_brokers
         moves = self.steps if limits.moves is None else min(self.steps, limits.moves)

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from balancer.execution import Executor, Progress
-from balancer.execution.cluster import Key, Resource
+from balancer.execution.cluster import ConfigResource, Key
 from balancer.execution.journal import read_journal
 from balancer.execution.throttle import (
     FOLLOWER_RATE,
@@ -29,7 +29,7 @@ PLAN = plan_of(
     move("a", 0, 0, 3), move("a", 1, 1, 4), move("a", 2, 2, 5), lead("a", 3, 2, 0),
     move("other", 0, 0, 2),
 )  # fmt: skip
-TOPIC = Resource("topic", "a")
+TOPIC = ConfigResource("topic", "a")
 
 
 class Machines:
@@ -70,7 +70,7 @@ class Machines:
 
 def keep_from_cleaning(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that is killed cleans nothing up."""
-    monkeypatch.setattr("balancer.execution.run.Run._abandon", lambda run: None)
+    monkeypatch.setattr("balancer.execution.run.Run._cancel_after_error", lambda run: None)
 
 
 @pytest.mark.slow
@@ -141,9 +141,9 @@ def test_what_stood_there_before_is_put_back(
     keep_from_cleaning(monkeypatch)
     before = {
         TOPIC: {FOLLOWER_REPLICAS: "9:4,7:2"},
-        Resource("topic", "other"): {LEADER_REPLICAS: "*"},
-        Resource("broker", "5"): {LEADER_RATE: "777"},
-        Resource("broker", "9"): {FOLLOWER_RATE: "51200"},
+        ConfigResource("topic", "other"): {LEADER_REPLICAS: "*"},
+        ConfigResource("broker", "5"): {LEADER_RATE: "777"},
+        ConfigResource("broker", "9"): {FOLLOWER_RATE: "51200"},
     }
     world = Machines(
         tmp_path,
@@ -157,7 +157,7 @@ def test_what_stood_there_before_is_put_back(
     assert found.replicas == {(0, 3), (1, 4), (2, 5)}
     world.machine("second").recover()
     # But for the rate of a broker that had one: the mark does not tell it.
-    del before[Resource("broker", "5")]
+    del before[ConfigResource("broker", "5")]
     assert world.kafka.throttles() == before
 
 
@@ -193,7 +193,7 @@ def test_a_broker_that_is_away_is_looked_after_once_it_is_back(
     outcome = world.machine("second").recover()
     assert outcome is not None
     assert not world.kafka.ongoing
-    assert world.kafka.throttles().keys() == {Resource("broker", "4")}
+    assert world.kafka.throttles().keys() == {ConfigResource("broker", "4")}
     world.kafka.brokers.add(4)
     world.machine("second").recover()
     assert world.kafka.throttles() == {}

@@ -13,8 +13,8 @@ from cluster_model.snapshot import DEFAULT_RESOURCES, Floats, Ints, Snapshot
 
 def partition_rows(snapshot: Snapshot, topic: Sequence[str], partition: Ints) -> Ints:
     """(n,) int: row of each partition by its name; -1 for those not in the snapshot."""
-    directory = SnapshotIndex(snapshot)
-    return directory.partitions(directory.topics(topic, [False] * len(topic)), partition)
+    index = SnapshotIndex(snapshot)
+    return index.partitions(index.topics(topic, [False] * len(topic)), partition)
 
 
 def aligned_loads(
