@@ -6,6 +6,8 @@ load away, pull load in or change leaders, and the scores decide which action he
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from balancer.problem.disks import pick_disk
@@ -14,7 +16,7 @@ from balancer.search.scorer import Scorer, Tier
 from balancer.search.transition import Transition
 from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
 from cluster_model.scopes import BROKER, HOST, BrokerScope, PerTopic
-from cluster_model.snapshot import Bools, Ints
+from cluster_model.snapshot import Bools, Floats, Ints
 from cluster_model.traffic import connected
 from goals import Cluster, Groups, Pairs, pairs_of
 
@@ -57,6 +59,12 @@ class Candidates:
         self.placement: Placement = scorer.placement
         self.receivers: Ints = np.flatnonzero(rules.receives)
         self.pairs: Pairs | None = pairs_of(scorer.goals, self.cluster)
+        # What an action costs, for the choice among those of equal gain.
+        self.price: Callable[[Batch], Floats] = self.scorer.relative_cost
+        # Whether to draw many replicas for few destinations, rather than the reverse.
+        self.deep = False
+        # Cells below these scores are worked on; by default all that are not content.
+        self.levels: list[float] = [1.0] * len(scorer.goals)
 
     def draw(self, tier: Tier, destinations: Ints, budget: int) -> Batch:
         """About `budget` candidate actions for the discontented cells of a tier's goals."""
@@ -66,11 +74,12 @@ class Candidates:
         slots: list[Ints] = []
         for i in tier.goals:
             scope, score = self.scorer.goals[i].scope, self.scorer.scores[i]
-            unmet = np.flatnonzero(score < 1)
+            low = score < self.levels[i]
+            unmet = np.flatnonzero(low)
             if not len(unmet):
                 continue
             if isinstance(scope, BrokerScope):
-                brokers |= self._members(scope, score < 1)
+                brokers |= self._members(scope, low)
             elif isinstance(scope, PerTopic):
                 found += self._topic_actions(scope.of, unmet, index, destinations, budget)
             elif scope.of_partitions:
@@ -177,7 +186,7 @@ class Candidates:
             scope = self.scorer.goals[i].scope
             # a host cell says nothing about which of its brokers is too full: broker goals do
             if isinstance(scope, BrokerScope) and scope != HOST:
-                discontented |= self._members(scope, self.scorer.scores[i] < 1)
+                discontented |= self._members(scope, self.scorer.scores[i] < self.levels[i])
         return discontented
 
     def _apart(self, tier: Tier) -> Bools:
@@ -312,8 +321,10 @@ class Candidates:
         own = self.parameters
         share = max(budget // len(brokers), own.least_per_cell)
         sample = max(share // 4, own.least_sampled)
-        at, row = index.sample(brokers, sample, self.rng)
         width = min(max(share // 16, own.least_destinations), max(len(destinations), 1))
+        if self.deep:
+            sample, width = 8 * share, min(own.least_destinations, max(len(destinations), 1))
+        at, row = index.sample(brokers, sample, self.rng)
         keep = max(share // (2 * width), 4)
         chosen = self._most_relief(tier, at, row, keep)
         found = [self.spread(chosen, destinations, width), self._leads(at)]
@@ -343,7 +354,7 @@ class Candidates:
             self.cluster, Batch.of(MOVE, partition, slot, target, np.full(len(at), -1))
         )
         relief = self.scorer.relief(tier, leaving)
-        efficiency = relief / self.scorer.relative_cost(leaving.batch)
+        efficiency = relief / self.price(leaving.batch)
         order = np.lexsort((-efficiency, row))
         first = np.concatenate([[0], np.cumsum(np.bincount(row))])
         rank = np.arange(len(at)) - first[row[order]]

@@ -15,6 +15,7 @@ from balancer.search.arrays import best_of_each
 from balancer.search.candidates import Candidates
 from balancer.search.scorer import EPSILON, Scorer, Tier
 from balancer.search.sequential_transition import SequentialTransition
+from balancer.search.spending import Spending
 from balancer.search.transition import Transition
 from cluster_model.placement import LEAD, MOVE, Batch, Placement
 from cluster_model.snapshot import Bools, Floats, Ints
@@ -38,6 +39,9 @@ class Search:
         Seed of the random sampling.
     progress
         Called after each round with (phase, met goals, all goals, actions so far).
+    spending
+        Limits of the plan on moves and cost. With them the worst cells are relieved first, by
+        the actions that bring most for what they take of the limits.
     """
 
     scorer: Scorer
@@ -46,6 +50,7 @@ class Search:
     deadline: float | None = None
     seed: int = 0
     progress: Callable[[str, int, int, int], None] | None = None
+    spending: Spending | None = None
     actions: int = 0
     rounds: int = 0
     exhausted: bool = False
@@ -54,6 +59,9 @@ class Search:
         self.parameters = self.scorer.parameters
         self.rng = np.random.default_rng(self.seed)
         self.candidates = Candidates(self.scorer, self.rules, self.rng)
+        if self.spending is not None:
+            self.candidates.price = self.spending.price
+            self.candidates.deep = True
         # scoring a candidate costs in proportion to its partition's replicas
         self._width = max(1, self.scorer.placement.slots // self.parameters.full_width_slots)
 
@@ -72,13 +80,23 @@ class Search:
             return False
         mark, penalty, actions = scorer.mark(), scorer.penalty(tier), self.actions
         self._serve(number, tier)
-        if self._missing(tier) > 0:
+        if self._missing(tier) > 0 and self.spending is None:
             self._perturb_and_serve(number, tier)
-        if scorer.penalty(tier) < scorer.worthwhile(tier, penalty, self.parameters.trivial_share):
+        trivial = 0.0 if self._full() else self.parameters.trivial_share
+        if scorer.penalty(tier) < scorer.worthwhile(tier, penalty, trivial) - EPSILON:
             return True
         scorer.restore(mark)
+        self._restarted()
         self.actions = actions
         return False
+
+    def _full(self) -> bool:
+        """Whether the limits leave nothing for another move."""
+        return self.spending is not None and min(self.spending.left) <= 0
+
+    def _restarted(self) -> None:
+        if self.spending is not None:
+            self.spending.restart()
 
     def _perturb_and_serve(self, number: int, tier: Tier) -> None:
         """Retry a stuck small cluster from nearby placements; keep any better result."""
@@ -98,16 +116,28 @@ class Search:
                 failed = 0
             else:
                 scorer.restore(mark)
+                self._restarted()
 
     def _perturb(self, number: int) -> None:
         """Carry out one random action that no hard goal and no tier above forbids."""
         batch = self.candidates.random_actions(self.parameters.perturbation_choices)
         batch = batch[self.scorer.allowed(number, Transition(self.scorer.cluster, batch))]
         if len(batch):
-            self.scorer.commit(batch[:1])
-            self.actions += 1
+            self._apply(batch[:1])
+
+    def _apply(self, batch: Batch, partner: Batch | None = None) -> None:
+        """Carry out actions, and take note of what they spend."""
+        self.scorer.commit(batch, partner)
+        self.actions += len(batch) * (1 if partner is None else 2)
+        if self.spending is not None:
+            self.spending.update(batch.partition)
+            if partner is not None:
+                self.spending.update(partner.partition)
 
     def _serve(self, number: int, tier: Tier, give_up: int | None = None) -> None:
+        if self.spending is not None:
+            self._serve_within(number, tier)
+            return
         own, idle, missing = self.parameters, 0, [self._missing(tier)]
         give_up = own.idle_rounds if give_up is None else give_up
         while idle < give_up and missing[-1] > 0 and not self._spent():
@@ -128,6 +158,45 @@ class Search:
                 if missing[-1] > (1 - own.stall_share) * before:
                     return
 
+    def _serve_within(self, number: int, tier: Tier) -> None:
+        """Serve a tier within the limits: its worst cells first, free actions before others."""
+        own, idle, share = self.parameters, 0, self.parameters.worst_share
+        for free in (True, False):
+            idle, share = 0, own.worst_share
+            penalties = [self.scorer.penalty(tier)]
+            while idle < own.idle_rounds and self._missing(tier) > 0 and not self._spent():
+                self.candidates.levels = self._levels(tier, share)
+                wider = 1 if share < 1 else own.widening[min(idle, len(own.widening) - 1)]
+                done = self._round(number, tier, wider, free=free)
+                if not done and share >= 1 and not free:
+                    done = self._swap_round(number, tier, wider)
+                self.rounds += 1
+                penalties.append(self.scorer.penalty(tier))
+                recent = penalties[max(-1 - own.stall_rounds, -len(penalties))] - penalties[-1]
+                all_gained = penalties[0] - penalties[-1]
+                if len(penalties) > own.stall_rounds and recent <= own.stall_share * all_gained:
+                    break
+                if done and penalties[-1] < penalties[-2] - EPSILON:
+                    idle, share = 0, own.worst_share
+                elif share < 1:
+                    share = min(1.0, 4 * share)
+                else:
+                    idle += 1
+        self.candidates.levels = [1.0] * len(self.scorer.goals)
+
+    def _levels(self, tier: Tier, share: float) -> list[float]:
+        """Scores below which the worst cells of each goal of a tier are."""
+        levels = [0.0] * len(self.scorer.goals)
+        for i in tier.goals:
+            low = np.sort(self.scorer.scores[i][self.scorer.scores[i] < 1])
+            if share >= 1 or not len(low):
+                levels[i] = 1.0
+                continue
+            k = int(share * len(low)) + 1
+            level = low[k] if k < len(low) else 1.0
+            levels[i] = min(1.0, max(level, low[0] + 0.5 * share * (1 - low[0])))
+        return levels
+
     def _missing(self, tier: Tier) -> float:
         return sum(self.scorer.deficit(i) for i in tier.goals)
 
@@ -136,12 +205,14 @@ class Search:
             self.exhausted = True
         return self.exhausted
 
-    def _round(self, number: int, tier: Tier, wider: int) -> int:
+    def _round(self, number: int, tier: Tier, wider: int, free: bool = False) -> int:
         own, destinations = self.parameters, self._destinations(number, wider)
         n = self.scorer.placement.snapshot.n_brokers
         candidates = max(own.candidates_per_broker * n, own.least_candidates)
         budget = wider * min(candidates, own.most_candidates) // self._width
         batch = self.candidates.draw(tier, destinations, budget)
+        if self.spending is not None:
+            batch = batch[self._affordable(batch, free)]
         if not len(batch):
             return 0
         gain = self.scorer.gains(tier, batch)
@@ -156,7 +227,40 @@ class Search:
         batch, priority, gain = batch[ok], priority[ok], gain[ok]
         best = best_of_each(batch.partition, priority, 1)
         order = best[np.argsort(-priority[best], kind="stable")]
+        if self.spending is not None:
+            order = order[self._worst_first(tier, batch[order])]
         return self._commit(number, tier, batch[order], gain[order])
+
+    def _worst_first(self, tier: Tier, batch: Batch) -> Ints:
+        """Rows in the order in which each relieves the cell that is worst at its turn.
+
+        Actions of one source keep their order. Rows end where the first source runs out of
+        actions, or is no longer among the worst: then others have to be drawn.
+        """
+        source = self.scorer.placement.source(batch)
+        by_source = np.argsort(source, kind="stable")
+        series = SequentialTransition(self.scorer.cluster, batch[by_source])
+        n = len(batch)
+        severity, ended = np.full(n, np.inf), np.full(n, np.inf)
+        level = np.inf
+        for i in tier.goals:
+            self.scorer.diff(i, series)
+            before, after = series.scored[i]
+            if self.scorer.goals[i].scope.of_partitions:
+                worst, end = before.min(0), np.full(n, np.inf)
+            else:
+                keys = series.cells(self.scorer.goals[i].scope)
+                first = self.scorer.scores[i][keys]
+                worst = np.minimum(before[0], np.maximum(before[1:], first[1:]).min(0))
+                end = after[0]
+            severity = np.minimum(severity, worst)
+            ended = np.minimum(ended, end)
+            level = min(level, self.candidates.levels[i])
+        last = np.append(source[by_source][1:] != source[by_source][:-1], True)
+        horizon = min(float(ended[last].min(initial=np.inf)), level)
+        order = np.argsort(severity, kind="stable")
+        keep = max(int(np.searchsorted(severity[order], horizon)), 1)
+        return by_source[order[:keep]]
 
     def _destinations(self, number: int, wider: int) -> Ints:
         """The brokers with room; in the widest rounds every receiver."""
@@ -166,7 +270,17 @@ class Search:
 
     def _gain_per_cost(self, number: int, batch: Batch, gain: Floats) -> Floats:
         """Gain per cost, with the tiers below as a minor factor."""
-        return self._with_lower_tiers(number, batch, gain) / self.scorer.relative_cost(batch)
+        gain = self._with_lower_tiers(number, batch, gain)
+        return gain / self.candidates.price(batch)
+
+    def _affordable(self, batch: Batch, free: bool) -> Bools:
+        """(C,) which actions the limits have room for, each by itself."""
+        assert self.spending is not None
+        if free:
+            return batch.kind == LEAD
+        moves, cost = self.spending.added(batch)
+        left = self.spending.left
+        return ((moves <= 0) | (moves <= left[0])) & ((cost <= 0) | (cost <= left[1]))
 
     def _with_lower_tiers(self, number: int, batch: Batch, gain: Floats) -> Floats:
         """The tier's gain, scaled according to the tiers below it."""
@@ -190,12 +304,13 @@ class Search:
             keep = now > np.maximum(EPSILON, self.parameters.kept_gain * gain)
             if keep.all():
                 keep = scorer.allowed(number, series)
+                if keep.all() and self.spending is not None:
+                    keep = self.spending.affordable(batch)
                 if keep.all():
                     break
             batch, gain = batch[keep], gain[keep]
         if len(batch):
-            self.scorer.commit(batch)
-            self.actions += len(batch)
+            self._apply(batch)
         return len(batch)
 
     def _group_round(self, number: int, tier: Tier, wider: int) -> int:
@@ -231,8 +346,7 @@ class Search:
             keep = scorer.gain(tier, series) > np.maximum(EPSILON, own.kept_gain * gain)
             keep &= scorer.allowed(number, series)
             if keep.all():
-                scorer.commit(batch)
-                self.actions += len(batch)
+                self._apply(batch)
                 break
             batch, unit = _chosen(batch, unit, keep)
             gain = gain[keep]
@@ -253,6 +367,9 @@ class Search:
         cost = scorer.relative_cost(batch) + scorer.relative_cost(partner)
         rows = self._disjoint(batch, partner, gain / cost)
         batch, partner, gain = batch[rows], partner[rows], gain[rows]
+        if self.spending is not None:
+            rows = np.flatnonzero(self.spending.affordable(batch, partner))
+            batch, partner, gain = batch[rows], partner[rows], gain[rows]
         while len(batch):
             series = SequentialTransition(scorer.cluster, batch, partner)
             real = scorer.gain(tier, series)
@@ -332,7 +449,8 @@ class Search:
             if not len(rows):
                 break
             mates = partner[rows] if partner is not None else None
-            self.scorer.commit(batch[rows], mates)
+            self._apply(batch[rows], mates)
+            self.actions -= len(rows) * (1 if mates is None else 2)
             done += len(rows)
             touched = np.zeros(self.scorer.placement.snapshot.n_partitions, np.bool_)
             touched[batch.partition[rows]] = True

@@ -43,6 +43,9 @@ class SearchParameters(BaseModel):
         missing for contentment.
     swap_share
         Swaps are tried too if a round leaves more than this share of what was missing.
+    worst_share
+        Under limits on moves or cost: the share of a goal's cells that are not content, worst
+        first, that each round relieves.
     lower_tier_weight
         Weight of the gain of the next lower tier when actions of equal gain are ranked; its
         powers apply to the tiers below that.
@@ -117,6 +120,7 @@ class SearchParameters(BaseModel):
     stall_rounds: Count = 12
     stall_share: Share = 0.02
     swap_share: Share = 0.95
+    worst_share: Positive = 0.1
     lower_tier_weight: Share = 0.1
     most_lower_tier_gain: Share = 0.5
     action_overhead: float = Field(default=1.0, gt=0, le=1e9)

@@ -12,6 +12,7 @@ from balancer.problem.replication_factor import ReplicationFactor
 from balancer.search.local_search import Search
 from balancer.search.parameters import SearchParameters
 from balancer.search.scorer import Scorer
+from balancer.search.spending import Spending
 from balancer.strategies.strategy import ProgressCallback, Proposal
 from goals import Cluster, Goal
 
@@ -35,17 +36,30 @@ class LocalSearch(SearchParameters):
         started, goals = time.monotonic(), list(problem.goals)
         needed = [g for g in problem.vetoes if not implied(g, goals)]
         scorer = Scorer(problem.cluster, [*_at_stake(goals, problem.cluster), *needed], self)
-        search = Search(
-            scorer,
-            problem.rules,
-            serve=len(scorer.tiers) - bool(needed),
-            deadline=None if limits.seconds is None else started + limits.seconds,
-            seed=seed,
-            progress=progress,
-        )
-        search.run()
-        if not problem.resolved.type.changes_replication_factor:
-            search.reduce(problem.start)
+        begin = scorer.mark()
+
+        def searched(spending: Spending | None) -> Search:
+            search = Search(
+                scorer,
+                problem.rules,
+                serve=len(scorer.tiers) - bool(needed),
+                deadline=None if limits.seconds is None else started + limits.seconds,
+                seed=seed,
+                progress=progress,
+                spending=spending,
+            )
+            search.run()
+            if not problem.resolved.type.changes_replication_factor:
+                search.reduce(problem.start)
+            return search
+
+        search = searched(None)
+        if limits.moves is not None or limits.cost is not None:
+            spending = Spending(problem.start, scorer.placement, limits)
+            if min(spending.left) < 0:
+                scorer.restore(begin)
+                spending.restart()
+                search = searched(spending)
         return Proposal(
             placement=scorer.placement,
             trivial_share=self.trivial_share,
