@@ -47,10 +47,11 @@ class TrustParameters:
     most_partitions
         The same as a share of the partitions that can be compared.
     floor
-        Differences below this share of the mean broker's load are no contradiction.
+        Differences below this share of the median broker's load are no contradiction.
     negligible
-        The same for rates, as a share of the mean broker's bytes_in and bytes_out together: where
-        hardly anything is read, one reader more multiplies bytes_out.
+        The same as a share of the median broker's bytes_in and bytes_out together, where rates of
+        a broker are compared with its past, its totals or its peers: where hardly anything is
+        read, one more reader multiplies bytes_out.
     wrong_sizes
         Share of a broker's replicas whose sizes may contradict all other witnesses.
     growth

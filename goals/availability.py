@@ -25,7 +25,7 @@ def _with_empty(brokers: Bools, empty: bool) -> Bools:
 
 
 class OnlineReplicas(Goal):
-    """No replica is on a broker to be emptied or that may not hold its topic, nor on a dead disk.
+    """Every replica is on a working disk of a broker that stays and may hold its topic.
 
     The score of a partition is the share of its replicas that may stay; 0 without any.
     """

@@ -26,8 +26,8 @@ class _OfAttribute:
 class GroupCapacity(ResourceCapacity):
     """The brokers of a group together carry at most `threshold` of their capacities.
 
-    For what a zone or a generation of brokers has in common; each group is one cell, however the
-    load is spread within it. Brokers without the attribute are in no group.
+    Use it for a limit that a zone shares: only the total of a group counts. Brokers
+    without the attribute are in no group.
 
     Parameters
     ----------

@@ -148,7 +148,9 @@ def oversized(
                 f"{named(cluster, over)}: {described(column)} of a single replica is "
                 f"{much}, more than the largest limit, {little}"
             ),
-            remedy="split the topic into more partitions, or use larger brokers",
+            remedy="split the topic into more partitions, or use larger brokers"
+            if largest > 0
+            else "use brokers that have this capacity",
         )
     ]
 

@@ -210,18 +210,20 @@ def _with_attributes(snapshot: Snapshot, goal: Goal) -> list[Snapshot]:
         for of, attribute, name in (text.partition(" attribute ") for text in goal.requires)
         if attribute and not (of == "broker" and name in grouped)
     ]
-    made = []
+    # by which attributes are text: a goal that can read some numbers must read all of them
+    made: dict[tuple[bool, ...], list[Snapshot]] = {}
     for values in islice(
         product(*(_kinds(snapshot, goal, of) for of, _ in needed)), _MOST_COMBINATIONS
     ):
         given = {"broker": dict(grouped), "topic": dict[str, Any]()}
         for (of, name), column in zip(needed, values, strict=True):
             given[of][name] = column
-        made.append(
+        made.setdefault(tuple(column.dtype.kind == "U" for column in values), []).append(
             replace(snapshot, broker_attributes=given["broker"], topic_attributes=given["topic"])
         )
+    kept = [s for alike in made.values() if any(_reads(goal, s) for s in alike) for s in alike]
     # If it reads none of them, the first shows why.
-    return [s for s in made if _reads(goal, s)] or made[:1]
+    return kept or next(iter(made.values()))[:1]
 
 
 def _kinds(snapshot: Snapshot, goal: Goal, of: str) -> list[Any]:

@@ -246,6 +246,6 @@ def _ignored(kind: type[BaseModel], options: Mapping[str, Any]) -> str | None:
 
 
 def _unknown_option(kind: type[BaseModel], found: str, hide: bool) -> str:
-    known = ", ".join(kind.model_fields) or "none"
     given = "an unknown option" if hide else f"option {shown(found)}"
-    return f": {given} found, one of {known} expected"
+    known = ", ".join(kind.model_fields)
+    return f": {given} found, {f'one of {known}' if known else 'no options'} expected"

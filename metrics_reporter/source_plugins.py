@@ -7,7 +7,7 @@ whose objects are iterated for reports (:class:`metrics_reporter.Source`), or ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -80,4 +80,8 @@ def open_source(name: str, options: Mapping[str, Any], connection: Connection) -
         raise ReporterError(
             f"source {name} cannot be opened ({type(error).__name__}: {reason})"
         ) from None
+    if not isinstance(source, Iterable):
+        raise ReporterError(
+            f"source {name}: open() returned {source!r:.100}, an iterable of reports expected"
+        )
     return source

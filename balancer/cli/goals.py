@@ -103,6 +103,8 @@ def check(
 def _goal(name: str, given: list[str]) -> Goal:
     kind = PLUGINS.get(name) if ":" not in name else _own(name)
     fields = fields_of("--field", given, kind)
+    if "goal" in fields and "goal" not in kind.model_fields:
+        raise GoalError("--field goal: a field of the goal expected; the argument names the goal")
     if ":" not in name:
         (goal,) = load_goals({"goals": [{"goal": name, **fields}]})
         return goal

@@ -6,7 +6,8 @@ import inspect
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
@@ -55,11 +56,25 @@ def fields_table(kind: type[Any]) -> Table:
             if info.is_required()
             else repr(info.get_default(call_default_factory=True, validated_data={}))
         )
-        type_name = getattr(info.annotation, "__name__", str(info.annotation))
-        if getattr(info.annotation, "__args__", None):
-            type_name = str(info.annotation).replace("typing.", "")
-        table.add_row(name, escape(type_name), escape(default))
+        table.add_row(name, escape(_type_name(info.annotation)), escape(default))
     return table
+
+
+def _type_name(annotation: Any) -> str:
+    """A type as a user would write it, without what validates it."""
+    origin, inside = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _type_name(inside[0])
+    if origin is Literal:
+        return " | ".join(map(repr, inside))
+    if origin in (Union, UnionType):
+        return " | ".join(map(_type_name, inside))
+    if annotation is NoneType:
+        return "None"
+    if origin is not None:
+        names = ["..." if of is ... else _type_name(of) for of in inside]
+        return f"{origin.__name__}[{', '.join(names)}]"
+    return str(getattr(annotation, "__name__", annotation))
 
 
 def options_of(
@@ -142,7 +157,12 @@ def snapshot_options(path: str | Path, pairs: Iterable[str] | None) -> dict[str,
 
 def strategy_config(name: str, pairs: Iterable[str] | None) -> dict[str, Any]:
     """A strategy and its options, as configured on the command line."""
-    return {"strategy": name, **options_of("--strategy-option", pairs, STRATEGIES, name)}
+    options = options_of("--strategy-option", pairs, STRATEGIES, name)
+    if "strategy" in options:
+        raise CommandError(
+            "--strategy-option strategy: an option of the strategy expected; --strategy names it"
+        )
+    return {"strategy": name, **options}
 
 
 def _commands(
@@ -171,6 +191,9 @@ def _commands(
     def show(
         name: Annotated[str, typer.Argument(help="A name that `list` shows.")],
     ) -> None:
+        # names of operations are words of the command line elsewhere
+        if name not in plugins.names() and name.replace("-", "_") in plugins.names():
+            name = name.replace("-", "_")
         kind = plugins.get(name)
         console = out()
         console.print(f"{name}\n\n{plain(_documentation(kind))}\n", markup=False)

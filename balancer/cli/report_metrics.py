@@ -193,15 +193,24 @@ def _sources(
         takes = others if len(options) > 1 else [*options]
         if len(takes) != 1:
             raise CommandError(
-                f"--source-option: {plural(len(takes), 'source')} of other packages found, one "
-                "expected"
+                f"--source-option: {plural(len(options), 'source')} found, one expected, or one of "
+                "another package; built-in sources have --endpoint, --exporters and --broker"
             )
-        given = options_of("--source-option", pairs, SOURCES, takes[0])
-        if takes[0] == "prometheus" and "endpoints" in given:
+        (taker,) = takes
+        given = options_of("--source-option", pairs, SOURCES, taker)
+        fields = getattr(SOURCES.get(taker), "model_fields", given)
+        unknown = [name for name in given if name not in fields]
+        if unknown:
             raise CommandError(
-                "--source-option endpoints: --endpoint BROKER=URL or --exporters FILE expected"
+                f"--source-option {unknown[0]}: no such option of source {taker}, one of "
+                f"{', '.join(fields)} expected"
             )
-        options[takes[0]] |= given
+        twice = sorted(given.keys() & options[taker].keys())
+        if twice:
+            raise CommandError(
+                f"--source-option {twice[0]}: already given by --endpoint, --exporters or --broker"
+            )
+        options[taker] |= given
     for name, option, lacking in (
         (
             "prometheus",

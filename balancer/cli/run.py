@@ -71,8 +71,8 @@ def run(
         str,
         typer.Option(
             metavar="NAME",
-            help="Strategy for rebalances; see `counterpoise strategies list`. Healing always "
-            "uses `goals`.",
+            help="Strategy for rebalances; see `counterpoise strategies list`. Healing "
+            "uses `goals` unless the strategy declares itself universal.",
         ),
     ] = "goals",
     strategy_option: Annotated[

@@ -13,7 +13,7 @@ from cluster_model.snapshot import Snapshot
 
 
 class SlowBrokerDetector:
-    """Scores brokers round by round; :attr:`demoted` are those that may lead nothing.
+    """Finds slow brokers and takes leadership from them: those in :attr:`demoted`.
 
     Cruise Control's SlowBrokerFinder, except for the history: rounds in which a broker is
     slow are left out of it, or a long slowness would become its own reference.

@@ -92,8 +92,8 @@ class Limits(BaseModel):
     task_attempts
         Times that Kafka is asked for a task that it drops, before the task is given up.
     throttle_looks
-        Looks, 0.2 s apart, within which the removal of a throttle must be confirmed; what is not is
-        left to a recovery.
+        Maximum number of checks, 0.2 s apart, for a throttle to be gone; otherwise a recovery
+        removes it.
     throttle_confirming_looks
         Looks in a row that must show that it is removed.
     throttle_attempts

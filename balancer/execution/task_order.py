@@ -19,7 +19,7 @@ def ordered(
     under_min_isr: Collection[Key] = (),
     under_replicated: Collection[Key] = (),
 ) -> list[Task]:
-    """Tasks in the order of the strategies, the first one first; the plan's order breaks ties."""
+    """Tasks by the given orders, the first one first; the plan's order breaks ties."""
     keys: dict[TaskOrder, Callable[[Task], float]] = {
         "plan_order": lambda t: t.id,
         "smallest_first": lambda t: t.bytes,

@@ -309,14 +309,28 @@ def _sets(cluster: Cluster, number: int, unmet: Sequence[Unmet]) -> Ints:
 
 
 def _attributes(s: Snapshot, racks: Sequence[int]) -> dict[str, list[Any]]:
-    """Attributes of the brokers and of new ones: what all brokers of a new one's rack share."""
+    """Attributes of the brokers and of new ones.
+
+    A new broker has the value that all brokers of its rack share. Where there is none, it has the
+    value that the fewest brokers have, as an operator would add brokers to zones that cross racks;
+    none where each broker has a value of its own.
+    """
     found = {}
     for name, values in s.broker_attributes.items():
-        shared: list[Any] = []
+        column = values.tolist()
+        known = [value for value in column if value is not None]
+        count = {value: known.count(value) for value in known}
+        distinct = len(known) > 1 and len(count) == len(known)
         for rack in racks:
             own = set(values[s.broker_rack == rack].tolist())
-            shared.append(own.pop() if len(own) == 1 else None)
-        found[name] = [*values.tolist(), *shared]
+            if len(own) == 1:
+                value = own.pop()
+            else:
+                value = None if distinct or not count else min(count, key=lambda v: count[v])
+            if value is not None:
+                count[value] += 1
+            column.append(value)
+        found[name] = column
     return found
 
 

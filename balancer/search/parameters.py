@@ -27,7 +27,8 @@ class SearchParameters(BaseModel):
     least_per_cell
         Candidates sought for each discontented broker, at least, and for each topic on a broker.
     least_sampled, least_destinations
-        Of a discontented broker: replicas looked at, and destinations tried for each, at least.
+        Minimum number of replicas examined per discontented broker, and of destinations tried for
+        each.
     least_swaps_per_broker
         Swaps sought for each discontented broker, at least.
     full_width_slots
@@ -89,7 +90,7 @@ class SearchParameters(BaseModel):
         Loads, as shares of the mean broker, largest first, for which brokers with room are
         looked for: the first that enough brokers can take decides the destinations.
     receptive_one_in
-        Enough means one of this many receivers, and at least 8.
+        Enough means one in this many receivers, but at least 8.
     group_destinations
         Destinations tried for each group of partitions that belong together.
     group_members

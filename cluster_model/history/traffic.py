@@ -23,7 +23,7 @@ def traffic_sums(records: DataFrame, judged: DataFrame) -> DataFrame:
     """Samples of partitions' rates to others, summed over windows.
 
     They are in the records of the partition's leader, next to its own rates, named by
-    :func:`metrics_reporter.records.bytes_to`, and count whenever those do.
+    :func:`metrics_reporter.metrics.bytes_to`, and count whenever those do.
 
     Parameters
     ----------

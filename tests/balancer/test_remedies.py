@@ -17,7 +17,7 @@ from balancer.planning.document import Remedy
 from balancer.planning.remedies import RemedyLimits
 from cluster_model import Snapshot, synthetic_snapshot
 from cluster_model.snapshot import BrokerState
-from goals import RackAwareness, ReplicaDistribution, ResourceCapacity
+from goals import GroupCapacity, RackAwareness, ReplicaDistribution, ResourceCapacity
 
 GOALS = [
     RackAwareness(),
@@ -175,3 +175,17 @@ def test_a_cluster_with_cordoned_disks_has_remedies_too() -> None:
     cordoned = np.arange(snapshot.n_disks) == 1
     plan = proposed(replace(snapshot, disk_cordoned=cordoned))
     assert plan.remedy is not None
+
+
+def test_added_brokers_are_in_zones_too() -> None:
+    s = synthetic_snapshot(brokers=6, partitions=24, racks=3, utilization=0.5, skew=1.5, seed=0)
+    zone = np.arange(6) // 3  # each zone crosses all racks
+    s = replace(s, broker_attributes={"zone": np.array(["a", "b"])[zone]})
+    goal = GroupCapacity(resource="disk", threshold=0.3, attribute="zone")
+    plan = Balancer([goal], remedies=RemedyLimits()).propose(s)
+    assert plan.remedy is not None
+    larger = followed(replace(s, broker_attributes={}), plan.remedy)
+    added = larger.n_brokers - s.n_brokers
+    zones = [*s.broker_attributes["zone"], *(["a", "b"] * added)[:added]]
+    followed_plan = Balancer([goal]).propose(replace(larger, broker_attributes={"zone": zones}))
+    assert followed_plan.ok

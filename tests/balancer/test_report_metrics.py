@@ -29,14 +29,19 @@ def run(*words: str, bootstrap: str = "127.0.0.1:1") -> tuple[int, str, str]:
         ("--source prometheus --exporters none.yaml", "none.yaml: No such file"),
         ("--source host", "--broker ID"),
         ("--source host --source-option broker=x", "source host, option broker: 'x' found"),
-        ("--source admin --source-option group=false", "option 'group' found, one of groups"),
         (
-            "--source prometheus --source-option endpoints={}",
-            "--source-option endpoints: --endpoint BROKER=URL or --exporters FILE expected",
+            "--source admin --source-option group=false",
+            "--source-option group: no such option of source admin, one of groups expected",
         ),
+        ("--source host --source-option brok=1", "no such option of source host, one of broker"),
+        (
+            "--source host --broker 2 --source-option broker=1",
+            "--source-option broker: already given by --endpoint, --exporters or --broker",
+        ),
+        ("--source prometheus --source-option endpoints={}", "no endpoint found"),
         (
             "--source admin --source host --source-option broker=1",
-            "--source-option: 0 sources of other packages found, one expected",
+            "--source-option: 2 sources found, one expected, or one of another package",
         ),
         ("--source admin --broker 1", "--broker found, together with --source host expected"),
         ("--source admin --compression rar", "'rar' found, one of none, lz4"),

@@ -284,6 +284,15 @@ class _WrongForAll(_Uplink):
         self._limit = cluster.broker_attribute("uplink").reshape(-1, 7)
 
 
+class _WrongWithLarge(_Uplink):
+    """Raises an error for numbers as large as real ones; text it cannot read."""
+
+    def prepare(self, cluster: Cluster) -> None:
+        if (cluster.broker_attribute("uplink") * 1.0 > 5).any():
+            raise ValueError("a bug")
+        super().prepare(cluster)
+
+
 @pytest.mark.parametrize(
     ("goal", "clusters"),
     [(_Zoned(), 4), (_TenantsPerZone(), 8), (_OwnZone(), 4), (_Uplink(), 8)],
@@ -299,6 +308,7 @@ def test_goals_with_attributes_conform(goal: Goal, clusters: int) -> None:
 def test_faults_in_reading_attributes_are_found() -> None:
     (problem,) = check_goal(_WrongWithNumbers).problems
     assert problem == "condition 1: a score of 2 found, 0 to 1 expected"
+    assert any("a bug" in problem for problem in check_goal(_WrongWithLarge).problems)
     problems = check_goal(_WrongForAll).problems
     assert problems
     assert all("cannot reshape" in problem for problem in problems)
