@@ -63,6 +63,8 @@ class Candidates:
         self.price: Callable[[Batch], Floats] = self.scorer.relative_cost
         # Whether to draw many replicas for few destinations, rather than the reverse.
         self.deep = False
+        # Whether to draw only transfers of leadership, which cost nothing.
+        self.leads_only = False
         # Cells below these scores are worked on; by default all that are not content.
         self.levels: list[float] = [1.0] * len(scorer.goals)
 
@@ -325,6 +327,8 @@ class Candidates:
         if self.deep:
             sample, width = 8 * share, min(own.least_destinations, max(len(destinations), 1))
         at, row = index.sample(brokers, sample, self.rng)
+        if self.leads_only:
+            return [self._leads(at)]
         keep = max(share // (2 * width), 4)
         chosen = self._most_relief(tier, at, row, keep)
         found = [self.spread(chosen, destinations, width), self._leads(at)]

@@ -162,7 +162,7 @@ class Search:
         """Serve a tier within the limits: its worst cells first, free actions before others."""
         own, idle, share = self.parameters, 0, self.parameters.worst_share
         for free in (True, False):
-            idle, share = 0, own.worst_share
+            idle, share, self.candidates.leads_only = 0, own.worst_share, free
             penalties = [self.scorer.penalty(tier)]
             while idle < own.idle_rounds and self._missing(tier) > 0 and not self._spent():
                 self.candidates.levels = self._levels(tier, share)
@@ -182,7 +182,7 @@ class Search:
                     share = min(1.0, 4 * share)
                 else:
                     idle += 1
-        self.candidates.levels = [1.0] * len(self.scorer.goals)
+        self.candidates.levels, self.candidates.leads_only = [1.0] * len(self.scorer.goals), False
 
     def _levels(self, tier: Tier, share: float) -> list[float]:
         """Scores below which the worst cells of each goal of a tier are."""
@@ -234,33 +234,33 @@ class Search:
     def _worst_first(self, tier: Tier, batch: Batch) -> Ints:
         """Rows in the order in which each relieves the cell that is worst at its turn.
 
-        Actions of one source keep their order. Rows end where the first source runs out of
-        actions, or is no longer among the worst: then others have to be drawn.
+        Actions of one source keep their order. If the limits end among them, rows end where the
+        first source runs out of actions, because others may then have better ones.
         """
+        assert self.spending is not None
         source = self.scorer.placement.source(batch)
         by_source = np.argsort(source, kind="stable")
         series = SequentialTransition(self.scorer.cluster, batch[by_source])
-        n = len(batch)
+        n, level = len(batch), np.inf
         severity, ended = np.full(n, np.inf), np.full(n, np.inf)
-        level = np.inf
         for i in tier.goals:
             self.scorer.diff(i, series)
             before, after = series.scored[i]
             if self.scorer.goals[i].scope.of_partitions:
-                worst, end = before.min(0), np.full(n, np.inf)
+                worst = before.min(0)
             else:
-                keys = series.cells(self.scorer.goals[i].scope)
-                first = self.scorer.scores[i][keys]
+                first = self.scorer.scores[i][series.cells(self.scorer.goals[i].scope)]
                 worst = np.minimum(before[0], np.maximum(before[1:], first[1:]).min(0))
-                end = after[0]
+                ended = np.minimum(ended, after[0])
             severity = np.minimum(severity, worst)
-            ended = np.minimum(ended, end)
             level = min(level, self.candidates.levels[i])
-        last = np.append(source[by_source][1:] != source[by_source][:-1], True)
-        horizon = min(float(ended[last].min(initial=np.inf)), level)
         order = np.argsort(severity, kind="stable")
-        keep = max(int(np.searchsorted(severity[order], horizon)), 1)
-        return by_source[order[:keep]]
+        by_severity = by_source[order]
+        if not self.spending.affordable(batch[by_severity]).all():
+            last = np.append(source[by_source][1:] != source[by_source][:-1], True)
+            level = min(level, float(ended[last].min()))
+        keep = int(np.searchsorted(severity[order], level))
+        return by_severity[: max(keep, n // 10, 1)]
 
     def _destinations(self, number: int, wider: int) -> Ints:
         """The brokers with room; in the widest rounds every receiver."""
