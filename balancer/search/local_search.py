@@ -58,6 +58,8 @@ class Search:
     def __post_init__(self) -> None:
         self.parameters = self.scorer.parameters
         self.rng = np.random.default_rng(self.seed)
+        # the penalty of each tier when it was first served
+        self._first: dict[int, float] = {}
         self.candidates = Candidates(self.scorer, self.rules, self.rng)
         if self.spending is not None:
             self.candidates.price = self.spending.price
@@ -173,8 +175,8 @@ class Search:
                 self.rounds += 1
                 penalties.append(self.scorer.penalty(tier))
                 recent = penalties[max(-1 - own.stall_rounds, -len(penalties))] - penalties[-1]
-                all_gained = penalties[0] - penalties[-1]
-                if len(penalties) > own.stall_rounds and recent <= own.stall_share * all_gained:
+                gained = self._first.setdefault(number, penalties[0]) - penalties[-1]
+                if len(penalties) > own.stall_rounds and recent <= own.stall_share * gained:
                     break
                 if done and penalties[-1] < penalties[-2] - EPSILON:
                     idle, share = 0, own.worst_share
