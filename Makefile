@@ -18,9 +18,13 @@ setup:
 test: setup $(VENV)/.dev
 	$(BIN)/python -m pytest --numprocesses 2
 
-# without a real Kafka, Spark or browser, and without what takes long: no Java, two minutes
+# for authors of goals: goals, plug-ins, plans, pages and doctests, without Java or what takes
+# long, in about a minute
+FAST := tests/goals tests/plugins tests/docs goals cluster_model balancer \
+	$(addprefix tests/balancer/test_,operations.py optimizer.py properties.py reasons.py \
+	remedies.py scopes_in_search.py autobalancer_scenarios.py)
 test-fast: $(VENV)/.dev
-	$(BIN)/python -m pytest --numprocesses 2 -m 'not (peer or kafka or spark or browser or slow)'
+	$(BIN)/python -m pytest --numprocesses 2 -m 'not (peer or kafka or spark or browser or slow)' $(FAST)
 
 # the peer of the benchmarks, in an environment of its own: needs a Python 3.12+ besides
 peer: $(VENV)/.dev

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from metrics_reporter.errors import ReporterError
-from metrics_reporter.plugins import Plugins
+from metrics_reporter.plugins import Plugins, fault_of
 from metrics_reporter.sources import Source
 
 SOURCES: Plugins[type[Any]] = Plugins(
@@ -71,15 +71,8 @@ def open_source(name: str, options: Mapping[str, Any], connection: Connection) -
     if opens is None:
         source: Source = made
         return source
-    try:
+    with fault_of(f"source {name} cannot be opened", ReporterError):
         source = opens(connection)
-    except ReporterError:
-        raise
-    except Exception as error:  # a plug-in may raise anything
-        reason = " ".join(str(error).split())
-        raise ReporterError(
-            f"source {name} cannot be opened ({type(error).__name__}: {reason})"
-        ) from None
     if not isinstance(source, Iterable):
         raise ReporterError(
             f"source {name}: open() returned {source!r:.100}, an iterable of reports expected"

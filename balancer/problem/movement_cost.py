@@ -37,7 +37,8 @@ def cost_at(placement: Placement, partition: Ints, leads: Bools, broker: Ints) -
     """(C,) cost of copying replicas of partitions to brokers; -1 for any broker."""
     lead, follow = copy_cost(placement)
     cost: Floats = np.where(leads, lead[partition], follow[partition])
-    return placement.snapshot.move_cost_of(partition, broker, cost)
+    s = placement.snapshot
+    return s.move_cost_of(partition, broker, cost) if len(s.move_cost) else cost
 
 
 def least_copy_cost(placement: Placement) -> Floats:
@@ -56,13 +57,19 @@ def movement_cost(placement: Placement, batch: Batch) -> Floats:
     A move to another disk of the same broker costs as much as a move to any broker.
     """
     leads = batch.slot == placement.leader[batch.partition]
-    destination = np.where(batch.kind == MOVE_DISK, -1, batch.target)
+    destination = batch.target
+    if len(placement.snapshot.move_cost):
+        destination = np.where(batch.kind == MOVE_DISK, -1, destination)
     cost = cost_at(placement, batch.partition, leads, destination)
-    return np.where(batch.kind == LEAD, 0.0, cost)
+    cost[batch.kind == LEAD] = 0.0
+    return cost
 
 
 def relative_cost(placement: Placement, batch: Batch, overhead: float) -> Floats:
     """(C,) cost in units of the mean replica, plus a fixed cost per action."""
     lead, _ = copy_cost(placement)
     unit = float(lead.mean()) or 1.0
-    return overhead + movement_cost(placement, batch) / unit
+    cost = movement_cost(placement, batch)
+    cost /= unit
+    cost += overhead
+    return cost

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from weakref import proxy
 
 import numpy as np
 
@@ -153,8 +154,10 @@ class Transition:
         """The cells as the action leaves them."""
         known = self._states.get(scope)
         if known is None:
+            # A strong reference to itself would keep the arrays until the next garbage collection.
+            own = proxy(self)
             known = self._states[scope] = self._state(
-                scope, self.cells(scope), lambda names: self._after(scope, names)
+                scope, self.cells(scope), lambda names: own._after(scope, names)
             )
         return known
 
@@ -201,11 +204,13 @@ class Transition:
     def _state(
         self, scope: Scope, keys: Ints, sums: Callable[[tuple[Column, ...]], Floats]
     ) -> State:
+        cluster = self.cluster
+
         def fetch(column: Column) -> Floats | Ints:
             if column.is_sum:
                 found: Floats = sums((column,))[0]
                 return found
-            return self.cluster.fetch(scope, column, keys)
+            return cluster.fetch(scope, column, keys)
 
         return State(fetch, sums)
 

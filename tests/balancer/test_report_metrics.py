@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -11,6 +13,8 @@ from typer.testing import CliRunner
 
 from balancer.cli import app
 from metrics_reporter import mock_cluster, read_records
+from metrics_reporter.errors import ReporterError
+from metrics_reporter.source_plugins import SOURCES, Connection, open_source
 
 
 def run(*words: str, bootstrap: str = "127.0.0.1:1") -> tuple[int, str, str]:
@@ -110,3 +114,31 @@ def test_passwords_on_the_command_line_are_refused_and_not_shown() -> None:
     assert (code, said) == (2, "")
     assert "--exporters" in reported
     assert "secret" not in reported
+
+
+class _Opens:
+    """A source of another package whose `open` does not do what it should."""
+
+    found: Any = None
+
+    def open(self, connection: Connection) -> Any:
+        if isinstance(self.found, Exception):
+            raise self.found
+        return self.found
+
+
+@pytest.mark.parametrize(
+    ("found", "sentence"),
+    [
+        (None, "source tried: open() returned None, an iterable of reports expected"),
+        (KeyError("zone"), "source tried cannot be opened (KeyError: 'zone')"),
+    ],
+)
+def test_a_source_that_does_not_open_is_named(
+    found: Any, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_Opens, "found", found)
+    monkeypatch.setitem(SOURCES.built_in, "tried", _Opens)
+    with pytest.raises(ReporterError) as raised:
+        open_source("tried", {}, Connection("", {}, 1.0, lambda: nullcontext(lambda ask: None)))
+    assert str(raised.value) == sentence

@@ -83,7 +83,7 @@ def test_what_a_window_tells_counts_once_unless_set_otherwise() -> None:
     assert (found.slow_interval, found.produce_local_ms) == (5, None)
 
 
-def test_the_limits_of_the_guide_are_theexecution_limits() -> None:
+def test_the_limits_of_the_guide_are_the_execution_limits() -> None:
     page = (Path(__file__).parents[2] / "docs" / "controller.md").read_text()
     rows = dict(re.findall(r"(?m)^\| `(\w+)` \| (\d+) \|", page))
     rows |= dict(re.findall(r"`(\w+)`(?: seconds)? \((\d+)\)", page))

@@ -345,7 +345,7 @@ def test_a_small_history_by_hand(spark: SparkSession, tmp_path: Path) -> None:
     ahead = load_snapshot(written)
     np.testing.assert_allclose(ahead.leader_load[0, IN:], [mean, 1 + mean, 15.0, 0.5])
     assert "cpu for 1 MB/s" in said
-    assert "error of forecasting" in said
+    assert "error of forecasts" in said
     assert "2 brokers" in said
 
 
