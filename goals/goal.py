@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
@@ -102,6 +102,13 @@ class Goal(BaseModel):
     cell unmet that was met. The search then reads the goal only while it is unmet, and the
     controller leaves its repair to the detectors of dead brokers and disks.
 
+    ``aggregate`` says what an action changes. With ``"min"``, the score of the action compares the
+    least content of the cells it touches before and after (seed 004): moving load to a broker
+    that ends worse than the source was never helps. With ``"sum"``, the differences of all cells
+    it touches add up: for goals whose contentment is a cost, so that the search climbs the total
+    cost itself. Scores of a goal with ``"sum"`` have one scale for all cells, and are not clipped
+    where an action can still change them.
+
     Parameters
     ----------
     hard
@@ -127,6 +134,7 @@ class Goal(BaseModel):
     scope: ClassVar[Any] = BROKER
     requires: ClassVar[tuple[str, ...]] = ()
     availability: ClassVar[bool] = False
+    aggregate: ClassVar[Literal["min", "sum"]] = "min"
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:

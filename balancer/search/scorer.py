@@ -6,7 +6,8 @@ after (``c'``)::
     diff = min score(c') - min score(c)        in [-1, 1]
     f    = (diff + 1) / 2                      in [ 0, 1]
 
-Everything here works with ``diff``: f > 1/2 is diff > 0.
+Everything here works with ``diff``: f > 1/2 is diff > 0. For a goal whose contentment is a cost
+(``aggregate = "sum"``) the differences of the touched cells add up instead.
 """
 
 from __future__ import annotations
@@ -148,7 +149,10 @@ class Scorer:
         return float((1 - self.scores[i]).sum())
 
     def diff(self, i: int, transition: Transition) -> tuple[Floats, Bools]:
-        """(C,) the score difference of each action, and (C,) whether any cell gets worse."""
+        """(C,) the score difference of each action, and (C,) whether it makes the goal worse.
+
+        It does if any cell gets worse or, with a goal that adds up, their sum.
+        """
         if i not in transition.diffs:
             self._compare(self._bundle_of[i], transition)
         return transition.diffs[i]
@@ -171,8 +175,12 @@ class Scorer:
         if scope.partial or transition.unit is not None:
             before, after = np.where(keys < 0, 1.0, before), np.where(keys < 0, 1.0, after)
         # relative to the score: a cell 10^9 times too full must not hide a further increase
-        worse: Bools = np.any(after < before * (1 - EPSILON), axis=1)
-        diff = after.min(1) - before.min(1)
+        if bundle.summed:
+            diff = (after - before).sum(1)
+            worse: Bools = diff < -EPSILON * before.sum(1)
+        else:
+            diff = after.min(1) - before.min(1)
+            worse = np.any(after < before * (1 - EPSILON), axis=1)
         for row, i in enumerate(bundle.members):
             transition.diffs[i] = diff[row], worse[row]
             transition.scored[i] = before[row], after[row]
@@ -230,32 +238,37 @@ class Scorer:
         return np.concatenate([self.gain(tier, Transition(self.cluster, b)) for b in chunks])
 
     def allowed(self, number: int, transition: Transition) -> Bools:
-        """(C,) whether actions that serve tier `number` hurt no hard goal and no tier above."""
+        """(C,) whether actions that serve tier `number` make no hard goal and no tier above worse.
+
+        Of each goal of a tier above, the score of the action may not fall and the penalty may not
+        rise; no met item may become unmet, except of a goal that adds up.
+        """
         ok = np.ones(len(transition), np.bool_)
         for k, tier in enumerate(self.tiers):
-            total, penalty = np.zeros(len(transition)), np.zeros(len(transition))
-            for i, weight in zip(tier.goals, tier.weights, strict=True):
+            for i in tier.goals:
                 goal = self.goals[i]
                 if (k >= number and not goal.hard) or self._settled(goal, transition):
                     continue
                 diff, worse = self.diff(i, transition)
                 if goal.hard:
                     ok &= ~worse
-                else:
-                    penalty += weight * _penalty(*transition.scored[i])
-                total += weight * diff
-            if k < number:
-                ok &= (total >= -EPSILON) & (penalty <= EPSILON)
+                    continue
+                before, after = transition.scored[i]
+                more = (_lack(goal, after) - _lack(goal, before)).sum(0)
+                ok &= (diff >= -EPSILON) & (more <= EPSILON)
+                if goal.aggregate == "min":
+                    ok &= ~((before >= 1) & (after < 1)).any(0)
         return ok
 
     def penalty(self, tier: Tier) -> float:
-        """How far a tier is from content: weighted squares of what its cells lack.
+        """How far a tier is from content, the objective of the search.
 
-        Actions that :meth:`allowed` accepts for the tiers below never add to it, so a series
-        of plans that lower it, first tiers first, terminates.
+        The weighted sum over goals of the squares of what their cells lack; of what they lack
+        where the goal adds up. Actions that :meth:`allowed` accepts for the tiers below never
+        add to it, so a series of plans that lower it, first tiers first, terminates.
         """
         pairs = zip(tier.goals, tier.weights, strict=True)
-        return float(sum(weight * ((1 - self.scores[i]) ** 2).sum() for i, weight in pairs))
+        return float(sum(w * _lack(self.goals[i], self.scores[i]).sum() for i, w in pairs))
 
     def harmless(self, transition: Transition, hard_only: bool = False) -> Bools:
         """(C,) whether no cell becomes less content with any goal."""
@@ -296,10 +309,10 @@ def improves(before: Scorer, after: Scorer, tiers: int, trivial_share: float) ->
     return False
 
 
-def _penalty(before: Floats, after: Floats) -> Floats:
-    """(C,) what actions add to the squares of what their (K, C) cells lack."""
-    more: Floats = ((1 - after) ** 2 - (1 - before) ** 2).sum(0)
-    return more
+def _lack(goal: Goal, scores: Floats) -> Floats:
+    """What each cell adds to the penalty of a goal."""
+    lack: Floats = 1 - scores
+    return lack if goal.aggregate == "sum" else lack**2
 
 
 class _Bundle:
@@ -307,6 +320,7 @@ class _Bundle:
 
     def __init__(self, goals: Sequence[Goal], members: list[int]) -> None:
         self.members, self.scope = members, goals[members[0]].scope
+        self.summed = goals[members[0]].aggregate == "sum"
         self.scores = np.empty((len(members), 0))
         self._goals = [goals[i] for i in members]
         self._names = ", ".join(goal.name for goal in self._goals)
