@@ -12,7 +12,7 @@ from balancer.problem.movement_cost import cost_at
 from balancer.problem.rules import Rules
 from balancer.search.arrays import first_of
 from cluster_model.placement import LEAD, MOVE, Batch, Placement
-from cluster_model.snapshot import BrokerState, Ints
+from cluster_model.snapshot import Bools, BrokerState, Ints, Snapshot
 from goals import (
     Goal,
 )
@@ -67,7 +67,7 @@ def action_rows(
     )
 
 
-def within(rows: ActionRows, budget: Budget) -> int:
+def within(rows: ActionRows, budget: Budget, snapshot: Snapshot) -> int:
     """How many leading actions fit the budget: any prefix of a plan is itself a plan."""
     kinds = np.array(rows.kind)
     fits = np.ones(len(kinds), np.bool_)
@@ -75,12 +75,32 @@ def within(rows: ActionRows, budget: Budget) -> int:
         fits &= np.cumsum(np.isin(kinds, ("move", "move_disk", "add"))) <= budget.moves
     if budget.cost is not None:
         fits &= np.cumsum(rows.cost) <= budget.cost
+    for limit, group in (
+        (budget.moves_per_broker, np.arange(snapshot.n_brokers)),
+        (budget.moves_per_rack, snapshot.broker_rack),
+    ):
+        if limit is not None:
+            moved = np.isin(kinds, ("move", "add"))
+            fits &= _count_of_each(group, rows.source, moved & (rows.source >= 0)) <= limit
+            arrives = moved | (kinds == "move_disk")
+            fits &= _count_of_each(group, rows.target, arrives) <= limit
     if fits.all():
         return len(fits)
     kept = int(np.argmin(fits))
     # a group is kept or dropped as a whole
     cut = rows.group[kept]
     return kept if cut < 0 else int(np.argmax(rows.group == cut))
+
+
+def _count_of_each(group: Ints, broker: Ints, counted: Bools) -> Ints:
+    """(A,) how many rows up to each one count for its broker's group; 0 for rows that don't."""
+    found = np.zeros(len(broker), np.int64)
+    rows = np.flatnonzero(counted)
+    cell = group[broker[rows]]
+    order = np.argsort(cell, kind="stable")
+    first = np.searchsorted(cell[order], cell[order])
+    found[rows[order]] = np.arange(len(rows)) - first + 1
+    return found
 
 
 def truncated(

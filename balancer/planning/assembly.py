@@ -89,7 +89,7 @@ def assemble(
         parameters,
     )
     rows = action_rows(start, walked, added, steps, shown, rules)
-    kept = within(rows, budget)
+    kept = within(rows, budget, start.snapshot)
     exhausted, left_out = proposal.exhausted, steps.left_out
     if kept < len(rows.kind):
         exhausted = "budget"

@@ -23,6 +23,9 @@ class Budget(BaseModel):
         (:func:`balancer.problem.movement_cost.cost_unit`).
     bytes
         The same if that unit is bytes, as in Kafka; an error for other units.
+    moves_per_broker, moves_per_rack
+        Maximum number of replicas that may arrive at any one broker, or rack, and maximum number
+        that may leave it.
     seconds
         Seconds after which the search stops with the best placement so far. The only
         limit that makes a plan depend on the clock.
@@ -33,7 +36,14 @@ class Budget(BaseModel):
     moves: int | None = Field(default=None, ge=0)
     cost: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     bytes: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    moves_per_broker: int | None = Field(default=None, ge=0)
+    moves_per_rack: int | None = Field(default=None, ge=0)
     seconds: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+
+    @property
+    def limits_moves(self) -> bool:
+        """Whether anything but the time is limited."""
+        return any(value is not None for name, value in self if name != "seconds")
 
     def in_unit(self, unit: str) -> Budget:
         """The same limits for a cluster whose moves are paid in `unit`: `cost` holds them all.

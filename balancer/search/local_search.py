@@ -58,8 +58,8 @@ class Search:
     def __post_init__(self) -> None:
         self.parameters = self.scorer.parameters
         self.rng = np.random.default_rng(self.seed)
-        # the penalty of each tier when it was first served
-        self._first: dict[int, float] = {}
+        # factor by which rounds have grown because most of their candidates helped
+        self._growth = 1
         self.candidates = Candidates(self.scorer, self.rules, self.rng)
         if self.spending is not None:
             self.candidates.price = self.spending.price
@@ -72,17 +72,17 @@ class Search:
         tiers = list(enumerate(self.scorer.tiers[: self.serve]))
         for _ in range(self.parameters.passes):
             helped = [self._improve(number, tier) for number, tier in tiers]
-            if not any(helped) or not any(self._missing(tier) for _, tier in tiers):
+            if not any(helped) or all(self._met(tier) for _, tier in tiers):
                 break
 
     def _improve(self, number: int, tier: Tier) -> bool:
         """Serve a tier; if it gains almost nothing, undo the changes and return False."""
         scorer = self.scorer
-        if self._missing(tier) == 0:
+        if self._met(tier):
             return False
         mark, penalty, actions = scorer.mark(), scorer.penalty(tier), self.actions
         self._serve(number, tier)
-        if self._missing(tier) > 0 and self.spending is None:
+        if not self._met(tier) and self.spending is None:
             self._perturb_and_serve(number, tier)
         trivial = 0.0 if self._full() else self.parameters.trivial_share
         if scorer.penalty(tier) < scorer.worthwhile(tier, penalty, trivial) - EPSILON:
@@ -94,7 +94,7 @@ class Search:
 
     def _full(self) -> bool:
         """Whether the limits leave nothing for another move."""
-        return self.spending is not None and min(self.spending.left) <= 0
+        return self.spending is not None and self.spending.exhausted
 
     def _restarted(self) -> None:
         if self.spending is not None:
@@ -108,7 +108,7 @@ class Search:
         ):
             return
         failed = 0
-        while failed < own.perturbation_tries and self._missing(tier) > 0 and not self._spent():
+        while failed < own.perturbation_tries and not self._met(tier) and not self._spent():
             mark, penalty = scorer.mark(), scorer.penalty(tier)
             for _ in range(1 + failed % 3):
                 self._perturb(number)
@@ -140,25 +140,34 @@ class Search:
         if self.spending is not None:
             self._serve_within(number, tier)
             return
-        own, idle, missing = self.parameters, 0, [self._missing(tier)]
+        own, idle, penalties = self.parameters, 0, [self.scorer.penalty(tier)]
         give_up = own.idle_rounds if give_up is None else give_up
-        while idle < give_up and missing[-1] > 0 and not self._spent():
+        while idle < give_up and not self._met(tier) and not self._spent():
             wider = own.widening[min(idle, len(own.widening) - 1)]
             self._round(number, tier, wider)
             if self.candidates.pairs is not None:
                 self._group_round(number, tier, wider)
-            if self._missing(tier) > own.swap_share * missing[-1]:
+            if self.scorer.penalty(tier) > own.swap_share * penalties[-1]:
                 self._swap_round(number, tier, wider)
-            self.rounds += 1
-            missing.append(self._missing(tier))
-            if self.progress is not None:
-                met = sum(self.scorer.met(i) for i in range(len(self.scorer.goals)))
-                self.progress(f"tier {number}", met, len(self.scorer.goals), self.actions)
-            idle = 0 if missing[-1] < missing[-2] else idle + 1
-            if len(missing) > own.stall_rounds:
-                before = missing[-1 - own.stall_rounds]
-                if missing[-1] > (1 - own.stall_share) * before:
-                    return
+            penalties.append(self.scorer.penalty(tier))
+            self._report(number)
+            idle = 0 if penalties[-1] < penalties[-2] - EPSILON else idle + 1
+            if self._stalled(penalties):
+                return
+
+    def _report(self, number: int) -> None:
+        """Count a round, and report progress."""
+        self.rounds += 1
+        if self.progress is not None:
+            met = sum(self.scorer.met(i) for i in range(len(self.scorer.goals)))
+            self.progress(f"tier {number}", met, len(self.scorer.goals), self.actions)
+
+    def _stalled(self, penalties: list[float]) -> bool:
+        """Whether the last rounds gained almost nothing."""
+        last = self.parameters.stall_rounds
+        return len(penalties) > last and (
+            penalties[-1 - last] - penalties[-1] <= self.parameters.stall_gain
+        )
 
     def _serve_within(self, number: int, tier: Tier) -> None:
         """Serve a tier within the limits: its worst cells first, free actions before others."""
@@ -166,17 +175,15 @@ class Search:
         for free in (True, False):
             idle, share, self.candidates.leads_only = 0, own.worst_share, free
             penalties = [self.scorer.penalty(tier)]
-            while idle < own.idle_rounds and self._missing(tier) > 0 and not self._spent():
+            while idle < own.idle_rounds and not self._met(tier) and not self._spent():
                 self.candidates.levels = self._levels(tier, share)
                 wider = 1 if share < 1 else own.widening[min(idle, len(own.widening) - 1)]
                 done = self._round(number, tier, wider, free=free)
                 if not done and share >= 1 and not free:
                     done = self._swap_round(number, tier, wider)
-                self.rounds += 1
+                self._report(number)
                 penalties.append(self.scorer.penalty(tier))
-                recent = penalties[max(-1 - own.stall_rounds, -len(penalties))] - penalties[-1]
-                gained = self._first.setdefault(number, penalties[0]) - penalties[-1]
-                if len(penalties) > own.stall_rounds and recent <= own.stall_share * gained:
+                if self._stalled(penalties):
                     break
                 if done and penalties[-1] < penalties[-2] - EPSILON:
                     idle, share = 0, own.worst_share
@@ -199,8 +206,8 @@ class Search:
             levels[i] = min(1.0, max(level, low[0] + 0.5 * share * (1 - low[0])))
         return levels
 
-    def _missing(self, tier: Tier) -> float:
-        return sum(self.scorer.deficit(i) for i in tier.goals)
+    def _met(self, tier: Tier) -> bool:
+        return all(self.scorer.met(i) for i in tier.goals)
 
     def _spent(self) -> bool:
         if self.deadline is not None and time.monotonic() > self.deadline:
@@ -211,7 +218,7 @@ class Search:
         own, destinations = self.parameters, self._destinations(number, wider)
         n = self.scorer.placement.snapshot.n_brokers
         candidates = max(own.candidates_per_broker * n, own.least_candidates)
-        budget = wider * min(candidates, own.most_candidates) // self._width
+        budget = wider * min(candidates * self._growth, own.most_candidates) // self._width
         batch = self.candidates.draw(tier, destinations, budget)
         if self.spending is not None:
             batch = batch[self._affordable(batch, free)]
@@ -229,40 +236,29 @@ class Search:
         batch, priority, gain = batch[ok], priority[ok], gain[ok]
         best = best_of_each(batch.partition, priority, 1)
         order = best[np.argsort(-priority[best], kind="stable")]
-        if self.spending is not None:
+        if self.spending is not None and len(order):
             order = order[self._worst_first(tier, batch[order])]
-        return self._commit(number, tier, batch[order], gain[order])
+        done = self._commit(number, tier, batch[order], gain[order])
+        fruitful = done > own.fruitful_share * budget
+        self._growth = min(2 * self._growth, own.growth) if fruitful else max(1, self._growth // 2)
+        return done
 
     def _worst_first(self, tier: Tier, batch: Batch) -> Ints:
         """Rows in the order in which each relieves the cell that is worst at its turn.
 
-        Actions of one source keep their order. If the limits end among them, rows end where the
-        first source runs out of actions, because others may then have better ones.
+        Actions that relieve the same cell keep their order. If the limits end among them, rows
+        end where the first cell runs out of actions, because others may then have better ones.
         """
         assert self.spending is not None
-        source = self.scorer.placement.source(batch)
-        by_source = np.argsort(source, kind="stable")
-        series = SequentialTransition(self.scorer.cluster, batch[by_source])
-        n, level = len(batch), np.inf
-        severity, ended = np.full(n, np.inf), np.full(n, np.inf)
-        for i in tier.goals:
-            self.scorer.diff(i, series)
-            before, after = series.scored[i]
-            if self.scorer.goals[i].scope.of_partitions:
-                worst = before.min(0)
-            else:
-                first = self.scorer.scores[i][series.cells(self.scorer.goals[i].scope)]
-                worst = np.minimum(before[0], np.maximum(before[1:], first[1:]).min(0))
-                ended = np.minimum(ended, after[0])
-            severity = np.minimum(severity, worst)
-            level = min(level, self.candidates.levels[i])
+        n, level = len(batch), min(self.candidates.levels[i] for i in tier.goals)
+        severity, horizon = self.scorer.severity(tier, batch)
         order = np.argsort(severity, kind="stable")
-        by_severity = by_source[order]
-        if not self.spending.affordable(batch[by_severity]).all():
-            last = np.append(source[by_source][1:] != source[by_source][:-1], True)
-            level = min(level, float(ended[last].min()))
-        keep = int(np.searchsorted(severity[order], level))
-        return by_severity[: max(keep, n // 10, 1)]
+        if self.spending.affordable(batch[order]).all():
+            keep = max(int(np.searchsorted(severity[order], level)), n // 10)
+        else:
+            keep = int(np.searchsorted(severity[order], min(level, horizon)))
+        rows: Ints = order[: max(keep, 1)]
+        return rows
 
     def _destinations(self, number: int, wider: int) -> Ints:
         """The brokers with room; in the widest rounds every receiver."""
@@ -279,10 +275,9 @@ class Search:
         """(C,) which actions the limits have room for, each by itself."""
         assert self.spending is not None
         if free:
-            return batch.kind == LEAD
-        moves, cost = self.spending.added(batch)
-        left = self.spending.left
-        return ((moves <= 0) | (moves <= left[0])) & ((cost <= 0) | (cost <= left[1]))
+            leads: Bools = batch.kind == LEAD
+            return leads
+        return self.spending.affordable(batch, alone=True)
 
     def _with_lower_tiers(self, number: int, batch: Batch, gain: Floats) -> Floats:
         """The tier's gain, scaled according to the tiers below it."""
@@ -381,8 +376,7 @@ class Search:
                 (real >= -EPSILON) & (now > own.kept_gain * gain) & scorer.allowed(number, series)
             )
             if keep.all():
-                scorer.commit(batch, partner)
-                self.actions += 2 * len(batch)
+                self._apply(batch, partner)
                 break
             batch, partner, gain = batch[keep], partner[keep], gain[keep]
         return len(batch)

@@ -39,11 +39,14 @@ class SearchParameters(BaseModel):
         progress; in the last stage every receiver is a destination, not only those with room.
     idle_rounds
         Rounds in a row without progress after which a tier is left.
-    stall_rounds, stall_share
-        A tier is also left if this many rounds together remove less than this share of what is
-        missing for contentment.
+    stall_rounds, stall_gain
+        A tier is also left if this many rounds together lower its penalty by no more than this:
+        1 is the penalty of one item that is not content at all.
+    growth, fruitful_share
+        Rounds double, up to this factor, while more than this share of their candidates is
+        carried out.
     swap_share
-        Swaps are tried too if a round leaves more than this share of what was missing.
+        Swaps are tried too if a round leaves more than this share of the penalty.
     worst_share
         Under limits on moves or cost: the share of a goal's cells that are not content, worst
         first, that each round relieves.
@@ -68,8 +71,9 @@ class SearchParameters(BaseModel):
     pairing_share
         Disjoint swaps are selected in passes until one adds less than this share of the first.
     trivial_share
-        A tier's changes are kept if they remove more than this share of its penalty (any amount
-        if it has a hard goal): smaller gains are not worth a move.
+        A tier's changes are kept if they remove more than this share of its penalty, or of one
+        item that is not content at all (any amount if it has a hard goal): smaller gains are not
+        worth a move.
     perturbed_replicas
         Clusters of up to this many replicas are retried from random nearby placements if a tier
         remains unmet; 0 for none.
@@ -119,7 +123,9 @@ class SearchParameters(BaseModel):
     widening: Annotated[tuple[Count, ...], Field(min_length=1)] = (1, 4, 16)
     idle_rounds: Count = 4
     stall_rounds: Count = 12
-    stall_share: Share = 0.02
+    stall_gain: float = Field(default=1e-3, ge=0)
+    growth: Count = 8
+    fruitful_share: Share = 0.15
     swap_share: Share = 0.95
     worst_share: Positive = 0.1
     lower_tier_weight: Share = 0.1

@@ -136,17 +136,17 @@ class Scorer:
                         yield i, score
 
     def worthwhile(self, tier: Tier, penalty: float, trivial_share: float) -> float:
-        """The penalty that a tier must fall below for a change to be worthwhile."""
+        """The penalty that a tier must fall below for a change to be worthwhile.
+
+        The share counts of the penalty, or of one item that is not content at all: where much
+        of a penalty cannot be removed, what a few items gain is still worthwhile.
+        """
         hard = any(self.goals[i].hard for i in tier.goals)
-        return penalty - (EPSILON if hard else trivial_share * penalty)
+        return penalty - (EPSILON if hard else trivial_share * min(penalty, 1.0))
 
     def met(self, i: int) -> bool:
         """Whether every cell is content with goal number `i`."""
         return bool((self.scores[i] >= 1).all())
-
-    def deficit(self, i: int) -> float:
-        """Sum over the cells of the contentment missing for goal number `i`."""
-        return float((1 - self.scores[i]).sum())
 
     def diff(self, i: int, transition: Transition) -> tuple[Floats, Bools]:
         """(C,) the score difference of each action, and (C,) whether it makes the goal worse.
@@ -198,6 +198,36 @@ class Scorer:
             more = score - bundle.scores[:, keys]
             total += share @ (np.where(keys < 0, 0.0, more) if bundle.scope.partial else more)
         return total
+
+    def severity(self, tier: Tier, batch: Batch) -> tuple[Floats, float]:
+        """(C,) the score of the worst cell that each action touches, at its turn.
+
+        Of the actions only those count that come before it and relieve the same cell. Also the
+        lowest score at which a cell has no action left.
+        """
+        transition, found, horizon = Transition(self.cluster, batch), np.ones(len(batch)), 1.0
+        row = np.arange(len(batch))
+        for bundle in self._bundles:
+            inside = [k for k, i in enumerate(bundle.members) if i in tier.goals]
+            if not inside:
+                continue
+            if bundle.scope.of_partitions:
+                found = np.minimum(found, bundle.scores[inside][:, batch.partition].min(0))
+                continue
+            cells = transition.cells(bundle.scope)
+            scores = np.where(cells < 0, 1.0, bundle.scores[inside].min(0)[cells])
+            end = scores.argmin(0)
+            series = transition.relieving(bundle.scope, end)
+            # actions beyond what relieves a cell do not make it worse: they come last
+            peak = 2.0 * np.cumsum(np.append(0, series.last[:-1]))
+            before, after = (
+                np.maximum.accumulate(bundle.score(state)[inside].min(0) + peak) - peak
+                for state in series.states
+            )
+            horizon = min(horizon, float(after[series.last].min(initial=1.0)))
+            before[series.order] = before.copy()
+            found = np.where(cells[end, row] < 0, found, np.minimum(found, before))
+        return found, horizon
 
     def relative_cost(self, batch: Batch) -> Floats:
         """(C,) cost of each action in copies of the mean replica, with the fixed cost."""

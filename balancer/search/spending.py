@@ -3,13 +3,56 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from balancer.problem.budget import Budget
 from balancer.problem.movement_cost import cost_at
-from cluster_model.placement import LEAD, Batch, Placement
+from cluster_model.placement import LEAD, MOVE_DISK, Batch, Placement
 from cluster_model.snapshot import Bools, Floats, Ints
+
+
+class _Meter(NamedTuple):
+    """What actions take of the limits of several cells, for example brokers.
+
+    Parameters
+    ----------
+    left : (cells,) float
+        What is left of each limit.
+    cell : (C,) int
+        The cell that each action takes from.
+    amount : (C,) float
+        How much; negative if it gives back, which is always affordable.
+    """
+
+    left: Floats
+    cell: Ints
+    amount: Floats
+
+    def fits_alone(self) -> Bools:
+        """(C,) whether each action keeps within the limits by itself."""
+        fits: Bools = (self.amount <= 0) | (self.amount <= self._most())
+        return fits
+
+    def fits(self) -> Bools:
+        """(C,) which actions, taken one after the other, keep within the limits."""
+        if not len(self.cell):
+            return np.ones(0, np.bool_)
+        amount, order = np.maximum(self.amount, 0.0), np.argsort(self.cell, kind="stable")
+        total, cell = np.cumsum(amount[order]), self.cell[order]
+        first = np.flatnonzero(np.append(True, cell[1:] != cell[:-1]))
+        size = np.diff(np.append(first, len(cell)))
+        total -= np.repeat((total - amount[order])[first], size)
+        within = np.empty(len(cell), np.bool_)
+        within[order] = total <= self._most()[order]
+        fits: Bools = within | (amount <= 0)
+        return fits
+
+    def _most(self) -> Floats:
+        most: Floats = self.left[self.cell] * (1 + 1e-12)
+        return most
 
 
 class Spending:
@@ -25,21 +68,47 @@ class Spending:
     placement
         The placement that the search changes.
     limits
-        Moves and cost that the plan may take; the rest is ignored.
+        Moves and cost that the plan may take; its seconds are ignored.
     """
 
     def __init__(self, start: Placement, placement: Placement, limits: Budget) -> None:
         self._start, self._placement = start, placement
         self.moves = math.inf if limits.moves is None else float(limits.moves)
         self.cost = math.inf if limits.cost is None else float(limits.cost)
+        s = placement.snapshot
+        #: limit of each group of brokers, the group of each broker
+        self._groups = [
+            (float(limit), group)
+            for limit, group in (
+                (limits.moves_per_broker, np.arange(s.n_brokers)),
+                (limits.moves_per_rack, s.broker_rack),
+            )
+            if limit is not None
+        ]
+        #: replicas that arrive, and that leave, per group
+        self._arrived: list[Floats] = []
+        self._left: list[Floats] = []
         #: (P,) float: moves, and cost, of each partition
-        every = np.arange(placement.snapshot.n_partitions)
-        self._moved, self._paid = self._spent_on(every)
+        self._moved, self._paid = np.zeros(s.n_partitions), np.zeros(s.n_partitions)
+        self.restart()
 
     @property
     def left(self) -> tuple[float, float]:
         """Moves and cost that are left; below 0 if what an operation requires takes more."""
         return self.moves - float(self._moved.sum()), self.cost - float(self._paid.sum())
+
+    @property
+    def within(self) -> bool:
+        """Whether the placement keeps within all limits."""
+        tallies = zip(self._groups, self._arrived, self._left, strict=True)
+        return min(self.left) >= 0 and all(
+            max(arrived.max(), gone.max()) <= limit for (limit, _), arrived, gone in tallies
+        )
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the limits on all moves leave nothing for another one."""
+        return min(self.left) <= 0
 
     def price(self, batch: Batch) -> Floats:
         """(C,) what an action takes of the limits, relative to other actions; above 0.
@@ -54,50 +123,89 @@ class Spending:
 
     def added(self, batch: Batch) -> tuple[Floats, Floats]:
         """(C,), (C,) moves and cost that each action adds by itself; negative if it returns."""
-        start, placement, p = self._start, self._placement, batch.partition
-        f = placement.slots
-        at = p * f + batch.slot
-        source, target = placement.replica_broker[at], batch.target
-        held = self._home(p)
-        from_home = (held == source[:, None]).any(1)
-        to_home = (held == target[:, None]).any(1)
+        placement, p = self._placement, batch.partition
+        from_home, to_home = self._homes(batch)
         leads = batch.slot == placement.leader[p]
-        away_cost = cost_at(placement, p, leads, target)
-        here_cost = cost_at(placement, p, leads, source)
-        if len(placement.replica_disk):
-            old, new = placement.replica_disk[at], batch.disk
-            homes = start.replica_disk.reshape(-1, f)[p]
-            there = start.brokers[p]
-            here_disk = np.where(there == source[:, None], homes, -2).max(1)
-            from_home &= (here_disk == old) | (here_disk < 0)
-            there_disk = np.where(there == target[:, None], homes, -2).max(1)
-            to_home &= (there_disk == new) | (there_disk < 0) | (new < 0)
+        away_cost = cost_at(placement, p, leads, batch.target)
+        here_cost = cost_at(placement, p, leads, placement.source(batch))
         moves = (~to_home).astype(np.float64) - ~from_home
         cost = np.where(to_home, 0.0, away_cost) - np.where(from_home, 0.0, here_cost)
         free = batch.kind == LEAD
         return np.where(free, 0.0, moves), np.where(free, 0.0, cost)
 
-    def affordable(self, batch: Batch, partner: Batch | None = None) -> Bools:
-        """(C,) which actions, taken one after the other, keep within the limits."""
+    def affordable(
+        self, batch: Batch, partner: Batch | None = None, *, alone: bool = False
+    ) -> Bools:
+        """(C,) which actions keep within the limits, one after the other or each alone."""
+        keep = np.ones(len(batch), np.bool_)
+        for meter in self._meters(batch, partner):
+            keep &= meter.fits_alone() if alone else meter.fits()
+        return keep
+
+    def _meters(self, batch: Batch, partner: Batch | None) -> Iterator[_Meter]:
         moves, cost = self.added(batch)
         if partner is not None:
             more = self.added(partner)
             moves, cost = moves + more[0], cost + more[1]
-        left = self.left
-        # what returns a replica is always affordable
-        keep = np.ones(len(moves), np.bool_)
-        for spent, rest in zip((moves, cost), left, strict=True):
+        for spent, rest in zip((moves, cost), self.left, strict=True):
             if math.isfinite(rest):
-                keep &= (spent <= 0) | (np.cumsum(np.maximum(spent, 0.0)) <= rest * (1 + 1e-12))
-        return keep
+                yield _Meter(np.array([rest]), np.zeros(len(batch), np.int64), spent)
+        if not self._groups or not len(batch):
+            return
+        both = batch if partner is None else Batch.concatenate([batch, partner])
+        from_home, to_home = self._homes(both)
+        arrives = np.where(both.kind == LEAD, 0.0, ~to_home)
+        leaves = np.where((both.kind == LEAD) | (both.kind == MOVE_DISK), 0.0, from_home)
+        source, n = self._placement.source(both), len(batch)
+        tallies = zip(self._groups, self._arrived, self._left, strict=True)
+        for (limit, group), arrived, gone in tallies:
+            for room, cell, amount in (
+                (limit - arrived, group[both.target], arrives),
+                (limit - gone, group[source], leaves),
+            ):
+                # the second action of a swap meets the limit by itself, in the same row
+                for part in (slice(0, n), slice(n, None)):
+                    if len(cell[part]):
+                        yield _Meter(room, cell[part], amount[part])
 
     def update(self, partitions: Ints) -> None:
         """Take note that the placement of some partitions has changed."""
         self._moved[partitions], self._paid[partitions] = self._spent_on(partitions)
+        if self._groups:
+            now, home = self._placement.brokers, self._home(np.arange(len(self._moved)))
+            same = now[:, :, None] == home[:, None, :]
+            arrived, gone = now[(now >= 0) & ~same.any(2)], home[(home >= 0) & ~same.any(1)]
+            self._arrived, self._left = (
+                [
+                    np.bincount(group[brokers], minlength=group.max() + 1).astype(np.float64)
+                    for _, group in self._groups
+                ]
+                for brokers in (arrived, gone)
+            )
 
     def restart(self) -> None:
         """Take note that the whole placement may have changed."""
-        self.update(np.arange(self._placement.snapshot.n_partitions))
+        self.update(np.arange(len(self._moved)))
+
+    def _homes(self, batch: Batch) -> tuple[Bools, Bools]:
+        """(C,), (C,) whether the action takes a replica from its home, and whether to its home.
+
+        Its home is where a replica of the partition is at the start, on the same disk if known.
+        """
+        start, placement, p = self._start, self._placement, batch.partition
+        source, target = placement.source(batch), batch.target
+        held = self._home(p)
+        from_home = (held == source[:, None]).any(1)
+        to_home = (held == target[:, None]).any(1)
+        if len(placement.replica_disk):
+            f = placement.slots
+            old, new = placement.replica_disk[p * f + batch.slot], batch.disk
+            homes, there = start.replica_disk.reshape(-1, f)[p], start.brokers[p]
+            here_disk = np.where(there == source[:, None], homes, -2).max(1)
+            from_home &= (here_disk == old) | (here_disk < 0)
+            there_disk = np.where(there == target[:, None], homes, -2).max(1)
+            to_home &= (there_disk == new) | (there_disk < 0) | (new < 0)
+        return from_home, to_home
 
     def _home(self, partitions: Ints) -> Ints:
         """(C, F) brokers at the start; -2 where there is none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 from weakref import proxy
 
 import numpy as np
@@ -13,6 +14,24 @@ from cluster_model.scopes import BROKER, Scope
 from cluster_model.snapshot import Bools, Floats, Ints
 from goals import Cluster, State
 from goals.cluster import partition_state
+
+
+class Relief(NamedTuple):
+    """Cells as actions on the same cell change them; see :meth:`Transition.relieving`.
+
+    Parameters
+    ----------
+    order : (C,) int
+        The actions, cell by cell.
+    states
+        The cells before and after each action, in that order.
+    last : (C,) bool
+        Whether an action is the last one on its cell, in that order.
+    """
+
+    order: Ints
+    states: tuple[State, ...]
+    last: Bools
 
 
 class Transition:
@@ -194,6 +213,40 @@ class Transition:
                 - self._leaving(names)
             ),
         )
+
+    def relieving(self, scope: Scope, end: Ints) -> Relief:
+        """One cell of each action as the actions on the same cell change it, one after the other.
+
+        Parameters
+        ----------
+        scope
+            The kind of cell.
+        end : (C,) int
+            Which of its cells counts for each action: a row of :meth:`cells`.
+        """
+        row = np.arange(len(self))
+        order = np.argsort(self.cells(scope)[end, row], kind="stable")
+        keys = self.cells(scope)[end, row][order]
+        new = np.append(True, keys[1:] != keys[:-1])
+        first = np.flatnonzero(new)
+        size = np.diff(np.append(first, len(keys)))
+
+        def sums(columns: tuple[Column, ...], own: bool) -> Floats:
+            found = []
+            for part in self.placement.parts(columns):
+                delta = self.signed_delta(scope, part)[:, end, row][:, order]
+                total = np.cumsum(delta, axis=1)
+                total -= np.repeat((total - delta)[:, first], size, axis=1)
+                start = np.stack([self.placement.sums(scope, column)[keys] for column in part])
+                found.append(start + (total if own else total - delta))
+            summed: Floats = sum(found[1:], found[0])
+            return summed
+
+        states = tuple(
+            self._state(scope, keys, lambda columns, own=own: sums(columns, own))
+            for own in (False, True)
+        )
+        return Relief(order, states, np.append(new[1:], True))
 
     def _leaving(self, columns: tuple[Column, ...]) -> Floats:
         """(k, C) what each action takes from its source."""

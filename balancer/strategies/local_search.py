@@ -54,9 +54,9 @@ class LocalSearch(SearchParameters):
             return search
 
         search = searched(None)
-        if limits.moves is not None or limits.cost is not None:
+        if limits.limits_moves:
             spending = Spending(problem.start, scorer.placement, limits)
-            if min(spending.left) < 0:
+            if not spending.within:
                 scorer.restore(begin)
                 spending.restart()
                 search = searched(spending)

@@ -128,8 +128,8 @@ def test_extreme_parameters_still_give_safe_plans(snapshot: Snapshot) -> None:
     for options in (
         {name: 1 for name, value in SearchParameters() if type(value) is int}
         | {"group_members": 2, "widening": (1,), "destination_parcels": (1.0,)},
-        {"trivial_share": 0, "stall_share": 0, "kept_gain": 0, "least_saving": 0},
-        {"trivial_share": 1, "stall_share": 1, "kept_gain": 1, "least_saving": 1},
+        {"trivial_share": 0, "stall_gain": 0, "kept_gain": 0, "least_saving": 0},
+        {"trivial_share": 1, "stall_gain": 1, "kept_gain": 1, "least_saving": 1},
     ):
         small = synthetic_snapshot(brokers=4, partitions=12, racks=2, seed=1)
         for cluster in (snapshot, small):

@@ -19,15 +19,15 @@ def rows(monkeypatch: pytest.MonkeyPatch, *subjects: str) -> list[Row]:
 
 
 def test_a_parameter_is_planned_with_each_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = rows(monkeypatch, "passes=1,3", "widening=[1, 4, 16],[1]", "stall_share")
+    found = rows(monkeypatch, "passes=1,3", "widening=[1, 4, 16],[1]", "stall_gain")
     assert list(dict.fromkeys((row.size, row.subject) for row in found)) == [
         ("S, passes", "passes=1"),
         ("S, passes", "passes=3 (default)"),
         ("S, widening", "widening=(1, 4, 16) (default)"),
         ("S, widening", "widening=(1,)"),
-        *(("S, stall_share", f"stall_share={share}") for share in (0.005, 0.01)),
-        ("S, stall_share", "stall_share=0.02 (default)"),
-        *(("S, stall_share", f"stall_share={share}") for share in (0.04, 0.08)),
+        *(("S, stall_gain", f"stall_gain={share}") for share in (0.00025, 0.0005)),
+        ("S, stall_gain", "stall_gain=0.001 (default)"),
+        *(("S, stall_gain", f"stall_gain={share}") for share in (0.002, 0.004)),
     ]
     metrics = {row.metric for row in found}
     assert {"seconds", "moves", "bytes moved", "goals unmet", "penalty of tier 1"} <= metrics
