@@ -176,6 +176,7 @@ class Search:
             idle, share, self.candidates.leads_only = 0, own.worst_share, free
             penalties = [self.scorer.penalty(tier)]
             while idle < own.idle_rounds and not self._met(tier) and not self._spent():
+                share = 1.0 if free else share
                 self.candidates.levels = self._levels(tier, share)
                 wider = 1 if share < 1 else own.widening[min(idle, len(own.widening) - 1)]
                 done = self._round(number, tier, wider, free=free)
@@ -236,7 +237,7 @@ class Search:
         batch, priority, gain = batch[ok], priority[ok], gain[ok]
         best = best_of_each(batch.partition, priority, 1)
         order = best[np.argsort(-priority[best], kind="stable")]
-        if self.spending is not None and len(order):
+        if self.spending is not None and len(order) and not free:
             order = order[self._worst_first(tier, batch[order])]
         done = self._commit(number, tier, batch[order], gain[order])
         fruitful = done > own.fruitful_share * budget
@@ -247,16 +248,21 @@ class Search:
         """Rows in the order in which each relieves the cell that is worst at its turn.
 
         Actions that relieve the same cell keep their order. If the limits end among them, rows
-        end where the first cell runs out of actions, because others may then have better ones.
+        end where the first cell runs out of actions, because others may then have better ones,
+        or where a share of what is left is spent.
         """
         assert self.spending is not None
         n, level = len(batch), min(self.candidates.levels[i] for i in tier.goals)
         severity, horizon = self.scorer.severity(tier, batch)
         order = np.argsort(severity, kind="stable")
+        below = int(np.searchsorted(severity[order], level))
         if self.spending.affordable(batch[order]).all():
-            keep = max(int(np.searchsorted(severity[order], level)), n // 10)
+            keep = max(below, n // 10)
         else:
-            keep = int(np.searchsorted(severity[order], min(level, horizon)))
+            # what remains still relieves the cells that others overtake now
+            half = self.spending.affordable(batch[order], share=self.parameters.spent_at_once)
+            before = int(np.searchsorted(severity[order], horizon))
+            keep = min(below, max(before, int(np.argmin(half))))
         rows: Ints = order[: max(keep, 1)]
         return rows
 

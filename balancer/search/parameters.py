@@ -50,6 +50,12 @@ class SearchParameters(BaseModel):
     worst_share
         Under limits on moves or cost: the share of a goal's cells that are not content, worst
         first, that each round relieves.
+    spent_at_once
+        Under such limits: the share of what is left that a round may spend on cells that are
+        not the worst.
+    unlimited_share
+        Share of the time, if it is limited too, for a first search without limits on moves: its
+        plan stands if it keeps within them.
     lower_tier_weight
         Weight of the gain of the next lower tier when actions of equal gain are ranked; its
         powers apply to the tiers below that.
@@ -128,6 +134,8 @@ class SearchParameters(BaseModel):
     fruitful_share: Share = 0.15
     swap_share: Share = 0.95
     worst_share: Positive = 0.1
+    spent_at_once: Positive = 0.5
+    unlimited_share: Share = 0.25
     lower_tier_weight: Share = 0.1
     most_lower_tier_gain: Share = 0.5
     action_overhead: float = Field(default=1.0, gt=0, le=1e9)

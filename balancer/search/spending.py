@@ -134,11 +134,27 @@ class Spending:
         return np.where(free, 0.0, moves), np.where(free, 0.0, cost)
 
     def affordable(
-        self, batch: Batch, partner: Batch | None = None, *, alone: bool = False
+        self,
+        batch: Batch,
+        partner: Batch | None = None,
+        *,
+        alone: bool = False,
+        share: float = 1.0,
     ) -> Bools:
-        """(C,) which actions keep within the limits, one after the other or each alone."""
+        """(C,) which actions keep within the limits, one after the other or each alone.
+
+        Parameters
+        ----------
+        batch, partner
+            The actions.
+        alone
+            Whether each action is taken alone.
+        share
+            Share of what is left that they may take.
+        """
         keep = np.ones(len(batch), np.bool_)
         for meter in self._meters(batch, partner):
+            meter = meter._replace(left=meter.left * share)
             keep &= meter.fits_alone() if alone else meter.fits()
         return keep
 

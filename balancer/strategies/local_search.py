@@ -38,12 +38,12 @@ class LocalSearch(SearchParameters):
         scorer = Scorer(problem.cluster, [*_at_stake(goals, problem.cluster), *needed], self)
         begin = scorer.mark()
 
-        def searched(spending: Spending | None) -> Search:
+        def searched(spending: Spending | None, seconds: float | None) -> Search:
             search = Search(
                 scorer,
                 problem.rules,
                 serve=len(scorer.tiers) - bool(needed),
-                deadline=None if limits.seconds is None else started + limits.seconds,
+                deadline=None if seconds is None else started + seconds,
                 seed=seed,
                 progress=progress,
                 spending=spending,
@@ -53,13 +53,17 @@ class LocalSearch(SearchParameters):
                 search.reduce(problem.start)
             return search
 
-        search = searched(None)
         if limits.limits_moves:
+            # Most clusters need less than their limits: then no search within them is needed.
+            first = None if limits.seconds is None else limits.seconds * self.unlimited_share
+            search = searched(None, first)
             spending = Spending(problem.start, scorer.placement, limits)
-            if not spending.within:
+            if search.exhausted or not spending.within:
                 scorer.restore(begin)
                 spending.restart()
-                search = searched(spending)
+                search = searched(spending, limits.seconds)
+        else:
+            search = searched(None, limits.seconds)
         return Proposal(
             placement=scorer.placement,
             trivial_share=self.trivial_share,
