@@ -47,8 +47,8 @@ class Case:
         brokers chosen with lognormal odds; by default every resource, replicas and leaders, with
         three replicas.
     compared
-        Replicas of the hottest broker that Rebalancer compares before each move: of 1, 10, 20,
-        50, 100, 400 the number that served it best within ten minutes.
+        Replicas of the hottest broker that Rebalancer compares before each move: more than its
+        default of 1, which serves it badly under a limit, and few enough for some moves a second.
     """
 
     brokers: int
