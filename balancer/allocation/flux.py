@@ -18,6 +18,11 @@ def flux(problem: Allocation) -> Ints:
     p, node = problem, problem.node.copy()
     node[p.fixed >= 0] = p.fixed[p.fixed >= 0]
     left = p.budget - p.spent(node)
+    # Units that may move, largest first, by their place in that order: of the equal ones the first.
+    largest = np.lexsort((np.arange(len(p.load)), -p.load))
+    largest = largest[(p.fixed[largest] < 0) & (p.load[largest] > 0)]
+    held = [np.flatnonzero(node[largest] == at) for at in range(len(p.weight))]
+    size, price = p.load[largest], p.cost[largest]
     while True:
         load = np.bincount(node, p.load, len(p.weight)) * p.weight
         order = np.argsort(-load, kind="stable")
@@ -26,13 +31,16 @@ def flux(problem: Allocation) -> Ints:
         for giver, taker in zip(order.tolist(), idlest.tolist(), strict=False):
             if load[giver] <= load[taker]:
                 break
-            can = (node == giver) & (p.fixed < 0) & (p.cost <= left)
+            own = held[giver]
             # A move reduces the variance while the receiver stays below the giver's old load.
-            can &= p.load * (p.weight[giver] + p.weight[taker]) / 2 < load[giver] - load[taker]
-            can &= p.load > 0
+            can = size[own] * (p.weight[giver] + p.weight[taker]) / 2 < load[giver] - load[taker]
+            can &= price[own] <= left
             if can.any():
-                unit = int(np.argmax(np.where(can, p.load, -1.0)))
-                left -= p.cost[unit]
-                node[unit], moved = taker, True
+                at = int(np.argmax(can))
+                given = own[at]
+                held[giver] = np.delete(own, at)
+                held[taker] = np.insert(held[taker], np.searchsorted(held[taker], given), given)
+                left -= price[given]
+                node[largest[given]], moved = taker, True
         if not moved:
             return node

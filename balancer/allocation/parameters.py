@@ -21,6 +21,9 @@ class AllocationParameters(BaseModel):
     all_nodes, partners
         Nodes up to which all others are considered for an exchange of units; if there are more,
         this many of them.
+    exchange_pairs
+        Pairs of units that one round compares; if there are more, a random sample, with every way
+        to move a unit without another in return before exchanges.
     largest_leap, smallest_leap
         Share of the way from the current to the sufficient load distance that the next band
         covers: at first, and at least.
@@ -58,6 +61,7 @@ class AllocationParameters(BaseModel):
 
     all_nodes: Count = 80
     partners: int = Field(default=32, ge=2, le=10**9)
+    exchange_pairs: Count = 100_000
     largest_leap: float = Field(default=0.3, gt=0, le=1)
     smallest_leap: float = Field(default=0.02, gt=0, le=1)
     leap_rounds: Count = 300

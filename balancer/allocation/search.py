@@ -146,6 +146,14 @@ class _Search:
         partners: Ints = np.flatnonzero(found)
         return partners
 
+    def _sampled(self, units: Ints, most: int) -> Ints:
+        """At most `most` of some units, at random, but every null unit among them."""
+        null = units >= self.units
+        real, room = units[~null], most - int(null.sum())
+        if len(real) > room:
+            real = np.sort(self.rng.choice(real, max(room, 0), replace=False))
+        return np.append(real, units[null])
+
     def _exchange(
         self, a: int, wrong: Floats, high: float, low: Floats, price: float, now: int
     ) -> None:
@@ -155,6 +163,11 @@ class _Search:
         free = self.until <= now
         ours = np.flatnonzero((self.node == a) & free)
         theirs = np.flatnonzero(partner[self.node] & free)
+        most = self.parameters.exchange_pairs
+        if len(ours) * len(theirs) > most:
+            # with as many units in return as null units at least, so that exchanges remain
+            theirs = self._sampled(theirs, max(most // len(ours), 2 * int(partner.sum())))
+            ours = self._sampled(ours, max(most // len(theirs), 2))
         b = self.node[theirs]
         gains = self.load[theirs] - self.load[ours][:, None]
         off_a = self.off[a] + gains * p.weight[a]

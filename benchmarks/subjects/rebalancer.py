@@ -26,25 +26,46 @@ def prepare(options: Options) -> Path:
     return environment(NAME, REQUIREMENTS, PYTHONS, options.log)
 
 
-def measure(snapshot: Snapshot, scratch: Path, options: Options) -> tuple[Answer, int]:
-    """Balance a snapshot in a separate process; returns the answer and its peak memory."""
+def measure(
+    snapshot: Snapshot,
+    scratch: Path,
+    options: Options,
+    *,
+    only_usage: tuple[str, ...] = (),
+    limits: tuple[int, ...] = (),
+) -> tuple[Answer, int]:
+    """Balance a snapshot in a separate process; returns the answer and its peak memory.
+
+    Parameters
+    ----------
+    snapshot, scratch, options
+        As for every subject.
+    only_usage
+        Resources whose even usage is the only goal; by default all, with racks, capacities and
+        counts.
+    limits
+        Number of moves, and of replicas of the hottest broker to compare before each; by default
+        its own stop, and its own number.
+    """
     python = prepare(options)
     problem, answer = scratch / "problem.npz", scratch / "answer.npz"
     of, leads = snapshot.replica_partition, snapshot.replica_is_leader
+    columns = [snapshot.resource(name) for name in only_usage or snapshot.resources]
+    load = np.where(leads[:, None], snapshot.leader_load[of], snapshot.follower_load[of])
     np.savez(
         problem,
-        capacity=snapshot.capacity,
+        capacity=snapshot.capacity[:, columns],
         broker_rack=snapshot.broker_rack,
         replica_broker=snapshot.replica_broker,
         replica_partition=of,
-        replica_load=np.where(leads[:, None], snapshot.leader_load[of], snapshot.follower_load[of]),
+        replica_load=load[:, columns],
         replica_leads=leads,
+        only_usage=bool(only_usage),
     )
     # Isolated (-I); otherwise the script would import this module instead of the package.
     script = Path(__file__).with_name("rebalancer_solve.py")
-    limit = str(options.peer_timeout)
     peak = run_apart(
-        [python, "-I", script, problem, answer, limit],
+        [python, "-I", script, problem, answer, str(options.peer_timeout), *map(str, limits)],
         NAME,
         seconds=options.peer_timeout + _GRACE,
     )

@@ -2,13 +2,15 @@
 
 Stands alone: numpy, the standard library and ``rebalancer`` only, none of ours.
 
-    python rebalancer_solve.py PROBLEM.npz ANSWER.npz SECONDS
+    python rebalancer_solve.py PROBLEM.npz ANSWER.npz SECONDS [MOVES HOT]
 
 PROBLEM.npz holds ``capacity`` (B, R), ``broker_rack`` (B,), ``replica_broker`` (N,),
-``replica_partition`` (N,), ``replica_load`` (N, R) and ``replica_leads`` (N,).
+``replica_partition`` (N,), ``replica_load`` (N, R), ``replica_leads`` (N,) and
+``only_usage``: whether even usage is the only goal, without racks, capacities and counts.
 ANSWER.npz gets ``replica_broker`` (N,), ``setup_seconds``, ``seconds`` and
-``finished``. SECONDS caps the search. Every replica keeps its role, as users of
-Rebalancer state it: a leader is an object with a leader's load.
+``finished``. SECONDS caps the search, MOVES its moves; HOT is the number of replicas of the
+hottest broker that it compares before a move (1 by default). Every replica keeps its role, as
+users of Rebalancer state it: a leader is an object with a leader's load.
 """
 
 import sys
@@ -29,7 +31,7 @@ SQUARES = 2
 HIT_TIME_LIMIT = 2
 
 
-def state(problem: Arrays, seconds: float) -> Any:
+def state(problem: Arrays, seconds: float, moves: int | None = None, hot: int = 1) -> Any:
     """The problem in Rebalancer's terms: replicas are objects, brokers are containers."""
     capacity, rack = problem["capacity"], problem["broker_rack"]
     holder, partition = problem["replica_broker"], problem["replica_partition"]
@@ -46,7 +48,8 @@ def state(problem: Arrays, seconds: float) -> Any:
     groups = [f"p{p}" for p in range(int(partition.max()) + 1)]
     solver.add_partition("partition", gather(replicas, partition, groups))
 
-    for scope in ("broker", "rack"):
+    only_usage = bool(problem["only_usage"])
+    for scope in () if only_usage else ("broker", "rack"):
         spread = {
             "name": f"one replica a {scope}",
             "scope": scope,
@@ -60,8 +63,9 @@ def state(problem: Arrays, seconds: float) -> Any:
         solver.add_object_dimension(name, dict(zip(replicas, values.tolist(), strict=True)))
         limits = dict(zip(brokers, capacity[:, r].tolist(), strict=True))
         solver.add_container_dimension(name, limits)
-        room = {"name": f"{name} capacity", "scope": "broker", "dimension": name}
-        solver.add_constraint({"capacitySpec": room})
+        if not only_usage:
+            room = {"name": f"{name} capacity", "scope": "broker", "dimension": name}
+            solver.add_constraint({"capacitySpec": room})
     solver.add_object_dimension("replicas", {}, default_value=1.0)
     led = [r for r, leader in zip(replicas, leads.tolist(), strict=True) if leader]
     solver.add_object_dimension("leaders", dict.fromkeys(led, 1.0), default_value=0.0)
@@ -70,7 +74,7 @@ def state(problem: Arrays, seconds: float) -> Any:
     for name, total in (("replicas", len(replicas)), ("leaders", len(led))):
         share = max(2.0 * total / len(brokers), 1.0)
         solver.add_container_dimension(name, {}, default_value=share)
-    for name in (*dimensions, "replicas", "leaders"):
+    for name in (*dimensions, *(() if only_usage else ("replicas", "leaders"))):
         even = {
             "name": f"{name} balance",
             "scope": "broker",
@@ -81,8 +85,10 @@ def state(problem: Arrays, seconds: float) -> Any:
         solver.add_goal({"balanceSpec": even})
 
     # The fastest of its move types, which alone meets the goals at every size tried.
-    moves: list[dict[str, Any]] = [{"singleFastMoveTypeSpec": {}}]
-    search = {"solveTime": max(1, int(seconds)), "moveTypeList": moves}
+    single = {"singleFastMoveTypeSpec": {"minHotObjects": hot}}
+    search = {"solveTime": max(1, int(seconds)), "moveTypeList": [single]}
+    if moves is not None:
+        search["stopAfterMoves"] = moves
     solver.add_solver({"localSearchSolverSpec": search})
     return solver
 
@@ -95,11 +101,11 @@ def gather(names: Sequence[str], where: Any, holders: Sequence[str]) -> dict[str
     return held
 
 
-def main(problem_path: str, answer_path: str, seconds: str) -> None:
+def main(problem_path: str, answer_path: str, seconds: str, *limits: str) -> None:
     """Answer the problem in one file in another."""
     problem = np.load(problem_path)
     began = time.perf_counter()
-    solver = state(problem, float(seconds))
+    solver = state(problem, float(seconds), *map(int, limits))
     stated = time.perf_counter()
     solution = solver.solve()
     solved = time.perf_counter()

@@ -1,0 +1,60 @@
+"""Allocations of many units: what a round compares does not grow with the cluster."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from balancer.allocation.flux import flux
+from balancer.allocation.parameters import AllocationParameters
+from balancer.allocation.problem import Allocation
+from balancer.allocation.search import search
+
+
+def one_full_node(units: int, nodes: int, budget: float = np.inf) -> Allocation:
+    rng = np.random.default_rng(1)
+    at = np.where(np.arange(units) % 2, 0, rng.integers(0, nodes, units))
+    return Allocation(
+        load=rng.lognormal(size=units),
+        cost=np.ones(units),
+        node=at,
+        weight=np.ones(nodes),
+        removed=np.zeros(nodes, np.bool_),
+        budget=budget,
+    )
+
+
+def test_a_round_compares_a_limited_number_of_pairs() -> None:
+    p = one_full_node(4_000, 20, budget=100.0)
+    tracemalloc.start()
+    try:
+        found = search(p, p.node, rounds=3, deadline=np.inf, seed=0)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found.rounds == 3
+    assert peak < 30e6
+
+
+@pytest.mark.parametrize("pairs", [1, 40, 500])
+def test_sampled_rounds_keep_the_budget_and_improve(pairs: int) -> None:
+    p = one_full_node(200, 6, budget=30.0)
+    own = AllocationParameters(exchange_pairs=pairs)
+    found = search(p, p.node, rounds=400, deadline=np.inf, seed=0, parameters=own)
+    assert p.spent(found.node) <= p.budget
+    assert p.distance(found.node) < p.distance(p.node)
+
+
+def test_flux_gives_the_largest_unit_that_evens() -> None:
+    p = Allocation(
+        load=np.array([1.0, 5.0, 5.0, 9.0]),
+        cost=np.array([1.0, 2.0, 1.0, 1.0]),
+        node=np.zeros(4, np.int64),
+        weight=np.ones(2),
+        removed=np.zeros(2, np.bool_),
+        budget=1.0,
+    )
+    # 9 of 20 is the largest unit below the difference.
+    assert flux(p).tolist() == [0, 0, 0, 1]
