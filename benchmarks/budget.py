@@ -162,7 +162,7 @@ def cut(plan: Plan, moves: int) -> Answer:
     held = s.replica_broker.copy()
     lead = s.leader.copy()
     first = s.replica_offset.tolist()
-    for at in range(within(rows, Budget(moves=moves))):
+    for at in range(within(rows, Budget(moves=moves), s)):
         p, a, b = int(rows.partition[at]), int(rows.source[at]), int(rows.target[at])
         own = held[first[p] : first[p + 1]]
         if rows.kind[at] == "leadership":

@@ -157,20 +157,15 @@ def operation(
     )
 
 
-def budget(
-    moves: int | None, size: str | None, cost: float | None, seconds: float | None
-) -> Budget:
-    """Limits of the plan."""
+def budget(size: str | None, **limits: float | None) -> Budget:
+    """Limits of the plan: the size in bytes as text, and the other fields of a budget."""
     try:
-        return Budget(
-            moves=moves,
-            bytes=None if size is None else byte_count("--max-bytes", size),
-            cost=cost,
-            seconds=seconds,
-        )
+        given = None if size is None else byte_count("--max-bytes", size)
+        return Budget.model_validate({"bytes": given, **limits})
     except ValidationError as error:
         first = error.errors()[0]
         expected = first["msg"].removeprefix("Input should be ")
+        option = "--max-" + str(first["loc"][0]).replace("_", "-")
         raise CommandError(
-            f"--max-{first['loc'][0]}: {shown(first['input'])} found, a number {expected} expected"
+            f"{option}: {shown(first['input'])} found, a number {expected} expected"
         ) from None

@@ -153,6 +153,20 @@ def propose(
     max_moves: Annotated[
         int | None, typer.Option(rich_help_panel=LIMITS, help="Maximum number of replicas to move.")
     ] = None,
+    max_moves_per_broker: Annotated[
+        int | None,
+        typer.Option(
+            rich_help_panel=LIMITS,
+            help="Maximum number of replicas that come to any one broker, or leave it.",
+        ),
+    ] = None,
+    max_moves_per_rack: Annotated[
+        int | None,
+        typer.Option(
+            rich_help_panel=LIMITS,
+            help="Maximum number of replicas that come to any one rack, or leave it.",
+        ),
+    ] = None,
     max_bytes: Annotated[
         str | None,
         typer.Option(
@@ -266,7 +280,14 @@ def propose(
     )
     balancer = Balancer(
         goals,
-        budget=budget(max_moves, max_bytes, max_cost, max_seconds),
+        budget=budget(
+            max_bytes,
+            moves=max_moves,
+            moves_per_broker=max_moves_per_broker,
+            moves_per_rack=max_moves_per_rack,
+            cost=max_cost,
+            seconds=max_seconds,
+        ),
         seed=seed,
         strategy=strategy_config(strategy, strategy_option),
         remedies=RemedyLimits(),

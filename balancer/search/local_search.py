@@ -256,13 +256,13 @@ class Search:
         severity, horizon = self.scorer.severity(tier, batch)
         order = np.argsort(severity, kind="stable")
         below = int(np.searchsorted(severity[order], level))
-        if self.spending.affordable(batch[order]).all():
+        # what remains still relieves the cells that others overtake now
+        few = self.spending.affordable(batch[order], share=self.parameters.spent_at_once)
+        if few.all():
             keep = max(below, n // 10)
         else:
-            # what remains still relieves the cells that others overtake now
-            half = self.spending.affordable(batch[order], share=self.parameters.spent_at_once)
             before = int(np.searchsorted(severity[order], horizon))
-            keep = min(below, max(before, int(np.argmin(half))))
+            keep = min(below, max(before, int(np.argmin(few))))
         rows: Ints = order[: max(keep, 1)]
         return rows
 

@@ -134,7 +134,7 @@ class SearchParameters(BaseModel):
     fruitful_share: Share = 0.15
     swap_share: Share = 0.95
     worst_share: Positive = 0.1
-    spent_at_once: Positive = 0.5
+    spent_at_once: Positive = 0.125
     unlimited_share: Share = 0.25
     lower_tier_weight: Share = 0.1
     most_lower_tier_gain: Share = 0.5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 from weakref import proxy
 
@@ -242,10 +243,7 @@ class Transition:
             summed: Floats = sum(found[1:], found[0])
             return summed
 
-        states = tuple(
-            self._state(scope, keys, lambda columns, own=own: sums(columns, own))
-            for own in (False, True)
-        )
+        states = tuple(self._state(scope, keys, partial(sums, own=own)) for own in (False, True))
         return Relief(order, states, np.append(new[1:], True))
 
     def _leaving(self, columns: tuple[Column, ...]) -> Floats:
