@@ -366,7 +366,7 @@ def false_statements(plan: Plan, operation: Operation, most: int = 40_000) -> It
     for unmet in plan.unmet:
         if unmet.proven and met[unmet.goal].any():
             yield f"{unmet.goal}: proven out of reach, but it can be met: {unmet.reason}"
-        none = "allows no single action that helps" in unmet.reason
+        none = "no allowed single action helps" in unmet.reason
         if none and every.helped(goals[unmet.goal], end):
             yield f"{unmet.goal}: an action helps: {unmet.reason}"
     reached = [g.goal for g in plan.goal_results if g.met_after and g.goal != "PreferredLeader"]

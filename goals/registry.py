@@ -132,6 +132,23 @@ def load_goals(config: Config = "default") -> list[Goal]:
     return sorted(goals, key=lambda goal: goal.tier or 0)
 
 
+def stated_goal(kind: str, stated: Mapping[str, Any]) -> Goal:
+    """The goal that a plan states: its class, and its fields with or without its name.
+
+    Raises
+    ------
+    GoalError
+        If the class is not installed, or a field is invalid.
+    """
+    fields = {k: v for k, v in stated.items() if k != "name"}
+    if kind not in BUILT_IN:
+        # an installed goal may have another name than its class
+        entries = [name for name, found in available().items() if found.__name__ == kind]
+        fields["goal"] = entries[0] if entries else kind
+    (goal,) = load_goals({"goals": [fields]})
+    return goal
+
+
 def parameters_of(config: Config, section: str, kind: type[Model]) -> Model:
     """The parameters that a goal configuration sets in addition to its goals.
 

@@ -10,7 +10,9 @@ import typer
 
 from balancer import Action, PlanDocument, load_plan
 from balancer.cli import tables
+from balancer.cli.plugins import SnapshotOption, snapshot_options
 from balancer.cli.terminal import CommandError, out, working
+from cluster_model import load_snapshot
 from metrics_reporter.quantities import cost_amount, plural
 
 # Maximum number of names in a message.
@@ -26,6 +28,17 @@ def explain(
         str | None, typer.Option(metavar="ID", help="Show only the actions to or from this broker.")
     ] = None,
     top: Annotated[int, typer.Option(min=0, help="Number of actions to show.")] = 10,
+    why_not: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            metavar="TOPIC-N ID",
+            help="Answer why this partition is not on this broker at the end of the plan.",
+        ),
+    ] = None,
+    snapshot: Annotated[
+        Path | None, typer.Option(help="The snapshot that the plan was made from.")
+    ] = None,
+    snapshot_option: SnapshotOption = None,
 ) -> None:
     """Explain a plan: what each goal gains, the load of brokers, and why goals stay unmet.
 
@@ -34,8 +47,13 @@ def explain(
 
     Example: `counterpoise explain plan.json --partition orders-3`
     """
+    if why_not is None and (snapshot is not None or snapshot_option):
+        raise CommandError("--snapshot: goes with --why-not PARTITION BROKER, which is not given")
     with working("reading the plan"):
         found = load_plan(plan)
+    if why_not is not None:
+        _why_not(found, why_not, snapshot, snapshot_option)
+        return
     numbered = list(enumerate(found.actions, 1))
     console, unit = out(), found.summary.cost_unit
     if partition is None and broker is None:
@@ -64,6 +82,38 @@ def explain(
     console.print(tables.actions(shown, unit, title, all_goals=partition is not None))
 
 
+def _why_not(
+    plan: PlanDocument,
+    asked: tuple[str, str],
+    snapshot: Path | None,
+    options: Sequence[str] | None,
+) -> None:
+    """Answer why a partition is not on a broker."""
+    from balancer.planning.why_not import end_of, why_not
+    from balancer.verification.identity import identity_faults
+
+    name, broker = asked
+    _partition(name, "--why-not")
+    if snapshot is None:
+        raise CommandError(
+            "--why-not: needs the snapshot that the plan was made from, --snapshot FILE"
+        )
+    with working("reading the snapshot"):
+        cluster = load_snapshot(snapshot, snapshot_options(snapshot, options))
+    for fault in identity_faults(cluster, plan):
+        raise CommandError(f"--snapshot: {snapshot}: {fault.text}")
+    ids = {str(id_): id_ for id_ in cluster.broker_ids.tolist()}
+    if broker not in ids:
+        known = ", ".join([*ids][:_SHOWN]) + (", …" if len(ids) > _SHOWN else "")
+        raise CommandError(f"--why-not: broker {broker} found, one of {known} expected")
+    answers = why_not(end_of(cluster, plan), name, ids[broker])
+    console = out()
+    if not answers:
+        console.print(f"Broker {broker} leads {name} at the end of the plan.", markup=False)
+        return
+    console.print(tables.why_not(answers))
+
+
 def _copies(actions: Sequence[Action], unit: str, broker: int | str, partition: str | None) -> str:
     """What a broker receives, sends, and moves between its disks, as a sentence."""
     within = sum(a.cost for a in actions if a.source == a.destination == broker)
@@ -82,10 +132,10 @@ def _copies(actions: Sequence[Action], unit: str, broker: int | str, partition: 
     )
 
 
-def _partition(name: str) -> tuple[str, int]:
+def _partition(name: str, option: str = "--partition") -> tuple[str, int]:
     topic, _, number = name.rpartition("-")
     if not topic or not number.isdecimal():
-        raise CommandError(f"--partition: {name!r} found, TOPIC-NUMBER like orders-3 expected")
+        raise CommandError(f"{option}: {name!r} found, TOPIC-NUMBER like orders-3 expected")
     return topic, int(number)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
@@ -12,6 +12,7 @@ from rich.text import Text
 from balancer import Action, Plan, PlanDocument
 from balancer.cli.terminal import percent, quantity
 from balancer.planning.document import limit_reached
+from balancer.planning.why_not import WhyNot
 from balancer.problem.verdict import Verdict
 from metrics_reporter.quantities import cost_amount, plural
 
@@ -147,6 +148,36 @@ def remarks(plan: AnyPlan) -> list[RenderableType]:
     lines = [f"Left out: {reason}" for reason in plan.goals_left_out.values()]
     lines += [f"Warning: {warning}" for warning in plan.warnings]
     return ["", Text("\n".join(lines))] if lines else []
+
+
+def why_not(answers: Sequence[WhyNot]) -> RenderableType:
+    """The most promising action that would put a partition on a broker, and others in a line."""
+    best, *others = answers
+    table = _table(
+        "Contentment (the lowest of what the action touches)",
+        "tier>", "goal", "kind", "now>", "then>", "",
+    )  # fmt: skip
+    words = {"helps": "[green]helps[/]", "stops": "[red]stops it[/]", "worse": "worse", "none": ""}
+    for g in best.goals:
+        table.add_row(
+            str(g.tier),
+            escape(g.goal),
+            "hard" if g.hard else "soft",
+            f"{100 * g.before:.4g}",
+            f"{100 * g.after:.4g}",
+            words[g.effect],
+        )
+    action = best.action[:1].upper() + best.action[1:]
+    unit = best.cost_unit
+    left = [] if best.moves_left is None else [plural(best.moves_left, "move")]
+    left += [] if best.cost_left is None else [cost_amount(best.cost_left, unit)]
+    limits = f"{' and '.join(left)} left of the plan's limits" if left else "the plan has no limit"
+    lines = [f"{action}, at the end of the plan:", best.verdict]
+    lines.append(f"Cost: {cost_amount(best.cost, unit)}; {limits}.")
+    parts: list[RenderableType] = [Text("\n".join(lines)), "", table]
+    if others:
+        parts += ["", Text("\n".join(f"Or {other.action}: {other.verdict}" for other in others))]
+    return Group(*parts)
 
 
 def actions(

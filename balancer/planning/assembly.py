@@ -11,6 +11,7 @@ from balancer.planning.additions import admit
 from balancer.planning.bounds import cost_bound
 from balancer.planning.document import Remedy, Summary
 from balancer.planning.figures import balancedness, columns, cost_total, goal_result
+from balancer.planning.further_actions import PlanEnd
 from balancer.planning.infeasibility import unmet
 from balancer.planning.ordering import align, grouped, order, steps_between
 from balancer.planning.parameters import PlanningParameters
@@ -128,10 +129,13 @@ def assemble(
         exhausted=exhausted,
         group_moves=int(rows.group.max(initial=-1)) + 1,
     )
+    moves = summary.replica_moves + summary.disk_moves + summary.replicas_added
+    end = PlanEnd(scorer, rules, asked, budget, moves, summary.cost)
     return Plan(
         snapshot=start.snapshot,
         placement=ended,
         operation=asked.model_dump(mode="json", exclude_defaults=True) | {"kind": asked.kind},
+        end=end,
         goals=tuple(
             {"goal": type(g).__name__, "name": g.name, **g.model_dump(mode="json")} for g in shown
         ),
@@ -140,7 +144,7 @@ def assemble(
         summary=summary,
         columns=columns(initial.cluster, origin, ended, rules),
         goal_results=tuple(goal_result(g, i, initial, scorer) for i, g in enumerate(shown)),
-        unmet=tuple(unmet(shown, scorer, rules, exhausted, left_out, origin, parameters)),
+        unmet=tuple(unmet(shown, end, exhausted, left_out, origin, parameters)),
         rows=rows,
         demoted=tuple(start.snapshot.broker_ids[rows.demoted & ~rules.draining].tolist()),
         verdict=kind.verdict(initial.cluster, ended, problem.resolved.named),

@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from balancer.allocation.result import AllocationResult
+from balancer.problem.budget import Budget
 from balancer.problem.verdict import Verdict
 from cluster_model.errors import InputError
 from metrics_reporter.documents import (
@@ -204,6 +205,7 @@ class PlanDocument(_PlanRecord):
     identity: Identity = Identity()
     digest: str | None = None
     operation: dict[str, Any]
+    budget: Budget = Budget()
     goals: Annotated[tuple[dict[str, Any], ...], FailFast()]
     goals_left_out: dict[str, str] = {}
     warnings: Annotated[tuple[str, ...], FailFast()] = ()
@@ -224,8 +226,9 @@ class PlanDocument(_PlanRecord):
 
         It shows that the executed plan is the approved one; it does not show who made it.
         """
-        # A plan written before `replicas` existed keeps its digest.
+        # A plan written before `replicas` or `budget` existed keeps its digest.
         unstated = set() if self.replicas else {"replicas"}
+        unstated |= set() if self.budget != Budget() else {"budget"}
         content = self.model_dump(mode="json", exclude={"digest"} | unstated)
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()

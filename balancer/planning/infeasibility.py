@@ -1,4 +1,4 @@
-"""Explains unmet goals: by proof where possible, otherwise by what vetoes the helpful actions."""
+"""Explains unmet goals: by proof where possible, otherwise by what stops the actions that help."""
 
 from __future__ import annotations
 
@@ -8,29 +8,26 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from balancer.planning.additions import Additions, destinations, misplaced, partition_goals
+from balancer.planning.blocked_actions import CHUNK, BlockedActions
 from balancer.planning.document import Unmet, limit_reached
+from balancer.planning.further_actions import PlanEnd, display_name, listed
 from balancer.planning.parameters import PlanningParameters
 from balancer.problem.replication_factor import ReplicationFactor
 from balancer.problem.rules import Rules
-from balancer.search.scorer import EPSILON, Scorer
+from balancer.search.scorer import Scorer
 from balancer.search.transition import Transition
 from cluster_model.errors import InputError
-from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
-from cluster_model.scopes import PerTopic
+from cluster_model.placement import MOVE, Batch, Placement
 from cluster_model.snapshot import Bools, Ints
-from goals import Cluster, EligibleLeaders, Goal, GoalError, OnlineReplicas
+from goals import Cluster, EligibleLeaders, Goal, GoalError, Infeasibility, OnlineReplicas
 from goals.infeasibility import named
 from metrics_reporter.plugins import fault_of
 from metrics_reporter.quantities import plural
 
-# actions scored at once: more would only take more memory
-CHUNK = 1 << 15
-
 
 def unmet(
     goals: Sequence[Goal],
-    scorer: Scorer,
-    rules: Rules,
+    end: PlanEnd,
     exhausted: str | None,
     left_out: int,
     origin: Cluster,
@@ -42,10 +39,8 @@ def unmet(
     ----------
     goals
         The goals to report, which are the first of the scorer.
-    scorer
-        All goals and vetoes, at the end of the plan.
-    rules
-        What may be touched.
+    end
+        Where the plan ends, with all goals and vetoes, and what may be touched.
     exhausted
         The budget that ran out; None for none.
     left_out
@@ -56,56 +51,65 @@ def unmet(
     parameters
         How many actions to examine; None for the defaults.
     """
-    found, most = [], (parameters or PlanningParameters()).examined_actions
+    parameters, proofs = parameters or PlanningParameters(), {}
     for i, goal in enumerate(goals):
-        if scorer.met(i):
-            continue
-        with fault_of(f"goal {goal.name}: infeasibilities failed", GoalError, InputError):
-            proofs = goal.infeasibilities(origin)
-        found += [
-            Unmet(
-                goal=goal.name,
-                hard=goal.hard,
-                proven=True,
-                reason=o.reason,
-                remedy=o.remedy,
-                brokers_to_add=o.brokers_to_add,
-                racks_to_add=o.racks_to_add,
-                broker_set=o.broker_set,
-            )
-            for o in proofs
-        ] or [_unproven(i, goal, scorer, rules, exhausted, left_out, most)]
-    return found
+        if not end.scorer.met(i):
+            with fault_of(f"goal {goal.name}: infeasibilities failed", GoalError, InputError):
+                proofs[i] = goal.infeasibilities(origin)
+    impossible = [i for i, found in proofs.items() if found]
+    share = parameters.sampled_actions // max(1, len(proofs) - len(impossible))
+    parameters = parameters.model_copy(update={"sampled_actions": max(1, share)})
+    blocked = BlockedActions(end, impossible, parameters)
+    return [
+        one
+        for i, found in proofs.items()
+        for one in [_proven(goals[i], proof) for proof in found]
+        or [_unproven(i, end, blocked, exhausted, left_out, parameters)]
+    ]
+
+
+def _proven(goal: Goal, proof: Infeasibility) -> Unmet:
+    return Unmet(
+        goal=goal.name,
+        hard=goal.hard,
+        proven=True,
+        reason=proof.reason,
+        remedy=proof.remedy,
+        brokers_to_add=proof.brokers_to_add,
+        racks_to_add=proof.racks_to_add,
+        broker_set=proof.broker_set,
+    )
 
 
 def _unproven(
     i: int,
-    goal: Goal,
-    scorer: Scorer,
-    rules: Rules,
+    end: PlanEnd,
+    blocked: BlockedActions,
     exhausted: str | None,
     left_out: int,
-    most: int,
+    parameters: PlanningParameters,
 ) -> Unmet:
+    scorer, rules, goal = end.scorer, end.rules, end.scorer.goals[i]
     cells = np.flatnonzero(scorer.scores[i] < 1)
     what = f"{plural(len(cells), goal.scope.noun)} not content"
     if goal.scope.of_partitions:
         what += f" ({named(scorer.cluster, cells)})"
-    proven = False
-    if exhausted is not None:
-        reason, remedy = limit_reached(exhausted), "allow more, or plan again"
-    elif goal.scope.of_partitions and rules.frozen[cells].all():
+    proven, limit = False, "" if exhausted is None else limit_reached(exhausted)
+    if goal.scope.of_partitions and rules.frozen[cells].all():
         reason, remedy = _left_alone(cells, scorer)
-    elif isinstance(goal, ReplicationFactor):
-        reason, remedy, proven = _no_room(cells, goal.too_many(scorer.cluster), scorer, rules, most)
     elif isinstance(goal, OnlineReplicas) and rules.lost[cells].all():
         reason, remedy, proven = (*_NOTHING_LEFT, True)
     elif isinstance(goal, EligibleLeaders) and _all_cold(cells, scorer.placement, rules):
         reason, remedy = _WARMING
-    elif goal.hard:
-        reason, remedy = _vetoed(i, goal, cells, scorer, rules, most)
+    elif isinstance(goal, ReplicationFactor) and limit:
+        reason, remedy = limit, _MORE
+    elif isinstance(goal, ReplicationFactor):
+        most = parameters.examined_actions
+        reason, remedy, proven = _no_room(cells, goal.too_many(scorer.cluster), scorer, rules, most)
     else:
-        reason, remedy = _NOTHING_FOUND, ""
+        reason, remedy = blocked.reason(i, cells)
+        if limit:
+            reason, remedy = f"{limit}; {reason}", _MORE
     if left_out and not proven:
         reason += f"; {plural(left_out, 'action')} had no safe order and were left out"
     return Unmet(
@@ -113,6 +117,7 @@ def _unproven(
     )
 
 
+_MORE = "allow more, or plan again"
 _NOTHING_LEFT = (
     "every replica is on a dead broker or a dead disk",
     "bring one of them back: there is nothing left to copy from",
@@ -120,11 +125,6 @@ _NOTHING_LEFT = (
 _WARMING = (
     "the replicas that could lead are still warming up",
     "plan again when their lag is acceptable, or accept more",
-)
-_NOTHING_FOUND = "no allowed action was found that helps"
-_LEFT = (
-    "single actions that help are left, and no hard goal vetoes them",
-    "plan again after this plan",
 )
 
 
@@ -182,84 +182,20 @@ def _no_room(
     where = plural(len(receivers), "broker") + " that may receive replicas"
     reason = f"none of the {where} can take one more"
     if ranked := _ranked(found):
-        reason += f" within {_listed(ranked)}"
+        reason += f" within {listed(ranked)}"
     if len(looked_at) < len(cells):
         reason += f" ({len(looked_at)} of {len(cells)} partitions examined)"
     return reason, "add brokers, raise the limits, or ask for fewer replicas", False
 
 
-def _vetoed(
-    i: int, goal: Goal, cells: Ints, scorer: Scorer, rules: Rules, most: int
-) -> tuple[str, str]:
-    """What vetoes the actions that would help a hard goal."""
-    placement = scorer.placement
-    brokers, disks = destinations(placement, np.arange(placement.snapshot.n_brokers))
-    movers, everything = _movers(goal, cells, scorer, rules, brokers, most)
-    hard = [k for k, g in enumerate(scorer.goals) if g.hard]
-    seen, found = 0, Counter[str]()
-    for batch in _actions(placement, movers, brokers, disks):
-        batch = batch[rules.legal(placement, batch)]
-        batch = batch[_touching(scorer, goal, cells, batch)]
-        seen += len(batch)
-        transition = Transition(scorer.cluster, batch)
-        batch = batch[scorer.diff(i, transition)[0] > EPSILON]
-        transition = Transition(scorer.cluster, batch)
-        if scorer.harmless(transition, hard_only=True).any():
-            return _LEFT
-        vetoes = _vetoes(scorer, hard, transition)
-        found.update({name: int(vetoed.sum()) for name, vetoed in vetoes.items()})
-    ranked, some = _ranked(found), plural(seen, "single action")
-    if ranked:
-        which = (
-            "every allowed single action that helps"
-            if everything
-            else f"of {some} examined, every one that helps"
-        )
-        return (
-            f"{which} is vetoed by {_listed(ranked)}",
-            "add brokers that have room, or raise the limits in the way",
-        )
-    return (
-        "the operation allows no single action that helps"
-        if everything
-        else f"of {some} examined, none helps",
-        "allow more destinations, or more to be moved",
-    )
-
-
 def _vetoes(scorer: Scorer, goals: Sequence[int], transition: Transition) -> dict[str, Bools]:
     """(C,) which actions are vetoed, by the veto's displayed name."""
-    return {_display_name(scorer.goals[k].name): scorer.diff(k, transition)[1] for k in goals}
+    return {display_name(scorer.goals[k].name): scorer.diff(k, transition)[1] for k in goals}
 
 
 def _ranked(vetoes: Counter[str]) -> list[str]:
     """The names of the vetoes, those that veto most actions first."""
     return sorted((+vetoes).keys(), key=lambda name: (-vetoes[name], name))
-
-
-def _movers(
-    goal: Goal, cells: Ints, scorer: Scorer, rules: Rules, destinations: Ints, most: int
-) -> tuple[Ints, bool]:
-    """Replicas whose moves may touch a discontented cell, and whether these are all.
-
-    If there are too many, a sample of those that are in such a cell themselves.
-    """
-    placement, s = scorer.placement, scorer.placement.snapshot
-    at = np.flatnonzero(rules.free(placement))
-    p = at // placement.slots
-    if goal.scope.of_partitions:
-        at = mine = at[np.isin(p, cells)]
-    else:
-        if isinstance(goal.scope, PerTopic):
-            at = at[np.isin(s.partition_topic[p], goal.scope.split(s, cells)[0])]
-            p = at // placement.slots
-        disk = placement.replica_disk[at] if len(placement.replica_disk) else np.full_like(at, -1)
-        own = placement.keys(goal.scope, p, placement.replica_broker[at], disk)
-        mine = at[np.isin(own, cells)]
-    if _stride(at, destinations, most) == 1:
-        return at, True
-    some = mine if len(mine) else at
-    return some[:: _stride(some, destinations, most)], False
 
 
 def _stride(replicas: Ints, destinations: Ints, most: int) -> int:
@@ -273,36 +209,3 @@ def _pairs(at: Ints, brokers: Ints, disks: Ints) -> Iterator[tuple[Ints, Ints, I
     for i in range(0, len(at), size):
         part = at[i : i + size]
         yield np.repeat(part, n), np.tile(brokers, len(part)), np.tile(disks, len(part))
-
-
-def _actions(placement: Placement, movers: Ints, brokers: Ints, disks: Ints) -> Iterator[Batch]:
-    """All elections, and the moves of some replicas to all destinations, legal or not."""
-    f, where = placement.slots, placement.replica_broker
-    held = np.flatnonzero(where >= 0)
-    for i in range(0, len(held), CHUNK):
-        at = held[i : i + CHUNK]
-        yield Batch.of(LEAD, at // f, at % f, where[at])
-    for at, broker, disk in _pairs(movers, brokers, disks):
-        batch = Batch.of(MOVE, at // f, at % f, broker, disk)
-        stays = where[at] == broker
-        batch.kind[stays] = MOVE_DISK
-        yield batch[~stays | (disk != placement.source_disk(batch))]
-
-
-def _touching(scorer: Scorer, goal: Goal, cells: Ints, batch: Batch) -> Bools:
-    """(C,) whether an action touches a discontented cell: no other action can help."""
-    if goal.scope.of_partitions:
-        return np.isin(batch.partition, cells)
-    touched = np.isin(Transition(scorer.cluster, batch).cells(goal.scope), cells)
-    return np.asarray(touched.any(0))
-
-
-def _display_name(name: str) -> str:
-    """A goal's displayed name; built-in vetoes are named after what they protect."""
-    if name.startswith("WholeBroker["):
-        return f"the capacity of {name[12:-1]}"
-    return "the capacity of the disks" if name == "WholeDisk" else name
-
-
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

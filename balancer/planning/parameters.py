@@ -29,8 +29,12 @@ class PlanningParameters(BaseModel):
     futile_additions
         New replicas in a row without room after which the remaining ones are left out.
     examined_actions
-        Maximum number of single actions examined to state why a goal is unmet; if there are more, a
-        sample is examined, and the reason says so.
+        Maximum number of moves, and of leadership transfers, that are all examined to state why a
+        goal is unmet; if there are more, a sample is, and the reason states its size.
+    sampled_actions
+        Size of the samples, for all unmet goals together.
+    sampled_cells
+        Worst cells of a goal around which its sample is taken.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -40,4 +44,6 @@ class PlanningParameters(BaseModel):
     detours_per_round: Count = 256
     detour_brokers: Count = 24
     futile_additions: Count = 200
-    examined_actions: int = Field(default=1 << 20, ge=1, le=10**9)
+    examined_actions: int = Field(default=1 << 14, ge=1, le=10**7)
+    sampled_actions: int = Field(default=1 << 12, ge=1, le=10**7)
+    sampled_cells: int = Field(default=4, ge=1, le=10**6)

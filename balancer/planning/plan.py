@@ -23,6 +23,8 @@ from balancer.planning.document import (
     Summary,
     Unmet,
 )
+from balancer.planning.further_actions import PlanEnd
+from balancer.planning.why_not import WhyNot, why_not
 from balancer.problem.verdict import Verdict
 from cluster_model.files import write_atomically
 from cluster_model.placement import Placement
@@ -40,6 +42,8 @@ class Plan:
         Where the plan starts.
     placement
         Where it ends; a replica that stays keeps its slot.
+    end
+        The same, as goals, rules and limits judge further actions.
     summary, columns, goal_results, unmet
         See the classes.
     goals_left_out
@@ -60,6 +64,7 @@ class Plan:
     snapshot: Snapshot
     placement: Placement
     operation: dict[str, Any]
+    end: PlanEnd
     goals: tuple[dict[str, Any], ...]
     summary: Summary
     columns: dict[str, ColumnResult]
@@ -120,6 +125,7 @@ class Plan:
         found = PlanDocument(
             identity=self.identity,
             operation=self.operation,
+            budget=self.end.budget,
             goals=self.goals,
             goals_left_out=self.goals_left_out,
             warnings=self.warnings,
@@ -144,6 +150,29 @@ class Plan:
     def save(self, path: str | Path) -> None:
         """Write :meth:`to_json` to a file, atomically."""
         write_atomically(Path(path), lambda f: f.write(self.to_json().encode()))
+
+    def why_not(self, partition: str, broker: int | str) -> tuple[WhyNot, ...]:
+        """What would put a partition on a broker at the end of the plan, and what stops it.
+
+        Parameters
+        ----------
+        partition
+            Its name, like ``orders-3``.
+        broker
+            The id of a broker.
+
+        Returns
+        -------
+        tuple
+            One action for each replica that could move there, the most promising first. If the
+            broker has a replica, the transfer of leadership to it; none if it leads.
+
+        Raises
+        ------
+        InputError
+            If the snapshot has no such partition or broker.
+        """
+        return why_not(self.end, partition, broker)
 
     def final_snapshot(self) -> Snapshot:
         """The cluster after the plan: a partition's leader is its preferred replica."""

@@ -13,7 +13,7 @@ from balancer.problem.operations import OperationType, type_of
 from balancer.problem.permissions import Permissions
 from balancer.problem.replication_factor import ReplicationFactor, with_replication_factor
 from balancer.problem.rules import Rules
-from balancer.problem.topics import matching_partitions
+from balancer.problem.topics import matching_partitions, named_partitions
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Bools, BrokerState, Ints, Snapshot
 from goals import Cluster, Goal
@@ -88,8 +88,12 @@ def resolve(snapshot: Snapshot, operation: Operation) -> ResolvedOperation:
     eligible = ~draining & ~barred & s.broker_open
     factor = asked.factor(s)
     start = Placement(s, int(factor.max(initial=1)))
-    frozen = _named(s, op.frozen_partitions) | ~s.partition_settled
-    movable = _outside_topics(s, op.excluded_topics) & ~_named(s, op.excluded_partitions) & ~frozen
+    frozen = named_partitions(s, op.frozen_partitions) | ~s.partition_settled
+    movable = (
+        _outside_topics(s, op.excluded_topics)
+        & ~named_partitions(s, op.excluded_partitions)
+        & ~frozen
+    )
     allowed = asked.permissions(
         Permissions(
             start=start,
@@ -184,12 +188,3 @@ def _outside_topics(s: Snapshot, patterns: Sequence[str]) -> Bools:
     for pattern in patterns:
         free &= ~matching_partitions(s, pattern)
     return free
-
-
-def _named(s: Snapshot, partitions: Sequence[str]) -> Bools:
-    mask = np.zeros(s.n_partitions, np.bool_)
-    if partitions:
-        requested = set(partitions)
-        pairs = zip(s.partition_topic.tolist(), s.partition_number.tolist(), strict=True)
-        mask[:] = [f"{s.topics[t]}-{n}" in requested for t, n in pairs]
-    return mask

@@ -38,6 +38,13 @@ def summary_faults(replay: Replay) -> Iterator[Fault]:
     if s.left_out < 0:
         yield from _differs("summary.left_out", s.left_out, 0)
     yield from _differs("cost", s.cost, sum(a.cost for a in plan.actions))
+    moves, budget = s.replica_moves + s.disk_moves + s.replicas_added, plan.budget
+    if budget.moves is not None and moves > budget.moves:
+        yield Fault("budget", f"budget: {moves} moves found, at most {budget.moves} expected")
+    if budget.cost is not None and s.cost > budget.cost * (1 + 1e-6):
+        yield Fault(
+            "budget", f"budget: cost {s.cost:.9g} found, at most {budget.cost:.9g} expected"
+        )
     most = [0.0] * replay.snapshot.n_partitions
     for (p, _), special in special_costs(replay.snapshot).items():
         most[p] = max(most[p], special)

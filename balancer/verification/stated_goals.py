@@ -9,9 +9,9 @@ from typing import Any
 from balancer.planning.document import PlanDocument
 from balancer.verification.operations import kind_of
 from cluster_model.snapshot import Snapshot
-from goals import Goal, GoalError, available, inapplicable, load_goals, unmatched
+from goals import Goal, GoalError, inapplicable, unmatched
 from goals.patterns import matching
-from goals.registry import BUILT_IN
+from goals.registry import BUILT_IN, stated_goal
 
 _AVAILABILITY_GOALS = ("OnlineReplicas", "EligibleLeaders")
 
@@ -53,7 +53,7 @@ class StatedGoals:
             fields: dict[str, Any] = {"hard": True, "weight": 1.0, "tier": 0}
             if kind != "ReplicationFactor":
                 try:
-                    goal = _goal(kind, stated)
+                    goal = stated_goal(kind, stated)
                 except GoalError as error:
                     if kind in BUILT_IN:
                         wrong.append(("goals", f"goals, entry {place}: {error}"))
@@ -96,16 +96,6 @@ class StatedGoals:
         return StatedGoals(tuple(known), objects, tuple(foreign), frozenset(hard), tuple(wrong))
 
 
-def _goal(kind: str, stated: Mapping[str, Any]) -> Goal:
-    fields = {k: v for k, v in stated.items() if k != "name"}
-    if kind not in BUILT_IN:
-        # an installed goal may have another name than its class
-        entries = [name for name, found in available().items() if found.__name__ == kind]
-        fields["goal"] = entries[0] if entries else kind
-    (goal,) = load_goals({"goals": [fields]})
-    return goal
-
-
 def _unknown_sets(goal: Goal, snapshot: Snapshot) -> list[str]:
     sets = {*getattr(goal, "sets", {}).values()} - {*snapshot.broker_sets}
     return [f"goal {goal.name}: the snapshot has no broker set {name!r}" for name in sorted(sets)]
@@ -120,7 +110,7 @@ def _remarks(
         resource, _, attribute = resource.partition(" by ")
         fields = {"goal": kind, "resource": resource, "attribute": attribute}
         try:
-            goal = _goal(kind, {name: value for name, value in fields.items() if value})
+            goal = stated_goal(kind, {name: value for name, value in fields.items() if value})
         except GoalError as error:
             yield "goals_left_out", f"goals_left_out: {error}"
             continue

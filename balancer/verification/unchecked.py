@@ -16,10 +16,11 @@ def unchecked_parts(replay: Replay) -> Iterator[Unchecked]:
         yield Unchecked("operation", "what was asked for; the plan is checked against it")
     else:
         yield from _of_unknown_operation(replay)
+    yield Unchecked("budget", "what was asked for; the plan is checked against it")
     yield Unchecked("goals", "what was asked for; the plan is checked against them")
     yield Unchecked("goals_left_out", "goals missing here: the plan does not name its profile")
     yield Unchecked("summary.left_out", "depends on what the search tried")
-    yield Unchecked("summary.exhausted", "the plan does not state its budget")
+    yield Unchecked("summary.exhausted", "depends on when the search stopped")
     for name in ("summary.cost_bound", "columns[].worst_ratio_bound"):
         yield Unchecked(
             name, "it is checked that no placement is below it, not that it is the largest bound"
@@ -36,7 +37,7 @@ def unchecked_parts(replay: Replay) -> Iterator[Unchecked]:
     if any(not u.proven for u in plan.unmet):
         yield Unchecked(
             "unmet[].reason",
-            "without a proof: only that it is one of the known reasons, not which goal vetoes",
+            "without a proof: only that it is one of the known reasons, not what stops actions",
         )
     if plan.remedy is not None and plan.remedy.tried:
         yield Unchecked("remedy.tried", "planning for the larger cluster is not repeated")

@@ -22,7 +22,26 @@ _WARMING = (
     "the replicas that could lead are still warming up",
     "plan again when their lag is acceptable, or accept more",
 )
-_NOTHING_FOUND = "no allowed action was found that helps"
+_MORE = "allow more, or plan again"
+_ACTION = r"(moving|transferring the leadership of) .+?"
+_RULES = (
+    "partitions that Kafka is reassigning",
+    "frozen partitions",
+    "excluded topics",
+    "excluded partitions",
+    "brokers excluded from receiving replicas",
+    "brokers that are not among the destinations",
+    "topics limited to other brokers",
+    "copies on dead disks",
+    "brokers that may not lead",
+    "replicas that are still warming up",
+    "replicas that must leave their broker",
+    "replicas on dead disks",
+)
+_OF_OPERATIONS = (
+    "leaves other replicas in place",
+    "lets no other brokers receive replicas",
+)
 
 
 @dataclass(frozen=True)
@@ -143,16 +162,17 @@ def _accepted_reasons(
     plan: PlanDocument, hard: bool, request: StatedRequest, lost: Bools, found: UnmetGoal
 ) -> tuple[bool, list[tuple[str, str]]]:
     """Whether an unmet goal counts as proven; patterns of its reasons, with their remedies."""
-    exhausted = plan.summary.exhausted
-    if exhausted is not None:
-        limit = "seconds" if exhausted == "seconds" else "moves or cost"
-        why = re.escape(f"the limit on {limit} was reached")
-        return False, [(why, "allow more, or plan again")]
+    limit = ""
+    if plan.summary.exhausted is not None:
+        what = "seconds" if plan.summary.exhausted == "seconds" else "moves or cost"
+        limit = f"the limit on {what} was reached"
     known = found.scope == "partition" and found.cells is not None
     cells = found.cells if known and found.cells is not None else np.empty(0, np.int64)
     still = request.untouched[cells]
     if len(cells) and still.all():
         return False, [_left_alone(request, cells)]
+    if found.kind == "ReplicationFactor" and limit:
+        return False, [_text(limit, _MORE)]
     if found.kind == "ReplicationFactor":
         rest = cells[~(still | lost[cells])]
         if not len(rest):
@@ -179,29 +199,51 @@ def _accepted_reasons(
         ]
     if found.kind == "OnlineReplicas" and lost[cells].all():
         return True, [_text(*_LOST)]
-    if not hard:
-        return False, [_text(_NOTHING_FOUND, "")]
-    waiting = {p for p, _ in request.cold}
-    warming = []
+    waiting, warming = {p for p, _ in request.cold}, []
     if found.kind == "EligibleLeaders" and waiting.issuperset(cells.tolist()):
         warming = [_text(*_WARMING)]
-    looked_at = r"of [\d,]+ single actions? examined,"
-    return False, [
-        *warming,
+    looked = _looked(plan, hard)
+    if limit:
+        looked = [(f"{re.escape(limit)}; {why}", _MORE) for why, _ in looked]
+    return False, warming + looked
+
+
+def _looked(plan: PlanDocument, hard: bool) -> list[tuple[str, str]]:
+    """What may be said of the single actions at the end of a plan, with the remedies."""
+    names = [str(g.get("name")) for g in plan.goals]
+    names += [f"the capacity of {r}" for r in (*plan.columns, "the disks")]
+    goal = "|".join(re.escape(name) for name in names)
+    kind = re.escape(str(plan.operation["kind"]))
+    rule = "|".join([*_RULES, *(f"{kind}, which {leaves}" for leaves in _OF_OPERATIONS)])
+    alone = r"(all|[\d,]+) of them alone"
+    remark = rf"hard|same tier|tier \d+|no placement meets it|{alone}"
+    stopped = _several(
+        rf"[\d,]+ by ({goal}|the limit of [^(),;]+)( \(({remark})(, ({remark}))*\))?"
+    )
+    barred = _several(rf"[\d,]+ by ({rule})( \({alone}\))?")
+    some = r"[\d,]+( of [\d,]+)? allowed single actions?( examined)? would help"
+    none = (
+        r"(no allowed single action helps|of [\d,]+ allowed single actions? examined, none helps)"
+    )
+    best = rf"the best, {_ACTION}, because .+"
+    all_ = f"{some}, and (it is|all are) stopped: {stopped}; {best}"
+    more = rf"; [\d,]+ others? would help, and only rules forbid them: {barred}; {best}"
+    limited, free = r"(?=.* by the limit of )", r"(?!.* by the limit of )"
+    return [
         (
-            f"(the operation allows no single action that helps|{looked_at} none helps)",
-            "allow more destinations, or more to be moved",
-        ),
-        _text(
-            "single actions that help are left, and no hard goal vetoes them",
+            rf"{some}, and nothing stops ([\d,]+ of them|it|them), such as {_ACTION}; the search "
+            rf"ended without (it|them)(; what stops the rest: {stopped})?",
             "plan again after this plan",
         ),
-        (
-            f"(every allowed single action|{looked_at} every one) that helps is vetoed by "
-            f"{_vetoes(plan)}",
-            "add brokers that have room, or raise the limits in the way",
-        ),
+        (f"{limited}{all_}({more})?", _MORE),
+        (f"{free}({none}|{all_}){more}", "allow more destinations, or more to be moved"),
+        (none, ""),
+        (free + all_, "add brokers that have room, or raise the limits in the way" if hard else ""),
     ]
+
+
+def _several(item: str) -> str:
+    return rf"{item}(, {item})*(, others by \d+ more)?"
 
 
 def _text(reason: str, remedy: str) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from balancer import Action, Balancer, Operation, PlanDocument
+from balancer import Action, Balancer, Budget, Operation, PlanDocument
 from balancer.verification.checker import check_plan
 from balancer.verification.report import CheckReport
 from cluster_model import BrokerState, Snapshot, synthetic_snapshot
@@ -373,3 +373,21 @@ def test_plans_that_add_replicas_to_broker_sets_pass(seed: int) -> None:
     assert any(a.kind == "add" for a in plan.actions)
     report = check_plan(snapshot, plan.document())
     assert report.ok, [*report.violations, *report.mismatches]
+
+
+def test_a_plan_beyond_its_budget_is_found() -> None:
+    snapshot = synthetic_snapshot(brokers=6, partitions=60, racks=3)
+    plan = Balancer("default", budget=Budget(moves=2, cost=1e15)).propose(snapshot).document()
+    assert plan.budget == Budget(moves=2, cost=1e15)
+    assert plan.summary.replica_moves == 2
+    for budget in (Budget(moves=1), Budget(cost=1.0)):
+        forged = plan.model_copy(update={"budget": budget, "digest": None})
+        assert "budget" in kinds(check_plan(snapshot, forged))
+
+
+def test_a_plan_without_a_budget_keeps_its_digest() -> None:
+    snapshot = synthetic_snapshot(brokers=6, partitions=60, racks=3)
+    plan = Balancer("default").propose(snapshot).document()
+    record = plan.model_dump(mode="json")
+    del record["budget"]
+    assert PlanDocument.model_validate(record).content_digest == plan.digest

@@ -239,6 +239,28 @@ def test_explain_says_why(files: Path) -> None:
     assert "leave it" in broker
 
 
+def test_explain_answers_why_a_partition_is_not_on_a_broker(tmp_path: Path) -> None:
+    cluster, plan = tmp_path / "cluster.json", tmp_path / "plan.json"
+    save_snapshot(synthetic_snapshot(brokers=6, partitions=60, racks=3, utilization=0.5), cluster)
+    asked = ("--max-moves", 2, "--exclude-brokers-for-replicas", 5)
+    run("propose", cluster, "-o", plan, *asked, code=1)
+    document = load_plan(plan)
+    s = load_snapshot(cluster)
+    free = set(s.broker_ids.tolist()) - set(s.broker_ids[s.replica_broker[:3]].tolist())
+    other = min(free - {5})
+    question = ("explain", plan, "--snapshot", cluster, "--why-not", "topic-0-0")
+    barred = run(*question, 5).stdout
+    assert "5 is excluded from receiving replicas" in " ".join(barred.split())
+    limited = " ".join(run(*question, other).stdout.split())
+    assert "the limit of 2 moves is spent" in limited
+    assert "0 moves left of the plan's limits." in limited
+    assert f"to broker {other}, at the end of the plan: " in limited
+    assert all(g.goal in limited for g in document.goal_results)
+    assert limited.count("Or moving topic-0-0 from broker") == 2
+    leads = s.broker_ids[s.replica_broker[s.leader[0]]]
+    assert "leads topic-0-0 at the end" in run(*question, leads).stdout
+
+
 def test_explain_says_that_the_replication_factor_was_asked_for(
     files: Path, tmp_path: Path
 ) -> None:
@@ -441,6 +463,14 @@ BAD_INPUT: list[tuple[str, str]] = [
     ("explain {dir}/torn.json", "torn.json: not JSON"),
     ("explain {cluster}", "cluster.json: "),
     ("explain {dir}/plan.json --partition orders", "TOPIC-NUMBER"),
+    ("explain {dir}/plan.json --why-not t-0", "Option '--why-not' requires 2 arguments"),
+    ("explain {dir}/plan.json --why-not t-0 1", "--why-not: needs the snapshot that the plan"),
+    ("explain {dir}/plan.json --why-not t 1 --snapshot {cluster}", "--why-not: 't' found, TOP"),
+    ("explain {dir}/plan.json --why-not t-0 x --snapshot {cluster}", "--why-not: broker x found"),
+    ("explain {dir}/plan.json --why-not t-0 1 --snapshot {cluster}", "partition 't-0' found, one"),
+    ("explain {dir}/plan.json --why-not t-0 1 --snapshot {dir}/none.json", "none.json: No such"),
+    ("explain {dir}/plan.json --why-not t-0 1 --snapshot {dir}/disks.npz", "another snapshot:"),
+    ("explain {dir}/plan.json --snapshot {cluster}", "--snapshot: goes with --why-not PARTITION"),
     ("explain {dir}/plan.json --broker=-1", "--broker: -1 found"),
     ("explain {dir}/plan.json --broker 77", "--broker: 77 found, which the plan does not name; it"),
     ("explain {dir}/plan.json --partition nope-7", "'nope-7' found, which the plan does not name"),

@@ -1,0 +1,195 @@
+"""Judges further actions at the end of a plan: which goals and limits stop them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from balancer.problem.budget import Budget
+from balancer.problem.movement_cost import cost_unit, movement_cost
+from balancer.problem.operation import Operation
+from balancer.problem.rules import Rules
+from balancer.search.scorer import EPSILON, Scorer
+from balancer.search.transition import Transition
+from cluster_model.placement import LEAD, MOVE_DISK, Batch
+from cluster_model.snapshot import Bools
+from goals.infeasibility import partition_name
+from metrics_reporter.quantities import cost_amount, plural
+
+
+@dataclass(frozen=True, eq=False)
+class PlanEnd:
+    """Where a plan ends, and what limits further actions.
+
+    Parameters
+    ----------
+    scorer
+        All goals and vetoes, at the final placement.
+    rules
+        Which actions are legal.
+    operation
+        The request.
+    budget
+        The limits of the whole plan.
+    moves, cost
+        What the plan has spent of them.
+    """
+
+    scorer: Scorer
+    rules: Rules
+    operation: Operation
+    budget: Budget
+    moves: int
+    cost: float
+
+
+@dataclass(frozen=True, eq=False)
+class Stopper:
+    """A goal or a limit, and which of C actions it stops.
+
+    Parameters
+    ----------
+    name
+        Its displayed name.
+    kind
+        ``worse``: a goal that the action makes worse. ``exceeded``: a capacity. ``outweighed``: a
+        goal of the same tier that loses at least as much as others gain. ``limit``: of the budget.
+    remark
+        What distinguishes a goal: "hard", "tier 3", or nothing.
+    stops : (C,) bool
+        The actions.
+    goal
+        Number of the goal in the scorer; -1 for a limit.
+    sentence
+        Why a limit stops the action of a row.
+    """
+
+    name: str
+    kind: Literal["worse", "exceeded", "outweighed", "limit"]
+    remark: str
+    stops: Bools
+    goal: int = -1
+    sentence: Callable[[int], str] = str
+
+
+def stoppers(end: PlanEnd, number: int, transition: Transition) -> list[Stopper]:
+    """What stops actions that serve tier `number`.
+
+    A hard goal stops what makes it worse, and so does any goal of a tier above. Within its tier,
+    an action must give more than it takes. Limits stop what exceeds them.
+
+    Parameters
+    ----------
+    end
+        Where the actions start.
+    number
+        The position of their tier among the tiers of the scorer.
+    transition
+        C single actions.
+    """
+    scorer, found = end.scorer, list[Stopper]()
+    refused = ~scorer.allowed(number, transition)
+    vain = scorer.gain(scorer.tiers[number], transition) <= EPSILON
+    for k, tier in enumerate(scorer.tiers):
+        for i in tier.goals:
+            goal = scorer.goals[i]
+            name = display_name(goal.name)
+            if goal.hard or k < number:
+                stops = refused & _worse(scorer, i, transition)
+                if name != goal.name:
+                    found.append(Stopper(name, "exceeded", "", stops, i))
+                else:
+                    remark = "hard" if goal.hard else f"tier {goal.tier}"
+                    found.append(Stopper(name, "worse", remark, stops, i))
+            elif k == number:
+                stops = vain & (scorer.diff(i, transition)[0] < -EPSILON)
+                found.append(Stopper(name, "outweighed", "same tier", stops, i))
+    found += _limits(end, transition.batch)
+    return [one for one in found if one.stops.any()]
+
+
+def because(found: Sequence[Stopper], row: int) -> str:
+    """Why an action is stopped, as a clause: "it would make RackAwareness (hard) worse"."""
+    stop = [one for one in found if one.stops[row]]
+    parts = []
+    for kind, clause in (
+        ("worse", "it would make {} worse"),
+        ("exceeded", "it would exceed {}"),
+        ("outweighed", "it takes at least as much from {}"),
+    ):
+        names = [f"{s.name} ({s.remark})" if s.remark else s.name for s in stop if s.kind == kind]
+        if names:
+            parts.append(clause.format(listed(names)))
+    return listed([*parts, *(one.sentence(row) for one in stop if one.kind == "limit")])
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names as "a, b and c".
+
+    Examples
+    --------
+    >>> listed(["a", "b", "c"]), listed(["a"])
+    ('a, b and c', 'a')
+    """
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _worse(scorer: Scorer, i: int, transition: Transition) -> Bools:
+    """(C,) whether an action makes a goal worse: :meth:`Scorer.allowed`, for one goal."""
+    goal, (diff, worse) = scorer.goals[i], scorer.diff(i, transition)
+    if goal.hard:
+        return worse
+    before, after = transition.scored[i]
+    found: Bools = diff < -EPSILON
+    if goal.aggregate == "min":
+        found |= ((1 - after) ** 2 - (1 - before) ** 2).sum(0) > EPSILON
+        found |= ((before >= 1) & (after < 1)).any(0)
+    return found
+
+
+def _limits(end: PlanEnd, batch: Batch) -> Iterator[Stopper]:
+    """The limits of the budget that actions exceed; leadership is free."""
+    most, dearest = end.budget.moves, end.budget.cost
+    if most is not None:
+        limit = f"the limit of {plural(most, 'move')}"
+        spent = (batch.kind != LEAD) & (end.moves >= most)
+        yield Stopper(limit, "limit", "", spent, sentence=lambda _: f"{limit} is spent")
+    if dearest is not None:
+        placement = end.scorer.placement
+        unit, cost = cost_unit(placement.snapshot), movement_cost(placement, batch)
+        amount = f"the limit of {cost_amount(dearest, unit)}"
+        left = max(dearest - end.cost, 0.0)
+        yield Stopper(
+            amount,
+            "limit",
+            "",
+            end.cost + cost > dearest,
+            sentence=lambda row: (
+                f"it costs {cost_amount(float(cost[row]), unit)}, and {cost_amount(left, unit)} of "
+                f"{amount} are left"
+            ),
+        )
+
+
+def display_name(name: str) -> str:
+    """A goal's displayed name; built-in vetoes are named after what they protect."""
+    if name.startswith("WholeBroker["):
+        return f"the capacity of {name[12:-1]}"
+    return "the capacity of the disks" if name == "WholeDisk" else name
+
+
+def action_phrase(scorer: Scorer, batch: Batch, row: int = 0) -> str:
+    """An action in words: "moving orders-3 from broker 4 to broker 7"."""
+    placement, one = scorer.placement, batch[row : row + 1]
+    s, name = placement.snapshot, partition_name(scorer.cluster, int(one.partition[0]))
+    (source,) = s.broker_ids[placement.source(one)].tolist()
+    (target,) = s.broker_ids[one.target].tolist()
+    if one.kind[0] == LEAD:
+        return f"transferring the leadership of {name} from broker {source} to broker {target}"
+    old, new = int(placement.source_disk(one)[0]), int(one.disk[0])
+    path = [s.disk_path[disk] if disk >= 0 else "" for disk in (old, new)]
+    if one.kind[0] == MOVE_DISK:
+        return f"moving {name} on broker {source} from {path[0] or 'an unknown disk'} to {path[1]}"
+    on = [f" ({p})" if p else "" for p in path]
+    return f"moving {name} from broker {source}{on[0]} to broker {target}{on[1]}"
