@@ -144,7 +144,8 @@ class Summary(_PlanRecord):
     that of the goal below it, hard ones 1.5 times that (Cruise Control's definition).
     ``cost_bound`` is the least that any plan that meets the same goals must pay, ``cost_total``
     what moving every replica once would cost, all in ``cost_unit``. ``group_moves`` are moves of
-    whole groups; their replicas count among the replica moves.
+    whole groups; their replicas count among the replica moves. ``blocked`` names what stops the
+    first action that was left out, once all steps with a safe order are done.
     """
 
     replica_moves: Count
@@ -161,6 +162,7 @@ class Summary(_PlanRecord):
     exhausted: str | None = None
     cost_unit: str = "bytes"
     group_moves: Count = 0
+    blocked: str = ""
 
 
 def limit_reached(exhausted: str) -> str:
@@ -224,9 +226,11 @@ class PlanDocument(_PlanRecord):
 
         It shows that the executed plan is the approved one; it does not show who made it.
         """
-        # A plan written before `replicas` existed keeps its digest.
-        unstated = set() if self.replicas else {"replicas"}
-        content = self.model_dump(mode="json", exclude={"digest"} | unstated)
+        # A plan written before `replicas` and `blocked` existed keeps its digest.
+        unstated: dict[str, Any] = {} if self.replicas else {"replicas": True}
+        if not self.summary.blocked:
+            unstated["summary"] = {"blocked"}
+        content = self.model_dump(mode="json", exclude={"digest": True} | unstated)
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from balancer.planning.blocked import blocked_by
 from balancer.planning.detours import best_detour
 from balancer.planning.parameters import PlanningParameters
 from balancer.planning.safety import Safety
@@ -41,6 +42,8 @@ class Steps:
         adjacent; -1 for single actions.
     left_out : int
         Actions dropped because they have no safe order.
+    blocked : str
+        What stops the first of them, after all steps.
     """
 
     batch: Batch
@@ -51,6 +54,7 @@ class Steps:
     diff: Floats
     group: Ints
     left_out: int
+    blocked: str = ""
 
 
 # pairs of slots compared at once
@@ -436,7 +440,15 @@ class _PartialOrder:
             diff=np.concatenate([np.empty((0, width)), *(x.diff for x in p)]),
             group=_numbered(np.concatenate([none, *(x.group for x in p)])),
             left_out=len(self.batch),
+            blocked=self._obstacle(),
         )
+
+    def _obstacle(self) -> str:
+        """What stops the open action that lacks least room; empty if there is none."""
+        keys = self._keys(self.batch)
+        for key in self._blocked()[:1] if len(self.batch) else ():
+            return blocked_by(self.safety, self.batch[keys == key])
+        return ""
 
 
 def _consecutive(group: Ints) -> Ints | None:

@@ -28,7 +28,7 @@ class Safety:
         self._began = {
             i: scorer.scores[i].copy()
             for i, goal in enumerate(scorer.goals)
-            if goal.hard and isinstance(goal, Ceiling)
+            if goal.hard and isinstance(goal, Ceiling) and goal.aggregate == "min"
         }
 
     def safe(self, transition: Transition) -> Bools:
@@ -43,12 +43,12 @@ class Safety:
 
     def worsened(self, i: int, transition: Transition) -> Bools:
         """(K, C) which of the cells that an action touches are too discontent with goal `i`."""
-        self.scorer.diff(i, transition)
+        _, worse = self.scorer.diff(i, transition)
         before, after = transition.scored[i]
         if self.refill and i in self._began:
             before = np.minimum(before, self.least(i, transition.cells(self.scorer.goals[i].scope)))
-        worse: Bools = after < before * (1 - EPSILON)
-        return worse
+        cells: Bools = (after < before * (1 - EPSILON)) & worse
+        return cells
 
     def least(self, i: int, cells: Ints) -> Floats:
         """The least contentment with goal `i` that lets every action into a cell pass."""

@@ -37,6 +37,8 @@ def summary_faults(replay: Replay) -> Iterator[Fault]:
     yield from _differs("group_moves", s.group_moves, len(groups))
     if s.left_out < 0:
         yield from _differs("summary.left_out", s.left_out, 0)
+    if s.blocked and not s.left_out:
+        yield Fault("blocked", f"summary.blocked: {s.blocked!r} stated, nothing was left out")
     yield from _differs("cost", s.cost, sum(a.cost for a in plan.actions))
     most = [0.0] * replay.snapshot.n_partitions
     for (p, _), special in special_costs(replay.snapshot).items():

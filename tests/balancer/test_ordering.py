@@ -149,6 +149,31 @@ def test_what_makes_no_room_is_taken_back() -> None:
     assert moved(steps) == []
 
 
+# --- what is left
+
+
+def test_what_stops_the_first_action_that_was_left_out_is_named() -> None:
+    load = [7e11, 7e11, 5e10, 7e11]
+    snapshot = by_hand([(0,), (1,), (1,), (2,)], brokers=3, load=load, capacity=1e12)
+    steps = ordered(snapshot, [(1,), (0,), (1,), (2,)])
+    assert steps.left_out == 2
+    assert steps.blocked == (
+        "t-1, broker 1 to 0: broker 0 would carry 1.4 TB, and ResourceCapacity[disk] allows 0.8 TB"
+    )
+
+
+def test_a_plan_says_so_and_the_checker_expects_it_only_then() -> None:
+    snapshot = by_hand([(0,), (1,), (2,)], brokers=3, load=[700.0] * 3)
+    target = np.array([[1], [0], [2]])
+    plan = Balancer(load_goals({"goals": LIMITS}), strategy=GivenTarget(target)).propose(snapshot)
+    assert plan.summary.left_out == 2
+    assert "would carry 1.4 kB, and ResourceCapacity[disk] allows 0.8 kB" in plan.summary.blocked
+    assert_sound(snapshot, plan)
+    done = plan.summary.model_copy(update={"left_out": 0})
+    forged = plan.document().model_copy(update={"summary": done, "digest": None})
+    assert any("nothing was left out" in m.text for m in check_plan(snapshot, forged).mismatches)
+
+
 # --- random clusters
 
 
