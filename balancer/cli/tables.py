@@ -66,6 +66,8 @@ def overview(plan: AnyPlan) -> Text:
         lines.append(
             f"{plural(s.left_out, 'action')} left out, since no order of steps makes them safe"
         )
+        if s.blocked:
+            lines.append(f"the first of them: {s.blocked}")
     return Text("\n".join(lines))
 
 

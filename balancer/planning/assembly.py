@@ -126,6 +126,7 @@ def assemble(
         balancedness_before=balancedness(shown, initial),
         balancedness_after=balancedness(shown, scorer),
         left_out=left_out,
+        blocked=steps.blocked,
         exhausted=exhausted,
         group_moves=int(rows.group.max(initial=-1)) + 1,
     )

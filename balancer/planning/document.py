@@ -145,7 +145,8 @@ class Summary(_PlanRecord):
     that of the goal below it, hard ones 1.5 times that (Cruise Control's definition).
     ``cost_bound`` is the least that any plan that meets the same goals must pay, ``cost_total``
     what moving every replica once would cost, all in ``cost_unit``. ``group_moves`` are moves of
-    whole groups; their replicas count among the replica moves.
+    whole groups; their replicas count among the replica moves. ``blocked`` names what stops the
+    first action that was left out, once all steps with a safe order are done.
     """
 
     replica_moves: Count
@@ -162,6 +163,7 @@ class Summary(_PlanRecord):
     exhausted: str | None = None
     cost_unit: str = "bytes"
     group_moves: Count = 0
+    blocked: str = ""
 
 
 def limit_reached(exhausted: str) -> str:
@@ -226,10 +228,13 @@ class PlanDocument(_PlanRecord):
 
         It shows that the executed plan is the approved one; it does not show who made it.
         """
-        # A plan written before `replicas` or `budget` existed keeps its digest.
-        unstated = set() if self.replicas else {"replicas"}
-        unstated |= set() if self.budget != Budget() else {"budget"}
-        content = self.model_dump(mode="json", exclude={"digest"} | unstated)
+        # A plan written before `replicas`, `budget` or `blocked` existed keeps its digest.
+        unstated: dict[str, Any] = {} if self.replicas else {"replicas": True}
+        if self.budget == Budget():
+            unstated["budget"] = True
+        if not self.summary.blocked:
+            unstated["summary"] = {"blocked"}
+        content = self.model_dump(mode="json", exclude={"digest": True} | unstated)
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 

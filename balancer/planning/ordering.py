@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from balancer.planning.blocked import blocked_by
+from balancer.planning.detours import best_detour
 from balancer.planning.parameters import PlanningParameters
-from balancer.problem.disks import pick_disk
+from balancer.planning.safety import Safety
 from balancer.problem.movement_cost import movement_cost
 from balancer.problem.rules import Rules
 from balancer.search.arrays import first_of
@@ -41,6 +42,8 @@ class Steps:
         adjacent; -1 for single actions.
     left_out : int
         Actions dropped because they have no safe order.
+    blocked : str
+        What stops the first of them, after all steps.
     """
 
     batch: Batch
@@ -51,6 +54,7 @@ class Steps:
     diff: Floats
     group: Ints
     left_out: int
+    blocked: str = ""
 
 
 # pairs of slots compared at once
@@ -161,21 +165,20 @@ def order(
 ) -> Steps:
     """Order actions so that no step breaks a hard goal or exceeds a capacity.
 
-    The scorer's placement is where the steps start, and afterwards where they end. If full
-    brokers block each other, a replica takes a detour over a broker with room. Actions that
-    cannot be done safely are left out. The actions of a `group`, see :func:`grouped`, are
-    one unit; if that is not possible, each is done separately.
+    The scorer's placement is where the steps start, and afterwards where they end. Actions that
+    find no room wait for others that make it. If none are left that do, a broker above a limit
+    may be filled again up to what it held at the start; then replicas take detours to make room.
+    Actions that cannot be done safely are left out. The actions of a `group`, see
+    :func:`grouped`, are one unit; if that is not possible, each is done separately.
     """
     parameters = parameters or PlanningParameters()
     way = _PartialOrder(scorer, rules, batch, group, parameters)
-    way.strictly()
-    vain, least = 0, len(way.batch)
-    for _ in range(parameters.detour_rounds):
-        if not len(way.batch) or vain > parameters.futile_rounds or not way.detour():
-            break
-        way.strictly()
-        vain = 0 if len(way.batch) < least else vain + 1
-        least = min(least, len(way.batch))
+    way.run()
+    if len(way.batch) and parameters.refill:
+        way.safety.refill = True
+        way.run()
+    if len(way.batch):
+        way.unlock()
     return way.steps()
 
 
@@ -194,11 +197,14 @@ class _PartialOrder:
         self.parameters = parameters
         self.group = np.full(len(batch), -1) if group is None else group
         self.placement = scorer.placement
+        self.safety = Safety(scorer)
+        self.home = self.placement.replica_broker.copy()
         self.passes: list[Steps] = []
-        self.away: Ints = np.empty(0, np.int64)
+        # what takes back each pass
+        self.undo: list[Batch] = []
 
-    def strictly(self) -> None:
-        """Run passes in which no hard goal's cell becomes less content, until none is left.
+    def run(self) -> None:
+        """Run passes of safe actions until no action is left that is safe.
 
         Each pass takes the first open action of every partition, most urgent first, and
         keeps those that are safe once all before them are done.
@@ -209,7 +215,7 @@ class _PartialOrder:
             first = ready[first_of(self.batch.partition[ready])]
             if idle > slots:
                 self.group[:] = -1
-            turn = self._one_by_one(first[self._whole(first)], self._harmless)
+            turn = self._one_by_one(first[self._whole(first)])
             if len(turn):
                 self._go(self.batch[turn], self.group[turn])
             idle = 0 if len(turn) else idle + 1
@@ -229,10 +235,7 @@ class _PartialOrder:
         whole: Bools = (group[rows] < 0) | (here == all_of_it)[group[rows] + 1]
         return whole
 
-    def _harmless(self, transition: Transition) -> Bools:
-        return self.scorer.harmless(transition, hard_only=True)
-
-    def _one_by_one(self, rows: Ints, safe: Callable[[Transition], Bools]) -> Ints:
+    def _one_by_one(self, rows: Ints) -> Ints:
         """Rows that are safe one after the other, most urgent first."""
         cluster = self.scorer.cluster
         if (self.group[rows] >= 0).any():
@@ -241,12 +244,12 @@ class _PartialOrder:
             near = np.where(self.group[rows] < 0, alone, self.group[rows])
             rows = rows[np.argsort(near, kind="stable")]
         unit = self._unit(rows)
-        keep = safe(Transition(cluster, self.batch[rows], unit=unit))
+        keep = self.safety.safe(Transition(cluster, self.batch[rows], unit=unit))
         rows = rows[keep if unit is None else keep[unit]]
         rows = rows[_urgency(self.scorer, self.batch[rows], self._unit(rows))]
         while len(rows):
             unit = self._unit(rows)
-            keep = safe(SequentialTransition(cluster, self.batch[rows], unit=unit))
+            keep = self.safety.safe(SequentialTransition(cluster, self.batch[rows], unit=unit))
             if keep.all():
                 break
             rows = rows[keep if unit is None else keep[unit]]
@@ -286,12 +289,16 @@ class _PartialOrder:
         if unit is not None:
             diffs = [diff[unit] for diff in diffs]
         elects, moves = now.kind == LEAD, now.kind == MOVE
-        leading = now.slot == placement.leader[now.partition]
+        slot, leader = now.slot, placement.leader[now.partition]
+        leading = slot == leader
+        source, source_disk = placement.source(now), placement.source_disk(now)
+        slot = np.where(elects, leader, slot)
+        self.undo.append(replace(now, slot=slot, target=source, disk=source_disk))
         self.passes.append(
             Steps(
                 batch=now,
-                source=placement.source(now),
-                source_disk=placement.source_disk(now),
+                source=source,
+                source_disk=source_disk,
                 cost=movement_cost(placement, now),
                 leads=elects | (moves & leading),
                 diff=np.stack(diffs, 1) if diffs else np.zeros((len(now), 0)),
@@ -301,54 +308,125 @@ class _PartialOrder:
         )
         scorer.commit(now)
 
-    def detour(self) -> bool:
-        """Send blocking replicas to brokers with room; returns whether any could go."""
-        placement, batch = self.placement, self.batch
-        awaited = np.zeros(placement.snapshot.n_brokers, np.bool_)
-        awaited[batch.target] = True
-        at = batch.partition * placement.slots + batch.slot
-        stuck = (batch.kind == MOVE) & awaited[placement.source(batch)]
-        stuck &= self.rules.movable[batch.partition] & ~np.isin(at, self.away)
-        rows = np.flatnonzero(stuck & ~self._waiting(patient=False))
-        rows = rows[: self.parameters.detours_per_round]
-        receivers = np.flatnonzero(self.rules.receives)
-        room = np.argsort(self._fullness()[receivers], kind="stable")
-        room = room[: self.parameters.detour_brokers]
-        row, target = np.repeat(rows, len(room)), np.tile(receivers[room], len(rows))
-        disk = pick_disk(placement, target)
-        way = Batch.of(MOVE, batch.partition[row], batch.slot[row], target, disk)
-        leading = way.slot == placement.leader[way.partition]
-        legal = self.rules.legal(placement, way) & (~leading | self.rules.leads[target])
-        # the destination of another replica of the partition must stay free
-        f, n = placement.slots, placement.snapshot.n_brokers
-        going = np.unique(batch.partition * n + batch.target)
-        legal &= ~np.isin(way.partition * n + target, going)
-        way = way[legal]
-        way = way[self._harmless(Transition(self.scorer.cluster, way))]
-        way = way[first_of(way.partition)]
-        way = way[first_of(placement.source(way))]
-        while len(way):
-            keep = self._harmless(SequentialTransition(self.scorer.cluster, way))
-            if keep.all():
-                break
-            way = way[keep]
-        if not len(way):
-            return False
-        self._go(way)
-        # a group is dissolved once one member takes a detour
-        lost = self.group[np.isin(batch.partition, way.partition)]
-        self.group[np.isin(self.group, lost)] = -1
-        self.away = np.concatenate([self.away, way.partition * f + way.slot])
-        return True
+    def unlock(self) -> None:
+        """Carry out blocked actions one after the other with detours that make room for them.
 
-    def _fullness(self) -> Floats:
-        """(B,) the largest used share of any capacity."""
-        s, placement = self.placement.snapshot, self.placement
-        load = np.stack([placement.sums("broker", f"load.{r}") for r in s.resources], 1)
-        share: Floats = np.divide(
-            load, s.capacity, out=np.where(load > 0, np.inf, 0.0), where=s.capacity > 0
-        ).max(1)
-        return share
+        An attempt that leaves no fewer actions is taken back. In the end, so are the attempts
+        after the best one: each replica that is left on the way counts against them.
+        """
+        final, failed, won = self._final(), set[int](), False
+        self._settle(final)
+        best = self._rest(final), len(self.passes), self.batch
+        futile = 0
+        for _ in range(self.parameters.detour_rounds):
+            blocked = [key for key in self._blocked() if key not in failed]
+            if not blocked and won:
+                failed, won = set(), False
+                blocked = self._blocked()
+            if not blocked or futile > self.parameters.futile_rounds:
+                break
+            if self._attempt(blocked[0], final):
+                won, futile = True, 0
+                if (rest := self._rest(final)) <= best[0]:
+                    best = rest, len(self.passes), self.batch
+            else:
+                failed.add(blocked[0])
+                futile += 1
+        self._back_to(*best[1:])
+
+    def _final(self) -> Placement:
+        """Where the open actions lead."""
+        final, batch = self.placement.copy(), self.batch
+        at = batch.partition * final.slots + batch.slot
+        moves, elects = batch.kind == MOVE, batch.kind == LEAD
+        final.replica_broker[at[moves]] = batch.target[moves]
+        if len(final.replica_disk):
+            final.replica_disk[at[~elects]] = batch.disk[~elects]
+        final.leader[batch.partition[elects]] = batch.slot[elects]
+        return final
+
+    def _rest(self, final: Placement) -> int:
+        """Open actions, and replicas that are neither where they started nor where they go."""
+        now = self.placement.replica_broker
+        away = (now != self.home) & (now != final.replica_broker)
+        return len(self.batch) + int(away.sum())
+
+    def _back_to(self, passes: int, batch: Batch) -> None:
+        """Take back all passes after the first `passes`, when these actions were open."""
+        while len(self.passes) > passes:
+            self.passes.pop()
+            self.scorer.commit(self.undo.pop())
+        self.batch, self.group = batch, np.full(len(batch), -1)
+
+    def _settle(self, final: Placement) -> None:
+        """Carry out every single action to `final` that is safe."""
+        self.batch = steps_between(self.placement, final)
+        self.group, patient = np.full(len(self.batch), -1), True
+        while len(self.batch):
+            ready = np.flatnonzero(~self._waiting(patient))
+            safe = self.safety.safe(Transition(self.scorer.cluster, self.batch[ready]))
+            turn = ready[safe]
+            turn = self._one_by_one(turn[first_of(self.batch.partition[turn])])
+            if len(turn):
+                self._go(self.batch[turn])
+                self._drop(turn)
+            elif not patient:
+                break
+            patient = len(turn) > 0
+
+    def _drop(self, rows: Ints) -> None:
+        """Actions that are done."""
+        kept = np.ones(len(self.batch), np.bool_)
+        kept[rows] = False
+        self.batch, self.group = self.batch[kept], self.group[kept]
+
+    def _keys(self, batch: Batch) -> Ints:
+        """(C,) a number for what each action does to which replica."""
+        at = batch.partition * self.placement.slots + batch.slot
+        return batch.kind.astype(np.int64) * len(self.placement.replica_broker) + at
+
+    def _blocked(self) -> list[int]:
+        """Keys of the actions whose turn it is: least shortage first, of equal ones the largest.
+
+        What makes room for the largest of a cycle is the smaller ones.
+        """
+        batch = self.batch[~self._waiting(patient=False)]
+        lacks = self.safety.shortage(Transition(self.scorer.cluster, batch))
+        keys: list[int] = self._keys(batch)[
+            np.lexsort((-movement_cost(self.placement, batch), lacks))
+        ].tolist()
+        return keys
+
+    def _attempt(self, key: int, final: Placement) -> bool:
+        """Carry out a blocked action, and a few more, until fewer actions are left."""
+        before, passes = self.batch, len(self.passes)
+        tried: set[int] = set()
+        for _ in range(self.parameters.detour_chain):
+            tried.add(key)
+            if not self._with_detours(key):
+                break
+            self._settle(final)
+            if len(self.batch) < len(before):
+                return True
+            rest = [other for other in self._blocked() if other not in tried]
+            if not rest:
+                break
+            key = rest[0]
+        self._back_to(passes, before)
+        return False
+
+    def _with_detours(self, key: int) -> bool:
+        """Make room for an action and carry it out; whether that is possible."""
+        action = self.batch[self._keys(self.batch) == key]
+        for _ in range(self.parameters.detours_per_round):
+            if self.safety.safe(Transition(self.scorer.cluster, action)).all():
+                self._go(action)
+                return True
+            way = best_detour(self.safety, self.rules, action, self.batch, self.parameters)
+            if way is None:
+                break
+            self._go(way)
+        return False
 
     def steps(self) -> Steps:
         """All steps taken."""
@@ -362,7 +440,15 @@ class _PartialOrder:
             diff=np.concatenate([np.empty((0, width)), *(x.diff for x in p)]),
             group=_numbered(np.concatenate([none, *(x.group for x in p)])),
             left_out=len(self.batch),
+            blocked=self._obstacle(),
         )
+
+    def _obstacle(self) -> str:
+        """What stops the open action that lacks least room; empty if there is none."""
+        keys = self._keys(self.batch)
+        for key in self._blocked()[:1] if len(self.batch) else ():
+            return blocked_by(self.safety, self.batch[keys == key])
+        return ""
 
 
 def _consecutive(group: Ints) -> Ints | None:

@@ -13,19 +13,28 @@ class PlanningParameters(BaseModel):
     """Tunable numbers of planning, which turns a better placement into a plan.
 
     No value makes a plan unsafe: with less effort more steps are left out, and the plan says how
-    many. Each replica takes at most one detour, so the defaults limit only very full clusters.
+    many. Replicas take detours only where brokers are so full that no other order is safe.
 
     Parameters
     ----------
+    refill
+        Whether steps may fill a broker, host or disk that is above a hard limit at the start again
+        up to what it held then. Otherwise only up to the limit, which leaves out exchanges between
+        such brokers.
     detour_rounds
-        Maximum number of rounds in which replicas that block each other take a detour over a broker
-        with room.
+        Maximum number of attempts to make room for a blocked action; those that do not pay off are
+        taken back.
     futile_rounds
-        Rounds in a row that leave no fewer steps, after which no further detour is tried.
+        Attempts in a row that leave no fewer actions, after which no other is made.
     detours_per_round
-        Blocked moves considered in a round.
+        Detours that make room for one action.
+    detour_chain
+        Blocked actions that one attempt may carry out before fewer actions are left.
     detour_brokers
-        Brokers tried for a detour, those with the most room.
+        Brokers considered for a detour, those with the most room.
+    detour_replicas
+        Replicas of the full broker considered for a detour: those that move anyway, then others of
+        all sizes.
     futile_additions
         New replicas in a row without room after which the remaining ones are left out.
     examined_actions
@@ -39,10 +48,13 @@ class PlanningParameters(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    detour_rounds: Count = 100
-    futile_rounds: Count = 6
-    detours_per_round: Count = 256
+    refill: bool = True
+    detour_rounds: Count = 1000
+    futile_rounds: Count = 64
+    detours_per_round: Count = 12
+    detour_chain: Count = 3
     detour_brokers: Count = 24
+    detour_replicas: Count = 256
     futile_additions: Count = 200
     examined_actions: int = Field(default=1 << 14, ge=1, le=10**7)
     sampled_actions: int = Field(default=1 << 12, ge=1, le=10**7)

@@ -328,6 +328,7 @@ def limitations(plan: Plan) -> str:
         notes.append(
             f"<b>{plural(s.left_out, 'change')} left out</b>: no order was found in which they "
             "break no hard goal and overfill no broker on the way."
+            + (f" The first of them: {escape(s.blocked)}." if s.blocked else "")
         )
     else:
         notes.append("Nothing was left out: every step can run in this order.")

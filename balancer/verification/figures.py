@@ -37,6 +37,8 @@ def summary_faults(replay: Replay) -> Iterator[Fault]:
     yield from _differs("group_moves", s.group_moves, len(groups))
     if s.left_out < 0:
         yield from _differs("summary.left_out", s.left_out, 0)
+    if s.blocked and not s.left_out:
+        yield Fault("blocked", f"summary.blocked: {s.blocked!r} stated, nothing was left out")
     yield from _differs("cost", s.cost, sum(a.cost for a in plan.actions))
     moves, budget = s.replica_moves + s.disk_moves + s.replicas_added, plan.budget
     if budget.moves is not None and moves > budget.moves:

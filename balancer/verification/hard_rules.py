@@ -18,7 +18,9 @@ _UNSEEN = 1e-12
 
 
 class StepLimit:
-    """A limit that no step may break or break further, with the current content of its cells.
+    """A limit that no step may break, with the current content of its cells.
+
+    A cell above it at the start may be filled again up to what it held then.
 
     Parameters
     ----------
@@ -54,6 +56,7 @@ class StepLimit:
         if scope.startswith(GROUP):
             self._group = groups_of(start.snapshot, scope.removeprefix(GROUP))[0].tolist()
         self._sums = ExactSums(start, scope, column)
+        self._began = [self._sums.number(cell) for cell in range(len(self._limit))]
 
     def exceeded(self, p: int, transfer: Transfer) -> Iterator[str]:
         """Apply a step, destination first; report where that is too much."""
@@ -64,12 +67,12 @@ class StepLimit:
         for cell, change in ((takes, amount), (gives, -amount)):
             if cell < 0:
                 continue
-            before = self._sums.number(cell)
             self._sums.held[cell] += change
             value, limit = self._sums.number(cell), self._limit[cell]
             if cell == gives and not self._either_end:
                 continue
-            if change > 0 and value > max(limit * (1 + TOLERANCE), before * (1 + _UNSEEN)):
+            most = max(limit * (1 + TOLERANCE), self._began[cell] * (1 + _UNSEEN))
+            if change > 0 and value > most:
                 where = self._cell_name(cell)
                 yield f"{self._name}: {value:.9g} on {where}, at most {limit:.9g} expected"
 

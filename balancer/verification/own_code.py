@@ -11,6 +11,7 @@ from balancer.verification.stated_request import StatedRequest
 from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
 from cluster_model.snapshot import Floats, Ints
 from goals import Cluster, Goal, State
+from goals.capacity import Ceiling
 
 
 def cluster_of(table: ReplicaTable, request: StatedRequest) -> Cluster:
@@ -49,6 +50,8 @@ def own_effects(
 ) -> tuple[Floats, Floats]:
     """(units,) how much each raises the lower contentment, and the largest fall of a cell.
 
+    A cell of a goal that is a limit only falls below what it was at the start.
+
     Parameters
     ----------
     goal
@@ -61,6 +64,7 @@ def own_effects(
         For each step its unit, its partition, and the partition before and after it.
     """
     diff, fall = np.zeros(units), np.zeros(units)
+    began = own_scores(goal, cluster) if isinstance(goal, Ceiling) else None
     first = 0
     while first < len(steps):
         last = first
@@ -75,7 +79,8 @@ def own_effects(
         after = _scores_of(goal, cluster, keys)
         unit = steps[first][0]
         diff[unit] = after.min(initial=1.0) - before.min(initial=1.0)
-        fall[unit] = (before - after).max(initial=0.0)
+        least = before if began is None else np.minimum(before, began[keys])
+        fall[unit] = (least - after).max(initial=0.0)
         first = last
     return diff, fall
 

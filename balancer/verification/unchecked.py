@@ -20,6 +20,7 @@ def unchecked_parts(replay: Replay) -> Iterator[Unchecked]:
     yield Unchecked("goals", "what was asked for; the plan is checked against them")
     yield Unchecked("goals_left_out", "goals missing here: the plan does not name its profile")
     yield Unchecked("summary.left_out", "depends on what the search tried")
+    yield Unchecked("summary.blocked", "depends on what the search tried")
     yield Unchecked("summary.exhausted", "depends on when the search stopped")
     for name in ("summary.cost_bound", "columns[].worst_ratio_bound"):
         yield Unchecked(

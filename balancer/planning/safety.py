@@ -1,0 +1,72 @@
+"""Decides which steps of a plan are safe at their turn."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from balancer.search.scorer import EPSILON, Scorer
+from balancer.search.sequential_transition import SequentialTransition
+from balancer.search.transition import Transition
+from cluster_model.snapshot import Bools, Floats, Ints
+from goals import Goal
+from goals.capacity import Ceiling
+
+
+class Safety:
+    """Which steps leave no cell of a hard goal less content.
+
+    Parameters
+    ----------
+    scorer
+        All goals and vetoes, at the start of the steps.
+    """
+
+    def __init__(self, scorer: Scorer) -> None:
+        self.scorer = scorer
+        #: Whether a cell above a limit may be filled again up to what it held at the start.
+        self.refill = False
+        self._began = {
+            i: scorer.scores[i].copy()
+            for i, goal in enumerate(scorer.goals)
+            if goal.hard and isinstance(goal, Ceiling) and goal.aggregate == "min"
+        }
+
+    def safe(self, transition: Transition) -> Bools:
+        """(C,) whether each action is safe."""
+        if not self.refill:
+            return self.scorer.harmless(transition, hard_only=True)
+        ok = np.ones(len(transition), np.bool_)
+        for i, goal in enumerate(self.scorer.goals):
+            if goal.hard and not _settled(goal, transition):
+                ok &= ~self.worsened(i, transition).any(0)
+        return ok
+
+    def worsened(self, i: int, transition: Transition) -> Bools:
+        """(K, C) which of the cells that an action touches are too discontent with goal `i`."""
+        _, worse = self.scorer.diff(i, transition)
+        before, after = transition.scored[i]
+        if self.refill and i in self._began:
+            before = np.minimum(before, self.least(i, transition.cells(self.scorer.goals[i].scope)))
+        cells: Bools = (after < before * (1 - EPSILON)) & worse
+        return cells
+
+    def least(self, i: int, cells: Ints) -> Floats:
+        """The least contentment with goal `i` that lets every action into a cell pass."""
+        if not self.refill or i not in self._began:
+            return np.ones(cells.shape)
+        found: Floats = np.where(cells < 0, 1.0, self._began[i][cells])
+        return found
+
+    def shortage(self, transition: Transition) -> Floats:
+        """(C,) contentment that unsafe actions take from the cells they touch, over hard goals."""
+        total = np.zeros(len(transition))
+        for i, goal in enumerate(self.scorer.goals):
+            if goal.hard:
+                worse = self.worsened(i, transition)
+                total += np.where(worse, 1 - transition.scored[i][1], 0.0).sum(0)
+        return total
+
+
+def _settled(goal: Goal, transition: Transition) -> bool:
+    # the effect on an action's own partition was checked before the series was formed
+    return goal.scope.of_partitions and isinstance(transition, SequentialTransition)
