@@ -70,15 +70,13 @@ def assemble(
         return Cluster(placement, own.eligible, own.leader_eligible, rules.draining)
 
     _lead_first(start, final)
-    walked = _without_removed(start, final)
+    initial = Scorer(cluster_at(start.copy()), goals)
+    walked = _without_removed(initial.placement, final)
     align(walked, final)
     if progress is not None:
         progress("order", 0, 0, proposal.actions)
     added = _added(cluster_at(walked), goals, final, rules, parameters)
-    scorer, initial = (
-        Scorer(cluster_at(walked.copy()), goals),
-        Scorer(cluster_at(start.copy()), goals),
-    )
+    scorer = Scorer(cluster_at(walked.copy()), goals)
     targets = steps_between(walked, final)
     groups = _groups(proposal, cluster_at(walked), goals)
     steps = order(
@@ -179,8 +177,10 @@ def _lead_first(start: Placement, final: Placement) -> None:
 def _without_removed(start: Placement, final: Placement) -> Placement:
     """The start without the replicas that have no slot in the final placement."""
     walked = start.copy()
+    removed = (final.replica_broker < 0) & (start.replica_broker >= 0)
+    if not removed.any():
+        return walked
     walked.invalidate_sums()
-    removed = final.replica_broker < 0
     walked.replica_broker[removed] = -1
     if len(walked.replica_disk):
         walked.replica_disk[removed] = -1
