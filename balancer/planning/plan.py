@@ -21,8 +21,7 @@ from balancer.planning.document import (
     Remedy,
     Summary,
     Unmet,
-    digest_of,
-    json_by_line,
+    plan_json,
 )
 from balancer.problem.verdict import Verdict
 from cluster_model.files import write_atomically
@@ -145,13 +144,10 @@ class Plan:
     def to_json(self) -> str:
         """The plan's own JSON, with one action or partition a line; equal inputs give equal bytes.
 
-        The same as that of :meth:`document`, without a record for each of a million actions.
+        The same as that of :meth:`document`, without a record in memory for each action.
         """
-        content = self._document((), {}).model_dump(mode="json")
-        content["actions"] = list(self.rows.records(self.snapshot))
-        content["replicas"] = self.rows.replicas(self.snapshot)
-        content["digest"] = digest_of(content)
-        return json_by_line(content, ("actions", "replicas"))
+        s, rows = self.snapshot, self.rows
+        return plan_json(self._document((), {}), rows.records(s), rows.replicas(s))
 
     def save(self, path: str | Path) -> None:
         """Write :meth:`to_json` to a file, atomically."""
@@ -259,15 +255,12 @@ class ActionRows:
             self.group.tolist(),
         )
         which, goal = np.nonzero(np.abs(self.diff) > 1e-9)
-        effects: list[tuple[dict[str, float], dict[str, float]]] = [
-            ({}, {}) for _ in range(len(self.kind))
-        ]
-        values = np.round(self.diff[which, goal], 9).tolist()
-        for i, g, value in zip(which.tolist(), goal.tolist(), values, strict=True):
-            effects[i][value < 0][self.names[g]] = abs(value)
-        for (kind, p, a, b, da, db, leads, size, group), (helped, hurt) in zip(
-            zip(*columns, strict=True), effects, strict=True
-        ):
+        effects = list(
+            zip(goal.tolist(), np.round(self.diff[which, goal], 9).tolist(), strict=True)
+        )
+        first = np.searchsorted(which, np.arange(len(self.kind) + 1)).tolist()
+        for i, (kind, p, a, b, da, db, leads, size, group) in enumerate(zip(*columns, strict=True)):
+            own = effects[first[i] : first[i + 1]]
             yield {
                 "kind": kind,
                 "topic": s.topics[topic[p]],
@@ -278,7 +271,7 @@ class ActionRows:
                 "destination_disk": paths[db],
                 "leader": leads,
                 "cost": size,
-                "helped": helped,
-                "hurt": hurt,
+                "helped": {self.names[g]: value for g, value in own if value > 0},
+                "hurt": {self.names[g]: -value for g, value in own if value < 0},
                 "group": group if group >= 0 else None,
             }
