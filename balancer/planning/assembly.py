@@ -9,8 +9,8 @@ import numpy as np
 from balancer.planning.action_rows import action_rows, truncated, within
 from balancer.planning.additions import admit
 from balancer.planning.bounds import cost_bound
-from balancer.planning.document import Remedy, Summary
-from balancer.planning.figures import balancedness, columns, cost_total, goal_result
+from balancer.planning.document import RelaxedLimit, Remedy, Summary
+from balancer.planning.figures import balancedness, columns, cost_total, goal_result, goal_scores
 from balancer.planning.infeasibility import unmet
 from balancer.planning.ordering import align, grouped, order, steps_between
 from balancer.planning.parameters import PlanningParameters
@@ -105,7 +105,8 @@ def assemble(
         rows, ended = truncated(rows, kept, start, walked, steps)
         scorer = Scorer(cluster_at(ended), goals)
     ended = scorer.placement
-    met = [scorer.met(i) for i in range(len(shown))]
+    before, after = (goal_scores(problem, shown, x) for x in (initial, scorer))
+    met_before, met = ([bool((x >= 1).all()) for x in scores] for scores in (before, after))
     kinds = np.array(rows.kind)
     origin = cluster_at(walked if kept >= changes else ended)
     summary = Summary(
@@ -120,8 +121,8 @@ def assemble(
         else cost_bound(start, shown, met, initial.cluster),
         cost_total=cost_total(start),
         cost_unit=cost_unit(start.snapshot),
-        balancedness_before=balancedness(shown, initial),
-        balancedness_after=balancedness(shown, scorer),
+        balancedness_before=balancedness(shown, met_before),
+        balancedness_after=balancedness(shown, met),
         left_out=left_out,
         exhausted=exhausted,
         group_moves=int(rows.group.max(initial=-1)) + 1,
@@ -131,20 +132,30 @@ def assemble(
         placement=ended,
         operation=asked.model_dump(mode="json", exclude_defaults=True) | {"kind": asked.kind},
         goals=tuple(
-            {"goal": type(g).__name__, "name": g.name, **g.model_dump(mode="json")} for g in shown
+            {"goal": type(g).__name__, "name": g.name, **g.model_dump(mode="json")}
+            for g in map(problem.as_configured, shown)
         ),
         goals_left_out=goals_left_out,
         warnings=tuple(warnings),
         summary=summary,
         columns=columns(initial.cluster, origin, ended, rules),
-        goal_results=tuple(goal_result(g, i, initial, scorer) for i, g in enumerate(shown)),
-        unmet=tuple(unmet(shown, scorer, rules, exhausted, left_out, origin, parameters)),
+        goal_results=tuple(
+            goal_result(g, old, new, _relaxed(problem, g))
+            for g, old, new in zip(shown, before, after, strict=True)
+        ),
+        unmet=tuple(unmet(problem, scorer, rules, exhausted, left_out, origin, parameters)),
         rows=rows,
         demoted=tuple(start.snapshot.broker_ids[rows.demoted & ~rules.draining].tolist()),
         verdict=kind.verdict(initial.cluster, ended, problem.resolved.named),
         allocation=proposal.allocation(ended),
         trial=remedy,
     )
+
+
+def _relaxed(problem: Problem, goal: Goal) -> RelaxedLimit | None:
+    if goal.name not in problem.relaxed:
+        return None
+    return RelaxedLimit(**vars(problem.relaxed[goal.name][1]))
 
 
 def _groups(proposal: Proposal, start: Cluster, goals: list[Goal]) -> Ints | None:

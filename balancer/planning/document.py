@@ -13,9 +13,11 @@ from pydantic import (
     ConfigDict,
     FailFast,
     Field,
+    SerializerFunctionWrapHandler,
     Strict,
     ValidationError,
     field_validator,
+    model_serializer,
 )
 
 from balancer.allocation.result import AllocationResult
@@ -91,8 +93,23 @@ class ColumnResult(_PlanRecord):
     worst_ratio_bound: float
 
 
+class RelaxedLimit(_PlanRecord):
+    """The limit that steps obey in place of one that is proven infeasible.
+
+    ``parameter`` of the goal is ``configured``; what steps help and hurt is judged with ``used``.
+    """
+
+    parameter: str
+    configured: Number
+    used: Number
+    reason: str
+
+
 class GoalResult(_PlanRecord):
-    """A goal, before and after: discontented cells, and the mean contentment in [0, 1]."""
+    """A goal, before and after: discontented cells, and the mean contentment in [0, 1].
+
+    All as the goal is configured, even if its limit is ``relaxed``.
+    """
 
     goal: str
     hard: bool
@@ -104,6 +121,15 @@ class GoalResult(_PlanRecord):
     unmet_cells_after: Count
     contentment_before: float
     contentment_after: float
+    relaxed: RelaxedLimit | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_none(self, default: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # A plan written before `relaxed` existed keeps its digest.
+        found: dict[str, Any] = default(self)
+        if self.relaxed is None:
+            found.pop("relaxed", None)
+        return found
 
 
 class Unmet(_PlanRecord):

@@ -10,6 +10,7 @@ import numpy as np
 from balancer.planning.additions import Additions, destinations, misplaced, partition_goals
 from balancer.planning.document import Unmet, limit_reached
 from balancer.planning.parameters import PlanningParameters
+from balancer.problem.problem import Problem
 from balancer.problem.replication_factor import ReplicationFactor
 from balancer.problem.rules import Rules
 from balancer.search.scorer import EPSILON, Scorer
@@ -28,7 +29,7 @@ CHUNK = 1 << 15
 
 
 def unmet(
-    goals: Sequence[Goal],
+    problem: Problem,
     scorer: Scorer,
     rules: Rules,
     exhausted: str | None,
@@ -40,8 +41,8 @@ def unmet(
 
     Parameters
     ----------
-    goals
-        The goals to report, which are the first of the scorer.
+    problem
+        Its goals are reported, as they are configured, and are the first of the scorer.
     scorer
         All goals and vetoes, at the end of the plan.
     rules
@@ -57,8 +58,10 @@ def unmet(
         How many actions to examine; None for the defaults.
     """
     found, most = [], (parameters or PlanningParameters()).examined_actions
-    for i, goal in enumerate(goals):
-        if scorer.met(i):
+    for i, used in enumerate(problem.goals):
+        goal = problem.as_configured(used)
+        # what no placement meets is unmet, even if the limit in its place is kept
+        if goal is used and scorer.met(i):
             continue
         with fault_of(f"goal {goal.name}: infeasibilities failed", GoalError, InputError):
             proofs = goal.infeasibilities(origin)

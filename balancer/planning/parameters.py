@@ -9,6 +9,10 @@ from pydantic import BaseModel, ConfigDict, Field
 Count = Annotated[int, Field(ge=0, le=10**9)]
 
 
+# The most that the checker of plans accepts.
+MOST_RELAXED_ROOM = 0.1
+
+
 class PlanningParameters(BaseModel):
     """Tunable numbers of planning, which turns a better placement into a plan.
 
@@ -31,6 +35,9 @@ class PlanningParameters(BaseModel):
     examined_actions
         Maximum number of single actions examined to state why a goal is unmet; if there are more, a
         sample is examined, and the reason says so.
+    relaxed_room
+        Share by which a limit that replaces an infeasible hard one is above the least feasible
+        one. With none, hardly any move keeps it.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -41,3 +48,4 @@ class PlanningParameters(BaseModel):
     detour_brokers: Count = 24
     futile_additions: Count = 200
     examined_actions: int = Field(default=1 << 20, ge=1, le=10**9)
+    relaxed_room: float = Field(default=0.05, ge=0, le=MOST_RELAXED_ROOM)
