@@ -19,6 +19,7 @@ from balancer.problem.capacity_guards import capacity_guards
 from balancer.problem.movement_cost import cost_unit
 from balancer.problem.operation import Operation, OperationError
 from balancer.problem.problem import Problem
+from balancer.problem.relaxation import nearest_feasible, relaxation_warning
 from balancer.problem.resolution import resolve, with_ids_of
 from balancer.problem.tiers import with_availability
 from balancer.search.parameters import SearchParameters
@@ -152,11 +153,14 @@ class Balancer:
         goals = with_availability(applicable(self.goals, snapshot, strict=self.strict))
         goals = [*resolved.goals(), *goals]
         cluster = resolved.cluster
+        asked = tuple(g.prepared(cluster) for g in goals)
+        used, relaxed = nearest_feasible(asked, cluster, self.planning.relaxed_room)
         problem = Problem(
             operation=operation,
             resolved=resolved,
-            goals=tuple(g.prepared(cluster) for g in goals),
+            goals=used,
             vetoes=tuple(g.prepared(cluster) for g in capacity_guards(snapshot, goals)),
+            relaxed=relaxed,
         )
         left = budget = self.budget.in_unit(cost_unit(snapshot))
         if left.seconds is not None:
@@ -171,7 +175,10 @@ class Balancer:
             proposal,
             budget,
             goals_left_out=inapplicable(self.goals, snapshot),
-            warnings=self._warnings(snapshot, operation),
+            warnings=[
+                *(relaxation_warning(name, found) for name, (_, found) in relaxed.items()),
+                *self._warnings(snapshot, operation),
+            ],
             remedy=self._remedy,
             parameters=self.planning,
             progress=progress,

@@ -296,14 +296,16 @@ class Placement:
     ) -> Floats:
         if column.is_local:
             return self._local(scope, column).local(self.location, self.cells(scope))
-        at = np.flatnonzero(self.replica_broker >= 0)
-        p = at // self.slots
-        disk = self.replica_disk[at] if len(self.replica_disk) else at
-        key = self.keys(scope, p, self.replica_broker[at], disk)
+        broker, slot = self.replica_broker, np.arange(self.slots)
+        p = np.repeat(np.arange(self.snapshot.n_partitions), self.slots)
+        disk = self.replica_disk if len(self.replica_disk) else np.full_like(broker, -1)
+        key = self.keys(scope, p, broker, disk)
         lead, follow = adds(column)
-        value = np.where(at - p * self.slots == self.leader[p], lead[p], follow[p])
-        placed = key >= 0
-        return np.bincount(key[placed], value[placed], self.cells(scope)).astype(np.float64)
+        value = np.where(slot == self.leader[:, None], lead[:, None], follow[:, None]).ravel()
+        placed = (broker >= 0) & (key >= 0)
+        if not placed.all():
+            key, value = key[placed], value[placed]
+        return np.bincount(key, value, self.cells(scope)).astype(np.float64)
 
     def check(self) -> None:
         """Recompute every sum from scratch; raises AssertionError if one has drifted."""
@@ -338,20 +340,27 @@ class Placement:
         found: Floats = self.deltas(batch, (Column.of(column),))[0]
         return found
 
-    def deltas(self, batch: Batch, columns: tuple[Column, ...]) -> Floats:
-        """(k, C) float: :meth:`delta` of several columns at once."""
+    def roles(self, batch: Batch) -> tuple[Ints, Ints]:
+        """Where :meth:`deltas` finds what each action moves, and the rows that elect a leader."""
+        p = batch.partition
+        elects = batch.kind == LEAD
+        leads = elects | (batch.slot == self.leader[p])
+        return np.where(leads, p, p + self.snapshot.n_partitions), np.flatnonzero(elects)
+
+    def deltas(
+        self, batch: Batch, columns: tuple[Column, ...], roles: tuple[Ints, Ints] | None = None
+    ) -> Floats:
+        """(k, C) float: :meth:`delta` of several columns at once; `roles` if they are known."""
         table = self._stacked.get(columns)
         if table is None:
             lead, follow = zip(*map(self.summand, columns), strict=True)
             # one row of memory for each role of each partition: a batch reads it only once
             table = np.stack([np.concatenate([a, b]) for a, b in zip(lead, follow, strict=True)], 1)
             self._stacked[columns] = table
-        p, n = batch.partition, self.snapshot.n_partitions
-        elects = batch.kind == LEAD
-        leads = elects | (batch.slot == self.leader[p])
-        moved = table[np.where(leads, p, p + n)]
-        if elects.any():
-            moved[elects] -= table[p[elects] + n]
+        rows, elects = roles or self.roles(batch)
+        moved = table[rows]
+        if len(elects):
+            moved[elects] -= table[rows[elects] + self.snapshot.n_partitions]
         return np.ascontiguousarray(moved.T)
 
     def _local(self, scope: Scope, column: Column) -> Traffic:
@@ -402,8 +411,9 @@ class Placement:
                 np.add.at(self._sums[scope, column], batch.target, gained)
             else:
                 kept.setdefault(scope, []).append(column)
+        roles = self.roles(batch)
         for scope, columns in kept.items():
-            moved = self.deltas(batch, tuple(columns))
+            moved = self.deltas(batch, tuple(columns), roles)
             for sign, broker, disk in ((-1, source, source_disk), (1, batch.target, target_disk)):
                 key = self.keys(scope, batch.partition, broker, disk)
                 real = key >= 0

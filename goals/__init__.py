@@ -12,7 +12,7 @@ from goals.distribution import (
     ReplicaDistribution,
     UsageDistribution,
 )
-from goals.goal import Goal, GoalError, Infeasibility
+from goals.goal import Goal, GoalError, Infeasibility, Relaxation
 from goals.grouped import GroupCapacity, GroupUsageDistribution
 from goals.groups import Groups, Pairs, pairs_of
 from goals.leadership import PreferredLeader
@@ -62,6 +62,7 @@ __all__ = [
     "PreferredLeader",
     "RackAwareDistribution",
     "RackAwareness",
+    "Relaxation",
     "ReplicaCapacity",
     "ReplicaDistribution",
     "ResourceCapacity",

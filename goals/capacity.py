@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from pydantic import Field, PrivateAttr
+from pydantic import Field, PrivateAttr, ValidationError
 
 from cluster_model.columns import COUNT, LOAD, POTENTIAL, Column
 from cluster_model.snapshot import Bools, Floats
 from goals.cluster import Cluster
 from goals.curves import at_most
-from goals.goal import Goal, Infeasibility, Utilization
-from goals.infeasibility import oversized, too_little_room
+from goals.goal import Goal, Infeasibility, Relaxation, Utilization
+from goals.infeasibility import lacks_room, needed_room, oversized, too_little_room
 from goals.state import State, at_cells
 
 # Cruise Control's capacity thresholds: a cpu queues requests long before it is full.
 _THRESHOLDS = {"cpu": 0.7}
 _THRESHOLD = 0.8
+# halvings that find a limit to within a millionth of the range
+_BISECTIONS = 20
 
 
 class Ceiling(Goal):
     """An upper limit for each cell: 1 up to the limit, then limit / value.
 
-    A subclass names the limited column and the limits. Cells that are being emptied
+    A subclass names the limited column, the limits, and the field that sets them, to which they
+    are proportional (``limited_by``). Cells that are being emptied
     have no limit: :class:`goals.availability.OnlineReplicas` empties them, and a
     dead broker without capacity would otherwise hide changes on living ones.
     """
 
+    limited_by: ClassVar[str] = "threshold"
     _limit: Floats = PrivateAttr()
 
     @property
@@ -80,6 +85,44 @@ class Ceiling(Goal):
             *too_little_room(cluster, self.scope, self.column, limit, receiving, staying, added),
             *oversized(cluster, self.scope, self.column, limit, staying),
         ]
+
+    def relaxed(self, cluster: Cluster, room: float) -> Relaxation | None:
+        """The limit at which all cells together have enough room; None if they have it already.
+
+        A replica larger than the largest limit changes nothing: its cell alone stays unmet.
+        """
+        limit, staying = self.limits(cluster), self.staying(cluster)
+        receiving = self.receiving(cluster)
+
+        def needed_at(factor: float) -> tuple[float, float]:
+            raised = limit * factor
+            return needed_room(cluster, self.scope, self.column, raised, receiving, staying)
+
+        needed, allowed = needed_at(1.0)
+        if not (allowed > 0 and lacks_room(needed, allowed)):
+            return None
+        proofs = self.infeasibilities(cluster)
+        if not proofs:
+            return None
+        low, factor = 1.0, needed / allowed
+        if (staying & ~receiving).any():
+            # what cells that receive nothing may keep grows with the limit, too
+            for _ in range(_BISECTIONS):
+                middle = (low + factor) / 2
+                low, factor = (middle, factor) if lacks_room(*needed_at(middle)) else (low, middle)
+        return self._raised(factor * (1 + room), proofs[0].reason)
+
+    def _raised(self, factor: float, reason: str) -> Relaxation | None:
+        """The relaxation that raises the limit by a factor; None beyond the field's range."""
+        configured = getattr(self, self.limited_by)
+        used = configured * factor
+        if isinstance(configured, int):
+            used = math.ceil(used)
+        try:
+            type(self).model_validate(self.model_dump() | {self.limited_by: used})
+        except ValidationError:
+            return None
+        return Relaxation(self.limited_by, configured, used, reason)
 
 
 class ResourceCapacity(Ceiling):
@@ -151,6 +194,7 @@ class ReplicaCapacity(Ceiling):
         Maximum number of replicas on one broker (Cruise Control's ``max.replicas.per.broker``).
     """
 
+    limited_by: ClassVar[str] = "limit"
     hard: bool = True
     limit: int = Field(default=10000, ge=1)
 

@@ -64,6 +64,26 @@ class Infeasibility:
     broker_set: str = ""
 
 
+@dataclass(frozen=True)
+class Relaxation:
+    """A limit that can be kept, in place of one that is proven infeasible.
+
+    Parameters
+    ----------
+    parameter
+        The field of the goal that holds the limit.
+    configured, used
+        Its value in the configuration, and the one that can be kept.
+    reason
+        The proof that the configured limit cannot be kept.
+    """
+
+    parameter: str
+    configured: float
+    used: float
+    reason: str
+
+
 def _of_the_type(annotation: Any, value: Any) -> Any:
     """Return a value whose type needs no conversion from text, a number or a boolean.
 
@@ -194,3 +214,24 @@ class Goal(BaseModel):
     def infeasibilities(self, cluster: Cluster) -> list[Infeasibility]:
         """Proofs, if any, that no placement meets the goal in this cluster."""
         return []
+
+    def relaxed(self, cluster: Cluster, room: float) -> Relaxation | None:
+        """The nearest limit that can be kept in place of one that is proven infeasible.
+
+        A hard goal that no placement meets would veto every action that touches its cells.
+        The search and every step then obey the goal with this limit, and the plan says so.
+
+        Parameters
+        ----------
+        cluster
+            The cluster at the start.
+        room
+            Share by which the limit is above the least one that the proof allows, so that there
+            are moves that keep it.
+
+        Returns
+        -------
+        Relaxation or None
+            None if no proof applies, or if no other limit would help.
+        """
+        return None

@@ -60,16 +60,15 @@ def quantities(column: Column | str, *values: float) -> tuple[str, ...]:
     return distinct(*values, unit={"cpu": " %"}.get(resource, ""))
 
 
-def too_little_room(
+def needed_room(
     cluster: Cluster,
     scope: Scope,
     column: Column | str,
     limit: Floats,
     receiving: Bools,
     staying: Bools,
-    added: float,
-) -> list[Infeasibility]:
-    """An infeasibility if all limits together are less than the load to place.
+) -> tuple[float, float]:
+    """The least load that cells with limits must take, and what all limits together allow.
 
     Cells that receive nothing may keep their replicas: up to their limit or, if they have
     none because they are being emptied, all of them.
@@ -83,8 +82,6 @@ def too_little_room(
     limit, receiving, staying : (cells,)
         Each cell's limit, whether it may receive replicas, and whether the limit applies:
         it does not to cells that are being emptied.
-    added
-        Limit of a broker like the typical one (:attr:`goals.cluster.Cluster.typical`).
     """
     placement = cluster.placement
     key, p = _cells(placement, scope)
@@ -97,9 +94,35 @@ def too_little_room(
     known = np.bincount(p[counts], minlength=n)
     led = np.where(known < np.bincount(p, minlength=n), np.minimum(lead, follow), lead)
     needed = float(((known - 1) * follow + led)[known > 0].sum() - kept)
-    room = float(limit[receiving].sum())
+    return needed, float(limit[receiving].sum())
+
+
+def lacks_room(needed: float, room: float) -> bool:
+    """Whether more is needed than there is room for, beyond rounding."""
+    return needed - room > TOLERANCE * (needed + room)
+
+
+def too_little_room(
+    cluster: Cluster,
+    scope: Scope,
+    column: Column | str,
+    limit: Floats,
+    receiving: Bools,
+    staying: Bools,
+    added: float,
+) -> list[Infeasibility]:
+    """An infeasibility if all limits together are less than the load to place.
+
+    Parameters
+    ----------
+    cluster, scope, column, limit, receiving, staying
+        See :func:`needed_room`.
+    added
+        Limit of a broker like the typical one (:attr:`goals.cluster.Cluster.typical`).
+    """
+    needed, room = needed_room(cluster, scope, column, limit, receiving, staying)
     missing = needed - room
-    if missing <= TOLERANCE * (needed + room):
+    if not lacks_room(needed, room):
         return []
     brokers = math.ceil(missing / added * (1 - TOLERANCE)) if added > 0 else 0
     more = f"at least {plural(brokers, 'broker')}" if brokers else "brokers"

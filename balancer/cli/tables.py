@@ -140,15 +140,16 @@ def verdict(of: Verdict) -> Text:
 def report(plan: AnyPlan) -> RenderableType:
     """All of the above."""
     parts: list[RenderableType] = [] if plan.verdict is None else [verdict(plan.verdict), ""]
+    if plan.warnings:
+        parts += [Text("\n".join(f"Warning: {warning}" for warning in plan.warnings)), ""]
     parts += [overview(plan), "", columns(plan), "", goals(plan), ""]
     parts.append(unmet(plan))
     return Group(*parts, *remarks(plan))
 
 
 def remarks(plan: AnyPlan) -> list[RenderableType]:
-    """Goals that the profile left out, and parts of the request that match nothing."""
+    """Goals that the profile left out."""
     lines = [f"Left out: {reason}" for reason in plan.goals_left_out.values()]
-    lines += [f"Warning: {warning}" for warning in plan.warnings]
     return ["", Text("\n".join(lines))] if lines else []
 
 

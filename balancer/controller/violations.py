@@ -86,7 +86,10 @@ class GoalViolationDetector:
         fitting = with_availability(applicable(self._goals, view.snapshot, strict=False))
         goals = [g.prepared(cluster) for g in fitting]
         scorer = Scorer(cluster, goals)
-        self.balancedness, self.evenness = balancedness(goals, scorer), evenness(cluster)
+        self.balancedness, self.evenness = (
+            balancedness(goals, [scorer.met(i) for i in range(len(goals))]),
+            evenness(cluster),
+        )
         self.broken = _broken(goals, scorer)
         short = shortfalls(goals, scorer)
         for v, goal in ((v, g) for v in short for g in goals if g.name == v["goal"]):

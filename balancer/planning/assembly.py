@@ -9,8 +9,8 @@ import numpy as np
 from balancer.planning.action_rows import action_rows, truncated, within
 from balancer.planning.additions import admit
 from balancer.planning.bounds import cost_bound
-from balancer.planning.document import Remedy, Summary
-from balancer.planning.figures import balancedness, columns, cost_total, goal_result
+from balancer.planning.document import RelaxedLimit, Remedy, Summary
+from balancer.planning.figures import balancedness, columns, cost_total, goal_result, goal_scores
 from balancer.planning.further_actions import PlanEnd
 from balancer.planning.infeasibility import unmet
 from balancer.planning.ordering import align, grouped, order, steps_between
@@ -71,15 +71,13 @@ def assemble(
         return Cluster(placement, own.eligible, own.leader_eligible, rules.draining)
 
     _lead_first(start, final)
-    walked = _without_removed(start, final)
+    initial = Scorer(cluster_at(start.copy()), goals)
+    walked = _without_removed(initial.placement, final)
     align(walked, final)
     if progress is not None:
         progress("order", 0, 0, proposal.actions)
     added = _added(cluster_at(walked), goals, final, rules, parameters)
-    scorer, initial = (
-        Scorer(cluster_at(walked.copy()), goals),
-        Scorer(cluster_at(start.copy()), goals),
-    )
+    scorer = Scorer(cluster_at(walked.copy()), goals)
     targets = steps_between(walked, final)
     groups = _groups(proposal, cluster_at(walked), goals)
     steps = order(
@@ -108,7 +106,8 @@ def assemble(
         rows, ended = truncated(rows, kept, start, walked, steps)
         scorer = Scorer(cluster_at(ended), goals)
     ended = scorer.placement
-    met = [scorer.met(i) for i in range(len(shown))]
+    before, after = (goal_scores(problem, shown, x) for x in (initial, scorer))
+    met_before, met = ([bool((x >= 1).all()) for x in scores] for scores in (before, after))
     kinds = np.array(rows.kind)
     origin = cluster_at(walked if kept >= changes else ended)
     summary = Summary(
@@ -123,8 +122,8 @@ def assemble(
         else cost_bound(start, shown, met, initial.cluster),
         cost_total=cost_total(start),
         cost_unit=cost_unit(start.snapshot),
-        balancedness_before=balancedness(shown, initial),
-        balancedness_after=balancedness(shown, scorer),
+        balancedness_before=balancedness(shown, met_before),
+        balancedness_after=balancedness(shown, met),
         left_out=left_out,
         blocked=steps.blocked,
         exhausted=exhausted,
@@ -138,20 +137,30 @@ def assemble(
         operation=asked.model_dump(mode="json", exclude_defaults=True) | {"kind": asked.kind},
         end=end,
         goals=tuple(
-            {"goal": type(g).__name__, "name": g.name, **g.model_dump(mode="json")} for g in shown
+            {"goal": type(g).__name__, "name": g.name, **g.model_dump(mode="json")}
+            for g in map(problem.as_configured, shown)
         ),
         goals_left_out=goals_left_out,
         warnings=tuple(warnings),
         summary=summary,
         columns=columns(initial.cluster, origin, ended, rules),
-        goal_results=tuple(goal_result(g, i, initial, scorer) for i, g in enumerate(shown)),
-        unmet=tuple(unmet(shown, end, exhausted, left_out, origin, parameters)),
+        goal_results=tuple(
+            goal_result(g, old, new, _relaxed(problem, g))
+            for g, old, new in zip(shown, before, after, strict=True)
+        ),
+        unmet=tuple(unmet(problem, end, exhausted, left_out, origin, parameters)),
         rows=rows,
         demoted=tuple(start.snapshot.broker_ids[rows.demoted & ~rules.draining].tolist()),
         verdict=kind.verdict(initial.cluster, ended, problem.resolved.named),
         allocation=proposal.allocation(ended),
         trial=remedy,
     )
+
+
+def _relaxed(problem: Problem, goal: Goal) -> RelaxedLimit | None:
+    if goal.name not in problem.relaxed:
+        return None
+    return RelaxedLimit(**vars(problem.relaxed[goal.name][1]))
 
 
 def _groups(proposal: Proposal, start: Cluster, goals: list[Goal]) -> Ints | None:
@@ -184,8 +193,10 @@ def _lead_first(start: Placement, final: Placement) -> None:
 def _without_removed(start: Placement, final: Placement) -> Placement:
     """The start without the replicas that have no slot in the final placement."""
     walked = start.copy()
+    removed = (final.replica_broker < 0) & (start.replica_broker >= 0)
+    if not removed.any():
+        return walked
     walked.invalidate_sums()
-    removed = final.replica_broker < 0
     walked.replica_broker[removed] = -1
     if len(walked.replica_disk):
         walked.replica_disk[removed] = -1

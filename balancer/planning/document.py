@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,9 +13,11 @@ from pydantic import (
     ConfigDict,
     FailFast,
     Field,
+    SerializerFunctionWrapHandler,
     Strict,
     ValidationError,
     field_validator,
+    model_serializer,
 )
 
 from balancer.allocation.result import AllocationResult
@@ -91,8 +94,23 @@ class ColumnResult(_PlanRecord):
     worst_ratio_bound: float
 
 
+class RelaxedLimit(_PlanRecord):
+    """The limit that steps obey in place of one that is proven infeasible.
+
+    ``parameter`` of the goal is ``configured``; what steps help and hurt is judged with ``used``.
+    """
+
+    parameter: str
+    configured: Number
+    used: Number
+    reason: str
+
+
 class GoalResult(_PlanRecord):
-    """A goal, before and after: discontented cells, and the mean contentment in [0, 1]."""
+    """A goal, before and after: discontented cells, and the mean contentment in [0, 1].
+
+    All as the goal is configured, even if its limit is ``relaxed``.
+    """
 
     goal: str
     hard: bool
@@ -104,6 +122,15 @@ class GoalResult(_PlanRecord):
     unmet_cells_after: Count
     contentment_before: float
     contentment_after: float
+    relaxed: RelaxedLimit | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_none(self, default: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # A plan written before `relaxed` existed keeps its digest.
+        found: dict[str, Any] = default(self)
+        if self.relaxed is None:
+            found.pop("relaxed", None)
+        return found
 
 
 class Unmet(_PlanRecord):
@@ -235,8 +262,7 @@ class PlanDocument(_PlanRecord):
         if not self.summary.blocked:
             unstated["summary"] = {"blocked"}
         content = self.model_dump(mode="json", exclude={"digest": True} | unstated)
-        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+        return hashlib.sha256(_ENCODER.encode(content).encode()).hexdigest()
 
     @field_validator("goals")
     @classmethod
@@ -252,6 +278,52 @@ class PlanDocument(_PlanRecord):
         if not isinstance(operation.get("kind"), str):
             raise ValueError("a kind of operation, as text, expected")
         return operation
+
+
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def plan_json(
+    document: PlanDocument,
+    actions: Iterable[Mapping[str, Any]],
+    replicas: Mapping[str, Sequence[int | str]],
+) -> str:
+    """The JSON of a plan, with its digest, and one action or changed partition a line.
+
+    Parameters
+    ----------
+    document
+        The plan without a digest, actions and replicas.
+    actions, replicas
+        These two, in the shape of JSON. Each entry is encoded once, for the digest and the file,
+        and only its text is kept: a plan may have a million of them.
+    """
+    encode = _ENCODER.encode
+    lines = {
+        "actions": list(map(encode, actions)),
+        "replicas": [f"{encode(name)}:{encode(held)}" for name, held in sorted(replicas.items())],
+    }
+    content = document.model_dump(mode="json", exclude={"digest", *lines})
+    # as `content_digest` does
+    short = {name: encode(value) for name, value in content.items()}
+    short["actions"] = f"[{','.join(lines['actions'])}]"
+    if replicas:
+        short["replicas"] = f"{{{','.join(lines['replicas'])}}}"
+    hashed = hashlib.sha256()
+    for place, name in enumerate(sorted(short)):
+        hashed.update(f'{"," if place else "{"}"{name}":{short[name]}'.encode())
+    hashed.update(b"}")
+    content["digest"] = hashed.hexdigest()
+    fields = []
+    for name in type(document).model_fields:
+        if name in lines:
+            first, last = "{}" if name == "replicas" else "[]"
+            end = "\n " if lines[name] else ""
+            text = first + end + ",\n ".join(f" {line}" for line in lines[name]) + end + last
+        else:
+            text = json.dumps(content[name], indent=1, allow_nan=False).replace("\n", "\n ")
+        fields.append(f' "{name}": {text}')
+    return "{\n" + ",\n".join(fields) + "\n}\n"
 
 
 def load_plan(path: str | Path) -> PlanDocument:

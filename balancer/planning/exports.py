@@ -10,6 +10,7 @@ from balancer.planning.document import PlanError
 from balancer.planning.plan import Plan, preference_lists, ranked_slots
 from balancer.problem.liveness import living_replicas
 from cluster_model.placement import Placement
+from cluster_model.snapshot import Ints
 from metrics_reporter.documents import shown
 
 
@@ -43,7 +44,7 @@ def reassignment_json(plan: Plan) -> str:
     changed = (brokers != start.brokers).any(1)
     created = changed & ~living_replicas(start).any(1)
     if created.any():
-        entry = _partition(plan, int(np.argmax(created)))
+        (entry,) = _partitions(plan, np.flatnonzero(created)[:1])
         raise PlanError(
             f"partition {entry['topic']}-{entry['partition']}: no living replica found, at least "
             "one expected by Kafka, which copies new replicas and creates none"
@@ -55,14 +56,15 @@ def reassignment_json(plan: Plan) -> str:
         chosen = np.where(elsewhere & (final.brokers >= 0), after, -1)
         chosen = np.take_along_axis(chosen, ranked_slots(plan), 1)
         changed |= (chosen >= 0).any(1)
+    rows = np.flatnonzero(changed)
+    partitions = _partitions(plan, rows)
+    ids = [*s.broker_ids.tolist(), None]
+    for entry, held in zip(partitions, brokers[rows].tolist(), strict=True):
+        entry["replicas"] = [ids[b] for b in held if b >= 0]
     paths = [*s.disk_path, "any"]
-    partitions = []
-    for p in np.flatnonzero(changed).tolist():
-        kept = brokers[p] >= 0
-        entry = _partition(plan, p) | {"replicas": s.broker_ids[brokers[p][kept]].tolist()}
-        if (chosen[p] >= 0).any():
-            entry["log_dirs"] = [paths[d] for d in chosen[p][kept].tolist()]
-        partitions.append(entry)
+    for row in np.flatnonzero((chosen[rows] >= 0).any(1)).tolist():
+        disks = chosen[rows[row]][brokers[rows[row]] >= 0]
+        partitions[row]["log_dirs"] = [paths[d] for d in disks.tolist()]
     return _lines('"version": 1, ', partitions)
 
 
@@ -81,7 +83,7 @@ def leader_election_json(plan: Plan) -> str:
     old[led] = s.replica_broker[(s.replica_offset[:-1] + s.leader)[led]]
     stays = led & (brokers == old[:, None]).any(1)
     needed = stays & (leader == 0) & (brokers[:, 0] != old)
-    return _lines("", [_partition(plan, p) for p in np.flatnonzero(needed).tolist()])
+    return _lines("", _partitions(plan, np.flatnonzero(needed)))
 
 
 def _check(plan: Plan) -> None:
@@ -93,13 +95,13 @@ def _check(plan: Plan) -> None:
         )
 
 
-def _partition(plan: Plan, p: int) -> dict[str, object]:
+def _partitions(plan: Plan, rows: Ints) -> list[dict[str, object]]:
     s = plan.snapshot
-    return {"topic": s.topics[s.partition_topic[p]], "partition": int(s.partition_number[p])}
+    pairs = zip(s.partition_topic[rows].tolist(), s.partition_number[rows].tolist(), strict=True)
+    return [{"topic": s.topics[topic], "partition": number} for topic, number in pairs]
 
 
 def _lines(head: str, partitions: list[dict[str, object]]) -> str:
     """JSON with one partition a line, so that two plans can be compared by line."""
-    rows = ",\n".join(json.dumps(p) for p in partitions)
-
+    rows = ",\n".join(map(json.JSONEncoder().encode, partitions))
     return f'{{{head}"partitions": [\n{rows}\n]}}\n'

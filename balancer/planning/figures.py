@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from balancer.planning.bounds import imbalance_bound
-from balancer.planning.document import ColumnResult, GoalResult, Spread
+from balancer.planning.document import ColumnResult, GoalResult, RelaxedLimit, Spread
 from balancer.problem.movement_cost import copy_cost
+from balancer.problem.problem import Problem
 from balancer.problem.rules import Rules
 from balancer.search.scorer import Scorer
 from cluster_model.columns import COUNT, LEADER, LOAD, Column
+from cluster_model.errors import InputError
 from cluster_model.placement import Placement
 from cluster_model.scopes import BROKER
 from cluster_model.snapshot import Floats
@@ -18,6 +22,7 @@ from goals import (
     Goal,
     GoalError,
 )
+from metrics_reporter.plugins import fault_of
 
 
 def cost_total(start: Placement) -> float:
@@ -31,12 +36,12 @@ def cost_total(start: Placement) -> float:
     return float(np.where(held > 0, lead + follow * (held - 1), 0.0).sum())
 
 
-def balancedness(goals: list[Goal], scorer: Scorer) -> float:
+def balancedness(goals: list[Goal], met: Sequence[bool]) -> float:
     weight, total, lost = 1.0, 0.0, 0.0
     for i in reversed(range(len(goals))):
         cost = weight * (1.5 if goals[i].hard else 1.0)
         total += cost
-        lost += 0.0 if scorer.met(i) else cost
+        lost += 0.0 if met[i] else cost
         weight *= 1.1
     return 100.0 * (1 - lost / total) if total else 100.0
 
@@ -69,8 +74,23 @@ def _spread(value: Floats, share: Floats) -> Spread:
     )
 
 
-def goal_result(goal: Goal, i: int, before: Scorer, after: Scorer) -> GoalResult:
-    old, new = before.scores[i], after.scores[i]
+def goal_scores(problem: Problem, goals: Sequence[Goal], scorer: Scorer) -> list[Floats]:
+    """The scores of each goal as it is configured, at the scorer's placement."""
+    found = []
+    for i, goal in enumerate(goals):
+        asked = problem.as_configured(goal)
+        if asked is goal:
+            found.append(scorer.scores[i])
+        else:
+            with fault_of(f"goal {goal.name}: score failed", GoalError, InputError):
+                state = scorer.cluster.state(goal.scope)
+                found.append(np.asarray(asked.score(state), np.float64))
+    return found
+
+
+def goal_result(
+    goal: Goal, old: Floats, new: Floats, relaxed: RelaxedLimit | None = None
+) -> GoalResult:
     for scores in (old, new):
         if len(scores) and not 0 <= scores.min() <= scores.max() <= 1:
             wrong = scores[~((scores >= 0) & (scores <= 1))][0]
@@ -80,10 +100,11 @@ def goal_result(goal: Goal, i: int, before: Scorer, after: Scorer) -> GoalResult
         hard=goal.hard,
         tier=goal.tier or 0,
         weight=goal.weight,
-        met_before=before.met(i),
-        met_after=after.met(i),
+        met_before=bool((old >= 1).all()),
+        met_after=bool((new >= 1).all()),
         unmet_cells_before=int((old < 1).sum()),
         unmet_cells_after=int((new < 1).sum()),
         contentment_before=float(old.mean()) if len(old) else 1.0,
         contentment_after=float(new.mean()) if len(new) else 1.0,
+        relaxed=relaxed,
     )

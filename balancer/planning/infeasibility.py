@@ -12,6 +12,7 @@ from balancer.planning.blocked_actions import CHUNK, BlockedActions
 from balancer.planning.document import Unmet, limit_reached
 from balancer.planning.further_actions import PlanEnd, display_name, listed
 from balancer.planning.parameters import PlanningParameters
+from balancer.problem.problem import Problem
 from balancer.problem.replication_factor import ReplicationFactor
 from balancer.problem.rules import Rules
 from balancer.search.scorer import Scorer
@@ -26,7 +27,7 @@ from metrics_reporter.quantities import plural
 
 
 def unmet(
-    goals: Sequence[Goal],
+    problem: Problem,
     end: PlanEnd,
     exhausted: str | None,
     left_out: int,
@@ -37,8 +38,8 @@ def unmet(
 
     Parameters
     ----------
-    goals
-        The goals to report, which are the first of the scorer.
+    problem
+        Its goals are reported, as they are configured, and are the first of the scorer.
     end
         Where the plan ends, with all goals and vetoes, and what may be touched.
     exhausted
@@ -51,9 +52,11 @@ def unmet(
     parameters
         How many actions to examine; None for the defaults.
     """
-    parameters, proofs = parameters or PlanningParameters(), {}
+    parameters, proofs = parameters or PlanningParameters(), dict[int, list[Infeasibility]]()
+    goals = [problem.as_configured(used) for used in problem.goals]
     for i, goal in enumerate(goals):
-        if not end.scorer.met(i):
+        # what no placement meets is unmet, even if the limit in its place is kept
+        if goal is not problem.goals[i] or not end.scorer.met(i):
             with fault_of(f"goal {goal.name}: infeasibilities failed", GoalError, InputError):
                 proofs[i] = goal.infeasibilities(origin)
     impossible = [i for i, found in proofs.items() if found]

@@ -9,6 +9,10 @@ from pydantic import BaseModel, ConfigDict, Field
 Count = Annotated[int, Field(ge=0, le=10**9)]
 
 
+# The most that the checker of plans accepts.
+MOST_RELAXED_ROOM = 0.1
+
+
 class PlanningParameters(BaseModel):
     """Tunable numbers of planning, which turns a better placement into a plan.
 
@@ -44,6 +48,9 @@ class PlanningParameters(BaseModel):
         Size of the samples, for all unmet goals together.
     sampled_cells
         Worst cells of a goal around which its sample is taken.
+    relaxed_room
+        Share by which a limit that replaces an infeasible hard one is above the least feasible
+        one. With none, hardly any move keeps it.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -59,3 +66,4 @@ class PlanningParameters(BaseModel):
     examined_actions: int = Field(default=1 << 14, ge=1, le=10**7)
     sampled_actions: int = Field(default=1 << 12, ge=1, le=10**7)
     sampled_cells: int = Field(default=4, ge=1, le=10**6)
+    relaxed_room: float = Field(default=0.05, ge=0, le=MOST_RELAXED_ROOM)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,6 +21,7 @@ from balancer.planning.document import (
     Remedy,
     Summary,
     Unmet,
+    plan_json,
 )
 from balancer.planning.further_actions import PlanEnd
 from balancer.planning.why_not import WhyNot, why_not
@@ -122,7 +122,13 @@ class Plan:
 
     def document(self) -> PlanDocument:
         """The plan as plain records."""
-        found = PlanDocument(
+        found = self._document(self.actions, self.rows.replicas(self.snapshot))
+        return found.model_copy(update={"digest": found.content_digest})
+
+    def _document(
+        self, actions: tuple[Action, ...], replicas: dict[str, tuple[int | str, ...]]
+    ) -> PlanDocument:
+        return PlanDocument(
             identity=self.identity,
             operation=self.operation,
             budget=self.end.budget,
@@ -133,19 +139,21 @@ class Plan:
             columns=self.columns,
             goal_results=self.goal_results,
             unmet=self.unmet,
-            actions=self.actions,
-            replicas=self.rows.replicas(self.snapshot),
+            actions=actions,
+            replicas=replicas,
             demoted=self.demoted,
             verdict=self.verdict,
             allocation=self.allocation,
             remedy=self.remedy,
         )
-        return found.model_copy(update={"digest": found.content_digest})
 
     def to_json(self) -> str:
-        """The plan's own JSON; equal inputs give equal bytes."""
-        document = self.document().model_dump(mode="json")
-        return json.dumps(document, indent=1, allow_nan=False) + "\n"
+        """The plan's own JSON, with one action or partition a line; equal inputs give equal bytes.
+
+        The same as that of :meth:`document`, without a record in memory for each action.
+        """
+        s, rows = self.snapshot, self.rows
+        return plan_json(self._document((), {}), rows.records(s), rows.replicas(s))
 
     def save(self, path: str | Path) -> None:
         """Write :meth:`to_json` to a file, atomically."""
@@ -247,15 +255,20 @@ class ActionRows:
     def replicas(self, s: Snapshot) -> dict[str, tuple[int | str, ...]]:
         """``topic-partition`` of every changed partition -> its replicas before the plan."""
         at, brokers = s.replica_offset, s.broker_ids[s.replica_broker]
+        changed = np.array(list(dict.fromkeys(self.partition.tolist())), np.int64)
+        columns = (s.partition_topic, s.partition_number, at[:-1], at[1:])
+        held: list[int | str] = brokers.tolist()
         return {
-            f"{s.topics[s.partition_topic[p]]}-{s.partition_number[p]}": tuple(
-                brokers[at[p] : at[p + 1]].tolist()
-            )
-            for p in dict.fromkeys(self.partition.tolist())
+            f"{s.topics[t]}-{n}": tuple(held[first:end])
+            for t, n, first, end in zip(*(x[changed].tolist() for x in columns), strict=True)
         }
 
     def actions(self, s: Snapshot) -> Iterator[Action]:
         """One record per row."""
+        return (Action.model_construct(**record) for record in self.records(s))
+
+    def records(self, s: Snapshot) -> Iterator[dict[str, Any]]:
+        """The fields of :meth:`actions`."""
         ids = [*s.broker_ids.tolist(), None]
         paths = [*s.disk_path, None]
         topic, number = s.partition_topic.tolist(), s.partition_number.tolist()
@@ -271,26 +284,23 @@ class ActionRows:
             self.group.tolist(),
         )
         which, goal = np.nonzero(np.abs(self.diff) > 1e-9)
-        effects: list[tuple[dict[str, float], dict[str, float]]] = [
-            ({}, {}) for _ in range(len(self.kind))
-        ]
-        values = np.round(self.diff[which, goal], 9).tolist()
-        for i, g, value in zip(which.tolist(), goal.tolist(), values, strict=True):
-            effects[i][value < 0][self.names[g]] = abs(value)
-        for (kind, p, a, b, da, db, leads, size, group), (helped, hurt) in zip(
-            zip(*columns, strict=True), effects, strict=True
-        ):
-            yield Action.model_construct(
-                kind=kind,
-                topic=s.topics[topic[p]],
-                partition=number[p],
-                source=ids[a],
-                destination=ids[b],
-                source_disk=paths[da],
-                destination_disk=paths[db],
-                leader=leads,
-                cost=size,
-                helped=helped,
-                hurt=hurt,
-                group=group if group >= 0 else None,
-            )
+        effects = list(
+            zip(goal.tolist(), np.round(self.diff[which, goal], 9).tolist(), strict=True)
+        )
+        first = np.searchsorted(which, np.arange(len(self.kind) + 1)).tolist()
+        for i, (kind, p, a, b, da, db, leads, size, group) in enumerate(zip(*columns, strict=True)):
+            own = effects[first[i] : first[i + 1]]
+            yield {
+                "kind": kind,
+                "topic": s.topics[topic[p]],
+                "partition": number[p],
+                "source": ids[a],
+                "destination": ids[b],
+                "source_disk": paths[da],
+                "destination_disk": paths[db],
+                "leader": leads,
+                "cost": size,
+                "helped": {self.names[g]: value for g, value in own if value > 0},
+                "hurt": {self.names[g]: -value for g, value in own if value < 0},
+                "group": group if group >= 0 else None,
+            }

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from balancer.problem.operation import Operation
 from balancer.problem.resolution import ResolvedOperation
 from balancer.problem.rules import Rules
 from cluster_model.placement import Placement
-from goals import Cluster, Goal
+from goals import Cluster, Goal, Relaxation
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +24,9 @@ class Problem:
         What the request lets a strategy touch: its ``rules`` say which actions are legal.
     goals
         Prepared goals in tier order; no action may hurt a hard one.
+    relaxed
+        Goals by name as they are configured, prepared, and the limit that replaced theirs in
+        `goals`, because no placement keeps the configured one.
     vetoes
         Prepared goals that apply to every plan, requested or not: nothing is overfilled.
     """
@@ -31,6 +35,11 @@ class Problem:
     resolved: ResolvedOperation
     goals: tuple[Goal, ...]
     vetoes: tuple[Goal, ...]
+    relaxed: Mapping[str, tuple[Goal, Relaxation]] = field(default_factory=dict)
+
+    def as_configured(self, goal: Goal) -> Goal:
+        """A goal as it is configured, even if no placement keeps its limit."""
+        return self.relaxed[goal.name][0] if goal.name in self.relaxed else goal
 
     @property
     def start(self) -> Placement:

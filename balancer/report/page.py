@@ -293,9 +293,9 @@ def goals(plan: Plan) -> str:
 
 
 def remarks(plan: Plan) -> str:
-    """Goals that the profile left out, and warnings; empty if there are none."""
-    lines = [f"<li><b>Left out:</b> {escape(why)}</li>" for why in plan.goals_left_out.values()]
-    lines += [f"<li><b>Warning:</b> {escape(warning)}</li>" for warning in plan.warnings]
+    """Warnings, and goals that the profile left out; empty if there are none."""
+    lines = [f"<li><b>Warning:</b> {escape(warning)}</li>" for warning in plan.warnings]
+    lines += [f"<li><b>Left out:</b> {escape(why)}</li>" for why in plan.goals_left_out.values()]
     return f'<ul class="remarks">{"".join(lines)}</ul>' if lines else ""
 
 

@@ -70,7 +70,9 @@ class _Runs:
     def __init__(self, cells: Ints) -> None:
         self._shape = cells.shape
         flat = cells.T.ravel()
-        self._order = np.argsort(flat, kind="stable")
+        # a radix sort for 16 bits
+        narrow = flat.astype(np.int16) if flat.max(initial=0) < 2**15 else flat
+        self._order = np.argsort(narrow, kind="stable")
         self.cell: Ints = flat[self._order]
         new = np.ones(len(flat), np.bool_)
         new[1:] = self.cell[1:] != self.cell[:-1]

@@ -64,6 +64,8 @@ class Transition:
         self._places: dict[Scope, Ints] = {}
         self._cells: dict[Scope, Ints] = {}
         self._delta: dict[tuple[Column, ...], Floats] = {}
+        self._roles: tuple[Ints, Ints] | None = None
+        self._ends: list[tuple[Batch, Ints, Ints, Ints]] = []
         self._states: dict[Scope, State] = {}
         self._partition_states: list[tuple[Ints, State]] | None = None
         self.diffs: dict[int, tuple[Floats, Bools]] = {}
@@ -85,17 +87,17 @@ class Transition:
         return known
 
     def _find_cells(self, scope: Scope) -> Ints:
-        pairs = [self.batch]
-        if self.partner is not None and scope.by_topic:
-            pairs.append(self.partner)
+        placement = self.placement
+        if not self._ends:
+            self._ends = [
+                (b, placement.source(b), placement.source_disk(b), placement.target_disk(b))
+                for b in (self.batch, self.partner)
+                if b is not None
+            ]
         keys = []
-        for b in pairs:
-            source_disk = self.placement.source_disk(b)
-            target_disk = self.placement.target_disk(b)
-            keys.append(
-                self.placement.keys(scope, b.partition, self.placement.source(b), source_disk)
-            )
-            keys.append(self.placement.keys(scope, b.partition, b.target, target_disk))
+        for b, source, source_disk, target_disk in self._ends if scope.by_topic else self._ends[:1]:
+            keys.append(placement.keys(scope, b.partition, source, source_disk))
+            keys.append(placement.keys(scope, b.partition, b.target, target_disk))
         return np.stack(keys) if self.unit is None else self._gathered(scope, np.stack(keys))
 
     def _gathered(self, scope: Scope, keys: Ints) -> Ints:
@@ -114,7 +116,9 @@ class Transition:
         """(k, C) what goes from source to destination, net of what a swap returns."""
         known = self._delta.get(columns)
         if known is None:
-            known = self.placement.deltas(self.batch, columns)
+            if self._roles is None:
+                self._roles = self.placement.roles(self.batch)
+            known = self.placement.deltas(self.batch, columns, self._roles)
             if self.partner is not None:
                 known = known - self.placement.deltas(self.partner, columns)
             self._delta[columns] = known

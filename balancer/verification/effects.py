@@ -52,7 +52,7 @@ def shares_unknown(replay: Replay, goal: Mapping[str, Any]) -> bool:
 
 def effects_of(replay: Replay, goal: Mapping[str, Any]) -> UnitEffects | None:
     """The effect of each unit on a goal; None if unknown."""
-    own = replay.stated.objects.get(goal["name"]) if by_own_code(replay, goal) else None
+    own = replay.objects.get(goal["name"]) if by_own_code(replay, goal) else None
     if own is not None and not replay.violations:
         began = cluster_of(replay.start, replay.request)
         diff, fall = own_effects(own.prepared(began), began, len(replay.units), replay.steps)

@@ -46,7 +46,7 @@ def goal_faults(replay: Replay) -> Iterator[Fault]:
     if [g.goal for g in plan.goal_results] != stated:
         yield Fault("goal_results", f"goal_results: one for each of {stated} in order expected")
     results = {g.goal: g for g in plan.goal_results}
-    for goal in replay.goals:
+    for goal in replay.configured:
         result = results.get(goal["name"])
         if result is None:
             continue
@@ -90,7 +90,7 @@ def goal_faults(replay: Replay) -> Iterator[Fault]:
 
 def _unmet_goal(replay: Replay, name: str) -> UnmetGoal:
     """The replay's result on a goal that is not met at the end."""
-    goal = next((g for g in replay.goals if g["name"] == name), None)
+    goal = next((g for g in replay.configured if g["name"] == name), None)
     if goal is None:
         return UnmetGoal(name, "", "", None, None)
     own = replay.stated.objects.get(name)

@@ -11,6 +11,7 @@ from balancer.planning.document import Action, PlanDocument
 from balancer.verification.goals import definition_of, home_sets, sets_of_topics
 from balancer.verification.hard_rules import PartitionRules, step_limits
 from balancer.verification.own_code import PartitionState
+from balancer.verification.relaxed import with_used_limits
 from balancer.verification.replicas import PartitionTable, ReplicaTable, sizes, special_costs
 from balancer.verification.report import Fault, agree, label
 from balancer.verification.stated_goals import StatedGoals
@@ -68,7 +69,10 @@ class Replay:
         # whether that may change which set holds most of a topic
         self.homeless = False
         # which brokers a goal applies to depends on the operation
-        self.stated, self.goals = stated, stated.known if request.kind.known else ()
+        self.stated = stated
+        self.configured = stated.known if request.kind.known else ()
+        # as configured, and with the limits that the steps obey
+        self.goals, self.objects = with_used_limits(plan, self.configured, stated.objects)
         self.ceilings = list(step_limits(self.goals, self.start, request))
         self.rules = PartitionRules(self.goals, self.start, request)
         self.led: dict[tuple[int, int], int] = {}

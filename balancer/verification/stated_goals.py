@@ -8,6 +8,7 @@ from typing import Any
 
 from balancer.planning.document import PlanDocument
 from balancer.verification.operations import kind_of
+from balancer.verification.relaxed import relaxation_warnings
 from cluster_model.snapshot import Snapshot
 from goals import Goal, GoalError, inapplicable, unmatched
 from goals.patterns import matching
@@ -124,7 +125,10 @@ def _remarks(
     ]
     of_plan = [objects[g["name"]] for g in plan.goals if g.get("name") in objects]
     # a profile's goals without a pattern have no remark
-    expected = [unmatched(of_plan, snapshot, strict) + excluded for strict in (True, False)]
+    relaxed = relaxation_warnings(plan)
+    expected = [
+        relaxed + unmatched(of_plan, snapshot, strict) + excluded for strict in (True, False)
+    ]
     # an unknown operation may have its own warnings
     if kind_of(plan.operation).known and list(plan.warnings) not in expected:
         yield "warnings", f"warnings: {list(plan.warnings)} stated, {expected[0]} found"

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balancer import Balancer, Budget, Operation, Plan
+from balancer.planning.document import PlanDocument
 from balancer.planning.exports import leader_election_json, reassignment_json
 from cluster_model import (
     BrokerRecord,
@@ -168,3 +169,16 @@ def test_a_plan_without_actions_asks_for_nothing() -> None:
     assert not plan.actions
     assert json.loads(reassignment_json(plan)) == {"version": 1, "partitions": []}
     assert json.loads(leader_election_json(plan)) == {"partitions": []}
+
+
+def test_the_plans_json_is_its_document_with_an_action_a_line() -> None:
+    snapshot = synthetic_snapshot(brokers=9, partitions=300, racks=3, disks_per_broker=2)
+    plan = Balancer("default").propose(snapshot)
+    text = plan.to_json()
+    assert PlanDocument.model_validate_json(text) == plan.document()
+    assert json.loads(text) == plan.document().model_dump(mode="json")
+    lines = text.splitlines()
+    first = lines.index(' "actions": [') + 1
+    assert [json.loads(line.rstrip(","))["kind"] for line in lines[first : first + len(plan)]] == [
+        action.kind for action in plan.actions
+    ]

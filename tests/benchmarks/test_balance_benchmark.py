@@ -44,9 +44,11 @@ class Stays:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     tiny = {"brokers": 6, "partitions": 50, "racks": 3}
-    clusters = {"S": tiny, "M": tiny, "XL": {**tiny, "partitions": 500}}
+    clusters: dict[str, Any] = {"S": tiny, "M": tiny, "XL": {**tiny, "partitions": 500}}
     subjects: dict[str, Any] = {"ours": Stays(bound=5.0), "peer": Stays()}
-    monkeypatch.setattr(module, "_CLUSTERS", clusters)
+    monkeypatch.setattr(
+        module, "cluster_of", lambda size, seed: synthetic_snapshot(**clusters[size])
+    )
     monkeypatch.setattr(module, "_SUBJECTS", subjects)
     return subjects
 
@@ -101,7 +103,7 @@ def test_benchmarks_are_found_by_name() -> None:
     assert find("balance", ["M"]).summary
     with pytest.raises(BenchmarkError, match=r"no benchmark 'weigh'; there are albic-.*, balance"):
         find("weigh", [])
-    with pytest.raises(BenchmarkError, match="no size 'XS'; it has S, M, L, XL"):
+    with pytest.raises(BenchmarkError, match="no size 'XS'; it has S, M, L, XL, XXL"):
         find("balance", ["XS"])
 
 

@@ -271,6 +271,7 @@ def test_every_row_of_a_table_has_as_many_cells_as_its_header(page: Path) -> Non
         document.ColumnResult,
         document.Spread,
         document.GoalResult,
+        document.RelaxedLimit,
         document.Unmet,
         Verdict,
         Action,
