@@ -113,6 +113,7 @@ class Placement:
         self._traffic: dict[float, Traffic] = {}
         self._exact = False
         self._splits: dict[Column, list[tuple[Floats, Floats]]] = {}
+        self._start: list[Ints] = []
 
     @property
     def brokers(self) -> Ints:
@@ -124,6 +125,13 @@ class Placement:
         """(P,) int: the broker that leads each partition, for its communication."""
         found: Ints = self.brokers[np.arange(len(self.leader)), self.leader]
         return found
+
+    @property
+    def start(self) -> Ints:
+        """(P, F) int: the brokers in the snapshot by partition, -1 where a slot is empty."""
+        if not self._start:
+            self._start.append(start_brokers(self.snapshot, np.arange(self.snapshot.n_partitions)))
+        return self._start[0]
 
     def traffic(self, factor: float) -> Traffic:
         """Communication of partitions with those they should be collocated with."""
@@ -143,6 +151,7 @@ class Placement:
         other._rounds, other._summands = self._rounds, self._summands
         other._traffic = self._traffic
         other._exact, other._splits = self._exact, self._splits
+        other._start = self._start
         return other
 
     def stated(self) -> Placement:
@@ -187,9 +196,10 @@ class Placement:
     def contribution(self, column: Column | str) -> tuple[Floats, Floats]:
         """One replica's part of a sum: (P,) while it leads, (P,) while it follows.
 
-        A load or a count is of all replicas, of leaders only, or as if every replica led; traffic
-        between leaders is that of :meth:`traffic`. Its local part, of scope ``broker``, is not a
-        sum over leaders (nan), and followers add nothing.
+        A load or a count is of all replicas, of leaders only, or as if every replica led; a former
+        load, of scope ``broker``, is of replicas that have left their broker since the start, in
+        the role they had there. Traffic between leaders is that of :meth:`traffic`. Its local
+        part, of scope ``broker``, is not a sum over leaders (nan), and followers add nothing.
 
         Raises
         ------
@@ -210,7 +220,7 @@ class Placement:
             lead, follow = self.traffic(column.factor).total, none
         elif column.is_local:
             lead, follow = np.full(s.n_partitions, np.nan), none
-        elif column.measure in (LOAD, COUNT):
+        elif column.is_load or column.measure == COUNT:
             if column.measure == COUNT:
                 lead = own = np.ones(s.n_partitions)
             else:
@@ -296,6 +306,8 @@ class Placement:
     ) -> Floats:
         if column.is_local:
             return self._local(scope, column).local(self.location, self.cells(scope))
+        if column.is_former:
+            return self._left_behind(scope, column, adds)
         at = np.flatnonzero(self.replica_broker >= 0)
         p = at // self.slots
         disk = self.replica_disk[at] if len(self.replica_disk) else at
@@ -305,11 +317,25 @@ class Placement:
         placed = key >= 0
         return np.bincount(key[placed], value[placed], self.cells(scope)).astype(np.float64)
 
+    def _left_behind(
+        self, scope: Scope, column: Column, adds: Callable[[Column], tuple[Floats, Floats]]
+    ) -> Floats:
+        """(B,) loads of the replicas of the snapshot that their broker holds no longer."""
+        _of_brokers(scope, column)
+        p, slot = np.nonzero(
+            (self.start >= 0) & ~(self.start[:, :, None] == self.brokers[:, None, :]).any(2)
+        )
+        lead, follow = adds(column)
+        value = np.where(slot == np.maximum(self.snapshot.leader[p], 0), lead[p], follow[p])
+        return np.bincount(self.start[p, slot], value, self.cells(scope)).astype(np.float64)
+
     def check(self) -> None:
         """Recompute every sum from scratch; raises AssertionError if one has drifted."""
         for (scope, column), kept in self._sums.items():
             fresh = self.recompute(scope, column)
-            size = max(1.0, float(np.abs(fresh).max(initial=0.0)))
+            # what has left and returned leaves a residue, which is small beside what is there
+            whole = self.recompute(scope, column._replace(measure=LOAD)) if column.is_former else 0
+            size = max(1.0, float(np.abs(fresh + whole).max(initial=0.0)))
             worst = float(np.abs(kept - fresh).max(initial=0.0))
             if worst > 1e-9 * size:
                 raise AssertionError(f"{column} per {scope} has drifted by {worst}")
@@ -340,13 +366,8 @@ class Placement:
 
     def deltas(self, batch: Batch, columns: tuple[Column, ...]) -> Floats:
         """(k, C) float: :meth:`delta` of several columns at once."""
-        table = self._stacked.get(columns)
-        if table is None:
-            lead, follow = zip(*map(self.summand, columns), strict=True)
-            # one row of memory for each role of each partition: a batch reads it only once
-            table = np.stack([np.concatenate([a, b]) for a, b in zip(lead, follow, strict=True)], 1)
-            self._stacked[columns] = table
         p, n = batch.partition, self.snapshot.n_partitions
+        table = self._by_role(columns)
         elects = batch.kind == LEAD
         leads = elects | (batch.slot == self.leader[p])
         moved = table[np.where(leads, p, p + n)]
@@ -354,9 +375,36 @@ class Placement:
             moved[elects] -= table[p[elects] + n]
         return np.ascontiguousarray(moved.T)
 
+    def former_changes(self, batch: Batch, columns: tuple[Column, ...]) -> tuple[Floats, Floats]:
+        """(k, C), (k, C) former load that each action's source gains and its target loses.
+
+        The source gains what leaves it, if that was there at the start; the target loses what
+        returns to it.
+        """
+        _of_brokers(BROKER, columns[0])
+        table, p = self._by_role(columns), batch.partition
+        first, n = np.maximum(self.snapshot.leader[p], 0), self.snapshot.n_partitions
+        moves = batch.kind == MOVE
+        changes = []
+        for broker in (self.source(batch), batch.target):
+            own = self.start[p] == broker[:, None]
+            led = own[np.arange(len(p)), first]
+            load = table[np.where(led, p, p + n)].T
+            changes.append(np.where(moves & own.any(1) & (broker >= 0), load, 0.0))
+        return changes[0], changes[1]
+
+    def _by_role(self, columns: tuple[Column, ...]) -> Floats:
+        """(2 P, k) one replica's part of several sums: while it leads, then while it follows."""
+        table = self._stacked.get(columns)
+        if table is None:
+            lead, follow = zip(*map(self.summand, columns), strict=True)
+            # one row of memory for each role of each partition: a batch reads it only once
+            table = np.stack([np.concatenate([a, b]) for a, b in zip(lead, follow, strict=True)], 1)
+            self._stacked[columns] = table
+        return table
+
     def _local(self, scope: Scope, column: Column) -> Traffic:
-        if scope != BROKER:
-            raise ValueError(f"{column} is of scope 'broker', {str(scope)!r} found")
+        _of_brokers(scope, column)
         return self.traffic(column.factor)
 
     def local_changes(
@@ -400,6 +448,10 @@ class Placement:
                 lost, gained = self.local_changes(batch, column, np.zeros(len(batch), np.int64))
                 np.add.at(self._sums[scope, column], source, -lost)
                 np.add.at(self._sums[scope, column], batch.target, gained)
+            elif column.is_former:
+                (gained,), (lost,) = self.former_changes(batch, (column,))
+                np.add.at(self._sums[scope, column], source, gained)
+                np.add.at(self._sums[scope, column], batch.target, -lost)
             else:
                 kept.setdefault(scope, []).append(column)
         for scope, columns in kept.items():
@@ -417,6 +469,21 @@ class Placement:
         if len(self.replica_disk):
             self.replica_disk[at] = batch.disk[moves]
         return undo
+
+
+def start_brokers(snapshot: Snapshot, partition: Ints) -> Ints:
+    """(…, F) int: the brokers of partitions in the snapshot, -1 where a slot is empty."""
+    first, count = snapshot.replica_offset[:-1][partition], snapshot.replication_factor
+    slot = np.arange(int(count.max(initial=1)))
+    held = slot < count[partition][..., None]
+    at = np.where(held, first[..., None] + slot, 0)
+    found = snapshot.replica_broker[at] if snapshot.n_replicas else at
+    return np.where(held, found, -1)
+
+
+def _of_brokers(scope: Scope, column: Column) -> None:
+    if scope != BROKER:
+        raise ValueError(f"{column} is of scope 'broker', {str(scope)!r} found")
 
 
 def _holds_nothing_somewhere(s: Snapshot) -> bool:

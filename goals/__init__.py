@@ -1,9 +1,16 @@
 """Goals: score how content each broker, topic, disk or partition is, from 0 to 1."""
 
 from goals.availability import EligibleLeaders, OnlineReplicas
-from goals.capacity import HostCapacity, PotentialNetworkOut, ReplicaCapacity, ResourceCapacity
+from goals.capacity import (
+    HostCapacity,
+    PotentialNetworkOut,
+    ReplicaCapacity,
+    ResourceCapacity,
+    TransientCapacity,
+)
 from goals.cluster import Cluster
 from goals.collocation import CollocationGoal
+from goals.costs import BalanceCost, LoadCost, MoveCost, Price
 from goals.curves import at_least, at_most, band, distance
 from goals.disks import DiskCapacity, DiskUsageDistribution
 from goals.distribution import (
@@ -38,6 +45,7 @@ from goals.state import State
 from goals.topics import MinTopicLeaders, TopicLeaderDistribution, TopicReplicaDistribution
 
 __all__ = [
+    "BalanceCost",
     "BrokerSetAwareness",
     "Cluster",
     "CollocationGoal",
@@ -53,13 +61,16 @@ __all__ = [
     "Infeasibility",
     "LeaderBytesInDistribution",
     "LeaderReplicaDistribution",
+    "LoadCost",
     "MinTopicLeaders",
+    "MoveCost",
     "NetworkInUsageDistribution",
     "NetworkOutUsageDistribution",
     "OnlineReplicas",
     "Pairs",
     "PotentialNetworkOut",
     "PreferredLeader",
+    "Price",
     "RackAwareDistribution",
     "RackAwareness",
     "ReplicaCapacity",
@@ -69,6 +80,7 @@ __all__ = [
     "TopicLeaderDistribution",
     "TopicRackDistribution",
     "TopicReplicaDistribution",
+    "TransientCapacity",
     "UsageDistribution",
     "applicable",
     "at_least",

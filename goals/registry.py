@@ -12,8 +12,15 @@ from pydantic import ValidationError
 
 from cluster_model.snapshot import Snapshot
 from goals.availability import EligibleLeaders, OnlineReplicas
-from goals.capacity import HostCapacity, PotentialNetworkOut, ReplicaCapacity, ResourceCapacity
+from goals.capacity import (
+    HostCapacity,
+    PotentialNetworkOut,
+    ReplicaCapacity,
+    ResourceCapacity,
+    TransientCapacity,
+)
 from goals.collocation import CollocationGoal
+from goals.costs import BalanceCost, LoadCost, MoveCost, Price
 from goals.disks import DiskCapacity, DiskUsageDistribution
 from goals.distribution import (
     LeaderBytesInDistribution,
@@ -52,6 +59,7 @@ BUILT_IN: dict[str, type[Goal]] = {
         ResourceCapacity,
         HostCapacity,
         GroupCapacity,
+        TransientCapacity,
         PotentialNetworkOut,
         UsageDistribution,
         GroupUsageDistribution,
@@ -69,6 +77,10 @@ BUILT_IN: dict[str, type[Goal]] = {
         OnlineReplicas,
         EligibleLeaders,
         CollocationGoal,
+        LoadCost,
+        BalanceCost,
+        Price,
+        MoveCost,
     )
 }
 PLUGINS: Plugins[type[Goal]] = Plugins(

@@ -410,6 +410,17 @@ class _Judge:
         found = np.unique(np.concatenate(ends))
         return found[found >= 0]
 
+    def benefit(self, before: Floats, after: Floats, touched: Ints) -> float:
+        """The seed's score of an action: above 1/2 if it helps the worse of its cells.
+
+        Of a goal that adds up: if it helps its cells together.
+        """
+        if not len(touched):
+            return 0.5
+        if self.goal.aggregate == "sum":
+            return float(((after - before)[touched].sum() + 1) / 2)
+        return float((after[touched].min() - before[touched].min() + 1) / 2)
+
 
 def _frozen(values: Any) -> Any:
     array = np.asarray(values).view()
@@ -449,7 +460,7 @@ def _walk(judge: _Judge, rng: np.random.Generator, report: Report) -> None:
             )
         judge.placement.apply(undo)
         again = judge.scores()
-        there, back = _benefit(before, after, touched), _benefit(after, again, touched)
+        there, back = judge.benefit(before, after, touched), judge.benefit(after, again, touched)
         if not (0 <= there <= 1 and abs(there + back - 1) <= _SAME):
             raise _BrokenError(
                 "conditions 3 and 4: an action and its undoing do not cancel out "
@@ -457,13 +468,6 @@ def _walk(judge: _Judge, rng: np.random.Generator, report: Report) -> None:
             )
         judge.placement.apply(action)
         before = judge.scores()
-
-
-def _benefit(before: Floats, after: Floats, touched: Ints) -> float:
-    """The seed's score of an action: above 1/2 if it helps the worse of its cells."""
-    if not len(touched):
-        return 0.5
-    return float((after[touched].min() - before[touched].min() + 1) / 2)
 
 
 def _actions(cluster: Cluster, rng: np.random.Generator) -> Iterator[Batch]:
@@ -506,6 +510,7 @@ def _one(
 def _look_for_gradient(judge: _Judge, rng: np.random.Generator, evidence: _Evidence) -> None:
     """Check, for each of the worst cells, whether a single action improves it."""
     scores = judge.scores()
+    evidence.graded |= bool(((scores > 0) & (scores < 1)).any())
     unmet = np.flatnonzero(scores < 1)
     for cell in unmet[np.argsort(scores[unmet], kind="stable")][:_UNMET_CELLS]:
         evidence.unmet += 1
@@ -532,7 +537,7 @@ def _can_be_helped(judge: _Judge, cell: int, before: Floats, rng: np.random.Gene
             after = before.copy()
             after[touched] = judge.scores(touched)
             placement.apply(undo)
-            if _benefit(before, after, touched) > 0.5 + _SAME:
+            if judge.benefit(before, after, touched) > 0.5 + _SAME:
                 return True
     return False
 

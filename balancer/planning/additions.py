@@ -199,6 +199,10 @@ class Additions(Transition):
     def _adds(self, column: Column) -> Floats:
         """(C,) what each replica adds to a column."""
         placement, b = self.placement, self.batch
+        if column.is_former:
+            _, (returned,) = placement.former_changes(b, (column,))
+            less: Floats = -returned
+            return less
         lead, follow = placement.summand(column)
         leads = b.slot == placement.leader[b.partition]
         if column.is_local and leads.any():

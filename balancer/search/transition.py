@@ -100,8 +100,14 @@ class Transition:
             self._delta[columns] = known
         return known
 
-    def _local(self, column: Column) -> tuple[Floats, Floats]:
-        """What each action adds to the local traffic of its source, and of its target."""
+    def _uneven(self, column: Column) -> tuple[Floats, Floats]:
+        """What each action adds to an uneven column of its source, and of its target."""
+        if column.is_former:
+            (gained,), (lost,) = self.placement.former_changes(self.batch, (column,))
+            if self.partner is None:
+                return gained, -lost
+            (returned,), (back,) = self.placement.former_changes(self.partner, (column,))
+            return gained - back, returned - lost
         if self.partner is None:
             lost, gained = self.placement.local_changes(self.batch, column, self._in_turn())
             return -lost, gained
@@ -119,18 +125,21 @@ class Transition:
 
     def signed_delta(self, scope: Scope, columns: tuple[Column, ...]) -> Floats:
         """(k, K, C) what each action adds to each of its cells."""
+        uneven = any(column.is_uneven for column in columns)
+        if uneven and len(columns) > 1:
+            return np.concatenate([self.signed_delta(scope, (column,)) for column in columns])
         keys = self.cells(scope)
         if self.unit is not None:
-            if columns[0].is_local:
-                ends = np.stack(self._local(columns[0]))
+            if uneven:
+                ends = np.stack(self._uneven(columns[0]))
             else:
                 ends = self._moved(columns)
                 ends = np.stack([-ends, ends], 1)
             flat, place = ends.reshape(-1, 2 * len(self.batch)), self._places[scope]
             summed = [np.bincount(place, row, keys.size).reshape(keys.shape) for row in flat]
             return np.stack(summed)
-        if columns[0].is_local:
-            return np.where(keys[0] == keys[1], 0.0, np.stack(self._local(columns[0])))[None]
+        if uneven:
+            return np.where(keys[0] == keys[1], 0.0, np.stack(self._uneven(columns[0])))[None]
         if len(keys) == 2:
             moved = np.where(keys[0] == keys[1], 0.0, self._moved(columns))
             return np.stack([-moved, moved], 1)
@@ -176,9 +185,8 @@ class Transition:
 
         def sums(names: tuple[Column, ...]) -> Floats:
             after = self.before(BROKER, names) + self.signed_delta(BROKER, names)
-            if names[0].is_traffic:
-                return after
-            shifted: Floats = after + parcel * self.cluster.means(names)[:, None, None]
+            more = parcel * self.cluster.means(names) * [column.shifts for column in names]
+            shifted: Floats = after + more[:, None, None]
             return shifted
 
         return self._state(BROKER, self.cells(BROKER), sums)
@@ -197,9 +205,14 @@ class Transition:
 
     def _leaving(self, columns: tuple[Column, ...]) -> Floats:
         """(k, C) what each action takes from its source."""
-        if columns[0].is_local:
-            return -self._local(columns[0])[0][None]
+        if any(column.is_uneven for column in columns):
+            return np.concatenate([self._leaves(column) for column in columns])
         return self._moved(columns)
+
+    def _leaves(self, column: Column) -> Floats:
+        if column.is_uneven:
+            return -self._uneven(column)[0][None]
+        return self._moved((column,))
 
     def _state(
         self, scope: Scope, keys: Ints, sums: Callable[[tuple[Column, ...]], Floats]

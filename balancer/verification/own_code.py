@@ -49,6 +49,8 @@ def own_effects(
 ) -> tuple[Floats, Floats]:
     """(units,) how much each raises the lower contentment, and the largest fall of a cell.
 
+    With a goal that adds up, the former is of all contentments together.
+
     Parameters
     ----------
     goal
@@ -74,7 +76,11 @@ def own_effects(
             cluster.placement.apply(batch)
         after = _scores_of(goal, cluster, keys)
         unit = steps[first][0]
-        diff[unit] = after.min(initial=1.0) - before.min(initial=1.0)
+        diff[unit] = (
+            (after - before).sum()
+            if goal.aggregate == "sum"
+            else after.min(initial=1.0) - before.min(initial=1.0)
+        )
         fall[unit] = (before - after).max(initial=0.0)
         first = last
     return diff, fall

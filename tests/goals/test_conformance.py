@@ -9,6 +9,7 @@ from pydantic import PrivateAttr
 from cluster_model import scopes
 from cluster_model.scopes import Grouping, PerTopic
 from goals import (
+    BalanceCost,
     BrokerSetAwareness,
     Cluster,
     CollocationGoal,
@@ -22,12 +23,15 @@ from goals import (
     HostCapacity,
     LeaderBytesInDistribution,
     LeaderReplicaDistribution,
+    LoadCost,
     MinTopicLeaders,
+    MoveCost,
     NetworkInUsageDistribution,
     NetworkOutUsageDistribution,
     OnlineReplicas,
     PotentialNetworkOut,
     PreferredLeader,
+    Price,
     RackAwareDistribution,
     RackAwareness,
     ReplicaCapacity,
@@ -37,6 +41,7 @@ from goals import (
     TopicLeaderDistribution,
     TopicRackDistribution,
     TopicReplicaDistribution,
+    TransientCapacity,
     UsageDistribution,
     at_most,
     available,
@@ -72,6 +77,15 @@ GOALS = [
     OnlineReplicas(),
     EligibleLeaders(),
     CollocationGoal(),
+    *(TransientCapacity(resource=r, limit=0.9) for r in RESOURCES),
+    *(LoadCost(resource=r, above=0.4) for r in RESOURCES),
+    LoadCost(resource="disk", above="safe"),
+    BalanceCost(resource="cpu", other="network_in", ratio=1e6),
+    Price(attribute="price"),
+    MoveCost(),
+    MoveCost(cost="replica"),
+    MoveCost(cost="topic attribute size"),
+    MoveCost(by="broker attribute zone", factors={"a": {"b": 3.0}, "b": {"a": 0.5}}),
 ]
 
 
