@@ -4,6 +4,7 @@ from goals.availability import EligibleLeaders, OnlineReplicas
 from goals.capacity import (
     HostCapacity,
     PotentialNetworkOut,
+    RackFailureCapacity,
     ReplicaCapacity,
     ResourceCapacity,
     TransientCapacity,
@@ -73,6 +74,7 @@ __all__ = [
     "Price",
     "RackAwareDistribution",
     "RackAwareness",
+    "RackFailureCapacity",
     "ReplicaCapacity",
     "ReplicaDistribution",
     "ResourceCapacity",

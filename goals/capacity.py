@@ -244,6 +244,62 @@ class TransientCapacity(Ceiling):
         return found
 
 
+class RackFailureCapacity(Ceiling):
+    """Whichever rack fails, the others carry everything within `limit` of their capacity.
+
+    The brokers of the other racks take over what the rack carried, its leaders and rebuilt
+    replicas, in proportion to their capacities. They can if no broker uses more than
+    ``limit * (1 - largest)`` of its capacity before, where `largest` is the largest rack's share of
+    the capacity of all brokers that stay. With three equal racks, that is two thirds of the limit.
+    That is stricter than needed if racks are filled unevenly; but a load that fits into what the
+    largest rack leaves meets this goal once it is spread evenly.
+
+    Parameters
+    ----------
+    resource
+        Name of a resource of the snapshot.
+    limit
+        Share of the capacity that may be used after the failure.
+    """
+
+    resource: str
+    limit: Utilization = 1.0
+
+    @property
+    def column(self) -> Column:
+        """The load of the resource."""
+        return Column(LOAD, self.resource)
+
+    def limits(self, cluster: Cluster) -> Floats:
+        """(B,) the limit's share of each capacity, less the part kept free for a failure."""
+        capacity = np.where(cluster.draining, 0.0, cluster.capacity(self.resource))
+        racks = np.bincount(cluster.snapshot.broker_rack, capacity)
+        total = float(capacity.sum())
+        left = 1 - float(racks.max()) / total if total > 0 else 0.0
+        return cluster.capacity(self.resource) * (self.limit * left)
+
+    def added_limit(self, cluster: Cluster) -> float:
+        """What a typical broker adds to all limits together, if it is in no larger rack."""
+        return self.limit * float(cluster.typical[cluster.snapshot.resource(self.resource)])
+
+    def infeasibilities(self, cluster: Cluster) -> list[Infeasibility]:
+        """As for every limit; without a second rack, nothing is left when the first one fails."""
+        found = super().infeasibilities(cluster)
+        s = cluster.snapshot
+        racks = np.unique(s.broker_rack[~cluster.draining])
+        if not found or len(racks) > 1:
+            return found
+        where = f"rack {s.racks[racks[0]]}" if len(racks) else "no rack"
+        return [
+            Infeasibility(
+                reason=f"all brokers that stay are in {where}: nothing is left if it fails",
+                remedy="add brokers in another rack",
+                brokers_to_add=1,
+                racks_to_add=1,
+            )
+        ]
+
+
 class PotentialNetworkOut(Ceiling):
     """Each broker could serve the readers of all its partitions if it led them all.
 

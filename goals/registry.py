@@ -15,6 +15,7 @@ from goals.availability import EligibleLeaders, OnlineReplicas
 from goals.capacity import (
     HostCapacity,
     PotentialNetworkOut,
+    RackFailureCapacity,
     ReplicaCapacity,
     ResourceCapacity,
     TransientCapacity,
@@ -60,6 +61,7 @@ BUILT_IN: dict[str, type[Goal]] = {
         HostCapacity,
         GroupCapacity,
         TransientCapacity,
+        RackFailureCapacity,
         PotentialNetworkOut,
         UsageDistribution,
         GroupUsageDistribution,

@@ -20,6 +20,7 @@ CONTENTMENT_TOLERANCE = 1e-7
 _CHECKED_IN_REPLAY = {
     "ResourceCapacity",
     "HostCapacity",
+    "RackFailureCapacity",
     "ReplicaCapacity",
     "PotentialNetworkOut",
     "DiskCapacity",

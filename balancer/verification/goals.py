@@ -148,6 +148,13 @@ def limits(goal: Mapping[str, Any], request: StatedRequest) -> tuple[str, str, F
         scope = GROUP + goal["attribute"]
         limit = np.where(staying, room * goal["threshold"], np.inf)
         return scope, f"load.{goal['resource']}", limit
+    if name == "RackFailureCapacity":
+        capacity = request.capacity(goal["resource"])
+        in_rack = np.bincount(s.broker_rack, np.where(stays, capacity, 0.0))
+        # what is left of all capacity after the failure of the rack that has most of it
+        survives = (in_rack.sum() - in_rack.max()) / max(in_rack.sum(), 1e-300)
+        limit = np.where(stays, capacity * survives * goal["limit"], np.inf)
+        return "broker", f"load.{goal['resource']}", limit
     if name == "ReplicaCapacity":
         return "broker", "replica_count", np.where(stays, float(goal["limit"]), np.inf)
     if name == "PotentialNetworkOut":

@@ -24,12 +24,14 @@ from goals import (
     LoadCost,
     MoveCost,
     Price,
+    RackFailureCapacity,
     ReplicaDistribution,
     TransientCapacity,
     UsageDistribution,
 )
 
 GOALS: list[Goal] = [
+    RackFailureCapacity(resource="disk", limit=0.6),
     TransientCapacity(resource="disk", limit=0.4),
     TransientCapacity(resource="cpu", limit=0.3),
     LoadCost(resource="disk", above=0.2),
@@ -162,7 +164,7 @@ def test_a_difference_is_what_carrying_it_out_gives(seed: int, disks: bool) -> N
 def test_transient_uses_are_exact_for_sequences_and_departures(seed: int) -> None:
     rng = np.random.default_rng(seed)
     cluster = Cluster(Placement(attributed(seed % 50)))
-    goals = [goal.prepared(cluster) for goal in GOALS[:2]]
+    goals = [goal.prepared(cluster) for goal in GOALS[1:3]]
     scorer = Scorer(cluster, goals)
     scorer.commit(random_batch(scorer.placement, rng, 30))
     batch = random_batch(scorer.placement, rng, 20)
@@ -218,6 +220,16 @@ def test_plans_with_every_goal_are_confirmed(operation: Operation) -> None:
     s = attributed(4, heterogeneity=0.4, dead_brokers=1)
     goals = [*GOALS, UsageDistribution(resource="disk"), ReplicaDistribution()]
     plan = Balancer(goals).propose(s, operation)
+    assert not check_plan(s, plan.document()).violations
+
+
+@pytest.mark.parametrize("hard", [False, True])
+def test_a_plan_keeps_room_for_the_failure_of_a_rack(hard: bool) -> None:
+    s = attributed(5, racks=3, brokers=9, replication_factor=2, partitions=200)
+    goal = RackFailureCapacity(resource="disk", limit=0.8, hard=hard)
+    plan = Balancer([goal]).propose(s)
+    (result,) = (r for r in plan.goal_results if r.goal == goal.name)
+    assert (result.met_before, result.met_after) == (False, True)
     assert not check_plan(s, plan.document()).violations
 
 

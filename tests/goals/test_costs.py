@@ -22,6 +22,7 @@ from goals import (
     LoadCost,
     MoveCost,
     Price,
+    RackFailureCapacity,
     TransientCapacity,
     inapplicable,
     load_goals,
@@ -355,3 +356,39 @@ def test_a_broker_that_is_too_full_at_the_start_stays_too_full_until_the_plan_is
     light = cluster([[0, 1], [0, 1], [1]], brokers=3, load=[4, 4, 1.0], follower=0, capacity=10.0)
     assert scores(goal, light)[0] < 1
     assert not goal.infeasibilities(light)
+
+
+@some
+@given(st.integers(0, 10**6), st.floats(0.2, 1.0))
+def test_if_every_broker_keeps_room_the_others_carry_what_any_rack_carried(
+    seed: int, limit: float
+) -> None:
+    s = attributed(seed)
+    rng, r = np.random.default_rng(seed), s.resource("disk")
+    s = replace(s, capacity=s.capacity * rng.uniform(0.5, 4.0, (6, 1)))
+    now = walked(s, seed)
+    goal = RackFailureCapacity(resource="disk", limit=limit).prepared(now)
+    score = goal.score(now.state("broker"))
+    load, capacity = np.array(loads(now, "disk")), s.capacity[:, r]
+    # each rack fails, with every broker at its limit or below it
+    capacity_of = [capacity[s.broker_rack == rack].sum() for rack in range(len(s.racks))]
+    full = limit * (1 - max(capacity_of) / capacity.sum())
+    assert (score < 1).tolist() == (load > full * capacity * (1 + 1e-9)).tolist()
+    for held in (full * capacity, np.minimum(load, full * capacity)):
+        for rack in range(len(s.racks)):
+            left = s.broker_rack != rack
+            taken = held[~left].sum() / capacity[left].sum()
+            assert ((held / capacity)[left] + taken <= limit * (1 + 1e-9)).all()
+    for proof in goal.infeasibilities(now):
+        if "needed" in proof.reason:
+            assert load.sum() > limit * (capacity.sum() - max(capacity_of))
+
+
+def test_a_single_rack_has_nothing_left_when_it_fails() -> None:
+    one = cluster([[0], [1]], brokers=3, racks=[0, 0, 1], broker_state=np.array([0, 0, 2]))
+    (proof,) = RackFailureCapacity(resource="disk").infeasibilities(one)
+    assert proof.reason == "all brokers that stay are in rack r0: nothing is left if it fails"
+    assert (proof.brokers_to_add, proof.racks_to_add) == (1, 1)
+    idle = cluster([[0], [1]], brokers=2, racks=[0, 0], load=[0.0, 0.0])
+    assert scores(RackFailureCapacity(resource="disk"), idle).tolist() == [1.0, 1.0]
+    assert not RackFailureCapacity(resource="disk").infeasibilities(idle)
