@@ -75,6 +75,8 @@ class Candidates:
                 found += self._topic_actions(scope.of, unmet, index, destinations, budget)
             elif scope.of_partitions:
                 slots.append(self._some(unmet, budget // 8))
+                if self.scorer.goals[i].aggregate == "sum":
+                    found.append(self._home(slots[-1]))
             else:
                 found.append(self._disk_moves(unmet, budget))
         if slots:
@@ -356,6 +358,15 @@ class Candidates:
         at = (partitions[:, None] * f + np.arange(f)).ravel()
         at = at[self.placement.replica_broker[at] >= 0]
         return [self.spread(at, destinations, 8), self._leads(at)]
+
+    def _home(self, partitions: Ints) -> Batch:
+        """Moves of replicas of partitions back to the brokers of the start that hold none."""
+        now, then = self.placement.brokers[partitions], self.placement.start[partitions]
+        same = now[:, :, None] == then[:, None, :]
+        away, gone = (now >= 0) & ~same.any(2), (then >= 0) & ~same.any(1)
+        row, slot, home = np.nonzero(away[:, :, None] & gone[:, None, :])
+        target = then[row, home]
+        return Batch.of(MOVE, partitions[row], slot, target, pick_disk(self.placement, target))
 
     def _disk_moves(self, disks: Ints, budget: int) -> Batch:
         """Replicas of discontented disks to the other disks of their broker, and the reverse."""

@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balancer import Balancer, Operation
+from balancer.problem.resolution import resolve
+from balancer.search.candidates import Candidates
 from balancer.search.scorer import Scorer
 from balancer.search.sequential_transition import SequentialTransition
 from balancer.search.transition import Transition
@@ -221,6 +223,24 @@ def test_plans_with_every_goal_are_confirmed(operation: Operation) -> None:
     goals = [*GOALS, UsageDistribution(resource="disk"), ReplicaDistribution()]
     plan = Balancer(goals).propose(s, operation)
     assert not check_plan(s, plan.document()).violations
+
+
+def test_what_moved_is_tried_back_home() -> None:
+    rng = np.random.default_rng(0)
+    s = attributed(1, brokers=40)
+    cluster = Cluster(Placement(s))
+    scorer = Scorer(cluster, [MoveCost().prepared(cluster)])
+    scorer.commit(random_batch(scorer.placement, rng, 30))
+    rules = resolve(s, Operation()).rules
+    drawn = Candidates(scorer, rules, rng).draw(scorer.tiers[0], np.arange(s.n_brokers), 4000)
+    gain = scorer.diff(0, Transition(cluster, drawn))[0]
+    placement, home = scorer.placement, set[int]()
+    for row in np.flatnonzero(gain > 0).tolist():
+        assert drawn.target[row] in placement.start[drawn.partition[row]]
+        home.add(int(drawn.partition[row]))
+    moved = np.flatnonzero(scorer.scores[0] < 1)
+    assert len(moved)
+    assert home == set(moved.tolist())
 
 
 @pytest.mark.parametrize("hard", [False, True])
