@@ -472,10 +472,14 @@ class Placement:
 
 
 def start_brokers(snapshot: Snapshot, partition: Ints) -> Ints:
-    """(…, F) int: the brokers of partitions in the snapshot, -1 where a slot is empty."""
-    first, count = snapshot.replica_offset[:-1][partition], snapshot.replication_factor
+    """(…, F) int: the brokers of partitions in the snapshot, -1 where a slot is empty.
+
+    F is the largest number of replicas among these partitions.
+    """
+    first = snapshot.replica_offset[partition]
+    count = snapshot.replica_offset[np.asarray(partition) + 1] - first
     slot = np.arange(int(count.max(initial=1)))
-    held = slot < count[partition][..., None]
+    held = slot < count[..., None]
     at = np.where(held, first[..., None] + slot, 0)
     found = snapshot.replica_broker[at] if snapshot.n_replicas else at
     return np.where(held, found, -1)

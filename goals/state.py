@@ -200,7 +200,7 @@ class State:
     def start_broker(self) -> Ints:
         """(…, S) brokers that held the partition in the snapshot, -1 for an empty slot.
 
-        S is the largest number of replicas there; the slots are not those of
+        S is the largest number of replicas of a partition there; the slots are not those of
         :attr:`replica_broker`.
         """
         return self.column("start_broker")  # type: ignore[no-any-return]
