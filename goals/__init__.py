@@ -15,7 +15,7 @@ from goals.distribution import (
 from goals.goal import Goal, GoalError, Infeasibility
 from goals.grouped import GroupCapacity, GroupUsageDistribution
 from goals.groups import Groups, Pairs, pairs_of
-from goals.leadership import PreferredLeader
+from goals.leadership import PreferredLeader, PreferredLeaderRack
 from goals.network import NetworkInUsageDistribution, NetworkOutUsageDistribution
 from goals.racks import (
     BrokerSetAwareness,
@@ -34,10 +34,12 @@ from goals.registry import (
     profiles,
     unmatched,
 )
+from goals.relations import Apart, Near, SpreadAcross
 from goals.state import State
 from goals.topics import MinTopicLeaders, TopicLeaderDistribution, TopicReplicaDistribution
 
 __all__ = [
+    "Apart",
     "BrokerSetAwareness",
     "Cluster",
     "CollocationGoal",
@@ -54,17 +56,20 @@ __all__ = [
     "LeaderBytesInDistribution",
     "LeaderReplicaDistribution",
     "MinTopicLeaders",
+    "Near",
     "NetworkInUsageDistribution",
     "NetworkOutUsageDistribution",
     "OnlineReplicas",
     "Pairs",
     "PotentialNetworkOut",
     "PreferredLeader",
+    "PreferredLeaderRack",
     "RackAwareDistribution",
     "RackAwareness",
     "ReplicaCapacity",
     "ReplicaDistribution",
     "ResourceCapacity",
+    "SpreadAcross",
     "State",
     "TopicLeaderDistribution",
     "TopicRackDistribution",

@@ -9,6 +9,7 @@ from pydantic import PrivateAttr
 from cluster_model import scopes
 from cluster_model.scopes import Grouping, PerTopic
 from goals import (
+    Apart,
     BrokerSetAwareness,
     Cluster,
     CollocationGoal,
@@ -23,16 +24,19 @@ from goals import (
     LeaderBytesInDistribution,
     LeaderReplicaDistribution,
     MinTopicLeaders,
+    Near,
     NetworkInUsageDistribution,
     NetworkOutUsageDistribution,
     OnlineReplicas,
     PotentialNetworkOut,
     PreferredLeader,
+    PreferredLeaderRack,
     RackAwareDistribution,
     RackAwareness,
     ReplicaCapacity,
     ReplicaDistribution,
     ResourceCapacity,
+    SpreadAcross,
     State,
     TopicLeaderDistribution,
     TopicRackDistribution,
@@ -72,6 +76,12 @@ GOALS = [
     OnlineReplicas(),
     EligibleLeaders(),
     CollocationGoal(),
+    SpreadAcross(attribute="broker", at_least=6),
+    Apart(by="topic", at_most=5),
+    Apart(by="tenant", at_most=8),
+    Apart(by="tenant", attribute="zone", at_most=35),
+    Near(attribute="broker"),
+    PreferredLeaderRack(attribute="home"),
 ]
 
 
@@ -295,7 +305,7 @@ class _WrongWithLarge(_Uplink):
 
 @pytest.mark.parametrize(
     ("goal", "clusters"),
-    [(_Zoned(), 4), (_TenantsPerZone(), 8), (_OwnZone(), 4), (_Uplink(), 8)],
+    [(_Zoned(), 4), (_TenantsPerZone(), 8), (_OwnZone(), 12), (_Uplink(), 8)],
     ids=lambda found: getattr(found, "name", None),
 )
 def test_goals_with_attributes_conform(goal: Goal, clusters: int) -> None:
