@@ -177,6 +177,11 @@ class Placement:
         """
         self._sums.clear()
 
+    def forget(self, scope: Scope) -> None:
+        """Forget the sums of one scope; each is added up again when it is next read."""
+        for key in [key for key in self._sums if key[0] == scope]:
+            del self._sums[key]
+
     def kept_sums(self) -> Iterator[tuple[Scope, Column, Floats]]:
         """Every sum that is kept up to date: its scope, its column, and its (cells,) values.
 
@@ -199,7 +204,8 @@ class Placement:
         A load or a count is of all replicas, of leaders only, or as if every replica led; a former
         load, of scope ``broker``, is of replicas that have left their broker since the start, in
         the role they had there. Traffic between leaders is that of :meth:`traffic`. Its local
-        part, of scope ``broker``, is not a sum over leaders (nan), and followers add nothing.
+        part, of scope ``broker``, is not a sum over leaders (nan), and followers add nothing;
+        nor is a count of groups.
 
         Raises
         ------
@@ -218,7 +224,7 @@ class Placement:
         none = np.zeros(s.n_partitions)
         if column.measure == TRAFFIC:
             lead, follow = self.traffic(column.factor).total, none
-        elif column.is_local:
+        elif column.is_local or column.is_group_count:
             lead, follow = np.full(s.n_partitions, np.nan), none
         elif column.is_load or column.measure == COUNT:
             if column.measure == COUNT:
@@ -294,7 +300,12 @@ class Placement:
             return total
         known = self._sums.get((scope, column))
         if known is None:
-            known = self._sums[scope, column] = self._added_up(scope, column, self.summand)
+            if column.is_group_count:
+                # changes are worked out from those of the inner counts, which are kept for that
+                known = self._counted(scope, self.sums(_inner(scope, column), COUNTED))
+            else:
+                known = self._added_up(scope, column, self.summand)
+            self._sums[scope, column] = known
         return known
 
     def recompute(self, scope: Scope | str, column: Column | str) -> Floats:
@@ -308,12 +319,17 @@ class Placement:
             return self._local(scope, column).local(self.location, self.cells(scope))
         if column.is_former:
             return self._left_behind(scope, column, adds)
+        if column.is_group_count:
+            return self._counted(scope, self._added_up(_inner(scope, column), COUNTED, adds))
         at = np.flatnonzero(self.replica_broker >= 0)
         p = at // self.slots
         disk = self.replica_disk[at] if len(self.replica_disk) else at
         key = self.keys(scope, p, self.replica_broker[at], disk)
         lead, follow = adds(column)
         value = np.where(at - p * self.slots == self.leader[p], lead[p], follow[p])
+        if scope.several:
+            key = key[scope.rows(column)]
+            value = np.broadcast_to(value, key.shape)
         placed = key >= 0
         return np.bincount(key[placed], value[placed], self.cells(scope)).astype(np.float64)
 
@@ -328,6 +344,13 @@ class Placement:
         lead, follow = adds(column)
         value = np.where(slot == np.maximum(self.snapshot.leader[p], 0), lead[p], follow[p])
         return np.bincount(self.start[p, slot], value, self.cells(scope)).astype(np.float64)
+
+    def _counted(self, scope: Scope, held: Floats, cells: Ints | None = None) -> Floats:
+        """(cells,) how many inner cells of each cell hold replicas; of all cells by default."""
+        n = self.cells(scope)
+        table = held.reshape(n, len(held) // max(n, 1))
+        found: Floats = np.count_nonzero(table if cells is None else table[cells], axis=1)
+        return found.astype(np.float64)
 
     def check(self) -> None:
         """Recompute every sum from scratch; raises AssertionError if one has drifted."""
@@ -443,8 +466,11 @@ class Placement:
         )
         target_disk = self.target_disk(batch)
         kept: dict[Scope, list[Column]] = {}
+        counted: list[tuple[Scope, Column]] = []
         for scope, column in self._sums:
-            if column.is_local:
+            if column.is_group_count:
+                counted.append((scope, column))
+            elif column.is_local:
                 lost, gained = self.local_changes(batch, column, np.zeros(len(batch), np.int64))
                 np.add.at(self._sums[scope, column], source, -lost)
                 np.add.at(self._sums[scope, column], batch.target, gained)
@@ -458,9 +484,19 @@ class Placement:
             moved = self.deltas(batch, tuple(columns))
             for sign, broker, disk in ((-1, source, source_disk), (1, batch.target, target_disk)):
                 key = self.keys(scope, batch.partition, broker, disk)
+                if scope.several:
+                    self._add(scope, columns, key, sign * moved)
+                    continue
                 real = key >= 0
                 for column, amount in zip(columns, sign * moved[:, real], strict=True):
                     np.add.at(self._sums[scope, column], key[real], amount)
+        for scope, column in counted:
+            ends = ((source, source_disk), (batch.target, target_disk))
+            keys = [self.keys(scope, batch.partition, broker, disk) for broker, disk in ends]
+            cells = np.unique(np.concatenate(keys))
+            cells = cells[cells >= 0]
+            held = self._sums[_inner(scope, column), COUNTED]
+            self._sums[scope, column][cells] = self._counted(scope, held, cells)
         leads = batch.kind == LEAD
         self.leader[batch.partition[leads]] = batch.slot[leads]
         moves = ~leads
@@ -469,6 +505,24 @@ class Placement:
         if len(self.replica_disk):
             self.replica_disk[at] = batch.disk[moves]
         return undo
+
+    def _add(self, scope: Scope, columns: list[Column], keys: Ints, amounts: Floats) -> None:
+        """Add (k, C) amounts to the sums of each replica's (J, C) cells."""
+        for column, amount in zip(columns, amounts, strict=True):
+            for key in keys[scope.rows(column)]:
+                real = key >= 0
+                np.add.at(self._sums[scope, column], key[real], amount[real])
+
+
+# what a group has some or none of
+COUNTED = Column(COUNT)
+
+
+def _inner(scope: Scope, column: Column) -> Scope:
+    """The scope whose cells a count of groups counts."""
+    if scope.inner is None:
+        raise ValueError(f"{column} is of a scope of whole topics, {str(scope)!r} found")
+    return scope.inner
 
 
 def start_brokers(snapshot: Snapshot, partition: Ints) -> Ints:

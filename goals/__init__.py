@@ -23,7 +23,7 @@ from goals.distribution import (
 from goals.goal import Goal, GoalError, Infeasibility
 from goals.grouped import GroupCapacity, GroupUsageDistribution
 from goals.groups import Groups, Pairs, pairs_of
-from goals.leadership import PreferredLeader
+from goals.leadership import PreferredLeader, PreferredLeaderRack
 from goals.network import NetworkInUsageDistribution, NetworkOutUsageDistribution
 from goals.racks import (
     BrokerSetAwareness,
@@ -42,10 +42,12 @@ from goals.registry import (
     profiles,
     unmatched,
 )
+from goals.relations import Apart, Near, SpreadAcross
 from goals.state import State
 from goals.topics import MinTopicLeaders, TopicLeaderDistribution, TopicReplicaDistribution
 
 __all__ = [
+    "Apart",
     "BalanceCost",
     "BrokerSetAwareness",
     "Cluster",
@@ -65,12 +67,14 @@ __all__ = [
     "LoadCost",
     "MinTopicLeaders",
     "MoveCost",
+    "Near",
     "NetworkInUsageDistribution",
     "NetworkOutUsageDistribution",
     "OnlineReplicas",
     "Pairs",
     "PotentialNetworkOut",
     "PreferredLeader",
+    "PreferredLeaderRack",
     "Price",
     "RackAwareDistribution",
     "RackAwareness",
@@ -78,6 +82,7 @@ __all__ = [
     "ReplicaCapacity",
     "ReplicaDistribution",
     "ResourceCapacity",
+    "SpreadAcross",
     "State",
     "TopicLeaderDistribution",
     "TopicRackDistribution",

@@ -31,7 +31,7 @@ from goals.distribution import (
 )
 from goals.goal import Goal, GoalError
 from goals.grouped import GroupCapacity, GroupUsageDistribution
-from goals.leadership import PreferredLeader
+from goals.leadership import PreferredLeader, PreferredLeaderRack
 from goals.network import NetworkInUsageDistribution, NetworkOutUsageDistribution
 from goals.patterns import matching
 from goals.racks import (
@@ -40,6 +40,7 @@ from goals.racks import (
     RackAwareness,
     TopicRackDistribution,
 )
+from goals.relations import Apart, Near, SpreadAcross
 from goals.topics import MinTopicLeaders, TopicLeaderDistribution, TopicReplicaDistribution
 from metrics_reporter.documents import (
     load_mapping,
@@ -71,7 +72,11 @@ BUILT_IN: dict[str, type[Goal]] = {
         TopicReplicaDistribution,
         TopicLeaderDistribution,
         MinTopicLeaders,
+        SpreadAcross,
+        Apart,
+        Near,
         PreferredLeader,
+        PreferredLeaderRack,
         DiskCapacity,
         DiskUsageDistribution,
         NetworkInUsageDistribution,

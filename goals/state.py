@@ -138,6 +138,16 @@ class State:
         return self.column("leader_count")  # type: ignore[no-any-return]
 
     @property
+    def group_count(self) -> Floats:
+        """Groups of brokers with a replica (a scope :class:`cluster_model.scopes.Spread`)."""
+        return self.column("group_count")  # type: ignore[no-any-return]
+
+    @property
+    def dependent_count(self) -> Floats:
+        """Replicas of topics that need the cell's (a scope :class:`cluster_model.scopes.Needs`)."""
+        return self.column("dependent_count")  # type: ignore[no-any-return]
+
+    @property
     def broker(self) -> Ints:
         """Index of the cell's broker (scopes ``broker``, ``topic``, ``disk``)."""
         return self.column("broker")  # type: ignore[no-any-return]
@@ -156,6 +166,11 @@ class State:
     def topic(self) -> Ints:
         """Index of the topic (scopes ``topic``, ``topic_rack``, ``partition``)."""
         return self.column("topic")  # type: ignore[no-any-return]
+
+    @property
+    def value(self) -> Ints:
+        """Index of the topics' attribute value (:class:`cluster_model.scopes.PerAttribute`)."""
+        return self.column("value")  # type: ignore[no-any-return]
 
     @property
     def rack(self) -> Ints:

@@ -16,7 +16,7 @@ from balancer.search.scorer import EPSILON, Scorer
 from balancer.search.transition import Transition
 from cluster_model.errors import InputError
 from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
-from cluster_model.scopes import PerTopic
+from cluster_model.scopes import Divided
 from cluster_model.snapshot import Bools, Ints
 from goals import Cluster, EligibleLeaders, Goal, GoalError, OnlineReplicas
 from goals.infeasibility import named
@@ -250,12 +250,16 @@ def _movers(
     if goal.scope.of_partitions:
         at = mine = at[np.isin(p, cells)]
     else:
-        if isinstance(goal.scope, PerTopic):
-            at = at[np.isin(s.partition_topic[p], goal.scope.split(s, cells)[0])]
+        scope = goal.scope.inner or goal.scope
+        if isinstance(scope, Divided):
+            kinds = cells if goal.scope.inner else scope.split(s, cells)[0]
+            topics = np.isin(np.atleast_2d(scope.kinds(s)), kinds).any(axis=0)
+            at = at[np.asarray(topics)[s.partition_topic[p]]]
             p = at // placement.slots
         disk = placement.replica_disk[at] if len(placement.replica_disk) else np.full_like(at, -1)
         own = placement.keys(goal.scope, p, placement.replica_broker[at], disk)
-        mine = at[np.isin(own, cells)]
+        inside = np.isin(own, cells)
+        mine = at[inside.any(0) if goal.scope.several else inside]
     if _stride(at, destinations, most) == 1:
         return at, True
     some = mine if len(mine) else at

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from balancer.verification.relations import APART, NEAR, SPREAD, Related, relation_of
 from balancer.verification.replicas import (
     GROUP,
     TRANSIENT,
@@ -28,7 +29,7 @@ from balancer.verification.replicas import (
     values,
 )
 from balancer.verification.stated_request import StatedRequest
-from cluster_model.snapshot import Bools, Floats, Ints
+from cluster_model.snapshot import Bools, Floats, Ints, Snapshot
 
 # Two ways to sum the same loads differ by about this fraction of the sum.
 TOLERANCE = 1e-9
@@ -44,7 +45,8 @@ class GoalDefinition:
     ----------
     scope
         What it scores: ``broker``, ``host``, ``disk``, ``topic`` (on a broker), ``topic_rack``,
-        ``group:`` and an attribute, or ``partition``.
+        ``group:`` and an attribute, ``partition``, or a scope of
+        :mod:`balancer.verification.relations`.
     column
         The quantity summed in each cell; none for partitions.
     score
@@ -73,7 +75,12 @@ class GoalDefinition:
         """(cells,) contentment of all cells."""
         if self.scope == "partition":
             return self.of_rows(PartitionTable.of(table))
-        value = values(table, self.scope, self.column)
+        related = relation_of(self.scope)
+        value = (
+            Related(table.snapshot, self.scope).values(table)
+            if related
+            else values(table, self.scope, self.column)
+        )
         cell = np.arange(len(value))
         parts = [
             self.of_cells(cell[i : i + _CHUNK], value[i : i + _CHUNK])
@@ -651,6 +658,64 @@ def _names_of_brokers(by: str, request: StatedRequest) -> Any:
     return np.array([*names, None], object)[own]
 
 
+def _spread(
+    goal: Mapping[str, Any], base: ReplicaTable, request: StatedRequest, tolerance: float
+) -> GoalDefinition:
+    s, given = request.snapshot, goal["at_least"]
+    if isinstance(given, str):
+        asked = np.nan_to_num(s.topic_attributes[given])
+    else:
+        asked = np.full(len(s.topics), float(given))
+    least = np.where(request.topics(goal["topics"]), asked, 0.0)
+
+    def score(cell: Ints, value: Floats) -> Floats:
+        found: Floats = np.minimum(1.0, (1 + value) / (1 + least[cell]))
+        return found
+
+    return GoalDefinition(f"{SPREAD}:topic:{goal['attribute']}", "groups", score)
+
+
+def _apart(
+    goal: Mapping[str, Any], base: ReplicaTable, request: StatedRequest, tolerance: float
+) -> GoalDefinition:
+    def score(cell: Ints, value: Floats) -> Floats:
+        found: Floats = goal["at_most"] / np.maximum(value, goal["at_most"])
+        return found
+
+    return GoalDefinition(f"{APART}:{goal['by']}:{goal['attribute']}", "replicas", score)
+
+
+def _near(
+    goal: Mapping[str, Any], base: ReplicaTable, request: StatedRequest, tolerance: float
+) -> GoalDefinition:
+    def score(cell: Ints, value: Floats) -> Floats:
+        return 1 / (1 + value)
+
+    return GoalDefinition(f"{NEAR}:{goal['needs']}:{goal['attribute']}", "stranded", score)
+
+
+def _led_in_rack(
+    goal: Mapping[str, Any], base: ReplicaTable, request: StatedRequest, tolerance: float
+) -> GoalDefinition:
+    s = request.snapshot
+    names = [f"{x:.15g}" if isinstance(x, float) else x for x in _named(s, goal["attribute"])]
+    free = np.array([x in ("", "nan") for x in names])[s.partition_topic]
+    home = np.array([s.racks.index(x) if x in s.racks else -2 for x in names])[s.partition_topic]
+
+    def score(rows: PartitionTable) -> Floats:
+        there = rows.of_brokers(s.broker_rack, -1) == home[rows.partition][:, None]
+        leads = there & (rows.brokers == rows.leader[:, None])
+        part = np.where(leads.any(1), 1.0, np.where(there.any(1), 0.5, 0.0))
+        return np.where(free[rows.partition], 1.0, part)
+
+    return GoalDefinition("partition", "", score)
+
+
+def _named(s: Snapshot, attribute: str) -> list[Any]:
+    """(T,) an attribute of the topics."""
+    return list(s.topic_attributes[attribute].tolist())
+
+
 _Builder = Callable[[Mapping[str, Any], ReplicaTable, StatedRequest, float], GoalDefinition]
 # goals whose limits are parts of what all brokers carry together
 OF_SHARES: dict[str, _Builder] = {
@@ -681,4 +746,8 @@ _DEFINITIONS: dict[str, _Builder] = OF_SHARES | {
     "BalanceCost": _balance_cost,
     "Price": _price,
     "MoveCost": _move_cost,
+    "SpreadAcross": _spread,
+    "Apart": _apart,
+    "Near": _near,
+    "PreferredLeaderRack": _led_in_rack,
 }

@@ -113,7 +113,8 @@ def _cells(goal: Goal, placement: Placement, batch: Batch) -> Ints:
         (batch.target, placement.target_disk(batch)),
     )
     return np.concatenate(
-        [placement.keys(goal.scope, batch.partition, broker, disk) for broker, disk in ends]
+        [placement.keys(goal.scope, batch.partition, broker, disk) for broker, disk in ends],
+        axis=None,
     )
 
 
