@@ -14,7 +14,7 @@ from cluster_model.scopes import BrokerScope, scope_of
 from cluster_model.snapshot import LARGEST_SUM, Floats, Ints, Snapshot
 from goals.cluster import Cluster
 from goals.curves import TOLERANCE
-from goals.goal import LEAST, MOST, Goal, GoalError, Utilization
+from goals.goal import LEAST, MOST, Goal, GoalError, utilization
 from goals.state import State, at_cells
 from metrics_reporter.documents import shown
 
@@ -90,13 +90,19 @@ class LoadCost(Cost):
         The safe amount: a share of the capacity, or the name of an attribute of brokers that
         states it, in the unit of the resource.
     scale
-        As for :class:`Cost`, in the unit of the resource.
+        The cost at which a broker has a contentment of 0, in the unit of the resource; by default
+        the largest that a broker can reach.
     """
 
     requires: ClassVar[Any] = _Requires()
     resource: str
-    above: Utilization | str
+    above: float | str
     _safe: Floats = PrivateAttr()
+
+    @field_validator("above")
+    @classmethod
+    def _share_or_attribute(cls, value: float | str) -> float | str:
+        return value if isinstance(value, str) else utilization(value)
 
     def required(self) -> tuple[str, ...]:
         """The attribute, if it names one."""
@@ -152,7 +158,8 @@ class BalanceCost(Cost):
     ratio
         Units of `other` that should be free for each free unit of `resource`.
     scale
-        As for :class:`Cost`, in the unit of `other`.
+        The cost at which a broker has a contentment of 0, in the unit of `other`; by default the
+        largest that a broker can reach.
     """
 
     requires: ClassVar[Any] = _Requires()
@@ -205,7 +212,8 @@ class Price(Cost):
     attribute
         The attribute of brokers that is their price, a number of at least 0.
     scale
-        As for :class:`Cost`, in the unit of the price.
+        The cost at which a broker has a contentment of 0, in the unit of the price; by default the
+        highest price.
     """
 
     requires: ClassVar[Any] = _Requires()
@@ -262,7 +270,8 @@ class MoveCost(Cost):
         What the cost is multiplied by: for a group to copy from, the factors of groups to copy
         to. For all other pairs, and brokers in no group, it is 1.
     scale
-        As for :class:`Cost`, in the unit of the cost.
+        The cost at which a partition has a contentment of 0, in the unit of the cost; by default
+        the largest that a partition can reach.
 
     Examples
     --------

@@ -284,3 +284,20 @@ def test_a_transient_limit_is_kept_at_every_step() -> None:
     assert result.met_before
     assert result.met_after
     assert check_plan(s, kept.document()).ok
+
+
+def test_a_dearer_move_is_made_less_often() -> None:
+    s = attributed(6, replication_factor=1, utilization=0.5, partitions=200)
+    scale = 1e16
+    moved = []
+    for weight in (1e-6, 0.5, 1e3):
+        load = LoadCost(resource="disk", above=0.45, scale=scale, tier=0)
+        move = MoveCost(scale=scale, weight=weight, tier=0)
+        plan = Balancer([load, move]).propose(s)
+        assert check_plan(s, plan.document()).ok
+        moved.append(sum(a.cost for a in plan.document().actions))
+        of_goal = {r.goal: r for r in plan.goal_results}
+        # the cost that the goal measures is the cost that the plan states
+        measured = scale * s.n_partitions * (1 - of_goal[move.name].contentment_after)
+        assert measured == pytest.approx(moved[-1], rel=1e-3, abs=scale * 1e-9)
+    assert moved[0] > moved[1] > moved[2] == 0

@@ -316,7 +316,10 @@ def test_what_does_not_fit_the_cluster_is_one_sentence(goal: Goal, sentence: str
             "a factor from 0 to 1e[+]09 expected",
         ),
         ({"goal": "LoadCost", "resource": "disk"}, "field above: none found"),
-        ({"goal": "LoadCost", "resource": "disk", "above": 80}, "a share of the capacity"),
+        (
+            {"goal": "LoadCost", "resource": "disk", "above": 80},
+            "goal LoadCost, field above: 80 found; a share of the capacity",
+        ),
         ({"goal": "BalanceCost", "resource": "cpu", "other": "disk", "ratio": 0}, "field ratio"),
         ({"goal": "Price", "attribute": "price", "scale": 0}, "field scale"),
     ],
