@@ -37,6 +37,9 @@ def valid_value(value: Any) -> str | float:
     raise ValueError("text or a finite number expected")
 
 
+_LISTED = "names separated by commas expected"
+
+
 class Attributes(Mapping[str, Values]):
     """Attributes of brokers or of topics: for each name, one value for each of them.
 
@@ -67,6 +70,7 @@ age, zone
     def __init__(self, of: str, length: int, values: Mapping[str, Any]) -> None:
         self.of, self._values = of, dict[str, Values]()
         self._groups: dict[str, tuple[Ints, tuple[str, ...]]] = {}
+        self._needs: dict[str, tuple[Ints, tuple[str, ...]]] = {}
         for name in sorted(values, key=str):
             where = f"{of} attribute {shown(name)}"
             try:
@@ -116,6 +120,45 @@ age, zone
             group[given] = at
             labels = tuple(v if isinstance(v, str) else f"{v:.15g}" for v in distinct.tolist())
             known = self._groups[name] = group, labels
+        return known
+
+    def needs(self, name: str, owners: Sequence[str]) -> tuple[Ints, tuple[str, ...]]:
+        """What an attribute says that others need: names, separated by commas.
+
+        Parameters
+        ----------
+        name
+            The attribute. An owner's own name does not count as needed by it.
+        owners
+            (N,) names of those that have the attributes.
+
+        Returns
+        -------
+        (1 + J, N) the number of each owner among the needed names, and those of all that it needs,
+        -1 for none; and the needed names in alphabetical order.
+
+        Raises
+        ------
+        SnapshotError
+            If nothing has the attribute, or it is a number.
+        """
+        known = self._needs.get(name)
+        if known is None:
+            values = self.named(name)
+            if values.dtype.kind != "U":
+                given = next(v for v in values.tolist() if v == v)
+                raise SnapshotError(f"{self.of} attribute {name}: {given:g} found, {_LISTED}")
+            lists = [{x.strip() for x in value.split(",")} - {""} for value in values.tolist()]
+            names = tuple(sorted(set[str]().union(*lists)))
+            if not names:
+                raise SnapshotError(f"{self.of} attribute {name}: only commas found, {_LISTED}")
+            lists = [some - {owner} for some, owner in zip(lists, owners, strict=True)]
+            number = {x: i for i, x in enumerate(names)}
+            table = np.full((1 + max(map(len, lists)), len(lists)), -1, np.int64)
+            table[0] = [number.get(owner, -1) for owner in owners]
+            for row, some in enumerate(lists):
+                table[1 : 1 + len(some), row] = sorted(number[x] for x in some)
+            known = self._needs[name] = table, names
         return known
 
     def of_row(self, row: int) -> dict[str, str | float]:

@@ -9,23 +9,27 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-LOAD, COUNT, TRAFFIC, LOCAL_TRAFFIC, CAPACITY = (
+LOAD, FORMER_LOAD, COUNT, TRAFFIC, LOCAL_TRAFFIC, GROUPS, CAPACITY = (
     "load",
+    "former_load",
     "count",
     "traffic",
     "local_traffic",
+    "group_count",
     "capacity",
 )
-# Replicas that count: all in their current roles, leaders alone, or all as if they led.
-ANY, LEADER, POTENTIAL = "any", "leader", "potential"
+# Replicas that count: all in their current roles, leaders alone, all as if they led, or those of
+# topics that need the cell's topic.
+ANY, LEADER, POTENTIAL, DEPENDENT = "any", "leader", "potential", "dependent"
 
-_SUMS = {LOAD, COUNT, TRAFFIC, LOCAL_TRAFFIC}
+_SUMS = {LOAD, FORMER_LOAD, COUNT, TRAFFIC, LOCAL_TRAFFIC, GROUPS}
 _NAMES = {
     (LOAD, ANY): "load",
     (LOAD, LEADER): "leader_load",
     (LOAD, POTENTIAL): "potential_load",
     (COUNT, ANY): "replica_count",
     (COUNT, LEADER): "leader_count",
+    (COUNT, DEPENDENT): "dependent_count",
 }
 _MEASURES = {name: measure for measure, name in _NAMES.items()}
 
@@ -36,8 +40,9 @@ class Column(NamedTuple):
     Parameters
     ----------
     measure
-        ``load``, ``count``, ``traffic``, ``local_traffic`` or ``capacity``; any other name is a
-        property that identifies the cell, such as ``broker`` or ``topic``.
+        ``load``, ``former_load``, ``count``, ``traffic``, ``local_traffic``, ``group_count`` or
+        ``capacity``; any other name is a property that identifies the cell, such as ``broker`` or
+        ``topic``.
     resource
         The resource of a load or a capacity.
     role
@@ -74,13 +79,18 @@ class Column(NamedTuple):
 
     @property
     def is_sum(self) -> bool:
-        """Whether it is a sum over replicas, which actions change."""
+        """Whether actions change it: a sum over replicas, or a count of groups with some."""
         return self.measure in _SUMS
 
     @property
     def is_load(self) -> bool:
         """Whether it is a sum of loads."""
-        return self.measure == LOAD
+        return self.measure in (LOAD, FORMER_LOAD)
+
+    @property
+    def is_former(self) -> bool:
+        """Whether it sums over replicas that have left their broker since the start."""
+        return self.measure == FORMER_LOAD
 
     @property
     def is_traffic(self) -> bool:
@@ -91,6 +101,21 @@ class Column(NamedTuple):
     def is_local(self) -> bool:
         """Whether it also depends on where other partitions are."""
         return self.measure == LOCAL_TRAFFIC
+
+    @property
+    def shifts(self) -> bool:
+        """Whether a further load on its cell would add to it."""
+        return self.is_sum and not (self.is_traffic or self.is_former)
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether an action may add to its target another amount than it takes from its source."""
+        return self.is_local or self.is_former
+
+    @property
+    def is_group_count(self) -> bool:
+        """Whether it is the number of groups with a replica, which is not a sum over replicas."""
+        return self.measure == GROUPS
 
     @property
     def of_leaders(self) -> bool:

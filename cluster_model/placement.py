@@ -113,6 +113,7 @@ class Placement:
         self._traffic: dict[float, Traffic] = {}
         self._exact = False
         self._splits: dict[Column, list[tuple[Floats, Floats]]] = {}
+        self._start: list[Ints] = []
 
     @property
     def brokers(self) -> Ints:
@@ -124,6 +125,13 @@ class Placement:
         """(P,) int: the broker that leads each partition, for its communication."""
         found: Ints = self.brokers[np.arange(len(self.leader)), self.leader]
         return found
+
+    @property
+    def start(self) -> Ints:
+        """(P, F) int: the brokers in the snapshot by partition, -1 where a slot is empty."""
+        if not self._start:
+            self._start.append(start_brokers(self.snapshot, np.arange(self.snapshot.n_partitions)))
+        return self._start[0]
 
     def traffic(self, factor: float) -> Traffic:
         """Communication of partitions with those they should be collocated with."""
@@ -143,6 +151,7 @@ class Placement:
         other._rounds, other._summands = self._rounds, self._summands
         other._traffic = self._traffic
         other._exact, other._splits = self._exact, self._splits
+        other._start = self._start
         return other
 
     def stated(self) -> Placement:
@@ -168,6 +177,11 @@ class Placement:
         """
         self._sums.clear()
 
+    def forget(self, scope: Scope) -> None:
+        """Forget the sums of one scope; each is added up again when it is next read."""
+        for key in [key for key in self._sums if key[0] == scope]:
+            del self._sums[key]
+
     def kept_sums(self) -> Iterator[tuple[Scope, Column, Floats]]:
         """Every sum that is kept up to date: its scope, its column, and its (cells,) values.
 
@@ -187,9 +201,11 @@ class Placement:
     def contribution(self, column: Column | str) -> tuple[Floats, Floats]:
         """One replica's part of a sum: (P,) while it leads, (P,) while it follows.
 
-        A load or a count is of all replicas, of leaders only, or as if every replica led; traffic
-        between leaders is that of :meth:`traffic`. Its local part, of scope ``broker``, is not a
-        sum over leaders (nan), and followers add nothing.
+        A load or a count is of all replicas, of leaders only, or as if every replica led; a former
+        load, of scope ``broker``, is of replicas that have left their broker since the start, in
+        the role they had there. Traffic between leaders is that of :meth:`traffic`. Its local
+        part, of scope ``broker``, is not a sum over leaders (nan), and followers add nothing;
+        nor is a count of groups.
 
         Raises
         ------
@@ -208,9 +224,9 @@ class Placement:
         none = np.zeros(s.n_partitions)
         if column.measure == TRAFFIC:
             lead, follow = self.traffic(column.factor).total, none
-        elif column.is_local:
+        elif column.is_local or column.is_group_count:
             lead, follow = np.full(s.n_partitions, np.nan), none
-        elif column.measure in (LOAD, COUNT):
+        elif column.is_load or column.measure == COUNT:
             if column.measure == COUNT:
                 lead = own = np.ones(s.n_partitions)
             else:
@@ -284,7 +300,12 @@ class Placement:
             return total
         known = self._sums.get((scope, column))
         if known is None:
-            known = self._sums[scope, column] = self._added_up(scope, column, self.summand)
+            if column.is_group_count:
+                # changes are worked out from those of the inner counts, which are kept for that
+                known = self._counted(scope, self.sums(_inner(scope, column), COUNTED))
+            else:
+                known = self._added_up(scope, column, self.summand)
+            self._sums[scope, column] = known
         return known
 
     def recompute(self, scope: Scope | str, column: Column | str) -> Floats:
@@ -296,22 +317,50 @@ class Placement:
     ) -> Floats:
         if column.is_local:
             return self._local(scope, column).local(self.location, self.cells(scope))
+        if column.is_former:
+            return self._left_behind(scope, column, adds)
+        if column.is_group_count:
+            return self._counted(scope, self._added_up(_inner(scope, column), COUNTED, adds))
         broker, slot = self.replica_broker, np.arange(self.slots)
         p = np.repeat(np.arange(self.snapshot.n_partitions), self.slots)
         disk = self.replica_disk if len(self.replica_disk) else np.full_like(broker, -1)
         key = self.keys(scope, p, broker, disk)
         lead, follow = adds(column)
         value = np.where(slot == self.leader[:, None], lead[:, None], follow[:, None]).ravel()
+        if scope.several:
+            key = key[scope.rows(column)]
+            value = np.broadcast_to(value, key.shape)
         placed = (broker >= 0) & (key >= 0)
-        if not placed.all():
+        if scope.several or not placed.all():
             key, value = key[placed], value[placed]
         return np.bincount(key, value, self.cells(scope)).astype(np.float64)
+
+    def _left_behind(
+        self, scope: Scope, column: Column, adds: Callable[[Column], tuple[Floats, Floats]]
+    ) -> Floats:
+        """(B,) loads of the replicas of the snapshot that their broker holds no longer."""
+        _of_brokers(scope, column)
+        p, slot = np.nonzero(
+            (self.start >= 0) & ~(self.start[:, :, None] == self.brokers[:, None, :]).any(2)
+        )
+        lead, follow = adds(column)
+        value = np.where(slot == np.maximum(self.snapshot.leader[p], 0), lead[p], follow[p])
+        return np.bincount(self.start[p, slot], value, self.cells(scope)).astype(np.float64)
+
+    def _counted(self, scope: Scope, held: Floats, cells: Ints | None = None) -> Floats:
+        """(cells,) how many inner cells of each cell hold replicas; of all cells by default."""
+        n = self.cells(scope)
+        table = held.reshape(n, len(held) // max(n, 1))
+        found: Floats = np.count_nonzero(table if cells is None else table[cells], axis=1)
+        return found.astype(np.float64)
 
     def check(self) -> None:
         """Recompute every sum from scratch; raises AssertionError if one has drifted."""
         for (scope, column), kept in self._sums.items():
             fresh = self.recompute(scope, column)
-            size = max(1.0, float(np.abs(fresh).max(initial=0.0)))
+            # what has left and returned leaves a residue, which is small beside what is there
+            whole = self.recompute(scope, column._replace(measure=LOAD)) if column.is_former else 0
+            size = max(1.0, float(np.abs(fresh + whole).max(initial=0.0)))
             worst = float(np.abs(kept - fresh).max(initial=0.0))
             if worst > 1e-9 * size:
                 raise AssertionError(f"{column} per {scope} has drifted by {worst}")
@@ -351,21 +400,43 @@ class Placement:
         self, batch: Batch, columns: tuple[Column, ...], roles: tuple[Ints, Ints] | None = None
     ) -> Floats:
         """(k, C) float: :meth:`delta` of several columns at once; `roles` if they are known."""
-        table = self._stacked.get(columns)
-        if table is None:
-            lead, follow = zip(*map(self.summand, columns), strict=True)
-            # one row of memory for each role of each partition: a batch reads it only once
-            table = np.stack([np.concatenate([a, b]) for a, b in zip(lead, follow, strict=True)], 1)
-            self._stacked[columns] = table
+        table = self._by_role(columns)
         rows, elects = roles or self.roles(batch)
         moved = table[rows]
         if len(elects):
             moved[elects] -= table[rows[elects] + self.snapshot.n_partitions]
         return np.ascontiguousarray(moved.T)
 
+    def former_changes(self, batch: Batch, columns: tuple[Column, ...]) -> tuple[Floats, Floats]:
+        """(k, C), (k, C) former load that each action's source gains and its target loses.
+
+        The source gains what leaves it, if that was there at the start; the target loses what
+        returns to it.
+        """
+        _of_brokers(BROKER, columns[0])
+        table, p = self._by_role(columns), batch.partition
+        first, n = np.maximum(self.snapshot.leader[p], 0), self.snapshot.n_partitions
+        moves = batch.kind == MOVE
+        changes = []
+        for broker in (self.source(batch), batch.target):
+            own = self.start[p] == broker[:, None]
+            led = own[np.arange(len(p)), first]
+            load = table[np.where(led, p, p + n)].T
+            changes.append(np.where(moves & own.any(1) & (broker >= 0), load, 0.0))
+        return changes[0], changes[1]
+
+    def _by_role(self, columns: tuple[Column, ...]) -> Floats:
+        """(2 P, k) one replica's part of several sums: while it leads, then while it follows."""
+        table = self._stacked.get(columns)
+        if table is None:
+            lead, follow = zip(*map(self.summand, columns), strict=True)
+            # one row of memory for each role of each partition: a batch reads it only once
+            table = np.stack([np.concatenate([a, b]) for a, b in zip(lead, follow, strict=True)], 1)
+            self._stacked[columns] = table
+        return table
+
     def _local(self, scope: Scope, column: Column) -> Traffic:
-        if scope != BROKER:
-            raise ValueError(f"{column} is of scope 'broker', {str(scope)!r} found")
+        _of_brokers(scope, column)
         return self.traffic(column.factor)
 
     def local_changes(
@@ -404,11 +475,18 @@ class Placement:
         )
         target_disk = self.target_disk(batch)
         kept: dict[Scope, list[Column]] = {}
+        counted: list[tuple[Scope, Column]] = []
         for scope, column in self._sums:
-            if column.is_local:
+            if column.is_group_count:
+                counted.append((scope, column))
+            elif column.is_local:
                 lost, gained = self.local_changes(batch, column, np.zeros(len(batch), np.int64))
                 np.add.at(self._sums[scope, column], source, -lost)
                 np.add.at(self._sums[scope, column], batch.target, gained)
+            elif column.is_former:
+                (gained,), (lost,) = self.former_changes(batch, (column,))
+                np.add.at(self._sums[scope, column], source, gained)
+                np.add.at(self._sums[scope, column], batch.target, -lost)
             else:
                 kept.setdefault(scope, []).append(column)
         roles = self.roles(batch)
@@ -416,9 +494,19 @@ class Placement:
             moved = self.deltas(batch, tuple(columns), roles)
             for sign, broker, disk in ((-1, source, source_disk), (1, batch.target, target_disk)):
                 key = self.keys(scope, batch.partition, broker, disk)
+                if scope.several:
+                    self._add(scope, columns, key, sign * moved)
+                    continue
                 real = key >= 0
                 for column, amount in zip(columns, sign * moved[:, real], strict=True):
                     np.add.at(self._sums[scope, column], key[real], amount)
+        for scope, column in counted:
+            ends = ((source, source_disk), (batch.target, target_disk))
+            keys = [self.keys(scope, batch.partition, broker, disk) for broker, disk in ends]
+            cells = np.unique(np.concatenate(keys))
+            cells = cells[cells >= 0]
+            held = self._sums[_inner(scope, column), COUNTED]
+            self._sums[scope, column][cells] = self._counted(scope, held, cells)
         leads = batch.kind == LEAD
         self.leader[batch.partition[leads]] = batch.slot[leads]
         moves = ~leads
@@ -427,6 +515,43 @@ class Placement:
         if len(self.replica_disk):
             self.replica_disk[at] = batch.disk[moves]
         return undo
+
+    def _add(self, scope: Scope, columns: list[Column], keys: Ints, amounts: Floats) -> None:
+        """Add (k, C) amounts to the sums of each replica's (J, C) cells."""
+        for column, amount in zip(columns, amounts, strict=True):
+            for key in keys[scope.rows(column)]:
+                real = key >= 0
+                np.add.at(self._sums[scope, column], key[real], amount[real])
+
+
+# what a group has some or none of
+COUNTED = Column(COUNT)
+
+
+def _inner(scope: Scope, column: Column) -> Scope:
+    """The scope whose cells a count of groups counts."""
+    if scope.inner is None:
+        raise ValueError(f"{column} is of a scope of whole topics, {str(scope)!r} found")
+    return scope.inner
+
+
+def start_brokers(snapshot: Snapshot, partition: Ints) -> Ints:
+    """(…, F) int: the brokers of partitions in the snapshot, -1 where a slot is empty.
+
+    F is the largest number of replicas among these partitions.
+    """
+    first = snapshot.replica_offset[partition]
+    count = snapshot.replica_offset[np.asarray(partition) + 1] - first
+    slot = np.arange(int(count.max(initial=1)))
+    held = slot < count[..., None]
+    at = np.where(held, first[..., None] + slot, 0)
+    found = snapshot.replica_broker[at] if snapshot.n_replicas else at
+    return np.where(held, found, -1)
+
+
+def _of_brokers(scope: Scope, column: Column) -> None:
+    if scope != BROKER:
+        raise ValueError(f"{column} is of scope 'broker', {str(scope)!r} found")
 
 
 def _holds_nothing_somewhere(s: Snapshot) -> bool:

@@ -1,9 +1,17 @@
 """Goals: score how content each broker, topic, disk or partition is, from 0 to 1."""
 
 from goals.availability import EligibleLeaders, OnlineReplicas
-from goals.capacity import HostCapacity, PotentialNetworkOut, ReplicaCapacity, ResourceCapacity
+from goals.capacity import (
+    HostCapacity,
+    PotentialNetworkOut,
+    RackFailureCapacity,
+    ReplicaCapacity,
+    ResourceCapacity,
+    TransientCapacity,
+)
 from goals.cluster import Cluster
 from goals.collocation import CollocationGoal
+from goals.costs import BalanceCost, LoadCost, MoveCost, Price
 from goals.curves import at_least, at_most, band, distance
 from goals.disks import DiskCapacity, DiskUsageDistribution
 from goals.distribution import (
@@ -15,7 +23,7 @@ from goals.distribution import (
 from goals.goal import Goal, GoalError, Infeasibility, Relaxation
 from goals.grouped import GroupCapacity, GroupUsageDistribution
 from goals.groups import Groups, Pairs, pairs_of
-from goals.leadership import PreferredLeader
+from goals.leadership import PreferredLeader, PreferredLeaderRack
 from goals.network import NetworkInUsageDistribution, NetworkOutUsageDistribution
 from goals.racks import (
     BrokerSetAwareness,
@@ -34,10 +42,13 @@ from goals.registry import (
     profiles,
     unmatched,
 )
+from goals.relations import Apart, Near, SpreadAcross
 from goals.state import State
 from goals.topics import MinTopicLeaders, TopicLeaderDistribution, TopicReplicaDistribution
 
 __all__ = [
+    "Apart",
+    "BalanceCost",
     "BrokerSetAwareness",
     "Cluster",
     "CollocationGoal",
@@ -53,23 +64,31 @@ __all__ = [
     "Infeasibility",
     "LeaderBytesInDistribution",
     "LeaderReplicaDistribution",
+    "LoadCost",
     "MinTopicLeaders",
+    "MoveCost",
+    "Near",
     "NetworkInUsageDistribution",
     "NetworkOutUsageDistribution",
     "OnlineReplicas",
     "Pairs",
     "PotentialNetworkOut",
     "PreferredLeader",
+    "PreferredLeaderRack",
+    "Price",
     "RackAwareDistribution",
     "RackAwareness",
+    "RackFailureCapacity",
     "Relaxation",
     "ReplicaCapacity",
     "ReplicaDistribution",
     "ResourceCapacity",
+    "SpreadAcross",
     "State",
     "TopicLeaderDistribution",
     "TopicRackDistribution",
     "TopicReplicaDistribution",
+    "TransientCapacity",
     "UsageDistribution",
     "applicable",
     "at_least",

@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from pydantic import Field, PrivateAttr, ValidationError
 
-from cluster_model.columns import COUNT, LOAD, POTENTIAL, Column
+from cluster_model.columns import COUNT, FORMER_LOAD, LOAD, POTENTIAL, Column
 from cluster_model.snapshot import Bools, Floats
 from goals.cluster import Cluster
-from goals.curves import at_most
+from goals.curves import TOLERANCE, at_most
 from goals.goal import Goal, Infeasibility, Relaxation, Utilization
-from goals.infeasibility import lacks_room, needed_room, oversized, too_little_room
+from goals.infeasibility import lacks_room, needed_room, oversized, quantities, too_little_room
 from goals.state import State, at_cells
 
 # Cruise Control's capacity thresholds: a cpu queues requests long before it is full.
@@ -210,6 +210,138 @@ class ReplicaCapacity(Ceiling):
     def added_limit(self, cluster: Cluster) -> float:
         """The limit."""
         return float(self.limit)
+
+
+class TransientCapacity(Ceiling):
+    """While a plan is carried out, each broker uses at most `limit` of its capacity of a resource.
+
+    A replica that moves uses the resource on both sides until the move is done: a broker's use is
+    its load, and the load of the replicas that it held at the start, in the snapshot, and holds no
+    longer. The latter count in the role that they had there.
+
+    Parameters
+    ----------
+    resource
+        Name of a resource of the snapshot.
+    limit
+        Share of the capacity that may be used.
+    """
+
+    hard: bool = True
+    resource: str
+    limit: Utilization = 1.0
+
+    @property
+    def column(self) -> Column:
+        """The load of the resource, which is a part of the use."""
+        return Column(LOAD, self.resource)
+
+    def limits(self, cluster: Cluster) -> Floats:
+        """(B,) the limit's share of each capacity."""
+        return cluster.capacity(self.resource) * self.limit
+
+    def added_limit(self, cluster: Cluster) -> float:
+        """The limit's share of the typical capacity."""
+        return self.limit * float(cluster.typical[cluster.snapshot.resource(self.resource)])
+
+    def score(self, state: State) -> Any:
+        """1 up to the limit, then limit / use."""
+        use = state.load(self.resource) + state.former_load(self.resource)
+        return at_most(use, self._limit[state.broker])
+
+    @classmethod
+    def score_batch(cls, goals: Sequence[Self]) -> Callable[[State], Any]:
+        """All goals of this family in one pass."""
+        now = tuple(Column(LOAD, goal.resource) for goal in goals)
+        former = tuple(Column(FORMER_LOAD, goal.resource) for goal in goals)
+        limit = np.stack([goal._limit for goal in goals])
+
+        def score(state: State) -> Any:
+            use = state.sums(now) + state.sums(former)
+            return at_most(use, at_cells(limit, state.broker))
+
+        return score
+
+    def infeasibilities(self, cluster: Cluster) -> list[Infeasibility]:
+        """As for every limit, and brokers above it at the start: what they held then still counts.
+
+        Unless a replica there has a lighter role.
+        """
+        placement, limit = cluster.placement, self.limits(cluster)
+        lead, follow = placement.contribution(self.column)
+        p, slot = np.nonzero(placement.start >= 0)
+        light = np.minimum(lead, follow)[p]
+        use = np.bincount(placement.start[p, slot], light, len(limit))
+        over = np.flatnonzero((use > limit * (1 + TOLERANCE)) & ~cluster.draining)
+        found = super().infeasibilities(cluster)
+        if len(over):
+            worst = over[np.argmax(use[over] - limit[over])]
+            much, little = quantities(self.column, float(use[worst]), float(limit[worst]))
+            more = f" and {len(over) - 1} more" if len(over) > 1 else ""
+            found.append(
+                Infeasibility(
+                    reason=f"broker {cluster.snapshot.broker_ids[worst]}{more}: what is there at "
+                    f"the start uses {much} until the plan is done, more than the limit, {little}",
+                    remedy="raise the limit",
+                )
+            )
+        return found
+
+
+class RackFailureCapacity(Ceiling):
+    """Whichever rack fails, the others carry everything within `limit` of their capacity.
+
+    The brokers of the other racks take over what the rack carried, its leaders and rebuilt
+    replicas, in proportion to their capacities. They can if no broker uses more than
+    ``limit * (1 - largest)`` of its capacity before, where `largest` is the largest rack's share of
+    the capacity of all brokers that stay. With three equal racks, that is two thirds of the limit.
+    That is stricter than needed if racks are filled unevenly; but a load that fits into what the
+    largest rack leaves meets this goal once it is spread evenly.
+
+    Parameters
+    ----------
+    resource
+        Name of a resource of the snapshot.
+    limit
+        Share of the capacity that may be used after the failure.
+    """
+
+    resource: str
+    limit: Utilization = 1.0
+
+    @property
+    def column(self) -> Column:
+        """The load of the resource."""
+        return Column(LOAD, self.resource)
+
+    def limits(self, cluster: Cluster) -> Floats:
+        """(B,) the limit's share of each capacity, less the part kept free for a failure."""
+        capacity = np.where(cluster.draining, 0.0, cluster.capacity(self.resource))
+        racks = np.bincount(cluster.snapshot.broker_rack, capacity)
+        total = float(capacity.sum())
+        left = 1 - float(racks.max()) / total if total > 0 else 0.0
+        return cluster.capacity(self.resource) * (self.limit * left)
+
+    def added_limit(self, cluster: Cluster) -> float:
+        """What a typical broker adds to all limits together, if it is in no larger rack."""
+        return self.limit * float(cluster.typical[cluster.snapshot.resource(self.resource)])
+
+    def infeasibilities(self, cluster: Cluster) -> list[Infeasibility]:
+        """As for every limit; without a second rack, nothing is left when the first one fails."""
+        found = super().infeasibilities(cluster)
+        s = cluster.snapshot
+        racks = np.unique(s.broker_rack[~cluster.draining])
+        if not found or len(racks) > 1:
+            return found
+        where = f"rack {s.racks[racks[0]]}" if len(racks) else "no rack"
+        return [
+            Infeasibility(
+                reason=f"all brokers that stay are in {where}: nothing is left if it fails",
+                remedy="add brokers in another rack",
+                brokers_to_add=1,
+                racks_to_add=1,
+            )
+        ]
 
 
 class PotentialNetworkOut(Ceiling):

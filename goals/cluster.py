@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cluster_model.columns import CAPACITY, Column
-from cluster_model.placement import Placement
+from cluster_model.placement import Placement, start_brokers
 from cluster_model.scopes import BROKER, Scope, scope_of
 from cluster_model.snapshot import Bools, BrokerState, Floats, Ints, Snapshot
 from goals.state import State
@@ -177,8 +177,7 @@ class Cluster:
 
         def fetch(column: Column) -> Floats | Ints:
             found = self.fetch(BROKER, column, brokers)
-            loads = column.is_sum and not column.is_traffic
-            return found + parcel * self.means((column,))[0] if loads else found
+            return found + parcel * self.means((column,))[0] if column.shifts else found
 
         return State(fetch)
 
@@ -214,6 +213,10 @@ def partition_state(
             return np.where(brokers < 0, -1, snapshot.broker_rack[brokers])
         if name == "leader":
             return leader
+        if name == "start_broker":
+            return start_brokers(snapshot, partition)
+        if name == "start_leader":
+            return snapshot.leader[partition]
         if name == "replica_lag":
             return snapshot.lag_of(partition[..., None], brokers)
         if name == "replica_disk":

@@ -22,7 +22,8 @@ LEAST, MOST = 1e-9, 1e9
 _MOST_UTILIZATION, _MOST_RATIO = 5.0, 20.0
 
 
-def _utilization(value: float) -> float:
+def utilization(value: float) -> float:
+    """Return a share of a capacity; raises ValueError for a number that is none."""
     if not LEAST <= value <= _MOST_UTILIZATION:
         raise ValueError(
             f"a share of the capacity from {LEAST:g} to {_MOST_UTILIZATION:g} expected "
@@ -41,7 +42,7 @@ def _ratio(value: float) -> float:
 
 
 # Threshold of a goal: of a capacity, and of a fair share.
-Utilization = Annotated[float, AfterValidator(_utilization)]
+Utilization = Annotated[float, AfterValidator(utilization)]
 Ratio = Annotated[float, AfterValidator(_ratio)]
 
 

@@ -1,4 +1,4 @@
-"""Goals about which replica leads."""
+"""Goals about which replica leads, and where."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import PrivateAttr
 
-from cluster_model.snapshot import Bools
+from cluster_model.snapshot import Bools, Ints
 from goals.cluster import Cluster
-from goals.goal import Goal
+from goals.goal import Goal, Infeasibility
+from goals.infeasibility import named
 from goals.slots import count, replicas
 from goals.state import State
 
@@ -39,3 +40,71 @@ class PreferredLeader(Goal):
         leads = count(able & (slots == leader)) > 0
         score = np.where(leads, 1.0 - better / replicas(brokers), 0.0)
         return np.where(count(able) > 0, score, 1.0)
+
+
+class PreferredLeaderRack(Goal):
+    """The leader of each partition is in the rack that an attribute of its topic names.
+
+    The score is 1 if it is, 1/2 if a follower is there, and otherwise 0. Topics without the
+    attribute are content.
+
+    Parameters
+    ----------
+    attribute
+        The attribute of topics whose values are names of racks.
+    """
+
+    scope: ClassVar = "partition"
+    attribute: str
+    _rack: Ints = PrivateAttr()
+
+    @property
+    def requires(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The attribute."""
+        return (f"topic attribute {self.attribute}",)
+
+    @property
+    def name(self) -> str:
+        """The class and the attribute."""
+        return f"{type(self).__name__}[{self.attribute}]"
+
+    def prepare(self, cluster: Cluster) -> None:
+        """Find the rack of each topic."""
+        self._rack = self._racks(cluster)
+
+    def _racks(self, cluster: Cluster) -> Ints:
+        """(T,) the rack that each topic names: -1 for none, -2 for one that the cluster lacks."""
+        s = cluster.snapshot
+        value, names = s.attributes("topic").groups(self.attribute)
+        known = {name: rack for rack, name in enumerate(s.racks)}
+        return np.array([*(known.get(name, -2) for name in names), -1], np.int64)[value]
+
+    def score(self, state: State) -> Any:
+        """1 for the leader in the rack, 1/2 for a follower."""
+        racks, named = state.replica_rack, self._rack[state.topic]
+        there = (racks == named[..., None]) & (racks >= 0)
+        leads = there & (np.arange(racks.shape[-1]) == state.leader[..., None])
+        score = ((count(leads) > 0) + 1.0 * (count(there) > 0)) / 2
+        return np.where(named == -1, 1.0, score)
+
+    def infeasibilities(self, cluster: Cluster) -> list[Infeasibility]:
+        """Partitions led elsewhere, and no broker of the rack may lead."""
+        s, placement = cluster.snapshot, cluster.placement
+        named_rack = self._racks(cluster)[s.partition_topic]
+        may = np.append(
+            np.bincount(s.broker_rack[cluster.leader_eligible], minlength=len(s.racks)), 0
+        )
+        leader = placement.location
+        led = np.where(leader < 0, -1, s.broker_rack[leader])
+        closed = (named_rack == -2) | ((named_rack >= 0) & (may[named_rack] == 0))
+        stuck = np.flatnonzero(closed & (led != named_rack))
+        if not len(stuck):
+            return []
+        value, names = s.attributes("topic").groups(self.attribute)
+        rack = names[value[s.partition_topic[stuck[0]]]]
+        return [
+            Infeasibility(
+                reason=f"{named(cluster, stuck)}: no broker in rack {rack} may lead",
+                remedy=f"add brokers in rack {rack}, or correct the attribute {self.attribute}",
+            )
+        ]

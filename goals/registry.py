@@ -12,8 +12,16 @@ from pydantic import ValidationError
 
 from cluster_model.snapshot import Snapshot
 from goals.availability import EligibleLeaders, OnlineReplicas
-from goals.capacity import HostCapacity, PotentialNetworkOut, ReplicaCapacity, ResourceCapacity
+from goals.capacity import (
+    HostCapacity,
+    PotentialNetworkOut,
+    RackFailureCapacity,
+    ReplicaCapacity,
+    ResourceCapacity,
+    TransientCapacity,
+)
 from goals.collocation import CollocationGoal
+from goals.costs import BalanceCost, LoadCost, MoveCost, Price
 from goals.disks import DiskCapacity, DiskUsageDistribution
 from goals.distribution import (
     LeaderBytesInDistribution,
@@ -23,7 +31,7 @@ from goals.distribution import (
 )
 from goals.goal import Goal, GoalError
 from goals.grouped import GroupCapacity, GroupUsageDistribution
-from goals.leadership import PreferredLeader
+from goals.leadership import PreferredLeader, PreferredLeaderRack
 from goals.network import NetworkInUsageDistribution, NetworkOutUsageDistribution
 from goals.patterns import matching
 from goals.racks import (
@@ -32,6 +40,7 @@ from goals.racks import (
     RackAwareness,
     TopicRackDistribution,
 )
+from goals.relations import Apart, Near, SpreadAcross
 from goals.topics import MinTopicLeaders, TopicLeaderDistribution, TopicReplicaDistribution
 from metrics_reporter.documents import (
     load_mapping,
@@ -52,6 +61,8 @@ BUILT_IN: dict[str, type[Goal]] = {
         ResourceCapacity,
         HostCapacity,
         GroupCapacity,
+        TransientCapacity,
+        RackFailureCapacity,
         PotentialNetworkOut,
         UsageDistribution,
         GroupUsageDistribution,
@@ -61,7 +72,11 @@ BUILT_IN: dict[str, type[Goal]] = {
         TopicReplicaDistribution,
         TopicLeaderDistribution,
         MinTopicLeaders,
+        SpreadAcross,
+        Apart,
+        Near,
         PreferredLeader,
+        PreferredLeaderRack,
         DiskCapacity,
         DiskUsageDistribution,
         NetworkInUsageDistribution,
@@ -69,6 +84,10 @@ BUILT_IN: dict[str, type[Goal]] = {
         OnlineReplicas,
         EligibleLeaders,
         CollocationGoal,
+        LoadCost,
+        BalanceCost,
+        Price,
+        MoveCost,
     )
 }
 PLUGINS: Plugins[type[Goal]] = Plugins(

@@ -7,7 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from cluster_model.columns import CAPACITY, LEADER, LOAD, LOCAL_TRAFFIC, POTENTIAL, TRAFFIC, Column
+from cluster_model.columns import (
+    CAPACITY,
+    FORMER_LOAD,
+    LEADER,
+    LOAD,
+    LOCAL_TRAFFIC,
+    POTENTIAL,
+    TRAFFIC,
+    Column,
+)
 from metrics_reporter.arrays import Floats, Ints
 
 
@@ -94,6 +103,15 @@ class State:
         """Load of the resource if every replica of the cell led its partition."""
         return self.column(Column(LOAD, resource, POTENTIAL))  # type: ignore[no-any-return]
 
+    def former_load(self, resource: str) -> Floats:
+        """Load of the replicas that the broker held at the start and holds no longer.
+
+        Each counts in the role that it had there. While a plan is carried out, a broker still has
+        what leaves it: together with :meth:`load` this is what it uses until the plan is done
+        (scope ``broker``).
+        """
+        return self.column(Column(FORMER_LOAD, resource))  # type: ignore[no-any-return]
+
     def traffic(self, factor: float) -> Floats:
         """Traffic of the cell's leaders with partitions that they should be collocated with.
 
@@ -120,6 +138,16 @@ class State:
         return self.column("leader_count")  # type: ignore[no-any-return]
 
     @property
+    def group_count(self) -> Floats:
+        """Groups of brokers with a replica (a scope :class:`cluster_model.scopes.Spread`)."""
+        return self.column("group_count")  # type: ignore[no-any-return]
+
+    @property
+    def dependent_count(self) -> Floats:
+        """Replicas of topics that need the cell's (a scope :class:`cluster_model.scopes.Needs`)."""
+        return self.column("dependent_count")  # type: ignore[no-any-return]
+
+    @property
     def broker(self) -> Ints:
         """Index of the cell's broker (scopes ``broker``, ``topic``, ``disk``)."""
         return self.column("broker")  # type: ignore[no-any-return]
@@ -138,6 +166,11 @@ class State:
     def topic(self) -> Ints:
         """Index of the topic (scopes ``topic``, ``topic_rack``, ``partition``)."""
         return self.column("topic")  # type: ignore[no-any-return]
+
+    @property
+    def value(self) -> Ints:
+        """Index of the topics' attribute value (:class:`cluster_model.scopes.PerAttribute`)."""
+        return self.column("value")  # type: ignore[no-any-return]
 
     @property
     def rack(self) -> Ints:
@@ -177,6 +210,20 @@ class State:
         what the move copies is not counted.
         """
         return self.column("replica_lag")  # type: ignore[no-any-return]
+
+    @property
+    def start_broker(self) -> Ints:
+        """(…, S) brokers that held the partition in the snapshot, -1 for an empty slot.
+
+        S is the largest number of replicas of a partition there; the slots are not those of
+        :attr:`replica_broker`.
+        """
+        return self.column("start_broker")  # type: ignore[no-any-return]
+
+    @property
+    def start_leader(self) -> Ints:
+        """Slot of the leader in :attr:`start_broker`, -1 for none (scope ``partition``)."""
+        return self.column("start_leader")  # type: ignore[no-any-return]
 
     @property
     def leader(self) -> Ints:

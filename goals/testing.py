@@ -18,7 +18,6 @@ import numpy as np
 from pydantic import ValidationError
 
 from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
-from cluster_model.scopes import Grouping, PerTopic
 from cluster_model.snapshot import BrokerState, Floats, Ints, Snapshot
 from cluster_model.synthetic import synthetic_snapshot
 from goals.cluster import Cluster
@@ -95,8 +94,8 @@ def check_goal(
     clusters
         Snapshots to use instead of the built-in ones, for example with custom resources. In the
         built-in ones, attributes that the goal requires are in turn small numbers, numbers as
-        large as the loads it reads, and the texts ``a`` and ``b``; what it cannot read is left
-        out.
+        large as the loads it reads, and the texts ``a`` and ``b`` (for topics also names of other
+        topics and of racks); what it cannot read is left out.
         A goal that applies to none of them does not conform, as nothing was tested.
     """
     if isinstance(goal, type):
@@ -201,14 +200,13 @@ def example_snapshots(seed: int = 0) -> list[Snapshot]:
 
 def _with_attributes(snapshot: Snapshot, goal: Goal) -> list[Snapshot]:
     """Clusters with the attributes a goal needs, in every kind of values that it can read."""
-    scope = goal.scope.of if isinstance(goal.scope, PerTopic) else goal.scope
-    grouped = dict[str, Any]()
-    if isinstance(scope, Grouping):
-        grouped[scope.attribute] = _texts(snapshot.n_brokers)
+    read = goal.scope.attributes()
+    grouped = {name: _texts(snapshot.n_brokers) for of, name in read if of == "broker"}
+    required = (text.partition(" attribute ") for text in goal.requires)
     needed = [
         (of, name)
-        for of, attribute, name in (text.partition(" attribute ") for text in goal.requires)
-        if attribute and not (of == "broker" and name in grouped)
+        for of, name in (*((of, name) for of, named, name in required if named), *read)
+        if not (of == "broker" and name in grouped)
     ]
     # by which attributes are text: a goal that can read some numbers must read all of them
     made: dict[tuple[bool, ...], list[Snapshot]] = {}
@@ -227,7 +225,10 @@ def _with_attributes(snapshot: Snapshot, goal: Goal) -> list[Snapshot]:
 
 
 def _kinds(snapshot: Snapshot, goal: Goal, of: str) -> list[Any]:
-    """Values of an attribute: small numbers, numbers as large as loads are, and text."""
+    """Values of an attribute: small numbers, numbers as large as loads are, and text.
+
+    For topics, text is also the names of other topics, and of racks.
+    """
     length = snapshot.n_brokers if of == "broker" else len(snapshot.topics)
     one = np.arange(length)
     partition = snapshot.replica_partition
@@ -243,7 +244,10 @@ def _kinds(snapshot: Snapshot, goal: Goal, of: str) -> list[Any]:
     ] or [float(len(partition))]
     # Half of them have more than their share, so that a limit is met by some and missed by others.
     shares = np.where(one % 2, _SCARCE, _AMPLE) / length
-    return [1.0 + one % 3, *(total * shares for total in totals), _texts(length)]
+    texts = [_texts(length)]
+    if of == "topic":
+        texts += [np.roll(snapshot.topics, 1), np.resize(snapshot.racks, length)]
+    return [1.0 + one % 3, *(total * shares for total in totals), *texts]
 
 
 def _texts(length: int) -> Any:
@@ -407,8 +411,19 @@ class _Judge:
         if source[0] >= 0:
             lost = placement.source_disk(action)
             ends.append(placement.keys(scope, action.partition, source, lost))
-        found = np.unique(np.concatenate(ends))
+        found = np.unique(np.concatenate(ends, axis=None))
         return found[found >= 0]
+
+    def benefit(self, before: Floats, after: Floats, touched: Ints) -> float:
+        """The seed's score of an action: above 1/2 if it helps the worse of its cells.
+
+        Of a goal that adds up: if it helps its cells together.
+        """
+        if not len(touched):
+            return 0.5
+        if self.goal.aggregate == "sum":
+            return float(((after - before)[touched].sum() + 1) / 2)
+        return float((after[touched].min() - before[touched].min() + 1) / 2)
 
 
 def _frozen(values: Any) -> Any:
@@ -440,6 +455,7 @@ def _walk(judge: _Judge, rng: np.random.Generator, report: Report) -> None:
         report.actions += 1
         touched = judge.touched(action)
         undo = judge.placement.apply(action)
+        _check_sums(judge.placement)
         after = judge.scores()
         elsewhere = np.ones(len(before), np.bool_)
         elsewhere[touched] = False
@@ -449,7 +465,7 @@ def _walk(judge: _Judge, rng: np.random.Generator, report: Report) -> None:
             )
         judge.placement.apply(undo)
         again = judge.scores()
-        there, back = _benefit(before, after, touched), _benefit(after, again, touched)
+        there, back = judge.benefit(before, after, touched), judge.benefit(after, again, touched)
         if not (0 <= there <= 1 and abs(there + back - 1) <= _SAME):
             raise _BrokenError(
                 "conditions 3 and 4: an action and its undoing do not cancel out "
@@ -459,11 +475,15 @@ def _walk(judge: _Judge, rng: np.random.Generator, report: Report) -> None:
         before = judge.scores()
 
 
-def _benefit(before: Floats, after: Floats, touched: Ints) -> float:
-    """The seed's score of an action: above 1/2 if it helps the worse of its cells."""
-    if not len(touched):
-        return 0.5
-    return float((after[touched].min() - before[touched].min() + 1) / 2)
+def _check_sums(placement: Placement) -> None:
+    """Check that what the scope says about single replicas agrees with what it says about all."""
+    try:
+        placement.check()
+    except AssertionError as error:
+        raise _BrokenError(
+            f"its scope is not consistent: after an action, {error}, compared with all replicas "
+            "added up"
+        ) from None
 
 
 def _actions(cluster: Cluster, rng: np.random.Generator) -> Iterator[Batch]:
@@ -506,6 +526,7 @@ def _one(
 def _look_for_gradient(judge: _Judge, rng: np.random.Generator, evidence: _Evidence) -> None:
     """Check, for each of the worst cells, whether a single action improves it."""
     scores = judge.scores()
+    evidence.graded |= bool(((scores > 0) & (scores < 1)).any())
     unmet = np.flatnonzero(scores < 1)
     for cell in unmet[np.argsort(scores[unmet], kind="stable")][:_UNMET_CELLS]:
         evidence.unmet += 1
@@ -532,7 +553,7 @@ def _can_be_helped(judge: _Judge, cell: int, before: Floats, rng: np.random.Gene
             after = before.copy()
             after[touched] = judge.scores(touched)
             placement.apply(undo)
-            if _benefit(before, after, touched) > 0.5 + _SAME:
+            if judge.benefit(before, after, touched) > 0.5 + _SAME:
                 return True
     return False
 

@@ -188,17 +188,27 @@ class Additions(Transition):
     The first replica of a partition leads it, the others follow.
     """
 
-    def _find_cells(self, scope: Scope) -> Ints:
-        b = self.batch
-        return self.placement.keys(scope, b.partition, b.target, b.disk)[None]
+    def _keys(self, scope: Scope, b: Batch) -> list[Ints]:
+        return [self.placement.keys(scope, b.partition, b.target, b.disk)]
 
     def signed_delta(self, scope: Scope, columns: tuple[Column, ...]) -> Floats:
-        """(k, 1, C) what each replica adds to its cell."""
+        """(k, 1, C) what each replica adds to its cell; (k, K, C) if it has several."""
+        if self._is_gathered(scope):
+            return super().signed_delta(scope, columns)
         return np.stack([self._adds(column) for column in columns])[:, None]
+
+    def _added(self, scope: Scope, columns: tuple[Column, ...]) -> Floats:
+        if scope.inner is not None:
+            return super()._added(scope, columns)
+        return self._per_row(scope, columns, [np.stack([self._adds(c) for c in columns])])
 
     def _adds(self, column: Column) -> Floats:
         """(C,) what each replica adds to a column."""
         placement, b = self.placement, self.batch
+        if column.is_former:
+            _, (returned,) = placement.former_changes(b, (column,))
+            less: Floats = -returned
+            return less
         lead, follow = placement.summand(column)
         leads = b.slot == placement.leader[b.partition]
         if column.is_local and leads.any():
@@ -210,6 +220,9 @@ class Additions(Transition):
         """Put the replicas in their places."""
         placement, b = self.placement, self.batch
         at = b.partition * placement.slots + b.slot
+        for scope in {scope for scope, _, _ in placement.kept_sums()}:
+            if self._is_gathered(scope):
+                placement.forget(scope)
         amounts = {column: self._adds(column) for _, column, _ in placement.kept_sums()}
         placement.replica_broker[at] = b.target
         if len(placement.replica_disk):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from cluster_model.copy_cost import copy_cost as copy_cost
 from cluster_model.placement import LEAD, MOVE_DISK, Batch, Placement
 from cluster_model.snapshot import Bools, Floats, Ints, Snapshot
 
@@ -18,19 +19,6 @@ def cost_unit(snapshot: Snapshot) -> str:
     if snapshot.cost_unit is not None:
         return snapshot.cost_unit
     return "bytes" if "disk" in snapshot.resources or len(snapshot.state_size) else "replicas"
-
-
-def copy_cost(placement: Placement) -> tuple[Floats, Floats]:
-    """(P,), (P,) cost of copying the leader and a follower of each partition anywhere.
-
-    In the unit of :func:`cost_unit`; :func:`cost_at` knows the destinations that differ.
-    """
-    s = placement.snapshot
-    if s.cost_unit is None and "disk" in s.resources:
-        return placement.contribution("load.disk")
-    if len(s.state_size):
-        return s.state_size, s.state_size
-    return placement.contribution("replica_count")
 
 
 def cost_at(placement: Placement, partition: Ints, leads: Bools, broker: Ints) -> Floats:

@@ -15,7 +15,7 @@ from balancer.problem.rules import Rules
 from balancer.search.scorer import Scorer, Tier
 from balancer.search.transition import Transition
 from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
-from cluster_model.scopes import BROKER, HOST, BrokerScope, PerTopic
+from cluster_model.scopes import BROKER, HOST, BrokerScope, Divided, PerTopic, Scope
 from cluster_model.snapshot import Bools, Floats, Ints
 from cluster_model.traffic import connected
 from goals import Cluster, Groups, Pairs, pairs_of
@@ -84,8 +84,12 @@ class Candidates:
                 brokers |= self._members(scope, low)
             elif isinstance(scope, PerTopic):
                 found += self._topic_actions(scope.of, unmet, index, destinations, budget)
+            elif isinstance(scope.inner or scope, Divided):
+                found += self._related_actions(scope, score < 1, destinations, budget)
             elif scope.of_partitions:
                 slots.append(self._some(unmet, budget // 8))
+                if self.scorer.goals[i].aggregate == "sum":
+                    found.append(self._home(slots[-1]))
             else:
                 found.append(self._disk_moves(unmet, budget))
         if slots:
@@ -209,7 +213,8 @@ class Candidates:
             if not isinstance(goal, Groups) or goal.scope == BROKER:
                 continue
             cell = led if goal.scope.of_partitions else goal.scope.keys(s, led, where[led], disk)
-            apart[where[led[np.append(unmet, False)[cell]]]] = True
+            inside = np.atleast_2d(np.append(unmet, False)[cell]).any(axis=0)
+            apart[where[led[np.asarray(inside)]]] = True
         return apart
 
     def _members(self, scope: BrokerScope, cells: Bools) -> Bools:
@@ -372,6 +377,15 @@ class Candidates:
         at = at[self.placement.replica_broker[at] >= 0]
         return [self.spread(at, destinations, 8), self._leads(at)]
 
+    def _home(self, partitions: Ints) -> Batch:
+        """Moves of replicas of partitions back to the brokers of the start that hold none."""
+        now, then = self.placement.brokers[partitions], self.placement.start[partitions]
+        same = now[:, :, None] == then[:, None, :]
+        away, gone = (now >= 0) & ~same.any(2), (then >= 0) & ~same.any(1)
+        row, slot, home = np.nonzero(away[:, :, None] & gone[:, None, :])
+        target = then[row, home]
+        return Batch.of(MOVE, partitions[row], slot, target, pick_disk(self.placement, target))
+
     def _disk_moves(self, disks: Ints, budget: int) -> Batch:
         """Replicas of discontented disks to the other disks of their broker, and the reverse."""
         s, placement = self.placement.snapshot, self.placement
@@ -438,6 +452,75 @@ class Candidates:
         else:
             own = self._some(at, len(topic) * 4)
         return [pulls, self.spread(own, destinations, 8), self._leads(np.concatenate([at, own]))]
+
+    def _related_actions(
+        self, scope: Scope, unmet: Bools, destinations: Ints, budget: int
+    ) -> list[Batch]:
+        """Actions for cells of kinds of topics: push replicas out, pull others of the kind in.
+
+        Where a replica may be in cells of several kinds, it is also sent to brokers with replicas
+        of those kinds. Cells without brokers of their own, such as whole topics, only push.
+        """
+        s, placement = self.placement.snapshot, self.placement
+        width, share = self.parameters.least_destinations, self.parameters.least_per_cell
+        at = np.flatnonzero(placement.replica_broker >= 0)
+        p, broker = at // placement.slots, placement.replica_broker[at]
+        disk = placement.replica_disk[at] if len(placement.replica_disk) else np.full_like(at, -1)
+        if isinstance(scope.inner, Divided):
+            # a replica in no group counts for nothing, and may be the one to move
+            cell = scope.inner.kinds(s)[s.partition_topic[p]]
+        else:
+            cell = scope.keys(s, p, broker, disk)
+        inside = np.append(unmet, False)[cell]
+        mine = self._some(at[inside.any(axis=0) if scope.several else inside], budget // width)
+        found = [self.spread(mine, destinations, width), self._leads(mine)]
+        if not isinstance(scope, Divided):
+            return [*found, self.spread(mine, self.receivers, width)]
+        kinds = np.atleast_2d(scope.kinds(s))
+        # replicas by their own kind
+        own = kinds[0][s.partition_topic[p]]
+        order = np.argsort(own, kind="stable")
+        at, own = at[order], own[order]
+        if scope.several:
+            topic = s.partition_topic[mine // placement.slots]
+            sought, row = kinds[1:, topic].ravel(), np.tile(np.arange(len(mine)), len(kinds) - 1)
+            hosts, row = self._of_kinds(at, own, sought, row, share)
+            found.append(self._moves(mine[row], self._beside(scope.of, hosts)))
+        cells = self._some(np.flatnonzero(unmet), max(budget // (4 * share), 1))
+        kind, group = scope.split(s, cells)
+        pulled, row = self._of_kinds(at, own, kind, np.arange(len(cells)), share)
+        return [*found, self._moves(pulled, self._any_in(scope.of, group[row]))]
+
+    def _of_kinds(self, at: Ints, own: Ints, kinds: Ints, rows: Ints, n: int) -> tuple[Ints, Ints]:
+        """`n` random replicas of each kind, and its row; `at` is sorted by `own`, the kind."""
+        begin = np.searchsorted(own, kinds)
+        count = np.searchsorted(own, kinds, side="right") - begin
+        known = (kinds >= 0) & (count > 0)
+        begin, count, rows = (np.repeat(x[known], n) for x in (begin, count, rows))
+        return at[begin + (self.rng.random(len(begin)) * count).astype(np.int64)], rows
+
+    def _beside(self, of: BrokerScope, at: Ints) -> Ints:
+        """A random receiver in the group of each replica's broker; -1 for none."""
+        own = of.members(self.placement.snapshot)
+        return self._any_in(of, own[self.placement.replica_broker[at]])
+
+    def _any_in(self, of: BrokerScope, groups: Ints) -> Ints:
+        """A random receiver of each group; -1 for none."""
+        own = of.members(self.placement.snapshot)[self.receivers]
+        order = np.argsort(own, kind="stable")
+        begin = np.searchsorted(own[order], groups)
+        count = np.searchsorted(own[order], groups, side="right") - begin
+        known = (groups >= 0) & (count > 0)
+        place = begin + (self.rng.random(len(groups)) * count).astype(np.int64)
+        found = np.full(len(groups), -1)
+        found[known] = self.receivers[order[place[known]]]
+        return found
+
+    def _moves(self, at: Ints, target: Ints) -> Batch:
+        """Moves of replicas to brokers, without those to -1."""
+        at, target = at[target >= 0], target[target >= 0]
+        partition, slot = self._split(at)
+        return Batch.of(MOVE, partition, slot, target, pick_disk(self.placement, target))
 
     def _held(self, topic: Ints, broker: Ints, index: ReplicaIndex, n: int) -> Ints:
         """Up to `n` replicas of each topic on each broker."""

@@ -172,7 +172,7 @@ class Scorer:
                 before = transition.scores_before(scope, bundle.scores, after)
             else:
                 before = bundle.scores[:, keys]
-        if scope.partial or transition.unit is not None:
+        if transition.padded(scope):
             before, after = np.where(keys < 0, 1.0, before), np.where(keys < 0, 1.0, after)
         # relative to the score: a cell 10^9 times too full must not hide a further increase
         if bundle.summed:

@@ -10,11 +10,14 @@ from weakref import proxy
 import numpy as np
 
 from cluster_model.columns import Column
-from cluster_model.placement import LEAD, Batch
+from cluster_model.placement import COUNTED, LEAD, Batch
 from cluster_model.scopes import BROKER, Scope
 from cluster_model.snapshot import Bools, Floats, Ints
 from goals import Cluster, State
 from goals.cluster import partition_state
+
+# up to this many rows, comparing each with the earlier ones is faster than sorting
+_FEW_ROWS = 16
 
 
 class Relief(NamedTuple):
@@ -65,7 +68,8 @@ class Transition:
         self._cells: dict[Scope, Ints] = {}
         self._delta: dict[tuple[Column, ...], Floats] = {}
         self._roles: tuple[Ints, Ints] | None = None
-        self._ends: list[tuple[Batch, Ints, Ints, Ints]] = []
+        # source, and disks, of the actions; under True of their partners
+        self._ends: dict[bool, tuple[Ints, Ints, Ints]] = {}
         self._states: dict[Scope, State] = {}
         self._partition_states: list[tuple[Ints, State]] | None = None
         self.diffs: dict[int, tuple[Floats, Bools]] = {}
@@ -79,38 +83,73 @@ class Transition:
     def cells(self, scope: Scope) -> Ints:
         """(K, C) the cells each action touches: source and destination, of each partition.
 
-        With groups, as many cells as the largest has; -1 where others have fewer.
+        Where a cell is the same for several of them, and with groups, it is listed once; there are
+        as many rows as the action with most cells needs, with -1 where others have fewer.
         """
         known = self._cells.get(scope)
         if known is None:
             known = self._cells[scope] = self._find_cells(scope)
         return known
 
-    def _find_cells(self, scope: Scope) -> Ints:
-        placement = self.placement
-        if not self._ends:
-            self._ends = [
-                (b, placement.source(b), placement.source_disk(b), placement.target_disk(b))
-                for b in (self.batch, self.partner)
-                if b is not None
-            ]
-        keys = []
-        for b, source, source_disk, target_disk in self._ends if scope.by_topic else self._ends[:1]:
-            keys.append(placement.keys(scope, b.partition, source, source_disk))
-            keys.append(placement.keys(scope, b.partition, b.target, target_disk))
-        return np.stack(keys) if self.unit is None else self._gathered(scope, np.stack(keys))
+    def padded(self, scope: Scope) -> bool:
+        """Whether -1 may be among the cells of a scope, for no cell."""
+        if scope.of_partitions:
+            return self.unit is not None
+        return scope.partial or self._is_gathered(scope)
 
-    def _gathered(self, scope: Scope, keys: Ints) -> Ints:
-        """(K, C) the distinct cells of each group, from the (2, M) of its actions."""
-        assert self.unit is not None
-        cells, n = self.placement.cells(scope) + 1, len(self)
-        key, at = np.unique((self.unit * cells + keys + 1).ravel(), return_inverse=True)
+    def _is_gathered(self, scope: Scope) -> bool:
+        """Whether :meth:`cells` lists each cell once, so that what is added to it adds up."""
+        self.cells(scope)
+        return scope in self._places
+
+    def _batches(self, scope: Scope) -> list[Batch]:
+        """The actions whose cells count: both of a swap, unless cells are those of brokers."""
+        if self.partner is None or not scope.by_topic:
+            return [self.batch]
+        return [self.batch, self.partner]
+
+    def _keys(self, scope: Scope, b: Batch) -> list[Ints]:
+        """The cells of each action's source, and of its destination."""
+        placement = self.placement
+        ends = self._ends.get(b is self.partner)
+        if ends is None:
+            ends = placement.source(b), placement.source_disk(b), placement.target_disk(b)
+            self._ends[b is self.partner] = ends
+        source, source_disk, target_disk = ends
+        return [
+            placement.keys(scope, b.partition, source, source_disk),
+            placement.keys(scope, b.partition, b.target, target_disk),
+        ]
+
+    def _find_cells(self, scope: Scope) -> Ints:
+        if scope.inner is not None:
+            outer = scope.outer(self.placement.snapshot, self.cells(scope.inner))
+            return self._gathered(scope, outer, None)
+        keys = [key for b in self._batches(scope) for key in self._keys(scope, b)]
+        stacked = np.concatenate(keys) if scope.several else np.stack(keys)
+        if self.unit is None and not scope.several and len(stacked) <= 2:
+            return stacked
+        return self._gathered(scope, stacked, self.unit)
+
+    def _gathered(self, scope: Scope, keys: Ints, unit: Ints | None) -> Ints:
+        """(K, C) the distinct cells of each action, or of each group, from (R, M) keys."""
+        n = len(self)
+        if unit is None and len(keys) <= _FEW_ROWS:
+            row = np.repeat(np.arange(len(keys))[:, None], n, 1)
+            for later in range(1, len(keys)):
+                for earlier in reversed(range(later)):
+                    row[later][keys[later] == keys[earlier]] = earlier
+            self._places[scope] = (row * n + np.arange(n)).ravel()
+            return np.where(row == np.arange(len(keys))[:, None], keys, -1)
+        unit = np.arange(n) if unit is None else unit
+        cells = self.placement.cells(scope) + 1
+        key, at = np.unique((unit * cells + keys + 1).ravel(), return_inverse=True)
         unit = key // cells
         rank = np.arange(len(key)) - np.searchsorted(unit, unit)
-        found = np.full((int(rank.max(initial=0)) + 1, n), -1)
-        found[rank, unit] = key % cells - 1
+        distinct = np.full((int(rank.max(initial=0)) + 1, n), -1)
+        distinct[rank, unit] = key % cells - 1
         self._places[scope] = (rank * n + unit)[at.ravel()]
-        return found
+        return distinct
 
     def _moved(self, columns: tuple[Column, ...]) -> Floats:
         """(k, C) what goes from source to destination, net of what a swap returns."""
@@ -124,8 +163,14 @@ class Transition:
             self._delta[columns] = known
         return known
 
-    def _local(self, column: Column) -> tuple[Floats, Floats]:
-        """What each action adds to the local traffic of its source, and of its target."""
+    def _uneven(self, column: Column) -> tuple[Floats, Floats]:
+        """What each action adds to an uneven column of its source, and of its target."""
+        if column.is_former:
+            (gained,), (lost,) = self.placement.former_changes(self.batch, (column,))
+            if self.partner is None:
+                return gained, -lost
+            (returned,), (back,) = self.placement.former_changes(self.partner, (column,))
+            return gained - back, returned - lost
         if self.partner is None:
             lost, gained = self.placement.local_changes(self.batch, column, self._in_turn())
             return -lost, gained
@@ -143,31 +188,50 @@ class Transition:
 
     def signed_delta(self, scope: Scope, columns: tuple[Column, ...]) -> Floats:
         """(k, K, C) what each action adds to each of its cells."""
+        uneven = any(column.is_uneven for column in columns)
+        if uneven and len(columns) > 1:
+            return np.concatenate([self.signed_delta(scope, (column,)) for column in columns])
         keys = self.cells(scope)
-        if self.unit is not None:
-            if columns[0].is_local:
-                ends = np.stack(self._local(columns[0]))
-            else:
-                ends = self._moved(columns)
-                ends = np.stack([-ends, ends], 1)
-            flat, place = ends.reshape(-1, 2 * len(self.batch)), self._places[scope]
-            summed = [np.bincount(place, row, keys.size).reshape(keys.shape) for row in flat]
-            return np.stack(summed)
-        if columns[0].is_local:
-            return np.where(keys[0] == keys[1], 0.0, np.stack(self._local(columns[0])))[None]
-        if len(keys) == 2:
-            moved = np.where(keys[0] == keys[1], 0.0, self._moved(columns))
-            return np.stack([-moved, moved], 1)
-        assert self.partner is not None
-        one = self.placement.deltas(self.batch, columns)
-        two = self.placement.deltas(self.partner, columns)
-        topic = self.placement.snapshot.partition_topic
-        same = topic[self.batch.partition] == topic[self.partner.partition]
-        # within one topic both actions of a swap touch the same cells, once
-        one, two = np.where(same, one - two, one), np.where(same, 0.0, two)
-        one = np.where(keys[0] == keys[1], 0.0, one)
-        two = np.where(keys[2] == keys[3], 0.0, two)
-        return np.stack([-one, one, -two, two], 1)
+        if self._is_gathered(scope):
+            flat, place = self._added(scope, columns), self._places[scope]
+            shape, rows = keys.shape, (row.ravel() for row in flat)
+            total = np.stack([np.bincount(place, row, keys.size).reshape(shape) for row in rows])
+            return np.where(keys < 0, 0.0, total)
+        if uneven:
+            return np.where(keys[0] == keys[1], 0.0, np.stack(self._uneven(columns[0])))[None]
+        moved = np.where(keys[0] == keys[1], 0.0, self._moved(columns))
+        return np.stack([-moved, moved], 1)
+
+    def _added(self, scope: Scope, columns: tuple[Column, ...]) -> Floats:
+        """(k, R, M) what each action adds to each of the keys that its cells are gathered from."""
+        if scope.inner is not None:
+            return np.concatenate([self._added_inside(scope.inner, c) for c in columns])
+        if columns[0].is_uneven:
+            return np.stack(self._uneven(columns[0]))[None]
+        rows = []
+        for b in self._batches(scope):
+            alone = self.partner is None
+            moved = self._moved(columns) if alone else self.placement.deltas(b, columns)
+            rows += [-moved, moved]
+        if not scope.several:
+            return np.stack(rows, 1)
+        return self._per_row(scope, columns, rows)
+
+    def _per_row(self, scope: Scope, columns: tuple[Column, ...], ends: list[Floats]) -> Floats:
+        """(k, R, M) the (k, M) amounts of each end, in the rows of its cells that count them."""
+        width = len(self._places[scope]) // max(len(ends) * len(self.batch), 1)
+        counts = np.zeros((len(columns), width, 1))
+        for k, column in enumerate(columns):
+            counts[k, scope.rows(column)] = 1.0
+        return np.concatenate([counts * end[:, None] for end in ends], 1)
+
+    def _added_inside(self, inner: Scope, column: Column) -> Floats:
+        """(1, K, C) what each action adds to inner cells: to a sum, or to how many hold some."""
+        if not column.is_group_count:
+            return self.signed_delta(inner, (column,))
+        held = self.before(inner, (COUNTED,))
+        after = held + self.signed_delta(inner, (COUNTED,))
+        return np.where(self.cells(inner) < 0, 0.0, (after > 0) * 1.0 - (held > 0))
 
     def before(self, scope: Scope, columns: tuple[Column, ...]) -> Floats:
         """(k, K, C) sums in each cell before the action."""
@@ -200,9 +264,8 @@ class Transition:
 
         def sums(names: tuple[Column, ...]) -> Floats:
             after = self.before(BROKER, names) + self.signed_delta(BROKER, names)
-            if names[0].is_traffic:
-                return after
-            shifted: Floats = after + parcel * self.cluster.means(names)[:, None, None]
+            more = parcel * self.cluster.means(names) * [column.shifts for column in names]
+            shifted: Floats = after + more[:, None, None]
             return shifted
 
         return self._state(BROKER, self.cells(BROKER), sums)
@@ -252,9 +315,14 @@ class Transition:
 
     def _leaving(self, columns: tuple[Column, ...]) -> Floats:
         """(k, C) what each action takes from its source."""
-        if columns[0].is_local:
-            return -self._local(columns[0])[0][None]
+        if any(column.is_uneven for column in columns):
+            return np.concatenate([self._leaves(column) for column in columns])
         return self._moved(columns)
+
+    def _leaves(self, column: Column) -> Floats:
+        if column.is_uneven:
+            return -self._uneven(column)[0][None]
+        return self._moved((column,))
 
     def _state(
         self, scope: Scope, keys: Ints, sums: Callable[[tuple[Column, ...]], Floats]

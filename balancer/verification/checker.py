@@ -51,8 +51,8 @@ def check_plan(snapshot: Snapshot, plan: PlanDocument) -> CheckReport:
     if wrong:
         # unknown which brokers may hold and lead: nothing can be replayed
         return CheckReport(tuple(Fault("operation", text) for text in wrong), ())
-    stated = StatedGoals.of(plan, snapshot)
-    replay = Replay(StatedRequest(snapshot, plan.operation), plan, stated)
+    request = StatedRequest(snapshot, plan.operation)
+    replay = Replay(request, plan, StatedGoals.of(plan, request))
     replay.run()
     replay.promises()
     replay.groups()
@@ -61,7 +61,7 @@ def check_plan(snapshot: Snapshot, plan: PlanDocument) -> CheckReport:
         *identity_faults(snapshot, plan),
         *replica_faults(snapshot, plan),
         *demotion_faults(replay.request, plan),
-        *(Fault(kind, text) for kind, text in stated.wrong),
+        *(Fault(kind, text) for kind, text in replay.stated.wrong),
         *summary_faults(replay),
         *column_faults(replay),
         *goal_faults(replay),

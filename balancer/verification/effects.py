@@ -21,6 +21,7 @@ _CHECKED_IN_REPLAY = {
     "ResourceCapacity",
     "HostCapacity",
     "GroupCapacity",
+    "RackFailureCapacity",
     "ReplicaCapacity",
     "PotentialNetworkOut",
     "DiskCapacity",
@@ -34,7 +35,10 @@ _CHECKED_IN_REPLAY = {
 
 @dataclass(frozen=True)
 class UnitEffects:
-    """The effect of each unit: on the lower contentment it touches, and whether a cell worsens."""
+    """The effect of each unit: on the lower contentment it touches, and whether a cell worsens.
+
+    Of a goal that adds up: on all contentments together.
+    """
 
     diff: Floats
     worse: Bools
@@ -56,11 +60,13 @@ def effects_of(replay: Replay, goal: Mapping[str, Any]) -> UnitEffects | None:
     if own is not None and not replay.violations:
         began = cluster_of(replay.start, replay.request)
         diff, fall = own_effects(own.prepared(began), began, len(replay.units), replay.steps)
+        if own.aggregate == "sum":
+            fall = -diff
         return UnitEffects(diff, fall > CONTENTMENT_TOLERANCE)
     definition = definition_of(goal, replay.shared, replay.request)
     if definition is None or shares_unknown(replay, goal):
         return None
-    lowest, worse = np.ones((2, len(replay.units))), np.zeros(len(replay.units))
+    units = len(replay.units)
     if definition.scope == "partition":
         unit, before = replay.rows(0)
         scores = [definition.of_rows(rows) for rows in (before, replay.rows(1)[1])]
@@ -68,6 +74,10 @@ def effects_of(replay: Replay, goal: Mapping[str, Any]) -> UnitEffects | None:
         tally = replay.tallies[definition.scope, definition.column]
         unit, cell = np.array(tally.unit, np.int64), np.array(tally.cell, np.int64)
         scores = [definition.of_cells(cell, np.array(v)) for v in (tally.before, tally.after)]
+    if definition.adds_up:
+        total = np.bincount(unit, scores[1] - scores[0], units).astype(np.float64)
+        return UnitEffects(total, total < -CONTENTMENT_TOLERANCE)
+    lowest, worse = np.ones((2, units)), np.zeros(units)
     for low, score in zip(lowest, scores, strict=True):
         np.minimum.at(low, unit, score)
     np.add.at(worse, unit, scores[1] < scores[0] - CONTENTMENT_TOLERANCE)

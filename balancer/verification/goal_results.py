@@ -15,6 +15,7 @@ from balancer.verification.effects import (
 )
 from balancer.verification.goals import TOLERANCE, definition_of
 from balancer.verification.own_code import cluster_of, own_scores
+from balancer.verification.relations import NOUNS, relation_of
 from balancer.verification.replay import Replay
 from balancer.verification.replicas import GROUP, ReplicaTable
 from balancer.verification.report import Fault
@@ -102,6 +103,7 @@ def _unmet_goal(replay: Replay, name: str) -> UnmetGoal:
     if definition is not None:
         scope = definition.scope
         noun = noun if scope.startswith("topic") else scope.removeprefix(GROUP)
+        noun = NOUNS.get(relation_of(scope), noun)
     elif own is not None:
         scope, noun = own.scope.name, own.scope.noun
     proofs: Sequence[Infeasibility] | None = () if own is None else None

@@ -13,17 +13,23 @@ from typing import Any
 
 import numpy as np
 
+from balancer.verification.relations import APART, NEAR, SPREAD, Related, relation_of
 from balancer.verification.replicas import (
     GROUP,
+    TRANSIENT,
     PartitionTable,
     ReplicaTable,
+    contribution,
+    difference,
     groups_of,
     pairs,
+    sizes,
+    special_costs,
     sums,
     values,
 )
 from balancer.verification.stated_request import StatedRequest
-from cluster_model.snapshot import Bools, Floats, Ints
+from cluster_model.snapshot import Bools, Floats, Ints, Snapshot
 
 # Two ways to sum the same loads differ by about this fraction of the sum.
 TOLERANCE = 1e-9
@@ -39,16 +45,21 @@ class GoalDefinition:
     ----------
     scope
         What it scores: ``broker``, ``host``, ``disk``, ``topic`` (on a broker), ``topic_rack``,
-        ``group:`` and an attribute, or ``partition``.
+        ``group:`` and an attribute, ``partition``, or a scope of
+        :mod:`balancer.verification.relations`.
     column
         The quantity summed in each cell; none for partitions.
     score
         (C,) contentment of cells and their values, or of rows.
+    adds_up
+        Whether an action counts by what it changes in all cells together; otherwise by the least
+        content of them.
     """
 
     scope: str
     column: str
     score: Callable[[Ints, Floats], Floats] | Callable[[PartitionTable], Floats]
+    adds_up: bool = False
 
     def of_cells(self, cell: Ints, value: Floats) -> Floats:
         """(C,) contentment of cells with these values."""
@@ -64,7 +75,12 @@ class GoalDefinition:
         """(cells,) contentment of all cells."""
         if self.scope == "partition":
             return self.of_rows(PartitionTable.of(table))
-        value = values(table, self.scope, self.column)
+        related = relation_of(self.scope)
+        value = (
+            Related(table.snapshot, self.scope).values(table)
+            if related
+            else values(table, self.scope, self.column)
+        )
         cell = np.arange(len(value))
         parts = [
             self.of_cells(cell[i : i + _CHUNK], value[i : i + _CHUNK])
@@ -139,6 +155,13 @@ def limits(goal: Mapping[str, Any], request: StatedRequest) -> tuple[str, str, F
         scope = GROUP + goal["attribute"]
         limit = np.where(staying, room * goal["threshold"], np.inf)
         return scope, f"load.{goal['resource']}", limit
+    if name == "RackFailureCapacity":
+        capacity = request.capacity(goal["resource"])
+        in_rack = np.bincount(s.broker_rack, np.where(stays, capacity, 0.0))
+        # what is left of all capacity after the failure of the rack that has most of it
+        survives = (in_rack.sum() - in_rack.max()) / max(in_rack.sum(), 1e-300)
+        limit = np.where(stays, capacity * survives * goal["limit"], np.inf)
+        return "broker", f"load.{goal['resource']}", limit
     if name == "ReplicaCapacity":
         return "broker", "replica_count", np.where(stays, float(goal["limit"]), np.inf)
     if name == "PotentialNetworkOut":
@@ -503,6 +526,196 @@ def _collocated(
     return GoalDefinition("broker", f"remote.{float(goal['factor'])!r}", score)
 
 
+def _transient(
+    goal: Mapping[str, Any], base: ReplicaTable, request: StatedRequest, tolerance: float
+) -> GoalDefinition:
+    limit = request.capacity(goal["resource"]) * goal["limit"]
+    limit = np.where(request.draining, np.inf, limit)
+
+    def score(cell: Ints, value: Floats) -> Floats:
+        return _at_most(value, limit[cell], tolerance)
+
+    return GoalDefinition("broker", TRANSIENT + goal["resource"], score)
+
+
+def _heaviest(request: StatedRequest, resource: str) -> float:
+    """The load of a resource if every partition has a replica in its heavier role in one place."""
+    return float(np.maximum(*contribution(request.snapshot, f"load.{resource}")).sum())
+
+
+def _costing(
+    goal: Mapping[str, Any], column: str, largest: float, cost: Callable[[Ints, Floats], Floats]
+) -> GoalDefinition:
+    """Brokers that cost something; nothing of the contentment is left at the largest cost."""
+    scale = goal["scale"] or max(largest, 0.0) or 1.0
+
+    def score(cell: Ints, value: Floats) -> Floats:
+        left: Floats = np.clip(1 - cost(cell, value) / scale, 0.0, 1.0)
+        return left
+
+    return GoalDefinition("broker", column, score, adds_up=True)
+
+
+def _load_cost(
+    goal: Mapping[str, Any], base: ReplicaTable, request: StatedRequest, tolerance: float
+) -> GoalDefinition:
+    resource, above = goal["resource"], goal["above"]
+    if isinstance(above, str):
+        safe = request.snapshot.attributes("broker")[above]
+    else:
+        safe = request.capacity(resource) * above
+    safe = np.where(request.draining, 0.0, safe)
+
+    def cost(cell: Ints, value: Floats) -> Floats:
+        return np.where(value > safe[cell] * (1 + tolerance), value - safe[cell], 0.0)
+
+    largest = _heaviest(request, resource) - float(safe.min())
+    return _costing(goal, f"load.{resource}", largest, cost)
+
+
+def _balance_cost(
+    goal: Mapping[str, Any], base: ReplicaTable, request: StatedRequest, tolerance: float
+) -> GoalDefinition:
+    one, two, ratio = goal["resource"], goal["other"], float(goal["ratio"])
+    first, second = ratio * request.capacity(one), request.capacity(two)
+    stays = ~request.draining
+    unused = float((first - second)[stays].max(initial=0.0))
+
+    def cost(cell: Ints, value: Floats) -> Floats:
+        lacks = first[cell] - second[cell] - value
+        counts = stays[cell] & (lacks > tolerance * (first[cell] + second[cell]))
+        return np.where(counts, lacks, 0.0)
+
+    return _costing(goal, difference(ratio, one, two), unused + _heaviest(request, two), cost)
+
+
+def _price(
+    goal: Mapping[str, Any], base: ReplicaTable, request: StatedRequest, tolerance: float
+) -> GoalDefinition:
+    price = request.snapshot.attributes("broker")[goal["attribute"]]
+
+    def cost(cell: Ints, value: Floats) -> Floats:
+        paid: Floats = price[cell] * (1 - 0.1 / (value + 0.1))
+        return paid
+
+    return _costing(goal, "replica_count", float(price.max()), cost)
+
+
+def _move_cost(
+    goal: Mapping[str, Any], base: ReplicaTable, request: StatedRequest, tolerance: float
+) -> GoalDefinition:
+    s = request.snapshot
+    n, special = s.n_brokers, special_costs(s) if goal["cost"] == "movement" else {}
+    if goal["cost"] == "movement":
+        lead, follow = sizes(s)
+    elif goal["cost"] == "replica":
+        lead = follow = np.ones(s.n_partitions)
+    else:
+        of_topic = s.attributes("topic")[goal["cost"].removeprefix("topic attribute ")]
+        lead = follow = of_topic[s.partition_topic]
+    factor = np.ones((n, n))
+    group = _names_of_brokers(goal["by"], request) if goal["by"] else None
+    for one, row in goal["factors"].items():
+        for two, times in row.items():
+            factor[np.ix_(group == one, group == two)] = times
+    had = s.replication_factor > 0
+    origin = np.zeros(s.n_partitions, np.int64)
+    origin[had] = s.replica_broker[(s.replica_offset[:-1] + np.maximum(s.leader, 0))[had]]
+    there = s.replica_partition * n + s.replica_broker
+    dearest = np.maximum(lead, follow)
+    for (p, _), own in special.items():
+        dearest[p] = max(dearest[p], own)
+    most = dearest * factor.max(1)[origin] * had
+    width = max(int(request.factor.max(initial=1)), int(s.replication_factor.max(initial=1)))
+    scale = goal["scale"] or width * float(most.max(initial=0.0)) or 1.0
+
+    def score(rows: PartitionTable) -> Floats:
+        p = rows.partition[:, None]
+        moved = rows.held & had[p] & ~np.isin(p * n + rows.brokers, there)
+        leads = rows.brokers == rows.leader[:, None]
+        each = np.where(leads, lead[p], follow[p])
+        if special:
+            for i, k in zip(*(x.tolist() for x in np.nonzero(moved)), strict=True):
+                pair = int(rows.partition[i]), int(rows.brokers[i, k])
+                each[i, k] = special.get(pair, float(each[i, k]))
+        paid = np.where(moved, each * factor[origin[p], rows.brokers], 0.0).sum(1)
+        left: Floats = np.clip(1 - paid / scale, 0.0, 1.0)
+        return left
+
+    return GoalDefinition("partition", "", score, adds_up=True)
+
+
+def _names_of_brokers(by: str, request: StatedRequest) -> Any:
+    """(B,) the name of each broker's group; none for a broker in no group."""
+    s = request.snapshot
+    if by == "broker":
+        return np.array([str(b) for b in s.broker_ids.tolist()], object)
+    if by == "rack":
+        return np.array(s.racks, object)[s.broker_rack]
+    if by == "host":
+        return np.array(s.hosts, object)[s.broker_host]
+    own, names = s.attributes("broker").groups(by.removeprefix("broker attribute "))
+    return np.array([*names, None], object)[own]
+
+
+def _spread(
+    goal: Mapping[str, Any], base: ReplicaTable, request: StatedRequest, tolerance: float
+) -> GoalDefinition:
+    s, given = request.snapshot, goal["at_least"]
+    if isinstance(given, str):
+        asked = np.nan_to_num(s.topic_attributes[given])
+    else:
+        asked = np.full(len(s.topics), float(given))
+    least = np.where(request.topics(goal["topics"]), asked, 0.0)
+
+    def score(cell: Ints, value: Floats) -> Floats:
+        found: Floats = np.minimum(1.0, (1 + value) / (1 + least[cell]))
+        return found
+
+    return GoalDefinition(f"{SPREAD}:topic:{goal['attribute']}", "groups", score)
+
+
+def _apart(
+    goal: Mapping[str, Any], base: ReplicaTable, request: StatedRequest, tolerance: float
+) -> GoalDefinition:
+    def score(cell: Ints, value: Floats) -> Floats:
+        found: Floats = goal["at_most"] / np.maximum(value, goal["at_most"])
+        return found
+
+    return GoalDefinition(f"{APART}:{goal['by']}:{goal['attribute']}", "replicas", score)
+
+
+def _near(
+    goal: Mapping[str, Any], base: ReplicaTable, request: StatedRequest, tolerance: float
+) -> GoalDefinition:
+    def score(cell: Ints, value: Floats) -> Floats:
+        return 1 / (1 + value)
+
+    return GoalDefinition(f"{NEAR}:{goal['needs']}:{goal['attribute']}", "stranded", score)
+
+
+def _led_in_rack(
+    goal: Mapping[str, Any], base: ReplicaTable, request: StatedRequest, tolerance: float
+) -> GoalDefinition:
+    s = request.snapshot
+    names = [f"{x:.15g}" if isinstance(x, float) else x for x in _named(s, goal["attribute"])]
+    free = np.array([x in ("", "nan") for x in names])[s.partition_topic]
+    home = np.array([s.racks.index(x) if x in s.racks else -2 for x in names])[s.partition_topic]
+
+    def score(rows: PartitionTable) -> Floats:
+        there = rows.of_brokers(s.broker_rack, -1) == home[rows.partition][:, None]
+        leads = there & (rows.brokers == rows.leader[:, None])
+        part = np.where(leads.any(1), 1.0, np.where(there.any(1), 0.5, 0.0))
+        return np.where(free[rows.partition], 1.0, part)
+
+    return GoalDefinition("partition", "", score)
+
+
+def _named(s: Snapshot, attribute: str) -> list[Any]:
+    """(T,) an attribute of the topics."""
+    return list(s.topic_attributes[attribute].tolist())
+
+
 _Builder = Callable[[Mapping[str, Any], ReplicaTable, StatedRequest, float], GoalDefinition]
 # goals whose limits are parts of what all brokers carry together
 OF_SHARES: dict[str, _Builder] = {
@@ -528,4 +741,13 @@ _DEFINITIONS: dict[str, _Builder] = OF_SHARES | {
     "EligibleLeaders": _leaders,
     "PreferredLeader": _preferred,
     "CollocationGoal": _collocated,
+    "TransientCapacity": _transient,
+    "LoadCost": _load_cost,
+    "BalanceCost": _balance_cost,
+    "Price": _price,
+    "MoveCost": _move_cost,
+    "SpreadAcross": _spread,
+    "Apart": _apart,
+    "Near": _near,
+    "PreferredLeaderRack": _led_in_rack,
 }

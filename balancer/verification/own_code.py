@@ -50,7 +50,8 @@ def own_effects(
 ) -> tuple[Floats, Floats]:
     """(units,) how much each raises the lower contentment, and the largest fall of a cell.
 
-    A cell of a goal that is a limit only falls below what it was at the start.
+    With a goal that adds up, the former is of all contentments together. A cell of a goal that is
+    a limit only falls below what it was at the start.
 
     Parameters
     ----------
@@ -78,7 +79,11 @@ def own_effects(
             cluster.placement.apply(batch)
         after = _scores_of(goal, cluster, keys)
         unit = steps[first][0]
-        diff[unit] = after.min(initial=1.0) - before.min(initial=1.0)
+        diff[unit] = (
+            (after - before).sum()
+            if goal.aggregate == "sum"
+            else after.min(initial=1.0) - before.min(initial=1.0)
+        )
         least = before if began is None else np.minimum(before, began[keys])
         fall[unit] = (least - after).max(initial=0.0)
         first = last
@@ -112,7 +117,8 @@ def _cells(goal: Goal, placement: Placement, batch: Batch) -> Ints:
         (batch.target, placement.target_disk(batch)),
     )
     return np.concatenate(
-        [placement.keys(goal.scope, batch.partition, broker, disk) for broker, disk in ends]
+        [placement.keys(goal.scope, batch.partition, broker, disk) for broker, disk in ends],
+        axis=None,
     )
 
 

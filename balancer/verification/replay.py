@@ -11,6 +11,7 @@ from balancer.planning.document import Action, PlanDocument
 from balancer.verification.goals import definition_of, home_sets, sets_of_topics
 from balancer.verification.hard_rules import PartitionRules, step_limits
 from balancer.verification.own_code import PartitionState
+from balancer.verification.relations import tally_of
 from balancer.verification.relaxed import with_used_limits
 from balancer.verification.replicas import PartitionTable, ReplicaTable, sizes, special_costs
 from balancer.verification.report import Fault, agree, label
@@ -95,7 +96,7 @@ class Replay:
             if definition is not None and definition.scope != "partition":
                 key = definition.scope, definition.column
                 if key not in self.tallies:
-                    self.tallies[key] = Tally(self.start, *key)
+                    self.tallies[key] = tally_of(self.start, *key)
 
     @cached_property
     def lost(self) -> Bools:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -60,6 +61,9 @@ class ReplicaTable:
 
 # beginning of the scope of groups of brokers; the name of the attribute follows
 GROUP = "group:"
+# beginnings of columns: the load of a resource with that of what has left its broker since the
+# start, and the difference of two loads, see `difference`
+TRANSIENT, DIFFERENCE = "transient.", "difference."
 
 
 def groups_of(s: Snapshot, attribute: str) -> tuple[Ints, int]:
@@ -74,7 +78,13 @@ def sums(cell: Ints, value: Floats | Bools, cells: int) -> Floats:
 
 
 def contribution(s: Snapshot, column: str) -> tuple[Floats, Floats]:
-    """(P,) what a replica adds to a column as leader, and as follower."""
+    """(P,) what a replica adds to a column as leader, and as follower; nothing once it has left."""
+    if column.startswith(DIFFERENCE):
+        factor, *resources = json.loads(column.removeprefix(DIFFERENCE))
+        one, two = (contribution(s, f"load.{resource}") for resource in resources)
+        return factor * one[0] - two[0], factor * one[1] - two[1]
+    if column.startswith(TRANSIENT):
+        column = f"load.{column.removeprefix(TRANSIENT)}"
     name, _, resource = column.partition(".")
     ones, none = np.ones(s.n_partitions), np.zeros(s.n_partitions)
     if not resource:
@@ -82,6 +92,29 @@ def contribution(s: Snapshot, column: str) -> tuple[Floats, Floats]:
     r = s.resources.index(resource)
     lead = s.leader_load[:, r]
     return lead, {"load": s.follower_load[:, r], "leader_load": none, "potential_load": lead}[name]
+
+
+def difference(factor: float, one: str, two: str) -> str:
+    """The column of a multiple of the load of a resource less the load of another."""
+    return DIFFERENCE + json.dumps([factor, one, two])
+
+
+def led_at_start(s: Snapshot) -> Bools:
+    """(N,) replicas of the snapshot that lead; the first one where none is known to."""
+    found = np.zeros(s.n_replicas, np.bool_)
+    some = np.flatnonzero(s.replication_factor > 0)
+    found[s.replica_offset[some] + np.maximum(s.leader[some], 0)] = True
+    return found
+
+
+def left_behind(table: ReplicaTable, column: str) -> Floats:
+    """(B,) a column summed over the replicas of the snapshot that their broker holds no longer."""
+    s = table.snapshot
+    key = s.replica_partition * s.n_brokers + s.replica_broker
+    gone = ~np.isin(key, table.partition * s.n_brokers + table.broker)
+    lead, follow = contribution(s, column)
+    amount = np.where(led_at_start(s), lead[s.replica_partition], follow[s.replica_partition])
+    return sums(s.replica_broker[gone], amount[gone], s.n_brokers)
 
 
 def sizes(s: Snapshot) -> tuple[Floats, Floats]:
@@ -174,6 +207,8 @@ def values(table: ReplicaTable, scope: str, column: str) -> Floats:
         # the leader of a partition without replicas is nowhere
         return sums(cell[cell >= 0], rates[cell >= 0], s.n_brokers)
     value = table.per_broker(column)
+    if column.startswith(TRANSIENT):
+        value += left_behind(table, column)
     if scope.startswith(GROUP):
         own, groups = groups_of(s, scope.removeprefix(GROUP))
         inside = own >= 0

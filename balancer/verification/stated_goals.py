@@ -9,8 +9,12 @@ from typing import Any
 from balancer.planning.document import PlanDocument
 from balancer.verification.operations import kind_of
 from balancer.verification.relaxed import relaxation_warnings
+from balancer.verification.stated_request import StatedRequest
+from cluster_model.errors import InputError
+from cluster_model.placement import Placement
 from cluster_model.snapshot import Snapshot
-from goals import Goal, GoalError, inapplicable, unmatched
+from goals import Cluster, Goal, GoalError, inapplicable, unmatched
+from goals.costs import Cost
 from goals.patterns import matching
 from goals.registry import BUILT_IN, stated_goal
 
@@ -42,8 +46,9 @@ class StatedGoals:
     wrong: tuple[tuple[str, str], ...]
 
     @staticmethod
-    def of(plan: PlanDocument, snapshot: Snapshot) -> StatedGoals:
+    def of(plan: PlanDocument, request: StatedRequest) -> StatedGoals:
         """Read the goals, and what the plan states about them."""
+        snapshot = request.snapshot
         known, objects, foreign, hard = [], {}, [], set()
         wrong: list[tuple[str, str]] = []
         for place, stated in enumerate(plan.goals):
@@ -64,8 +69,10 @@ class StatedGoals:
                     continue
                 fields = goal.model_dump(mode="json")
                 fields["name"] = goal.name
-                lacks = list(inapplicable([goal], snapshot).values()) or _unknown_sets(
-                    goal, snapshot
+                lacks = (
+                    list(inapplicable([goal], snapshot).values())
+                    or _unknown_sets(goal, snapshot)
+                    or _refused(goal, request)
                 )
                 if lacks:
                     wrong.append(("goals", lacks[0]))
@@ -100,6 +107,19 @@ class StatedGoals:
 def _unknown_sets(goal: Goal, snapshot: Snapshot) -> list[str]:
     sets = {*getattr(goal, "sets", {}).values()} - {*snapshot.broker_sets}
     return [f"goal {goal.name}: the snapshot has no broker set {name!r}" for name in sorted(sets)]
+
+
+def _refused(goal: Goal, request: StatedRequest) -> list[str]:
+    """Why a cost does not fit the cluster: its scale, or values of an attribute."""
+    if not isinstance(goal, Cost):
+        return []
+    width = int(request.factor.max(initial=1))
+    placement = Placement(request.snapshot, width)
+    try:
+        goal.prepared(Cluster(placement, request.eligible, request.may_lead, request.draining))
+    except InputError as error:
+        return [str(error)]
+    return []
 
 
 def _remarks(

@@ -9,9 +9,11 @@ import numpy as np
 
 from balancer.verification.replicas import (
     GROUP,
+    TRANSIENT,
     ReplicaTable,
     contribution,
     groups_of,
+    led_at_start,
     pairs,
     values,
 )
@@ -50,7 +52,7 @@ class ExactSums:
         s = table.snapshot
         lead, follow = contribution(s, column)
         self._lead, self._follow = lead.tolist(), follow.tolist()
-        finest = [int(np.frexp(x[x > 0])[1].min(initial=0)) for x in (lead, follow)]
+        finest = [int(np.frexp(x[x != 0])[1].min(initial=0)) for x in (lead, follow)]
         self._shift = max(0, 53 - min(finest))
         self._unit = 1 << self._shift
         if scope in ("topic", "topic_rack"):
@@ -68,8 +70,8 @@ class ExactSums:
         amount = np.where(cell < 0, 0.0, table.amounts(column))
         part, exponent = np.frexp(amount)
         digits = np.ldexp(part, 53).astype(np.int64)
-        for e in np.unique(exponent[amount > 0]).tolist():
-            rows = np.flatnonzero((exponent == e) & (amount > 0))
+        for e in np.unique(exponent[amount != 0]).tolist():
+            rows = np.flatnonzero((exponent == e) & (amount != 0))
             # halves of 27 bits, which add up without rounding
             for half, place in ((digits[rows] >> 26, 26), (digits[rows] & (2**26 - 1), 0)):
                 found = np.bincount(cell[rows], half, cells).astype(np.int64)
@@ -114,6 +116,11 @@ class Tally:
         self._partners: dict[int, list[tuple[int, float]]] = {}
         self._remote: list[float] = []
         self._sums: ExactSums | None = None
+        # whether each replica of the start led, for a column that counts it once it has left
+        self._start: dict[tuple[int, int], bool] = {}
+        if column.startswith(TRANSIENT):
+            held = zip(s.replica_partition.tolist(), s.replica_broker.tolist(), strict=True)
+            self._start = dict(zip(held, led_at_start(s).tolist(), strict=True))
         if column.startswith("remote."):
             self._remote = values(table, scope, column).tolist()
             ends = pairs(s, float(column.removeprefix("remote.")))
@@ -154,13 +161,25 @@ class Tally:
                 self._leave(p, source, transfer.target[0], leader)
         elif ends[0] != ends[1]:
             amount = self._sums.amount(p, transfer)
-            for cell, change in zip(ends, (-amount, amount), strict=True):
+            changes = [-amount, amount]
+            # a replica that comes or goes; a change of roles leaves both where they are
+            if transfer.lead + transfer.follow:
+                for i, sign in enumerate((1, -1)):
+                    changes[i] += sign * self._at_start(p, ends[i])
+            for cell, change in zip(ends, changes, strict=True):
                 if cell >= 0:
                     self._sums.held[cell] += change
         if unit is not None:
             for cell in ends:
                 if cell >= 0:
                     self.after[self._row[cell]] = self._value(cell)
+
+    def _at_start(self, p: int, broker: int) -> int:
+        """What a broker keeps of a replica that it held at the start, once that has left."""
+        led = self._start.get((p, broker))
+        if led is None or self._sums is None:
+            return 0
+        return self._sums.amount(p, Transfer.of(None, None, led))
 
     def _touch(self, unit: int, cells: list[int]) -> None:
         if not self.unit or self.unit[-1] != unit:

@@ -58,6 +58,15 @@ def scarce() -> Snapshot:
     return replace(s, broker_state=state)
 
 
+def priced() -> Snapshot:
+    s = small(partitions=16, heterogeneity=0.5, seed=2)
+    return replace(
+        s,
+        broker_attributes={"price": [1.0, 4.0, 2.0, 3.0], "zone": ["a", "b", "a", "b"]},
+        topic_attributes={"size": [1.0, 2.0]},
+    )
+
+
 CASES: dict[str, tuple[Callable[[], Snapshot], Any, dict[str, Any], Budget]] = {
     "rebalance": (small, "default", {}, Budget(moves=3)),
     "all met": (small, "autobalancer", {}, Budget()),
@@ -89,6 +98,30 @@ CASES: dict[str, tuple[Callable[[], Snapshot], Any, dict[str, Any], Budget]] = {
         ),
         {},
         Budget(moves=4),
+    ),
+    "costs": (
+        priced,
+        load_goals(
+            {
+                "goals": [
+                    {"goal": "TransientCapacity", "resource": "disk"},
+                    {"goal": "RackFailureCapacity", "resource": "cpu", "limit": 0.7},
+                    {"goal": "LoadCost", "resource": "disk", "above": 0.3, "tier": 2},
+                    {"goal": "BalanceCost", "resource": "cpu", "other": "disk", "ratio": 1e9},
+                    {"goal": "Price", "attribute": "price", "tier": 2},
+                    {
+                        "goal": "MoveCost",
+                        "cost": "topic attribute size",
+                        "by": "broker attribute zone",
+                        "factors": {"a": {"b": 2.0}},
+                        "weight": 0.01,
+                        "tier": 2,
+                    },
+                ]
+            }
+        ),
+        {},
+        Budget(moves=6),
     ),
 }
 
@@ -377,3 +410,22 @@ def test_fewer_than_no_actions_left_out_are_found() -> None:
         update={"summary": plan.summary.model_copy(update={"left_out": -1}), "digest": None}
     )
     assert any("left_out" in m.text for m in check_plan(s, forged).mismatches)
+
+
+@pytest.mark.parametrize(
+    ("goal", "changes", "sentence"),
+    [
+        ("LoadCost", {"scale": 3.0}, "field scale: 3 found, at least"),
+        ("LoadCost", {"above": "zone"}, "attribute zone: 'a' found, a number of at least 0"),
+        ("Price", {"attribute": "zone"}, "attribute zone: 'a' found, a number of at least 0"),
+        ("MoveCost", {"factors": {"a": {"c": 2.0}}}, "'c' found, the name of a zone"),
+        ("MoveCost", {"cost": "topic attribute age"}, "no topic attribute 'age'"),
+    ],
+)
+def test_a_cost_that_does_not_fit_the_cluster_is_found(
+    goal: str, changes: dict[str, Any], sentence: str
+) -> None:
+    s, plan = planned("costs")
+    goals = [g | (changes if g["goal"] == goal else {}) for g in plan.goals]
+    report = check_plan(s, changed_plan(plan, goals=goals))
+    assert any(sentence in f.text for f in report.mismatches if f.kind == "goals")

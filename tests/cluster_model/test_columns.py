@@ -10,6 +10,7 @@ from goals import State
 TEXTS = {
     "load.disk": Column("load", "disk"),
     "leader_load.network_in": Column("load", "network_in", "leader"),
+    "former_load.disk": Column("former_load", "disk"),
     "potential_load.a.b": Column("load", "a.b", "potential"),
     "replica_count": Column("count"),
     "leader_count": Column("count", role="leader"),

@@ -9,6 +9,8 @@ from pydantic import PrivateAttr
 from cluster_model import scopes
 from cluster_model.scopes import Grouping, PerTopic
 from goals import (
+    Apart,
+    BalanceCost,
     BrokerSetAwareness,
     Cluster,
     CollocationGoal,
@@ -22,21 +24,29 @@ from goals import (
     HostCapacity,
     LeaderBytesInDistribution,
     LeaderReplicaDistribution,
+    LoadCost,
     MinTopicLeaders,
+    MoveCost,
+    Near,
     NetworkInUsageDistribution,
     NetworkOutUsageDistribution,
     OnlineReplicas,
     PotentialNetworkOut,
     PreferredLeader,
+    PreferredLeaderRack,
+    Price,
     RackAwareDistribution,
     RackAwareness,
+    RackFailureCapacity,
     ReplicaCapacity,
     ReplicaDistribution,
     ResourceCapacity,
+    SpreadAcross,
     State,
     TopicLeaderDistribution,
     TopicRackDistribution,
     TopicReplicaDistribution,
+    TransientCapacity,
     UsageDistribution,
     at_most,
     available,
@@ -72,6 +82,22 @@ GOALS = [
     OnlineReplicas(),
     EligibleLeaders(),
     CollocationGoal(),
+    *(RackFailureCapacity(resource=r, limit=0.9) for r in RESOURCES),
+    *(TransientCapacity(resource=r, limit=0.9) for r in RESOURCES),
+    *(LoadCost(resource=r, above=0.4) for r in RESOURCES),
+    LoadCost(resource="disk", above="safe"),
+    BalanceCost(resource="cpu", other="network_in", ratio=1e6),
+    Price(attribute="price"),
+    MoveCost(),
+    MoveCost(cost="replica"),
+    MoveCost(cost="topic attribute size"),
+    MoveCost(by="broker attribute zone", factors={"a": {"b": 3.0}, "b": {"a": 0.5}}),
+    SpreadAcross(attribute="broker", at_least=6),
+    Apart(by="topic", at_most=5),
+    Apart(by="tenant", at_most=8),
+    Apart(by="tenant", attribute="zone", at_most=35),
+    Near(attribute="broker"),
+    PreferredLeaderRack(attribute="home"),
 ]
 
 
@@ -295,7 +321,7 @@ class _WrongWithLarge(_Uplink):
 
 @pytest.mark.parametrize(
     ("goal", "clusters"),
-    [(_Zoned(), 4), (_TenantsPerZone(), 8), (_OwnZone(), 4), (_Uplink(), 8)],
+    [(_Zoned(), 4), (_TenantsPerZone(), 8), (_OwnZone(), 12), (_Uplink(), 8)],
     ids=lambda found: getattr(found, "name", None),
 )
 def test_goals_with_attributes_conform(goal: Goal, clusters: int) -> None:
