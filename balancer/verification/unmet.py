@@ -229,6 +229,8 @@ def _looked(plan: PlanDocument, hard: bool) -> list[tuple[str, str]]:
     all_ = f"{some}, and (it is|all are) stopped: {stopped}; {best}"
     more = rf"; [\d,]+ others? would help, and only rules forbid them: {barred}; {best}"
     limited, free = r"(?=.* by the limit of )", r"(?!.* by the limit of )"
+    unruled = r"(?!.* only rules forbid them: )"
+    hardly = "add brokers that have room, or raise the limits in the way" if hard else ""
     return [
         (
             rf"{some}, and nothing stops ([\d,]+ of them|it|them), such as {_ACTION}; the search "
@@ -238,7 +240,7 @@ def _looked(plan: PlanDocument, hard: bool) -> list[tuple[str, str]]:
         (f"{limited}{all_}({more})?", _MORE),
         (f"{free}({none}|{all_}){more}", "allow more destinations, or more to be moved"),
         (none, ""),
-        (free + all_, "add brokers that have room, or raise the limits in the way" if hard else ""),
+        (unruled + free + all_, hardly),
     ]
 
 

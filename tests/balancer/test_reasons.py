@@ -12,7 +12,15 @@ from balancer import Balancer, Operation, Plan
 from balancer.planning.parameters import PlanningParameters
 from balancer.verification.checker import check_plan
 from cluster_model import Snapshot
-from goals import DiskCapacity, Goal, ReplicaCapacity, ResourceCapacity, UsageDistribution
+from goals import (
+    DiskCapacity,
+    Goal,
+    PotentialNetworkOut,
+    ReplicaCapacity,
+    ReplicaDistribution,
+    ResourceCapacity,
+    UsageDistribution,
+)
 
 
 def reason(
@@ -111,6 +119,32 @@ def test_a_broker_that_has_too_little_may_be_given_more() -> None:
     operation = Operation(excluded_brokers_for_replicas=())
     found = reason(goals, snapshot, operation, of="UsageDistribution[disk]")
     assert re.search("to broker 2, because it would make ReplicaCapacity .hard. worse", found)
+
+
+def test_a_goal_that_no_placement_meets_is_named_where_it_stops_lower_tiers() -> None:
+    # both brokers carry more than their limit, and four of the five replicas are on broker 0
+    snapshot = by_hand(
+        [(0,), (0,), (0,), (0,), (1,)],
+        brokers=2,
+        resource="network_out",
+        load=[100.0, 100.0, 100.0, 100.0, 400.0],
+        capacity=300.0,
+    )
+    goals = [PotentialNetworkOut(tier=0), ReplicaDistribution(tier=1)]
+    plan = Balancer(goals).propose(snapshot)
+    *impossible, unmet = plan.unmet
+    assert all(u.proven for u in impossible)
+    assert re.search("4 by PotentialNetworkOut .tier 1, no placement meets it", unmet.reason)
+    assert "it would make PotentialNetworkOut (tier 1) worse" in unmet.reason
+
+
+def test_the_receivers_of_an_operation_are_named() -> None:
+    snapshot = by_hand([(0,)] * 12 + [(1,)] * 2 + [(2,)] * 2, brokers=3, load=[1.0] * 16)
+    operation = Operation(kind="add_brokers", brokers=(2,), excluded_topics=(".*",))
+    found = reason([ReplicaDistribution(hard=True)], snapshot, operation, of="ReplicaDistribution")
+    assert "only rules forbid them: " in found
+    assert "by add_brokers, which lets no other brokers receive replicas" in found
+    assert "because topic t is excluded" in found
 
 
 @pytest.mark.parametrize("held", [500.0, 600.0])

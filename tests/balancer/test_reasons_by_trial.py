@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balancer import Balancer, Budget, Operation, OperationError, Plan
+from balancer.planning.parameters import PlanningParameters
 from balancer.planning.why_not import WhyNot, end_of, why_not
 from balancer.problem.capacity_guards import capacity_guards
 from balancer.problem.movement_cost import cost_unit, movement_cost
@@ -255,7 +256,9 @@ def check_reason(end: End, i: int, reason: str) -> bool:
     return True
 
 
-def proposed(rng: np.random.Generator) -> tuple[Plan, End] | None:
+def proposed(
+    rng: np.random.Generator, planning: PlanningParameters | None = None
+) -> tuple[Plan, End] | None:
     snapshot: Snapshot = tiny_cluster(rng)
     operation: Operation = tiny_operation(rng, snapshot)
     goals = tiny_goals(rng, snapshot)
@@ -276,7 +279,9 @@ def proposed(rng: np.random.Generator) -> tuple[Plan, End] | None:
         budget = Budget(cost=float(rng.integers(0, 12)))
     strategy: Any = Idle() if rng.random() < 0.4 else "goals"
     try:
-        plan = Balancer(goals, budget=budget, strategy=strategy).propose(snapshot, operation)
+        plan = Balancer(goals, budget=budget, strategy=strategy, planning=planning).propose(
+            snapshot, operation
+        )
         return plan, End(plan, resolve(snapshot, operation), goals, budget)
     except OperationError:
         return None
@@ -296,6 +301,39 @@ def test_what_a_plan_says_of_further_actions_is_what_their_trial_shows(seed: int
     for one in plan.unmet:
         if not one.proven:
             check_reason(end, names.index(one.goal), one.reason)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**31), st.integers(1, 8))
+def test_what_a_sample_shows_is_true_of_its_actions(seed: int, most: int) -> None:
+    sampled = PlanningParameters(examined_actions=1, sampled_actions=most, sampled_cells=2)
+    made = proposed(np.random.default_rng(seed), sampled)
+    if made is None:
+        return
+    plan, end = made
+    assert check_plan(plan.snapshot, plan.document()).ok
+    names, trials = [g.name for g in end.goals], {t.phrase: t for t in end.trials}
+    for one in plan.unmet:
+        i, reason = names.index(one.goal), one.reason
+        helpful = [t for t in end.trials if t.gain[i] > EPSILON and t.legal]
+        if one.proven:
+            continue
+        if "no allowed single action helps" in reason:
+            assert not helpful, reason
+        if said := re.search(r"(\d+) (?:of (\d+) )?allowed single actions?.* would help", reason):
+            assert int(said[1]) <= min(len(helpful), int(said[2] or said[1])), reason
+        if said := re.search(r"such as (.*?); the search", reason):
+            assert trials[said[1]] in helpful
+            assert not end.stoppers(i, trials[said[1]])
+        elif said := re.search(r"stopped: .*?; the best, (.*?), because ", reason):
+            assert trials[said[1]] in helpful
+            stops = end.stoppers(i, trials[said[1]])
+            assert re.match(rf"{clause(stops)}(; |$)", reason[said.end() :]), reason
+        if said := re.search(r"rules forbid them: .*?; the best, (.*?), because ", reason):
+            barred = trials[said[1]]
+            assert barred.gain[i] > EPSILON
+            assert not barred.legal
+            assert not end.stoppers(i, barred)
 
 
 @settings(max_examples=40, deadline=None)
