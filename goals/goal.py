@@ -106,6 +106,24 @@ def _of_the_type(annotation: Any, value: Any) -> Any:
     return value
 
 
+class TopicAttributeOf:
+    """The `requires` of a goal with a field that may name an attribute of topics.
+
+    Parameters
+    ----------
+    field
+        The field; it names one if it is text.
+    """
+
+    def __init__(self, field: str) -> None:
+        self._field = field
+
+    def __get__(self, goal: Any, owner: type[Goal]) -> tuple[str, ...]:
+        """The attribute of one goal; none of the class."""
+        name = None if goal is None else getattr(goal, self._field)
+        return (f"topic attribute {name}",) if isinstance(name, str) else ()
+
+
 class Goal(BaseModel):
     """Scores the contentment of each cell of the cluster, from 0 to 1 (1 = met).
 
@@ -114,7 +132,8 @@ class Goal(BaseModel):
 
     ``scope`` is the kind of cell that is scored: one of :mod:`cluster_model.scopes` or its
     name (``"broker"``, ``"host"``, ``"rack"``, ``"disk"``, ``"partition"``, ``"topic"`` for a
-    topic on a broker, ``"topic_rack"``, ``"broker attribute zone"`` for groups of brokers);
+    topic on a broker, ``"topic_rack"``, ``"broker attribute zone"`` for groups of brokers,
+    ``"topic attribute tenant"`` for a tenant on a broker, ``"topic attribute tenant in rack"``);
     ``requires`` lists what a snapshot must have besides
     the resource that a field ``resource`` names: resources, ``broker sets``, ``traffic``, and
     attributes like ``broker attribute zone`` or ``topic attribute tenant``.

@@ -9,7 +9,7 @@ from pydantic import PrivateAttr
 
 from cluster_model.snapshot import Bools, Ints
 from goals.cluster import Cluster
-from goals.goal import Goal, Infeasibility
+from goals.goal import Goal, Infeasibility, TopicAttributeOf
 from goals.infeasibility import named
 from goals.slots import count, replicas
 from goals.state import State
@@ -55,13 +55,9 @@ class PreferredLeaderRack(Goal):
     """
 
     scope: ClassVar = "partition"
+    requires: ClassVar = TopicAttributeOf("attribute")
     attribute: str
     _rack: Ints = PrivateAttr()
-
-    @property
-    def requires(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The attribute."""
-        return (f"topic attribute {self.attribute}",)
 
     @property
     def name(self) -> str:

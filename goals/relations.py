@@ -21,7 +21,7 @@ from cluster_model.scopes import (
 from cluster_model.snapshot import Floats, Ints
 from goals.cluster import Cluster
 from goals.curves import at_least, at_most
-from goals.goal import Goal, GoalError, Infeasibility
+from goals.goal import Goal, GoalError, Infeasibility, TopicAttributeOf
 from goals.patterns import matching, valid_pattern
 from goals.state import State
 from metrics_reporter.quantities import plural
@@ -55,10 +55,11 @@ class SpreadAcross(Goal):
         Regular expression of whole topic names; all by default.
     """
 
-    scope: ClassVar = _OfFields("spread", "topic")
+    scope: ClassVar = _OfFields("topic_groups", "topic")
+    requires: ClassVar = TopicAttributeOf("at_least")
 
     attribute: str
-    at_least: int | str = Field(default=2)
+    at_least: int | str = 2
     topics: str = ".*"
     _least: Floats = PrivateAttr()
 
@@ -73,11 +74,6 @@ class SpreadAcross(Goal):
         if isinstance(least, int) and least < 1:
             raise ValueError("a number of at least 1, or the name of a topic attribute, expected")
         return least
-
-    @property
-    def requires(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The attribute of topics with the least numbers, if there is one."""
-        return (f"topic attribute {self.at_least}",) if isinstance(self.at_least, str) else ()
 
     @property
     def name(self) -> str:
@@ -172,7 +168,7 @@ class Apart(Goal):
         Most replicas of one value in one place.
     """
 
-    scope: ClassVar = _OfFields("apart", "topic placement")
+    scope: ClassVar = _OfFields("value_group", "topic placement")
 
     by: str
     attribute: str = "broker"
@@ -241,7 +237,7 @@ class Near(Goal):
         The attribute of topics that names the topics each needs.
     """
 
-    scope: ClassVar = _OfFields("near", "topic placement")
+    scope: ClassVar = _OfFields("topic_group", "topic placement")
 
     attribute: str
     needs: str = "needs"

@@ -18,12 +18,23 @@ from cluster_model.scopes import (
     TOPIC,
     TOPIC_RACK,
     Grouping,
+    Needs,
+    PerAttribute,
     PerTopic,
     Scope,
+    Spread,
     scope_of,
 )
 
 ZONE = Grouping("zone")
+RELATED = [
+    PerAttribute("tenant"),
+    PerAttribute("tenant", ZONE),
+    Needs("tenant", ZONE),
+    Spread(PerTopic(ZONE)),
+    Spread(PerAttribute("tenant", ZONE)),
+    Spread(PerAttribute("tenant")),
+]
 
 
 def zoned() -> Snapshot:
@@ -41,13 +52,14 @@ def test_names_of_scopes_are_looked_up() -> None:
         scope_of("zone")
 
 
-@pytest.mark.parametrize("scope", [*SCOPES.values(), ZONE, PerTopic(ZONE)], ids=str)
+@pytest.mark.parametrize("scope", [*SCOPES.values(), ZONE, PerTopic(ZONE), *RELATED], ids=str)
 def test_scopes_are_equal_after_pickling_and_unlike_each_other(scope: Scope) -> None:
     again = pickle.loads(pickle.dumps(scope))
     assert again == scope
     assert hash(again) == hash(scope)
-    others = {*SCOPES.values(), ZONE, Grouping("age"), PerTopic(ZONE), Grouping("broker")} - {scope}
-    assert len(others) == len(SCOPES) + 3
+    every = {*SCOPES.values(), ZONE, Grouping("age"), PerTopic(ZONE), Grouping("broker"), *RELATED}
+    others = every - {scope}
+    assert len(others) == len(SCOPES) + len(RELATED) + 3
     assert again not in others
 
 
@@ -91,3 +103,42 @@ def test_an_attribute_that_no_broker_has_is_said_to_be_missing() -> None:
     says = "the snapshot has no broker attribute 'price'; it has age, zone"
     with pytest.raises(SnapshotError, match=re.escape(says)):
         Grouping("price").cells(zoned())
+
+
+@pytest.mark.parametrize(
+    ("text", "scope"),
+    [
+        ("broker attribute zone", ZONE),
+        ("topic attribute tenant", PerAttribute("tenant", BROKER)),
+        ("topic attribute tenant in rack", PerAttribute("tenant", RACK)),
+        ("topic attribute tenant in host", PerAttribute("tenant", HOST)),
+        ("topic attribute tenant in broker attribute zone", PerAttribute("tenant", ZONE)),
+    ],
+)
+def test_a_text_may_name_an_attribute(text: str, scope: Scope) -> None:
+    assert scope_of(text) == scope
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["topic attribute", "topic attribute tenant in zone", "broker attribute a b", "the rack"],
+)
+def test_any_other_text_is_one_sentence(text: str) -> None:
+    with pytest.raises(InputError, match=f"scope '{text}' found, one of broker, host"):
+        scope_of(text)
+
+
+def test_cells_that_relate_topics_are_called_what_they_are() -> None:
+    one, two = zoned().topics
+    s = replace(zoned(), topic_attributes={"tenant": ["shop", None], "needs": [f"{two}, x", None]})
+    assert PerAttribute("tenant", ZONE).label(s, 1) == "tenant shop in zone b"
+    assert PerAttribute("tenant", ZONE).lacks(zoned()) == "topic attribute 'tenant'"
+    assert Spread(PerTopic(ZONE)).label(s, 0) == f"topic {one}"
+    assert Spread(PerAttribute("tenant")).lacks(zoned()) == "topic attribute 'tenant'"
+    assert Needs("needs", RACK).label(s, 2) == f"topic x in rack {s.racks[0]}"
+
+
+def test_an_attribute_of_commas_names_nothing() -> None:
+    s = replace(zoned(), topic_attributes={"needs": [" , ", None]})
+    with pytest.raises(SnapshotError, match="needs: only commas found, names separated by commas"):
+        Needs("needs", RACK).cells(s)

@@ -299,8 +299,8 @@ def as_reported(goal: Goal) -> str:
             reported.append(f"`{name}` {'yes' if value else 'no'}")
         elif isinstance(value, int | float):
             reported.append(f"`{name}` {value:,.10g}")
-        elif isinstance(value, str) and value:
-            reported.append(f"`{name}` {value}")
+        elif value and isinstance(value, str):
+            reported.append(f"`{name}` `{value}`")
         else:
             assert not value
             reported.append(f"`{name}` none")
@@ -315,8 +315,16 @@ def test_the_table_of_goals_is_that_of_the_registry() -> None:
     for (_, scope, kind, reads, fields, source), (name, goal) in zip(
         table, built_in.items(), strict=True
     ):
-        given = {"resource": "disk", "attribute": "zone", "above": 0.5, "other": "cpu", "ratio": 1}
-        required = {field: given[field] for field in given if field in goal.model_fields}
+        given = {
+            "resource": "disk",
+            "attribute": "zone",
+            "by": "tenant",
+            "above": 0.5,
+            "other": "cpu",
+            "ratio": 1,
+        }
+        fields_of = goal.model_fields
+        required = {f: given[f] for f in given if f in fields_of and fields_of[f].is_required()}
         (one,) = load_goals({"goals": [{"goal": name, **required}]})
         assert scope == goal.scope.name.replace("_", " in "), name
         assert kind == ("hard" if one.hard else "soft"), name
