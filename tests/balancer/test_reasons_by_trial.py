@@ -27,7 +27,7 @@ from benchmarks.enumeration import tiny_cluster, tiny_goals, tiny_operation
 from cluster_model import Snapshot
 from cluster_model.errors import InputError
 from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
-from cluster_model.snapshot import Floats
+from cluster_model.snapshot import Floats, Ints
 from goals import Cluster, Goal
 from metrics_reporter.quantities import cost_amount, plural
 
@@ -118,8 +118,8 @@ class End:
             ends = f"from broker {id_[source]} to broker {id_[target]}"
             phrase = f"transferring the leadership of {name} {ends}"
         elif kind == MOVE_DISK:
-            old = paths[0] or "an unknown disk"
-            phrase = f"moving {name} on broker {id_[source]} from {old} to {paths[1]}"
+            left = paths[0] or "an unknown disk"
+            phrase = f"moving {name} on broker {id_[source]} from {left} to {paths[1]}"
         trial = Trial(
             phrase,
             bool(rules.legal(placement, batch)[0]),
@@ -153,7 +153,7 @@ class End:
             trial.limits.append(f"the limit of {cost_amount(most, unit)}")
         return trial
 
-    def _touched(self, goal: Goal, batch: Batch) -> np.ndarray:
+    def _touched(self, goal: Goal, batch: Batch) -> Ints:
         placement = self.plan.placement
         if goal.scope.of_partitions:
             return batch.partition
