@@ -130,7 +130,7 @@ def assemble(
         group_moves=int(rows.group.max(initial=-1)) + 1,
     )
     moves = summary.replica_moves + summary.disk_moves + summary.replicas_added
-    end = PlanEnd(scorer, rules, asked, budget, moves, summary.cost)
+    end = PlanEnd(scorer, rules, asked, budget, moves, summary.cost, start)
     return Plan(
         snapshot=start.snapshot,
         placement=ended,

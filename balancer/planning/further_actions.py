@@ -11,8 +11,9 @@ from balancer.problem.movement_cost import cost_unit, movement_cost
 from balancer.problem.operation import Operation
 from balancer.problem.rules import Rules
 from balancer.search.scorer import EPSILON, Scorer
+from balancer.search.spending import Spending
 from balancer.search.transition import Transition
-from cluster_model.placement import LEAD, MOVE_DISK, Batch
+from cluster_model.placement import LEAD, MOVE_DISK, Batch, Placement
 from cluster_model.snapshot import Bools
 from goals.infeasibility import partition_name
 from metrics_reporter.quantities import cost_amount, plural
@@ -34,6 +35,8 @@ class PlanEnd:
         The limits of the whole plan.
     moves, cost
         What the plan has spent of them.
+    start
+        Where the plan starts.
     """
 
     scorer: Scorer
@@ -42,6 +45,7 @@ class PlanEnd:
     budget: Budget
     moves: int
     cost: float
+    start: Placement
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,6 +174,19 @@ def _limits(end: PlanEnd, batch: Batch) -> Iterator[Stopper]:
                 f"{amount} are left"
             ),
         )
+
+    for name in ("moves_per_broker", "moves_per_rack"):
+        most = getattr(end.budget, name)
+        if most is not None:
+            each = f"the limit of {plural(most, 'move')} per {name.removeprefix('moves_per_')}"
+            own = Spending(end.start, end.scorer.placement, Budget(**{name: most}))
+            yield Stopper(
+                each, "limit", "", ~own.affordable(batch, alone=True), sentence=_reached(each)
+            )
+
+
+def _reached(limit: str) -> Callable[[int], str]:
+    return lambda _: f"{limit} is reached"
 
 
 def display_name(name: str) -> str:

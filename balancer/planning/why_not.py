@@ -226,7 +226,15 @@ def end_of(snapshot: Snapshot, plan: PlanDocument) -> PlanEnd:
         for stated in plan.goals
     ]
     cluster, rules = resolved.cluster, resolved.rules
-    every = [g.prepared(cluster) for g in (*goals, *capacity_guards(snapshot, goals))]
+    relaxed = {result.goal: result.relaxed for result in plan.goal_results}
+    used_goals = [
+        g
+        if (limit := relaxed.get(g.name)) is None
+        # the steps of the plan keep this limit
+        else g.model_copy(update={limit.parameter: limit.used})
+        for g in goals
+    ]
+    every = [g.prepared(cluster) for g in (*used_goals, *capacity_guards(snapshot, goals))]
     placement = resolved.start.copy()
     _carry_out(placement, plan.actions)
     ended = Cluster(placement.stated(), cluster.eligible, cluster.leader_eligible, rules.draining)
@@ -238,6 +246,7 @@ def end_of(snapshot: Snapshot, plan: PlanDocument) -> PlanEnd:
         budget=plan.budget,
         moves=used.replica_moves + used.disk_moves + used.replicas_added,
         cost=used.cost,
+        start=resolved.start,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -47,6 +48,24 @@ def summary_faults(replay: Replay) -> Iterator[Fault]:
         yield Fault(
             "budget", f"budget: cost {s.cost:.9g} found, at most {budget.cost:.9g} expected"
         )
+    for name, limit, group in (
+        ("broker", budget.moves_per_broker, np.arange(replay.snapshot.n_brokers)),
+        ("rack", budget.moves_per_rack, replay.snapshot.broker_rack),
+    ):
+        place = dict(zip(replay.snapshot.broker_ids.tolist(), group.tolist(), strict=True))
+        if limit is not None:
+            arrived = Counter(
+                place.get(a.destination)
+                for a in plan.actions
+                if a.kind in ("move", "add", "move_disk")
+            )
+            gone = Counter(place.get(a.source) for a in plan.actions if a.kind == "move")
+            found = max([0, *arrived.values(), *gone.values()])
+            if found > limit:
+                yield Fault(
+                    "budget",
+                    f"budget: {found} moves to or from one {name} found, at most {limit} expected",
+                )
     most = [0.0] * replay.snapshot.n_partitions
     for (p, _), special in special_costs(replay.snapshot).items():
         most[p] = max(most[p], special)
