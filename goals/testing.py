@@ -3,7 +3,8 @@
 The promises are the four conditions of the AutoBalancer seed (scores in [0, 1]; equal
 if an action has no effect; lower after harm, higher after improvement) and the needs of
 batch scoring: the same score for any number of cells at once, no side effects,
-no randomness, and pickling.
+no randomness, and pickling; and that the sums of the goal's cells, kept up to date action by
+action, equal those of all replicas added up.
 """
 
 from __future__ import annotations

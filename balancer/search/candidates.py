@@ -484,7 +484,7 @@ class Candidates:
         if scope.several:
             topic = s.partition_topic[mine // placement.slots]
             sought, row = kinds[1:, topic].ravel(), np.tile(np.arange(len(mine)), len(kinds) - 1)
-            hosts, row = self._of_kinds(at, own, sought, row, share)
+            hosts, row = self._of_kinds(at, own, sought, row, max(width // 2, 1))
             found.append(self._moves(mine[row], self._beside(scope.of, hosts)))
         cells = self._some(np.flatnonzero(unmet), max(budget // (4 * share), 1))
         kind, group = scope.split(s, cells)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pydantic import PrivateAttr
 
-from cluster_model import scopes
+from cluster_model import Snapshot, scopes
 from cluster_model.scopes import Grouping, PerTopic
 from goals import (
     Apart,
@@ -338,3 +338,30 @@ def test_faults_in_reading_attributes_are_found() -> None:
     problems = check_goal(_WrongForAll).problems
     assert problems
     assert all("cannot reshape" in problem for problem in problems)
+
+
+class _Inconsistent(scopes.BrokerScope):
+    """Halves of the cluster, which are others for one replica than for many."""
+
+    def members(self, snapshot: Snapshot) -> Any:
+        return np.arange(snapshot.n_brokers) % 2
+
+    def names(self, snapshot: Snapshot) -> tuple[str, ...]:
+        return "even", "odd"
+
+    def keys(self, snapshot: Snapshot, partition: Any, broker: Any, disk: Any) -> Any:
+        return (broker + (len(broker) == 1)) % 2
+
+
+class _OfHalves(Goal):
+    """Few replicas in each half."""
+
+    scope: ClassVar = _Inconsistent("half", "half", "half")
+
+    def score(self, state: State) -> Any:
+        return at_most(state.replica_count, 50)
+
+
+def test_a_scope_that_contradicts_itself_is_found() -> None:
+    report = check_goal(_OfHalves())
+    assert [p for p in report.problems if p.startswith("its scope is not consistent: after an")]
