@@ -20,8 +20,8 @@ from balancer.problem.prohibitions import prohibitions
 from balancer.search.scorer import EPSILON, Scorer
 from balancer.search.transition import Transition
 from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch
-from cluster_model.scopes import PerTopic
-from cluster_model.snapshot import Bools, Floats, Ints
+from cluster_model.scopes import Divided, Scope
+from cluster_model.snapshot import Bools, Floats, Ints, Snapshot
 from goals import Goal
 from metrics_reporter.quantities import plural
 
@@ -276,9 +276,8 @@ def _moves(
     brokers, disks = destinations(placement, receivers)
     if scope.of_partitions:
         at = at[np.isin(at // placement.slots, cells)]
-    elif isinstance(scope, PerTopic):
-        topics = scope.split(s, cells)[0]
-        at = at[np.isin(s.partition_topic[at // placement.slots], topics)]
+    elif (topics := _topics(scope, s, cells)) is not None:
+        at = at[topics[s.partition_topic[at // placement.slots]]]
     n = len(brokers)
     if not len(at) or not n:
         return _distinct(scorer, brokers, disks, np.empty(0, np.int64), at), True
@@ -291,13 +290,13 @@ def _moves(
     own = placement.keys(scope, p, placement.replica_broker[at], disk)
     sides, everywhere = [], np.arange(len(at))
     for cell in cells[:worst].tolist():
-        near, mine = everywhere, np.flatnonzero(own == cell)
-        if isinstance(scope, PerTopic):
-            topic = scope.split(s, np.array([cell]))[0]
-            near = np.flatnonzero(s.partition_topic[p] == topic)
+        near, mine = everywhere, np.flatnonzero(np.atleast_2d(own == cell).any(0))
+        if (topics := _topics(scope, s, np.array([cell]))) is not None:
+            near = np.flatnonzero(topics[s.partition_topic[p]])
         if not len(near):
             continue
         there = placement.keys(scope, np.full(n, p[near[0]]), brokers, disks) == cell
+        there = np.atleast_2d(there).any(0)
         sides += [(mine, np.arange(n)), (near, np.flatnonzero(there))]
     sides = [(rows, to) for rows, to in sides if len(rows) and len(to)]
     pairs = [np.empty(0, np.int64)]
@@ -333,6 +332,15 @@ def _distinct(scorer: Scorer, brokers: Ints, disks: Ints, pairs: Ints, at: Ints)
     batch.kind[stays] = MOVE_DISK
     inside = (placement.brokers[p] == broker[:, None]).any(1)
     return batch[np.where(stays, disk != placement.source_disk(batch), ~inside)]
+
+
+def _topics(scope: Scope, snapshot: Snapshot, cells: Ints) -> Bools | None:
+    """(T,) whether replicas of a topic count in some cells; None if those of any topic do."""
+    divided = scope.inner or scope
+    if not isinstance(divided, Divided):
+        return None
+    kinds = cells if scope.inner else divided.split(snapshot, cells)[0]
+    return np.asarray(np.isin(np.atleast_2d(divided.kinds(snapshot)), kinds).any(axis=0))
 
 
 def _touching(scorer: Scorer, goal: Goal, cells: Ints, batch: Batch) -> Bools:
