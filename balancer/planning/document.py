@@ -228,7 +228,7 @@ class PlanDocument(_PlanRecord):
         """
         # A plan written before `replicas` and `blocked` existed keeps its digest.
         unstated: dict[str, Any] = {} if self.replicas else {"replicas": True}
-        if not self.summary.blocked:
+        if "blocked" not in self.summary.model_fields_set:
             unstated["summary"] = {"blocked"}
         content = self.model_dump(mode="json", exclude={"digest": True} | unstated)
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
