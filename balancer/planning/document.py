@@ -259,7 +259,7 @@ class PlanDocument(_PlanRecord):
         unstated: dict[str, Any] = {} if self.replicas else {"replicas": True}
         if self.budget == Budget():
             unstated["budget"] = True
-        if not self.summary.blocked:
+        if "blocked" not in self.summary.model_fields_set:
             unstated["summary"] = {"blocked"}
         content = self.model_dump(mode="json", exclude={"digest": True} | unstated)
         return hashlib.sha256(_ENCODER.encode(content).encode()).hexdigest()

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from balancer_cases import by_hand
 from typer.testing import CliRunner
 
 from balancer import Balancer, PlanDocument
 from balancer.cli import app
 from balancer.verification.checker import check_plan
+from benchmarks.tight import GivenTarget
 from cluster_model import synthetic_snapshot
 from cluster_model.files import save_snapshot
-from goals import Goal, GoalError, at_most
+from goals import Goal, GoalError, ResourceCapacity, at_most
 
 SNAPSHOT = synthetic_snapshot(brokers=5, partitions=20, racks=3, replication_factor=2)
 
@@ -35,11 +38,15 @@ class FewLeaders(Goal):
         return at_most(state.leader_count, self.limit)
 
 
+class OwnLimit(ResourceCapacity):
+    """A limit of another package."""
+
+
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     points = EntryPoints(
         EntryPoint(kind.__name__, f"{__name__}:{kind.__name__}", "counterpoise.goals")
-        for kind in (AlwaysContent, FewLeaders)
+        for kind in (AlwaysContent, FewLeaders, OwnLimit)
     )
     monkeypatch.setattr("metrics_reporter.plugins.entry_points", lambda group: points)
 
@@ -103,3 +110,23 @@ class OffTheScale(Goal):
 def test_a_score_off_the_scale_is_named_and_no_plan_is_made(value: str) -> None:
     with pytest.raises(GoalError, match=rf"^goal OffTheScale: score {value} found, 0 to 1"):
         Balancer([OffTheScale(value=value)]).propose(SNAPSHOT)
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("more", [0.0, 200.0])
+def test_a_limit_may_be_filled_again_up_to_the_start(more: float) -> None:
+    # broker 0 holds 950, then 450, then 850, or 1,050; 800 are allowed
+    load = [500.0, 450.0, 400.0, 100.0]
+    snapshot = by_hand([(0,), (0,), (1,), (2,)], brokers=3, load=load, capacity=2000.0)
+    limit = OwnLimit(resource="disk", threshold=0.4, tier=0)
+    target = GivenTarget(np.array([[2], [0], [0], [2]]))
+    document = Balancer([limit], strategy=target).propose(snapshot).document()
+    assert [a.destination for a in document.actions] == [2, 0]
+    heavier = snapshot.leader_load.copy()
+    heavier[2] += more
+    # the checker judges by the goal's own code where nothing else is wrong
+    first, second = document.actions
+    second = second.model_copy(update={"cost": second.cost + more})
+    document = document.model_copy(update={"actions": (first, second)})
+    report = check_plan(replace(snapshot, leader_load=heavier), document)
+    assert ("hard goal" in {v.kind for v in report.violations}) == (more > 0)

@@ -91,10 +91,15 @@ def test_plans_of_earlier_releases_still_load(tmp_path: Path) -> None:
     assert check_plan(snapshot(), found).ok
 
 
-def test_plans_from_before_replicas_were_stated_keep_their_digest(tmp_path: Path) -> None:
-    # As an earlier release wrote it: without the field, and with the digest of the rest.
+@pytest.mark.parametrize("blocked", [True, False])
+def test_plans_from_before_replicas_were_stated_keep_their_digest(
+    tmp_path: Path, blocked: bool
+) -> None:
+    # As earlier releases wrote it: without the fields, and with the digest of the rest.
     old = json.loads(proposed(cluster_id="c1").to_json())
     del old["replicas"], old["digest"]
+    if not blocked:
+        del old["summary"]["blocked"]
     text = json.dumps(old, sort_keys=True, separators=(",", ":"))
     old["digest"] = hashlib.sha256(text.encode()).hexdigest()
     (tmp_path / "plan.json").write_text(json.dumps(old))
