@@ -227,6 +227,7 @@ class TransientCapacity(Ceiling):
         Share of the capacity that may be used.
     """
 
+    limited_by: ClassVar[str] = "limit"
     hard: bool = True
     resource: str
     limit: Utilization = 1.0
@@ -306,6 +307,7 @@ class RackFailureCapacity(Ceiling):
         Share of the capacity that may be used after the failure.
     """
 
+    limited_by: ClassVar[str] = "limit"
     resource: str
     limit: Utilization = 1.0
 

@@ -255,14 +255,17 @@ class PlanDocument(_PlanRecord):
 
         It shows that the executed plan is the approved one; it does not show who made it.
         """
-        # A plan written before `replicas`, `budget` or `blocked` existed keeps its digest.
-        unstated: dict[str, Any] = {} if self.replicas else {"replicas": True}
-        if self.budget == Budget():
-            unstated["budget"] = True
-        if "blocked" not in self.summary.model_fields_set:
-            unstated["summary"] = {"blocked"}
-        content = self.model_dump(mode="json", exclude={"digest": True} | unstated)
+        unstated = {} if self.replicas else {"replicas": True}
+        content = self.model_dump(mode="json", exclude={"digest": True} | unstated | self.unstated)
         return hashlib.sha256(_ENCODER.encode(content).encode()).hexdigest()
+
+    @property
+    def unstated(self) -> dict[str, Any]:
+        """What the digest leaves out, so that plans from before these fields existed keep theirs."""
+        found: dict[str, Any] = {"budget": True} if self.budget == Budget() else {}
+        if "blocked" not in self.summary.model_fields_set:
+            found["summary"] = {"blocked"}
+        return found
 
     @field_validator("goals")
     @classmethod
@@ -305,7 +308,10 @@ def plan_json(
     }
     content = document.model_dump(mode="json", exclude={"digest", *lines})
     # as `content_digest` does
-    short = {name: encode(value) for name, value in content.items()}
+    stated = document.model_dump(
+        mode="json", exclude={"digest": True, **dict.fromkeys(lines, True)} | document.unstated
+    )
+    short = {name: encode(value) for name, value in stated.items()}
     short["actions"] = f"[{','.join(lines['actions'])}]"
     if replicas:
         short["replicas"] = f"{{{','.join(lines['replicas'])}}}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from balancer.problem.budget import Budget
 from balancer.problem.capacity_guards import implied
@@ -53,6 +53,7 @@ class LocalSearch(SearchParameters):
                 search.reduce(problem.start)
             return search
 
+        exhausted: Literal["budget"] | None = None
         if limits.limits_moves:
             # Most clusters need less than their limits: then no search within them is needed.
             first = None if limits.seconds is None else limits.seconds * self.unlimited_share
@@ -61,14 +62,14 @@ class LocalSearch(SearchParameters):
             if search.exhausted or not spending.within:
                 scorer.restore(begin)
                 spending.restart()
-                search = searched(spending, limits.seconds)
+                search, exhausted = searched(spending, limits.seconds), "budget"
         else:
             search = searched(None, limits.seconds)
         return Proposal(
             placement=scorer.placement,
             trivial_share=self.trivial_share,
             actions=search.actions,
-            exhausted="seconds" if search.exhausted else None,
+            exhausted="seconds" if search.exhausted else exhausted,
         )
 
 

@@ -79,8 +79,8 @@ def test_the_checker_accepts_the_plan_and_its_file(crowded: Snapshot, plan: Plan
     [
         ({"used": 400.0}, "more than the least feasible limit"),
         ({"used": 150.0}, "more than the least feasible limit"),
-        ({"configured": 100.0}, "is not a limit of a hard goal"),
-        ({"parameter": "weight"}, "is not a limit of a hard goal"),
+        ({"configured": 100.0}, "is not a limit of the goal"),
+        ({"parameter": "weight"}, "is not a limit of the goal"),
         ({"reason": "too many"}, "the proof is: replicas: 3,000 needed"),
     ],
 )
