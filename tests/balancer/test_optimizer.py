@@ -87,8 +87,18 @@ def test_no_step_makes_a_hard_goal_worse_or_overfills_a_broker(
     snapshot: Snapshot, profile: str
 ) -> None:
     plan = Balancer(profile).propose(snapshot)
-    goals = [g for g in prepared(snapshot, profile) if g.hard]
+    used = {g.goal: g.relaxed for g in plan.goal_results if g.relaxed is not None}
     placement = Placement(snapshot)
+    goals = [
+        # a limit that no placement keeps is replaced
+        g.model_copy(update={used[g.name].parameter: used[g.name].used}).prepared(
+            Cluster(Placement(snapshot))
+        )
+        if g.name in used
+        else g
+        for g in prepared(snapshot, profile)
+        if g.hard
+    ]
     before = scores(placement, goals)
     steps = plan.rows
     for i, kind in enumerate(steps.kind):
