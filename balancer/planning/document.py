@@ -261,7 +261,7 @@ class PlanDocument(_PlanRecord):
 
     @property
     def unstated(self) -> dict[str, Any]:
-        """What the digest leaves out, so that plans from before these fields existed keep theirs."""
+        """What the digest leaves out: plans from before these fields existed keep theirs."""
         found: dict[str, Any] = {"budget": True} if self.budget == Budget() else {}
         if "blocked" not in self.summary.model_fields_set:
             found["summary"] = {"blocked"}

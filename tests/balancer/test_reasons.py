@@ -65,9 +65,9 @@ def test_one_of_a_thousand_that_may_be_moved_is_seen(planning: PlanningParameter
         planning=planning,
     )
     assert (
-        "1 allowed single action would help, and it is stopped: 1 by ReplicaCapacity (hard, no "
-        "placement meets it); the best, moving y-0 from broker 0 to broker 1, because it would "
-        "make ReplicaCapacity (hard) worse"
+        "1 allowed single action would help, and it is stopped: 1 by ReplicaCapacity (hard); the "
+        "best, moving y-0 from broker 0 to broker 1, because it would make ReplicaCapacity (hard) "
+        "worse"
     ) in found
 
 
