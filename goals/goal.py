@@ -238,7 +238,8 @@ class Goal(BaseModel):
     def relaxed(self, cluster: Cluster, room: float) -> Relaxation | None:
         """The nearest limit that can be kept in place of one that is proven infeasible.
 
-        A hard goal that no placement meets would veto every action that touches its cells.
+        A goal that no placement meets would veto what other goals need: a hard one every action on
+        its cells, a soft one those that serve lower tiers.
         The search and every step then obey the goal with this limit, and the plan says so.
 
         Parameters

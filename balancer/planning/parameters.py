@@ -49,7 +49,7 @@ class PlanningParameters(BaseModel):
     sampled_cells
         Worst cells of a goal around which its sample is taken.
     relaxed_room
-        Share by which a limit that replaces an infeasible hard one is above the least feasible
+        Share by which a limit that replaces an infeasible one is above the least feasible
         one. With none, hardly any move keeps it.
     """
 

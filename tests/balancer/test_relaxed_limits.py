@@ -1,4 +1,4 @@
-"""A hard limit that no placement keeps: the nearest feasible one takes its place."""
+"""A limit that no placement keeps: the nearest feasible one takes its place."""
 
 from __future__ import annotations
 
@@ -47,6 +47,19 @@ def plan(crowded: Snapshot) -> Plan:
 def test_every_other_goal_is_met_although_a_hard_limit_cannot_be(plan: Plan) -> None:
     assert [u.goal for u in plan.unmet] == ["ReplicaCapacity"]
     assert plan.summary.left_out == 0
+
+
+def test_a_soft_limit_that_cannot_be_kept_does_not_stop_lower_tiers() -> None:
+    snapshot = synthetic_snapshot(brokers=20, partitions=3000)
+    plan = Balancer("cruise-control").propose(snapshot)
+    (unmet,) = (u for u in plan.unmet if u.goal == "PotentialNetworkOut")
+    assert unmet.proven
+    result = {r.goal: r for r in plan.goal_results}
+    assert result["PotentialNetworkOut"].relaxed is not None
+    lower = [r for r in plan.goal_results if r.goal.startswith("UsageDistribution")]
+    assert len(lower) == 4
+    assert all(r.met_after for r in lower)
+    assert check_plan(snapshot, plan.document()).ok
 
 
 def test_the_goal_is_reported_as_it_is_configured(plan: Plan) -> None:
