@@ -180,6 +180,8 @@ class Search:
                 self.candidates.levels = self._levels(tier, share)
                 wider = 1 if share < 1 else own.widening[min(idle, len(own.widening) - 1)]
                 done = self._round(number, tier, wider, free=free)
+                if self.candidates.pairs is not None and not free:
+                    done += self._group_round(number, tier, wider)
                 if not done and share >= 1 and not free:
                     done = self._swap_round(number, tier, wider)
                 self._report(number)
@@ -348,6 +350,9 @@ class Search:
             series = SequentialTransition(cluster, batch, unit=unit)
             keep = scorer.gain(tier, series) > np.maximum(EPSILON, own.kept_gain * gain)
             keep &= scorer.allowed(number, series)
+            if self.spending is not None:
+                beyond = ~self.spending.affordable(batch)
+                keep &= np.bincount(unit, beyond, len(gain)) == 0
             if keep.all():
                 self._apply(batch)
                 break
