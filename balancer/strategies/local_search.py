@@ -35,8 +35,13 @@ class LocalSearch(SearchParameters):
         """Serve the tiers in order; see :class:`balancer.search.local_search.Search`."""
         started, goals = time.monotonic(), list(problem.goals)
         needed = [g for g in problem.vetoes if not implied(g, goals)]
+        before = time.monotonic()
         scorer = Scorer(problem.cluster, [*_at_stake(goals, problem.cluster), *needed], self)
+        scoring = time.monotonic() - before
         begin = scorer.mark()
+        if limits.seconds is not None:
+            reserved = min(self.reserved_scorings * scoring, limits.seconds / 2)
+            limits = limits.model_copy(update={"seconds": limits.seconds - reserved})
 
         def searched(spending: Spending | None, seconds: float | None) -> Search:
             search = Search(
