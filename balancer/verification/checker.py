@@ -16,7 +16,7 @@ from balancer.verification.figures import allocation_faults, column_faults, summ
 from balancer.verification.goal_results import goal_faults, unmet_goal_faults
 from balancer.verification.identity import demotion_faults, identity_faults, replica_faults
 from balancer.verification.operations import wrong_operation
-from balancer.verification.relaxed import relaxation_faults
+from balancer.verification.replaced_limits import relaxation_faults
 from balancer.verification.replay import Replay
 from balancer.verification.report import CheckReport, Fault
 from balancer.verification.stated_goals import StatedGoals

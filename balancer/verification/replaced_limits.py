@@ -1,0 +1,44 @@
+"""Checks that limits were replaced only where no placement keeps them, and by no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import floor
+
+from balancer.verification.own_code import cluster_of
+from balancer.verification.relaxed import used_limits
+from balancer.verification.replay import Replay
+from balancer.verification.report import Fault
+
+# The most by which a limit may be above the least feasible one, as a share.
+_MOST_ROOM = 0.1
+
+
+def relaxation_faults(replay: Replay) -> Iterator[Fault]:
+    """Limits that were replaced without need, or by more than they had to be."""
+    configured = {g["name"]: g for g in replay.stated.known}
+    for name, limit in used_limits(replay.plan).items():
+        goal, own = configured.get(name), replay.stated.objects.get(name)
+        if goal is None or goal.get(limit.parameter) != limit.configured:
+            text = f"{name}: {limit.parameter} {limit.configured:g} is not a limit of the goal"
+            yield Fault("relaxed", text)
+            continue
+        # what an unknown operation lets brokers receive is not known either
+        if own is None or replay.cut_short or not replay.request.kind.known:
+            continue
+        cluster = cluster_of(replay.base, replay.request)
+        proofs = own.prepared(cluster).infeasibilities(cluster)
+        if not proofs:
+            yield Fault("relaxed", f"{name}: its limit was replaced, and no proof found")
+            continue
+        if replay.base is replay.start and limit.reason != proofs[0].reason:
+            yield Fault("relaxed", f"{name}: the proof is: {proofs[0].reason}")
+        if name in replay.stated.foreign:
+            continue
+        least = limit.used / (1 + _MOST_ROOM) * (1 - 1e-6)
+        if isinstance(goal[limit.parameter], int):
+            least = max(floor((limit.used - 1) / (1 + _MOST_ROOM)), 1)
+        tighter = own.model_copy(update={limit.parameter: least}).prepared(cluster)
+        if not (limit.used > limit.configured and tighter.infeasibilities(cluster)):
+            text = f"{name}: {limit.parameter} {limit.used:g} is more than the least feasible limit"
+            yield Fault("relaxed", text)
