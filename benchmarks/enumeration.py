@@ -296,6 +296,7 @@ class Enumeration:
                 (source,), (target,) = gone, come
                 may = self.receives[target[0]] or target[0] == source[0]
                 may &= target[1] in self.open_disks[target[0]]
+                may &= source != first or bool(self.leads[target[0]] or target[0] == source[0])
                 # a leader that moves stays the leader
                 if may and lead == (target if source == first else first):
                     yield i
