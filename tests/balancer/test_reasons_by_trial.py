@@ -325,7 +325,8 @@ def test_what_a_sample_shows_is_true_of_its_actions(seed: int, most: int) -> Non
             continue
         if "no allowed single action helps" in reason:
             assert not helpful, reason
-        if said := re.search(r"(\d+) (?:of (\d+) )?allowed single actions?.* would help", reason):
+        counted = r"(\d+) (?:of (\d+) )?allowed single actions?(?: examined)? would help"
+        if said := re.search(counted, reason):
             assert int(said[1]) <= min(len(helpful), int(said[2] or said[1])), reason
         if said := re.search(r"such as (.*?); the search", reason):
             assert trials[said[1]] in helpful
