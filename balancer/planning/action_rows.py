@@ -75,15 +75,11 @@ def within(rows: ActionRows, budget: Budget, snapshot: Snapshot) -> int:
         fits &= np.cumsum(np.isin(kinds, ("move", "move_disk", "add"))) <= budget.moves
     if budget.cost is not None:
         fits &= np.cumsum(rows.cost) <= budget.cost
-    for limit, group in (
-        (budget.moves_per_broker, np.arange(snapshot.n_brokers)),
-        (budget.moves_per_rack, snapshot.broker_rack),
-    ):
-        if limit is not None:
-            moved = np.isin(kinds, ("move", "add"))
-            fits &= _count_of_each(group, rows.source, moved & (rows.source >= 0)) <= limit
-            arrives = moved | (kinds == "move_disk")
-            fits &= _count_of_each(group, rows.target, arrives) <= limit
+    moved = np.isin(kinds, ("move", "add"))
+    for limit, group in budget.per_group(snapshot):
+        fits &= _count_of_each(group, rows.source, moved & (rows.source >= 0)) <= limit
+        arrives = moved | (kinds == "move_disk")
+        fits &= _count_of_each(group, rows.target, arrives) <= limit
     if fits.all():
         return len(fits)
     kept = int(np.argmin(fits))

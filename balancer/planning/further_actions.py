@@ -100,7 +100,7 @@ def stoppers(end: PlanEnd, number: int, transition: Transition) -> list[Stopper]
             goal = scorer.goals[i]
             name = display_name(goal.name)
             if goal.hard or k < number:
-                stops = refused & _worse(scorer, i, transition)
+                stops = refused & scorer.worsened(i, transition)
                 if name != goal.name:
                     found.append(Stopper(name, "exceeded", "", stops, i))
                 else:
@@ -137,19 +137,6 @@ def listed(names: Sequence[str]) -> str:
     ('a, b and c', 'a')
     """
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _worse(scorer: Scorer, i: int, transition: Transition) -> Bools:
-    """(C,) whether an action makes a goal worse: :meth:`Scorer.allowed`, for one goal."""
-    goal, (diff, worse) = scorer.goals[i], scorer.diff(i, transition)
-    if goal.hard:
-        return worse
-    before, after = transition.scored[i]
-    found: Bools = diff < -EPSILON
-    if goal.aggregate == "min":
-        found |= ((1 - after) ** 2 - (1 - before) ** 2).sum(0) > EPSILON
-        found |= ((before >= 1) & (after < 1)).any(0)
-    return found
 
 
 def _limits(end: PlanEnd, batch: Batch) -> Iterator[Stopper]:

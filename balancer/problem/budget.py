@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from cluster_model.errors import InputError
+from cluster_model.snapshot import Ints, Snapshot
 
 
 class BudgetError(InputError):
@@ -44,6 +46,14 @@ class Budget(BaseModel):
     def limits_moves(self) -> bool:
         """Whether anything but the time is limited."""
         return any(value is not None for name, value in self if name != "seconds")
+
+    def per_group(self, snapshot: Snapshot) -> list[tuple[int, Ints]]:
+        """The limits for each broker, and rack, that are set, with the group of each broker."""
+        limits = (
+            (self.moves_per_broker, np.arange(snapshot.n_brokers)),
+            (self.moves_per_rack, snapshot.broker_rack),
+        )
+        return [(limit, group) for limit, group in limits if limit is not None]
 
     def in_unit(self, unit: str) -> Budget:
         """The same limits for a cluster whose moves are paid in `unit`: `cost` holds them all.

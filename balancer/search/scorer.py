@@ -279,16 +279,20 @@ class Scorer:
                 goal = self.goals[i]
                 if (k >= number and not goal.hard) or self._settled(goal, transition):
                     continue
-                diff, worse = self.diff(i, transition)
-                if goal.hard:
-                    ok &= ~worse
-                    continue
-                before, after = transition.scored[i]
-                more = (_lack(goal, after) - _lack(goal, before)).sum(0)
-                ok &= (diff >= -EPSILON) & (more <= EPSILON)
-                if goal.aggregate == "min":
-                    ok &= ~((before >= 1) & (after < 1)).any(0)
+                ok &= ~self.worsened(i, transition)
         return ok
+
+    def worsened(self, i: int, transition: Transition) -> Bools:
+        """(C,) whether actions that serve a lower tier make goal number `i` worse."""
+        goal, (diff, worse) = self.goals[i], self.diff(i, transition)
+        if goal.hard:
+            return worse
+        before, after = transition.scored[i]
+        found: Bools = diff < -EPSILON
+        found |= (_lack(goal, after) - _lack(goal, before)).sum(0) > EPSILON
+        if goal.aggregate == "min":
+            found |= ((before >= 1) & (after < 1)).any(0)
+        return found
 
     def penalty(self, tier: Tier) -> float:
         """How far a tier is from content, the objective of the search.

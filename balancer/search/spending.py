@@ -77,14 +77,7 @@ class Spending:
         self.cost = math.inf if limits.cost is None else float(limits.cost)
         s = placement.snapshot
         #: limit of each group of brokers, the group of each broker
-        self._groups = [
-            (float(limit), group)
-            for limit, group in (
-                (limits.moves_per_broker, np.arange(s.n_brokers)),
-                (limits.moves_per_rack, s.broker_rack),
-            )
-            if limit is not None
-        ]
+        self._groups = limits.per_group(s)
         #: replicas that arrive, and that leave, per group
         self._arrived: list[Floats] = []
         self._left: list[Floats] = []
