@@ -99,6 +99,8 @@ class Candidates:
                 tier, np.flatnonzero(brokers), index, destinations, budget
             )
         batch = Batch.concatenate(found) if found else _nothing()
+        if self.leads_only:
+            batch = batch[batch.kind == LEAD]
         return batch[self.rules.legal(self.placement, batch)]
 
     def swaps(self, tier: Tier, budget: int) -> tuple[Batch, Batch]:

@@ -171,15 +171,15 @@ class Search:
 
     def _serve_within(self, number: int, tier: Tier) -> None:
         """Serve a tier within the limits: its worst cells first, free actions before others."""
-        own, idle, share = self.parameters, 0, self.parameters.worst_share
+        own = self.parameters
         for free in (True, False):
-            idle, share, self.candidates.leads_only = 0, own.worst_share, free
+            least = 1.0 if free else own.worst_share
+            idle, share, self.candidates.leads_only = 0, least, free
             penalties = [self.scorer.penalty(tier)]
             while idle < own.idle_rounds and not self._met(tier) and not self._spent():
-                share = 1.0 if free else share
                 self.candidates.levels = self._levels(tier, share)
                 wider = 1 if share < 1 else own.widening[min(idle, len(own.widening) - 1)]
-                done = self._round(number, tier, wider, free=free)
+                done = self._round(number, tier, wider)
                 if self.candidates.pairs is not None and not free:
                     done += self._group_round(number, tier, wider)
                 if not done and share >= 1 and not free:
@@ -189,7 +189,7 @@ class Search:
                 if self._stalled(penalties):
                     break
                 if done and penalties[-1] < penalties[-2] - EPSILON:
-                    idle, share = 0, own.worst_share
+                    idle, share = 0, least
                 elif share < 1:
                     share = min(1.0, 4 * share)
                 else:
@@ -217,14 +217,14 @@ class Search:
             self.exhausted = True
         return self.exhausted
 
-    def _round(self, number: int, tier: Tier, wider: int, free: bool = False) -> int:
+    def _round(self, number: int, tier: Tier, wider: int) -> int:
         own, destinations = self.parameters, self._destinations(number, wider)
         n = self.scorer.placement.snapshot.n_brokers
         candidates = max(own.candidates_per_broker * n, own.least_candidates)
         budget = wider * min(candidates * self._growth, own.most_candidates) // self._width
         batch = self.candidates.draw(tier, destinations, budget)
         if self.spending is not None:
-            batch = batch[self._affordable(batch, free)]
+            batch = batch[self.spending.affordable(batch, alone=True)]
         if not len(batch):
             return 0
         gain = self.scorer.gains(tier, batch)
@@ -239,7 +239,7 @@ class Search:
         batch, priority, gain = batch[ok], priority[ok], gain[ok]
         best = best_of_each(batch.partition, priority, 1)
         order = best[np.argsort(-priority[best], kind="stable")]
-        if self.spending is not None and len(order) and not free:
+        if self.spending is not None and len(order) and not self.candidates.leads_only:
             order = order[self._worst_first(tier, batch[order])]
         done = self._commit(number, tier, batch[order], gain[order])
         fruitful = done > own.fruitful_share * budget
@@ -278,14 +278,6 @@ class Search:
         """Gain per cost, with the tiers below as a minor factor."""
         gain = self._with_lower_tiers(number, batch, gain)
         return gain / self.candidates.price(batch)
-
-    def _affordable(self, batch: Batch, free: bool) -> Bools:
-        """(C,) which actions the limits have room for, each by itself."""
-        assert self.spending is not None
-        if free:
-            leads: Bools = batch.kind == LEAD
-            return leads
-        return self.spending.affordable(batch, alone=True)
 
     def _with_lower_tiers(self, number: int, batch: Batch, gain: Floats) -> Floats:
         """The tier's gain, scaled according to the tiers below it."""
