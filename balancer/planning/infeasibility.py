@@ -10,6 +10,7 @@ import numpy as np
 from balancer.planning.additions import Additions, destinations, misplaced, partition_goals
 from balancer.planning.blocked_actions import CHUNK, BlockedActions
 from balancer.planning.document import Unmet, limit_reached
+from balancer.planning.figures import goal_scores
 from balancer.planning.further_actions import PlanEnd, display_name, listed
 from balancer.planning.parameters import PlanningParameters
 from balancer.problem.problem import Problem
@@ -19,11 +20,11 @@ from balancer.search.scorer import Scorer
 from balancer.search.transition import Transition
 from cluster_model.errors import InputError
 from cluster_model.placement import MOVE, Batch, Placement
-from cluster_model.snapshot import Bools, Ints
+from cluster_model.snapshot import Bools, Floats, Ints
 from goals import Cluster, EligibleLeaders, Goal, GoalError, Infeasibility, OnlineReplicas
 from goals.infeasibility import named
 from metrics_reporter.plugins import fault_of
-from metrics_reporter.quantities import plural
+from metrics_reporter.quantities import distinct, plural
 
 
 def unmet(
@@ -54,9 +55,9 @@ def unmet(
     """
     parameters, proofs = parameters or PlanningParameters(), dict[int, list[Infeasibility]]()
     goals = [problem.as_configured(used) for used in problem.goals]
+    scores = goal_scores(problem, problem.goals, end.scorer)
     for i, goal in enumerate(goals):
-        # what no placement meets is unmet, even if the limit in its place is kept
-        if goal is not problem.goals[i] or not end.scorer.met(i):
+        if (scores[i] < 1).any():
             with fault_of(f"goal {goal.name}: infeasibilities failed", GoalError, InputError):
                 proofs[i] = goal.infeasibilities(origin)
     impossible = [i for i, found in proofs.items() if found]
@@ -67,8 +68,27 @@ def unmet(
         one
         for i, found in proofs.items()
         for one in [_proven(goals[i], proof) for proof in found]
-        or [_unproven(i, end, blocked, exhausted, left_out, parameters)]
+        or [
+            _within_used_limit(problem, goals[i], int((scores[i] < 1).sum()))
+            if end.scorer.met(i)
+            else _unproven(i, scores[i], end, blocked, exhausted, left_out, parameters)
+        ]
     ]
+
+
+def _within_used_limit(problem: Problem, goal: Goal, cells: int) -> Unmet:
+    """What is said of a limit that could be kept only because replicas were not added."""
+    limit = problem.relaxed[goal.name][1]
+    configured, used = distinct(limit.configured, limit.used)
+    return Unmet(
+        goal=goal.name,
+        hard=goal.hard,
+        proven=False,
+        reason=f"{plural(cells, goal.scope.noun)} not content: the steps of this plan keep "
+        f"{limit.parameter} {used}, because no placement of all requested replicas keeps "
+        f"{configured}",
+        remedy="rebalance after this plan",
+    )
 
 
 def _proven(goal: Goal, proof: Infeasibility) -> Unmet:
@@ -86,6 +106,7 @@ def _proven(goal: Goal, proof: Infeasibility) -> Unmet:
 
 def _unproven(
     i: int,
+    scores: Floats,
     end: PlanEnd,
     blocked: BlockedActions,
     exhausted: str | None,
@@ -93,7 +114,7 @@ def _unproven(
     parameters: PlanningParameters,
 ) -> Unmet:
     scorer, rules, goal = end.scorer, end.rules, end.scorer.goals[i]
-    cells = np.flatnonzero(scorer.scores[i] < 1)
+    cells = np.flatnonzero(scores < 1)
     what = f"{plural(len(cells), goal.scope.noun)} not content"
     if goal.scope.of_partitions:
         what += f" ({named(scorer.cluster, cells)})"

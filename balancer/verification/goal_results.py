@@ -16,6 +16,7 @@ from balancer.verification.effects import (
 from balancer.verification.goals import TOLERANCE, definition_of
 from balancer.verification.own_code import cluster_of, own_scores
 from balancer.verification.relations import NOUNS, relation_of
+from balancer.verification.relaxed import used_limits
 from balancer.verification.replay import Replay
 from balancer.verification.replicas import GROUP, ReplicaTable
 from balancer.verification.report import Fault
@@ -110,7 +111,7 @@ def _unmet_goal(replay: Replay, name: str) -> UnmetGoal:
     if own is not None and not replay.cut_short:
         origin = cluster_of(replay.base, replay.request)
         proofs = own.prepared(origin).infeasibilities(origin)
-    return UnmetGoal(goal["goal"], scope, noun, cells, proofs)
+    return UnmetGoal(goal["goal"], scope, noun, cells, proofs, used_limits(replay.plan).get(name))
 
 
 def unmet_goal_faults(replay: Replay) -> Iterator[Fault]:

@@ -24,7 +24,7 @@ def relaxation_faults(replay: Replay) -> Iterator[Fault]:
             yield Fault("relaxed", text)
             continue
         # what an unknown operation lets brokers receive is not known either
-        if own is None or replay.cut_short or not replay.request.kind.known:
+        if own is None or replay.cut or not replay.request.kind.known:
             continue
         cluster = cluster_of(replay.base, replay.request)
         proofs = own.prepared(cluster).infeasibilities(cluster)

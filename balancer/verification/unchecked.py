@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from balancer.verification.effects import shares_unknown
+from balancer.verification.relaxed import used_limits
 from balancer.verification.replay import Replay
 from balancer.verification.report import Unchecked
 
@@ -62,6 +63,9 @@ def unchecked_parts(replay: Replay) -> Iterator[Unchecked]:
             yield Unchecked(f"goals[{known['name']}]", f"{known['name']}: {reason}", known["hard"])
     if replay.cut:
         yield Unchecked("columns[].after.worst_ratio", "fair shares as before: the plan was cut")
+        if used_limits(plan):
+            reason = "their proofs depend on replicas that the plan does not state"
+            yield Unchecked("goals[].relaxed", reason)
 
 
 def _of_unknown_operation(replay: Replay) -> Iterator[Unchecked]:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from balancer.planning.document import PlanDocument, Remedy, Unmet
+from balancer.planning.document import PlanDocument, RelaxedLimit, Remedy, Unmet
 from balancer.verification.stated_request import StatedRequest
 from cluster_model.snapshot import Bools, Ints
 from goals import Infeasibility
-from metrics_reporter.quantities import plural
+from metrics_reporter.quantities import distinct, plural
 
 _LOST = (
     "every replica is on a dead broker or a dead disk",
@@ -60,6 +60,8 @@ class UnmetGoal:
         Discontented cells; None if unknown.
     proofs
         What the goal itself proves about the start; None if unknown.
+    used
+        The limit that the steps keep in place of its own; None for its own.
     """
 
     kind: str
@@ -67,6 +69,7 @@ class UnmetGoal:
     noun: str
     cells: Ints | None
     proofs: Sequence[Infeasibility] | None
+    used: RelaxedLimit | None = None
 
 
 def unmet_faults(
@@ -203,6 +206,13 @@ def _accepted_reasons(
     if found.kind == "EligibleLeaders" and waiting.issuperset(cells.tolist()):
         warming = [_text(*_WARMING)]
     looked = _looked(plan, hard)
+    if found.used is not None:
+        configured, used = distinct(found.used.configured, found.used.used)
+        text = (
+            f"the steps of this plan keep {found.used.parameter} {used}, because no placement of "
+            f"all requested replicas keeps {configured}"
+        )
+        warming.append(_text(text, "rebalance after this plan"))
     if limit:
         looked = [(f"{re.escape(limit)}; {why}", _MORE) for why, _ in looked]
     return False, warming + looked

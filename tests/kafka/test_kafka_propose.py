@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -190,7 +191,11 @@ def test_a_metrics_topic_gives_the_loads_kafka_does_not_know(
     assert not bare.leader_load[:, bare.resource("network_in")].any()
     load = bare.leader_load.copy()
     load[:, bare.resource("network_in")] = 1000.0
-    measured = simulated_source(replace(bare, leader_load=load, follower_load=load))
+    # at the start of a window, and recent: Kafka deletes old records
+    start_ms = (int(time.time()) - 3600) // 300 * 300_000
+    measured = simulated_source(
+        replace(bare, leader_load=load, follower_load=load), start_ms=start_ms
+    )
     Reporter(measured, bootstrap=skewed.bootstrap, topic="metrics").run(intervals=11)
     counterpoise("snapshot", "kafka", *source, "--metrics-topic", "metrics", "-o", cluster)
     found = load_snapshot(cluster)
