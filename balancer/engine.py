@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Mapping
 from copy import copy
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from balancer.planning.assembly import assemble
@@ -129,6 +130,7 @@ class Balancer:
         operation: Operation | None = None,
         *,
         progress: ProgressCallback | None = None,
+        stop: Event | None = None,
     ) -> Plan:
         """Make a plan; the snapshot is not changed.
 
@@ -140,6 +142,10 @@ class Balancer:
             The request; by default a rebalance.
         progress
             Called with (phase, goals met, all goals, actions so far), often.
+        stop
+            Ends the search when it is set, from any thread: the plan is then the best that was
+            found until then, ordered and checked as any plan, and its ``exhausted`` is
+            ``stopped``.
 
         Raises
         ------
@@ -161,6 +167,7 @@ class Balancer:
             goals=used,
             vetoes=tuple(g.prepared(cluster) for g in capacity_guards(snapshot, goals)),
             relaxed=relaxed,
+            stop=stop,
         )
         left = budget = self.budget.in_unit(cost_unit(snapshot))
         if left.seconds is not None:
@@ -186,7 +193,8 @@ class Balancer:
 
     def _remedy(self, plan: Plan) -> Remedy | None:
         """What would make the unmet goals of a plan possible, tried without a limit on moves."""
-        attempt = None if self.remedies is None else self._attempt
+        stopped = plan.summary.exhausted == "stopped"
+        attempt = None if self.remedies is None or stopped else self._attempt
         return find_remedy(plan, attempt, self.remedies or RemedyLimits(), self.budget.seconds)
 
     def _attempt(self, snapshot: Snapshot, operation: Operation, hard_only: bool) -> Plan:

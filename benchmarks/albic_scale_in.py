@@ -11,6 +11,7 @@ import numpy as np
 from balancer.allocation.drain import drain
 from balancer.allocation.problem import Allocation
 from balancer.allocation.solver import GOOD, solve
+from balancer.problem.deadline import Deadline
 from benchmarks.albic_solver import uneven
 from benchmarks.harness.figures import Panel, chosen, draw, holds
 from benchmarks.registry import Options, Row, benchmark
@@ -99,7 +100,7 @@ def _planned(problem: Allocation, seconds: float, integrated: bool) -> Ints:
     p = problem
     if not integrated and p.removed[p.node].any():
         return drain(p, p.node)
-    return solve(p, rounds=_ENDLESS, seconds=seconds).node
+    return solve(p, rounds=_ENDLESS, deadline=Deadline.after(seconds)).node
 
 
 def _first(reached: Sequence[bool]) -> float:

@@ -15,6 +15,7 @@ import numpy as np
 from balancer.allocation.problem import Allocation
 from balancer.allocation.units import Units
 from balancer.collocation.albic import albic, groups, scores
+from balancer.problem.deadline import Deadline
 from benchmarks.harness.processes import run_apart
 from benchmarks.registry import BenchmarkError, Options, Row, benchmark
 
@@ -114,7 +115,12 @@ def measured(setting: Setting, seed: int) -> Iterator[tuple[str, float, str]]:
     yield "scores, sets and partitions", time.monotonic() - started, "seconds"
     yield "partitions", float(partitions.max() + 1), "partitions"
     started = time.monotonic()
-    found = albic(units, pairs=max(1, setting.nodes // _NODES_A_PAIR), seconds=_SECONDS, seed=seed)
+    found = albic(
+        units,
+        pairs=max(1, setting.nodes // _NODES_A_PAIR),
+        deadline=Deadline.after(_SECONDS),
+        seed=seed,
+    )
     yield "plan", time.monotonic() - started, "seconds"
     yield "load distance before", units.problem.distance(units.problem.node), "points"
     yield "load distance", found.solution.distance, "points"

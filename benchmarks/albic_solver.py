@@ -12,6 +12,7 @@ from balancer.allocation.flux import flux
 from balancer.allocation.milp import plain
 from balancer.allocation.problem import Allocation
 from balancer.allocation.solver import solve
+from balancer.problem.deadline import Deadline
 from benchmarks.harness.figures import Panel, chosen, draw, holds
 from benchmarks.registry import Options, Row, benchmark
 
@@ -145,7 +146,7 @@ def _distance(name: str, problem: Allocation, seconds: float) -> tuple[float, fl
     found = (
         plain(problem, seconds=seconds)
         if name == _PLAIN
-        else solve(problem, rounds=_ENDLESS, seconds=seconds)
+        else solve(problem, rounds=_ENDLESS, deadline=Deadline.after(seconds))
     )
     return found.distance, found.bound
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from balancer.allocation.bound import lower_bound
 from balancer.allocation.problem import Allocation, Solution
+from balancer.problem.deadline import NEVER, Deadline
 from cluster_model.snapshot import Bools, Floats, Ints
 
 # w1 and w2: the load distance weighs much more than the tightness of both sides.
@@ -39,7 +40,15 @@ def plain(problem: Allocation, *, seconds: float, threads: int = 2) -> Solution:
     """
     p = problem
     everything = np.ones(len(p.weight), np.bool_)
-    found = _solve(p, p.node, everything, seconds=seconds, nodes=None, threads=threads, start=False)
+    found = _solve(
+        p,
+        p.node,
+        everything,
+        deadline=Deadline.after(seconds),
+        nodes=None,
+        threads=threads,
+        start=False,
+    )
     over, under = p.sides(found.node)
     migrated = int((found.node != p.node).sum())
     return Solution(found.node, over, under, found.bound, migrated, p.spent(found.node))
@@ -51,7 +60,7 @@ def improve(
     chosen: Bools,
     *,
     nodes: int,
-    seconds: float | None = None,
+    deadline: Deadline = NEVER,
     downhill: bool = False,
 ) -> MilpResult:
     """Solve the program for the units on some of the nodes, which stay on those nodes.
@@ -66,8 +75,8 @@ def improve(
         The nodes of the neighbourhood; if all, the bound applies to every allocation.
     nodes
         Maximum number of branch-and-bound nodes: the same number gives the same answer.
-    seconds
-        Additional time limit.
+    deadline
+        When to stop at the latest.
     downhill
         Consider only migrations from nodes above the mean to nodes below it at first: much
         smaller, but gives no bound.
@@ -81,7 +90,7 @@ def improve(
         problem,
         node,
         chosen,
-        seconds=seconds,
+        deadline=deadline,
         nodes=nodes,
         threads=1,
         start=True,
@@ -99,7 +108,7 @@ def _solve(
     node: Ints,
     chosen: Bools,
     *,
-    seconds: float | None,
+    deadline: Deadline,
     nodes: int | None,
     threads: int,
     start: bool,
@@ -184,8 +193,8 @@ def _solve(
     solver = highspy.Highs()
     solver.setOptionValue("output_flag", False)
     solver.setOptionValue("threads", threads)
-    if seconds is not None:
-        solver.setOptionValue("time_limit", max(seconds, 0.01))
+    if np.isfinite(deadline.at):
+        solver.setOptionValue("time_limit", max(deadline.left, 0.01))
     if nodes is not None:
         solver.setOptionValue("mip_max_nodes", nodes)
     solver.passModel(lp)
@@ -197,6 +206,10 @@ def _solve(
         given = highspy.HighsSolution()
         given.col_value = x.tolist()
         solver.setSolution(given)
+    if deadline.stop is not None:
+        # also lets Python handle the signal that sets the event
+        for during in (solver.cbMipInterrupt, solver.cbSimplexInterrupt):
+            during.subscribe(lambda event: event.interrupt() if deadline.stopped else None)
     solver.run()
     status, info = solver.getModelStatus(), solver.getInfo()
     result = node.copy()

@@ -10,13 +10,13 @@ how often that happens (tabu search with strategic oscillation; Glover, ORSA J. 
 
 from __future__ import annotations
 
-import time
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from balancer.allocation.parameters import AllocationParameters
 from balancer.allocation.problem import Allocation
+from balancer.problem.deadline import Deadline
 from cluster_model.snapshot import Floats, Ints
 
 _TINY = 1e-9
@@ -36,7 +36,7 @@ def search(
     start: Ints,
     *,
     rounds: int,
-    deadline: float,
+    deadline: Deadline,
     seed: int,
     enough: float = 0.0,
     narrow: Narrow = "both",
@@ -53,7 +53,7 @@ def search(
     rounds
         Maximum number of exchanges.
     deadline
-        Latest time to stop, by ``time.monotonic()``.
+        When to stop.
     seed
         Seed of random choices.
     enough
@@ -94,13 +94,13 @@ class _Search:
         self.carried = p.carried(start)
         self.spent = p.spent(start)
 
-    def run(self, rounds: int, deadline: float, enough: float, narrow: Narrow) -> SearchResult:
+    def run(self, rounds: int, deadline: Deadline, enough: float, narrow: Narrow) -> SearchResult:
         p, own = self.p, self.parameters
         price, leap = 1.0, own.largest_leap
         best = self.node[: self.units].copy()
         band = _next_band(p.sides(best), enough, narrow, leap)
         done = tried = 0
-        while band is not None and done < rounds and time.monotonic() < deadline:
+        while band is not None and done < rounds and not deadline.passed:
             done, tried = done + 1, tried + 1
             if tried > own.leap_rounds and leap > own.smallest_leap:
                 leap, tried = max(leap / 2, own.smallest_leap), 0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 
 from balancer.allocation.bound import lower_bound
@@ -14,6 +12,7 @@ from balancer.allocation.milp import improve
 from balancer.allocation.parameters import AllocationParameters
 from balancer.allocation.problem import Allocation, Solution
 from balancer.allocation.search import Narrow, search
+from balancer.problem.deadline import NEVER, Deadline
 from cluster_model.snapshot import Ints
 
 # A good enough load distance, in percentage points: the limit that ALBIC keeps (maxLD).
@@ -30,7 +29,7 @@ def solve(
     good: float = GOOD,
     enough: float = 0.0,
     rounds: int = 10_000,
-    seconds: float | None = None,
+    deadline: Deadline = NEVER,
     seed: int = 0,
     parameters: AllocationParameters | None = None,
 ) -> Solution:
@@ -52,8 +51,8 @@ def solve(
     rounds
         Effort: exchanges that the local search tries. The same rounds and seed give the
         same solution.
-    seconds
-        Stop after that time, with the best result so far.
+    deadline
+        When to stop, with the best result so far.
     seed
         Seed of random choices.
     parameters
@@ -80,10 +79,10 @@ def solve(
     ([1, 0, 0], 0.0, 0.0)
     """
     p, own = problem, parameters or AllocationParameters()
-    started = time.monotonic()
+    seconds = deadline.left
 
-    def until(share: float) -> float:
-        return np.inf if seconds is None else started + share * seconds
+    def until(share: float) -> Deadline:
+        return deadline.earlier((1 - share) * seconds)
 
     start = p.node.copy()
     start[p.fixed >= 0] = p.fixed[p.fixed >= 0]
@@ -143,7 +142,7 @@ def solve(
 
 
 def _neighbourhoods(
-    problem: Allocation, node: Ints, bound: float, deadline: float, own: AllocationParameters
+    problem: Allocation, node: Ints, bound: float, deadline: Deadline, own: AllocationParameters
 ) -> tuple[Ints, float]:
     """Let HiGHS reallocate the units of the nodes farthest off: few nodes, then more.
 
@@ -151,13 +150,12 @@ def _neighbourhoods(
     """
     p = problem
     nodes, units = len(p.weight), len(p.load)
-    seconds = None if deadline == np.inf else max(deadline - time.monotonic(), 0.0)
     if nodes * units <= own.proof_size:
         whole = np.ones(nodes, np.bool_)
-        proven = improve(p, node, whole, nodes=own.tree_nodes, seconds=seconds)
+        proven = improve(p, node, whole, nodes=own.tree_nodes, deadline=deadline)
         return proven.node, max(bound, proven.bound)
     size = own.first_nodes
-    while size < 2 * nodes and time.monotonic() < deadline:
+    while size < 2 * nodes and not deadline.passed:
         reached = p.distance(node)
         close = bound * (1 + own.close_share) + _TINY >= reached
         if close or bound < own.loose_share * reached:
@@ -166,8 +164,7 @@ def _neighbourhoods(
         chosen[np.argsort(-np.abs(p.deviation(node)), kind="stable")[:size]] = True
         if int(chosen[node].sum()) * int(chosen.sum()) > own.program_size:
             break
-        seconds = None if deadline == np.inf else deadline - time.monotonic()
-        found = improve(p, node, chosen, nodes=own.tree_nodes, seconds=seconds, downhill=True)
+        found = improve(p, node, chosen, nodes=own.tree_nodes, deadline=deadline, downhill=True)
         improved = found.node
         size = size if p.distance(improved) < reached - _TINY else 2 * size
         node = improved

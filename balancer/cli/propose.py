@@ -28,6 +28,7 @@ from balancer.cli.terminal import (
     check_outputs,
     out,
     say,
+    stopped_by_interrupt,
     working,
     write,
 )
@@ -40,6 +41,7 @@ from cluster_model import Snapshot, load_snapshot
 from cluster_model.trust import Distrust
 from metrics_reporter.quantities import plural
 
+_STOPPING = "counterpoise: the best plan so far follows; press Ctrl-C again to end without a plan"
 WHAT, LIMITS, RESULT = "What to do", "Limits", "Results"
 
 
@@ -236,6 +238,7 @@ def propose(
 
     The plan states what to move, what each goal gains, how far the result is from the best
     possible, and which goals cannot be met. Exits with 0 if all goals are met, else with 1.
+    Ctrl-C ends the search with the best plan so far; a second one ends the command.
 
     Example: `counterpoise propose cluster.json -o plan.json`
 
@@ -303,13 +306,14 @@ def propose(
     for sentence in concerns(cluster):
         warn(sentence)
     asked = restricted_to_known(cluster, asked, distrust, warn)
-    with working("balancing") as progress:
+    with working("balancing") as progress, stopped_by_interrupt(_STOPPING) as stop:
         plan = balancer.propose(
             cluster,
             asked,
             progress=lambda phase, met, of, actions: progress(
                 f"{phase}, {plural(actions, 'action')}", met, of
             ),
+            stop=stop,
         )
     _write(plan, output, reassignment_file, election_file, report)
     if json:

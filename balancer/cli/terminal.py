@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from math import isfinite
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import typer
@@ -159,6 +162,33 @@ def working(what: str) -> Iterator[ReportProgress]:
             bar.update(task, description=f"{what}: {phase}", completed=done, total=total or None)
 
         yield report
+
+
+@contextmanager
+def stopped_by_interrupt(answer: str) -> Iterator[threading.Event]:
+    """Yield an event that the first Ctrl-C sets; a second one ends the command.
+
+    Parameters
+    ----------
+    answer
+        What the first one says on stderr.
+    """
+    stop, before = threading.Event(), signal.getsignal(signal.SIGINT)
+
+    def first(number: int, frame: FrameType | None) -> None:
+        stop.set()
+        signal.signal(signal.SIGINT, before)
+        # buffered output must not be entered again from a handler
+        os.write(2, f"{answer}\n".encode())
+
+    handled = callable(before) and threading.current_thread() is threading.main_thread()
+    if handled:
+        signal.signal(signal.SIGINT, first)
+    try:
+        yield stop
+    finally:
+        if handled:
+            signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

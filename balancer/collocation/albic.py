@@ -6,7 +6,6 @@ Section 4.3.2, Algorithm 2). What the seed calls a partition is a group here.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 
 import networkx as nx
@@ -20,6 +19,7 @@ from balancer.allocation.solver import GOOD, solve
 from balancer.allocation.units import Units, fold, totals
 from balancer.collocation.locality_refinement import Communication, refine_locality
 from balancer.collocation.parameters import CollocationParameters
+from balancer.problem.deadline import NEVER, Deadline
 from cluster_model.snapshot import Bools, Floats, Ints
 from cluster_model.traffic import above_average
 
@@ -62,7 +62,7 @@ def albic(
     score_factor: float = 1.5,
     pairs: int = 1,
     rounds: int = 10_000,
-    seconds: float | None = None,
+    deadline: Deadline = NEVER,
     seed: int = 0,
     parameters: CollocationParameters | None = None,
 ) -> Collocation:
@@ -87,8 +87,8 @@ def albic(
         the first sends to each key group downstream.
     pairs
         Maximum number of pairs to bring together; one in the seed's ALBIC.
-    rounds, seconds, seed
-        See :func:`balancer.allocation.solver.solve`; the time is for all attempts.
+    rounds, deadline, seed
+        See :func:`balancer.allocation.solver.solve`; the deadline is for all attempts.
     parameters
         Further numbers; None for the defaults.
 
@@ -126,31 +126,23 @@ def albic(
         units.problem,
         np.random.default_rng(seed),
     )
-    started, attempts = time.monotonic(), 0
+    attempts = 0
     bound = lower_bound(problem, own.bound_steps)
     candidate = scores(units, score_factor)
     fine = own.fine_share * max_distance if len(units.rate) else 0.0
     # If no allocation is near enough, every attempt but the last would fail.
     limit = max_group_load if bound <= max_distance + _TINY else 0.0
 
-    def left() -> float | None:
-        return None if seconds is None else max(seconds - (time.monotonic() - started), 0.0)
-
-    def allocated(p: Allocation, group: Ints, fine: float, seconds: float | None) -> Solution:
+    def allocated(p: Allocation, group: Ints, fine: float, until: Deadline) -> Solution:
         """Balance; the rest of the budget brings communicating units closer."""
 
-        until = np.inf if seconds is None else time.monotonic() + seconds
-
         def balanced(enough: float, share: float) -> Solution:
-            time_left = None
-            if seconds is not None:
-                time_left = share * max(until - time.monotonic(), 0.0)
             return solve(
                 p,
                 good=max_distance,
                 enough=enough,
                 rounds=rounds,
-                seconds=time_left,
+                deadline=until.within(share),
                 seed=seed,
                 parameters=own,
             )
@@ -176,9 +168,7 @@ def albic(
             break
         if lower_bound(folded, own.bound_steps) <= max_distance + _TINY:
             attempts += 1
-            time_left = left()
-            share = None if time_left is None else own.attempt_share * time_left
-            found = allocated(folded, group, fine, share)
+            found = allocated(folded, group, fine, deadline.within(own.attempt_share))
             if found.distance <= max_distance + _TINY:
                 node = found.node[group]
                 whole = replace(
@@ -189,7 +179,7 @@ def albic(
         together = folded.load[np.bincount(group, minlength=len(folded.load)) > 1]
         limit -= step * max(1, (limit - float(together.max(initial=0.0))) // step + 1)
     each = np.arange(len(problem.load))
-    alone = allocated(problem, each, fine if limit > 0 else 0.0, left())
+    alone = allocated(problem, each, fine if limit > 0 else 0.0, deadline)
     return Collocation(alone, each, (), max(limit, 0.0), attempts + 1)
 
 

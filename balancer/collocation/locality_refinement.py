@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from balancer.allocation.problem import Allocation
 from balancer.allocation.units import totals
 from balancer.collocation.parameters import CollocationParameters
+from balancer.problem.deadline import NEVER, Deadline
 from cluster_model.snapshot import Bools, Floats, Ints
 
 _TINY = 1e-9
@@ -56,7 +56,7 @@ def refine_locality(
     talk: Communication,
     node: Ints,
     limit: float,
-    deadline: float = np.inf,
+    deadline: Deadline = NEVER,
     parameters: CollocationParameters | None = None,
 ) -> Ints:
     """(U,) int: an allocation that keeps more traffic local.
@@ -76,7 +76,7 @@ def refine_locality(
     limit
         In percentage points.
     deadline
-        Latest time to stop, by ``time.monotonic()``.
+        When to stop.
     parameters
         How much effort to spend; None for the defaults.
 
@@ -125,11 +125,11 @@ class _Refinement:
         self.least = float(p.cost[self.free].min(initial=np.inf))
         self.low = np.where(p.removed, -np.inf, -limit)
 
-    def once(self, deadline: float) -> bool:
+    def once(self, deadline: Deadline) -> bool:
         """Apply the best of the current gains; returns whether any was applied."""
         wishes = []
         for unit, to in self._wishes():
-            if time.monotonic() >= deadline:
+            if deadline.passed:
                 break
             wishes.append((self._best(unit, to), unit, to))
         keep, found = (1 - self.parameters.pass_share) * self.left, False

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import Field
 
 from balancer.collocation.parameters import CollocationParameters
+from balancer.problem.deadline import Deadline
 from balancer.strategies import STRATEGIES
 from balancer.strategies.milp import Milp
 from cluster_model.snapshot import Ints
@@ -43,7 +44,7 @@ class Albic(Milp, CollocationParameters):
         """``albic``."""
         return "albic"
 
-    def solved(self, units: Units, seconds: float | None, seed: int) -> tuple[Solution, Ints]:
+    def solved(self, units: Units, deadline: Deadline, seed: int) -> tuple[Solution, Ints]:
         """An allocation by ALBIC, and the set that each unit migrates with."""
         from balancer.collocation.albic import albic
 
@@ -55,7 +56,7 @@ class Albic(Milp, CollocationParameters):
             score_factor=self.score_factor,
             pairs=self.pairs,
             rounds=self.rounds,
-            seconds=seconds,
+            deadline=deadline,
             seed=seed,
             parameters=self,
         )

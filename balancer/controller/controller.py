@@ -173,10 +173,10 @@ class Controller:
         self._events = EventLog(self.settings.decisions, notifiers, redactor or Redactor())
         self.metrics.notifiers = self._events.notifiers
         self._observer = Observer(model, self._events.trace)
-        self._proposals = Proposals(
-            balancer, self._detectors, lambda: self.settings, self._events.trace
-        )
         self._stopping = threading.Event()
+        self._proposals = Proposals(
+            balancer, self._detectors, lambda: self.settings, self._events.trace, self._stopping
+        )
         self._witness = witness
         self._recovered = False
         self._leftovers = Leftovers()
@@ -263,7 +263,10 @@ class Controller:
         self.finish()
 
     def stop(self) -> None:
-        """End :meth:`run` after the current round, and an execution soon; from any thread."""
+        """End :meth:`run` after the current round, and planning and an execution soon.
+
+        May be called from any thread.
+        """
         self._stopping.set()
         self._wake.set()
         if self._runner is not None:
@@ -563,6 +566,8 @@ class Controller:
             came = f"no plan can be made: {sentence(error)}"
             cooldown.tried(covered, now, came, helped=False)
             return _Note(kind, finding, f"{finding.sentence}; {came}")
+        if plan.summary.exhausted == "stopped":
+            return self._stopped(view, finding, findings)
         cut = proposals.is_cut(plan, cap)
         seconds = time.perf_counter() - started
         self.metrics.planned(plan, seconds)
@@ -599,6 +604,8 @@ class Controller:
             if poor is not None and cut:
                 # The part within the cap may gain little; what counts is the complete plan.
                 whole = proposals.propose(view, finding, snapshot, operation, None)
+                if whole.summary.exhausted == "stopped":
+                    return self._stopped(view, finding, findings)
                 found = gain(whole)
                 poor = insufficient_gain(found, self.settings.goal_violations, unit)
             facts |= gain_record(found)
@@ -636,6 +643,11 @@ class Controller:
         self._keep(replace(decision, kind="started"))
         self._carry_out(plan, finding.kind, now, figures)
         return None
+
+    def _stopped(self, view: View, finding: Finding, findings: tuple[Finding, ...]) -> Decision:
+        """The decision if :meth:`stop` ended the search for a plan."""
+        reason = f"{finding.sentence}; the search was stopped, because the controller is ending"
+        return Decision(view.now, "waiting", reason, finding.kind, findings)
 
     def _carry_out(self, plan: Plan, cause: str, now: float, figures: dict[str, Any]) -> None:
         assert self._runner is not None

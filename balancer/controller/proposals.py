@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from copy import copy
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,8 @@ class Proposals:
         Returns the current settings.
     trace
         Logs the current exception.
+    stop
+        Ends a search in progress when it is set.
     """
 
     def __init__(
@@ -52,11 +55,13 @@ class Proposals:
         detectors: Detectors,
         settings: Callable[[], Settings],
         trace: Callable[[], None],
+        stop: Event,
     ) -> None:
         self._balancer = balancer
         self._detectors = detectors
         self._settings = settings
         self._trace = trace
+        self._stop = stop
 
     def propose(
         self,
@@ -81,12 +86,12 @@ class Proposals:
         if view.incomplete is not None or finding.kind in _AT_RISK:
             balancer.goals = applicable(balancer.goals, snapshot, strict=False)
         try:
-            return balancer.propose(snapshot, operation)
+            return balancer.propose(snapshot, operation, stop=self._stop)
         except Exception:
             if finding.kind not in HEALING:
                 raise
             self._trace()
-            return balancer.propose(without_loads(snapshot), operation)
+            return balancer.propose(without_loads(snapshot), operation, stop=self._stop)
 
     def healing(
         self,

@@ -91,7 +91,7 @@ def assemble(
     kept = within(rows, budget, start.snapshot)
     exhausted, left_out = proposal.exhausted, steps.left_out
     if kept < len(rows.kind):
-        exhausted = "budget"
+        exhausted = "stopped" if exhausted == "stopped" else "budget"
     elif steps.left_out:
         better = proposal.improves(scorer.placement)
         if better is None:

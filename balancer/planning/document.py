@@ -194,7 +194,9 @@ class Summary(_PlanRecord):
 
 
 def limit_reached(exhausted: str) -> str:
-    """Which limit of the budget ended a plan, as a sentence."""
+    """What ended a plan early, as a sentence: a limit of the budget, or a request to stop."""
+    if exhausted == "stopped":
+        return "the search was stopped"
     limit = "seconds" if exhausted == "seconds" else "moves or cost"
     return f"the limit on {limit} was reached"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from threading import Event
 
 from balancer.problem.operation import Operation
 from balancer.problem.resolution import ResolvedOperation
@@ -29,6 +30,8 @@ class Problem:
         `goals`, because no placement keeps the configured one.
     vetoes
         Prepared goals that apply to every plan, requested or not: nothing is overfilled.
+    stop
+        If given, a strategy ends soon after it is set, and returns the best it has found.
     """
 
     operation: Operation
@@ -36,6 +39,7 @@ class Problem:
     goals: tuple[Goal, ...]
     vetoes: tuple[Goal, ...]
     relaxed: Mapping[str, tuple[Goal, Relaxation]] = field(default_factory=dict)
+    stop: Event | None = None
 
     def as_configured(self, goal: Goal) -> Goal:
         """A goal as it is configured, even if no placement keeps its limit."""

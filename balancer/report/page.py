@@ -333,8 +333,9 @@ def limitations(plan: Plan) -> str:
     else:
         notes.append("Nothing was left out: every step can run in this order.")
     if s.exhausted:
+        otherwise = "with more time" if s.exhausted == "stopped" else "with a higher one"
         notes.append(
-            f"<b>{escape(limit_reached(s.exhausted).capitalize())}</b>: with a higher one the plan "
+            f"<b>{escape(limit_reached(s.exhausted).capitalize())}</b>: {otherwise} the plan "
             "might go further."
         )
     else:

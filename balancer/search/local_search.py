@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from balancer.problem.deadline import NEVER, Deadline
 from balancer.problem.disks import pick_disk
 from balancer.problem.movement_cost import copy_cost, movement_cost
 from balancer.problem.rules import Rules
@@ -34,7 +34,7 @@ class Search:
     serve
         How many of the tiers to serve; later ones only veto.
     deadline
-        Monotonic time after which no round starts; everything else is deterministic.
+        After it no round starts; everything else is deterministic.
     seed
         Seed of the random sampling.
     progress
@@ -47,7 +47,7 @@ class Search:
     scorer: Scorer
     rules: Rules
     serve: int | None = None
-    deadline: float | None = None
+    deadline: Deadline = NEVER
     seed: int = 0
     progress: Callable[[str, int, int, int], None] | None = None
     spending: Spending | None = None
@@ -213,8 +213,7 @@ class Search:
         return all(self.scorer.met(i) for i in tier.goals)
 
     def _spent(self) -> bool:
-        if self.deadline is not None and time.monotonic() > self.deadline:
-            self.exhausted = True
+        self.exhausted = self.exhausted or self.deadline.passed
         return self.exhausted
 
     def _round(self, number: int, tier: Tier, wider: int) -> int:

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from balancer.problem.budget import Budget
 from balancer.problem.capacity_guards import implied
+from balancer.problem.deadline import Deadline
 from balancer.problem.problem import Problem
 from balancer.problem.replication_factor import ReplicationFactor
 from balancer.search.local_search import Search
@@ -33,22 +34,21 @@ class LocalSearch(SearchParameters):
         self, problem: Problem, limits: Budget, seed: int, progress: ProgressCallback | None = None
     ) -> Proposal:
         """Serve the tiers in order; see :class:`balancer.search.local_search.Search`."""
-        started, goals = time.monotonic(), list(problem.goals)
+        deadline, goals = Deadline.after(limits.seconds, problem.stop), list(problem.goals)
         needed = [g for g in problem.vetoes if not implied(g, goals)]
         before = time.monotonic()
         scorer = Scorer(problem.cluster, [*_at_stake(goals, problem.cluster), *needed], self)
         scoring = time.monotonic() - before
         begin = scorer.mark()
         if limits.seconds is not None:
-            reserved = min(self.reserved_scorings * scoring, limits.seconds / 2)
-            limits = limits.model_copy(update={"seconds": limits.seconds - reserved})
+            deadline = deadline.earlier(min(self.reserved_scorings * scoring, limits.seconds / 2))
 
-        def searched(spending: Spending | None, seconds: float | None) -> Search:
+        def searched(spending: Spending | None, deadline: Deadline) -> Search:
             search = Search(
                 scorer,
                 problem.rules,
                 serve=len(scorer.tiers) - bool(needed),
-                deadline=None if seconds is None else started + seconds,
+                deadline=deadline,
                 seed=seed,
                 progress=progress,
                 spending=spending,
@@ -58,23 +58,25 @@ class LocalSearch(SearchParameters):
                 search.reduce(problem.start)
             return search
 
-        exhausted: Literal["budget"] | None = None
+        exhausted: Literal["seconds", "budget", "stopped"] | None = None
         if limits.limits_moves:
             # Most clusters need less than their limits: then no search within them is needed.
-            first = None if limits.seconds is None else limits.seconds * self.unlimited_share
-            search = searched(None, first)
+            search = searched(None, deadline.within(self.unlimited_share))
             spending = Spending(problem.start, scorer.placement, limits)
-            if search.exhausted or not spending.within:
+            # Stopped early, the plan is the first part of this search's that the limits allow.
+            if not deadline.stopped and (search.exhausted or not spending.within):
                 scorer.restore(begin)
                 spending.restart()
-                search, exhausted = searched(spending, limits.seconds), "budget"
+                search, exhausted = searched(spending, deadline), "budget"
         else:
-            search = searched(None, limits.seconds)
+            search = searched(None, deadline)
+        if search.exhausted:
+            exhausted = "stopped" if deadline.stopped else "seconds"
         return Proposal(
             placement=scorer.placement,
             trivial_share=self.trivial_share,
             actions=search.actions,
-            exhausted="seconds" if search.exhausted else exhausted,
+            exhausted=exhausted,
         )
 
 

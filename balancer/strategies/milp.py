@@ -11,6 +11,7 @@ from pydantic import Field
 from balancer.allocation.parameters import AllocationParameters
 from balancer.allocation.result import AllocationResult
 from balancer.problem.budget import Budget
+from balancer.problem.deadline import Deadline
 from balancer.problem.disks import pick_disk
 from balancer.problem.movement_cost import copy_cost
 from balancer.problem.problem import Problem
@@ -67,6 +68,7 @@ class Milp(AllocationParameters):
         InputError
             If snapshot, operation or limits do not fit, or a package is missing.
         """
+        deadline = Deadline.after(limits.seconds, problem.stop)
         if limits.moves is not None and limits.cost is not None:
             raise StrategyError(
                 f"strategy {self.name}: a budget of moves or of cost (bytes) expected, both given"
@@ -89,7 +91,7 @@ class Milp(AllocationParameters):
                 cost="count" if by_cost is None else by_cost,
                 resource=self.resource,
             )
-            solution, group = self.solved(units, limits.seconds, seed)
+            solution, group = self.solved(units, deadline, seed)
         except ModuleNotFoundError as error:
             raise StrategyError(
                 f"strategy {self.name}: the package {error.name} is missing; install "
@@ -110,13 +112,13 @@ class Milp(AllocationParameters):
             placement=placement,
             rules=_integrated(problem),
             group=label,
-            exhausted="budget" if spent else None,
+            exhausted="stopped" if deadline.stopped else "budget" if spent else None,
             strategy=self.name,
             units=units,
             bound=solution.bound,
         )
 
-    def solved(self, units: Units, seconds: float | None, seed: int) -> tuple[Solution, Ints]:
+    def solved(self, units: Units, deadline: Deadline, seed: int) -> tuple[Solution, Ints]:
         """An allocation of the units, and (U,) the set that each unit migrates with."""
         from balancer.allocation.solver import solve
 
@@ -124,7 +126,7 @@ class Milp(AllocationParameters):
             units.problem,
             good=self.max_distance,
             rounds=self.rounds,
-            seconds=seconds,
+            deadline=deadline,
             seed=seed,
             parameters=self,
         )

@@ -42,7 +42,7 @@ class Proposal:
     actions
         How many actions were tried and kept, for progress reports.
     exhausted
-        The limit that ended the work early.
+        The limit that ended the work early, or ``stopped`` if :attr:`Problem.stop` did.
     """
 
     placement: Placement
@@ -50,7 +50,7 @@ class Proposal:
     group: Ints | None = None
     trivial_share: float = 0.01
     actions: int = 0
-    exhausted: Literal["seconds", "budget"] | None = None
+    exhausted: Literal["seconds", "budget", "stopped"] | None = None
 
     def improves(self, ended: Placement) -> bool | None:
         """Whether ending there is better than staying; None leaves it to the goals.
@@ -96,7 +96,8 @@ class Strategy(Protocol):
         Parameters
         ----------
         problem
-            The problem to solve. Its placement may be modified: it is not read afterwards.
+            The problem to solve. Its placement may be modified: it is not read afterwards. A
+            strategy that looks at its ``stop`` now and then can be stopped early.
         limits
             What the plan may move and copy, and how many seconds are left.
         seed

@@ -22,6 +22,10 @@ _WARMING = (
     "the replicas that could lead are still warming up",
     "plan again when their lag is acceptable, or accept more",
 )
+_ENDED = {
+    "seconds": "the limit on seconds was reached",
+    "stopped": "the search was stopped",
+}
 _MORE = "allow more, or plan again"
 _ACTION = r"(moving|transferring the leadership of) .+?"
 _RULES = (
@@ -94,8 +98,8 @@ def unmet_faults(
     if names != expected:
         yield "unmet", f"unmet: {names} stated, {expected} found"
     exhausted = plan.summary.exhausted
-    if exhausted not in (None, "seconds", "budget"):
-        yield "exhausted", f"exhausted: {exhausted!r} found, seconds or budget expected"
+    if exhausted not in (None, "seconds", "budget", "stopped"):
+        yield "exhausted", f"exhausted: {exhausted!r} found, seconds, budget or stopped expected"
     for name in names:
         entries = [u for u in plan.unmet if u.goal == name]
         result = results.get(name)
@@ -167,8 +171,7 @@ def _accepted_reasons(
     """Whether an unmet goal counts as proven; patterns of its reasons, with their remedies."""
     limit = ""
     if plan.summary.exhausted is not None:
-        what = "seconds" if plan.summary.exhausted == "seconds" else "moves or cost"
-        limit = f"the limit on {what} was reached"
+        limit = _ENDED.get(plan.summary.exhausted, "the limit on moves or cost was reached")
     known = found.scope == "partition" and found.cells is not None
     cells = found.cells if known and found.cells is not None else np.empty(0, np.int64)
     still = request.untouched[cells]

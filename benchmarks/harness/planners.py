@@ -10,6 +10,7 @@ import numpy as np
 from balancer.allocation.flux import flux
 from balancer.allocation.solver import solve
 from balancer.collocation.albic import albic
+from balancer.problem.deadline import Deadline
 from benchmarks.harness.stream_job import PeriodMetrics, Statistics
 from benchmarks.subjects.cola import cola
 from cluster_model.snapshot import Ints
@@ -25,7 +26,9 @@ def by_milp(migrations: float, bounds: list[float] | None = None) -> Planner:
     """The MILP alone; the bound of every plan is added to `bounds`."""
 
     def plan(statistics: Statistics) -> Ints:
-        found = solve(statistics.allocation(migrations), rounds=_ROUNDS, seconds=_SECONDS)
+        found = solve(
+            statistics.allocation(migrations), rounds=_ROUNDS, deadline=Deadline.after(_SECONDS)
+        )
         if bounds is not None:
             bounds.append(found.bound)
         return found.node
@@ -43,7 +46,11 @@ def by_albic(migrations: float, *, pairs: int = 1) -> Planner:
     seeds = count()
     return lambda s: (
         albic(
-            s.units(migrations), pairs=pairs, rounds=_ROUNDS, seconds=_SECONDS, seed=next(seeds)
+            s.units(migrations),
+            pairs=pairs,
+            rounds=_ROUNDS,
+            deadline=Deadline.after(_SECONDS),
+            seed=next(seeds),
         ).solution.node
     )
 

@@ -11,6 +11,7 @@ from balancer.allocation.flux import flux
 from balancer.allocation.parameters import AllocationParameters
 from balancer.allocation.problem import Allocation
 from balancer.allocation.search import search
+from balancer.problem.deadline import NEVER
 
 
 def one_full_node(units: int, nodes: int, budget: float = np.inf) -> Allocation:
@@ -30,7 +31,7 @@ def test_a_round_compares_a_limited_number_of_pairs() -> None:
     p = one_full_node(4_000, 20, budget=100.0)
     tracemalloc.start()
     try:
-        found = search(p, p.node, rounds=3, deadline=np.inf, seed=0)
+        found = search(p, p.node, rounds=3, deadline=NEVER, seed=0)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -42,7 +43,7 @@ def test_a_round_compares_a_limited_number_of_pairs() -> None:
 def test_sampled_rounds_keep_the_budget_and_improve(pairs: int) -> None:
     p = one_full_node(200, 6, budget=30.0)
     own = AllocationParameters(exchange_pairs=pairs)
-    found = search(p, p.node, rounds=400, deadline=np.inf, seed=0, parameters=own)
+    found = search(p, p.node, rounds=400, deadline=NEVER, seed=0, parameters=own)
     assert p.spent(found.node) <= p.budget
     assert p.distance(found.node) < p.distance(p.node)
 

@@ -14,6 +14,7 @@ from balancer.allocation.errors import AllocationError
 from balancer.allocation.solver import solve
 from balancer.allocation.units import Units, units_of
 from balancer.collocation.albic import albic, groups, scores
+from balancer.problem.deadline import Deadline
 from cluster_model.snapshot import Ints
 from cluster_model.traffic import communicating
 
@@ -238,7 +239,7 @@ def test_period_by_period_all_that_talks_comes_together_and_stays_in_balance() -
 @pytest.mark.parametrize("seconds", [0.0, 0.3])
 def test_a_time_limit_ends_in_a_plan(seconds: float) -> None:
     units = chain(8, 5.0, budget=4.0)
-    found = albic(units, seconds=seconds, rounds=10**6)
+    found = albic(units, deadline=Deadline.after(seconds), rounds=10**6)
     assert found.solution.distance <= units.problem.distance(units.problem.node)
 
 

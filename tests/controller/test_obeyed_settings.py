@@ -719,12 +719,28 @@ def test_what_was_planned_while_the_controller_ends_is_not_begun() -> None:
     propose = proposals.propose
 
     def slow(*arguments: Any) -> Any:
+        plan = propose(*arguments)
         stage.controller.stop()
-        return propose(*arguments)
+        return plan
 
     proposals.propose = slow  # type: ignore[method-assign,assignment]
     assert stage.rounds(1) == ["proposed"]
     assert "not started, because the controller is ending" in stage.reason
+
+
+def test_a_search_in_progress_ends_with_the_controller() -> None:
+    stage = Stage(skewed())
+    proposals = stage.controller._proposals
+    propose = proposals.propose
+
+    def stopped(*arguments: Any) -> Any:
+        stage.controller.stop()
+        return propose(*arguments)
+
+    proposals.propose = stopped  # type: ignore[method-assign,assignment]
+    assert stage.rounds(1) == ["waiting"]
+    assert "the search was stopped, because the controller is ending" in stage.reason
+    assert not stage.executor.plans
     assert not stage.executor.plans
 
 

@@ -1,0 +1,117 @@
+"""A search that is asked to stop returns its best plan so far, as sound as any."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+from test_strategies import requested, stream
+from typer.testing import CliRunner
+
+from balancer import Albic, Balancer, Budget, Milp, Plan
+from balancer.cli import app
+from balancer.report import html_report
+from balancer.strategies import Problem, Proposal
+from balancer.verification.checker import check_plan
+from cluster_model import Snapshot, save_snapshot, synthetic_snapshot
+
+
+def uneven(seed: int = 0) -> Snapshot:
+    return synthetic_snapshot(
+        brokers=10, partitions=300, racks=5, topics=6, utilization=0.3, skew=1.5, seed=seed
+    )
+
+
+def stopped_after(rounds: int, **options: Any) -> Plan:
+    """A plan whose search is stopped after some rounds."""
+    stop, seen = Event(), list[str]()
+
+    def progress(phase: str, met: int, of: int, actions: int) -> None:
+        seen.append(phase)
+        if len(seen) >= rounds:
+            stop.set()
+
+    plan = Balancer("default", **options).propose(uneven(), progress=progress, stop=stop)
+    report = check_plan(uneven(), plan.document())
+    assert report.ok, [str(f) for f in (*report.violations, *report.mismatches)]
+    return plan
+
+
+def test_a_stopped_search_returns_the_best_plan_so_far() -> None:
+    whole = Balancer("default").propose(uneven())
+    plan = stopped_after(3)
+    assert plan.summary.exhausted == "stopped"
+    assert 0 < plan.summary.replica_moves < whole.summary.replica_moves
+    assert plan.summary.balancedness_after > plan.summary.balancedness_before
+    assert any("the search was stopped" in u.reason for u in plan.unmet if not u.proven)
+    assert "with more time the plan might go further" in html_report(plan)
+    assert stopped_after(3).to_json() == plan.to_json()
+
+
+@pytest.mark.parametrize("rounds", [2, 10])
+def test_a_stopped_search_keeps_the_limits(rounds: int) -> None:
+    plan = stopped_after(rounds, budget=Budget(moves=9))
+    assert plan.summary.exhausted == "stopped"
+    assert 0 < plan.summary.replica_moves <= 9
+
+
+@pytest.mark.parametrize("strategy", ["goals", Milp(rounds=10**9), Albic(rounds=10**9)], ids=str)
+def test_a_search_that_is_stopped_at_once_ends(strategy: Any) -> None:
+    stop = Event()
+    stop.set()
+    s = stream(brokers=12, operators=4, keys=60)
+    plan = Balancer(requested(), strategy=strategy).propose(s, stop=stop)
+    assert plan.summary.exhausted == "stopped"
+    report = check_plan(s, plan.document())
+    assert report.ok, [str(f) for f in (*report.violations, *report.mismatches)]
+
+
+def test_an_event_that_is_not_set_changes_nothing() -> None:
+    s = stream()
+    for strategy in ("goals", Milp(rounds=300)):
+        plain, watched = (
+            Balancer(requested(), strategy=strategy).propose(s, stop=stop)
+            for stop in (None, Event())
+        )
+        assert plain.to_json() == watched.to_json()
+
+
+def test_a_strategy_may_ignore_the_request() -> None:
+    class Idle:
+        name = "idle"
+
+        def propose(self, problem: Problem, *_: Any) -> Proposal:
+            return Proposal(placement=problem.start.copy())
+
+    stop = Event()
+    stop.set()
+    assert (
+        Balancer("default", strategy=Idle()).propose(uneven(), stop=stop).summary.exhausted is None
+    )
+
+
+@pytest.mark.parametrize(("interrupts", "code"), [(1, 1), (2, 130)])
+def test_the_first_interrupt_returns_a_plan_and_the_second_ends_the_command(
+    interrupts: int, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    propose, rounds = Balancer.propose, list[str]()
+
+    def interrupted(self: Balancer, *args: Any, progress: Any, **options: Any) -> Plan:
+        def more(phase: str, met: int, of: int, actions: int) -> None:
+            progress(phase, met, of, actions)
+            rounds.append(phase)
+            if len(rounds) <= interrupts:
+                signal.raise_signal(signal.SIGINT)
+
+        return propose(self, *args, progress=more, **options)
+
+    monkeypatch.setattr(Balancer, "propose", interrupted)
+    save_snapshot(uneven(), tmp_path / "cluster.json")
+    before = signal.getsignal(signal.SIGINT)
+    result = CliRunner().invoke(app, ["propose", str(tmp_path / "cluster.json")])
+    assert result.exit_code == code
+    assert ("ended early: the search was stopped" in result.stdout) == (interrupts == 1)
+    assert signal.getsignal(signal.SIGINT) == before
