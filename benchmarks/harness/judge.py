@@ -51,8 +51,8 @@ def balance_metrics(snapshot: Snapshot) -> Iterator[Metric]:
 def rack_violations(snapshot: Snapshot) -> int:
     """Number of partitions with two replicas in one rack."""
     rack = snapshot.broker_rack[snapshot.replica_broker]
-    held = np.sort(snapshot.replica_partition * len(snapshot.racks) + rack)
-    twice = held[1:][held[1:] == held[:-1]] // max(len(snapshot.racks), 1)
+    key = np.sort(snapshot.replica_partition * len(snapshot.racks) + rack)
+    twice = key[1:][key[1:] == key[:-1]] // max(len(snapshot.racks), 1)
     return len(np.unique(twice))
 
 
@@ -64,11 +64,11 @@ def move_metrics(before: Snapshot, after: Snapshot) -> Iterator[Metric]:
     carries the ``disk`` load of what the broker then holds; without that resource no bytes are
     reported.
     """
-    gained = ~np.isin(_held(after), _held(before), kind="sort")
+    gained = ~np.isin(held(after), held(before), kind="sort")
     yield "moves", float(gained.sum()), "replicas"
     was, now = _leader_broker(before), _leader_broker(after)
     at = np.arange(before.n_partitions) * before.n_brokers + now
-    stayed = np.isin(at, _held(before), kind="sort")
+    stayed = np.isin(at, held(before), kind="sort")
     yield "leadership moves", float(((was != now) & (now >= 0) & stayed).sum()), "partitions"
     if "disk" in before.resources:
         size = _replica_bytes(after)
@@ -77,9 +77,10 @@ def move_metrics(before: Snapshot, after: Snapshot) -> Iterator[Metric]:
         yield "bytes moved / all bytes", _ratio(moved, total), "ratio"
 
 
-def _held(snapshot: Snapshot) -> Ints:
-    held: Ints = snapshot.replica_partition * snapshot.n_brokers + snapshot.replica_broker
-    return held
+def held(snapshot: Snapshot) -> Ints:
+    """(R,) a number for the partition and the broker of each replica."""
+    number: Ints = snapshot.replica_partition * snapshot.n_brokers + snapshot.replica_broker
+    return number
 
 
 def _leader_broker(snapshot: Snapshot) -> Ints:
