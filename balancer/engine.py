@@ -24,6 +24,7 @@ from balancer.problem.relaxation import nearest_feasible, relaxation_warning
 from balancer.problem.resolution import resolve, with_ids_of
 from balancer.problem.tiers import with_availability
 from balancer.search.parameters import SearchParameters
+from balancer.search.scorer import Scorer
 from balancer.strategies import (
     Config,
     ProgressCallback,
@@ -171,7 +172,8 @@ class Balancer:
         )
         left = budget = self.budget.in_unit(cost_unit(snapshot))
         if left.seconds is not None:
-            seconds = max(left.seconds - (time.monotonic() - started), 1e-3)
+            seconds = left.seconds - self._reserved(problem, left.seconds)
+            seconds = max(seconds - (time.monotonic() - started), 1e-3)
             left = left.model_copy(update={"seconds": seconds})
         origin = problem.cluster.placement.copy()
         with fault_of(f"strategy {self.strategy.name} failed", StrategyError, InputError):
@@ -190,6 +192,13 @@ class Balancer:
             parameters=self.planning,
             progress=progress,
         )
+
+    def _reserved(self, problem: Problem, seconds: float) -> float:
+        """Seconds of a limit that are kept free for what follows the search."""
+        before = time.monotonic()
+        Scorer(problem.cluster, [*problem.goals, *problem.vetoes])
+        scoring = time.monotonic() - before
+        return min(self.planning.reserved_scorings * scoring, seconds / 2)
 
     def _remedy(self, plan: Plan) -> Remedy | None:
         """What would make the unmet goals of a plan possible, tried without a limit on moves."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from balancer.allocation.problem import Allocation
+from balancer.problem.deadline import NEVER, Deadline
 from cluster_model.snapshot import Ints
 
 _TINY = 1e-9
@@ -50,6 +51,8 @@ def empty_removed_nodes(problem: Allocation, node: Ints, limit: float) -> Ints:
     percentage points from the mean because of it.
     """
     p = problem
+    if not _left(p, node):
+        return node
     node = drain(p, _replaced(p, node, limit), limit)
     if not _left(p, node):
         return node
@@ -75,18 +78,20 @@ def revert_unnecessary(
     both: float = np.inf,
     *,
     most: int | None = None,
+    deadline: Deadline = NEVER,
 ) -> Ints:
     """(U,) int: the same, with unnecessary migrations reverted, the costliest first.
 
     Neither side may exceed `limit`, nor their sum `both`. Nothing returns to a node marked
-    for removal. At most `most` units return, by default as many as can.
+    for removal. At most `most` units return, by default as many as can
+    before the deadline.
     """
     p, node = problem, node.copy()
     off = p.deviation(node)
     away = np.flatnonzero((node != p.node) & (p.fixed < 0) & (p.cost > 0) & ~p.removed[p.node])
     left = len(away) if most is None else most
     for unit in away[np.lexsort((p.load[away], -p.cost[away]))].tolist():
-        if left == 0:
+        if left == 0 or deadline.passed:
             break
         here, home = int(node[unit]), int(p.node[unit])
         tried = off.copy()

@@ -37,6 +37,9 @@ class AllocationParameters(BaseModel):
     price_factor, highest_price
         Factor per round by which the penalty for exceeding the budget rises while it is exceeded,
         and falls otherwise; and the highest penalty.
+    search_share
+        Share of the time, if it is limited, for searches and programs; in the rest, migrations that
+        turned out to be unnecessary are reverted. Other shares are shares of this one.
     starts, start_share
         Number of independent local searches, and the share of rounds and time for all of them.
     program_share
@@ -70,6 +73,7 @@ class AllocationParameters(BaseModel):
     saving_share: Share = 0.5
     price_factor: float = Field(default=1.2, gt=1, le=1000)
     highest_price: float = Field(default=1e6, ge=1, le=1e12)
+    search_share: float = Field(default=0.9, gt=0, le=1)
     starts: Count = 5
     start_share: float = Field(default=0.6, gt=0, le=0.9)
     program_share: float = Field(default=0.8, ge=0, le=0.9)

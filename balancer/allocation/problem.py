@@ -144,6 +144,8 @@ class Allocation:
 
     def admits(self, node: Ints, unit: int, to: int) -> bool:
         """Whether a node has room for a unit in the further resources."""
+        if not self.further.size:
+            return True
         held = self.further[node == to].sum(axis=0)
         more = self.further[unit]
         return bool(((more == 0) | (held + more <= self.ceiling[to])).all())

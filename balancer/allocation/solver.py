@@ -82,7 +82,7 @@ def solve(
     seconds = deadline.left
 
     def until(share: float) -> Deadline:
-        return deadline.earlier((1 - share) * seconds)
+        return deadline.earlier((1 - own.search_share * share) * seconds)
 
     start = p.node.copy()
     start[p.fixed >= 0] = p.fixed[p.fixed >= 0]
@@ -98,7 +98,7 @@ def solve(
         )
     bound = lower_bound(p, own.bound_steps)
     goal = max(bound, enough)
-    starts = [a for a in (start, flux(p)) if p.within_ceilings(a)]
+    starts = [a for a in (start, flux(p, until(1.0))) if p.within_ceilings(a)]
     best = min(starts, key=lambda a: max(p.distance(a), goal))
     left, part, first = rounds, own.start_share / own.starts, best
     for turn in range(own.starts):
@@ -132,9 +132,9 @@ def solve(
         best = found.node
     distance = p.distance(best)
     if distance > enough:
-        best = revert_unnecessary(p, best, distance, sum(p.sides(best)))
+        best = revert_unnecessary(p, best, distance, sum(p.sides(best)), deadline=deadline)
     else:
-        best = revert_unnecessary(p, best, enough)
+        best = revert_unnecessary(p, best, enough, deadline=deadline)
     best = empty_removed_nodes(p, best, max(distance, good))
     over, under = p.sides(best)
     migrated = best != p.node

@@ -154,13 +154,13 @@ def albic(
         if found.distance > max_distance + _TINY:
             return found
         node = refine_locality(p, talk, found.node, fine, until, own)
-        if (node == found.node).all():
+        if (node == found.node).all() and not until.passed:
             return balanced(0.0, 1.0)
         over, under = p.sides(node)
         migrated = int((node != p.node).sum())
         return Solution(node, over, under, found.bound, migrated, p.spent(node))
 
-    while limit > 0:
+    while limit > 0 and not deadline.passed:
         group = groups(units, candidate, limit, rng)
         folded = fold(problem, group)
         folded, chosen = _collocate_pairs(units, candidate, group, folded, pairs, rng)

@@ -134,7 +134,7 @@ class _Refinement:
             wishes.append((self._best(unit, to), unit, to))
         keep, found = (1 - self.parameters.pass_share) * self.left, False
         for best, unit, to in sorted(wishes, key=lambda w: -w[0].efficiency):
-            if best.efficiency <= 0 or (found and self.left <= keep):
+            if best.efficiency <= 0 or (found and self.left <= keep) or deadline.passed:
                 break
             # Changes applied before may have altered it.
             now = self._best(unit, to)

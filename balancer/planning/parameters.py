@@ -48,6 +48,9 @@ class PlanningParameters(BaseModel):
         Size of the samples, for all unmet goals together.
     sampled_cells
         Worst cells of a goal around which its sample is taken.
+    reserved_scorings
+        Time kept free, if it is limited, to order and explain the steps: as long as scoring the
+        whole cluster this many times, but at most half of the limit.
     relaxed_room
         Share by which a limit that replaces an infeasible one is above the least feasible
         one. With none, hardly any move keeps it.
@@ -66,4 +69,5 @@ class PlanningParameters(BaseModel):
     examined_actions: int = Field(default=1 << 14, ge=1, le=10**7)
     sampled_actions: int = Field(default=1 << 12, ge=1, le=10**7)
     sampled_cells: int = Field(default=4, ge=1, le=10**6)
+    reserved_scorings: float = Field(default=100.0, ge=0, le=1e6)
     relaxed_room: float = Field(default=0.05, ge=0, le=MOST_RELAXED_ROOM)

@@ -56,9 +56,6 @@ class SearchParameters(BaseModel):
     unlimited_share
         Share of the time, if it is limited too, for a first search without limits on moves: its
         plan stands if it keeps within them.
-    reserved_scorings
-        Time kept free, if it is limited, to order and explain the steps: as long as scoring the
-        whole cluster this many times, but at most half of the limit.
     lower_tier_weight
         Weight of the gain of the next lower tier when actions of equal gain are ranked; its
         powers apply to the tiers below that.
@@ -139,7 +136,6 @@ class SearchParameters(BaseModel):
     worst_share: Positive = 0.1
     spent_at_once: Positive = 0.125
     unlimited_share: Share = 0.25
-    reserved_scorings: float = Field(default=40.0, ge=0, le=1e6)
     lower_tier_weight: Share = 0.1
     most_lower_tier_gain: Share = 0.5
     action_overhead: float = Field(default=1.0, gt=0, le=1e9)

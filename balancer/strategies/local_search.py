@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import ClassVar, Literal
 
 from balancer.problem.budget import Budget
@@ -36,12 +35,8 @@ class LocalSearch(SearchParameters):
         """Serve the tiers in order; see :class:`balancer.search.local_search.Search`."""
         deadline, goals = Deadline.after(limits.seconds, problem.stop), list(problem.goals)
         needed = [g for g in problem.vetoes if not implied(g, goals)]
-        before = time.monotonic()
         scorer = Scorer(problem.cluster, [*_at_stake(goals, problem.cluster), *needed], self)
-        scoring = time.monotonic() - before
         begin = scorer.mark()
-        if limits.seconds is not None:
-            deadline = deadline.earlier(min(self.reserved_scorings * scoring, limits.seconds / 2))
 
         def searched(spending: Spending | None, deadline: Deadline) -> Search:
             search = Search(

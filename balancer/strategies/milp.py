@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -108,11 +108,16 @@ class Milp(AllocationParameters):
         still = solution.node == units.problem.node
         left = units.problem.budget - solution.cost
         spent = bool(still.any() and units.problem.cost[still].min() > left + _TINY)
+        exhausted: Literal["seconds", "budget", "stopped"] | None = "budget" if spent else None
+        if deadline.stopped:
+            exhausted = "stopped"
+        elif deadline.earlier((1 - self.search_share) * (limits.seconds or 0.0)).passed:
+            exhausted = "seconds"
         return _Allocated(
             placement=placement,
             rules=_integrated(problem),
             group=label,
-            exhausted="stopped" if deadline.stopped else "budget" if spent else None,
+            exhausted=exhausted,
             strategy=self.name,
             units=units,
             bound=solution.bound,
