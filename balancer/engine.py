@@ -142,7 +142,8 @@ class Balancer:
         operation
             The request; by default a rebalance.
         progress
-            Called with (phase, goals met, all goals, actions so far), often.
+            Called often, with the phase, how many goals the best plan so far meets, of how many (0
+            if that is not known), and its actions. Planning may still leave out actions.
         stop
             Ends the search when it is set, from any thread: the plan is then the best that was
             found until then, ordered and checked as any plan, and its ``exhausted`` is

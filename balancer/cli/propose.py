@@ -311,7 +311,7 @@ def propose(
             cluster,
             asked,
             progress=lambda phase, met, of, actions: progress(
-                f"{phase}, {plural(actions, 'action')}", met, of
+                _progress(phase, met, of, actions), met, of
             ),
             stop=stop,
         )
@@ -322,6 +322,12 @@ def propose(
         out().print(tables.report(plan))
         _say_next(bootstrap_server, plan, output, reassignment_file, election_file)
     raise typer.Exit(DONE if plan.ok else UNMET)
+
+
+def _progress(phase: str, met: int, of: int, actions: int) -> str:
+    """The best plan so far, in words."""
+    best = f", best so far {met} of {plural(of, 'goal')} met" if of else ""
+    return f"{phase}{best}, {plural(actions, 'action')}"
 
 
 def _cluster(

@@ -38,7 +38,8 @@ class Search:
     seed
         Seed of the random sampling.
     progress
-        Called after each round with (phase, met goals, all goals, actions so far).
+        Called after each round with the phase, the numbers of the goals that the best placement so
+        far meets, and its actions: those with which the search would end now.
     spending
         Limits of the plan on moves and cost. With them the worst cells are relieved first, by
         the actions that bring most for what they take of the limits.
@@ -49,7 +50,7 @@ class Search:
     serve: int | None = None
     deadline: Deadline = NEVER
     seed: int = 0
-    progress: Callable[[str, int, int, int], None] | None = None
+    progress: Callable[[str, list[int], int], None] | None = None
     spending: Spending | None = None
     actions: int = 0
     rounds: int = 0
@@ -58,6 +59,9 @@ class Search:
     def __post_init__(self) -> None:
         self.parameters = self.scorer.parameters
         self.rng = np.random.default_rng(self.seed)
+        self._best = self._reached()
+        # penalty of the served tier below which its changes are kept
+        self._kept_below = 0.0
         # factor by which rounds have grown because most of their candidates helped
         self._growth = 1
         self.candidates = Candidates(self.scorer, self.rules, self.rng)
@@ -81,16 +85,21 @@ class Search:
         if self._met(tier):
             return False
         mark, penalty, actions = scorer.mark(), scorer.penalty(tier), self.actions
+        self._kept_below = self._worthwhile(tier, penalty)
         self._serve(number, tier)
         if not self._met(tier) and self.spending is None:
             self._perturb_and_serve(number, tier)
-        trivial = 0.0 if self._full() else self.parameters.trivial_share
-        if scorer.penalty(tier) < scorer.worthwhile(tier, penalty, trivial) - EPSILON:
+        if scorer.penalty(tier) < self._worthwhile(tier, penalty) - EPSILON:
             return True
         scorer.restore(mark)
         self._restarted()
         self.actions = actions
         return False
+
+    def _worthwhile(self, tier: Tier, penalty: float) -> float:
+        """The penalty below which a tier's changes are kept."""
+        trivial = 0.0 if self._full() else self.parameters.trivial_share
+        return self.scorer.worthwhile(tier, penalty, trivial)
 
     def _full(self) -> bool:
         """Whether the limits leave nothing for another move."""
@@ -109,7 +118,8 @@ class Search:
             return
         failed = 0
         while failed < own.perturbation_tries and not self._met(tier) and not self._spent():
-            mark, penalty = scorer.mark(), scorer.penalty(tier)
+            mark, penalty, actions = scorer.mark(), scorer.penalty(tier), self.actions
+            self._kept_below = min(self._kept_below, penalty)
             for _ in range(1 + failed % 3):
                 self._perturb(number)
             self._serve(number, tier, give_up=max(own.idle_rounds // 2, 1))
@@ -119,6 +129,7 @@ class Search:
             else:
                 scorer.restore(mark)
                 self._restarted()
+                self.actions = actions
 
     def _perturb(self, number: int) -> None:
         """Carry out one random action that no hard goal and no tier above forbids."""
@@ -150,17 +161,22 @@ class Search:
             if self.scorer.penalty(tier) > own.swap_share * penalties[-1]:
                 self._swap_round(number, tier, wider)
             penalties.append(self.scorer.penalty(tier))
-            self._report(number)
+            self._report(number, tier)
             idle = 0 if penalties[-1] < penalties[-2] - EPSILON else idle + 1
             if self._stalled(penalties):
                 return
 
-    def _report(self, number: int) -> None:
-        """Count a round, and report progress."""
+    def _report(self, number: int, tier: Tier) -> None:
+        """Count a round, and report the best placement so far."""
         self.rounds += 1
         if self.progress is not None:
-            met = sum(self.scorer.met(i) for i in range(len(self.scorer.goals)))
-            self.progress(f"tier {number}", met, len(self.scorer.goals), self.actions)
+            if self.scorer.penalty(tier) < self._kept_below - EPSILON:
+                self._best = self._reached()
+            self.progress(f"tier {number}", *self._best)
+
+    def _reached(self) -> tuple[list[int], int]:
+        """The goals that are met now, and the actions so far."""
+        return [i for i in range(len(self.scorer.goals)) if self.scorer.met(i)], self.actions
 
     def _stalled(self, penalties: list[float]) -> bool:
         """Whether the last rounds gained almost nothing."""
@@ -184,7 +200,7 @@ class Search:
                     done += self._group_round(number, tier, wider)
                 if not done and share >= 1 and not free:
                     done = self._swap_round(number, tier, wider)
-                self._report(number)
+                self._report(number, tier)
                 penalties.append(self.scorer.penalty(tier))
                 if self._stalled(penalties):
                     break

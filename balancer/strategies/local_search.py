@@ -35,17 +35,34 @@ class LocalSearch(SearchParameters):
         """Serve the tiers in order; see :class:`balancer.search.local_search.Search`."""
         deadline, goals = Deadline.after(limits.seconds, problem.stop), list(problem.goals)
         needed = [g for g in problem.vetoes if not implied(g, goals)]
-        scorer = Scorer(problem.cluster, [*_at_stake(goals, problem.cluster), *needed], self)
+        at_stake = _at_stake(goals, problem.cluster)
+        scorer = Scorer(problem.cluster, [*at_stake, *needed], self)
         begin = scorer.mark()
 
+        # Goals that the search does not change, and without those unmet because of their limit.
+        others = [g for g in goals if not any(g is other for other in at_stake)]
+        settled = sum(_met(g, problem.cluster) for g in others)
+        counted = {i for i, g in enumerate(at_stake) if g.name not in problem.relaxed}
+        before = settled + sum(scorer.met(i) for i in counted)
+
+        def report(phase: str, met: list[int], actions: int) -> None:
+            assert progress is not None
+            progress(phase, settled + len(counted.intersection(met)), len(goals), actions)
+
+        def report_trial(phase: str, met: list[int], actions: int) -> None:
+            # Its plan may exceed the limits: then the best so far is the start.
+            assert progress is not None
+            progress(f"{phase} without limits", before, len(goals), 0)
+
         def searched(spending: Spending | None, deadline: Deadline) -> Search:
+            shown = report if spending is not None or not limits.limits_moves else report_trial
             search = Search(
                 scorer,
                 problem.rules,
                 serve=len(scorer.tiers) - bool(needed),
                 deadline=deadline,
                 seed=seed,
-                progress=progress,
+                progress=shown if progress is not None else None,
                 spending=spending,
             )
             search.run()
@@ -80,7 +97,12 @@ def _at_stake(goals: list[Goal], cluster: Cluster) -> list[Goal]:
     return [
         g
         for g in goals
-        if not (g.availability and (g.score(cluster.partition_state()) >= 1).all())
+        if not (g.availability and _met(g, cluster))
         # The search neither adds nor removes replicas.
         and not isinstance(g, ReplicationFactor)
     ]
+
+
+def _met(goal: Goal, cluster: Cluster) -> bool:
+    """Whether every partition is content with a goal on partitions."""
+    return bool((goal.score(cluster.partition_state()) >= 1).all())

@@ -15,7 +15,9 @@ from cluster_model.placement import Placement
 from cluster_model.snapshot import Ints
 
 ProgressCallback = Callable[[str, int, int, int], None]
-"""Called with (phase, goals met, all goals, actions so far)."""
+"""Called with the phase, how many goals the best plan so far meets, of how many, and its actions.
+
+The number of all goals is 0 where the first is not known."""
 
 
 class StrategyError(InputError):

@@ -25,7 +25,7 @@ def uneven(seed: int = 0) -> Snapshot:
     )
 
 
-def stopped_after(rounds: int, **options: Any) -> Plan:
+def stopped_after(rounds: int, snapshot: Snapshot | None = None, **options: Any) -> Plan:
     """A plan whose search is stopped after some rounds."""
     stop, seen = Event(), list[str]()
 
@@ -34,8 +34,9 @@ def stopped_after(rounds: int, **options: Any) -> Plan:
         if len(seen) >= rounds:
             stop.set()
 
-    plan = Balancer("default", **options).propose(uneven(), progress=progress, stop=stop)
-    report = check_plan(uneven(), plan.document())
+    s = uneven() if snapshot is None else snapshot
+    plan = Balancer("default", **options).propose(s, progress=progress, stop=stop)
+    report = check_plan(s, plan.document())
     assert report.ok, [str(f) for f in (*report.violations, *report.mismatches)]
     return plan
 
@@ -49,6 +50,27 @@ def test_a_stopped_search_returns_the_best_plan_so_far() -> None:
     assert any("the search was stopped" in u.reason for u in plan.unmet if not u.proven)
     assert "with more time the plan might go further" in html_report(plan)
     assert stopped_after(3).to_json() == plan.to_json()
+
+
+@pytest.mark.parametrize("case", ["usual", "tiny", "impossible", "limited"])
+def test_progress_states_what_the_plan_would_meet(case: str) -> None:
+    s, budget = uneven(), Budget(moves=40 if case == "limited" else None)
+    if case == "tiny":
+        s = synthetic_snapshot(brokers=5, partitions=14, racks=3, utilization=0.6, seed=3)
+    if case == "impossible":
+        s = synthetic_snapshot(brokers=6, partitions=90, racks=3, utilization=1.2)
+    told = list[tuple[str, int, int, int]]()
+    Balancer("default", budget=budget).propose(s, progress=lambda *said: told.append(said))
+    told = [said for said in told if said[0] != "order"]
+    assert len(told) > 3
+    for rounds in {1, 2, 3, len(told) // 2, len(told) - 1}:
+        plan = stopped_after(rounds, s, budget=budget)
+        met = sum(g.met_after for g in plan.goal_results)
+        assert told[rounds - 1][2] == len(plan.goal_results)
+        if case == "limited" and "without limits" in told[rounds - 1][0]:
+            assert told[rounds - 1][1] == sum(g.met_before for g in plan.goal_results)
+        else:
+            assert told[rounds - 1][1] == met, rounds
 
 
 @pytest.mark.parametrize("rounds", [2, 10])
