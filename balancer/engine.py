@@ -199,7 +199,7 @@ class Balancer:
         before = time.monotonic()
         Scorer(problem.cluster, [*problem.goals, *problem.vetoes])
         scoring = time.monotonic() - before
-        return min(self.planning.reserved_scorings * scoring, seconds / 2)
+        return min(self.planning.reserved_scorings * scoring, 2 * seconds / 3)
 
     def _remedy(self, plan: Plan) -> Remedy | None:
         """What would make the unmet goals of a plan possible, tried without a limit on moves."""

@@ -117,7 +117,7 @@ class Search:
         ):
             return
         failed = 0
-        while failed < own.perturbation_tries and not self._met(tier) and not self._spent():
+        while failed < own.perturbation_tries and not self._met(tier) and not self.spent():
             mark, penalty, actions = scorer.mark(), scorer.penalty(tier), self.actions
             self._kept_below = min(self._kept_below, penalty)
             for _ in range(1 + failed % 3):
@@ -136,9 +136,9 @@ class Search:
         batch = self.candidates.random_actions(self.parameters.perturbation_choices)
         batch = batch[self.scorer.allowed(number, Transition(self.scorer.cluster, batch))]
         if len(batch):
-            self._apply(batch[:1])
+            self.carry_out(batch[:1])
 
-    def _apply(self, batch: Batch, partner: Batch | None = None) -> None:
+    def carry_out(self, batch: Batch, partner: Batch | None = None) -> None:
         """Carry out actions, and take note of what they spend."""
         self.scorer.commit(batch, partner)
         self.actions += len(batch) * (1 if partner is None else 2)
@@ -147,13 +147,19 @@ class Search:
             if partner is not None:
                 self.spending.update(partner.partition)
 
+    def repair(self, number: int) -> None:
+        """Serve a tier again, briefly, after changes that may have hurt it."""
+        self._kept_below = -np.inf
+        give_up = max(self.parameters.idle_rounds // 2, 1)
+        self._serve(number, self.scorer.tiers[number], give_up)
+
     def _serve(self, number: int, tier: Tier, give_up: int | None = None) -> None:
         if self.spending is not None:
             self._serve_within(number, tier)
             return
         own, idle, penalties = self.parameters, 0, [self.scorer.penalty(tier)]
         give_up = own.idle_rounds if give_up is None else give_up
-        while idle < give_up and not self._met(tier) and not self._spent():
+        while idle < give_up and not self._met(tier) and not self.spent():
             wider = own.widening[min(idle, len(own.widening) - 1)]
             self._round(number, tier, wider)
             if self.candidates.pairs is not None:
@@ -174,6 +180,10 @@ class Search:
                 self._best = self._reached()
             self.progress(f"tier {number}", *self._best)
 
+    def settle(self) -> None:
+        """Take the current placement for the best so far."""
+        self._best = self._reached()
+
     def _reached(self) -> tuple[list[int], int]:
         """The goals that are met now, and the actions so far."""
         return [i for i in range(len(self.scorer.goals)) if self.scorer.met(i)], self.actions
@@ -192,7 +202,7 @@ class Search:
             least = 1.0 if free else own.worst_share
             idle, share, self.candidates.leads_only = 0, least, free
             penalties = [self.scorer.penalty(tier)]
-            while idle < own.idle_rounds and not self._met(tier) and not self._spent():
+            while idle < own.idle_rounds and not self._met(tier) and not self.spent():
                 self.candidates.levels = self._levels(tier, share)
                 wider = 1 if share < 1 else own.widening[min(idle, len(own.widening) - 1)]
                 done = self._round(number, tier, wider)
@@ -228,7 +238,8 @@ class Search:
     def _met(self, tier: Tier) -> bool:
         return all(self.scorer.met(i) for i in tier.goals)
 
-    def _spent(self) -> bool:
+    def spent(self) -> bool:
+        """Whether the time is over, or the search was asked to stop."""
         self.exhausted = self.exhausted or self.deadline.passed
         return self.exhausted
 
@@ -322,7 +333,7 @@ class Search:
                     break
             batch, gain = batch[keep], gain[keep]
         if len(batch):
-            self._apply(batch)
+            self.carry_out(batch)
         return len(batch)
 
     def _group_round(self, number: int, tier: Tier, wider: int) -> int:
@@ -361,7 +372,7 @@ class Search:
                 beyond = ~self.spending.affordable(batch)
                 keep &= np.bincount(unit, beyond, len(gain)) == 0
             if keep.all():
-                self._apply(batch)
+                self.carry_out(batch)
                 break
             batch, unit = _chosen(batch, unit, keep)
             gain = gain[keep]
@@ -394,7 +405,7 @@ class Search:
                 (real >= -EPSILON) & (now > own.kept_gain * gain) & scorer.allowed(number, series)
             )
             if keep.all():
-                self._apply(batch, partner)
+                self.carry_out(batch, partner)
                 break
             batch, partner, gain = batch[keep], partner[keep], gain[keep]
         return len(batch)
@@ -425,15 +436,16 @@ class Search:
         Reverts only actions whose removal leaves every cell as content as it was.
         """
         undone = 0
-        while not self._spent():
-            moved = self._bytes_away(start)
+        while not self.spent():
+            moved = self.bytes_away(start)
             found = self._send_home(start) + self._exchange_home(start)
             undone += found
-            if not found or moved - self._bytes_away(start) < self.parameters.least_saving * moved:
+            if not found or moved - self.bytes_away(start) < self.parameters.least_saving * moved:
                 break
         return undone
 
-    def _bytes_away(self, start: Placement) -> float:
+    def bytes_away(self, start: Placement) -> float:
+        """Bytes to copy from a start to the current placement."""
         placement = self.scorer.placement
         moved = np.flatnonzero(placement.replica_broker != start.replica_broker)
         partition = moved // placement.slots
@@ -463,7 +475,7 @@ class Search:
             if not len(rows):
                 break
             mates = partner[rows] if partner is not None else None
-            self._apply(batch[rows], mates)
+            self.carry_out(batch[rows], mates)
             self.actions -= len(rows) * (1 if mates is None else 2)
             done += len(rows)
             touched = np.zeros(self.scorer.placement.snapshot.n_partitions, np.bool_)

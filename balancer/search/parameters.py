@@ -87,6 +87,14 @@ class SearchParameters(BaseModel):
         Failed tries in a row after which the retries end.
     perturbation_choices
         Moves, and leadership transfers, drawn for each random step, one of which is made.
+    improvement_rounds
+        Rounds that disturb the worst cells and repair, once no action helps any more; 0 for none,
+        or, if the time is limited and the moves are not, for as many as the time allows.
+    futile_improvements
+        Failed rounds in a row after which these end before the time does.
+    improvement_actions
+        Maximum number of random actions of each such round, which are chosen among
+        `perturbation_choices`.
     least_saving
         When the plan is reduced to what the goals need, passes continue while each saves more
         than this share of the bytes moved.
@@ -149,6 +157,9 @@ class SearchParameters(BaseModel):
     perturbed_replicas: int = Field(default=50, ge=0)
     perturbation_tries: Count = 10
     perturbation_choices: Count = 32
+    improvement_rounds: int = Field(default=0, ge=0, le=10**9)
+    futile_improvements: Count = 40
+    improvement_actions: Count = 6
     least_saving: Share = 0.02
     repeat_share: Share = 0.01
     similar_replicas: Count = 2

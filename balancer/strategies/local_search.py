@@ -9,6 +9,7 @@ from balancer.problem.capacity_guards import implied
 from balancer.problem.deadline import Deadline
 from balancer.problem.problem import Problem
 from balancer.problem.replication_factor import ReplicationFactor
+from balancer.search.improvement import improve
 from balancer.search.local_search import Search
 from balancer.search.parameters import SearchParameters
 from balancer.search.scorer import Scorer
@@ -68,6 +69,11 @@ class LocalSearch(SearchParameters):
             search.run()
             if not problem.resolved.type.changes_replication_factor:
                 search.reduce(problem.start)
+                if not limits.limits_moves and not search.exhausted:
+                    if self.improvement_rounds:
+                        improve(search, problem.start, self.improvement_rounds)
+                    elif limits.seconds is not None:
+                        improve(search, problem.start, None)
             return search
 
         exhausted: Literal["seconds", "budget", "stopped"] | None = None
