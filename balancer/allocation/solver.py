@@ -61,8 +61,8 @@ def solve(
     Returns
     -------
     Solution
-        Never worse than the start, if nothing is fixed, nor than the result of Flux; while
-        nodes are emptied, unless these are `good` already.
+        Never worse than the start, if nothing is fixed, nor, given the time for it, than the result
+        of Flux; while nodes are emptied, unless these are `good` already.
 
     Raises
     ------
