@@ -11,6 +11,7 @@ import numpy as np
 from balancer.problem.disks import pick_disk
 from balancer.problem.movement_cost import copy_cost, movement_cost
 from balancer.problem.rules import Rules
+from balancer.search.annealing import anneal
 from balancer.search.arrays import best_of_each
 from balancer.search.candidates import Candidates
 from balancer.search.scorer import EPSILON, Scorer, Tier
@@ -58,6 +59,8 @@ class Search:
     def __post_init__(self) -> None:
         self.parameters = self.scorer.parameters
         self.rng = np.random.default_rng(self.seed)
+        # tiers that were annealed, which is done once
+        self._annealed: set[int] = set()
         # factor by which rounds have grown because most of their candidates helped
         self._growth = 1
         self.candidates = Candidates(self.scorer, self.rules, self.rng)
@@ -81,9 +84,10 @@ class Search:
         if self._met(tier):
             return False
         mark, penalty, actions = scorer.mark(), scorer.penalty(tier), self.actions
-        self._serve(number, tier)
-        if not self._met(tier) and self.spending is None:
-            self._perturb_and_serve(number, tier)
+        if not self._anneal(number, tier):
+            self._serve(number, tier)
+            if not self._met(tier) and self.spending is None:
+                self._perturb_and_serve(number, tier)
         trivial = 0.0 if self._full() else self.parameters.trivial_share
         if scorer.penalty(tier) < scorer.worthwhile(tier, penalty, trivial) - EPSILON:
             return True
@@ -91,6 +95,23 @@ class Search:
         self._restarted()
         self.actions = actions
         return False
+
+    def _anneal(self, number: int, tier: Tier) -> bool:
+        """Serve a tier whose costs add up by annealing; whether that was possible."""
+        if number in self._annealed:
+            return True
+        if self.spending is not None or self._spent():
+            return False
+        seconds = None
+        if self.deadline is not None:
+            seconds = (self.deadline - time.monotonic()) / (len(self.scorer.tiers) - number)
+        done = anneal(self.scorer, self.rules, number, self.seed, seconds, self._spent)
+        if done is None:
+            return False
+        self._annealed.add(number)
+        self.actions += done
+        self._report(number)
+        return True
 
     def _full(self) -> bool:
         """Whether the limits leave nothing for another move."""

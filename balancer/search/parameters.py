@@ -59,6 +59,17 @@ class SearchParameters(BaseModel):
     reserved_scorings
         Time kept free, if it is limited, to order and explain the steps: as long as scoring the
         whole cluster this many times, but at most half of the limit.
+    annealing_steps
+        Moves and swaps tried for each replica where a tier is annealed and no seconds are given.
+    annealing_hot, annealing_cold
+        Temperature at the start and at the end, in mean increases of the cost by a random step.
+    annealing_swaps, annealing_homeward
+        Share of the steps that exchange two replicas, and of those that lead back to the start.
+    annealing_reach
+        Replicas are exchanged with those of similar size: up to this share of all of them larger
+        or smaller.
+    annealing_stride
+        Steps at one temperature.
     lower_tier_weight
         Weight of the gain of the next lower tier when actions of equal gain are ranked; its
         powers apply to the tiers below that.
@@ -140,6 +151,13 @@ class SearchParameters(BaseModel):
     spent_at_once: Positive = 0.125
     unlimited_share: Share = 0.25
     reserved_scorings: float = Field(default=40.0, ge=0, le=1e6)
+    annealing_steps: Count = 2_000
+    annealing_hot: float = Field(default=8.0, gt=0, le=1e6)
+    annealing_cold: float = Field(default=0.005, gt=0, le=1e6)
+    annealing_swaps: Share = 0.6
+    annealing_homeward: Share = 0.05
+    annealing_reach: Positive = 0.1
+    annealing_stride: Count = 20_000
     lower_tier_weight: Share = 0.1
     most_lower_tier_gain: Share = 0.5
     action_overhead: float = Field(default=1.0, gt=0, le=1e9)
