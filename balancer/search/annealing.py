@@ -152,36 +152,61 @@ class Annealing:
         from balancer.search import compiled
 
         own, began = self.scorer.parameters, time.monotonic()
-        given, now = self._state(compiled)
-        start, best, rng = now.at.copy(), now.at.copy(), np.random.default_rng(self.seed)
-        total = lowest = float(now.cost.sum()) + sum(
-            compiled.moved(given, n, now.at[n]) for n in given.mobile.tolist()
-        )
-        swaps, homeward = own.annealing_swaps, own.annealing_swaps + own.annealing_homeward
+        given, begin = self._state(compiled)
+        now, best = _copy(begin), begin.at.copy()
+        rng = np.random.default_rng(self.seed)
+        total = lowest = compiled.approach(given, now, best, given.mobile[:0])
         reach = max(1, int(own.annealing_reach * len(given.mobile)))
+        limit, done = own.annealing_steps * len(given.mobile), 0
 
-        def steps(state: Any, count: int, temperature: float) -> Any:
+        def steps(state: Any, temperature: float, safe: bool) -> Any:
             return compiled.anneal(
-                given, state, rng, count, temperature, swaps, homeward, reach, total, lowest, best
+                given,
+                state,
+                rng,
+                own.annealing_stride,
+                temperature,
+                own.annealing_swaps,
+                own.annealing_homeward,
+                reach,
+                safe,
+                total,
+                lowest,
+                best,
             )
 
         # any scored step is accepted: what one adds on average is the unit of temperature
-        trial, best_so_far = compiled.Now(*(values.copy() for values in now)), best.copy()
-        *_, added, adding = steps(trial, own.annealing_stride, np.inf)
-        best[:] = best_so_far
-        unit = added / max(adding, 1)
-        if not unit:
-            return _moves(start, start)
-        limit, done, share = own.annealing_steps * len(given.mobile), 0, 0.0
-        while share < 1.0 and not stop():
-            temperature = (
-                unit * own.annealing_hot * (own.annealing_cold / own.annealing_hot) ** share
-            )
-            total, lowest, scored, *_ = steps(now, own.annealing_stride, temperature)
-            self.scored += scored
-            done += own.annealing_stride
-            share = done / limit if seconds is None else (time.monotonic() - began) / seconds
-        return _moves(start, best)
+        *_, added, adding = steps(_copy(begin), np.inf, False)
+        best[:] = begin.at
+        if not adding:
+            return _moves(begin.at, begin.at)
+        hot, warm, cold = (
+            added / adding * factor
+            for factor in (own.annealing_hot, own.annealing_warm, own.annealing_cold)
+        )
+        for first, until, safe in (
+            (hot, 1 - own.annealing_settling, False),
+            (warm, 1.0, True),
+        ):
+            share = since = self._share(seconds, began, done, limit)
+            while share < until and not stop():
+                temperature = first * (cold / first) ** ((share - since) / (until - since))
+                total, lowest, scored, *_ = steps(now, temperature, safe)
+                self.scored += scored
+                done += own.annealing_stride
+                share = self._share(seconds, began, done, limit)
+            if not safe:
+                # what can be reached one by one, and improved so
+                now, target = _copy(begin), best.copy()
+                pending = np.flatnonzero(target != begin.at)
+                total = lowest = compiled.approach(given, now, target, pending)
+                best[:] = now.at
+        return _moves(begin.at, best)
+
+    @staticmethod
+    def _share(seconds: float | None, began: float, done: int, limit: int) -> float:
+        """How much of the effort is done."""
+        return done / limit if seconds is None else (time.monotonic() - began) / seconds
 
     def _state(self, compiled: Any) -> Any:
         """What does not change, and the placement with its sums, as arrays."""
@@ -225,6 +250,10 @@ class Annealing:
         for m in range(s.n_brokers):
             cost[m] = compiled.cost_of(given, use, m, -1, -1)
         return given, now
+
+
+def _copy(now: Any) -> Any:
+    return type(now)(*(values.copy() for values in now))
 
 
 def _moves(start: Ints, end: Ints) -> Batch:

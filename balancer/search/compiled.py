@@ -66,9 +66,9 @@ class Given(NamedTuple):
 class Now(NamedTuple):
     """A placement, and what is summed of it.
 
-    ``at`` (N,) the broker of each replica, ``use`` (M, R) its load, ``left`` (M, R) that of replicas
-    that have left it, ``cost`` (M,), ``count`` the replicas of each kind in each group, and
-    ``reached`` the number of groups with a replica of each kind.
+    ``at`` (N,) the broker of each replica, ``use`` (M, R) its load, ``left`` (M, R) that of
+    replicas that have left it, ``cost`` (M,), ``count`` the replicas of each kind in each group,
+    and ``reached`` the number of groups with a replica of each kind.
     """
 
     at: Any
@@ -201,6 +201,7 @@ def anneal(
     swaps: float,
     homeward: float,
     reach: int,
+    safe: bool,
     total: float,
     lowest: float,
     best: Any,
@@ -215,6 +216,8 @@ def anneal(
         Share of steps that exchange two replicas; and of those that lead back to the start.
     reach
         Replicas are exchanged with those that are up to this many places larger or smaller.
+    safe
+        Whether the first of two replicas to be exchanged must fit before the second has left.
     total, lowest
         The cost now, and the lowest so far, of which `best` is.
 
@@ -242,7 +245,9 @@ def anneal(
             b = given.receivers[int(rng.random() * brokers)]
         if a == b or b < 0 or not (given.receives[b] and given.may[given.topic[p], b]):
             continue
-        if not fits(given, now, b, p, q) or (q >= 0 and not fits(given, now, a, q, p)):
+        if not fits(given, now, b, p, -1 if safe else q) or (
+            q >= 0 and not fits(given, now, a, q, p)
+        ):
             continue
         scored += 1
         threshold = -temperature * math.log(1.0 - rng.random())
@@ -273,3 +278,35 @@ def anneal(
             lowest = total
             best[:] = now.at
     return total, lowest, scored, added, adding
+
+
+@njit(cache=True)
+def approach(given: Given, now: Now, target: Any, pending: Any) -> Any:
+    """Carry out the moves to a placement that are possible one by one; returns the cost.
+
+    Parameters
+    ----------
+    target : (N,)
+        The broker of each replica in the placement.
+    pending
+        The replicas to move.
+    """
+    progress = True
+    while progress:
+        progress = False
+        for k in range(len(pending)):
+            n = pending[k]
+            a, b = now.at[n], target[n]
+            if a == b or not fits(given, now, b, n, -1) or not related(given, now, n, a, b):
+                continue
+            now.cost[a] = cost_of(given, now.use, a, n, -1)
+            now.cost[b] = cost_of(given, now.use, b, -1, n)
+            shift(given, now, n, a, b)
+            carry(given, now, n, a, b)
+            progress = True
+    total = 0.0
+    for m in range(len(now.cost)):
+        total += now.cost[m]
+    for k in range(len(given.mobile)):
+        total += moved(given, given.mobile[k], now.at[given.mobile[k]])
+    return total

@@ -63,6 +63,8 @@ class SearchParameters(BaseModel):
         Moves and swaps tried for each replica where a tier is annealed and no seconds are given.
     annealing_hot, annealing_cold
         Temperature at the start and at the end, in mean increases of the cost by a random step.
+    annealing_settling, annealing_warm
+        Share of the steps, the last ones, that are safe one by one, and their first temperature.
     annealing_swaps, annealing_homeward
         Share of the steps that exchange two replicas, and of those that lead back to the start.
     annealing_reach
@@ -154,6 +156,8 @@ class SearchParameters(BaseModel):
     annealing_steps: Count = 2_000
     annealing_hot: float = Field(default=8.0, gt=0, le=1e6)
     annealing_cold: float = Field(default=0.005, gt=0, le=1e6)
+    annealing_settling: Share = 0.25
+    annealing_warm: float = Field(default=0.2, gt=0, le=1e6)
     annealing_swaps: Share = 0.6
     annealing_homeward: Share = 0.05
     annealing_reach: Positive = 0.1
