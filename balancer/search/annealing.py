@@ -184,23 +184,30 @@ class Annealing:
             added / adding * factor
             for factor in (own.annealing_hot, own.annealing_warm, own.annealing_cold)
         )
-        for first, until, safe in (
-            (hot, 1 - own.annealing_settling, False),
-            (warm, 1.0, True),
-        ):
-            share = since = self._share(seconds, began, done, limit)
+        settle, parts = 1 - own.annealing_settling, own.annealing_parts
+        # the first phase, and parts of the last one
+        phases = [(hot, cold, settle)] + [
+            (
+                warm * (cold / warm) ** (k / parts),
+                warm * (cold / warm) ** ((k + 1) / parts),
+                settle + (1 - settle) * (k + 1) / parts,
+            )
+            for k in range(parts)
+        ]
+        share = 0.0
+        for k, (first, last, until) in enumerate(phases):
+            since = share
             while share < until and not stop():
-                temperature = first * (cold / first) ** ((share - since) / (until - since))
-                total, lowest, scored, *_ = steps(now, temperature, safe)
+                temperature = first * (last / first) ** ((share - since) / (until - since))
+                total, lowest, scored, *_ = steps(now, temperature, k > 0)
                 self.scored += scored
                 done += own.annealing_stride
                 share = self._share(seconds, began, done, limit)
-            if not safe:
-                # what can be reached one by one, and improved so
-                now, target = _copy(begin), best.copy()
-                pending = np.flatnonzero(target != begin.at)
-                total = lowest = compiled.approach(given, now, target, pending)
-                best[:] = now.at
+            # what can be reached one by one
+            now, target = _copy(begin), best.copy()
+            pending = np.flatnonzero(target != begin.at)
+            total = lowest = compiled.approach(given, now, target, pending)
+            best[:] = now.at
         return _moves(begin.at, best)
 
     @staticmethod
@@ -240,7 +247,12 @@ class Annealing:
             topic=s.partition_topic.astype(np.int32),
             may=may,
             **_costs(costs, s.resource, s.n_brokers),
-            **_limits(terms.limits, s.resource, s.n_brokers),
+            **_limits(
+                # what is nearly used up is checked first
+                sorted(terms.limits, key=lambda x: -_used(use[:, s.resource(x.resource)], x.most)),
+                s.resource,
+                s.n_brokers,
+            ),
             fixed=fixed,
             **scaled,
             **relations.given,
@@ -282,6 +294,12 @@ def _costs(
             two[h], factor[h, 1] = resource(name), weight
     rate = np.array([weight * term.rate for weight, term in terms])
     return {"one": one, "two": two, "factor": factor, "offset": offset, "rate": rate}
+
+
+def _used(use: Floats, most: Floats) -> float:
+    """The share of a limit that is used, over all brokers that have one."""
+    known = np.isfinite(most)
+    return float(use[known].sum() / max(most[known].sum(), 1e-300))
 
 
 def _limits(terms: Sequence[Limit], resource: Callable[[str], int], brokers: int) -> dict[str, Any]:

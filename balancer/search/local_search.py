@@ -104,7 +104,9 @@ class Search:
             return False
         seconds = None
         if self.deadline is not None:
-            seconds = (self.deadline - time.monotonic()) / (len(self.scorer.tiers) - number)
+            seconds = (self.deadline - time.monotonic()) / (
+                len(self.scorer.tiers[: self.serve]) - number
+            )
         done = anneal(self.scorer, self.rules, number, self.seed, seconds, self._spent)
         if done is None:
             return False

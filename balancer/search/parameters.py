@@ -58,13 +58,14 @@ class SearchParameters(BaseModel):
         plan stands if it keeps within them.
     reserved_scorings
         Time kept free, if it is limited, to order and explain the steps: as long as scoring the
-        whole cluster this many times, but at most half of the limit.
+        whole cluster this many times, but at most a quarter of the limit.
     annealing_steps
         Moves and swaps tried for each replica where a tier is annealed and no seconds are given.
     annealing_hot, annealing_cold
         Temperature at the start and at the end, in mean increases of the cost by a random step.
-    annealing_settling, annealing_warm
-        Share of the steps, the last ones, that are safe one by one, and their first temperature.
+    annealing_settling, annealing_parts, annealing_warm
+        Share of the steps, the last ones, that are safe one by one; after each of so many parts of
+        them, only what can be reached without detours is kept. And their first temperature.
     annealing_swaps, annealing_homeward
         Share of the steps that exchange two replicas, and of those that lead back to the start.
     annealing_reach
@@ -157,6 +158,7 @@ class SearchParameters(BaseModel):
     annealing_hot: float = Field(default=8.0, gt=0, le=1e6)
     annealing_cold: float = Field(default=0.005, gt=0, le=1e6)
     annealing_settling: Share = 0.25
+    annealing_parts: Count = 5
     annealing_warm: float = Field(default=0.2, gt=0, le=1e6)
     annealing_swaps: Share = 0.6
     annealing_homeward: Share = 0.05

@@ -43,7 +43,7 @@ class LocalSearch(SearchParameters):
             # the first took longer, because it summed what is kept
             Scorer(problem.cluster, at_stake, self)
             scoring = time.monotonic() - before
-            reserved = min(self.reserved_scorings * scoring, limits.seconds / 2)
+            reserved = min(self.reserved_scorings * scoring, limits.seconds / 4)
             limits = limits.model_copy(update={"seconds": limits.seconds - reserved})
 
         def searched(spending: Spending | None, seconds: float | None) -> Search:
