@@ -149,7 +149,7 @@ class ResourceCapacity(Ceiling):
         """The load of the resource."""
         return Column(LOAD, self.resource)
 
-    def terms(self, cluster: Cluster) -> tuple[Term, ...]:
+    def terms(self, cluster: Cluster) -> tuple[Term, ...] | None:
         """The limit of each broker."""
         return (Limit(self.resource, self._limit),)
 
@@ -175,8 +175,9 @@ class HostCapacity(ResourceCapacity):
 
     scope: ClassVar = "host"
 
-    def terms(self, cluster: Cluster) -> None:
+    def terms(self, cluster: Cluster) -> tuple[Term, ...] | None:
         """None: a host may have several brokers."""
+        return None
 
     def limits(self, cluster: Cluster) -> Floats:
         """(H,) the threshold's share of the capacities of the host's staying brokers."""

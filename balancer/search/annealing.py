@@ -157,7 +157,7 @@ class Annealing:
         rng = np.random.default_rng(self.seed)
         total = lowest = compiled.approach(given, now, best, given.mobile[:0])
         reach = max(1, int(own.annealing_reach * len(given.mobile)))
-        limit, done = own.annealing_steps * len(given.mobile), 0
+        limit, done = max(own.annealing_steps * len(given.mobile), own.least_annealing_steps), 0
 
         def steps(state: Any, temperature: float, safe: bool) -> Any:
             return compiled.anneal(
@@ -170,19 +170,21 @@ class Annealing:
                 own.annealing_homeward,
                 reach,
                 safe,
-                total,
-                lowest,
-                best,
             )
 
         # any scored step is accepted: what one adds on average is the unit of temperature
         *_, added, adding = steps(_copy(begin), np.inf, False)
-        best[:] = begin.at
+        warmed = time.monotonic()
+        steps(_copy(begin), np.inf, False)
+        pace = own.annealing_stride / max(time.monotonic() - warmed, 1e-6)
         if not adding:
             return _moves(begin.at, begin.at)
+        # fewer steps than bring a placement out of its basin begin cooler
+        effort = (limit if seconds is None else pace * seconds) / len(given.mobile)
+        first = own.annealing_hot * min(1.0, effort / own.annealing_thorough)
         hot, warm, cold = (
-            added / adding * factor
-            for factor in (own.annealing_hot, own.annealing_warm, own.annealing_cold)
+            added / adding * max(factor, own.annealing_cold)
+            for factor in (first, own.annealing_warm, own.annealing_cold)
         )
         settle, parts = 1 - own.annealing_settling, own.annealing_parts
         # the first phase, and parts of the last one
@@ -199,7 +201,11 @@ class Annealing:
             since = share
             while share < until and not stop():
                 temperature = first * (last / first) ** ((share - since) / (until - since))
-                total, lowest, scored, *_ = steps(now, temperature, k > 0)
+                risen, scored, *_ = steps(now, temperature, k > 0)
+                total += risen
+                if total < lowest:
+                    lowest = total
+                    best[:] = now.at
                 self.scored += scored
                 done += own.annealing_stride
                 share = self._share(seconds, began, done, limit)

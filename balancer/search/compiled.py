@@ -202,11 +202,8 @@ def anneal(
     homeward: float,
     reach: int,
     safe: bool,
-    total: float,
-    lowest: float,
-    best: Any,
 ) -> Any:
-    """Try some moves and swaps; `best` gets the placement of the lowest cost.
+    """Try some moves and swaps.
 
     Parameters
     ----------
@@ -218,16 +215,14 @@ def anneal(
         Replicas are exchanged with those that are up to this many places larger or smaller.
     safe
         Whether the first of two replicas to be exchanged must fit before the second has left.
-    total, lowest
-        The cost now, and the lowest so far, of which `best` is.
 
     Returns
     -------
     tuple
-        The cost now, the lowest, the steps that were scored, the sum of the costs that scored
-        steps add, and how many add any.
+        How much the cost rose, the steps that were scored, the sum of the costs that scored steps
+        add, and how many add any.
     """
-    brokers, scored, added, adding = len(given.receivers), 0, 0.0, 0
+    brokers, risen, scored, added, adding = len(given.receivers), 0.0, 0, 0.0, 0
     for _ in range(steps):
         p = given.mobile[int(rng.random() * len(given.mobile))]
         a, q, kind = now.at[p], -1, rng.random()
@@ -273,11 +268,8 @@ def anneal(
             carry(given, now, q, b, a)
         carry(given, now, p, a, b)
         now.cost[a], now.cost[b] = here, there
-        total += change
-        if total < lowest:
-            lowest = total
-            best[:] = now.at
-    return total, lowest, scored, added, adding
+        risen += change
+    return risen, scored, added, adding
 
 
 @njit(cache=True)

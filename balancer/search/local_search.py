@@ -84,10 +84,10 @@ class Search:
         if self._met(tier):
             return False
         mark, penalty, actions = scorer.mark(), scorer.penalty(tier), self.actions
-        if not self._anneal(number, tier):
-            self._serve(number, tier)
-            if not self._met(tier) and self.spending is None:
-                self._perturb_and_serve(number, tier)
+        self._anneal(number)
+        self._serve(number, tier)
+        if not self._met(tier) and self.spending is None:
+            self._perturb_and_serve(number, tier)
         trivial = 0.0 if self._full() else self.parameters.trivial_share
         if scorer.penalty(tier) < scorer.worthwhile(tier, penalty, trivial) - EPSILON:
             return True
@@ -96,24 +96,19 @@ class Search:
         self.actions = actions
         return False
 
-    def _anneal(self, number: int, tier: Tier) -> bool:
-        """Serve a tier whose costs add up by annealing; whether that was possible."""
-        if number in self._annealed:
-            return True
-        if self.spending is not None or self._spent():
-            return False
+    def _anneal(self, number: int) -> None:
+        """Serve a tier by annealing, once, if its costs add up and there are no limits on moves."""
+        if self.spending is not None or number in self._annealed or self._spent():
+            return
+        self._annealed.add(number)
         seconds = None
         if self.deadline is not None:
-            seconds = (self.deadline - time.monotonic()) / (
-                len(self.scorer.tiers[: self.serve]) - number
-            )
+            later = len(self.scorer.tiers[: self.serve]) - number
+            seconds = (self.deadline - time.monotonic()) / later
         done = anneal(self.scorer, self.rules, number, self.seed, seconds, self._spent)
-        if done is None:
-            return False
-        self._annealed.add(number)
-        self.actions += done
-        self._report(number)
-        return True
+        if done:
+            self.actions += done
+            self._report(number)
 
     def _full(self) -> bool:
         """Whether the limits leave nothing for another move."""

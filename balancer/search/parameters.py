@@ -59,10 +59,13 @@ class SearchParameters(BaseModel):
     reserved_scorings
         Time kept free, if it is limited, to order and explain the steps: as long as scoring the
         whole cluster this many times, but at most a quarter of the limit.
-    annealing_steps
-        Moves and swaps tried for each replica where a tier is annealed and no seconds are given.
+    annealing_steps, least_annealing_steps
+        Moves and swaps tried for each replica, and at least in total, where a tier is annealed and
+        no seconds are given.
     annealing_hot, annealing_cold
         Temperature at the start and at the end, in mean increases of the cost by a random step.
+    annealing_thorough
+        With fewer steps for each replica than this, the start is cooler in proportion.
     annealing_settling, annealing_parts, annealing_warm
         Share of the steps, the last ones, that are safe one by one; after each of so many parts of
         them, only what can be reached without detours is kept. And their first temperature.
@@ -155,11 +158,13 @@ class SearchParameters(BaseModel):
     unlimited_share: Share = 0.25
     reserved_scorings: float = Field(default=40.0, ge=0, le=1e6)
     annealing_steps: Count = 2_000
-    annealing_hot: float = Field(default=8.0, gt=0, le=1e6)
-    annealing_cold: float = Field(default=0.005, gt=0, le=1e6)
-    annealing_settling: Share = 0.25
+    least_annealing_steps: Count = 2_000_000
+    annealing_hot: float = Field(default=3.0, gt=0, le=1e6)
+    annealing_cold: float = Field(default=0.001, gt=0, le=1e6)
+    annealing_settling: Share = 0.15
     annealing_parts: Count = 5
-    annealing_warm: float = Field(default=0.2, gt=0, le=1e6)
+    annealing_warm: float = Field(default=0.02, gt=0, le=1e6)
+    annealing_thorough: Count = 10_000
     annealing_swaps: Share = 0.6
     annealing_homeward: Share = 0.05
     annealing_reach: Positive = 0.1
