@@ -62,7 +62,7 @@ $(VENV)/.demo: $(VENV)/bin/python pyproject.toml
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable '.[kafka,spark,collocation,dev]'
+	$(BIN)/python -m pip install --quiet --editable '.[kafka,spark,collocation,fast,dev]'
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/bin/python pyproject.toml

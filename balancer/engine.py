@@ -196,10 +196,13 @@ class Balancer:
 
     def _reserved(self, problem: Problem, seconds: float) -> float:
         """Seconds of a limit that are kept free for what follows the search."""
+        goals = [*problem.goals, *problem.vetoes]
+        # the first sums what the placement then keeps
+        Scorer(problem.cluster, goals)
         before = time.monotonic()
-        Scorer(problem.cluster, [*problem.goals, *problem.vetoes])
+        Scorer(problem.cluster, goals)
         scoring = time.monotonic() - before
-        return min(self.planning.reserved_scorings * scoring, 2 * seconds / 3)
+        return min(self.planning.reserved_scorings * scoring, seconds / 2)
 
     def _remedy(self, plan: Plan) -> Remedy | None:
         """What would make the unmet goals of a plan possible, tried without a limit on moves."""

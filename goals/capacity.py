@@ -16,6 +16,7 @@ from goals.curves import TOLERANCE, at_most
 from goals.goal import Goal, Infeasibility, Relaxation, Utilization
 from goals.infeasibility import lacks_room, needed_room, oversized, quantities, too_little_room
 from goals.state import State, at_cells
+from goals.terms import Limit, Term
 
 # Cruise Control's capacity thresholds: a cpu queues requests long before it is full.
 _THRESHOLDS = {"cpu": 0.7}
@@ -148,6 +149,10 @@ class ResourceCapacity(Ceiling):
         """The load of the resource."""
         return Column(LOAD, self.resource)
 
+    def terms(self, cluster: Cluster) -> tuple[Term, ...] | None:
+        """The limit of each broker."""
+        return (Limit(self.resource, self._limit),)
+
     def limits(self, cluster: Cluster) -> Floats:
         """(B,) the threshold's share of each capacity."""
         return cluster.capacity(self.resource) * self.threshold
@@ -169,6 +174,10 @@ class HostCapacity(ResourceCapacity):
     """
 
     scope: ClassVar = "host"
+
+    def terms(self, cluster: Cluster) -> tuple[Term, ...] | None:
+        """None: a host may have several brokers."""
+        return None
 
     def limits(self, cluster: Cluster) -> Floats:
         """(H,) the threshold's share of the capacities of the host's staying brokers."""
@@ -236,6 +245,10 @@ class TransientCapacity(Ceiling):
     def column(self) -> Column:
         """The load of the resource, which is a part of the use."""
         return Column(LOAD, self.resource)
+
+    def terms(self, cluster: Cluster) -> tuple[Term, ...]:
+        """The limit of each broker, which counts what has left it."""
+        return (Limit(self.resource, self._limit, former=True),)
 
     def limits(self, cluster: Cluster) -> Floats:
         """(B,) the limit's share of each capacity."""

@@ -16,6 +16,7 @@ from goals.cluster import Cluster
 from goals.curves import TOLERANCE
 from goals.goal import LEAST, MOST, Goal, GoalError, utilization
 from goals.state import State, at_cells
+from goals.terms import Excess, Moved, Term
 from metrics_reporter.documents import shown
 
 _TOPIC_ATTRIBUTE, _BROKER_ATTRIBUTE = "topic attribute ", "broker attribute "
@@ -125,6 +126,10 @@ class LoadCost(Cost):
         """The load above the safe amount."""
         return _above(state.load(self.resource), self._safe[state.broker])
 
+    def terms(self, cluster: Cluster) -> tuple[Term, ...]:
+        """The load above the safe amount."""
+        return (Excess({self.resource: 1.0}, self._safe, 1 / self._scale),)
+
     @classmethod
     def score_batch(cls, goals: Sequence[Self]) -> Callable[[State], Any]:
         """All goals of this family in one pass."""
@@ -198,6 +203,13 @@ class BalanceCost(Cost):
         used = self.ratio * state.load(self.resource)
         lacking = self._spare[state.broker] - used + state.load(self.other)
         return np.where(lacking > self._rounding[state.broker], lacking, 0.0)
+
+    def terms(self, cluster: Cluster) -> tuple[Term, ...] | None:
+        """What is lacking of the other resource."""
+        if self.resource == self.other:
+            return None
+        factors = {self.resource: -self.ratio, self.other: 1.0}
+        return (Excess(factors, -self._spare, 1 / self._scale),)
 
 
 class Price(Cost):
@@ -387,6 +399,15 @@ class MoveCost(Cost):
             each = each * self._factors[self._from[p][..., None], self._to[brokers]]
         cost: Floats = np.where(away, each, 0.0).sum(-1)
         return cost
+
+    def terms(self, cluster: Cluster) -> tuple[Term, ...] | None:
+        """What each partition costs elsewhere, if it is the same for all of its replicas."""
+        if self._elsewhere is not None or (self._lead != self._follow).any():
+            return None
+        if self._factors is None:
+            return (Moved(self._lead / self._scale),)
+        group = np.where(self._to[:-1] < 0, len(self._factors) - 1, self._to[:-1])
+        return (Moved(self._lead / self._scale, group, self._factors),)
 
 
 def everything(snapshot: Snapshot, resource: str) -> float:

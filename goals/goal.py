@@ -13,6 +13,7 @@ from cluster_model.errors import InputError
 from cluster_model.scopes import BROKER, scope_of
 from goals.cluster import Cluster
 from goals.state import State
+from goals.terms import Term
 from metrics_reporter.plugins import fault_of
 
 # Range of factors for which products and quotients of loads and capacities stay finite.
@@ -230,6 +231,20 @@ class Goal(BaseModel):
             return np.stack([goal.score(state) for goal in goals])
 
         return score
+
+    def terms(self, cluster: Cluster) -> tuple[Term, ...] | None:
+        """The goal as terms that compiled code evaluates; None if it cannot be stated so.
+
+        What the cells of a goal that adds up lack of content is the total of its terms. Any other
+        goal has only limits and relations: a cell becomes less content exactly if one of them is
+        broken, or broken by more.
+
+        Parameters
+        ----------
+        cluster
+            The cluster that the goal was prepared for.
+        """
+        return None
 
     def infeasibilities(self, cluster: Cluster) -> list[Infeasibility]:
         """Proofs, if any, that no placement meets the goal in this cluster."""

@@ -24,6 +24,7 @@ from goals.curves import at_least, at_most
 from goals.goal import Goal, GoalError, Infeasibility, TopicAttributeOf
 from goals.patterns import matching, valid_pattern
 from goals.state import State
+from goals.terms import Relation, Term
 from metrics_reporter.quantities import plural
 
 
@@ -110,6 +111,12 @@ class SpreadAcross(Goal):
         """1 from the least number on, below it (1 + groups) / (1 + least number)."""
         return at_least(state.group_count, self._least[state.topic])
 
+    def terms(self, cluster: Cluster) -> tuple[Term, ...]:
+        """The least number of groups of each topic."""
+        s = cluster.snapshot
+        group = grouping(self.attribute).members(s)
+        return (Relation(np.arange(len(s.topics)), group, at_least=self._least),)
+
     def infeasibilities(self, cluster: Cluster) -> list[Infeasibility]:
         """Topics that need more groups than they have replicas, or than may hold one."""
         s, groups = cluster.snapshot, grouping(self.attribute)
@@ -191,6 +198,11 @@ class Apart(Goal):
         """1 up to the limit, then limit / replicas."""
         return at_most(state.replica_count, float(self.at_most))
 
+    def terms(self, cluster: Cluster) -> tuple[Term, ...]:
+        """Most replicas of each value in each place."""
+        s, scope = cluster.snapshot, self.relation()
+        return (Relation(scope.kinds(s), scope.of.members(s), self.at_most),)
+
     def infeasibilities(self, cluster: Cluster) -> list[Infeasibility]:
         """Values with more replicas than all places together may hold."""
         s, scope = cluster.snapshot, self.relation()
@@ -255,6 +267,17 @@ class Near(Goal):
         """1 where it is, or nothing needs it; otherwise 1 / (1 + replicas that need it)."""
         alone = np.where(state.replica_count > 0, 0.0, state.dependent_count)
         return 1.0 / (1.0 + alone)
+
+    def terms(self, cluster: Cluster) -> tuple[Term, ...]:
+        """What each topic needs in its groups."""
+        s, scope = cluster.snapshot, self.relation()
+        table = scope.kinds(s)
+        at = np.append(np.full(len(scope.kind_names(s)), -1), -1)
+        topic = np.flatnonzero(table[0] >= 0)
+        at[table[0, topic]] = topic
+        row, needing = np.nonzero(table[1:] >= 0)
+        needs = np.stack([needing, at[table[1:][row, needing]]])
+        return (Relation(np.arange(len(s.topics)), scope.of.members(s), needs=needs),)
 
     def infeasibilities(self, cluster: Cluster) -> list[Infeasibility]:
         """Needed topics that the cluster does not have, unless what needs them is in no group."""

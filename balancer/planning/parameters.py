@@ -50,7 +50,7 @@ class PlanningParameters(BaseModel):
         Worst cells of a goal around which its sample is taken.
     reserved_scorings
         Time kept free, if it is limited, to order and explain the steps: as long as scoring the
-        whole cluster this many times, but at most two thirds of the limit.
+        whole cluster this many times, but at most half of the limit.
     relaxed_room
         Share by which a limit that replaces an infeasible one is above the least feasible
         one. With none, hardly any move keeps it.

@@ -11,6 +11,7 @@ from balancer.problem.deadline import NEVER, Deadline
 from balancer.problem.disks import pick_disk
 from balancer.problem.movement_cost import copy_cost, movement_cost
 from balancer.problem.rules import Rules
+from balancer.search.annealing import anneal
 from balancer.search.arrays import best_of_each
 from balancer.search.candidates import Candidates
 from balancer.search.scorer import EPSILON, Scorer, Tier
@@ -62,6 +63,8 @@ class Search:
         self._best = self._reached()
         # penalty of the served tier below which its changes are kept
         self._kept_below = 0.0
+        # tiers that were annealed, which is done once
+        self._annealed: set[int] = set()
         # factor by which rounds have grown because most of their candidates helped
         self._growth = 1
         self.candidates = Candidates(self.scorer, self.rules, self.rng)
@@ -86,6 +89,7 @@ class Search:
             return False
         mark, penalty, actions = scorer.mark(), scorer.penalty(tier), self.actions
         self._kept_below = self._worthwhile(tier, penalty)
+        self._anneal(number, tier)
         self._serve(number, tier)
         if not self._met(tier) and self.spending is None:
             self._perturb_and_serve(number, tier)
@@ -100,6 +104,17 @@ class Search:
         """The penalty below which a tier's changes are kept."""
         trivial = 0.0 if self._full() else self.parameters.trivial_share
         return self.scorer.worthwhile(tier, penalty, trivial)
+
+    def _anneal(self, number: int, tier: Tier) -> None:
+        """Serve a tier by annealing, once, if its costs add up and there are no limits on moves."""
+        if self.spending is not None or number in self._annealed or self.spent():
+            return
+        self._annealed.add(number)
+        later = len(self.scorer.tiers[: self.serve]) - number
+        done = anneal(self.scorer, self.rules, number, self.seed, self.deadline.within(1 / later))
+        if done:
+            self.actions += done
+            self._report(number, tier)
 
     def _full(self) -> bool:
         """Whether the limits leave nothing for another move."""

@@ -56,6 +56,23 @@ class SearchParameters(BaseModel):
     unlimited_share
         Share of the time, if it is limited too, for a first search without limits on moves: its
         plan stands if it keeps within them.
+    annealing_steps, least_annealing_steps
+        Moves and swaps tried for each replica, and at least in total, where a tier is annealed and
+        no seconds are given.
+    annealing_hot, annealing_cold
+        Temperature at the start and at the end, in mean increases of the cost by a random step.
+    annealing_thorough
+        With fewer steps for each replica than this, the start is cooler in proportion.
+    annealing_settling, annealing_parts, annealing_warm
+        Share of the steps, the last ones, that are safe one by one; after each of so many parts of
+        them, only what can be reached without detours is kept. And their first temperature.
+    annealing_swaps, annealing_homeward
+        Share of the steps that exchange two replicas, and of those that lead back to the start.
+    annealing_reach
+        Replicas are exchanged with those of similar size: up to this share of all of them larger
+        or smaller.
+    annealing_stride
+        Steps at one temperature.
     lower_tier_weight
         Weight of the gain of the next lower tier when actions of equal gain are ranked; its
         powers apply to the tiers below that.
@@ -144,6 +161,18 @@ class SearchParameters(BaseModel):
     worst_share: Positive = 0.1
     spent_at_once: Positive = 0.125
     unlimited_share: Share = 0.25
+    annealing_steps: Count = 2_000
+    least_annealing_steps: Count = 2_000_000
+    annealing_hot: float = Field(default=3.0, gt=0, le=1e6)
+    annealing_cold: float = Field(default=0.001, gt=0, le=1e6)
+    annealing_settling: Share = 0.15
+    annealing_parts: Count = 5
+    annealing_warm: float = Field(default=0.02, gt=0, le=1e6)
+    annealing_thorough: Count = 10_000
+    annealing_swaps: Share = 0.6
+    annealing_homeward: Share = 0.05
+    annealing_reach: Positive = 0.1
+    annealing_stride: Count = 20_000
     lower_tier_weight: Share = 0.1
     most_lower_tier_gain: Share = 0.5
     action_overhead: float = Field(default=1.0, gt=0, le=1e9)

@@ -1,0 +1,162 @@
+"""Tiers whose costs add up are annealed: the terms are the goals, and every plan holds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from balancer import Balancer, Operation
+from balancer.problem.resolution import resolve
+from balancer.search import annealing
+from balancer.search.scorer import Scorer
+from balancer.verification.checker import check_plan
+from benchmarks.harness.machines import Reassignment, Shape, costs, generate, violations
+from benchmarks.reassignment import goals_of, snapshot_of
+from cluster_model import Snapshot
+from cluster_model.placement import MOVE, Batch, Placement
+from goals import Cluster, Goal, LoadCost, State
+from goals.terms import Excess, Moved
+
+SHAPE = Shape(8, 60, 3, 1, locations=4, neighborhoods=2, balances=1, dependencies=8)
+
+
+def problem(seed: int = 0) -> Reassignment:
+    return generate(SHAPE, seed)
+
+
+def cost(p: Reassignment, snapshot: Snapshot) -> float:
+    assert not any(violations(p, snapshot.replica_broker).values())
+    return sum(costs(p, snapshot.replica_broker).values())
+
+
+def lacking(term: Excess | Moved, placement: Placement) -> float:
+    """What a term takes from the scores of all cells, from its definition."""
+    s, at, home = placement.snapshot, placement.replica_broker, placement.start[:, 0]
+    if isinstance(term, Excess):
+        load = np.zeros_like(s.capacity)
+        np.add.at(load, at, s.leader_load)
+        total = sum(factor * load[:, s.resource(name)] for name, factor in term.factors.items())
+        return float(term.rate * np.maximum(total - term.above, 0.0).sum())
+    each = term.cost.copy()
+    if term.group is not None and term.factors is not None:
+        each *= term.factors[term.group[home], term.group[at]]
+    return float(each[at != home].sum())
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 1000), st.integers(0, 1000))
+def test_what_a_cost_lacks_is_the_sum_of_its_terms(seed: int, draw: int) -> None:
+    p = problem(seed)
+    cluster = Cluster(Placement(snapshot_of(p)))
+    goals = [g.prepared(cluster) for g in goals_of(p)]
+    scorer = Scorer(cluster, goals)
+    rng = np.random.default_rng(draw)
+    moved = np.flatnonzero(rng.random(len(p.start)) < 0.4)
+    target = rng.integers(0, SHAPE.machines, len(moved))
+    moved, target = (x[target != p.start[moved]] for x in (moved, target))
+    scorer.commit(Batch.of(MOVE, moved, np.zeros(len(moved), np.int64), target))
+    checked = 0
+    for goal, scores in zip(goals, scorer.scores, strict=True):
+        if goal.aggregate == "sum":
+            terms = [t for t in goal.terms(cluster) or () if isinstance(t, Excess | Moved)]
+            assert terms
+            total = sum(lacking(term, scorer.placement) for term in terms)
+            assert (1 - scores).sum() == pytest.approx(total, rel=1e-9, abs=1e-9), goal.name
+            checked += 1
+    assert checked == SHAPE.resources + SHAPE.balances + 2
+
+
+@pytest.mark.slow
+def test_annealing_costs_less_than_rounds_and_its_plans_hold(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    annealed, by_rounds = [], []
+    for seed in range(6):
+        p = problem(seed)
+        s, balancer = snapshot_of(p), Balancer(goals_of(p))
+        plan = balancer.propose(s)
+        report = check_plan(s, plan.document())
+        assert report.ok, [str(f) for f in (*report.violations, *report.mismatches)]
+        assert plan.to_json() == balancer.propose(s).to_json()
+        annealed.append(cost(p, plan.final_snapshot()))
+        assert annealed[-1] < cost(p, s)
+        with monkeypatch.context() as without:
+            without.setattr(annealing, "find_spec", lambda name: None)
+            by_rounds.append(cost(p, balancer.propose(s).final_snapshot()))
+    assert sum(annealed) < sum(by_rounds)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_what_may_not_move_stays(data: st.DataObject) -> None:
+    p = problem(data.draw(st.integers(0, 100), "seed"))
+    s = snapshot_of(p)
+    brokers = st.lists(st.integers(0, SHAPE.machines - 1), unique=True, max_size=3)
+    excluded, topics = data.draw(brokers, "excluded"), data.draw(st.integers(0, 5), "topics")
+    operation = Operation(
+        excluded_brokers_for_replicas=tuple(excluded),
+        excluded_topics=tuple(f"{name}" for name in s.topics[:topics]),
+    )
+    plan = Balancer(goals_of(p)).propose(s, operation)
+    assert not {a.destination for a in plan.actions} & set(excluded)
+    assert not {a.topic for a in plan.actions} & set(s.topics[:topics])
+    report = check_plan(s, plan.document())
+    assert report.ok, [str(f) for f in (*report.violations, *report.mismatches)]
+
+
+class Ceiled(LoadCost):
+    """A cost of its own, with the terms of another."""
+
+    def costs(self, state: State) -> Any:
+        return np.zeros_like(super().costs(state))
+
+
+def served(p: Reassignment, change: Any) -> int | None:
+    """What annealing the costs of a problem returns, with some goals changed."""
+    s = snapshot_of(p)
+    resolved = resolve(s, Operation())
+    goals: list[Goal] = [change(g) for g in goals_of(p)]
+    scorer = Scorer(resolved.cluster, [g.prepared(resolved.cluster) for g in goals])
+    return annealing.anneal(scorer, resolved.rules, 1, 0)
+
+
+def test_only_what_states_its_own_terms_is_annealed() -> None:
+    def other(goal: Goal) -> Goal:
+        return Ceiled(**goal.model_dump()) if isinstance(goal, LoadCost) else goal
+
+    assert served(problem(), lambda goal: goal)
+    assert served(problem(), other) is None
+
+
+def test_terms_that_are_not_the_score_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LoadCost, "terms", _more_is_better)
+    p = problem()
+    s = snapshot_of(p)
+    resolved = resolve(s, Operation())
+    scorer = Scorer(resolved.cluster, [g.prepared(resolved.cluster) for g in goals_of(p)])
+    before = [x.copy() for x in scorer.scores]
+    assert annealing.anneal(scorer, resolved.rules, 1, 0) is None
+    assert all((x == y).all() for x, y in zip(before, scorer.scores, strict=True))
+
+
+def _more_is_better(goal: LoadCost, cluster: Cluster) -> tuple[Excess, ...]:
+    """Terms that fall as the load of some brokers rises."""
+    n = cluster.snapshot.n_brokers
+    above = np.where(np.arange(n) < n // 2, -1e9, np.inf)
+    return (Excess({goal.resource: -1.0}, above, 1.0),)
+
+
+def test_replicated_partitions_are_served_by_rounds() -> None:
+    s = snapshot_of(problem())
+    both = np.stack([s.replica_broker, (s.replica_broker + 1) % s.n_brokers], 1)
+    offset = np.arange(s.n_partitions + 1) * 2
+    doubled = replace(s, replica_offset=offset, replica_broker=both.ravel())
+    resolved = resolve(doubled, Operation())
+    goals = [g.prepared(resolved.cluster) for g in (LoadCost(resource=s.resources[0], above=0.5),)]
+    scorer = Scorer(resolved.cluster, goals)
+    assert annealing.stated(scorer, 0) is None
