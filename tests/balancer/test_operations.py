@@ -554,7 +554,17 @@ def test_what_cannot_leave_a_removed_broker_is_reported_with_reason_and_cure() -
 def test_a_budget_that_ends_a_plan_is_the_reason_for_what_is_unmet() -> None:
     plan = proposed(roomy(), Operation(), moves=1)
     assert plan.unmet
-    assert all(u.proven or "limit on moves or cost" in u.reason for u in plan.unmet)
+    assert all(u.proven or "the limit on moves was reached" in u.reason for u in plan.unmet)
+
+
+def test_the_limit_that_bound_a_plan_is_named_and_no_other() -> None:
+    plan = Balancer(budget=Budget(moves=500, moves_per_broker=1)).propose(roomy())
+    assert plan.summary.limited_moves < 500
+    assert plan.summary.exhausted == "budget"
+    open_ = [u.reason for u in plan.unmet if not u.proven]
+    assert open_
+    assert all("limited by moves per broker; " in reason for reason in open_)
+    assert not check_plan(roomy(), plan.document()).violations
 
 
 # --- the order of steps
