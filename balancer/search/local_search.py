@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -511,7 +511,9 @@ class Search:
         at, slot = np.nonzero(placement.brokers[row] == before[:, None])
         leads = Batch.of(LEAD, row[at], slot, before[at])
         batch = Batch.concatenate([moves, leads])
-        return batch[self.rules.legal(placement, batch)]
+        # what returns was not received: the broker needs only be one that may keep replicas
+        keeping = replace(self.rules, receives=~self.rules.draining)
+        return batch[keeping.legal(placement, batch)]
 
 
 def _chosen(batch: Batch, unit: Ints, kept: Bools) -> tuple[Batch, Ints]:

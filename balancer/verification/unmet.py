@@ -41,6 +41,7 @@ _RULES = (
 _OF_OPERATIONS = (
     "leaves other replicas in place",
     "lets no other brokers receive replicas",
+    "serves no other brokers",
 )
 
 
