@@ -69,7 +69,12 @@ class Search:
 
     def run(self) -> None:
         """Serve the tiers in order, and repeat while one tier's changes make room for another."""
-        tiers = list(enumerate(self.scorer.tiers[: self.serve]))
+        scorer = self.scorer
+        tiers = [
+            (number, stage)
+            for number, tier in enumerate(scorer.tiers[: self.serve])
+            for stage in scorer.stages(tier)
+        ]
         for _ in range(self.parameters.passes):
             helped = [self._improve(number, tier) for number, tier in tiers]
             if not any(helped) or all(self._met(tier) for _, tier in tiers):

@@ -72,11 +72,21 @@ class Scorer:
                 self.scores[i] = bundle.scores[row]
         numbers = sorted({goal.tier or 0 for goal in self.goals})
         self.tiers = [
-            Tier([i for i, goal in enumerate(self.goals) if (goal.tier or 0) == n]) for n in numbers
+            self._tier([i for i, goal in enumerate(self.goals) if (goal.tier or 0) == n])
+            for n in numbers
         ]
-        for tier in self.tiers:
-            weights = np.array([self.goals[i].weight for i in tier.goals])
-            tier.weights = weights / weights.sum()
+
+    def _tier(self, goals: list[int]) -> Tier:
+        weights = np.array([self.goals[i].weight for i in goals])
+        return Tier(goals, weights / weights.sum())
+
+    def stages(self, tier: Tier) -> list[Tier]:
+        """What a search serves of a tier: its hard goals by themselves, then all of it.
+
+        A hard goal is not given up for what soft goals of its tier gain.
+        """
+        hard = [i for i in tier.goals if self.goals[i].hard]
+        return [self._tier(hard), tier] if 0 < len(hard) < len(tier.goals) else [tier]
 
     def _everywhere(self, scope: Scope) -> State:
         return self.cluster.partition_state() if scope.of_partitions else self.cluster.state(scope)
@@ -334,11 +344,11 @@ class Scorer:
 
 def improves(before: Scorer, after: Scorer, tiers: int, trivial_share: float) -> bool:
     """Whether the first of `tiers` tiers whose penalty changes improves enough to be worthwhile."""
-    for tier in before.tiers[:tiers]:
-        then, now = before.penalty(tier), after.penalty(tier)
+    for stage in (stage for tier in before.tiers[:tiers] for stage in before.stages(tier)):
+        then, now = before.penalty(stage), after.penalty(stage)
         if now > then + EPSILON:
             return False
-        if now < before.worthwhile(tier, then, trivial_share):
+        if now < before.worthwhile(stage, then, trivial_share):
             return True
     return False
 

@@ -166,6 +166,19 @@ def test_a_partition_lost_with_its_disk_does_not_prove_that_another_has_no_leade
     assert "EligibleLeaders" not in proven(plan)
 
 
+def test_a_hard_goal_is_not_given_up_for_soft_goals_of_its_tier() -> None:
+    # t-2 must leave broker 1; soft goals of the same tier gain more where it stays
+    snapshot, operation, goals = tiny_case(611)
+    plan = proposed(goals, snapshot, operation)
+    assert "ResourceCapacity[network_in]" not in {u.goal for u in plan.unmet}
+
+
+def tiny_case(seed: int) -> tuple[Snapshot, Operation, list[Goal]]:
+    rng = np.random.default_rng(seed)
+    snapshot = tiny_cluster(rng)
+    return snapshot, tiny_operation(rng, snapshot), tiny_goals(rng, snapshot)
+
+
 def led_by_a_dead_disk() -> Snapshot:
     """Broker 0 is to lead nothing; the other replica of t-0 is on a dead disk of broker 1."""
     return by_hand(
