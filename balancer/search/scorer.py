@@ -114,6 +114,19 @@ class Scorer:
         for bundle, scores in zip(self._bundles, mark[1], strict=True):
             bundle.scores[:] = scores
 
+    def adopt(self, other: Placement, partitions: Ints) -> None:
+        """Put partitions where they are in another placement."""
+        placement = self.placement
+        placement.brokers[partitions] = other.brokers[partitions]
+        placement.leader[partitions] = other.leader[partitions]
+        if len(placement.replica_disk):
+            shape = placement.brokers.shape
+            there = other.replica_disk.reshape(shape)[partitions]
+            placement.replica_disk.reshape(shape)[partitions] = there
+        placement.invalidate_sums()
+        for bundle in self._bundles:
+            bundle.scores[:] = bundle.score(self._everywhere(bundle.scope))
+
     def refresh(self, transition: Transition) -> None:
         """Bring the cell scores up to date after the actions have been applied."""
         fresh: dict[Scope, tuple[Ints, State]] = {}
@@ -313,6 +326,15 @@ class Scorer:
         """
         pairs = zip(tier.goals, tier.weights, strict=True)
         return float(sum(w * _lack(self.goals[i], self.scores[i]).sum() for i, w in pairs))
+
+    def penalty_change(self, tier: Tier, transition: Transition) -> Floats:
+        """(C,) what each action adds to the penalty of a tier."""
+        total = np.zeros(len(transition))
+        for i, weight in zip(tier.goals, tier.weights, strict=True):
+            self.diff(i, transition)
+            before, after = transition.scored[i]
+            total += weight * (_lack(self.goals[i], after) - _lack(self.goals[i], before)).sum(0)
+        return total
 
     def harmless(self, transition: Transition, hard_only: bool = False) -> Bools:
         """(C,) whether no cell becomes less content with any goal."""

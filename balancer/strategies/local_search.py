@@ -56,6 +56,8 @@ class LocalSearch(SearchParameters):
             search.run()
             if not problem.resolved.type.changes_replication_factor:
                 search.reduce(problem.start)
+                if spending is None:
+                    search.shorten(begin[0])
             return search
 
         exhausted: Literal["budget"] | None = None
