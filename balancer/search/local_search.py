@@ -519,7 +519,9 @@ class Search:
         begin = Reached.of(scorer, start)
         scorer.restore(end)
         failed, best = 0, Reached.of(scorer, start)
-        while failed < own.shortening_tries and not self._spent():
+        for _ in range(4 * own.shortening_tries):
+            if failed >= own.shortening_tries or self._spent():
+                return
             changed = scorer.placement.changed(start)
             if not len(changed):
                 return
@@ -576,10 +578,9 @@ class Search:
 
     def _regained(self, best: Reached) -> bool:
         """Serve what is worse than in the best state, and say whether nothing still is."""
-        give_up = max(self.parameters.idle_rounds // 2, 1)
         for (number, stage), penalty in zip(self.stages, best.penalties, strict=False):
             if self.scorer.penalty(stage) > penalty + EPSILON:
-                self._serve(number, stage, give_up)
+                self._serve(number, stage, give_up=1)
             if self.scorer.penalty(stage) > penalty + EPSILON:
                 return False
         return True

@@ -92,7 +92,7 @@ class SearchParameters(BaseModel):
         Moves, and leadership transfers, drawn for each random step, one of which is made.
     shortening_tries
         On such clusters, some changes are taken back and made again in another way, until this many
-        tries in a row reach nothing better or cheaper; 0 for none.
+        tries in a row reach nothing cheaper, and four times as often at most; 0 for none.
     least_saving
         When the plan is reduced to what the goals need, passes continue while each saves more
         than this share of the bytes moved.
@@ -156,7 +156,7 @@ class SearchParameters(BaseModel):
     perturbed_replicas: int = Field(default=50, ge=0)
     perturbation_tries: Count = 10
     perturbation_choices: Count = 32
-    shortening_tries: int = Field(default=24, ge=0)
+    shortening_tries: int = Field(default=12, ge=0)
     least_saving: Share = 0.02
     repeat_share: Share = 0.01
     similar_replicas: Count = 2

@@ -31,6 +31,8 @@ class Reached:
     ----------
     penalties
         Of each stage, in order, and of what only vetoes.
+    met
+        Whether each goal is met.
     hard
         Scores of the hard goals.
     cost
@@ -38,6 +40,7 @@ class Reached:
     """
 
     penalties: list[float]
+    met: list[bool]
     hard: list[Floats]
     cost: tuple[float, float, int]
 
@@ -48,6 +51,7 @@ class Reached:
         leads = int((scorer.placement.location != start.location).sum())
         return Reached(
             penalties=penalties(scorer),
+            met=[scorer.met(i) for i in range(len(scorer.goals))],
             hard=[scorer.scores[i].copy() for i, goal in enumerate(scorer.goals) if goal.hard],
             cost=(-cost, -moves, leads),
         )
@@ -60,6 +64,9 @@ class Reached:
         for now, then, first in zip(self.hard, other.hard, begin.hard, strict=True):
             if (now < np.minimum(then, first) * (1 - EPSILON)).any():
                 return False
+        # a cell that lacks almost nothing adds nothing to a penalty
+        if any(then and not now for now, then in zip(self.met, other.met, strict=True)):
+            return False
         pairs = zip(self.penalties, other.penalties, strict=True)
         if any(now > then + EPSILON for now, then in pairs):
             return False
