@@ -101,6 +101,8 @@ class Enumeration:
             self.receives &= mine
         if operation.kind == "demote_brokers":
             self.receives[:] = False
+        # the only brokers that leadership goes to, and whose disks exchange replicas
+        self.served = mine | (operation.kind != "add_brokers")
         self.options = [self._options(p) for p in range(s.n_partitions)]
         self.count = prod(len(o.leader) for o in self.options)
         if self.count > most:
@@ -138,11 +140,13 @@ class Enumeration:
             leaves = not fixed or self.draining[b] or lost
             # nothing is copied between the disks of a broker if the source is dead
             beside = [] if fixed or self.draining[b] or lost else self.open_disks[b]
+            beside = beside if self.served[b] else []
             choices.append(
                 [(b, d), *((b, o) for o in beside if o != d), *(homes if leaves else [])]
             )
         new_leader = not fixed or not self.leads[held[first]] or gone[first]
         found: dict[tuple[frozenset[tuple[int, int]], int], tuple[Any, ...]] = {}
+        must = not self.leads[held[first]] or gone[first]
         for row in product(*choices):
             brokers, on = zip(*row, strict=True)
             if len({*brokers}) < len(brokers):
@@ -152,6 +156,8 @@ class Enumeration:
                 for i, (b, d) in enumerate(row)
                 if self.leads[b] and new_leader and (d < 0 or s.disk_alive[d])
             }
+            if not must:
+                able &= {i for i, (b, _) in enumerate(row) if self.served[b]}
             if brokers[first] == held[first]:
                 able.add(first)
             copies = sum(a != b for a, b in zip(row, zip(held, disks, strict=True), strict=True))

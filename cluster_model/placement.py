@@ -120,6 +120,14 @@ class Placement:
         """(P, F) int: view of the replica table, -1 where a slot is empty."""
         return self.replica_broker.reshape(-1, self.slots)
 
+    def changed(self, other: Placement) -> Ints:
+        """Partitions that another placement places or leads differently."""
+        differ = (self.brokers != other.brokers).any(1) | (self.leader != other.leader)
+        if len(self.replica_disk):
+            disks = self.replica_disk != other.replica_disk
+            differ |= disks.reshape(self.brokers.shape).any(1)
+        return np.flatnonzero(differ)
+
     @property
     def location(self) -> Ints:
         """(P,) int: the broker that leads each partition, for its communication."""

@@ -61,7 +61,7 @@ def overview(plan: AnyPlan) -> Text:
         )
     lines.append(f"balancedness {s.balancedness_before:.1f} -> {s.balancedness_after:.1f} of 100")
     if s.exhausted:
-        lines.append(f"ended early: {limit_reached(s.exhausted)}")
+        lines.append(f"ended early: {limit_reached(s.exhausted, plan.budget, s.limited_moves)}")
     if s.left_out:
         lines.append(
             f"{plural(s.left_out, 'action')} left out, since no order of steps makes them safe"

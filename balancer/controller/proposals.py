@@ -156,7 +156,7 @@ class Proposals:
             return False
         own, set_, s = self._balancer.budget, self._settings(), plan.summary
         moves = _least(own.moves, set_.max_moves)
-        moved = s.replica_moves + s.disk_moves + s.replicas_added
+        moved = s.limited_moves
         least = _least(own.cost, own.bytes, set_.max_bytes, cap)
         return least == cap and (moves is None or moved < moves)
 

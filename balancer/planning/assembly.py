@@ -129,8 +129,7 @@ def assemble(
         exhausted=exhausted,
         group_moves=int(rows.group.max(initial=-1)) + 1,
     )
-    moves = summary.replica_moves + summary.disk_moves + summary.replicas_added
-    end = PlanEnd(scorer, rules, asked, budget, moves, summary.cost, start)
+    end = PlanEnd(scorer, rules, asked, budget, summary.limited_moves, summary.cost, start)
     return Plan(
         snapshot=start.snapshot,
         placement=ended,

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from balancer.planning.further_actions import display_name
 from balancer.planning.safety import Safety
-from balancer.problem.capacity_guards import WholeBroker, WholeDisk
 from balancer.search.transition import Transition
 from cluster_model.placement import Batch
-from goals import Goal
 from goals.capacity import Ceiling
 from goals.infeasibility import partition_name, quantities
 
@@ -34,7 +33,7 @@ def blocked_by(safety: Safety, action: Batch) -> str:
         for k in np.flatnonzero(worse).tolist():
             there = goal.scope.label(s, int(cells[k]))
             most, then = quantities(goal.column, float(allowed[k]), float(carried[k]))
-            text = f"{there} would carry {then}, and {_limit(goal)} allows {most}"
+            text = f"{there} would carry {then}, and {display_name(goal.name)} allows {most}"
             known = lowest.get((there, str(goal.column)))
             if known is None or allowed[k] < known[0]:
                 lowest[there, str(goal.column)] = float(allowed[k]), text
@@ -45,10 +44,3 @@ def blocked_by(safety: Safety, action: Batch) -> str:
     way = f"broker {ids[source]} to {ids[int(action.target[0])]}"
     name = partition_name(scorer.cluster, int(action.partition[0]))
     return f"{name}, {way}: {'; '.join(found)}"
-
-
-def _limit(goal: Goal) -> str:
-    """The displayed name of a limit; built-in vetoes are named after what they protect."""
-    if isinstance(goal, WholeBroker):
-        return f"its capacity of {goal.resource}"
-    return "its capacity" if isinstance(goal, WholeDisk) else goal.name

@@ -192,13 +192,42 @@ class Summary(_PlanRecord):
     group_moves: Count = 0
     blocked: str = ""
 
+    @property
+    def limited_moves(self) -> int:
+        """What counts towards the limit on moves."""
+        return self.replica_moves + self.disk_moves + self.replicas_added
 
-def limit_reached(exhausted: str) -> str:
-    """What ended a plan early, as a sentence: a limit of the budget, or a request to stop."""
+
+def limit_reached(exhausted: str, budget: Budget, moves: int) -> str:
+    """What ended a plan early, as a clause: a limit of the budget, or a request to stop.
+
+    Parameters
+    ----------
+    exhausted
+        Of the plan's summary.
+    budget
+        The limits of the plan.
+    moves
+        What the plan takes of the limit on moves.
+
+    Examples
+    --------
+    >>> limit_reached("budget", Budget(moves=5, moves_per_rack=2), 5)
+    'the limit on moves was reached'
+    >>> limit_reached("budget", Budget(moves=5, cost=1e9, moves_per_rack=2), 4)
+    'limited by cost and moves per rack'
+    """
     if exhausted == "stopped":
         return "the search was stopped"
-    limit = "seconds" if exhausted == "seconds" else "moves or cost"
-    return f"the limit on {limit} was reached"
+    if exhausted == "seconds":
+        return "the limit on seconds was reached"
+    if budget.moves is not None and moves >= budget.moves:
+        return "the limit on moves was reached"
+    limits = [name for name in _LIMITS if getattr(budget, name) is not None]
+    return f"limited by {' and '.join(limits or ['moves'])}".replace("_", " ")
+
+
+_LIMITS = ("cost", "moves_per_broker", "moves_per_rack")
 
 
 class Identity(_PlanRecord):

@@ -118,7 +118,9 @@ def _unproven(
     what = f"{plural(len(cells), goal.scope.noun)} not content"
     if goal.scope.of_partitions:
         what += f" ({named(scorer.cluster, cells)})"
-    proven, limit = False, "" if exhausted is None else limit_reached(exhausted)
+    proven, limit = False, ""
+    if exhausted is not None:
+        limit = limit_reached(exhausted, end.budget, end.moves)
     if goal.scope.of_partitions and rules.frozen[cells].all():
         reason, remedy = _left_alone(cells, scorer)
     elif isinstance(goal, OnlineReplicas) and rules.lost[cells].all():

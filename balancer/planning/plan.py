@@ -25,6 +25,7 @@ from balancer.planning.document import (
 )
 from balancer.planning.further_actions import PlanEnd
 from balancer.planning.why_not import WhyNot, why_not
+from balancer.problem.budget import Budget
 from balancer.problem.verdict import Verdict
 from cluster_model.files import write_atomically
 from cluster_model.placement import Placement
@@ -89,6 +90,11 @@ class Plan:
         return tuple(self.rows.actions(self.snapshot))
 
     @property
+    def budget(self) -> Budget:
+        """The limits of the plan."""
+        return self.end.budget
+
+    @property
     def ok(self) -> bool:
         """Whether every goal is met after the plan."""
         return not self.unmet
@@ -131,7 +137,7 @@ class Plan:
         return PlanDocument(
             identity=self.identity,
             operation=self.operation,
-            budget=self.end.budget,
+            budget=self.budget,
             goals=self.goals,
             goals_left_out=self.goals_left_out,
             warnings=self.warnings,

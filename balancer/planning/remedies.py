@@ -31,14 +31,14 @@ class RemedyLimits(BaseModel):
     Parameters
     ----------
     trials
-        Maximum number of clusters to plan for.
+        Maximum number of sizes to plan for, each with the new brokers in two orders.
     replicas
         Maximum total number of replicas of these clusters: if one cluster has more, none is tried,
         and only the certificates' lower bound is stated.
     brokers
         Maximum number of brokers to add.
     confirmed
-        Sizes that suffice for the hard goals and are then tried with all goals, smallest first.
+        Maximum number of sizes that suffice for the hard goals and are then tried with all goals.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -119,8 +119,10 @@ def _enough(
     cluster = resolve(plan.snapshot, operation).cluster
     least = max(1, *(max(u.brokers_to_add, u.racks_to_add) for u in group))
 
-    def meets(number: int, hard_only: bool) -> bool:
-        larger, asked, _ = enlarged(plan.snapshot, operation, cluster, number, group)
+    def meets(number: int, hard_only: bool, backwards: bool) -> bool:
+        larger, asked, _ = enlarged(
+            plan.snapshot, operation, cluster, number, group, backwards=backwards
+        )
         assert attempt is not None
         try:
             tried = attempt(larger, asked, hard_only)
@@ -129,20 +131,26 @@ def _enough(
             return False
         return requested <= {g.goal for g in tried.goal_results if g.met_after}
 
+    def suffices(number: int, hard_only: bool) -> bool:
+        # the search depends on the order of the brokers
+        return all(meets(number, hard_only, way) for way in (False, True)[:number])
+
     # added brokers get the ids after the existing ones, as far as ids are available
     most = limits.brokers
     if not plan.snapshot.named_brokers:
         most = min(most, LARGEST_ID - int(plan.snapshot.broker_ids.max()))
     met: dict[int, bool] = {}
-    for _ in range(trials):
-        number = _next(met, least)
-        late = deadline is not None and time.monotonic() > deadline
-        if number is None or number > most or late:
-            break
-        met[number] = meets(number, hard)
-    # planning for hard goals is quick; the result is confirmed with all goals
-    found = [number for number in sorted(met) if met[number]][: limits.confirmed]
-    return next((number for number in found if not hard or meets(number, False)), None)
+    for _ in range(limits.confirmed):
+        while (number := _next(met, least)) is not None and number <= most and len(met) < trials:
+            if deadline is not None and time.monotonic() > deadline:
+                break
+            met[number] = suffices(number, hard)
+        found = min((number for number, ok in met.items() if ok), default=None)
+        # planning for hard goals is quick; the result is confirmed with all goals
+        if found is None or not hard or suffices(found, False):
+            return found
+        met[found] = False
+    return None
 
 
 def _helped(unmet: Sequence[Unmet]) -> list[Unmet]:
@@ -183,6 +191,8 @@ def enlarged(
     cluster: Cluster,
     number: int,
     unmet: Sequence[Unmet] = (),
+    *,
+    backwards: bool = False,
 ) -> tuple[Snapshot, Operation, str]:
     """A larger cluster, the operation that may use the new brokers, and their racks and sets.
 
@@ -190,7 +200,7 @@ def enlarged(
     the disks of the median one, and may hold every topic. New brokers level the number of
     brokers per rack, with as many new racks as certificates require; if every broker has its own
     rack, so does each new one. With broker sets, they go where certificates require them, the rest
-    to the fullest set.
+    to the fullest set. The new brokers come in the order in which the sentence lists them.
 
     Parameters
     ----------
@@ -202,6 +212,8 @@ def enlarged(
         Brokers to add.
     unmet
         The goals that the brokers are to help.
+    backwards
+        Whether the new brokers come in the opposite order instead.
     """
     s = snapshot
     new_racks = _new_racks(cluster, number, unmet)
@@ -210,12 +222,21 @@ def enlarged(
     open_racks = np.flatnonzero((held > 0) | (np.arange(len(names)) >= len(s.racks)))
     if len(open_racks) == new_racks > 0 or not len(open_racks):
         open_racks = np.arange(len(names))
-    rack = []
+    racks = []
     for _ in range(number):
         least = int(open_racks[np.argmin(held[open_racks])])
         held[least] += 1
-        rack.append(least)
+        racks.append(least)
     sets = _sets(cluster, number, unmet)
+    several = f"{new_racks} new racks" if new_racks > 1 else "a new rack"
+    where = [
+        (several if r >= len(s.racks) else f"rack {names[r]}")
+        + (f" and broker set {s.broker_sets[b]}" if b >= 0 else "")
+        for r, b in zip(racks, sets.tolist(), strict=True)
+    ]
+    places = Counter(where)
+    turns = sorted(range(number), key=lambda k: list(places).index(where[k]), reverse=backwards)
+    rack, sets = [racks[k] for k in turns], sets[turns]
     ids = _later_ids(s, number)
     d = cluster.typical_disks
     grown = replace(
@@ -247,14 +268,6 @@ def enlarged(
         changes["brokers"] = (*operation.brokers, *ids.tolist())
     if operation.destinations is not None:
         changes["destinations"] = (*operation.destinations, *ids.tolist())
-    places = Counter(
-        ("a new rack" if r >= len(s.racks) else f"rack {names[r]}")
-        + (f" and broker set {s.broker_sets[b]}" if b >= 0 else "")
-        for r, b in zip(rack, sets.tolist(), strict=True)
-    )
-    if new_racks > 1:
-        several = f"{new_racks} new racks"
-        places = Counter({k.replace("a new rack", several): n for k, n in places.items()})
     if len(places) == 1:
         text = f" in {next(iter(places))}"
     else:

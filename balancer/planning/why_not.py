@@ -244,7 +244,7 @@ def end_of(snapshot: Snapshot, plan: PlanDocument) -> PlanEnd:
         rules=rules,
         operation=operation,
         budget=plan.budget,
-        moves=used.replica_moves + used.disk_moves + used.replicas_added,
+        moves=used.limited_moves,
         cost=used.cost,
         start=resolved.start,
     )

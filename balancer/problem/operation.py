@@ -19,8 +19,8 @@ class Operation(BaseModel):
     Parameters
     ----------
     kind
-        ``rebalance``: move whatever helps. ``add_brokers``: replicas move only to
-        `brokers`. ``remove_brokers``: `brokers` are emptied, nothing else moves.
+        ``rebalance``: move whatever helps. ``add_brokers``: replicas and leadership move
+        only to `brokers`. ``remove_brokers``: `brokers` are emptied, nothing else moves.
         ``demote_brokers``: `brokers` lead nothing, no replica moves.
         ``fix_offline_replicas``: replicas on dead brokers and disks are re-created
         elsewhere, nothing else moves. ``change_replication_factor``: see

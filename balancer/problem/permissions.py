@@ -40,6 +40,9 @@ class Permissions:
     permitted : (T, B) bool
         Whether a broker may hold replicas of a topic; None if every broker may hold every
         topic.
+    served : (B,) bool
+        The only brokers that leadership goes to, and whose disks exchange replicas, except where a
+        leader must leave its broker; None for all brokers.
     """
 
     start: Placement
@@ -53,6 +56,7 @@ class Permissions:
     lost: Bools
     frozen: Bools
     permitted: Bools | None = None
+    served: Bools | None = None
 
     @property
     def snapshot(self) -> Snapshot:

@@ -212,6 +212,13 @@ def _of_leaders(
         arrives & ~rules.leads[target],
         lambda row: f"broker {id_[target[row]]} may not lead: {causes[target[row]]}",
     )
+    yield Prohibition(
+        f"{operation.kind}, which serves no other brokers",
+        ~rules.serves(placement, batch),
+        lambda row: (
+            f"{operation.kind} moves neither leaders to nor disks of broker {id_[target[row]]}"
+        ),
+    )
     if rules.cold is not None:
         yield Prohibition(
             "replicas that are still warming up",

@@ -123,6 +123,8 @@ def resolve(snapshot: Snapshot, operation: Operation) -> ResolvedOperation:
         frozen=frozen,
         stranded=stranded_replicas(start),
         permitted=allowed.permitted,
+        served=allowed.served,
+        led=start.location,
         cold=_cold(start, op.acceptable_lag) if s.warming.any() else None,
     )
     cluster = Cluster(placement, eligible, allowed.leads, draining)

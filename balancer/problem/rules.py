@@ -44,6 +44,11 @@ class Rules:
         Brokers whose replica of the partition may not lead yet, -1 for none: its copy is too
         far behind. None if every replica may, like all that Kafka counts as in sync. A replica
         that moves is copied in full, and may lead where it goes.
+    served : (B,) bool
+        The only brokers that leadership goes to, and whose disks exchange replicas, except where a
+        leader must leave its broker; None for all brokers.
+    led : (P,) int
+        The broker that leads each partition at the start, -1 for none: leadership may return.
     """
 
     receives: Bools
@@ -56,6 +61,8 @@ class Rules:
     stranded: Ints
     permitted: Bools | None = None
     cold: Ints | None = None
+    served: Bools | None = None
+    led: Ints | None = None
 
     def takers(self, placement: Placement, partition: int) -> Bools:
         """(B,) brokers that may receive replicas of a partition."""
@@ -72,6 +79,20 @@ class Rules:
             return np.zeros(brokers.shape, np.bool_)
         cold: Bools = (brokers[:, :, None] == self.cold[:, None, :]).any(2) & (brokers >= 0)
         return cold
+
+    def serves(self, placement: Placement, batch: Batch) -> Bools:
+        """(C,) whether each action serves a broker that the operation is for, or must be."""
+        if self.served is None:
+            return np.ones(len(batch), np.bool_)
+        source, target = placement.source(batch), batch.target
+        leaves = self.draining[source] | ~self.leads[source]
+        if len(placement.replica_disk):
+            disk = placement.source_disk(batch)
+            leaves |= (disk >= 0) & ~placement.snapshot.disk_alive[disk]
+        if self.led is not None:
+            leaves |= target == self.led[batch.partition]
+        serves: Bools = self.served[target] | (batch.kind == MOVE) | ((batch.kind == LEAD) & leaves)
+        return serves
 
     def free(self, placement: Placement) -> Bools:
         """(P * F,) whether a replica may be moved at all, regardless of the destination."""
@@ -105,6 +126,7 @@ class Rules:
             & (urgent | np.where(lead, self.movable[p] | ~self.leads[source], self.slots[at]))
         )
         ok &= ~lead | ((batch.slot != placement.leader[p]) & self.leads[own])
+        ok &= self.serves(placement, batch)
         s = placement.snapshot
         if len(placement.replica_disk):
             bare = np.bincount(s.disk_broker, minlength=s.n_brokers) == 0

@@ -334,10 +334,8 @@ def limitations(plan: Plan) -> str:
         notes.append("Nothing was left out: every step can run in this order.")
     if s.exhausted:
         otherwise = "with more time" if s.exhausted == "stopped" else "with a higher one"
-        notes.append(
-            f"<b>{escape(limit_reached(s.exhausted).capitalize())}</b>: {otherwise} the plan "
-            "might go further."
-        )
+        limit = limit_reached(s.exhausted, plan.budget, s.limited_moves).capitalize()
+        notes.append(f"<b>{escape(limit)}</b>: {otherwise} the plan might go further.")
     else:
         notes.append("No budget cut it short.")
     open_ = sum(not u.proven for u in plan.unmet)

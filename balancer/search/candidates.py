@@ -225,6 +225,16 @@ class Candidates:
         found: Bools = np.append(cells, False)[own]
         return found
 
+    def all_actions(self) -> Batch:
+        """Every legal move and transfer of leadership: few, on small clusters."""
+        at = np.flatnonzero(self.placement.replica_broker >= 0)
+        n = len(self.receivers)
+        partition, slot = self._split(np.repeat(at, n))
+        target = np.tile(self.receivers, len(at))
+        moves = Batch.of(MOVE, partition, slot, target, pick_disk(self.placement, target))
+        batch = Batch.concatenate([moves, self._leads(at)])
+        return batch[self.rules.legal(self.placement, batch)]
+
     def random_actions(self, n: int) -> Batch:
         """The legal ones among `n` moves and `n` leadership transfers drawn at random."""
         held = np.flatnonzero(self.placement.replica_broker >= 0)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
+from balancer.problem.budget import Budget
 from balancer.problem.deadline import NEVER, Deadline
 from balancer.problem.disks import pick_disk
 from balancer.problem.movement_cost import copy_cost, movement_cost
@@ -16,6 +18,7 @@ from balancer.search.arrays import best_of_each
 from balancer.search.candidates import Candidates
 from balancer.search.scorer import EPSILON, Scorer, Tier
 from balancer.search.sequential_transition import SequentialTransition
+from balancer.search.shortening import Reached, every_stage, penalties
 from balancer.search.spending import Spending
 from balancer.search.transition import Transition
 from cluster_model.placement import LEAD, MOVE, Batch, Placement
@@ -74,9 +77,15 @@ class Search:
         # scoring a candidate costs in proportion to its partition's replicas
         self._width = max(1, self.scorer.placement.slots // self.parameters.full_width_slots)
 
+    @cached_property
+    def stages(self) -> list[tuple[int, Tier]]:
+        """What is served, in order, each with the number of its tier."""
+        served = enumerate(self.scorer.tiers[: self.serve])
+        return [(number, stage) for number, tier in served for stage in self.scorer.stages(tier)]
+
     def run(self) -> None:
         """Serve the tiers in order, and repeat while one tier's changes make room for another."""
-        tiers = list(enumerate(self.scorer.tiers[: self.serve]))
+        tiers = self.stages
         for _ in range(self.parameters.passes):
             helped = [self._improve(number, tier) for number, tier in tiers]
             if not any(helped) or all(self._met(tier) for _, tier in tiers):
@@ -534,6 +543,90 @@ class Search:
         batch, partner = self.candidates.exchanged(mine[local], guests[local])
         return self._commit_harmless(batch, partner, movement_cost(placement, batch))
 
+    def shorten(self, start: Placement) -> None:
+        """Take back a few changes at a time and serve the goals again; keep what is cheaper.
+
+        Only for clusters of up to `perturbed_replicas` replicas. No hard goal becomes worse.
+
+        Parameters
+        ----------
+        start
+            Where the search started.
+        """
+        scorer, own = self.scorer, self.parameters
+        if scorer.placement.snapshot.n_replicas > own.perturbed_replicas:
+            return
+        end = scorer.mark()
+        scorer.adopt(start, scorer.placement.changed(start))
+        begin = Reached.of(scorer, start)
+        scorer.restore(end)
+        failed, best = 0, Reached.of(scorer, start)
+        for _ in range(4 * own.shortening_tries):
+            if failed >= own.shortening_tries or self.spent():
+                return
+            changed = scorer.placement.changed(start)
+            if not len(changed):
+                return
+            mark, actions = scorer.mark(), self.actions
+            if failed % 3 == 2:
+                other = self._with_exchanged_brokers(changed)
+                scorer.adopt(other, changed)
+            else:
+                scorer.adopt(start, self.rng.permutation(changed)[: 1 + failed // 3 % 4])
+            if failed % 3 == 1:
+                self._perturb(0)
+            if self._regained_at_once(best, start) or self._regained(best):
+                self.reduce(start)
+                found = Reached.of(scorer, start)
+                if found.beats(best, begin):
+                    failed, best = 0, found
+                    continue
+            failed += 1
+            scorer.restore(mark)
+            self.actions = actions
+
+    def _with_exchanged_brokers(self, partitions: Ints) -> Placement:
+        """The placement with two random brokers in each other's place for some partitions."""
+        placement, rules = self.scorer.placement.copy(), self.rules
+        pair, special = self.candidates.receivers, rules.permitted is not None
+        if len(pair) < 2 or special or rules.cold is not None or len(placement.replica_disk):
+            return placement
+        one, two = self.rng.choice(pair, 2, replace=False)
+        if rules.leads[one] == rules.leads[two]:
+            there = np.append(np.arange(len(rules.leads)), -1)
+            there[[one, two]] = two, one
+            rows = partitions[rules.movable[partitions]]
+            placement.brokers[rows] = there[placement.brokers[rows]]
+            placement.invalidate_sums()
+        return placement
+
+    def _regained_at_once(self, best: Reached, start: Placement) -> bool:
+        """Carry out the cheapest action, if any is needed, after which nothing is worse."""
+        scorer = self.scorer
+        if all(a <= b + EPSILON for a, b in zip(penalties(scorer), best.penalties, strict=True)):
+            return True
+        batch = self.candidates.all_actions()
+        transition = Transition(scorer.cluster, batch)
+        ok = np.ones(len(batch), np.bool_)
+        for stage, penalty in zip(every_stage(scorer), best.penalties, strict=True):
+            change = scorer.penalty_change(stage, transition)
+            ok &= scorer.penalty(stage) + change <= penalty + EPSILON
+        if not ok.any():
+            return False
+        batch = batch[ok]
+        moves, cost = Spending(start, scorer.placement, Budget()).added(batch)
+        self.carry_out(batch[np.lexsort((moves, cost))[:1]])
+        return True
+
+    def _regained(self, best: Reached) -> bool:
+        """Serve what is worse than in the best state, and say whether nothing still is."""
+        for (number, stage), penalty in zip(self.stages, best.penalties, strict=False):
+            if self.scorer.penalty(stage) > penalty + EPSILON:
+                self._serve(number, stage, give_up=1)
+            if self.scorer.penalty(stage) > penalty + EPSILON:
+                return False
+        return True
+
     def _homeward(self, start: Placement) -> Batch:
         now, then = self.scorer.placement.brokers, start.brokers
         moved = np.flatnonzero((now != then).any(1))
@@ -553,7 +646,9 @@ class Search:
         at, slot = np.nonzero(placement.brokers[row] == before[:, None])
         leads = Batch.of(LEAD, row[at], slot, before[at])
         batch = Batch.concatenate([moves, leads])
-        return batch[self.rules.legal(placement, batch)]
+        # what returns was not received: the broker needs only be one that may keep replicas
+        keeping = replace(self.rules, receives=~self.rules.draining)
+        return batch[keeping.legal(placement, batch)]
 
 
 def _chosen(batch: Batch, unit: Ints, kept: Bools) -> tuple[Batch, Ints]:

@@ -112,6 +112,9 @@ class SearchParameters(BaseModel):
     improvement_actions
         Maximum number of random actions of each such round, which are chosen among
         `perturbation_choices`.
+    shortening_tries
+        On such clusters, some changes are taken back and made again in another way, until this many
+        tries in a row reach nothing cheaper, and four times as often at most; 0 for none.
     least_saving
         When the plan is reduced to what the goals need, passes continue while each saves more
         than this share of the bytes moved.
@@ -189,6 +192,7 @@ class SearchParameters(BaseModel):
     improvement_rounds: int = Field(default=0, ge=0, le=10**9)
     futile_improvements: Count = 40
     improvement_actions: Count = 6
+    shortening_tries: int = Field(default=12, ge=0)
     least_saving: Share = 0.02
     repeat_share: Share = 0.01
     similar_replicas: Count = 2

@@ -72,11 +72,21 @@ class Scorer:
                 self.scores[i] = bundle.scores[row]
         numbers = sorted({goal.tier or 0 for goal in self.goals})
         self.tiers = [
-            Tier([i for i, goal in enumerate(self.goals) if (goal.tier or 0) == n]) for n in numbers
+            self._tier([i for i, goal in enumerate(self.goals) if (goal.tier or 0) == n])
+            for n in numbers
         ]
-        for tier in self.tiers:
-            weights = np.array([self.goals[i].weight for i in tier.goals])
-            tier.weights = weights / weights.sum()
+
+    def _tier(self, goals: list[int]) -> Tier:
+        weights = np.array([self.goals[i].weight for i in goals])
+        return Tier(goals, weights / weights.sum())
+
+    def stages(self, tier: Tier) -> list[Tier]:
+        """What a search serves of a tier: its hard goals by themselves, then all of it.
+
+        A hard goal is not given up for what soft goals of its tier gain.
+        """
+        hard = [i for i in tier.goals if self.goals[i].hard]
+        return [self._tier(hard), tier] if 0 < len(hard) < len(tier.goals) else [tier]
 
     def _everywhere(self, scope: Scope) -> State:
         return self.cluster.partition_state() if scope.of_partitions else self.cluster.state(scope)
@@ -103,6 +113,19 @@ class Scorer:
         self.placement.restore(mark[0])
         for bundle, scores in zip(self._bundles, mark[1], strict=True):
             bundle.scores[:] = scores
+
+    def adopt(self, other: Placement, partitions: Ints) -> None:
+        """Put partitions where they are in another placement."""
+        placement = self.placement
+        placement.brokers[partitions] = other.brokers[partitions]
+        placement.leader[partitions] = other.leader[partitions]
+        if len(placement.replica_disk):
+            shape = placement.brokers.shape
+            there = other.replica_disk.reshape(shape)[partitions]
+            placement.replica_disk.reshape(shape)[partitions] = there
+        placement.invalidate_sums()
+        for bundle in self._bundles:
+            bundle.scores[:] = bundle.score(self._everywhere(bundle.scope))
 
     def refresh(self, transition: Transition) -> None:
         """Bring the cell scores up to date after the actions have been applied."""
@@ -304,6 +327,15 @@ class Scorer:
         pairs = zip(tier.goals, tier.weights, strict=True)
         return float(sum(w * _lack(self.goals[i], self.scores[i]).sum() for i, w in pairs))
 
+    def penalty_change(self, tier: Tier, transition: Transition) -> Floats:
+        """(C,) what each action adds to the penalty of a tier."""
+        total = np.zeros(len(transition))
+        for i, weight in zip(tier.goals, tier.weights, strict=True):
+            self.diff(i, transition)
+            before, after = transition.scored[i]
+            total += weight * (_lack(self.goals[i], after) - _lack(self.goals[i], before)).sum(0)
+        return total
+
     def harmless(self, transition: Transition, hard_only: bool = False) -> Bools:
         """(C,) whether no cell becomes less content with any goal."""
         ok = np.ones(len(transition), np.bool_)
@@ -334,11 +366,11 @@ class Scorer:
 
 def improves(before: Scorer, after: Scorer, tiers: int, trivial_share: float) -> bool:
     """Whether the first of `tiers` tiers whose penalty changes improves enough to be worthwhile."""
-    for tier in before.tiers[:tiers]:
-        then, now = before.penalty(tier), after.penalty(tier)
+    for stage in (stage for tier in before.tiers[:tiers] for stage in before.stages(tier)):
+        then, now = before.penalty(stage), after.penalty(stage)
         if now > then + EPSILON:
             return False
-        if now < before.worthwhile(tier, then, trivial_share):
+        if now < before.worthwhile(stage, then, trivial_share):
             return True
     return False
 

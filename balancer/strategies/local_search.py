@@ -69,6 +69,8 @@ class LocalSearch(SearchParameters):
             search.run()
             if not problem.resolved.type.changes_replication_factor:
                 search.reduce(problem.start)
+                if spending is None and not search.exhausted:
+                    search.shorten(begin[0])
                 if not limits.limits_moves and not search.exhausted:
                     if self.improvement_rounds:
                         improve(search, problem.start, self.improvement_rounds)

@@ -80,6 +80,7 @@ class Replay:
         for p, b in enumerate(self.leader):
             key = (self.topic[p], b)
             self.led[key] = self.led.get(key, 0) + 1
+        self.first_leader = list(self.leader)
         # partitions whose leader had to change from the start, whichever broker leads in between
         self.leader_leaves = [
             b >= 0 and (not self.may_lead[b] or self._offline(p, self.holders[p].index(b)))
@@ -391,6 +392,7 @@ class Replay:
         if self.request.dead[broker] or (disk >= 0 and not self.disk_alive[disk]):
             what = "broker" if self.request.dead[broker] else "disk"
             self.fail("dead source", f"{label(a)}: nothing can be copied off a dead {what}", step)
+        self._served(step, a, broker)
         target = self._target_disk(step, a, broker)
         if target == disk:
             self.fail("already there", f"{label(a)}: on disk {a.destination_disk} already", step)
@@ -427,6 +429,7 @@ class Replay:
         if self.request.kind.known and not self.leader_leaves[p]:
             if self.request.kind.moves_what_must:
                 self.fail("promise", f"{label(a)}: broker {a.source} may keep leading", step)
+            self._served(step, a, target, returns=target == self.first_leader[p])
             if self.excluded[p]:
                 self.fail("excluded topic", f"{label(a)}: the topic is excluded", step)
         where = self.holders[p]
@@ -436,6 +439,13 @@ class Replay:
         ends = (source, own), (target, self.disks[p][where.index(target)])
         self._carry(step, a, p, Transfer(*ends, 1, -1))
         self._led(step, a, p, source, target)
+
+    def _served(self, step: int, a: Action, broker: int, returns: bool = False) -> None:
+        """Leadership and disk moves serve the named brokers if these alone receive replicas."""
+        request = self.request
+        if request.kind.receivers == "named" and not (request.named[broker] or returns):
+            name = request.kind_name
+            self.fail("promise", f"{label(a)}: {name} serves the named brokers alone", step)
 
     def _add(self, step: int, a: Action, p: int) -> None:
         target = self._target(step, a, p)

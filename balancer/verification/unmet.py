@@ -22,10 +22,6 @@ _WARMING = (
     "the replicas that could lead are still warming up",
     "plan again when their lag is acceptable, or accept more",
 )
-_ENDED = {
-    "seconds": "the limit on seconds was reached",
-    "stopped": "the search was stopped",
-}
 _MORE = "allow more, or plan again"
 _ACTION = r"(moving|transferring the leadership of) .+?"
 _RULES = (
@@ -45,6 +41,7 @@ _RULES = (
 _OF_OPERATIONS = (
     "leaves other replicas in place",
     "lets no other brokers receive replicas",
+    "serves no other brokers",
 )
 
 
@@ -165,13 +162,34 @@ def _unproven(
     )
 
 
+def _limit(plan: PlanDocument) -> str:
+    """The limit that the reasons name: moves if they are spent, else the others that are set."""
+    budget, s = plan.budget, plan.summary
+    if s.exhausted == "stopped":
+        return "the search was stopped"
+    if s.exhausted == "seconds":
+        return "the limit on seconds was reached"
+    if (
+        budget.moves is not None
+        and s.replica_moves + s.disk_moves + s.replicas_added >= budget.moves
+    ):
+        return "the limit on moves was reached"
+    others = {
+        "cost": budget.cost,
+        "moves per broker": budget.moves_per_broker,
+        "moves per rack": budget.moves_per_rack,
+    }
+    names = [name for name, limit in others.items() if limit is not None] or ["moves"]
+    return f"limited by {' and '.join(names)}"
+
+
 def _accepted_reasons(
     plan: PlanDocument, hard: bool, request: StatedRequest, lost: Bools, found: UnmetGoal
 ) -> tuple[bool, list[tuple[str, str]]]:
     """Whether an unmet goal counts as proven; patterns of its reasons, with their remedies."""
     limit = ""
     if plan.summary.exhausted is not None:
-        limit = _ENDED.get(plan.summary.exhausted, "the limit on moves or cost was reached")
+        limit = _limit(plan)
     known = found.scope == "partition" and found.cells is not None
     cells = found.cells if known and found.cells is not None else np.empty(0, np.int64)
     still = request.untouched[cells]

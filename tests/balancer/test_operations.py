@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from balancer import Balancer, Budget, Operation, OperationError, Plan
+from balancer.planning.document import Action
 from balancer.planning.ordering import Steps, order, steps_between
 from balancer.planning.parameters import PlanningParameters
 from balancer.problem.capacity_guards import capacity_guards
@@ -79,6 +80,35 @@ def test_added_brokers_end_with_their_share() -> None:
     plan = proposed(roomy(new_brokers=2), Operation(kind="add_brokers", brokers=(9, 10)))
     count = np.bincount(plan.final_snapshot().replica_broker, minlength=10)
     assert (count[8:] >= 0.8 * 36).all()
+
+
+def test_adding_brokers_changes_no_leaders_between_others() -> None:
+    snapshot = synthetic_snapshot(brokers=10, partitions=200, racks=5, skew=1.5, new_brokers=2)
+    new = snapshot.broker_ids[-2:].tolist()
+    plan = proposed(snapshot, Operation(kind="add_brokers", brokers=tuple(new)))
+    transfers = [a for a in plan.actions if a.kind == "leadership"]
+    assert {a.destination for a in transfers} <= {*new}
+    assert check_plan(snapshot, plan.document()).ok
+    p = next(p for p in range(200) if not np.isin(p, plan.rows.partition))
+    held = snapshot.broker_ids[snapshot.replica_broker[2 * p : 2 * p + 2]].tolist()
+    name = snapshot.topics[snapshot.partition_topic[p]]
+    between = Action(
+        kind="leadership",
+        topic=name,
+        partition=int(snapshot.partition_number[p]),
+        source=held[int(snapshot.leader[p])],
+        destination=held[1 - int(snapshot.leader[p])],
+        leader=True,
+    )
+    forged = plan.document().model_copy(update={"actions": (*plan.actions, between)})
+    faults = check_plan(snapshot, forged).violations
+    assert any("add_brokers serves the named brokers alone" in f.text for f in faults)
+
+
+def test_leaders_leave_a_broker_that_may_not_lead_when_others_are_added() -> None:
+    snapshot = by_hand([(0, 1), (1, 0)], brokers=3, states={0: "demoted"})
+    plan = proposed(snapshot, Operation(kind="add_brokers", brokers=(2,)))
+    assert 0 not in leaders(plan.final_snapshot()).values()
 
 
 def test_a_new_broker_that_was_not_named_is_given_nothing() -> None:
@@ -554,7 +584,17 @@ def test_what_cannot_leave_a_removed_broker_is_reported_with_reason_and_cure() -
 def test_a_budget_that_ends_a_plan_is_the_reason_for_what_is_unmet() -> None:
     plan = proposed(roomy(), Operation(), moves=1)
     assert plan.unmet
-    assert all(u.proven or "limit on moves or cost" in u.reason for u in plan.unmet)
+    assert all(u.proven or "the limit on moves was reached" in u.reason for u in plan.unmet)
+
+
+def test_the_limit_that_bound_a_plan_is_named_and_no_other() -> None:
+    plan = Balancer(budget=Budget(moves=500, moves_per_broker=1)).propose(roomy())
+    assert plan.summary.limited_moves < 500
+    assert plan.summary.exhausted == "budget"
+    open_ = [u.reason for u in plan.unmet if not u.proven]
+    assert open_
+    assert all("limited by moves per broker; " in reason for reason in open_)
+    assert not check_plan(roomy(), plan.document()).violations
 
 
 # --- the order of steps

@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 
 from balancer import Balancer, Operation, Plan, PlanError, load_plan
 from balancer.planning.parameters import PlanningParameters
+from balancer.problem.resolution import resolve
+from balancer.search.local_search import Search
+from balancer.search.scorer import Scorer
 from cluster_model import Snapshot, synthetic_snapshot
 from cluster_model.placement import LEAD, MOVE, Batch, Placement
 from goals import Cluster, Goal, ReplicaCapacity, UsageDistribution, goals_for
@@ -294,3 +297,15 @@ def test_final_snapshot_of_an_empty_plan_is_the_snapshot() -> None:
     assert len(plan) == 0
     assert plan.final_snapshot() == snapshot
     assert lists(plan.final_snapshot()) == lists(snapshot)
+
+
+def test_what_no_goal_needs_returns_to_a_broker_that_receives_nothing() -> None:
+    start = by_hand([(0,), (1,)], brokers=3)
+    resolved = resolve(start, Operation(kind="add_brokers", brokers=(2,)))
+    placement = resolved.cluster.placement
+    placement.apply(Batch.of(MOVE, *(np.array([x]) for x in (0, 0, 2))))
+    search = Search(
+        Scorer(resolved.cluster, [ReplicaCapacity().prepared(resolved.cluster)]), resolved.rules
+    )
+    assert search.reduce(resolved.start) == 1
+    assert placement.brokers.tolist() == [[0], [1]]

@@ -83,6 +83,21 @@ def test_the_largest_of_two_certificates_is_not_the_remedy_for_both() -> None:
 
 
 @pytest.mark.slow
+def test_a_remedy_works_in_the_order_of_its_sentence() -> None:
+    # it was tried with brokers in alternating racks, and printed as 3 in one and 2 in the other
+    snapshot = synthetic_snapshot(
+        brokers=7,
+        partitions=11,
+        racks=2,
+        replication_factor=2,
+        utilization=1.2099269801821722,
+        seed=931,
+    )
+    plan = proposed(snapshot)
+    holds(plan, snapshot)
+
+
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None)
 @given(st.data())
 def test_a_remedy_that_was_tried_works(data: st.DataObject) -> None:

@@ -20,9 +20,9 @@ from metrics_reporter.quantities import plural
 
 
 class AddBrokers(OperationType):
-    """Moves replicas only to the named brokers."""
+    """Moves replicas and leadership only to the named brokers."""
 
-    summary: ClassVar = "Move replicas to the named brokers alone."
+    summary: ClassVar = "Move replicas and leadership to the named brokers alone."
     takes_brokers: ClassVar = "always"
     named_receive: ClassVar = True
     needs_loads: ClassVar = True
@@ -40,8 +40,8 @@ class AddBrokers(OperationType):
             )
 
     def permissions(self, whole: Permissions) -> Permissions:
-        """Only the named brokers receive anything."""
-        return replace(whole, receives=whole.receives & whole.named)
+        """Only the named brokers receive anything, except leaders that must leave their brokers."""
+        return replace(whole, receives=whole.receives & whole.named, served=whole.named)
 
     def verdict(self, before: Cluster, ended: Placement, named: Bools) -> Verdict:
         """Fulfilled if each of the brokers holds a replica."""
