@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import ClassVar, Literal
 
 from balancer.problem.budget import Budget
@@ -43,7 +44,11 @@ class LocalSearch(SearchParameters):
             reserved = min(self.reserved_scorings * scoring, limits.seconds / 2)
             limits = limits.model_copy(update={"seconds": limits.seconds - reserved})
 
-        def searched(spending: Spending | None, seconds: float | None) -> Search:
+        def searched(
+            spending: Spending | None,
+            seconds: float | None,
+            hopeless: Callable[[], bool] | None = None,
+        ) -> Search:
             search = Search(
                 scorer,
                 problem.rules,
@@ -52,6 +57,7 @@ class LocalSearch(SearchParameters):
                 seed=seed,
                 progress=progress,
                 spending=spending,
+                hopeless=hopeless,
             )
             search.run()
             if not problem.resolved.type.changes_replication_factor:
@@ -62,8 +68,9 @@ class LocalSearch(SearchParameters):
         if limits.limits_moves:
             # Most clusters need less than their limits: then no search within them is needed.
             first = None if limits.seconds is None else limits.seconds * self.unlimited_share
-            search = searched(None, first)
             spending = Spending(problem.start, scorer.placement, limits)
+            search = searched(None, first, lambda: spending.exceeds(self.hopeless_excess))
+            spending.restart()
             if search.exhausted or not spending.within:
                 scorer.restore(begin)
                 spending.restart()
