@@ -143,7 +143,7 @@ class SearchParameters(BaseModel):
     idle_rounds: Count = 4
     stall_rounds: Count = 12
     stall_gain: float = Field(default=1e-3, ge=0)
-    stall_rounds_within: Count = 4
+    stall_rounds_within: Count = 5
     stall_share_within: Share = 0.01
     growth: Count = 8
     fruitful_share: Share = 0.15
