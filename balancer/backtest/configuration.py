@@ -12,7 +12,6 @@ from balancer.backtest.errors import BacktestError
 from balancer.controller import Settings
 from balancer.controller.settings import as_settings
 from balancer.engine import Balancer
-from balancer.problem.budget import Budget
 from metrics_reporter.documents import load_document, shown, shown_name
 from metrics_reporter.quantities import byte_rate, duration
 
@@ -75,9 +74,8 @@ class Configuration:
     def engine(self) -> Balancer:
         """The balancer, with the limits of the settings and none of the clock."""
         engine = copy(self.balancer)
-        limits = {"moves": self.settings.max_moves, "bytes": self.settings.max_bytes}
-        own = engine.budget.model_dump(exclude={"seconds"}, exclude_none=True)
-        engine.budget = Budget(**{**limits, **own})
+        limits = engine.budget.within(self.settings.budget)
+        engine.budget = limits.model_copy(update={"seconds": None})
         return engine
 
 

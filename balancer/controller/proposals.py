@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from copy import copy
 from threading import Event
-from typing import Any
 
 import numpy as np
 
@@ -73,13 +72,8 @@ class Proposals:
     ) -> Plan:
         """A plan within the limits of the balancer, the settings and the cap."""
         balancer = copy(self._balancer)
-        own, set_ = balancer.budget, self._settings()
-        balancer.budget = Budget(
-            moves=_least(own.moves, set_.max_moves),
-            bytes=_least(own.bytes, set_.max_bytes),
-            cost=_least(own.cost, cap),
-            seconds=_least(own.seconds, set_.max_seconds),
-        )
+        limits = balancer.budget.within(self._settings().budget)
+        balancer.budget = limits.within(Budget(cost=cap))
         if not type_of(operation).needs_loads and not is_universal(balancer.strategy):
             # The strategy may not be able to heal this cluster.
             balancer.strategy = with_search_parameters(load_strategy(), balancer.search)
@@ -154,11 +148,18 @@ class Proposals:
         """Whether the cap ended the plan, and no other limit."""
         if cap is None or plan.summary.exhausted != "budget":
             return False
-        own, set_, s = self._balancer.budget, self._settings(), plan.summary
-        moves = _least(own.moves, set_.max_moves)
+        limits, s = self._balancer.budget.within(self._settings().budget), plan.summary
         moved = s.limited_moves
-        least = _least(own.cost, own.bytes, set_.max_bytes, cap)
-        return least == cap and (moves is None or moved < moves)
+        least = min(x for x in (limits.cost, limits.bytes, cap) if x is not None)
+        if least != cap or (limits.moves is not None and moved >= limits.moves):
+            return False
+        moves = np.isin(plan.rows.kind, ("move", "move_disk", "add"))
+        ends = [plan.rows.target[moves], plan.rows.source[moves & (plan.rows.source >= 0)]]
+        return not any(
+            np.bincount(group[end]).max(initial=0) >= limit
+            for limit, group in limits.per_group(plan.snapshot)
+            for end in ends
+        )
 
     def too_large(self, snapshot: Snapshot, cap: float) -> tuple[list[str], str]:
         """Partitions with a copy larger than a cycle may move, and a sentence about them."""
@@ -190,11 +191,6 @@ class Proposals:
     def share(self, unit: str) -> str:
         """What a cycle may move, in words; `unit` is that of costs."""
         return f"{100 * self._settings().max_share_per_cycle:.3g} % of the cluster's {unit}"
-
-
-def _least(*limits: Any) -> Any:
-    """The lowest of the limits that are set; None if none is."""
-    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _heals(plan: Plan) -> bool:

@@ -20,6 +20,7 @@ from pydantic import (
 from balancer.controller.plugins import DETECTORS, NOTIFIERS, PluginError
 from balancer.execution.errors import ExecutionError
 from balancer.execution.limits import Limits
+from balancer.problem.budget import Budget
 from cluster_model.errors import InputError
 from goals.patterns import valid_pattern
 from metrics_reporter import BROKER_METRICS
@@ -350,6 +351,8 @@ class Settings(_Part):
     max_moves, max_bytes, max_seconds
         Limits of each plan, and of the search for it. The balancer's own budget applies as
         well; the lower limit counts.
+    max_moves_per_broker, max_moves_per_rack
+        Replicas that a plan may bring to any one broker, or rack, and that may leave it.
     max_share_per_cycle
         Largest share of the cluster's bytes that one plan may copy because of measured loads
         (a rebalance, or emptying a slow broker). The rest follows in the next cycle, without
@@ -402,6 +405,8 @@ class Settings(_Part):
     settle: Seconds = 60.0
     changed_share: Share = 0.005
     max_moves: int | None = Field(default=None, ge=1)
+    max_moves_per_broker: int | None = Field(default=None, ge=1)
+    max_moves_per_rack: int | None = Field(default=None, ge=1)
     max_bytes: Annotated[float, WithBytes, Field(gt=0, allow_inf_nan=False)] | None = None
     max_seconds: Interval | None = 120.0
     max_share_per_cycle: Annotated[float, Field(gt=0, le=1)] = 0.1
@@ -437,6 +442,17 @@ class Settings(_Part):
                     "of an installed detector expected"
                 )
         return given
+
+    @property
+    def budget(self) -> Budget:
+        """The limits of each plan."""
+        return Budget(
+            moves=self.max_moves,
+            bytes=self.max_bytes,
+            moves_per_broker=self.max_moves_per_broker,
+            moves_per_rack=self.max_moves_per_rack,
+            seconds=self.max_seconds,
+        )
 
 
 def load_settings(path: str | Path) -> Settings:

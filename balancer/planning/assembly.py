@@ -16,6 +16,7 @@ from balancer.planning.infeasibility import unmet
 from balancer.planning.ordering import align, grouped, order, steps_between
 from balancer.planning.parameters import PlanningParameters
 from balancer.planning.plan import Plan
+from balancer.planning.relief import relief_points
 from balancer.problem.budget import Budget
 from balancer.problem.movement_cost import cost_unit
 from balancer.problem.problem import Problem
@@ -129,6 +130,10 @@ def assemble(
         exhausted=exhausted,
         group_moves=int(rows.group.max(initial=-1)) + 1,
     )
+    results = tuple(
+        goal_result(g, old, new, _relaxed(problem, g))
+        for g, old, new in zip(shown, before, after, strict=True)
+    )
     end = PlanEnd(scorer, rules, asked, budget, summary.limited_moves, summary.cost, start)
     return Plan(
         snapshot=start.snapshot,
@@ -143,16 +148,14 @@ def assemble(
         warnings=tuple(warnings),
         summary=summary,
         columns=columns(initial.cluster, origin, ended, rules),
-        goal_results=tuple(
-            goal_result(g, old, new, _relaxed(problem, g))
-            for g, old, new in zip(shown, before, after, strict=True)
-        ),
+        goal_results=results,
         unmet=tuple(unmet(problem, end, exhausted, left_out, origin, parameters)),
         rows=rows,
         demoted=tuple(start.snapshot.broker_ids[rows.demoted & ~rules.draining].tolist()),
         verdict=kind.verdict(initial.cluster, ended, problem.resolved.named),
         allocation=proposal.allocation(ended),
         trial=remedy,
+        relief=relief_points(problem, shown, results, initial, rows, steps.batch[: len(rows.kind)]),
     )
 
 

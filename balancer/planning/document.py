@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BaseModel,
@@ -35,6 +35,9 @@ from metrics_reporter.documents import (
 )
 
 PLAN_SCHEMA_VERSION = 2
+
+# Shares of a plan's cost for which it states its relief.
+RELIEF_SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 
 
 ActionKind = Literal["move", "leadership", "move_disk", "add", "remove"]
@@ -131,6 +134,31 @@ class GoalResult(_PlanRecord):
         if self.relaxed is None:
             found.pop("relaxed", None)
         return found
+
+
+class ReliefPoint(_PlanRecord):
+    """What the first actions of a plan bring, which together take at most a share of its cost.
+
+    Parameters
+    ----------
+    share
+        Share of the plan's cost.
+    actions, cost
+        How many actions that is, those of a group only together, and what they cost.
+    worst_ratio
+        The largest load of a broker as a multiple of its fair share, of all columns.
+    relief
+        Share of what the whole plan adds to a goal's contentment, as the weighted mean over the
+        goals to which it adds more than `least_gain`.
+    """
+
+    least_gain: ClassVar[float] = 1e-6
+
+    share: Annotated[Number, Field(gt=0, lt=1)]
+    actions: Whole
+    cost: Annotated[Number, Field(ge=0)]
+    worst_ratio: Number
+    relief: Number
 
 
 class Unmet(_PlanRecord):
@@ -279,6 +307,7 @@ class PlanDocument(_PlanRecord):
     verdict: Verdict | None = None
     allocation: AllocationResult | None = None
     remedy: Remedy | None = None
+    relief: Annotated[tuple[ReliefPoint, ...], FailFast()] = ()
 
     @property
     def content_digest(self) -> str:
@@ -294,6 +323,8 @@ class PlanDocument(_PlanRecord):
     def unstated(self) -> dict[str, Any]:
         """What the digest leaves out: plans from before these fields existed keep theirs."""
         found: dict[str, Any] = {"budget": True} if self.budget == Budget() else {}
+        if not self.relief:
+            found["relief"] = True
         if "blocked" not in self.summary.model_fields_set:
             found["summary"] = {"blocked"}
         return found

@@ -49,16 +49,28 @@ def balancedness(goals: list[Goal], met: Sequence[bool]) -> float:
 def columns(
     before: Cluster, after: Cluster, ended: Placement, rules: Rules
 ) -> dict[str, ColumnResult]:
-    counts = [Column(COUNT), Column(COUNT, role=LEADER)]
-    summed = [*(Column(LOAD, r) for r in before.snapshot.resources), *counts]
     return {
         column.resource or column.name: ColumnResult(
             before=_spread(before.placement.recompute(BROKER, column), before.fair_share(column)),
             after=_spread(ended.recompute(BROKER, column), after.fair_share(column)),
             worst_ratio_bound=imbalance_bound(after, rules, column, ended),
         )
-        for column in summed
+        for column in _summed(before)
     }
+
+
+def worst_ratio(cluster: Cluster) -> float:
+    """The largest load of a broker as a multiple of its fair share, of all columns."""
+    return max(
+        _spread(cluster.placement.recompute(BROKER, column), cluster.fair_share(column)).worst_ratio
+        for column in _summed(cluster)
+    )
+
+
+def _summed(cluster: Cluster) -> list[Column]:
+    """The columns of a plan: every resource, and the counts of replicas and leaders."""
+    counts = [Column(COUNT), Column(COUNT, role=LEADER)]
+    return [*(Column(LOAD, r) for r in cluster.snapshot.resources), *counts]
 
 
 def _spread(value: Floats, share: Floats) -> Spread:

@@ -18,6 +18,7 @@ from balancer.planning.document import (
     GoalResult,
     Identity,
     PlanDocument,
+    ReliefPoint,
     Remedy,
     Summary,
     Unmet,
@@ -60,6 +61,8 @@ class Plan:
         What the strategies ``milp`` and ``albic`` achieved; None for other strategies.
     trial
         Finds the remedy if the plan leaves goals unmet.
+    relief
+        What its first actions bring.
     """
 
     snapshot: Snapshot
@@ -78,6 +81,7 @@ class Plan:
     verdict: Verdict | None = None
     allocation: AllocationResult | None = None
     trial: Callable[[Plan], Remedy | None] | None = None
+    relief: tuple[ReliefPoint, ...] = ()
 
     @cached_property
     def remedy(self) -> Remedy | None:
@@ -151,6 +155,7 @@ class Plan:
             verdict=self.verdict,
             allocation=self.allocation,
             remedy=self.remedy,
+            relief=self.relief,
         )
 
     def to_json(self) -> str:

@@ -47,6 +47,19 @@ class Budget(BaseModel):
         """Whether anything but the time is limited."""
         return any(value is not None for name, value in self if name != "seconds")
 
+    def within(self, other: Budget) -> Budget:
+        """The lower of each pair of limits.
+
+        Examples
+        --------
+        >>> both = Budget(moves=5, bytes=1e9).within(Budget(moves=9, seconds=60))
+        >>> both.moves, both.bytes, both.seconds
+        (5, 1000000000.0, 60.0)
+        """
+        mine, theirs = (limits.model_dump(exclude_none=True) for limits in (self, other))
+        both = {name: min(mine[name], theirs[name]) for name in mine.keys() & theirs.keys()}
+        return Budget(**theirs | mine | both)
+
     def per_group(self, snapshot: Snapshot) -> list[tuple[int, Ints]]:
         """The limits for each broker, and rack, that are set, with the group of each broker."""
         limits = (

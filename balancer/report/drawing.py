@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from html import escape
 
 import numpy as np
 
+from balancer.planning.document import ReliefPoint
 from balancer.report.facts import ColumnFacts, Facts, TopicFacts
 from balancer.report.words import times
 from cluster_model.snapshot import Bools, Floats, Ints
@@ -240,6 +242,44 @@ def dumbbell(before: float, after: float, low: float, high: float) -> str:
         f'<path class="one" d="M{one:.1f} 0v14"/><path class="bridge" d="M{a:.1f} 7H{b:.1f}"/>'
         f'<circle class="was" cx="{a:.1f}" cy="7" r="3.2"/>'
         f'<circle class="is" cx="{b:.1f}" cy="7" r="3.4"/></svg>'
+    )
+
+
+def relief_curve(points: Sequence[ReliefPoint], width: float = 420.0, height: float = 150.0) -> str:
+    """Relief against the share of the cost, from nothing to the whole plan."""
+    reached = [(0.0, 0.0), *((p.share, p.relief) for p in points), (1.0, 1.0)]
+    left = _LEFT + 8
+    low, high = min(0.0, *(y for _, y in reached)), max(1.0, *(y for _, y in reached))
+    across, down = width - left - 2 * _RIGHT, height - 34.0
+
+    # by the root of the share: most happens in the first few percent
+    spots = [
+        (left + across * math.sqrt(x), 12 + down * (high - y) / (high - low)) for x, y in reached
+    ]
+    parts = []
+    for at in (0.0, 0.5, 1.0):
+        y = 12 + down * (high - at) / (high - low)
+        parts.append(
+            f'<path class="base" d="M{left:g} {y:.1f}h{across:g}"/>'
+            f'<text class="tick" x="{left - 6:g}" y="{y + 3.5:.1f}" text-anchor="end">'
+            f"{at:.0%}</text>"
+        )
+    path = " ".join(f"{x:.1f} {y:.1f}" for x, y in spots)
+    parts.append(f'<path class="curve" d="M{path}"/>')
+    for (share, relief), (x, y) in zip(reached, spots, strict=True):
+        parts.append(
+            f'<circle class="is" cx="{x:.1f}" cy="{y:.1f}" r="3">'
+            f"<title>{share:.0%} of the cost: {relief:.0%}</title></circle>"
+        )
+        # the first labels would touch
+        if not 0 < share < 0.02:
+            parts.append(
+                f'<text class="tick" x="{x:.1f}" y="{height - 4:g}" text-anchor="middle">'
+                f"{share:.0%}</text>"
+            )
+    return (
+        f'<svg class="relief" viewBox="0 0 {width:g} {height:g}" aria-hidden="true">'
+        f"{''.join(parts)}</svg>"
     )
 
 

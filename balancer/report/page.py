@@ -19,6 +19,7 @@ from balancer.report.drawing import (
     dumbbell,
     heat_rows,
     legend_text,
+    relief_curve,
 )
 from balancer.report.facts import ColumnFacts, Facts, rack_ratios
 from balancer.report.words import column_title, times
@@ -354,13 +355,26 @@ def limitations(plan: Plan) -> str:
         for name, c in plan.columns.items()
     )
     return (
-        f"<ul>{''.join(f'<li>{n}</li>' for n in notes)}</ul>"
+        f"<ul>{''.join(f'<li>{n}</li>' for n in notes)}</ul>{relief(plan)}"
         '<div class="scroll" tabindex="0" role="group" aria-label="Worst broker and its bound">'
         "<table><caption>The worst broker’s load as a multiple of its fair share. No placement can "
         'get below the bound.</caption><thead><tr><th scope="col">Resource</th>'
         '<th scope="col" class="n">Before</th><th scope="col" class="n">After</th>'
         '<th scope="col" class="n">Bound</th><th scope="col" class="n">After / bound</th></tr>'
         f"</thead><tbody>{rows}</tbody></table></div>"
+    )
+
+
+def relief(plan: Plan) -> str:
+    """What the first actions bring, as a picture with its figures; empty if unknown."""
+    if not plan.relief:
+        return ""
+    paid = "bytes" if plan.summary.cost_unit == "bytes" else "cost"
+    said = ", ".join(f"{p.relief:.0%} after {p.share:.0%} of the {paid}" for p in plan.relief)
+    return (
+        '<figure class="card"><figcaption><h3>What the first steps bring</h3><p>The share of the '
+        f"plan’s improvement of its goals, by the share of its {paid}: {said}.</p></figcaption>"
+        f"{relief_curve(plan.relief)}</figure>"
     )
 
 

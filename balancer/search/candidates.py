@@ -65,6 +65,8 @@ class Candidates:
         self.deep = False
         # Whether to draw only transfers of leadership, which cost nothing.
         self.leads_only = False
+        # Partitions that may still move once limits are used up; None for all.
+        self.movable: Ints | None = None
         # Cells below these scores are worked on; by default all that are not content.
         self.levels: list[float] = [1.0] * len(scorer.goals)
 
@@ -343,11 +345,15 @@ class Candidates:
         width = min(max(share // 16, own.least_destinations), max(len(destinations), 1))
         if self.deep:
             sample, width = 8 * share, min(own.least_destinations, max(len(destinations), 1))
+        if self.movable is not None:
+            return self._again(tier, brokers, index, destinations, budget)
         at, row = index.sample(brokers, sample, self.rng)
         if self.leads_only:
             return [self._leads(at)]
         keep = max(share // (2 * width), 4)
         chosen = self._most_relief(tier, at, row, keep)
+        if self.deep:
+            at, sample = index.sample(brokers, share, self.rng)[0], share
         found = [self.spread(chosen, destinations, width), self._leads(at)]
         pulling = self._taking(tier, brokers[self.rules.receives[brokers]])
         if len(pulling) and len(index.at):
@@ -355,6 +361,40 @@ class Candidates:
             partition, slot = self._split(pulled)
             found.append(Batch.of(MOVE, partition, slot, target, pick_disk(self.placement, target)))
         return found
+
+    def _again(
+        self, tier: Tier, brokers: Ints, index: ReplicaIndex, destinations: Ints, budget: int
+    ) -> list[Batch]:
+        """Other places for partitions that have moved, where the limits leave no further move.
+
+        Their replicas on these brokers go elsewhere, others come to those with room, and one may
+        take the place that another has left.
+        """
+        assert self.movable is not None
+        own, f, placement = self.parameters, self.placement.slots, self.placement
+        at = (self.movable[:, None] * f + np.arange(f)).ravel()
+        at = at[placement.replica_broker[at] >= 0]
+        share = max(budget // len(brokers), own.least_per_cell)
+        width = min(own.least_destinations, max(len(destinations), 1))
+        mine = at[np.isin(placement.replica_broker[at], brokers)]
+        found = [
+            self.spread(self._some(mine, budget // width), destinations, width),
+            self._left(self.movable),
+            self._leads(index.sample(brokers, share, self.rng)[0]),
+        ]
+        pulling = self._taking(tier, brokers[self.rules.receives[brokers]])
+        if len(pulling) and len(at):
+            target = np.repeat(pulling, share)
+            found.append(self._moves(self.rng.choice(at, len(target)), target))
+        return found
+
+    def _left(self, partitions: Ints) -> Batch:
+        """Moves of replicas to brokers that others of their partition have left."""
+        now, then = self.placement.brokers[partitions], self.placement.start[partitions]
+        gone = (then >= 0) & ~(then[:, :, None] == now[:, None, :]).any(2)
+        row, slot, home = np.nonzero((now >= 0)[:, :, None] & gone[:, None, :])
+        target = then[row, home]
+        return Batch.of(MOVE, partitions[row], slot, target, pick_disk(self.placement, target))
 
     def _pulled(self, brokers: Ints, index: ReplicaIndex, n: int) -> tuple[Ints, Ints]:
         """`n` random replicas for each broker that may hold them, and their brokers."""
@@ -391,12 +431,10 @@ class Candidates:
 
     def _home(self, partitions: Ints) -> Batch:
         """Moves of replicas of partitions back to the brokers of the start that hold none."""
-        now, then = self.placement.brokers[partitions], self.placement.start[partitions]
-        same = now[:, :, None] == then[:, None, :]
-        away, gone = (now >= 0) & ~same.any(2), (then >= 0) & ~same.any(1)
-        row, slot, home = np.nonzero(away[:, :, None] & gone[:, None, :])
-        target = then[row, home]
-        return Batch.of(MOVE, partitions[row], slot, target, pick_disk(self.placement, target))
+        left = self._left(partitions)
+        held = self.placement.brokers[left.partition, left.slot]
+        away = ~(self.placement.start[left.partition] == held[:, None]).any(1)
+        return left[away]
 
     def _disk_moves(self, disks: Ints, budget: int) -> Batch:
         """Replicas of discontented disks to the other disks of their broker, and the reverse."""

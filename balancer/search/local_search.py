@@ -56,6 +56,7 @@ class Search:
     seed: int = 0
     progress: Callable[[str, list[int], int], None] | None = None
     spending: Spending | None = None
+    hopeless: Callable[[], bool] | None = None
     actions: int = 0
     rounds: int = 0
     exhausted: bool = False
@@ -70,6 +71,8 @@ class Search:
         self._annealed: set[int] = set()
         # factor by which rounds have grown because most of their candidates helped
         self._growth = 1
+        # penalty of each tier before it was first served
+        self._first: dict[tuple[int, ...], float] = {}
         self.candidates = Candidates(self.scorer, self.rules, self.rng)
         if self.spending is not None:
             self.candidates.price = self.spending.price
@@ -199,6 +202,8 @@ class Search:
     def _report(self, number: int, tier: Tier) -> None:
         """Count a round, and report the best placement so far."""
         self.rounds += 1
+        if self.hopeless is not None and self.hopeless():
+            self.exhausted = True
         if self.progress is not None:
             if self.scorer.penalty(tier) < self._kept_below - EPSILON:
                 self._best = self._reached()
@@ -219,16 +224,30 @@ class Search:
             penalties[-1 - last] - penalties[-1] <= self.parameters.stall_gain
         )
 
+    def _stalled_within(self, tier: Tier, penalties: list[float]) -> bool:
+        """Whether the last rounds gained almost nothing of what the tier has gained so far."""
+        own = self.parameters
+        if len(penalties) <= own.stall_rounds_within:
+            return False
+        recent = penalties[-1 - own.stall_rounds_within] - penalties[-1]
+        gained = self._first[tuple(tier.goals)] - penalties[-1]
+        return recent <= max(own.stall_gain, own.stall_share_within * gained)
+
     def _serve_within(self, number: int, tier: Tier) -> None:
         """Serve a tier within the limits: its worst cells first, free actions before others."""
+        assert self.spending is not None
         own = self.parameters
-        for free in (True, False):
-            least = 1.0 if free else own.worst_share
+        for free, least in ((True, 1.0), (True, own.worst_share), (False, own.worst_share)):
             idle, share, self.candidates.leads_only = 0, least, free
             penalties = [self.scorer.penalty(tier)]
-            while idle < own.idle_rounds and not self._met(tier) and not self.spent():
+            self._first.setdefault(tuple(tier.goals), penalties[0])
+            give_up = min(2, own.idle_rounds) if free else own.idle_rounds
+            while idle < give_up and not self._met(tier) and not self.spent():
                 self.candidates.levels = self._levels(tier, share)
+                spent = self.spending.exhausted and not free
+                self.candidates.movable = self.spending.moved if spent else None
                 wider = 1 if share < 1 else own.widening[min(idle, len(own.widening) - 1)]
+                quick, before = free or spent, self.spending.left
                 done = self._round(number, tier, wider)
                 if self.candidates.pairs is not None and not free:
                     done += self._group_round(number, tier, wider)
@@ -236,15 +255,18 @@ class Search:
                     done = self._swap_round(number, tier, wider)
                 self._report(number, tier)
                 penalties.append(self.scorer.penalty(tier))
-                if self._stalled(penalties):
+                if (quick and self._stalled_within(tier, penalties)) or self._stalled(penalties):
                     break
                 if done and penalties[-1] < penalties[-2] - EPSILON:
-                    idle, share = 0, least
+                    # where little of what is left is spent, there is enough for more cells
+                    slow = not quick and self.spending.left_share(before) > 1 - own.slow_share
+                    idle, share = 0, min(1.0, 2 * share) if slow else least
                 elif share < 1:
                     share = min(1.0, 4 * share)
                 else:
                     idle += 1
         self.candidates.levels, self.candidates.leads_only = [1.0] * len(self.scorer.goals), False
+        self.candidates.movable = None
 
     def _levels(self, tier: Tier, share: float) -> list[float]:
         """Scores below which the worst cells of each goal of a tier are."""

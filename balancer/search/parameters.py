@@ -42,6 +42,10 @@ class SearchParameters(BaseModel):
     stall_rounds, stall_gain
         A tier is also left if this many rounds together lower its penalty by no more than this:
         1 is the penalty of one item that is not content at all.
+    stall_rounds_within, stall_share_within
+        Under limits on moves or cost, transfers of leadership, and other places for what has moved,
+        are tried until this many rounds together bring no more than this share of what all rounds
+        for the tier have brought.
     growth, fruitful_share
         Rounds double, up to this factor, while more than this share of their candidates is
         carried out.
@@ -53,6 +57,12 @@ class SearchParameters(BaseModel):
     spent_at_once
         Under such limits: the share of what is left that a round may spend on cells that are
         not the worst.
+    slow_share
+        A round that spends less than this share of what is left relieves too few cells: the next
+        one works on twice as many.
+    hopeless_excess
+        Under limits on moves or cost, a first search without them ends once its placement takes
+        more than this many times the limits.
     unlimited_share
         Share of the time, if it is limited too, for a first search without limits on moves: its
         plan stands if it keeps within them.
@@ -158,11 +168,14 @@ class SearchParameters(BaseModel):
     idle_rounds: Count = 4
     stall_rounds: Count = 12
     stall_gain: float = Field(default=1e-3, ge=0)
+    stall_rounds_within: Count = 5
+    stall_share_within: Share = 0.01
     growth: Count = 8
     fruitful_share: Share = 0.15
     swap_share: Share = 0.95
     worst_share: Positive = 0.1
     spent_at_once: Positive = 0.125
+    slow_share: Share = 0.02
     unlimited_share: Share = 0.25
     annealing_steps: Count = 2_000
     least_annealing_steps: Count = 2_000_000
@@ -176,6 +189,7 @@ class SearchParameters(BaseModel):
     annealing_homeward: Share = 0.05
     annealing_reach: Positive = 0.1
     annealing_stride: Count = 20_000
+    hopeless_excess: float = Field(default=2.0, ge=1)
     lower_tier_weight: Share = 0.1
     most_lower_tier_gain: Share = 0.5
     action_overhead: float = Field(default=1.0, gt=0, le=1e9)

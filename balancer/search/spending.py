@@ -90,6 +90,17 @@ class Spending:
         """Moves and cost that are left; below 0 if what an operation requires takes more."""
         return self.moves - float(self._moved.sum()), self.cost - float(self._paid.sum())
 
+    def exceeds(self, factor: float) -> bool:
+        """Whether the placement takes more than so many times the limits on all moves."""
+        self.restart()
+        pairs = zip((self.moves, self.cost), self.left, strict=True)
+        return any(limit < math.inf and limit - rest > factor * limit for limit, rest in pairs)
+
+    def left_share(self, before: tuple[float, float]) -> float:
+        """What is left as a share of an earlier :attr:`left`, of the limit that fell most."""
+        pairs = zip(self.left, before, strict=True)
+        return min((now / was for now, was in pairs if 0 < was < math.inf), default=1.0)
+
     @property
     def within(self) -> bool:
         """Whether the placement keeps within all limits."""
@@ -102,6 +113,11 @@ class Spending:
     def exhausted(self) -> bool:
         """Whether the limits on all moves leave nothing for another one."""
         return min(self.left) <= 0
+
+    @property
+    def moved(self) -> Ints:
+        """The partitions with replicas that have moved."""
+        return np.flatnonzero(self._moved > 0)
 
     def price(self, batch: Batch) -> Floats:
         """(C,) what an action takes of the limits, relative to other actions; above 0.

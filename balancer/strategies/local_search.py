@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar, Literal
 
 from balancer.problem.budget import Budget
@@ -55,7 +56,11 @@ class LocalSearch(SearchParameters):
             assert progress is not None
             progress(f"{phase} without limits", before, len(goals), 0)
 
-        def searched(spending: Spending | None, deadline: Deadline) -> Search:
+        def searched(
+            spending: Spending | None,
+            deadline: Deadline,
+            hopeless: Callable[[], bool] | None = None,
+        ) -> Search:
             shown = report if spending is not None or not limits.limits_moves else report_trial
             search = Search(
                 scorer,
@@ -65,6 +70,7 @@ class LocalSearch(SearchParameters):
                 seed=seed,
                 progress=shown if progress is not None else None,
                 spending=spending,
+                hopeless=hopeless,
             )
             search.run()
             if not problem.resolved.type.changes_replication_factor:
@@ -81,8 +87,13 @@ class LocalSearch(SearchParameters):
         exhausted: Literal["seconds", "budget", "stopped"] | None = None
         if limits.limits_moves:
             # Most clusters need less than their limits: then no search within them is needed.
-            search = searched(None, deadline.within(self.unlimited_share))
             spending = Spending(problem.start, scorer.placement, limits)
+            search = searched(
+                None,
+                deadline.within(self.unlimited_share),
+                lambda: spending.exceeds(self.hopeless_excess),
+            )
+            spending.restart()
             # Stopped early, the plan is the first part of this search's that the limits allow.
             if not deadline.stopped and (search.exhausted or not spending.within):
                 scorer.restore(begin)

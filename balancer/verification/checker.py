@@ -16,6 +16,7 @@ from balancer.verification.figures import allocation_faults, column_faults, summ
 from balancer.verification.goal_results import goal_faults, unmet_goal_faults
 from balancer.verification.identity import demotion_faults, identity_faults, replica_faults
 from balancer.verification.operations import wrong_operation
+from balancer.verification.relief import relief_faults
 from balancer.verification.replaced_limits import relaxation_faults
 from balancer.verification.replay import Replay
 from balancer.verification.report import CheckReport, Fault
@@ -65,6 +66,7 @@ def check_plan(snapshot: Snapshot, plan: PlanDocument) -> CheckReport:
         *summary_faults(replay),
         *column_faults(replay),
         *goal_faults(replay),
+        *relief_faults(replay),
         *relaxation_faults(replay),
         *reason_faults(replay),
         *unmet_goal_faults(replay),

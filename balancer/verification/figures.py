@@ -11,7 +11,7 @@ import numpy as np
 from balancer.planning.document import Spread
 from balancer.verification.bounds import least_cost, least_ratio
 from balancer.verification.replay import Replay
-from balancer.verification.replicas import sizes, special_costs, sums, unit_of_cost
+from balancer.verification.replicas import ReplicaTable, sizes, special_costs, sums, unit_of_cost
 from balancer.verification.report import Fault, agree
 from cluster_model.snapshot import Floats
 
@@ -134,9 +134,7 @@ def allocation_faults(replay: Replay) -> Iterator[Fault]:
 
 def column_faults(replay: Replay) -> Iterator[Fault]:
     """The spread of each resource and count, before and after, and its bound."""
-    request, s = replay.request, replay.snapshot
-    columns = {r: f"load.{r}" for r in s.resources}
-    columns |= {"replica_count": "replica_count", "leader_count": "leader_count"}
+    request, columns = replay.request, columns_of(replay)
     if set(replay.plan.columns) != set(columns):
         yield Fault("columns", f"columns {sorted(replay.plan.columns)}, {sorted(columns)} expected")
     for name, result in replay.plan.columns.items():
@@ -176,6 +174,19 @@ def column_faults(replay: Replay) -> Iterator[Fault]:
                 "worst_ratio_bound",
                 f"column {name}: worst_ratio_bound {bound:.9g} stated, {least:.9g} can be derived",
             )
+
+
+def columns_of(replay: Replay) -> dict[str, str]:
+    """Name of each column of a plan -> what it sums up."""
+    loads = {r: f"load.{r}" for r in replay.snapshot.resources}
+    return loads | {"replica_count": "replica_count", "leader_count": "leader_count"}
+
+
+def largest_ratio(replay: Replay, column: str, table: ReplicaTable) -> float:
+    """The largest load of a broker as a multiple of its fair share before the plan."""
+    request = replay.request
+    share = request.fair_share(replay.start.per_broker(column), request.weight(column))
+    return dict(_spread(table.per_broker(column), share))["worst_ratio"]
 
 
 def _spread(value: Floats, share: Floats) -> Iterator[tuple[str, float]]:

@@ -29,7 +29,7 @@ from metrics_reporter.quantities import plural
 _STRICT, _LAX = 0.25 * TOLERANCE, 4 * TOLERANCE
 
 
-def _scores(replay: Replay, goal: Mapping[str, Any], table: ReplicaTable) -> list[Floats]:
+def goal_scores(replay: Replay, goal: Mapping[str, Any], table: ReplicaTable) -> list[Floats]:
     """(cells,) contentment judged strictly, as defined, and laxly; empty if unknown."""
     if shares_unknown(replay, goal):
         return []
@@ -59,7 +59,7 @@ def goal_faults(replay: Replay) -> Iterator[Fault]:
                     f"{result.goal}: {name} {getattr(result, name)}, {goal[name]} expected",
                 )
         for when, table in (("before", replay.start), ("after", replay.now)):
-            scores = _scores(replay, goal, table)
+            scores = goal_scores(replay, goal, table)
             if not scores:
                 continue
             # A wider tolerance rounds the even share of a topic up too, and is not laxer there.

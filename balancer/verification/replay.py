@@ -92,6 +92,8 @@ class Replay:
         self.units: list[int | None] = []
         self.steps: list[tuple[int, int, PartitionState, PartitionState]] = []
         self.tallies: dict[tuple[str, str], Tally] = {}
+        # the location of everything after the first actions, by their number
+        self.prefixes: dict[int, ReplicaTable] = {}
         for goal in self.goals:
             definition = definition_of(goal, self.start, request)
             if definition is not None and definition.scope != "partition":
@@ -143,8 +145,10 @@ class Replay:
             "add": self._add,
             "remove": self._remove,
         }
-        group = None
+        group, places = None, {point.actions for point in self.plan.relief}
         for step, action in enumerate(self.plan.actions):
+            if step in places:
+                self.prefixes[step] = self.table()
             if action.kind in ("add", "remove"):
                 self.unit = None
             elif action.group is None or action.group != group or self.unit is None:
@@ -168,7 +172,7 @@ class Replay:
             do[action.kind](step, action, p)
             if self.unit is not None:
                 self.steps.append((self.unit, p, before, self._row_of(p)))
-        self.now = self.table()
+        self.now = self.prefixes[len(self.plan.actions)] = self.table()
         self.base = self.shared = self._factored()
         if self.base is not self.start and len(self.snapshot.broker_set):
             self.shared = self._counted()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from balancer.verification.effects import shares_unknown
 from balancer.verification.relaxed import used_limits
+from balancer.verification.relief import has_relief, improved
 from balancer.verification.replay import Replay
 from balancer.verification.report import Unchecked
 
@@ -49,6 +50,10 @@ def unchecked_parts(replay: Replay) -> Iterator[Unchecked]:
             yield Unchecked(where, "the plan does not state it")
     if plan.actions and not plan.replicas:
         yield Unchecked("replicas", "the plan does not state them")
+    if not plan.relief and has_relief(plan):
+        yield Unchecked("relief", "the plan does not state it")
+    elif plan.relief and any(r.goal in stated.foreign for r in improved(plan)):
+        yield Unchecked("relief[].relief", "it depends on goals of other packages")
     yield Unchecked("identity.taken_ms", "a later snapshot of an unchanged cluster is the same")
     for goal in plan.goals:
         name = str(goal.get("name"))

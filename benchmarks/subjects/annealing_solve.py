@@ -18,7 +18,7 @@ import time
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit  # type: ignore[import-not-found]  # not in our environment
+from numba import njit
 
 # Steps between two looks at the clock.
 STEPS = 20_000

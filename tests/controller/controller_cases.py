@@ -150,9 +150,10 @@ class Stage:
         self.events: list[dict[str, Any]] = []
         self.model = Still(snapshot)
         self.executor = Applies(self.model)
+        self.balancer = Balancer(goals)
         self.controller = Controller(
             self.model,
-            Balancer(goals),
+            self.balancer,
             options.pop("executor", self.executor),
             Settings.model_validate({**UNBOUNDED, **(settings or {})}),
             notifiers=[lambda event: self.events.append(dict(event))],

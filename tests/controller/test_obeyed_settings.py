@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from controller_cases import UNBOUNDED, Ended, Progressed, Stage, even, heavier, skewed
 
@@ -27,8 +28,11 @@ from balancer.controller import (
 from balancer.controller.settings import DetectorSettings
 from balancer.controller.settings_file import differences
 from balancer.execution import Executor, Limits
+from balancer.planning.plan import Plan
+from balancer.problem.budget import Budget
 from cluster_model import Snapshot
 from cluster_model.live import ClusterModel
+from cluster_model.snapshot import Ints
 from cluster_model.trust import TrustParameters
 
 TIMEOUT = 30.0
@@ -204,6 +208,34 @@ def _max_moves() -> None:
     _set(stage, max_moves=3)
     stage.rounds(1)
     assert stage.executor.plans[0].summary.replica_moves == 3
+
+
+def _max_moves_per_broker() -> None:
+    stage = Stage(skewed())
+    _set(stage, max_moves_per_broker=2)
+    stage.rounds(1)
+    assert most_moves_of_one(stage.executor.plans[0], skewed().broker_ids) == 2
+
+
+def _max_moves_per_rack() -> None:
+    stage = Stage(skewed())
+    _set(stage, max_moves_per_rack=3)
+    stage.rounds(1)
+    assert most_moves_of_one(stage.executor.plans[0], skewed().broker_rack) == 3
+
+
+def most_moves_of_one(plan: Plan, group: Ints) -> int:
+    """The most replicas that come to one group of brokers, or leave it."""
+    moves = np.array(plan.rows.kind) == "move"
+    ends = (plan.rows.source, plan.rows.target)
+    return max(int(np.unique(group[end[moves]], return_counts=True)[1].max()) for end in ends)
+
+
+def test_a_limit_per_broker_of_the_balancer_holds_too() -> None:
+    stage = Stage(skewed())
+    stage.balancer.budget = Budget(moves_per_broker=2)
+    stage.rounds(1)
+    assert most_moves_of_one(stage.executor.plans[0], skewed().broker_ids) == 2
 
 
 def _max_bytes() -> None:
@@ -439,6 +471,8 @@ OBEYED: dict[str, Callable[[], None]] = {
     "changed_share": _changed_share,
     "settle": _settle,
     "max_moves": _max_moves,
+    "max_moves_per_broker": _max_moves_per_broker,
+    "max_moves_per_rack": _max_moves_per_rack,
     "max_bytes": _max_bytes,
     "max_seconds": _max_seconds,
     "max_share_per_cycle": _max_share_per_cycle,
