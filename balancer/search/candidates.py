@@ -12,6 +12,7 @@ import numpy as np
 
 from balancer.problem.disks import pick_disk
 from balancer.problem.rules import Rules
+from balancer.search.arrays import descending, stable_order
 from balancer.search.scorer import Scorer, Tier
 from balancer.search.transition import Transition
 from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
@@ -366,7 +367,8 @@ class Candidates:
         )
         relief = self.scorer.relief(tier, leaving)
         efficiency = relief / self.price(leaving.batch)
-        order = np.lexsort((-efficiency, row))
+        order = descending(efficiency)
+        order = order[stable_order(row[order])]
         first = np.concatenate([[0], np.cumsum(np.bincount(row))])
         rank = np.arange(len(at)) - first[row[order]]
         chosen = order[(rank < keep) & (relief[order] > 0)]
@@ -481,7 +483,7 @@ class Candidates:
         kinds = np.atleast_2d(scope.kinds(s))
         # replicas by their own kind
         own = kinds[0][s.partition_topic[p]]
-        order = np.argsort(own, kind="stable")
+        order = stable_order(own)
         at, own = at[order], own[order]
         if scope.several:
             topic = s.partition_topic[mine // placement.slots]

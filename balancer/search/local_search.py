@@ -11,7 +11,7 @@ import numpy as np
 from balancer.problem.disks import pick_disk
 from balancer.problem.movement_cost import copy_cost, movement_cost
 from balancer.problem.rules import Rules
-from balancer.search.arrays import best_of_each
+from balancer.search.arrays import best_of_each, descending, stable_order
 from balancer.search.candidates import Candidates
 from balancer.search.scorer import EPSILON, Scorer, Tier
 from balancer.search.sequential_transition import SequentialTransition
@@ -238,7 +238,7 @@ class Search:
         ok = self.scorer.allowed(number, Transition(self.scorer.cluster, batch))
         batch, priority, gain = batch[ok], priority[ok], gain[ok]
         best = best_of_each(batch.partition, priority, 1)
-        order = best[np.argsort(-priority[best], kind="stable")]
+        order = best[descending(priority[best])]
         if self.spending is not None and len(order) and not self.candidates.leads_only:
             order = order[self._worst_first(tier, batch[order])]
         done = self._commit(number, tier, batch[order], gain[order])
@@ -328,7 +328,7 @@ class Search:
         first = np.searchsorted(unit, np.arange(len(gain) + 1))
         turns: list[Ints] = []
         taken = np.zeros(scorer.placement.snapshot.n_partitions, np.bool_)
-        for row in np.argsort(-priority, kind="stable")[: int((gain > EPSILON).sum())].tolist():
+        for row in descending(priority)[: int((gain > EPSILON).sum())].tolist():
             members = np.arange(first[row], first[row + 1])
             if not taken[batch.partition[members]].any():
                 taken[batch.partition[members]] = True
@@ -386,7 +386,7 @@ class Search:
 
     def _disjoint(self, batch: Batch, partner: Batch | None, priority: Floats) -> Ints:
         """Rows in order of priority, best first, with no partition touched twice."""
-        order = np.argsort(-priority, kind="stable")
+        order = descending(priority)
         mates = batch.partition if partner is None else partner.partition
         one, two, turn = batch.partition[order], mates[order], np.arange(len(order))
         best = np.empty(self.scorer.placement.snapshot.n_partitions, np.int64)
@@ -480,7 +480,7 @@ class Search:
         size, _ = copy_cost(placement)
         scale = float(size.max()) * 1.001 or 1.0
         guest_key = placement.replica_broker[away] + size[away // f] / scale
-        order = np.argsort(guest_key, kind="stable")
+        order = stable_order(guest_key)
         away, guest_key = away[order], guest_key[order]
         at = np.searchsorted(guest_key, home.target + size[home.partition] / scale)
         similar = self.parameters.similar_replicas

@@ -163,7 +163,7 @@ class Scorer:
         if scope.of_partitions:
             states = transition.partition_states()
             keys = np.stack([rows for rows, _ in states])
-            before = bundle.scores[:, keys]
+            before = bundle.scores.take(keys, axis=1)
             after = np.stack([bundle.score(state) for _, state in states], 1)
         else:
             keys = transition.cells(scope)
@@ -171,7 +171,7 @@ class Scorer:
             if isinstance(transition, SequentialTransition):
                 before = transition.scores_before(scope, bundle.scores, after)
             else:
-                before = bundle.scores[:, keys]
+                before = bundle.scores.take(keys, axis=1)
         if transition.padded(scope):
             before, after = np.where(keys < 0, 1.0, before), np.where(keys < 0, 1.0, after)
         # relative to the score: a cell 10^9 times too full must not hide a further increase
@@ -179,7 +179,8 @@ class Scorer:
             diff = (after - before).sum(1)
             worse: Bools = diff < -EPSILON * before.sum(1)
         else:
-            diff = after.min(1) - before.min(1)
+            diff = after.min(1)
+            diff -= before.min(1)
             worse = np.any(after < before * (1 - EPSILON), axis=1)
         for row, i in enumerate(bundle.members):
             transition.diffs[i] = diff[row], worse[row]
@@ -195,7 +196,7 @@ class Scorer:
                 continue
             keys = leaving.cells(bundle.scope)[0]
             score = bundle.score(leaving.departed_state(bundle.scope))
-            more = score - bundle.scores[:, keys]
+            more = score - bundle.scores.take(keys, axis=1)
             total += share @ (np.where(keys < 0, 0.0, more) if bundle.scope.partial else more)
         return total
 
