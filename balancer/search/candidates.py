@@ -7,6 +7,7 @@ load away, pull load in or change leaders, and the scores decide which action he
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 
 import numpy as np
 
@@ -23,31 +24,42 @@ from goals import Cluster, Groups, Pairs, pairs_of
 
 
 class ReplicaIndex:
-    """Replicas by broker: flat positions, ``start[b]`` to ``start[b + 1]`` those of broker `b`.
-
-    Within a broker they are in partition order, and so by topic.
-    """
+    """Replicas by broker, for the brokers that are asked for."""
 
     def __init__(self, placement: Placement) -> None:
-        n = placement.snapshot.n_brokers
-        narrow = placement.replica_broker.astype(np.int16 if n < 2**15 else np.int64)
-        order = np.argsort(narrow, kind="stable")  # a radix sort for 16 bits
-        count = np.bincount(placement.replica_broker[placement.replica_broker >= 0], minlength=n)
-        self.at: Ints = order[len(order) - count.sum() :]
-        self.start: Ints = np.concatenate([[0], np.cumsum(count)])
+        self._placement = placement
+        self._indexed: Bools = np.zeros(placement.snapshot.n_brokers, np.bool_)
+        self._at: Ints = np.empty(0, np.int64)
+        self._start: Ints = np.empty(0, np.int64)
+
+    def of(self, brokers: Ints) -> tuple[Ints, Ints]:
+        """Flat positions of the replicas of brokers, and where those of each broker start.
+
+        Those of broker `b` are from ``start[b]`` to ``start[b + 1]``, in partition order, and so by
+        topic. Brokers that were not asked for may have none.
+        """
+        if not self._indexed[brokers].all():
+            self._indexed[brokers] = True
+            where, n = self._placement.replica_broker, len(self._indexed)
+            at = np.flatnonzero(np.append(self._indexed, False).take(where))
+            own = where.take(at)
+            self._at = at.take(stable_order(own))
+            self._start = np.concatenate([[0], np.cumsum(np.bincount(own, minlength=n))])
+        return self._at, self._start
 
     def sample(self, brokers: Ints, n: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
         """Up to `n` replicas of each broker, spread evenly from a random start.
 
         Returns their flat positions and, for each, the row of `brokers` it belongs to.
         """
-        start, count = self.start[brokers], self.start[brokers + 1] - self.start[brokers]
+        at, begin = self.of(brokers)
+        start, count = begin[brokers], begin[brokers + 1] - begin[brokers]
         take = np.minimum(count, n)
         row = np.repeat(np.arange(len(brokers)), take)
         rank = np.arange(len(row)) - np.repeat(np.cumsum(take) - take, take)
         shift = rng.random(len(brokers))[row]
         offset = ((rank + shift) * (count[row] / take[row])).astype(np.int64)
-        return self.at[start[row] + offset], row
+        return at.take(start[row] + offset), row
 
 
 class Candidates:
@@ -341,19 +353,28 @@ class Candidates:
         chosen = self._most_relief(tier, at, row, keep)
         found = [self.spread(chosen, destinations, width), self._leads(at)]
         pulling = self._taking(tier, brokers[self.rules.receives[brokers]])
-        if len(pulling) and len(index.at):
-            pulled, target = self._pulled(pulling, index, sample)
+        if len(pulling) and len(self._held_slots):
+            pulled, target = self._pulled(pulling, sample)
             partition, slot = self._split(pulled)
             found.append(Batch.of(MOVE, partition, slot, target, pick_disk(self.placement, target)))
         return found
 
-    def _pulled(self, brokers: Ints, index: ReplicaIndex, n: int) -> tuple[Ints, Ints]:
-        """`n` random replicas for each broker that may hold them, and their brokers."""
-        permitted = self.rules.permitted
+    @cached_property
+    def _held_slots(self) -> Ints:
+        """Flat positions of all replicas; an action changes their brokers, not their slots."""
+        return np.flatnonzero(self.placement.replica_broker >= 0)
+
+    def _pulled(self, brokers: Ints, n: int) -> tuple[Ints, Ints]:
+        """`n` random replicas for each broker that may hold them, and their brokers.
+
+        Where every broker may hold all, they are spread evenly over the topics.
+        """
+        permitted, held = self.rules.permitted, self._held_slots
         if permitted is None:
-            return self.rng.choice(index.at, len(brokers) * n), np.repeat(brokers, n)
-        topic = self.placement.snapshot.partition_topic[index.at // self.placement.slots]
-        pools = [index.at[permitted[topic, b]] for b in brokers.tolist()]
+            place = (np.arange(n) + self.rng.random(len(brokers))[:, None]) * (len(held) / n)
+            return held.take(place.astype(np.int64).ravel()), np.repeat(brokers, n)
+        topic = self.placement.snapshot.partition_topic[held // self.placement.slots]
+        pools = [held[permitted[topic, b]] for b in brokers.tolist()]
         drawn = [self.rng.choice(pool, n if len(pool) else 0) for pool in pools]
         found = np.concatenate(drawn).astype(np.int64)
         return found, np.repeat(brokers, [len(x) for x in drawn])
@@ -528,17 +549,17 @@ class Candidates:
 
     def _held(self, topic: Ints, broker: Ints, index: ReplicaIndex, n: int) -> Ints:
         """Up to `n` replicas of each topic on each broker."""
-        s = self.placement.snapshot
+        s, (at, _) = self.placement.snapshot, index.of(broker)
         key = (
-            self.placement.replica_broker[index.at] * len(s.topics)
-            + s.partition_topic[index.at // self.placement.slots]
+            self.placement.replica_broker[at] * len(s.topics)
+            + s.partition_topic[at // self.placement.slots]
         )
         requested = broker * len(s.topics) + topic
         begin = np.searchsorted(key, requested)
         take = np.minimum(np.searchsorted(key, requested, side="right") - begin, n)
         row = np.repeat(np.arange(len(topic)), take)
         rank = np.arange(len(row)) - np.repeat(np.cumsum(take) - take, take)
-        found: Ints = index.at[begin[row] + rank]
+        found: Ints = at[begin[row] + rank]
         return found
 
 

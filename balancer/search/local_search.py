@@ -127,9 +127,11 @@ class Search:
         if len(batch):
             self._apply(batch[:1])
 
-    def _apply(self, batch: Batch, partner: Batch | None = None) -> None:
-        """Carry out actions, and take note of what they spend."""
-        self.scorer.commit(batch, partner)
+    def _apply(
+        self, batch: Batch, partner: Batch | None = None, transition: Transition | None = None
+    ) -> None:
+        """Carry out actions, and take note of what they spend; their transition if it is known."""
+        self.scorer.commit(batch, partner, transition)
         self.actions += len(batch) * (1 if partner is None else 2)
         if self.spending is not None:
             self.spending.update(batch.partition)
@@ -281,7 +283,7 @@ class Search:
 
     def _with_lower_tiers(self, number: int, batch: Batch, gain: Floats) -> Floats:
         """The tier's gain, scaled according to the tiers below it."""
-        below = self.scorer.tiers[number + 1 : self.serve]
+        below = self.scorer.tiers[number + 1 : self.serve][: self.parameters.lower_tiers]
         if not below:
             return gain
         transition, bonus, share = Transition(self.scorer.cluster, batch), np.zeros(len(batch)), 1.0
@@ -307,7 +309,7 @@ class Search:
                     break
             batch, gain = batch[keep], gain[keep]
         if len(batch):
-            self._apply(batch)
+            self._apply(batch, transition=series)
         return len(batch)
 
     def _group_round(self, number: int, tier: Tier, wider: int) -> int:

@@ -59,9 +59,9 @@ class SearchParameters(BaseModel):
     reserved_scorings
         Time kept free, if it is limited, to order and explain the steps: as long as scoring the
         whole cluster this many times, but at most half of the limit.
-    lower_tier_weight
+    lower_tier_weight, lower_tiers
         Weight of the gain of the next lower tier when actions of equal gain are ranked; its
-        powers apply to the tiers below that.
+        powers apply to the tiers below that, and so many lower tiers count.
     most_lower_tier_gain
         Share of an action's gain by which the tiers below may raise or lower it.
     action_overhead
@@ -141,6 +141,7 @@ class SearchParameters(BaseModel):
     unlimited_share: Share = 0.25
     reserved_scorings: float = Field(default=40.0, ge=0, le=1e6)
     lower_tier_weight: Share = 0.1
+    lower_tiers: int = Field(default=3, ge=0)
     most_lower_tier_gain: Share = 0.5
     action_overhead: float = Field(default=1.0, gt=0, le=1e9)
     kept_gain: Share = 0.3

@@ -13,6 +13,7 @@ Everything here works with ``diff``: f > 1/2 is diff > 0. For a goal whose conte
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -67,7 +68,7 @@ class Scorer:
         self._bundle_of = {i: bundle for bundle in self._bundles for i in bundle.members}
         self.scores: list[Floats] = [np.empty(0)] * len(self.goals)
         for bundle in self._bundles:
-            bundle.scores = bundle.score(self._everywhere(bundle.scope))
+            bundle.scores = self._everywhere(bundle)
             for row, i in enumerate(bundle.members):
                 self.scores[i] = bundle.scores[row]
         numbers = sorted({goal.tier or 0 for goal in self.goals})
@@ -78,16 +79,44 @@ class Scorer:
             weights = np.array([self.goals[i].weight for i in tier.goals])
             tier.weights = weights / weights.sum()
 
-    def _everywhere(self, scope: Scope) -> State:
-        return self.cluster.partition_state() if scope.of_partitions else self.cluster.state(scope)
+    def _everywhere(self, bundle: _Bundle) -> Floats:
+        """(k, cells) contentment of all cells, in portions whose arrays fit a processor's cache."""
+        scope, size = bundle.scope, self.parameters.chunk
+        cells = self.placement.cells(scope)
+        scores = np.empty((len(bundle.members), cells))
+        for start in range(0, cells, size):
+            keys = np.arange(start, min(start + size, cells))
+            scores[:, keys[0] : keys[-1] + 1] = bundle.score(
+                self.cluster.partition_state(keys)
+                if scope.of_partitions
+                else State(self._fetcher(scope, keys))
+            )
+        return scores
 
-    def commit(self, batch: Batch, partner: Batch | None = None) -> None:
-        """Carry out actions on distinct partitions and bring every score up to date."""
-        transition = Transition(self.cluster, batch, partner)
+    def copy(self, cluster: Cluster) -> Scorer:
+        """The same scores of another cluster, with an equal placement that changes separately."""
+        other = copy(self)
+        other.cluster, other.placement = cluster, cluster.placement
+        other._bundles = [copy(bundle) for bundle in self._bundles]
+        other._bundle_of = {i: bundle for bundle in other._bundles for i in bundle.members}
+        other.scores = list(self.scores)
+        for bundle in other._bundles:
+            bundle.scores = bundle.scores.copy()
+            for row, i in enumerate(bundle.members):
+                other.scores[i] = bundle.scores[row]
+        return other
+
+    def commit(
+        self, batch: Batch, partner: Batch | None = None, transition: Transition | None = None
+    ) -> None:
+        """Carry out actions on distinct partitions and bring every score up to date.
+
+        The transition of these actions saves time if it is known.
+        """
+        if transition is None:
+            transition = Transition(self.cluster, batch, partner)
         for goal in self.goals:
-            if goal.scope.of_partitions:
-                transition.partition_states()
-            else:
+            if not goal.scope.of_partitions:
                 transition.cells(goal.scope)
         self.placement.apply(batch)
         if partner is not None:
@@ -112,11 +141,16 @@ class Scorer:
             if scope not in fresh:
                 fresh[scope] = self._touched(scope, transition)
             keys, state = fresh[scope]
-            bundle.scores[:, keys] = bundle.score(state)
+            if isinstance(scope, BrokerScope):
+                bundle.scores[:] = bundle.score(state)
+            else:
+                for row, score in zip(bundle.scores, bundle.score(state), strict=True):
+                    row[keys] = score
 
     def _touched(self, scope: Scope, transition: Transition) -> tuple[Ints, State]:
         if scope.of_partitions:
-            rows = np.concatenate([p for p, _ in transition.partition_states()])
+            both = (transition.batch, transition.partner)
+            rows = np.concatenate([b.partition for b in both if b is not None])
             return rows, self.cluster.partition_state(rows)
         if isinstance(scope, BrokerScope):
             return np.arange(self.placement.cells(scope)), self.cluster.state(scope)
@@ -303,7 +337,11 @@ class Scorer:
         add to it, so a series of plans that lower it, first tiers first, terminates.
         """
         pairs = zip(tier.goals, tier.weights, strict=True)
-        return float(sum(w * _lack(self.goals[i], self.scores[i]).sum() for i, w in pairs))
+        total = 0.0
+        for i, weight in pairs:
+            scores = self.scores[i]
+            total += weight * float(_lack(self.goals[i], scores[scores < 1]).sum())
+        return total
 
     def harmless(self, transition: Transition, hard_only: bool = False) -> Bools:
         """(C,) whether no cell becomes less content with any goal."""
