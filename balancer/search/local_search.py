@@ -237,7 +237,7 @@ class Search:
         priority = self._gain_per_cost(number, batch, gain)
         best = best_of_each(batch.partition, priority, own.checked_per_partition * wider)
         batch, priority, gain = batch[best], priority[best], gain[best]
-        ok = self.scorer.allowed(number, Transition(self.scorer.cluster, batch))
+        ok = self.scorer.allowed_rows(number, batch)
         batch, priority, gain = batch[ok], priority[ok], gain[ok]
         best = best_of_each(batch.partition, priority, 1)
         order = best[descending(priority[best])]
@@ -364,7 +364,7 @@ class Search:
         gain = np.where(real > EPSILON, real, 0.0) + slack
         rows = np.flatnonzero((real >= -EPSILON) & (gain > own.least_swap_gain))
         batch, partner, gain = batch[rows], partner[rows], gain[rows]
-        ok = scorer.allowed(number, Transition(scorer.cluster, batch, partner))
+        ok = scorer.allowed_rows(number, batch, partner)
         batch, partner, gain = batch[ok], partner[ok], gain[ok]
         cost = scorer.relative_cost(batch) + scorer.relative_cost(partner)
         rows = self._disjoint(batch, partner, gain / cost)

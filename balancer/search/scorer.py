@@ -309,13 +309,39 @@ class Scorer:
         rise; no met item may become unmet, except of a goal that adds up.
         """
         ok = np.ones(len(transition), np.bool_)
-        for k, tier in enumerate(self.tiers):
-            for i in tier.goals:
-                goal = self.goals[i]
-                if (k >= number and not goal.hard) or self._settled(goal, transition):
-                    continue
+        for i in self._guarded(number):
+            if not self._settled(self.goals[i], transition):
                 ok &= ~self.worsened(i, transition)
         return ok
+
+    def allowed_rows(self, number: int, batch: Batch, partner: Batch | None = None) -> Ints:
+        """Rows of the actions that :meth:`allowed` accepts, each carried out alone."""
+        found, size, guarded = [np.empty(0, np.int64)], self.parameters.chunk, self._guarded(number)
+        for start in range(0, len(batch), size):
+            rows = np.arange(start, min(start + size, len(batch)))
+            ok, transition = np.zeros(0, np.bool_), None
+            for i in guarded:
+                if transition is None:
+                    mates = None if partner is None else partner[rows]
+                    transition = Transition(self.cluster, batch[rows], mates)
+                    ok = np.ones(len(rows), np.bool_)
+                ok &= ~self.worsened(i, transition)
+                if 2 * np.count_nonzero(ok) < len(ok):
+                    # most are out: the other goals look at the rest
+                    rows, transition = rows[ok], None
+                    if not len(rows):
+                        break
+            found.append(rows if transition is None else rows[ok])
+        return np.concatenate(found)
+
+    def _guarded(self, number: int) -> list[int]:
+        """The goals that actions which serve tier `number` may not hurt."""
+        return [
+            i
+            for k, tier in enumerate(self.tiers)
+            for i in tier.goals
+            if k < number or self.goals[i].hard
+        ]
 
     def worsened(self, i: int, transition: Transition) -> Bools:
         """(C,) whether actions that serve a lower tier make goal number `i` worse."""
