@@ -24,42 +24,67 @@ from goals import Cluster, Groups, Pairs, pairs_of
 
 
 class ReplicaIndex:
-    """Replicas by broker, for the brokers that are asked for."""
+    """Replicas by broker, and within a broker in partition order, and so by topic.
+
+    It follows the placement: what has moved since the last call is taken out and put in again.
+    """
 
     def __init__(self, placement: Placement) -> None:
         self._placement = placement
-        self._indexed: Bools = np.zeros(placement.snapshot.n_brokers, np.bool_)
-        self._at: Ints = np.empty(0, np.int64)
-        self._start: Ints = np.empty(0, np.int64)
+        self._where: Ints = np.empty(0, np.int64)
+        # broker * slots of the cluster + flat position, in ascending order
+        self._keys: Ints = np.empty(0, np.int64)
 
-    def of(self, brokers: Ints) -> tuple[Ints, Ints]:
-        """Flat positions of the replicas of brokers, and where those of each broker start.
-
-        Those of broker `b` are from ``start[b]`` to ``start[b + 1]``, in partition order, and so by
-        topic. Brokers that were not asked for may have none.
-        """
-        if not self._indexed[brokers].all():
-            self._indexed[brokers] = True
-            where, n = self._placement.replica_broker, len(self._indexed)
-            at = np.flatnonzero(np.append(self._indexed, False).take(where))
-            own = where.take(at)
-            self._at = at.take(stable_order(own))
-            self._start = np.concatenate([[0], np.cumsum(np.bincount(own, minlength=n))])
-        return self._at, self._start
+    def update(self) -> None:
+        """Take over what has changed in the placement."""
+        where = self._placement.replica_broker
+        n, changed = len(where), np.arange(0)
+        if len(self._where):
+            changed = np.flatnonzero(where != self._where)
+        if not len(self._where) or len(changed) > n // 8:
+            held = np.flatnonzero(where >= 0)
+            own = where.take(held)
+            held = held.take(stable_order(own))
+            self._keys, self._where = where.take(held) * n + held, where.copy()
+        elif len(changed):
+            gone, came = (_keys(table.take(changed), changed, n) for table in (self._where, where))
+            keys = np.delete(self._keys, np.searchsorted(self._keys, gone))
+            came.sort()
+            self._keys = np.insert(keys, np.searchsorted(keys, came), came)
+            self._where[changed] = where.take(changed)
 
     def sample(self, brokers: Ints, n: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
         """Up to `n` replicas of each broker, spread evenly from a random start.
 
         Returns their flat positions and, for each, the row of `brokers` it belongs to.
         """
-        at, begin = self.of(brokers)
-        start, count = begin[brokers], begin[brokers + 1] - begin[brokers]
+        every = np.arange(self._placement.snapshot.n_brokers + 1) * len(self._where)
+        begin = np.searchsorted(self._keys, every)
+        start, count = begin[brokers], np.diff(begin)[brokers]
         take = np.minimum(count, n)
         row = np.repeat(np.arange(len(brokers)), take)
         rank = np.arange(len(row)) - np.repeat(np.cumsum(take) - take, take)
         shift = rng.random(len(brokers))[row]
         offset = ((rank + shift) * (count[row] / take[row])).astype(np.int64)
-        return at.take(start[row] + offset), row
+        return self.at(start[row] + offset), row
+
+    def between(self, brokers: Ints, low: Ints | int, high: Ints | int) -> tuple[Ints, Ints]:
+        """Where the replicas of brokers from a flat position to another begin, and how many."""
+        base = brokers * len(self._where)
+        begin = np.searchsorted(self._keys, base + low)
+        return begin, np.searchsorted(self._keys, base + high) - begin
+
+    def at(self, rows: Ints) -> Ints:
+        """Flat positions of replicas by their places in the index."""
+        keys = self._keys.take(rows)
+        found: Ints = keys - keys // len(self._where) * len(self._where)
+        return found
+
+
+def _keys(brokers: Ints, at: Ints, n: int) -> Ints:
+    """Keys of replicas on brokers, without those on none."""
+    held = brokers >= 0
+    return brokers[held] * n + at[held]
 
 
 class Candidates:
@@ -70,6 +95,7 @@ class Candidates:
         self.parameters = scorer.parameters
         self.cluster: Cluster = scorer.cluster
         self.placement: Placement = scorer.placement
+        self._index = ReplicaIndex(self.placement)
         self.receivers: Ints = np.flatnonzero(rules.receives)
         self.pairs: Pairs | None = pairs_of(scorer.goals, self.cluster)
         # What an action costs, for the choice among those of equal gain.
@@ -83,7 +109,8 @@ class Candidates:
 
     def draw(self, tier: Tier, destinations: Ints, budget: int) -> Batch:
         """About `budget` candidate actions for the discontented cells of a tier's goals."""
-        index = ReplicaIndex(self.placement)
+        index = self._index
+        index.update()
         found: list[Batch] = []
         brokers: Bools = np.zeros(self.placement.snapshot.n_brokers, np.bool_)
         slots: list[Ints] = []
@@ -118,7 +145,8 @@ class Candidates:
 
     def swaps(self, tier: Tier, budget: int) -> tuple[Batch, Batch]:
         """About `budget` swaps between discontented brokers and others."""
-        index = ReplicaIndex(self.placement)
+        index = self._index
+        index.update()
         brokers = np.flatnonzero(self._discontented_brokers(tier) & self.rules.receives)
         if not len(brokers) or len(self.receivers) < 2:
             return _nothing(), _nothing()
@@ -549,18 +577,13 @@ class Candidates:
 
     def _held(self, topic: Ints, broker: Ints, index: ReplicaIndex, n: int) -> Ints:
         """Up to `n` replicas of each topic on each broker."""
-        s, (at, _) = self.placement.snapshot, index.of(broker)
-        key = (
-            self.placement.replica_broker[at] * len(s.topics)
-            + s.partition_topic[at // self.placement.slots]
-        )
-        requested = broker * len(s.topics) + topic
-        begin = np.searchsorted(key, requested)
-        take = np.minimum(np.searchsorted(key, requested, side="right") - begin, n)
+        own, f = self.placement.snapshot.partition_topic, self.placement.slots
+        low, high = (np.searchsorted(own, topic, side=side) * f for side in ("left", "right"))
+        begin, count = index.between(broker, low, high)
+        take = np.minimum(count, n)
         row = np.repeat(np.arange(len(topic)), take)
         rank = np.arange(len(row)) - np.repeat(np.cumsum(take) - take, take)
-        found: Ints = at[begin[row] + rank]
-        return found
+        return index.at(begin[row] + rank)
 
 
 def _nothing() -> Batch:

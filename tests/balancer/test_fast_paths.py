@@ -59,14 +59,18 @@ def test_best_of_each_keeps_the_order_of_equal_ones() -> None:
     assert np.array_equal(descending(value), np.argsort(-value, kind="stable"))
 
 
-def test_index_of_some_brokers_is_part_of_the_index_of_all() -> None:
-    placement = scored().placement
-    every, start = ReplicaIndex(placement).of(np.arange(12))
-    index = ReplicaIndex(placement)
-    for brokers in ([3], [5, 1], [3, 7]):
-        at, begin = index.of(np.array(brokers))
-        for b in brokers:
-            assert np.array_equal(at[begin[b] : begin[b + 1]], every[start[b] : start[b + 1]])
+def test_the_index_of_replicas_follows_the_placement() -> None:
+    scorer = scored()
+    placement, index = scorer.placement, ReplicaIndex(scorer.placement)
+    for part in range(3):
+        index.update()
+        begin, count = index.between(np.arange(12), 0, len(placement.replica_broker))
+        for b in range(12):
+            held = np.flatnonzero(placement.replica_broker == b)
+            assert np.array_equal(index.at(begin[b] + np.arange(count[b])), held)
+        batch = some_actions(scorer)
+        batch = batch[np.unique(batch.partition, return_index=True)[1]]
+        placement.apply(batch[slice(part, None, 4)])
 
 
 def test_allowed_rows_are_those_that_are_allowed() -> None:
