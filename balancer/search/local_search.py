@@ -244,7 +244,9 @@ class Search:
         if self.spending is not None and len(order) and not self.candidates.leads_only:
             order = order[self._worst_first(tier, batch[order])]
         done = self._commit(number, tier, batch[order], gain[order])
-        fruitful = done > min(own.fruitful_share * budget, own.carried_out_share * len(order))
+        fruitful = done > own.fruitful_share * budget
+        if any(self.scorer.goals[i].hard for i in tier.goals):
+            fruitful |= done > own.carried_out_share * len(order)
         self._growth = min(2 * self._growth, own.growth) if fruitful else max(1, self._growth // 2)
         return done
 

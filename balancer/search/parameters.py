@@ -44,7 +44,7 @@ class SearchParameters(BaseModel):
         1 is the penalty of one item that is not content at all.
     growth, fruitful_share, carried_out_share
         Rounds double, up to this factor, while more than these shares are carried out: of their
-        candidates, or of the actions that help and hurt nothing, one of each partition.
+        candidates or, if they serve hard goals, of the actions that help and hurt nothing.
     swap_share
         Swaps are tried too if a round leaves more than this share of the penalty.
     worst_share
@@ -135,7 +135,7 @@ class SearchParameters(BaseModel):
     stall_gain: float = Field(default=1e-3, ge=0)
     growth: Count = 8
     fruitful_share: Share = 0.15
-    carried_out_share: Share = 0.9
+    carried_out_share: Share = 0.99
     swap_share: Share = 0.95
     worst_share: Positive = 0.1
     spent_at_once: Positive = 0.125
