@@ -60,7 +60,8 @@ class Ceiling(Goal):
 
     def score(self, state: State) -> Any:
         """1 up to the limit, then limit / value."""
-        return at_most(state.column(self.column), self._limit[state.column(self.scope.index)])
+        cell = state.column(self.scope.index)
+        return at_most(state.column(self.column), at_cells(self._limit[None], cell)[0])
 
     @classmethod
     def score_batch(cls, goals: Sequence[Self]) -> Callable[[State], Any]:

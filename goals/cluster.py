@@ -157,7 +157,7 @@ class Cluster:
     def fetch(self, scope: Scope, column: Column, keys: Ints) -> Floats | Ints:
         """A column of a scope at the given cells (any shape)."""
         if column.is_sum:
-            return self.placement.sums(scope, column)[keys]
+            return self.placement.sums(scope, column).take(keys)
         if column.measure == CAPACITY:
             return scope.capacity(self.snapshot, column.resource)[keys]
         found = scope.identity(self.snapshot, column.measure, keys)

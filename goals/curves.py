@@ -23,13 +23,13 @@ def at_most(value: npt.ArrayLike, limit: npt.ArrayLike) -> Floats:
     array([1. , 1. , 0.5])
     """
     value, limit = np.asarray(value, np.float64), np.asarray(limit, np.float64)
-    allowed = limit * (1 + TOLERANCE)
-    over = value > allowed
-    if not over.any():
-        return np.ones(over.shape)
-    excess = np.where(over, value, 1.0)
-    none = np.minimum(1 / (1 + excess), 1 - TOLERANCE)
-    return np.where(over, np.where(limit > 0, limit / excess, none), 1.0)
+    over = np.asarray(value > limit * (1 + TOLERANCE))
+    score = np.ones(over.shape)
+    if over.any():
+        value, limit = (np.broadcast_to(x, over.shape)[over] for x in (value, limit))
+        none = np.minimum(1 / (1 + value), 1 - TOLERANCE)
+        score[over] = np.where(limit > 0, limit / value, none)
+    return score
 
 
 def at_least(value: npt.ArrayLike, limit: npt.ArrayLike) -> Floats:
@@ -63,11 +63,15 @@ def distance(ua: npt.ArrayLike, bound: npt.ArrayLike, var: npt.ArrayLike) -> Flo
     array([1.  , 1.  , 0.55, 0.1 , 0.05])
     """
     ua, bound, var = (np.asarray(x, np.float64) for x in (ua, bound, var))
-    linear = 1.0 - 0.9 * (ua - bound) / (var - bound)
-    if not (far := ua > var).any():
-        return np.minimum(linear, 1.0)
-    tail = 0.1 * np.log(var) / np.log(np.maximum(ua, var))
-    return np.where(far, tail, np.minimum(linear, 1.0))
+    score = np.asarray(ua - bound)
+    score *= 0.9
+    score /= var - bound
+    np.subtract(1.0, score, out=score)
+    np.minimum(score, 1.0, out=score)
+    if (far := ua > var).any():
+        ua, var = (np.broadcast_to(x, score.shape)[far] for x in (ua, var))
+        score[far] = 0.1 * np.log(var) / np.log(ua)
+    return score
 
 
 def band(

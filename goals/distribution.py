@@ -89,8 +89,11 @@ class Band(Goal):
     def score(self, state: State) -> Any:
         """1 between the limits, then the seed's curve of the distance from them."""
         cell = state.column(self.scope.index)
-        value = state.column(self.column) * self._percent[cell]
-        outside = np.maximum(value - self._upper[cell], self._lower[cell] - value)
+        percent, lower, upper = (
+            at_cells(table[None], cell)[0] for table in (self._percent, self._lower, self._upper)
+        )
+        value = state.column(self.column) * percent
+        outside = np.maximum(value - upper, lower - value)
         return distance(outside, bound=0.0, var=100.0)
 
     @classmethod

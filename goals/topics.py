@@ -15,12 +15,16 @@ from goals.patterns import matching, valid_pattern
 from goals.state import State
 from metrics_reporter.quantities import plural
 
+# entries up to which limits are kept by topic and size of broker: they fit a processor's cache
+_TABULATED = 1 << 18
+
 
 class _Spread(Goal):
     """Keeps each topic's count on a broker between limits around its even share.
 
-    Shares are computed for the cells in use: a table of 20000 topics on 1000
-    brokers would be larger than everything else together.
+    Where brokers differ little in size, limits are looked up by topic and size. Otherwise they
+    are computed for the cells in use: a table of 20000 topics on 1000 brokers would be larger
+    than everything else together.
     """
 
     scope: ClassVar = "topic"
@@ -30,6 +34,18 @@ class _Spread(Goal):
     _part: Floats = PrivateAttr()
     _unbounded: Bools | None = PrivateAttr(default=None)
     _content: Bools | None = PrivateAttr(default=None)
+    # (T * kinds,) lower and upper limits and percent per replica, and (B,) the kind of each broker
+    _table: tuple[Floats, Floats, Floats] | None = PrivateAttr(default=None)
+    _kind: Ints | None = PrivateAttr(default=None)
+    _kinds: int = PrivateAttr(default=1)
+
+    def limits(self, share: Floats) -> tuple[Floats, Floats]:
+        """Minimum and maximum count around an even share."""
+        raise NotImplementedError
+
+    def counted(self, state: State) -> Floats:
+        """What is counted in each cell."""
+        raise NotImplementedError
 
     def _share_out(self, cluster: Cluster, weight: Floats, leaders: bool) -> None:
         # Within broker sets, like every average: `_part` is a broker's part of its set.
@@ -44,23 +60,45 @@ class _Spread(Goal):
         content = cluster.draining | (many == 0)
         self._content = content if content.any() else None
         self._unbounded = ~receives if not receives.all() else None
+        self._tabulate()
 
-    def _even(self, state: State) -> Floats:
-        """The even share of each cell's topic on its broker."""
-        broker, row = state.broker, state.topic
+    def _tabulate(self) -> None:
+        """Work out the limits of each topic on brokers of each kind, if there are few kinds."""
+        sizes, kind = np.unique(self._part, return_inverse=True)
+        self._kinds, self._table = len(sizes) * self._groups, None
+        if self._group is not None:
+            # of a size, in a broker set
+            kind = kind * self._groups + self._group
+        self._kind = kind if self._kinds > 1 else None
+        if len(sizes) * len(self._total) > _TABULATED:
+            return
+        total = self._total.reshape(-1, 1, self._groups)
+        share = (total * sizes[:, None]).ravel()
+        self._table = *self.limits(share), 100.0 / np.maximum(share, 1.0)
+
+    def _limits_of(self, state: State) -> tuple[Floats, Floats, Floats]:
+        """Minimum, maximum, and percent of the share per replica, of each cell."""
+        row = state.topic
+        if self._table is not None:
+            if self._kind is not None:
+                row = row * self._kinds + self._kind.take(state.broker)
+            lower, upper, percent = (column.take(row) for column in self._table)
+            return lower, upper, percent
+        broker = state.broker
         if self._group is not None:
             row = row * self._groups + self._group[broker]
         share: Floats = self._total[row] * self._part[broker]
-        return share
+        return *self.limits(share), 100.0 / np.maximum(share, 1.0)
 
-    def _contentment(
-        self, state: State, count: Floats, share: Floats, lower: Floats, upper: Floats
-    ) -> Floats:
+    def score(self, state: State) -> Any:
+        """1 between the limits, then the distance in shares."""
+        count = self.counted(state)
+        lower, upper, percent = self._limits_of(state)
         below = lower - count
         if self._unbounded is not None:
             below = np.where(self._unbounded[state.broker], 0.0, below)
         outside = np.maximum(count - upper, below)
-        score = distance(outside * (100.0 / np.maximum(share, 1.0)), bound=0.0, var=100.0)
+        score = distance(outside * percent, bound=0.0, var=100.0)
         if self._content is None:
             return score
         return np.where(self._content[state.broker], 1.0, score)
@@ -110,11 +148,9 @@ class TopicReplicaDistribution(_Spread):
         lower = np.clip(lower, floor - self.max_gap, floor - self.min_gap)
         return np.maximum(lower, 0.0), upper
 
-    def score(self, state: State) -> Any:
-        """1 between the limits, then the distance in shares."""
-        share = self._even(state)
-        lower, upper = self.limits(share)
-        return self._contentment(state, state.replica_count, share, lower, upper)
+    def counted(self, state: State) -> Floats:
+        """Replicas."""
+        return state.replica_count
 
 
 class TopicLeaderDistribution(_Spread):
@@ -129,11 +165,13 @@ class TopicLeaderDistribution(_Spread):
         weight = np.where(cluster.leader_eligible, cluster.weight, 0.0)
         self._share_out(cluster, weight, leaders=True)
 
-    def score(self, state: State) -> Any:
-        """1 between floor and ceiling, then the distance in shares."""
-        share = self._even(state)
-        lower, upper = np.floor(share + TOLERANCE), np.ceil(share - TOLERANCE)
-        return self._contentment(state, state.leader_count, share, lower, upper)
+    def limits(self, share: Floats) -> tuple[Floats, Floats]:
+        """Floor and ceiling of the even share."""
+        return np.floor(share + TOLERANCE), np.ceil(share - TOLERANCE)
+
+    def counted(self, state: State) -> Floats:
+        """Leaders."""
+        return state.leader_count
 
 
 class MinTopicLeaders(Goal):
@@ -176,6 +214,8 @@ class MinTopicLeaders(Goal):
 
     def score(self, state: State) -> Any:
         """1 from the minimum on, below it (1 + leaders) / (1 + minimum)."""
+        if not self._least.any():
+            return np.ones(np.shape(state.topic))
         return at_least(state.leader_count, self._least[state.topic] * self._leads[state.broker])
 
     def infeasibilities(self, cluster: Cluster) -> list[Infeasibility]:

@@ -78,7 +78,9 @@ def assemble(
     if progress is not None:
         progress("order", 0, 0, proposal.actions)
     added = _added(cluster_at(walked), goals, final, rules, parameters)
-    scorer = Scorer(cluster_at(walked.copy()), goals)
+    arena = cluster_at(walked.copy())
+    same = np.array_equal(start.replica_broker, walked.replica_broker)
+    scorer = initial.copy(arena) if same else Scorer(arena, goals)
     targets = steps_between(walked, final)
     groups = _groups(proposal, cluster_at(walked), goals)
     steps = order(

@@ -215,9 +215,9 @@ class _PartialOrder:
             first = ready[first_of(self.batch.partition[ready])]
             if idle > slots:
                 self.group[:] = -1
-            turn = self._one_by_one(first[self._whole(first)])
+            turn, series = self._one_by_one(first[self._whole(first)])
             if len(turn):
-                self._go(self.batch[turn], self.group[turn])
+                self._go(self.batch[turn], self.group[turn], series)
             idle = 0 if len(turn) else idle + 1
             # try another action of each partition
             tried = np.zeros(len(self.batch), np.bool_)
@@ -235,8 +235,8 @@ class _PartialOrder:
         whole: Bools = (group[rows] < 0) | (here == all_of_it)[group[rows] + 1]
         return whole
 
-    def _one_by_one(self, rows: Ints) -> Ints:
-        """Rows that are safe one after the other, most urgent first."""
+    def _one_by_one(self, rows: Ints) -> tuple[Ints, SequentialTransition]:
+        """Rows that are safe one after the other, most urgent first, and their transition."""
         cluster = self.scorer.cluster
         if (self.group[rows] >= 0).any():
             # keep the actions of a group adjacent
@@ -247,13 +247,13 @@ class _PartialOrder:
         keep = self.safety.safe(Transition(cluster, self.batch[rows], unit=unit))
         rows = rows[keep if unit is None else keep[unit]]
         rows = rows[_urgency(self.scorer, self.batch[rows], self._unit(rows))]
-        while len(rows):
+        while True:
             unit = self._unit(rows)
-            keep = self.safety.safe(SequentialTransition(cluster, self.batch[rows], unit=unit))
+            series = SequentialTransition(cluster, self.batch[rows], unit=unit)
+            keep = self.safety.safe(series)
             if keep.all():
-                break
+                return rows, series
             rows = rows[keep if unit is None else keep[unit]]
-        return rows
 
     def _unit(self, rows: Ints) -> Ints | None:
         """(C,) numbers of the groups in the order of their rows; None if all are single."""
@@ -279,12 +279,15 @@ class _PartialOrder:
         waiting: Bools = coming | leading
         return waiting
 
-    def _go(self, now: Batch, group: Ints | None = None) -> None:
-        """Carry out actions and record their effects."""
+    def _go(
+        self, now: Batch, group: Ints | None = None, series: SequentialTransition | None = None
+    ) -> None:
+        """Carry out actions and record their effects; their transition if it is known."""
         scorer, placement = self.scorer, self.placement
         group = np.full(len(now), -1) if group is None else group
         unit = _consecutive(group)
-        series = SequentialTransition(scorer.cluster, now, unit=unit)
+        if series is None:
+            series = SequentialTransition(scorer.cluster, now, unit=unit)
         diffs = [scorer.diff(i, series)[0] for i in range(len(scorer.goals))]
         if unit is not None:
             diffs = [diff[unit] for diff in diffs]
@@ -306,7 +309,7 @@ class _PartialOrder:
                 left_out=0,
             )
         )
-        scorer.commit(now)
+        scorer.commit(now, transition=series)
 
     def unlock(self) -> None:
         """Carry out blocked actions one after the other with detours that make room for them.
@@ -366,9 +369,9 @@ class _PartialOrder:
             ready = np.flatnonzero(~self._waiting(patient))
             safe = self.safety.safe(Transition(self.scorer.cluster, self.batch[ready]))
             turn = ready[safe]
-            turn = self._one_by_one(turn[first_of(self.batch.partition[turn])])
+            turn, series = self._one_by_one(turn[first_of(self.batch.partition[turn])])
             if len(turn):
-                self._go(self.batch[turn])
+                self._go(self.batch[turn], series=series)
                 self._drop(turn)
             elif not patient:
                 break

@@ -7,11 +7,13 @@ load away, pull load in or change leaders, and the scores decide which action he
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 
 import numpy as np
 
 from balancer.problem.disks import pick_disk
 from balancer.problem.rules import Rules
+from balancer.search.arrays import descending, stable_order
 from balancer.search.scorer import Scorer, Tier
 from balancer.search.transition import Transition
 from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
@@ -22,31 +24,67 @@ from goals import Cluster, Groups, Pairs, pairs_of
 
 
 class ReplicaIndex:
-    """Replicas by broker: flat positions, ``start[b]`` to ``start[b + 1]`` those of broker `b`.
+    """Replicas by broker, and within a broker in partition order, and so by topic.
 
-    Within a broker they are in partition order, and so by topic.
+    It follows the placement: what has moved since the last call is taken out and put in again.
     """
 
     def __init__(self, placement: Placement) -> None:
-        n = placement.snapshot.n_brokers
-        narrow = placement.replica_broker.astype(np.int16 if n < 2**15 else np.int64)
-        order = np.argsort(narrow, kind="stable")  # a radix sort for 16 bits
-        count = np.bincount(placement.replica_broker[placement.replica_broker >= 0], minlength=n)
-        self.at: Ints = order[len(order) - count.sum() :]
-        self.start: Ints = np.concatenate([[0], np.cumsum(count)])
+        self._placement = placement
+        self._where: Ints = np.empty(0, np.int64)
+        # broker * slots of the cluster + flat position, in ascending order
+        self._keys: Ints = np.empty(0, np.int64)
+
+    def update(self) -> None:
+        """Take over what has changed in the placement."""
+        where = self._placement.replica_broker
+        n, changed = len(where), np.arange(0)
+        if len(self._where):
+            changed = np.flatnonzero(where != self._where)
+        if not len(self._where) or len(changed) > n // 8:
+            held = np.flatnonzero(where >= 0)
+            own = where.take(held)
+            held = held.take(stable_order(own))
+            self._keys, self._where = where.take(held) * n + held, where.copy()
+        elif len(changed):
+            gone, came = (_keys(table.take(changed), changed, n) for table in (self._where, where))
+            keys = np.delete(self._keys, np.searchsorted(self._keys, gone))
+            came.sort()
+            self._keys = np.insert(keys, np.searchsorted(keys, came), came)
+            self._where[changed] = where.take(changed)
 
     def sample(self, brokers: Ints, n: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
         """Up to `n` replicas of each broker, spread evenly from a random start.
 
         Returns their flat positions and, for each, the row of `brokers` it belongs to.
         """
-        start, count = self.start[brokers], self.start[brokers + 1] - self.start[brokers]
+        every = np.arange(self._placement.snapshot.n_brokers + 1) * len(self._where)
+        begin = np.searchsorted(self._keys, every)
+        start, count = begin[brokers], np.diff(begin)[brokers]
         take = np.minimum(count, n)
         row = np.repeat(np.arange(len(brokers)), take)
         rank = np.arange(len(row)) - np.repeat(np.cumsum(take) - take, take)
         shift = rng.random(len(brokers))[row]
         offset = ((rank + shift) * (count[row] / take[row])).astype(np.int64)
-        return self.at[start[row] + offset], row
+        return self.at(start[row] + offset), row
+
+    def between(self, brokers: Ints, low: Ints | int, high: Ints | int) -> tuple[Ints, Ints]:
+        """Where the replicas of brokers from a flat position to another begin, and how many."""
+        base = brokers * len(self._where)
+        begin = np.searchsorted(self._keys, base + low)
+        return begin, np.searchsorted(self._keys, base + high) - begin
+
+    def at(self, rows: Ints) -> Ints:
+        """Flat positions of replicas by their places in the index."""
+        keys = self._keys.take(rows)
+        found: Ints = keys - keys // len(self._where) * len(self._where)
+        return found
+
+
+def _keys(brokers: Ints, at: Ints, n: int) -> Ints:
+    """Keys of replicas on brokers, without those on none."""
+    held = brokers >= 0
+    return brokers[held] * n + at[held]
 
 
 class Candidates:
@@ -57,6 +95,7 @@ class Candidates:
         self.parameters = scorer.parameters
         self.cluster: Cluster = scorer.cluster
         self.placement: Placement = scorer.placement
+        self._index = ReplicaIndex(self.placement)
         self.receivers: Ints = np.flatnonzero(rules.receives)
         self.pairs: Pairs | None = pairs_of(scorer.goals, self.cluster)
         # What an action costs, for the choice among those of equal gain.
@@ -72,7 +111,8 @@ class Candidates:
 
     def draw(self, tier: Tier, destinations: Ints, budget: int) -> Batch:
         """About `budget` candidate actions for the discontented cells of a tier's goals."""
-        index = ReplicaIndex(self.placement)
+        index = self._index
+        index.update()
         found: list[Batch] = []
         brokers: Bools = np.zeros(self.placement.snapshot.n_brokers, np.bool_)
         slots: list[Ints] = []
@@ -107,7 +147,8 @@ class Candidates:
 
     def swaps(self, tier: Tier, budget: int) -> tuple[Batch, Batch]:
         """About `budget` swaps between discontented brokers and others."""
-        index = ReplicaIndex(self.placement)
+        index = self._index
+        index.update()
         brokers = np.flatnonzero(self._discontented_brokers(tier) & self.rules.receives)
         if not len(brokers) or len(self.receivers) < 2:
             return _nothing(), _nothing()
@@ -356,8 +397,8 @@ class Candidates:
             at, sample = index.sample(brokers, share, self.rng)[0], share
         found = [self.spread(chosen, destinations, width), self._leads(at)]
         pulling = self._taking(tier, brokers[self.rules.receives[brokers]])
-        if len(pulling) and len(index.at):
-            pulled, target = self._pulled(pulling, index, sample)
+        if len(pulling) and len(self._held_slots):
+            pulled, target = self._pulled(pulling, sample)
             partition, slot = self._split(pulled)
             found.append(Batch.of(MOVE, partition, slot, target, pick_disk(self.placement, target)))
         return found
@@ -396,13 +437,22 @@ class Candidates:
         target = then[row, home]
         return Batch.of(MOVE, partitions[row], slot, target, pick_disk(self.placement, target))
 
-    def _pulled(self, brokers: Ints, index: ReplicaIndex, n: int) -> tuple[Ints, Ints]:
-        """`n` random replicas for each broker that may hold them, and their brokers."""
-        permitted = self.rules.permitted
+    @cached_property
+    def _held_slots(self) -> Ints:
+        """Flat positions of all replicas; an action changes their brokers, not their slots."""
+        return np.flatnonzero(self.placement.replica_broker >= 0)
+
+    def _pulled(self, brokers: Ints, n: int) -> tuple[Ints, Ints]:
+        """`n` random replicas for each broker that may hold them, and their brokers.
+
+        Where every broker may hold all, they are spread evenly over the topics.
+        """
+        permitted, held = self.rules.permitted, self._held_slots
         if permitted is None:
-            return self.rng.choice(index.at, len(brokers) * n), np.repeat(brokers, n)
-        topic = self.placement.snapshot.partition_topic[index.at // self.placement.slots]
-        pools = [index.at[permitted[topic, b]] for b in brokers.tolist()]
+            place = (np.arange(n) + self.rng.random(len(brokers))[:, None]) * (len(held) / n)
+            return held.take(place.astype(np.int64).ravel()), np.repeat(brokers, n)
+        topic = self.placement.snapshot.partition_topic[held // self.placement.slots]
+        pools = [held[permitted[topic, b]] for b in brokers.tolist()]
         drawn = [self.rng.choice(pool, n if len(pool) else 0) for pool in pools]
         found = np.concatenate(drawn).astype(np.int64)
         return found, np.repeat(brokers, [len(x) for x in drawn])
@@ -416,7 +466,8 @@ class Candidates:
         )
         relief = self.scorer.relief(tier, leaving)
         efficiency = relief / self.price(leaving.batch)
-        order = np.lexsort((-efficiency, row))
+        order = descending(efficiency)
+        order = order[stable_order(row[order])]
         first = np.concatenate([[0], np.cumsum(np.bincount(row))])
         rank = np.arange(len(at)) - first[row[order]]
         chosen = order[(rank < keep) & (relief[order] > 0)]
@@ -529,7 +580,7 @@ class Candidates:
         kinds = np.atleast_2d(scope.kinds(s))
         # replicas by their own kind
         own = kinds[0][s.partition_topic[p]]
-        order = np.argsort(own, kind="stable")
+        order = stable_order(own)
         at, own = at[order], own[order]
         if scope.several:
             topic = s.partition_topic[mine // placement.slots]
@@ -574,18 +625,13 @@ class Candidates:
 
     def _held(self, topic: Ints, broker: Ints, index: ReplicaIndex, n: int) -> Ints:
         """Up to `n` replicas of each topic on each broker."""
-        s = self.placement.snapshot
-        key = (
-            self.placement.replica_broker[index.at] * len(s.topics)
-            + s.partition_topic[index.at // self.placement.slots]
-        )
-        requested = broker * len(s.topics) + topic
-        begin = np.searchsorted(key, requested)
-        take = np.minimum(np.searchsorted(key, requested, side="right") - begin, n)
+        own, f = self.placement.snapshot.partition_topic, self.placement.slots
+        low, high = (np.searchsorted(own, topic, side=side) * f for side in ("left", "right"))
+        begin, count = index.between(broker, low, high)
+        take = np.minimum(count, n)
         row = np.repeat(np.arange(len(topic)), take)
         rank = np.arange(len(row)) - np.repeat(np.cumsum(take) - take, take)
-        found: Ints = index.at[begin[row] + rank]
-        return found
+        return index.at(begin[row] + rank)
 
 
 def _nothing() -> Batch:

@@ -14,7 +14,7 @@ from balancer.problem.disks import pick_disk
 from balancer.problem.movement_cost import copy_cost, movement_cost
 from balancer.problem.rules import Rules
 from balancer.search.annealing import anneal
-from balancer.search.arrays import best_of_each
+from balancer.search.arrays import best_of_each, descending, stable_order
 from balancer.search.candidates import Candidates
 from balancer.search.scorer import EPSILON, Scorer, Tier
 from balancer.search.sequential_transition import SequentialTransition
@@ -165,9 +165,11 @@ class Search:
         if len(batch):
             self.carry_out(batch[:1])
 
-    def carry_out(self, batch: Batch, partner: Batch | None = None) -> None:
-        """Carry out actions, and take note of what they spend."""
-        self.scorer.commit(batch, partner)
+    def carry_out(
+        self, batch: Batch, partner: Batch | None = None, transition: Transition | None = None
+    ) -> None:
+        """Carry out actions, and take note of what they spend; their transition if it is known."""
+        self.scorer.commit(batch, partner, transition)
         self.actions += len(batch) * (1 if partner is None else 2)
         if self.spending is not None:
             self.spending.update(batch.partition)
@@ -307,14 +309,16 @@ class Search:
         priority = self._gain_per_cost(number, batch, gain)
         best = best_of_each(batch.partition, priority, own.checked_per_partition * wider)
         batch, priority, gain = batch[best], priority[best], gain[best]
-        ok = self.scorer.allowed(number, Transition(self.scorer.cluster, batch))
+        ok = self.scorer.allowed_rows(number, batch)
         batch, priority, gain = batch[ok], priority[ok], gain[ok]
         best = best_of_each(batch.partition, priority, 1)
-        order = best[np.argsort(-priority[best], kind="stable")]
+        order = best[descending(priority[best])]
         if self.spending is not None and len(order) and not self.candidates.leads_only:
             order = order[self._worst_first(tier, batch[order])]
         done = self._commit(number, tier, batch[order], gain[order])
         fruitful = done > own.fruitful_share * budget
+        if any(self.scorer.goals[i].hard for i in tier.goals):
+            fruitful |= done > own.carried_out_share * len(order)
         self._growth = min(2 * self._growth, own.growth) if fruitful else max(1, self._growth // 2)
         return done
 
@@ -353,7 +357,7 @@ class Search:
 
     def _with_lower_tiers(self, number: int, batch: Batch, gain: Floats) -> Floats:
         """The tier's gain, scaled according to the tiers below it."""
-        below = self.scorer.tiers[number + 1 : self.serve]
+        below = self.scorer.tiers[number + 1 : self.serve][: self.parameters.lower_tiers]
         if not below:
             return gain
         transition, bonus, share = Transition(self.scorer.cluster, batch), np.zeros(len(batch)), 1.0
@@ -379,7 +383,7 @@ class Search:
                     break
             batch, gain = batch[keep], gain[keep]
         if len(batch):
-            self.carry_out(batch)
+            self.carry_out(batch, transition=series)
         return len(batch)
 
     def _group_round(self, number: int, tier: Tier, wider: int) -> int:
@@ -400,7 +404,7 @@ class Search:
         first = np.searchsorted(unit, np.arange(len(gain) + 1))
         turns: list[Ints] = []
         taken = np.zeros(scorer.placement.snapshot.n_partitions, np.bool_)
-        for row in np.argsort(-priority, kind="stable")[: int((gain > EPSILON).sum())].tolist():
+        for row in descending(priority)[: int((gain > EPSILON).sum())].tolist():
             members = np.arange(first[row], first[row + 1])
             if not taken[batch.partition[members]].any():
                 taken[batch.partition[members]] = True
@@ -434,7 +438,7 @@ class Search:
         gain = np.where(real > EPSILON, real, 0.0) + slack
         rows = np.flatnonzero((real >= -EPSILON) & (gain > own.least_swap_gain))
         batch, partner, gain = batch[rows], partner[rows], gain[rows]
-        ok = scorer.allowed(number, Transition(scorer.cluster, batch, partner))
+        ok = scorer.allowed_rows(number, batch, partner)
         batch, partner, gain = batch[ok], partner[ok], gain[ok]
         cost = scorer.relative_cost(batch) + scorer.relative_cost(partner)
         rows = self._disjoint(batch, partner, gain / cost)
@@ -458,7 +462,7 @@ class Search:
 
     def _disjoint(self, batch: Batch, partner: Batch | None, priority: Floats) -> Ints:
         """Rows in order of priority, best first, with no partition touched twice."""
-        order = np.argsort(-priority, kind="stable")
+        order = descending(priority)
         mates = batch.partition if partner is None else partner.partition
         one, two, turn = batch.partition[order], mates[order], np.arange(len(order))
         best = np.empty(self.scorer.placement.snapshot.n_partitions, np.int64)
@@ -553,7 +557,7 @@ class Search:
         size, _ = copy_cost(placement)
         scale = float(size.max()) * 1.001 or 1.0
         guest_key = placement.replica_broker[away] + size[away // f] / scale
-        order = np.argsort(guest_key, kind="stable")
+        order = stable_order(guest_key)
         away, guest_key = away[order], guest_key[order]
         at = np.searchsorted(guest_key, home.target + size[home.partition] / scale)
         similar = self.parameters.similar_replicas

@@ -46,9 +46,9 @@ class SearchParameters(BaseModel):
         Under limits on moves or cost, transfers of leadership, and other places for what has moved,
         are tried until this many rounds together bring no more than this share of what all rounds
         for the tier have brought.
-    growth, fruitful_share
-        Rounds double, up to this factor, while more than this share of their candidates is
-        carried out.
+    growth, fruitful_share, carried_out_share
+        Rounds double, up to this factor, while more than these shares are carried out: of their
+        candidates or, if they serve hard goals, of the actions that help and hurt nothing.
     swap_share
         Swaps are tried too if a round leaves more than this share of the penalty.
     worst_share
@@ -83,9 +83,9 @@ class SearchParameters(BaseModel):
         or smaller.
     annealing_stride
         Steps at one temperature.
-    lower_tier_weight
+    lower_tier_weight, lower_tiers
         Weight of the gain of the next lower tier when actions of equal gain are ranked; its
-        powers apply to the tiers below that.
+        powers apply to the tiers below that, and so many lower tiers count.
     most_lower_tier_gain
         Share of an action's gain by which the tiers below may raise or lower it.
     action_overhead
@@ -172,6 +172,7 @@ class SearchParameters(BaseModel):
     stall_share_within: Share = 0.01
     growth: Count = 8
     fruitful_share: Share = 0.15
+    carried_out_share: Share = 0.99
     swap_share: Share = 0.95
     worst_share: Positive = 0.1
     spent_at_once: Positive = 0.125
@@ -191,6 +192,7 @@ class SearchParameters(BaseModel):
     annealing_stride: Count = 20_000
     hopeless_excess: float = Field(default=2.0, ge=1)
     lower_tier_weight: Share = 0.1
+    lower_tiers: int = Field(default=3, ge=0)
     most_lower_tier_gain: Share = 0.5
     action_overhead: float = Field(default=1.0, gt=0, le=1e9)
     kept_gain: Share = 0.3

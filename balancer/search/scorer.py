@@ -13,6 +13,7 @@ Everything here works with ``diff``: f > 1/2 is diff > 0. For a goal whose conte
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -67,7 +68,7 @@ class Scorer:
         self._bundle_of = {i: bundle for bundle in self._bundles for i in bundle.members}
         self.scores: list[Floats] = [np.empty(0)] * len(self.goals)
         for bundle in self._bundles:
-            bundle.scores = bundle.score(self._everywhere(bundle.scope))
+            bundle.scores = self._everywhere(bundle)
             for row, i in enumerate(bundle.members):
                 self.scores[i] = bundle.scores[row]
         numbers = sorted({goal.tier or 0 for goal in self.goals})
@@ -88,16 +89,44 @@ class Scorer:
         hard = [i for i in tier.goals if self.goals[i].hard]
         return [self._tier(hard), tier] if 0 < len(hard) < len(tier.goals) else [tier]
 
-    def _everywhere(self, scope: Scope) -> State:
-        return self.cluster.partition_state() if scope.of_partitions else self.cluster.state(scope)
+    def _everywhere(self, bundle: _Bundle) -> Floats:
+        """(k, cells) contentment of all cells, in portions whose arrays fit a processor's cache."""
+        scope, size = bundle.scope, self.parameters.chunk
+        cells = self.placement.cells(scope)
+        scores = np.empty((len(bundle.members), cells))
+        for start in range(0, cells, size):
+            keys = np.arange(start, min(start + size, cells))
+            scores[:, keys[0] : keys[-1] + 1] = bundle.score(
+                self.cluster.partition_state(keys)
+                if scope.of_partitions
+                else State(self._fetcher(scope, keys))
+            )
+        return scores
 
-    def commit(self, batch: Batch, partner: Batch | None = None) -> None:
-        """Carry out actions on distinct partitions and bring every score up to date."""
-        transition = Transition(self.cluster, batch, partner)
+    def copy(self, cluster: Cluster) -> Scorer:
+        """The same scores of another cluster, with an equal placement that changes separately."""
+        other = copy(self)
+        other.cluster, other.placement = cluster, cluster.placement
+        other._bundles = [copy(bundle) for bundle in self._bundles]
+        other._bundle_of = {i: bundle for bundle in other._bundles for i in bundle.members}
+        other.scores = list(self.scores)
+        for bundle in other._bundles:
+            bundle.scores = bundle.scores.copy()
+            for row, i in enumerate(bundle.members):
+                other.scores[i] = bundle.scores[row]
+        return other
+
+    def commit(
+        self, batch: Batch, partner: Batch | None = None, transition: Transition | None = None
+    ) -> None:
+        """Carry out actions on distinct partitions and bring every score up to date.
+
+        The transition of these actions saves time if it is known.
+        """
+        if transition is None:
+            transition = Transition(self.cluster, batch, partner)
         for goal in self.goals:
-            if goal.scope.of_partitions:
-                transition.partition_states()
-            else:
+            if not goal.scope.of_partitions:
                 transition.cells(goal.scope)
         self.placement.apply(batch)
         if partner is not None:
@@ -125,7 +154,7 @@ class Scorer:
             placement.replica_disk.reshape(shape)[partitions] = there
         placement.invalidate_sums()
         for bundle in self._bundles:
-            bundle.scores[:] = bundle.score(self._everywhere(bundle.scope))
+            bundle.scores[:] = self._everywhere(bundle)
 
     def refresh(self, transition: Transition) -> None:
         """Bring the cell scores up to date after the actions have been applied."""
@@ -135,11 +164,16 @@ class Scorer:
             if scope not in fresh:
                 fresh[scope] = self._touched(scope, transition)
             keys, state = fresh[scope]
-            bundle.scores[:, keys] = bundle.score(state)
+            if isinstance(scope, BrokerScope):
+                bundle.scores[:] = bundle.score(state)
+            else:
+                for row, score in zip(bundle.scores, bundle.score(state), strict=True):
+                    row[keys] = score
 
     def _touched(self, scope: Scope, transition: Transition) -> tuple[Ints, State]:
         if scope.of_partitions:
-            rows = np.concatenate([p for p, _ in transition.partition_states()])
+            both = (transition.batch, transition.partner)
+            rows = np.concatenate([b.partition for b in both if b is not None])
             return rows, self.cluster.partition_state(rows)
         if isinstance(scope, BrokerScope):
             return np.arange(self.placement.cells(scope)), self.cluster.state(scope)
@@ -186,7 +220,7 @@ class Scorer:
         if scope.of_partitions:
             states = transition.partition_states()
             keys = np.stack([rows for rows, _ in states])
-            before = bundle.scores[:, keys]
+            before = bundle.scores.take(keys, axis=1)
             after = np.stack([bundle.score(state) for _, state in states], 1)
         else:
             keys = transition.cells(scope)
@@ -194,7 +228,7 @@ class Scorer:
             if isinstance(transition, SequentialTransition):
                 before = transition.scores_before(scope, bundle.scores, after)
             else:
-                before = bundle.scores[:, keys]
+                before = bundle.scores.take(keys, axis=1)
         if transition.padded(scope):
             before, after = np.where(keys < 0, 1.0, before), np.where(keys < 0, 1.0, after)
         # relative to the score: a cell 10^9 times too full must not hide a further increase
@@ -202,7 +236,8 @@ class Scorer:
             diff = (after - before).sum(1)
             worse: Bools = diff < -EPSILON * before.sum(1)
         else:
-            diff = after.min(1) - before.min(1)
+            diff = after.min(1)
+            diff -= before.min(1)
             worse = np.any(after < before * (1 - EPSILON), axis=1)
         for row, i in enumerate(bundle.members):
             transition.diffs[i] = diff[row], worse[row]
@@ -218,7 +253,7 @@ class Scorer:
                 continue
             keys = leaving.cells(bundle.scope)[0]
             score = bundle.score(leaving.departed_state(bundle.scope))
-            more = score - bundle.scores[:, keys]
+            more = score - bundle.scores.take(keys, axis=1)
             total += share @ (np.where(keys < 0, 0.0, more) if bundle.scope.partial else more)
         return total
 
@@ -297,13 +332,39 @@ class Scorer:
         rise; no met item may become unmet, except of a goal that adds up.
         """
         ok = np.ones(len(transition), np.bool_)
-        for k, tier in enumerate(self.tiers):
-            for i in tier.goals:
-                goal = self.goals[i]
-                if (k >= number and not goal.hard) or self._settled(goal, transition):
-                    continue
+        for i in self._guarded(number):
+            if not self._settled(self.goals[i], transition):
                 ok &= ~self.worsened(i, transition)
         return ok
+
+    def allowed_rows(self, number: int, batch: Batch, partner: Batch | None = None) -> Ints:
+        """Rows of the actions that :meth:`allowed` accepts, each carried out alone."""
+        found, size, guarded = [np.empty(0, np.int64)], self.parameters.chunk, self._guarded(number)
+        for start in range(0, len(batch), size):
+            rows = np.arange(start, min(start + size, len(batch)))
+            ok, transition = np.zeros(0, np.bool_), None
+            for i in guarded:
+                if transition is None:
+                    mates = None if partner is None else partner[rows]
+                    transition = Transition(self.cluster, batch[rows], mates)
+                    ok = np.ones(len(rows), np.bool_)
+                ok &= ~self.worsened(i, transition)
+                if 2 * np.count_nonzero(ok) < len(ok):
+                    # most are out: the other goals look at the rest
+                    rows, transition = rows[ok], None
+                    if not len(rows):
+                        break
+            found.append(rows if transition is None else rows[ok])
+        return np.concatenate(found)
+
+    def _guarded(self, number: int) -> list[int]:
+        """The goals that actions which serve tier `number` may not hurt."""
+        return [
+            i
+            for k, tier in enumerate(self.tiers)
+            for i in tier.goals
+            if k < number or self.goals[i].hard
+        ]
 
     def worsened(self, i: int, transition: Transition) -> Bools:
         """(C,) whether actions that serve a lower tier make goal number `i` worse."""
@@ -325,7 +386,11 @@ class Scorer:
         add to it, so a series of plans that lower it, first tiers first, terminates.
         """
         pairs = zip(tier.goals, tier.weights, strict=True)
-        return float(sum(w * _lack(self.goals[i], self.scores[i]).sum() for i, w in pairs))
+        total = 0.0
+        for i, weight in pairs:
+            scores = self.scores[i]
+            total += weight * float(_lack(self.goals[i], scores[scores < 1]).sum())
+        return total
 
     def penalty_change(self, tier: Tier, transition: Transition) -> Floats:
         """(C,) what each action adds to the penalty of a tier."""

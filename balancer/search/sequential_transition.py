@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from balancer.search.arrays import stable_order
 from balancer.search.transition import Transition
 from cluster_model.columns import Column
 from cluster_model.placement import Batch
@@ -36,10 +37,11 @@ class SequentialTransition(Transition):
         """(k, K, C) sums in each cell before the action, with all earlier actions done."""
         runs = self._runs(scope)
         delta = runs.by_cell(self.signed_delta(scope, columns))
-        ahead = np.cumsum(delta, axis=1) - delta
-        ahead -= ahead[:, runs.start]
+        ahead = np.cumsum(delta, axis=1)
+        ahead -= delta
+        ahead -= ahead.take(runs.start, axis=1)
         for k, column in enumerate(columns):
-            ahead[k] += self.placement.sums(scope, column)[runs.cell]
+            ahead[k] += self.placement.sums(scope, column).take(runs.cell)
         return runs.by_action(ahead)
 
     def scores_before(self, scope: Scope, now: Floats, after: Floats) -> Floats:
@@ -55,7 +57,7 @@ class SequentialTransition(Transition):
         runs = self._runs(scope)
         found = runs.by_cell(after)
         found[:, 1:] = found[:, :-1]
-        found[:, runs.first] = now[:, runs.cell[runs.first]]
+        found[:, runs.first] = now.take(runs.cell[runs.first], axis=1)
         return runs.by_action(found)
 
     def _runs(self, scope: Scope) -> _Runs:
@@ -68,25 +70,26 @@ class _Runs:
     """The touches of C actions on K cells each, grouped by cell in order of the actions."""
 
     def __init__(self, cells: Ints) -> None:
-        self._shape = cells.shape
+        touched, n = cells.shape
         flat = cells.T.ravel()
-        # a radix sort for 16 bits
-        narrow = flat.astype(np.int16) if flat.max(initial=0) < 2**15 else flat
-        self._order = np.argsort(narrow, kind="stable")
-        self.cell: Ints = flat[self._order]
+        order = stable_order(flat)
+        self.cell: Ints = flat.take(order)
         new = np.ones(len(flat), np.bool_)
         new[1:] = self.cell[1:] != self.cell[:-1]
         self.first: Ints = np.flatnonzero(new)
         self.start: Ints = np.repeat(self.first, np.diff(np.append(self.first, len(flat))))
+        # where a touch is among the (K, C) cells, and where each of those is among the touches
+        action = order // touched
+        self._at: Ints = (order - action * touched) * n + action
+        place = np.empty(len(flat), np.int64)
+        place[self._at] = np.arange(len(flat))
+        self._place: Ints = place.reshape(touched, n)
 
     def by_cell(self, values: Floats) -> Floats:
         """(k, K * C) of (k, K, C): a new array, cell after cell."""
-        flat: Floats = values.transpose(0, 2, 1).reshape(len(values), -1)[:, self._order]
+        flat: Floats = values.reshape(len(values), -1).take(self._at, axis=1)
         return flat
 
     def by_action(self, values: Floats) -> Floats:
         """The inverse of :meth:`by_cell`."""
-        touched, n = self._shape
-        back = np.empty_like(values)
-        back[:, self._order] = values
-        return back.reshape(len(values), n, touched).transpose(0, 2, 1)
+        return values.take(self._place, axis=1)

@@ -9,6 +9,7 @@ from weakref import proxy
 
 import numpy as np
 
+from balancer.search.arrays import stable_order
 from cluster_model.columns import Column
 from cluster_model.placement import COUNTED, LEAD, Batch
 from cluster_model.scopes import BROKER, Scope
@@ -197,10 +198,17 @@ class Transition:
             shape, rows = keys.shape, (row.ravel() for row in flat)
             total = np.stack([np.bincount(place, row, keys.size).reshape(shape) for row in rows])
             return np.where(keys < 0, 0.0, total)
+        inside = np.flatnonzero(keys[0] == keys[1])
         if uneven:
-            return np.where(keys[0] == keys[1], 0.0, np.stack(self._uneven(columns[0])))[None]
-        moved = np.where(keys[0] == keys[1], 0.0, self._moved(columns))
-        return np.stack([-moved, moved], 1)
+            added = np.stack(self._uneven(columns[0]))[None]
+        else:
+            moved = self._moved(columns)
+            added = np.empty((len(columns), 2, moved.shape[1]))
+            np.negative(moved, out=added[:, 0])
+            added[:, 1] = moved
+        if len(inside):
+            added[:, :, inside] = 0.0
+        return added
 
     def _added(self, scope: Scope, columns: tuple[Column, ...]) -> Floats:
         """(k, R, M) what each action adds to each of the keys that its cells are gathered from."""
@@ -236,7 +244,10 @@ class Transition:
     def before(self, scope: Scope, columns: tuple[Column, ...]) -> Floats:
         """(k, K, C) sums in each cell before the action."""
         keys = self.cells(scope)
-        return np.stack([self.placement.sums(scope, column)[keys] for column in columns])
+        found = np.empty((len(columns), *keys.shape))
+        for k, column in enumerate(columns):
+            found[k] = self.placement.sums(scope, column).take(keys)
+        return found
 
     def after_state(self, scope: Scope) -> State:
         """The cells as the action leaves them."""
@@ -251,13 +262,15 @@ class Transition:
 
     def _after(self, scope: Scope, columns: tuple[Column, ...]) -> Floats:
         """(k, K, C) sums in each cell after the action."""
-        first, *rest = (
-            self.before(scope, part) + self.signed_delta(scope, part)
-            for part in self.placement.parts(columns)
-        )
+        first, *rest = (self._after_part(scope, part) for part in self.placement.parts(columns))
         for part in rest:
             first += part
         return first
+
+    def _after_part(self, scope: Scope, columns: tuple[Column, ...]) -> Floats:
+        after = self.before(scope, columns)
+        after += self.signed_delta(scope, columns)
+        return after
 
     def shifted_state(self, parcel: float) -> State:
         """The brokers as the action leaves them, each plus a share of the mean broker."""
@@ -277,7 +290,7 @@ class Transition:
             scope,
             keys,
             lambda names: (
-                np.stack([self.placement.sums(scope, name)[keys] for name in names])
+                np.stack([self.placement.sums(scope, name).take(keys) for name in names])
                 - self._leaving(names)
             ),
         )
@@ -293,7 +306,7 @@ class Transition:
             Which of its cells counts for each action: a row of :meth:`cells`.
         """
         row = np.arange(len(self))
-        order = np.argsort(self.cells(scope)[end, row], kind="stable")
+        order = stable_order(self.cells(scope)[end, row])
         keys = self.cells(scope)[end, row][order]
         new = np.append(True, keys[1:] != keys[:-1])
         first = np.flatnonzero(new)

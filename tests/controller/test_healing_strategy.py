@@ -66,7 +66,9 @@ def test_parameters_of_the_search_apply_to_healing(
     used: list[Any] = []
     monkeypatch.setattr(Balancer, "propose", lambda self, *_: used.append(self.strategy))
     detectors: Any = SimpleNamespace()
-    proposals = Proposals(Balancer(GOALS, strategy=strategy), detectors, Settings, lambda: None)
+    proposals = Proposals(
+        Balancer(GOALS, strategy=strategy), detectors, Settings, lambda: None, Event()
+    )
     view: Any = SimpleNamespace(incomplete=None)
     finding: Any = SimpleNamespace(kind="dead_brokers")
     heal = Operation(kind="fix_offline_replicas")
