@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -59,11 +59,16 @@ def columns(
     }
 
 
-def worst_ratio(cluster: Cluster) -> float:
+def fair_shares(cluster: Cluster) -> dict[Column, Floats]:
+    """(B,) the fair share of each broker, by column; it depends on where replicas are."""
+    return {column: cluster.fair_share(column) for column in _summed(cluster)}
+
+
+def worst_ratio(placement: Placement, shares: Mapping[Column, Floats]) -> float:
     """The largest load of a broker as a multiple of its fair share, of all columns."""
     return max(
-        _spread(cluster.placement.recompute(BROKER, column), cluster.fair_share(column)).worst_ratio
-        for column in _summed(cluster)
+        _spread(placement.recompute(BROKER, column), share).worst_ratio
+        for column, share in shares.items()
     )
 
 

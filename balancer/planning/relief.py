@@ -8,7 +8,7 @@ import numpy as np
 
 from balancer.planning.action_rows import within
 from balancer.planning.document import RELIEF_SHARES, GoalResult, ReliefPoint
-from balancer.planning.figures import goal_scores, worst_ratio
+from balancer.planning.figures import fair_shares, goal_scores, worst_ratio
 from balancer.planning.plan import ActionRows
 from balancer.problem.budget import Budget
 from balancer.problem.problem import Problem
@@ -46,6 +46,7 @@ def relief_points(
         return ()
     weight = np.array([goals[i].weight for i in better])
     mark, done, found = scorer.mark(), 0, []
+    shares = fair_shares(scorer.cluster)
     for share in RELIEF_SHARES:
         kept = within(rows, Budget(cost=share * total), problem.start.snapshot)
         _carry_out(scorer, steps[done:kept])
@@ -58,7 +59,7 @@ def relief_points(
                 share=share,
                 actions=kept,
                 cost=float(rows.cost[:kept].sum()),
-                worst_ratio=worst_ratio(scorer.cluster),
+                worst_ratio=worst_ratio(scorer.placement, shares),
                 relief=float(np.average((now - before) / gains[better], weights=weight)),
             )
         )

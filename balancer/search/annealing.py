@@ -240,7 +240,7 @@ class Annealing:
         np.add.at(left, home[gone], load[gone])
         relations = _Relations(terms.relations, s.partition_topic, at)
         costs, moves = _split(terms.costs)
-        fixed, scaled = _moved(moves, len(at))
+        fixed, scaled = _moved(moves, len(at), s.n_brokers)
         given = compiled.Given(
             load=np.ascontiguousarray(load, np.float64),
             home=home.astype(np.int32),
@@ -318,7 +318,9 @@ def _limits(terms: Sequence[Limit], resource: Callable[[str], int], brokers: int
     }
 
 
-def _moved(terms: Sequence[tuple[float, Moved]], replicas: int) -> tuple[Floats, dict[str, Any]]:
+def _moved(
+    terms: Sequence[tuple[float, Moved]], replicas: int, brokers: int
+) -> tuple[Floats, dict[str, Any]]:
     """(N,) the cost of each replica away from its start, and what depends on where it is."""
     fixed = np.zeros(replicas)
     placed = []
@@ -332,7 +334,7 @@ def _moved(terms: Sequence[tuple[float, Moved]], replicas: int) -> tuple[Floats,
     for k, (*_, factors) in enumerate(placed):
         between[k, : len(factors), : len(factors)] = factors
     scaled = np.array([cost for cost, *_ in placed]).reshape(len(placed), replicas)
-    place = np.array([group for _, group, _ in placed], np.int32).reshape(len(placed), -1)
+    place = np.array([group for _, group, _ in placed], np.int32).reshape(len(placed), brokers)
     return fixed, {"scaled": scaled, "place": place, "between": between}
 
 

@@ -587,6 +587,8 @@ class Search:
         begin = Reached.of(scorer, start)
         scorer.restore(end)
         failed, best = 0, Reached.of(scorer, start)
+        # what is tried is not reported as reached
+        self._kept_below = -np.inf
         for _ in range(4 * own.shortening_tries):
             if failed >= own.shortening_tries or self.spent():
                 return
@@ -606,6 +608,7 @@ class Search:
                 found = Reached.of(scorer, start)
                 if found.beats(best, begin):
                     failed, best = 0, found
+                    self.settle()
                     continue
             failed += 1
             scorer.restore(mark)

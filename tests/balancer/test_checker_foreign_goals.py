@@ -89,7 +89,8 @@ def test_its_own_code_confirms_a_plan_and_contradicts_a_changed_one(goal: Goal) 
     assert not report.violations + report.mismatches
     result = document.goal_results[-1].model_copy(update={"contentment_before": 0.123})
     changed = document.model_copy(update={"goal_results": (*document.goal_results[:-1], result)})
-    assert {f.kind for f in check_plan(SNAPSHOT, changed).mismatches} == {"contentment"}
+    kinds = {f.kind for f in check_plan(SNAPSHOT, changed).mismatches}
+    assert {"contentment"} <= kinds <= {"contentment", "relief"}
     step = next(i for i, a in enumerate(document.actions) if "FewLeaders" in a.helped)
     action = document.actions[step]
     other = action.model_copy(update={"helped": action.helped | {"FewLeaders": 0.999}})

@@ -35,14 +35,14 @@ def feasible() -> Snapshot:
     """A cluster with a goal that a plain search leaves unmet, although it can be met."""
     return synthetic_snapshot(
         brokers=8,
-        partitions=80,
+        partitions=60,
         racks=4,
         topics=5,
-        utilization=0.5,
-        skew=1.5,
-        load_sigma=1.2,
+        utilization=0.55,
+        skew=1.8,
+        load_sigma=1.5,
         largest_partition=0.12,
-        seed=11,
+        seed=17,
     )
 
 
