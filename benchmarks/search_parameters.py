@@ -78,7 +78,8 @@ def _sweep(subject: str) -> tuple[str, list[Any]]:
         usual = getattr(SearchParameters(), name)
         if not isinstance(usual, int | float):
             raise BenchmarkError(f"search parameter {name}: values expected, like {name}=[1]")
-        scaled = [type(usual)(usual * times) for times in _MULTIPLES]
+        # what is off by default is tried, too
+        scaled = [type(usual)(usual * times) for times in _MULTIPLES] if usual else [0, 4, 16]
         return name, [value for value in dict.fromkeys(scaled) if _fits(name, value)]
     try:
         values = parse_yaml(f"values: [{text}]")["values"]

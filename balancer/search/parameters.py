@@ -206,7 +206,7 @@ class SearchParameters(BaseModel):
     perturbation_tries: Count = 10
     perturbation_choices: Count = 32
     improvement_rounds: int = Field(default=0, ge=0, le=10**9)
-    futile_improvements: Count = 40
+    futile_improvements: Count = 20
     improvement_actions: Count = 6
     shortening_tries: int = Field(default=12, ge=0)
     least_saving: Share = 0.02

@@ -65,7 +65,7 @@ def test_parameters_of_the_search_apply_to_healing(
     strategy: Any, expected: LocalSearch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     used: list[Any] = []
-    monkeypatch.setattr(Balancer, "propose", lambda self, *_: used.append(self.strategy))
+    monkeypatch.setattr(Balancer, "propose", lambda self, *_, **__: used.append(self.strategy))
     detectors: Any = SimpleNamespace()
     proposals = Proposals(
         Balancer(GOALS, strategy=strategy), detectors, Settings, lambda: None, Event()
