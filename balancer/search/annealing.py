@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -50,8 +50,8 @@ def anneal(
     deadline
         How long to search; without a limit of time, the number of steps is that of the parameters.
     """
-    terms = stated(scorer, number) if find_spec("numba") else None
-    if terms is None:
+    terms = stated(scorer, number)
+    if terms is None or not compiles():
         return None
     mark, before = scorer.mark(), [scores.copy() for scores in scorer.scores]
     tier, penalty = scorer.tiers[number], scorer.penalty(scorer.tiers[number])
@@ -69,6 +69,15 @@ def anneal(
     # the score of a goal is not what its terms state
     scorer.restore(mark)
     return None
+
+
+def compiles() -> bool:
+    """Whether numba is installed, and works with this release of numpy."""
+    try:
+        import_module("numba")
+    except ImportError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)

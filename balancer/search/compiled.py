@@ -1,14 +1,23 @@
 """Simulated annealing of moves and swaps of single replicas, compiled."""
 
-# numba has no types for mypy
-# mypy: disable-error-code="untyped-decorator"
-
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar, cast
 
 from numba import njit
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _compiled(function: _Function) -> _Function:
+    """The function, compiled when it is first called; the result is kept for other processes."""
+    try:
+        return cast(_Function, njit(cache=True)(function))
+    except RuntimeError:
+        # there is no folder to keep it in
+        return cast(_Function, njit(function))
 
 
 class Given(NamedTuple):
@@ -79,7 +88,7 @@ class Now(NamedTuple):
     reached: Any
 
 
-@njit(cache=True)
+@_compiled
 def cost_of(given: Given, use: Any, m: int, minus: int, plus: int) -> Any:
     """What the load of a broker costs, without one replica and with another (-1 for none)."""
     total = 0.0
@@ -103,7 +112,7 @@ def cost_of(given: Given, use: Any, m: int, minus: int, plus: int) -> Any:
     return total
 
 
-@njit(cache=True)
+@_compiled
 def fits(given: Given, now: Now, m: int, plus: int, minus: int) -> bool:
     """Whether a broker takes a replica, and gives another away, within its limits."""
     for k in range(len(given.limited)):
@@ -123,7 +132,7 @@ def fits(given: Given, now: Now, m: int, plus: int, minus: int) -> bool:
     return True
 
 
-@njit(cache=True)
+@_compiled
 def related(given: Given, now: Now, n: int, a: int, b: int) -> bool:
     """Whether a replica may go from broker `a` to `b` as far as relations are concerned."""
     for t in range(len(given.crowd)):
@@ -149,7 +158,7 @@ def related(given: Given, now: Now, n: int, a: int, b: int) -> bool:
     return True
 
 
-@njit(cache=True)
+@_compiled
 def shift(given: Given, now: Now, n: int, a: int, b: int) -> None:
     """Count a replica in the groups of broker `b` instead of `a`."""
     for t in range(len(given.crowd)):
@@ -165,7 +174,7 @@ def shift(given: Given, now: Now, n: int, a: int, b: int) -> None:
             now.count[row + y] += 1
 
 
-@njit(cache=True)
+@_compiled
 def carry(given: Given, now: Now, n: int, a: int, b: int) -> None:
     """Put a replica on broker `b` instead of `a`."""
     now.at[n] = b
@@ -179,7 +188,7 @@ def carry(given: Given, now: Now, n: int, a: int, b: int) -> None:
             now.left[b, r] -= load
 
 
-@njit(cache=True)
+@_compiled
 def moved(given: Given, n: int, m: int) -> Any:
     """What it costs that a replica is on a broker."""
     home = given.home[n]
@@ -191,7 +200,7 @@ def moved(given: Given, n: int, m: int) -> Any:
     return cost
 
 
-@njit(cache=True)
+@_compiled
 def anneal(
     given: Given,
     now: Now,
@@ -272,7 +281,7 @@ def anneal(
     return risen, scored, added, adding
 
 
-@njit(cache=True)
+@_compiled
 def approach(given: Given, now: Now, target: Any, pending: Any) -> Any:
     """Carry out the moves to a placement that are possible one by one; returns the cost.
 
