@@ -19,6 +19,7 @@ from balancer.problem.resolution import resolve
 from balancer.search.candidates import Candidates
 from balancer.search.scorer import Scorer
 from balancer.search.spending import Spending
+from balancer.strategies.local_search import LocalSearch
 from balancer.verification.checker import check_plan
 from cluster_model import Snapshot, synthetic_snapshot
 from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
@@ -262,6 +263,17 @@ def test_a_search_without_limits_ends_once_it_takes_far_more_than_they_allow() -
         return len(seen)
 
     assert searched(1.0) < searched(1e6)
+
+
+@pytest.mark.parametrize(("moves", "expected"), [(10_000, None), (5, "budget")])
+def test_a_limit_that_is_not_reached_is_not_said_to_be(moves: int, expected: str | None) -> None:
+    s = synthetic_snapshot(brokers=6, partitions=60, racks=3, skew=2.0)
+    # the first search, which has no limits on moves, ends at once
+    strategy = LocalSearch(unlimited_share=0.0)
+    plan = Balancer(strategy=strategy, budget=Budget(moves=moves, seconds=600.0)).propose(s)
+    assert len(plan)
+    assert plan.summary.exhausted == expected
+    assert check_plan(s, plan.document()).ok
 
 
 def test_with_the_limit_used_up_only_what_has_moved_moves_again() -> None:
