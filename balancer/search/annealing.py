@@ -99,6 +99,8 @@ def stated(scorer: Scorer, number: int) -> Stated | None:
     for i, goal in enumerate(scorer.goals):
         if not (i in weights or i in before or goal.hard):
             continue
+        if i in weights and goal.hard:
+            return None
         terms = _terms_of(goal, scorer)
         if terms is None or (goal.aggregate == "sum") != (i in weights):
             return None
@@ -160,9 +162,11 @@ class Annealing:
 
         own, began, seconds = self.scorer.parameters, time.monotonic(), deadline.left
         given, begin = self._state(compiled)
+        if not (len(given.mobile) and len(given.receivers) and seconds > 0):
+            return _moves(begin.at, begin.at)
         now, best = _copy(begin), begin.at.copy()
         rng = np.random.default_rng(self.seed)
-        total = lowest = compiled.approach(given, now, best, given.mobile[:0])
+        total = lowest = compiled.approach(given, now, best, given.mobile[:0], False)
         reach = max(1, int(own.annealing_reach * len(given.mobile)))
         limit, done = max(own.annealing_steps * len(given.mobile), own.least_annealing_steps), 0
 
@@ -203,10 +207,11 @@ class Annealing:
             )
             for k in range(parts)
         ]
-        share = 0.0
+        # what rounding leaves of no cost at all
+        share, free = 0.0, _ROUNDING * lowest
         for k, (first, last, until) in enumerate(phases):
             since = share
-            while share < until and not deadline.stopped:
+            while share < until and lowest > free and not deadline.stopped:
                 temperature = first * (last / first) ** ((share - since) / (until - since))
                 risen, scored, *_ = steps(now, temperature, k > 0)
                 total += risen
@@ -218,8 +223,10 @@ class Annealing:
                 share = self._share(seconds, began, done, limit)
             # what can be reached one by one
             now, target = _copy(begin), best.copy()
-            pending = np.flatnonzero(target != begin.at)
-            total = lowest = compiled.approach(given, now, target, pending)
+            pending = np.flatnonzero(target != begin.at).astype(np.int32)
+            compiled.approach(given, now, target, pending, False)
+            # and back, where that costs nothing
+            total = lowest = compiled.approach(given, now, begin.at, pending, True)
             best[:] = now.at
         return _moves(begin.at, best)
 
@@ -232,7 +239,8 @@ class Annealing:
         """What does not change, and the placement with its sums, as arrays."""
         placement, rules, terms = self.scorer.placement, self.rules, self.terms
         s = placement.snapshot
-        load = np.where((s.leader >= 0)[:, None], s.leader_load, s.follower_load)
+        # the only replica of a partition leads it
+        load = s.leader_load
         at, home = placement.replica_broker, placement.start[:, 0]
         mean = np.maximum(load.sum(0), 1e-300)
         mobile = np.flatnonzero(rules.free(placement))

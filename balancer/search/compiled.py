@@ -144,7 +144,7 @@ def related(given: Given, now: Now, n: int, a: int, b: int) -> bool:
             return False
         last = x >= 0 and now.count[row + x] == 1
         new = y >= 0 and now.count[row + y] == 0
-        if last and not new and now.reached[c] <= given.least[c]:
+        if last and not new and now.reached[c] - 1 < given.least[c]:
             return False
         if y >= 0:
             for k in range(given.needs_begin[c], given.needs_begin[c + 1]):
@@ -236,7 +236,7 @@ def anneal(
         p = given.mobile[int(rng.random() * len(given.mobile))]
         a, q, kind = now.at[p], -1, rng.random()
         if kind < swaps:
-            place = given.rank[p] + int((2 * rng.random() - 1) * reach)
+            place = given.rank[p] + int(rng.random() * (2 * reach + 1)) - reach
             if place < 0 or place >= len(given.mobile):
                 continue
             q = given.mobile[place]
@@ -282,7 +282,7 @@ def anneal(
 
 
 @_compiled
-def approach(given: Given, now: Now, target: Any, pending: Any) -> Any:
+def approach(given: Given, now: Now, target: Any, pending: Any, harmless: bool) -> Any:
     """Carry out the moves to a placement that are possible one by one; returns the cost.
 
     Parameters
@@ -291,6 +291,8 @@ def approach(given: Given, now: Now, target: Any, pending: Any) -> Any:
         The broker of each replica in the placement.
     pending
         The replicas to move.
+    harmless
+        Whether only moves that do not raise the cost are carried out.
     """
     progress = True
     while progress:
@@ -300,8 +302,12 @@ def approach(given: Given, now: Now, target: Any, pending: Any) -> Any:
             a, b = now.at[n], target[n]
             if a == b or not fits(given, now, b, n, -1) or not related(given, now, n, a, b):
                 continue
-            now.cost[a] = cost_of(given, now.use, a, n, -1)
-            now.cost[b] = cost_of(given, now.use, b, -1, n)
+            here = cost_of(given, now.use, a, n, -1)
+            there = cost_of(given, now.use, b, -1, n)
+            change = here + there - now.cost[a] - now.cost[b]
+            if harmless and change + moved(given, n, b) - moved(given, n, a) > 0:
+                continue
+            now.cost[a], now.cost[b] = here, there
             shift(given, now, n, a, b)
             carry(given, now, n, a, b)
             progress = True

@@ -119,7 +119,8 @@ class Search:
 
     def _anneal(self, number: int, tier: Tier) -> None:
         """Serve a tier by annealing, once, if its costs add up and there are no limits on moves."""
-        if self.spending is not None or number in self._annealed or self.spent():
+        limited = self.spending is not None or self.hopeless is not None
+        if limited or number in self._annealed or self.spent():
             return
         self._annealed.add(number)
         later = len(self.scorer.tiers[: self.serve]) - number

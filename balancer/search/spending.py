@@ -21,20 +21,28 @@ class _Meter(NamedTuple):
     ----------
     left : (cells,) float
         What is left of each limit.
-    cell : (C,) int
-        The cell that each action takes from.
-    amount : (C,) float
+    cell : (C * parts,) int
+        The cell that each action, or each of its parts, takes from.
+    amount : (C * parts,) float
         How much; negative if it gives back, which is always affordable.
+    parts
+        How many an action has, two if it is a swap; they follow one another.
     """
 
     left: Floats
     cell: Ints
     amount: Floats
+    parts: int = 1
 
     def fits_alone(self) -> Bools:
         """(C,) whether each action keeps within the limits by itself."""
-        fits: Bools = (self.amount <= 0) | (self.amount <= self._most())
-        return fits
+        amount = self.amount.reshape(-1, self.parts).copy()
+        cell = self.cell.reshape(-1, self.parts)
+        # what both parts take from one cell counts together
+        same = (cell[:, :, None] == cell[:, None, :]) @ np.maximum(amount, 0.0)[:, :, None]
+        amount = np.where(amount > 0, same[:, :, 0], amount)
+        fits: Bools = (amount <= 0) | (amount <= self._most().reshape(-1, self.parts))
+        return np.asarray(fits.all(axis=1))
 
     def fits(self) -> Bools:
         """(C,) which actions, taken one after the other, keep within the limits."""
@@ -48,7 +56,7 @@ class _Meter(NamedTuple):
         within = np.empty(len(cell), np.bool_)
         within[order] = total <= self._most()[order]
         fits: Bools = within | (amount <= 0)
-        return fits
+        return np.asarray(fits.reshape(-1, self.parts).all(axis=1))
 
     def _most(self) -> Floats:
         most: Floats = self.left[self.cell] * (1 + 1e-12)
@@ -83,6 +91,8 @@ class Spending:
         self._left: list[Floats] = []
         #: (P,) float: moves, and cost, of each partition
         self._moved, self._paid = np.zeros(s.n_partitions), np.zeros(s.n_partitions)
+        #: whether an action was not affordable
+        self.refused = False
         self.restart()
 
     @property
@@ -165,6 +175,7 @@ class Spending:
         for meter in self._meters(batch, partner):
             meter = meter._replace(left=meter.left * share)
             keep &= meter.fits_alone() if alone else meter.fits()
+        self.refused |= share == 1 and not bool(keep.all())
         return keep
 
     def _meters(self, batch: Batch, partner: Batch | None) -> Iterator[_Meter]:
@@ -188,10 +199,10 @@ class Spending:
                 (limit - arrived, group[both.target], arrives),
                 (limit - gone, group[source], leaves),
             ):
-                # the second action of a swap meets the limit by itself, in the same row
-                for part in (slice(0, n), slice(n, None)):
-                    if len(cell[part]):
-                        yield _Meter(room, cell[part], amount[part])
+                parts = len(both) // n
+                # both actions of a swap follow one another
+                row = np.arange(len(both)).reshape(parts, n).T.ravel()
+                yield _Meter(room, cell[row], amount[row], parts)
 
     def update(self, partitions: Ints) -> None:
         """Take note that the placement of some partitions has changed."""

@@ -96,13 +96,12 @@ class LocalSearch(SearchParameters):
             spending.restart()
             # Stopped early, the plan is the first part of this search's that the limits allow.
             if not deadline.stopped and (search.exhausted or not spending.within):
-                grouped = limits.moves_per_broker is not None or limits.moves_per_rack is not None
-                bound = grouped or not spending.within
+                bound = not spending.within
                 scorer.restore(begin)
                 spending.restart()
                 search = searched(spending, deadline)
                 # a first search that time ended does not show whether the limits bound the plan
-                exhausted = "budget" if bound or spending.exhausted else None
+                exhausted = "budget" if bound or spending.refused else None
         else:
             search = searched(None, deadline)
         if search.exhausted:

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balancer import Balancer, Operation
+from balancer import Balancer, Budget, Operation
 from balancer.problem.resolution import resolve
 from balancer.search import annealing
 from balancer.search.scorer import Scorer
 from balancer.verification.checker import check_plan
 from benchmarks.harness.machines import Reassignment, Shape, costs, generate, violations
 from benchmarks.reassignment import goals_of, snapshot_of
-from cluster_model import Snapshot
+from cluster_model import Snapshot, synthetic_snapshot
 from cluster_model.placement import MOVE, Batch, Placement
 from goals import Cluster, Goal, LoadCost, State
 from goals.terms import Excess, Moved
@@ -110,6 +110,54 @@ def test_what_may_not_move_stays(data: st.DataObject) -> None:
     assert report.ok, [str(f) for f in (*report.violations, *report.mismatches)]
 
 
+@pytest.mark.parametrize(
+    "operation",
+    [
+        Operation(excluded_topics=(".*",)),
+        Operation(excluded_brokers_for_replicas=tuple(range(SHAPE.machines))),
+        Operation(kind="fix_offline_replicas"),
+    ],
+    ids=["nothing may move", "nothing may receive", "nothing to repair"],
+)
+def test_where_nothing_can_move_nothing_does(operation: Operation) -> None:
+    p = problem()
+    assert len(Balancer(goals_of(p)).propose(snapshot_of(p), operation)) == 0
+
+
+@pytest.mark.parametrize("budget", [Budget(), Budget(seconds=20.0), Budget(moves=100)], ids=str)
+def test_what_a_few_moves_mend_takes_few_moves(budget: Budget) -> None:
+    s = synthetic_snapshot(
+        brokers=12, partitions=600, racks=3, replication_factor=1, skew=2.0, utilization=0.5
+    )
+    plan = Balancer([LoadCost(resource="disk", above=0.8)], budget=budget).propose(s)
+    assert not plan.unmet
+    assert 0 < len(plan) < 20
+    assert plan.summary.exhausted is None
+
+
+def test_a_time_that_is_over_leaves_a_plan() -> None:
+    p = problem()
+    for seconds in (1e-6, 0.05, 0.3):
+        plan = Balancer(goals_of(p), budget=Budget(seconds=seconds)).propose(snapshot_of(p))
+        assert check_plan(snapshot_of(p), plan.document()).ok
+
+
+def test_partitions_without_a_leader_load_their_broker_as_goals_say() -> None:
+    p = problem()
+    s = snapshot_of(p)
+    nobody = replace(s, leader=np.full(s.n_partitions, -1), follower_load=0 * s.leader_load)
+    assert served(p, lambda goal: goal, nobody) == served(p, lambda goal: goal)
+
+
+def test_a_fraction_of_a_group_is_one_more() -> None:
+    p = problem()
+    s = snapshot_of(p)
+    spread = s.topic_attributes["spread"]
+    fractions = np.where(np.asarray(spread) > 1, np.asarray(spread, float) - 0.5, spread)
+    changed = replace(s, topic_attributes={**s.topic_attributes, "spread": fractions})
+    assert served(p, lambda goal: goal, changed) == served(p, lambda goal: goal)
+
+
 class Ceiled(LoadCost):
     """A cost of its own, with the terms of another."""
 
@@ -117,9 +165,9 @@ class Ceiled(LoadCost):
         return np.zeros_like(super().costs(state))
 
 
-def served(p: Reassignment, change: Any) -> int | None:
+def served(p: Reassignment, change: Any, snapshot: Snapshot | None = None) -> int | None:
     """What annealing the costs of a problem returns, with some goals changed."""
-    s = snapshot_of(p)
+    s = snapshot_of(p) if snapshot is None else snapshot
     resolved = resolve(s, Operation())
     goals: list[Goal] = [change(g) for g in goals_of(p)]
     scorer = Scorer(resolved.cluster, [g.prepared(resolved.cluster) for g in goals])

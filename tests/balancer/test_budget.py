@@ -276,6 +276,20 @@ def test_a_limit_that_is_not_reached_is_not_said_to_be(moves: int, expected: str
     assert check_plan(s, plan.document()).ok
 
 
+@pytest.mark.parametrize("alone", [True, False])
+def test_both_actions_of_a_swap_count_towards_the_limit_of_a_broker(alone: bool) -> None:
+    s = synthetic_snapshot(brokers=4, partitions=12, racks=2, replication_factor=1)
+    placement = Placement(s)
+    at = [np.flatnonzero(placement.brokers.ravel() == broker) for broker in range(4)]
+    zero = np.zeros(2, np.int64)
+    # broker 0 receives in the second action of the first swap, and in the first of the second
+    batch = Batch.of(MOVE, np.array([at[0][0], at[2][0]]), zero, np.array([1, 0]))
+    partner = Batch.of(MOVE, np.array([at[1][0], at[0][1]]), zero, np.array([0, 2]))
+    spending = Spending(placement.copy(), placement, Budget(moves_per_broker=1))
+    expected = [True, True] if alone else [True, False]
+    assert spending.affordable(batch, partner, alone=alone).tolist() == expected
+
+
 def test_with_the_limit_used_up_only_what_has_moved_moves_again() -> None:
     s = synthetic_snapshot(brokers=12, partitions=600, racks=4, seed=2)
     cluster = resolve(s, Operation()).cluster
