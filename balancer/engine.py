@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from copy import copy
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -189,7 +190,7 @@ class Balancer:
                 *(relaxation_warning(name, found) for name, (_, found) in relaxed.items()),
                 *self._warnings(snapshot, operation),
             ],
-            remedy=self._remedy,
+            remedy=lambda plan: self._remedy(plan, stop),
             parameters=self.planning,
             progress=progress,
         )
@@ -204,18 +205,20 @@ class Balancer:
         scoring = time.monotonic() - before
         return min(self.planning.reserved_scorings * scoring, seconds / 2)
 
-    def _remedy(self, plan: Plan) -> Remedy | None:
+    def _remedy(self, plan: Plan, stop: Event | None) -> Remedy | None:
         """What would make the unmet goals of a plan possible, tried without a limit on moves."""
-        stopped = plan.summary.exhausted == "stopped"
-        attempt = None if self.remedies is None or stopped else self._attempt
+        stopped = plan.summary.exhausted == "stopped" or (stop is not None and stop.is_set())
+        attempt = None if self.remedies is None or stopped else partial(self._attempt, stop)
         return find_remedy(plan, attempt, self.remedies or RemedyLimits(), self.budget.seconds)
 
-    def _attempt(self, snapshot: Snapshot, operation: Operation, hard_only: bool) -> Plan:
+    def _attempt(
+        self, stop: Event | None, snapshot: Snapshot, operation: Operation, hard_only: bool
+    ) -> Plan:
         """A plan without a limit on moves, with all goals or the hard ones."""
         other = copy(self)
         other.budget = Budget(seconds=self.budget.seconds)
         other.goals = [g for g in self.goals if g.hard or not hard_only]
-        return other.propose(snapshot, operation)
+        return other.propose(snapshot, operation, stop=stop)
 
     def _warnings(self, snapshot: Snapshot, operation: Operation) -> list[str]:
         """Parts of the request that match nothing, which are probably typos."""

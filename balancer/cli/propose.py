@@ -306,21 +306,23 @@ def propose(
     for sentence in concerns(cluster):
         warn(sentence)
     asked = restricted_to_known(cluster, asked, distrust, warn)
-    with working("balancing") as progress, stopped_by_interrupt(_STOPPING) as stop:
-        plan = balancer.propose(
-            cluster,
-            asked,
-            progress=lambda phase, met, of, actions: progress(
-                _progress(phase, met, of, actions), met, of
-            ),
-            stop=stop,
-        )
-    _write(plan, output, reassignment_file, election_file, report)
-    if json:
-        typer.echo(plan.to_json(), nl=False)
-    else:
-        out().print(tables.report(plan))
-        _say_next(bootstrap_server, plan, output, reassignment_file, election_file)
+    # until the plan is written: what would meet its unmet goals is tried when that is asked for
+    with stopped_by_interrupt(_STOPPING) as stop:
+        with working("balancing") as progress:
+            plan = balancer.propose(
+                cluster,
+                asked,
+                progress=lambda phase, met, of, actions: progress(
+                    _progress(phase, met, of, actions), met, of
+                ),
+                stop=stop,
+            )
+        _write(plan, output, reassignment_file, election_file, report)
+        if json:
+            typer.echo(plan.to_json(), nl=False)
+        else:
+            out().print(tables.report(plan))
+            _say_next(bootstrap_server, plan, output, reassignment_file, election_file)
     raise typer.Exit(DONE if plan.ok else UNMET)
 
 

@@ -309,7 +309,24 @@ def run_once(controller: Controller, timeout: float, asked: threading.Event) -> 
     asked
         Set to end it early.
     """
-    deadline = time.monotonic() + 3 * timeout
+    over = threading.Event()
+
+    def watch() -> None:
+        # a step plans for a while, and does not look
+        while not over.is_set():
+            if asked.wait(_LOOK_SECONDS):
+                controller.stop()
+                return
+
+    threading.Thread(target=watch, name="stopping", daemon=True).start()
+    try:
+        return _steps(controller, time.monotonic() + 3 * timeout, asked)
+    finally:
+        over.set()
+
+
+def _steps(controller: Controller, deadline: float, asked: threading.Event) -> Decision:
+    """Rounds until one has decided, or the model has no data by the deadline."""
     while True:
         decision = controller.step()
         early = decision.cause is None and decision.kind in ("waiting", "standby")
@@ -384,7 +401,7 @@ def run_until(
         thread.join(_LOOK_SECONDS)
         follower.look()
     if asked.is_set():
-        # The current round may take as long as planning does; its findings are not acted on.
+        # The current round may take as long as ordering a plan does; it is not acted on.
         controller.finish()
         thread.join(_LOOK_SECONDS)
     return asked.is_set() and not failed and controller.work is None

@@ -153,8 +153,9 @@ class Proposals:
         least = min(x for x in (limits.cost, limits.bytes, cap) if x is not None)
         if least != cap or (limits.moves is not None and moved >= limits.moves):
             return False
-        moves = np.isin(plan.rows.kind, ("move", "move_disk", "add"))
-        ends = [plan.rows.target[moves], plan.rows.source[moves & (plan.rows.source >= 0)]]
+        leaves = np.isin(plan.rows.kind, ("move", "add")) & (plan.rows.source >= 0)
+        arrives = np.isin(plan.rows.kind, ("move", "move_disk", "add"))
+        ends = [plan.rows.target[arrives], plan.rows.source[leaves]]
         return not any(
             np.bincount(group[end]).max(initial=0) >= limit
             for limit, group in limits.per_group(plan.snapshot)

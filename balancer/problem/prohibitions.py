@@ -216,7 +216,8 @@ def _of_leaders(
         f"{operation.kind}, which serves no other brokers",
         ~rules.serves(placement, batch),
         lambda row: (
-            f"{operation.kind} moves neither leaders to nor disks of broker {id_[target[row]]}"
+            f"{operation.kind} transfers no leadership to broker {id_[target[row]]} and moves "
+            "no replicas between its disks"
         ),
     )
     if rules.cold is not None:

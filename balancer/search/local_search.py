@@ -47,6 +47,9 @@ class Search:
     spending
         Limits of the plan on moves and cost. With them the worst cells are relieved first, by
         the actions that bring most for what they take of the limits.
+    hopeless
+        Asked after each round whether the search need not go on, because its plan would be far
+        beyond the limits; None if it has none.
     """
 
     scorer: Scorer
@@ -678,7 +681,14 @@ class Search:
         batch = Batch.concatenate([moves, leads])
         # what returns was not received: the broker needs only be one that may keep replicas
         keeping = replace(self.rules, receives=~self.rules.draining)
-        return batch[keeping.legal(placement, batch)]
+        ok = keeping.legal(placement, batch)
+        if self.rules.served is not None:
+            # a leader that returns elsewhere would transfer leadership to another broker
+            p = batch.partition
+            first = start.brokers[p, start.leader[p]]
+            leads = (batch.kind == MOVE) & (batch.slot == placement.leader[p])
+            ok &= ~leads | (first == batch.target) | self.rules.served[batch.target]
+        return batch[ok]
 
 
 def _chosen(batch: Batch, unit: Ints, kept: Bools) -> tuple[Batch, Ints]:

@@ -94,14 +94,17 @@ class LocalSearch(SearchParameters):
                 lambda: spending.exceeds(self.hopeless_excess),
             )
             spending.restart()
-            # Stopped early, the plan is the first part of this search's that the limits allow.
-            if not deadline.stopped and (search.exhausted or not spending.within):
-                bound = not spending.within
-                scorer.restore(begin)
-                spending.restart()
-                search = searched(spending, deadline)
-                # a first search that time ended does not show whether the limits bound the plan
-                exhausted = "budget" if bound or spending.refused else None
+            if search.exhausted or not spending.within:
+                if deadline.stopped:
+                    # the plan is the first part of this search's that the limits allow
+                    exhausted = "stopped"
+                else:
+                    bound = not spending.within
+                    scorer.restore(begin)
+                    spending.restart()
+                    search = searched(spending, deadline)
+                    # a search that time ended does not show whether the limits bound the plan
+                    exhausted = "budget" if bound or spending.refused else None
         else:
             search = searched(None, deadline)
         if search.exhausted:

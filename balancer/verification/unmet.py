@@ -30,6 +30,7 @@ _RULES = (
     "excluded topics",
     "excluded partitions",
     "brokers excluded from receiving replicas",
+    "brokers whose log directories are cordoned",
     "brokers that are not among the destinations",
     "topics limited to other brokers",
     "copies on dead disks",
