@@ -124,7 +124,7 @@ def test_where_nothing_can_move_nothing_does(operation: Operation) -> None:
     assert len(Balancer(goals_of(p)).propose(snapshot_of(p), operation)) == 0
 
 
-@pytest.mark.parametrize("budget", [Budget(), Budget(seconds=20.0), Budget(moves=100)], ids=str)
+@pytest.mark.parametrize("budget", [Budget(), Budget(seconds=600.0), Budget(moves=100)], ids=str)
 def test_what_a_few_moves_mend_takes_few_moves(budget: Budget) -> None:
     s = synthetic_snapshot(
         brokers=12, partitions=600, racks=3, replication_factor=1, skew=2.0, utilization=0.5
