@@ -669,7 +669,17 @@ class Search:
         row, slot, home = np.nonzero(away[:, :, None] & gone[:, None, :])
         target = then[row, home]
         placement = self.scorer.placement
-        moves = Batch.of(MOVE, moved[row], slot, target, pick_disk(placement, target))
+        disk = pick_disk(placement, target)
+        if len(placement.replica_disk):
+            # back to the disk it was on, if that still takes replicas
+            own = start.replica_disk.reshape(start.brokers.shape)[moved[row], home]
+            takes = (own >= 0) & np.append(placement.snapshot.disk_open, False)[own]
+            disk = np.where(takes, own, disk)
+            if self.rules.served is not None:
+                # on another one it would be a move between the disks of a broker
+                keep = (disk == own) | self.rules.served[target]
+                row, slot, target, disk = row[keep], slot[keep], target[keep], disk[keep]
+        moves = Batch.of(MOVE, moved[row], slot, target, disk)
         led = placement.leader
         row = np.flatnonzero(
             placement.brokers[np.arange(len(led)), led]
