@@ -180,12 +180,12 @@ class SearchParameters(BaseModel):
     unlimited_share: Share = 0.25
     annealing_steps: Count = 2_000
     least_annealing_steps: Count = 2_000_000
-    annealing_hot: float = Field(default=3.0, gt=0, le=1e6)
-    annealing_cold: float = Field(default=0.001, gt=0, le=1e6)
+    annealing_hot: float = Field(default=50.0, gt=0, le=1e6)
+    annealing_cold: float = Field(default=0.003, gt=0, le=1e6)
     annealing_settling: Share = 0.15
     annealing_parts: Count = 5
     annealing_warm: float = Field(default=0.02, gt=0, le=1e6)
-    annealing_thorough: Count = 10_000
+    annealing_thorough: Count = 100_000
     annealing_swaps: Share = 0.6
     annealing_homeward: Share = 0.05
     annealing_reach: Positive = 0.1
