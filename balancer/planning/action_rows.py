@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from balancer.planning.document import ActionKind
@@ -99,6 +101,16 @@ def _count_of_each(group: Ints, broker: Ints, counted: Bools) -> Ints:
     return found
 
 
+def in_turns(batch: Batch) -> Iterator[Batch]:
+    """The actions in order, in parts of distinct partitions: those of one follow one another."""
+    while len(batch):
+        first = first_of(batch.partition)
+        yield batch[first]
+        rest = np.ones(len(batch), np.bool_)
+        rest[first] = False
+        batch = batch[rest]
+
+
 def truncated(
     rows: ActionRows, n: int, start: Placement, walked: Placement, steps: Steps
 ) -> tuple[ActionRows, Placement]:
@@ -116,13 +128,8 @@ def truncated(
         if len(ended.replica_disk):
             ended.replica_disk[at] = -1 if b < 0 else walked.replica_disk[at]
     ended.invalidate_sums()
-    done: Batch = steps.batch[: max(n - changes, 0)]
-    while len(done):
-        first = first_of(done.partition)
-        ended.apply(done[first])
-        rest = np.ones(len(done), np.bool_)
-        rest[first] = False
-        done = done[rest]
+    for turn in in_turns(steps.batch[: max(n - changes, 0)]):
+        ended.apply(turn)
     cut = slice(n)
     return (
         ActionRows(

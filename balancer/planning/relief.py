@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from balancer.planning.action_rows import within
+from balancer.planning.action_rows import in_turns, within
 from balancer.planning.document import RELIEF_SHARES, GoalResult, ReliefPoint
 from balancer.planning.figures import fair_shares, goal_scores, worst_ratio
 from balancer.planning.plan import ActionRows
 from balancer.problem.budget import Budget
 from balancer.problem.problem import Problem
-from balancer.search.arrays import first_of
 from balancer.search.scorer import Scorer
 from cluster_model.placement import Batch
 from goals import Goal
@@ -49,7 +48,8 @@ def relief_points(
     shares = fair_shares(scorer.cluster)
     for share in RELIEF_SHARES:
         kept = within(rows, Budget(cost=share * total), problem.start.snapshot)
-        _carry_out(scorer, steps[done:kept])
+        for turn in in_turns(steps[done:kept]):
+            scorer.commit(turn)
         done = kept
         scores = goal_scores(problem, goals, scorer)
         now = np.array([float(scores[i].mean()) for i in better])
@@ -65,13 +65,3 @@ def relief_points(
         )
     scorer.restore(mark)
     return tuple(found)
-
-
-def _carry_out(scorer: Scorer, steps: Batch) -> None:
-    while len(steps):
-        # actions of one partition follow one another
-        first = first_of(steps.partition)
-        scorer.commit(steps[first])
-        rest = np.ones(len(steps), np.bool_)
-        rest[first] = False
-        steps = steps[rest]
