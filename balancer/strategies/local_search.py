@@ -10,12 +10,14 @@ from balancer.problem.capacity_guards import implied
 from balancer.problem.deadline import Deadline
 from balancer.problem.problem import Problem
 from balancer.problem.replication_factor import ReplicationFactor
+from balancer.search.exploration import copy_less, meet_more, out_of_reach
 from balancer.search.improvement import improve
 from balancer.search.local_search import Search
 from balancer.search.parameters import SearchParameters
 from balancer.search.scorer import Scorer
 from balancer.search.spending import Spending
 from balancer.strategies.strategy import ProgressCallback, Proposal
+from cluster_model.placement import Placement
 from goals import Cluster, Goal
 
 
@@ -56,27 +58,33 @@ class LocalSearch(SearchParameters):
             assert progress is not None
             progress(f"{phase} without limits", before, len(goals), 0)
 
+        grows = problem.resolved.type.changes_replication_factor
+
         def searched(
             spending: Spending | None,
             deadline: Deadline,
             hopeless: Callable[[], bool] | None = None,
         ) -> Search:
             shown = report if spending is not None or not limits.limits_moves else report_trial
-            search = Search(
-                scorer,
-                problem.rules,
-                serve=len(scorer.tiers) - bool(needed),
-                deadline=deadline,
-                seed=seed,
-                progress=shown if progress is not None else None,
-                spending=spending,
-                hopeless=hopeless,
-            )
+
+            def fresh() -> Search:
+                return Search(
+                    scorer,
+                    problem.rules,
+                    serve=len(scorer.tiers) - bool(needed),
+                    deadline=deadline,
+                    seed=seed,
+                    progress=shown if progress is not None else None,
+                    spending=spending,
+                    hopeless=hopeless,
+                )
+
+            search = fresh()
             search.run()
-            if not problem.resolved.type.changes_replication_factor:
+            if not grows:
                 search.reduce(problem.start)
                 if spending is None and not search.exhausted:
-                    search.shorten(begin[0])
+                    search = self._finished(search, fresh, begin[0])
                 if not limits.limits_moves and not search.exhausted:
                     if self.improvement_rounds:
                         improve(search, problem.start, self.improvement_rounds)
@@ -114,7 +122,34 @@ class LocalSearch(SearchParameters):
             trivial_share=self.trivial_share,
             actions=search.actions,
             exhausted=exhausted,
+            unreached=None if exhausted or grows else out_of_reach(search, begin[0]),
         )
+
+    def _finished(self, search: Search, fresh: Callable[[], Search], start: Placement) -> Search:
+        """The search of a small cluster, after trying more ways to meet goals and to copy less.
+
+        A search from where it ends, as a plan for the result makes it, is to find nothing more.
+        """
+        scorer = search.scorer
+        for _ in range(self.second_searches + 1):
+            while meet_more(search, start):
+                search.run()
+                search.reduce(start)
+            search.shorten(start)
+            copy_less(search, start)
+            small = scorer.placement.snapshot.n_replicas <= self.perturbed_replicas
+            if not small or search.exhausted:
+                break
+            end = scorer.mark()
+            other = fresh()
+            other.actions = search.actions
+            other.run()
+            found = len(scorer.placement.changed(end[0])) > 0
+            if not found and not meet_more(other, end[0]):
+                break
+            search = other
+            search.reduce(start)
+        return search
 
 
 def _at_stake(goals: list[Goal], cluster: Cluster) -> list[Goal]:
