@@ -8,12 +8,12 @@ import numpy as np
 
 from balancer.planning.blocked import blocked_by
 from balancer.planning.detours import best_detour
-from balancer.planning.exact_order import find_order
 from balancer.planning.parameters import PlanningParameters
-from balancer.planning.safety import Safety
 from balancer.problem.movement_cost import movement_cost
 from balancer.problem.rules import Rules
 from balancer.search.arrays import first_of
+from balancer.search.exact_order import find_order
+from balancer.search.safety import Safety
 from balancer.search.scorer import EPSILON, Scorer
 from balancer.search.sequential_transition import SequentialTransition
 from balancer.search.transition import Transition
@@ -359,7 +359,7 @@ class _PartialOrder:
         mark, passes, undo = self.scorer.mark(), self.passes, self.undo
         self.scorer.adopt(self.start, np.arange(s.n_partitions))
         self.safety.refill = own.refill
-        found = find_order(self.safety, self.rules, self.final, own)
+        found = find_order(self.safety, self.rules, self.final, own.explored_orders)
         if found is not None:
             self.passes, self.undo = [], []
             for action in found:

@@ -140,7 +140,7 @@ class Candidates:
             found += self._broker_actions(
                 tier, np.flatnonzero(brokers), index, destinations, budget
             )
-        batch = Batch.concatenate(found) if found else _nothing()
+        batch = Batch.concatenate(found) if found else nothing()
         if self.leads_only:
             batch = batch[batch.kind == LEAD]
         return batch[self.rules.legal(self.placement, batch)]
@@ -151,7 +151,7 @@ class Candidates:
         index.update()
         brokers = np.flatnonzero(self._discontented_brokers(tier) & self.rules.receives)
         if not len(brokers) or len(self.receivers) < 2:
-            return _nothing(), _nothing()
+            return nothing(), nothing()
         share = max(budget // len(brokers), self.parameters.least_swaps_per_broker)
         each = max(round(share ** (1 / 3)), 4)
         mine, _ = index.sample(brokers, 2 * each, self.rng)
@@ -184,7 +184,7 @@ class Candidates:
         """
         discontented = self._discontented_brokers(tier) | self._apart(tier)
         if self.pairs is None or not discontented.any():
-            return _nothing(), np.empty(0, np.int64)
+            return nothing(), np.empty(0, np.int64)
         one, two = self.pairs
         where, n = self.placement.location, self.placement.snapshot.n_partitions
         local = where[one] == where[two]
@@ -282,7 +282,7 @@ class Candidates:
         """The legal ones among `n` moves and `n` leadership transfers drawn at random."""
         held = np.flatnonzero(self.placement.replica_broker >= 0)
         if not len(held):
-            return _nothing()
+            return nothing()
         at = self.rng.choice(held, n)
         moves, leads = self.spread(at, self.receivers, 1), self._leads(at)
         batch = Batch.concatenate([moves, leads])
@@ -330,7 +330,7 @@ class Candidates:
     def spread(self, at: Ints, destinations: Ints, n: int) -> Batch:
         """Each replica to `n` of the destinations, or to all if there are no more."""
         if not len(destinations) or not len(at):
-            return _nothing()
+            return nothing()
         if len(destinations) <= n and self.rules.permitted is None:
             target = np.tile(destinations, len(at))
             n = len(destinations)
@@ -634,6 +634,7 @@ class Candidates:
         return index.at(begin[row] + rank)
 
 
-def _nothing() -> Batch:
+def nothing() -> Batch:
+    """No actions."""
     none = np.empty(0, np.int64)
     return Batch.of(MOVE, none, none, none)

@@ -12,14 +12,17 @@ from heapq import heappop, heappush
 import numpy as np
 
 from balancer.problem.budget import Budget
+from balancer.problem.rules import Rules
+from balancer.search.candidates import nothing
+from balancer.search.exact_order import find_order
 from balancer.search.local_search import Search
+from balancer.search.safety import Safety
 from balancer.search.scorer import EPSILON, Scorer, Tier
 from balancer.search.shortening import Reached, every_stage
 from balancer.search.spending import Spending
 from balancer.search.transition import Transition
-from cluster_model.placement import Batch, Placement
-from cluster_model.snapshot import Bools, Floats
-from goals.capacity import Ceiling
+from cluster_model.placement import LEAD, Batch, Placement
+from cluster_model.snapshot import Floats
 
 
 def meet_more(search: Search, start: Placement) -> bool:
@@ -54,6 +57,52 @@ def out_of_reach(search: Search, start: Placement) -> Placement | None:
     return None if found is None else _MoreMet(search, start, *found, safely=False).look()
 
 
+def settle_for_less(search: Search, start: tuple[Placement, list[Floats]]) -> bool:
+    """If no safe steps lead to the end of a search: go where some do and more hard goals are met.
+
+    Parameters
+    ----------
+    search
+        A search that has ended.
+    start
+        The mark of where it started.
+
+    Returns
+    -------
+    bool
+        Whether the search has gone elsewhere.
+    """
+    scorer, rules = search.scorer, search.rules
+    if not _small(search) or len(scorer.placement.replica_disk):
+        return False
+
+    def reachable() -> bool:
+        end = scorer.mark()
+        scorer.restore(start)
+        safety, most = Safety(scorer), search.parameters.explored_placements // 2
+        safety.refill = True
+        found = find_order(safety, rules, end[0], most) is not None
+        scorer.restore(end)
+        return found
+
+    end = scorer.mark()
+    if not len(end[0].changed(start[0])) or reachable():
+        return False
+    scorer.restore(start)
+    gone = False
+    while meet_more(search, start[0]):
+        gone = True
+    if not gone:
+        scorer.restore(end)
+        return False
+    known = scorer.mark()
+    search.run()
+    search.reduce(start[0])
+    if not reachable():
+        scorer.restore(known)
+    return True
+
+
 def copy_less(search: Search, start: Placement) -> bool:
     """Go to a placement that costs less and where no goal is worse, if one is found.
 
@@ -65,6 +114,23 @@ def copy_less(search: Search, start: Placement) -> bool:
         Where it started.
     """
     return _small(search) and _LessCopied(search, start).run()
+
+
+def sort_slots(scorer: Scorer, rules: Rules) -> None:
+    """Put leaders into the first slots and others in the order of brokers.
+
+    Equal placements are then searched alike, whatever led to them.
+    """
+    placement = scorer.placement.copy()
+    held, may = placement.brokers >= 0, rules.slots.reshape(placement.brokers.shape)
+    alike = (may | ~held).all(1) | ~(may & held).any(1)
+    rows = np.flatnonzero(alike & held.any(1))
+    own, lead = placement.brokers[rows], placement.leader[rows]
+    key = np.where(own < 0, placement.snapshot.n_brokers, own)
+    key[np.arange(len(rows)), lead] = -1
+    placement.brokers[rows] = np.take_along_axis(own, np.argsort(key, 1, kind="stable"), 1)
+    placement.leader[rows] = 0
+    scorer.adopt(placement, rows)
 
 
 def _small(search: Search) -> bool:
@@ -87,15 +153,18 @@ class _Exploration:
     """Placements that were seen, and those to look at next."""
 
     safely = True
+    share = 1
 
     def __init__(self, search: Search, start: Placement) -> None:
         self.search, self.scorer, self.start = search, search.scorer, start
         self.end = self.scorer.mark()
-        # what to look at: a value, low for promising, a number, the placement, and the action there
-        self.open: list[tuple[float, int, Placement, Batch | None]] = []
-        self.added = 0
+        # what to look at: a value, low for promising, a number, a placement, and the action there
+        self.open: list[tuple[float, int, Placement, Batch, int]] = []
+        self.added, self.most = 0, search.parameters.explored_placements // self.share
         self.go_to(start)
         self.began = [scores.copy() for scores in self.scorer.scores]
+        self.safety = Safety(self.scorer)
+        self.safety.refill = True
 
     def found(self) -> bool:
         """Whether the present placement is what is looked for."""
@@ -122,16 +191,15 @@ class _Exploration:
 
     def _found(self) -> bool:
         """Look at one placement after the other; whether one is found, and is the present one."""
-        seen, left = set[bytes](), self.search.parameters.explored_placements
+        seen, left = set[bytes](), self.most
         while self.open and left and not self.search.spent():
-            _, _, source, action = heappop(self.open)
-            placement = source.copy()
-            if action is not None:
-                placement.apply(action)
-            name = _name(placement)
+            _, _, source, actions, row = heappop(self.open)
+            name = _name(source, actions, row)
             if name in seen:
                 continue
             seen.add(name)
+            placement = source.copy()
+            placement.apply(actions[row : row + 1])
             left -= 1
             self.go_to(placement)
             if self.found():
@@ -139,10 +207,10 @@ class _Exploration:
             self._expand(placement)
         return False
 
-    def add(self, value: float, placement: Placement, action: Batch | None = None) -> None:
-        """Look at a placement, or where an action leads from it, when its turn comes."""
+    def add(self, value: float, placement: Placement, actions: Batch, row: int = 0) -> None:
+        """Look where one of some actions leads from a placement when its turn comes."""
         self.added += 1
-        heappush(self.open, (value, self.added, placement, action))
+        heappush(self.open, (value, self.added, placement, actions, row))
 
     def go_to(self, placement: Placement) -> None:
         """Change the scored placement to another one."""
@@ -155,9 +223,9 @@ class _Exploration:
         values = self.values(transition)
         ok = np.isfinite(values)
         if self.safely:
-            ok &= _safe(self.scorer, transition, self.began)
+            ok &= self.safety.safe(transition)
         for row in np.flatnonzero(ok).tolist():
-            self.add(float(values[row]), placement, batch[np.array([row])])
+            self.add(float(values[row]), placement, batch, row)
 
 
 class _MoreMet(_Exploration):
@@ -178,8 +246,8 @@ class _MoreMet(_Exploration):
         self.aim = Tier([*kept, *sought], np.ones(len(kept) + len(sought)))
         least = scorer.penalty(self.aim)
         super().__init__(search, start)
-        self.add(least, self.end[0])
-        self.add(scorer.penalty(self.aim), start)
+        self.add(least, self.end[0], nothing())
+        self.add(scorer.penalty(self.aim), start, nothing())
 
     def found(self) -> bool:
         """Whether a goal is met that was not, and nothing is lost that comes before it."""
@@ -209,11 +277,13 @@ class _MoreMet(_Exploration):
 class _LessCopied(_Exploration):
     """Looks for cheaper placements that are as good as the end of a search."""
 
+    share = 4
+
     def __init__(self, search: Search, start: Placement) -> None:
         self.best = Reached.of(search.scorer, start)
         super().__init__(search, start)
         self.begin = Reached.of(self.scorer, start)
-        self.add(0.0, start)
+        self.add(0.0, start, nothing())
 
     def found(self) -> bool:
         """Whether nothing is worse, and less is copied."""
@@ -232,27 +302,14 @@ class _LessCopied(_Exploration):
         return found
 
 
-def _safe(scorer: Scorer, transition: Transition, began: list[Floats]) -> Bools:
-    """(C,) whether each action leaves every cell of a hard goal as content as it may be."""
-    ok = np.ones(len(transition), np.bool_)
-    for i, goal in enumerate(scorer.goals):
-        if not goal.hard:
-            continue
-        worse: Bools = scorer.diff(i, transition)[1]
-        if isinstance(goal, Ceiling) and worse.any():
-            (before, after), cells = transition.scored[i], transition.cells(goal.scope)
-            least = np.minimum(before, np.where(cells < 0, 0.0, began[i][cells]))
-            worse = np.asarray((after < least * (1 - EPSILON)).any(0))
-        ok &= ~worse
-    return ok
-
-
-def _name(placement: Placement) -> bytes:
-    """Equal for placements that differ only in the slots of replicas."""
-    rows = np.arange(len(placement.leader))
-    lead = placement.brokers[rows, placement.leader]
-    keys = placement.brokers.astype(np.int64)
-    if len(placement.replica_disk):
-        disks = placement.replica_disk.reshape(keys.shape)
-        keys = keys * (placement.snapshot.n_disks + 1) + disks
-    return np.sort(keys, 1).tobytes() + lead.tobytes()
+def _name(placement: Placement, actions: Batch, row: int) -> bytes:
+    """Equal for placements after an action that differ only in the slots of replicas."""
+    brokers, leader = placement.brokers.copy(), placement.leader.copy()
+    if row < len(actions):
+        p, slot = int(actions.partition[row]), int(actions.slot[row])
+        if actions.kind[row] == LEAD:
+            leader[p] = slot
+        else:
+            brokers[p, slot] = actions.target[row]
+    lead = brokers[np.arange(len(leader)), leader]
+    return np.sort(brokers, 1).tobytes() + lead.tobytes()

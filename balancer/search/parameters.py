@@ -116,8 +116,9 @@ class SearchParameters(BaseModel):
         Moves, and leadership transfers, drawn for each random step, one of which is made.
     explored_placements
         On such clusters, up to this many placements that safe steps lead to are looked at, best
-        first: once for one that meets more hard goals, if any is unmet, and once for one that is
-        as good and copies less; 0 for none.
+        first, for one that meets more hard goals, if any is unmet; a quarter as many for one that
+        is as good and copies less; half as many to see whether safe steps lead where the search
+        ends; 0 for none.
     second_searches
         On such clusters, the search starts again where it has ended, at most this many times,
         until it finds nothing more.
@@ -212,8 +213,8 @@ class SearchParameters(BaseModel):
     perturbed_replicas: int = Field(default=50, ge=0)
     perturbation_tries: Count = 10
     perturbation_choices: Count = 32
-    explored_placements: int = Field(default=300, ge=0, le=10**6)
-    second_searches: int = Field(default=3, ge=0, le=10**6)
+    explored_placements: int = Field(default=1_000, ge=0, le=10**6)
+    second_searches: int = Field(default=8, ge=0, le=10**6)
     improvement_rounds: int = Field(default=0, ge=0, le=10**9)
     futile_improvements: Count = 20
     improvement_actions: Count = 6

@@ -10,7 +10,13 @@ from balancer.problem.capacity_guards import implied
 from balancer.problem.deadline import Deadline
 from balancer.problem.problem import Problem
 from balancer.problem.replication_factor import ReplicationFactor
-from balancer.search.exploration import copy_less, meet_more, out_of_reach
+from balancer.search.exploration import (
+    copy_less,
+    meet_more,
+    out_of_reach,
+    settle_for_less,
+    sort_slots,
+)
 from balancer.search.improvement import improve
 from balancer.search.local_search import Search
 from balancer.search.parameters import SearchParameters
@@ -18,6 +24,7 @@ from balancer.search.scorer import Scorer
 from balancer.search.spending import Spending
 from balancer.strategies.strategy import ProgressCallback, Proposal
 from cluster_model.placement import Placement
+from cluster_model.snapshot import Floats
 from goals import Cluster, Goal
 
 
@@ -41,6 +48,11 @@ class LocalSearch(SearchParameters):
         needed = [g for g in problem.vetoes if not implied(g, goals)]
         at_stake = _at_stake(goals, problem.cluster)
         scorer = Scorer(problem.cluster, [*at_stake, *needed], self)
+        grows = problem.resolved.type.changes_replication_factor
+        sorts = not (grows or problem.resolved.adds or problem.start.snapshot.n_disks)
+        sorts &= problem.rules.cold is None and self._small(scorer)
+        if sorts:
+            sort_slots(scorer, problem.rules)
         begin = scorer.mark()
 
         # Goals that the search does not change, and without those unmet because of their limit.
@@ -57,8 +69,6 @@ class LocalSearch(SearchParameters):
             # Its plan may exceed the limits: then the best so far is the start.
             assert progress is not None
             progress(f"{phase} without limits", before, len(goals), 0)
-
-        grows = problem.resolved.type.changes_replication_factor
 
         def searched(
             spending: Spending | None,
@@ -84,7 +94,7 @@ class LocalSearch(SearchParameters):
             if not grows:
                 search.reduce(problem.start)
                 if spending is None and not search.exhausted:
-                    search = self._finished(search, fresh, begin[0])
+                    search = self._finished(search, fresh, begin, sorts)
                 if not limits.limits_moves and not search.exhausted:
                     if self.improvement_rounds:
                         improve(search, problem.start, self.improvement_rounds)
@@ -125,30 +135,43 @@ class LocalSearch(SearchParameters):
             unreached=None if exhausted or grows else out_of_reach(search, begin[0]),
         )
 
-    def _finished(self, search: Search, fresh: Callable[[], Search], start: Placement) -> Search:
+    def _small(self, scorer: Scorer) -> bool:
+        return scorer.placement.snapshot.n_replicas <= self.perturbed_replicas
+
+    def _finished(
+        self,
+        search: Search,
+        fresh: Callable[[], Search],
+        begin: tuple[Placement, list[Floats]],
+        sorts: bool,
+    ) -> Search:
         """The search of a small cluster, after trying more ways to meet goals and to copy less.
 
         A search from where it ends, as a plan for the result makes it, is to find nothing more.
         """
-        scorer = search.scorer
+        scorer, start = search.scorer, begin[0]
         for _ in range(self.second_searches + 1):
             while meet_more(search, start):
                 search.run()
                 search.reduce(start)
             search.shorten(start)
             copy_less(search, start)
-            small = scorer.placement.snapshot.n_replicas <= self.perturbed_replicas
-            if not small or search.exhausted:
+            if not self._small(scorer) or search.exhausted:
                 break
             end = scorer.mark()
+            if sorts:
+                sort_slots(scorer, search.rules)
+            began = scorer.placement.copy()
             other = fresh()
             other.actions = search.actions
             other.run()
-            found = len(scorer.placement.changed(end[0])) > 0
-            if not found and not meet_more(other, end[0]):
+            found = len(scorer.placement.changed(began)) > 0
+            if not found and not meet_more(other, began):
+                scorer.restore(end)
                 break
             search = other
             search.reduce(start)
+        settle_for_less(search, begin)
         return search
 
 

@@ -6,11 +6,10 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from balancer.planning.parameters import PlanningParameters
-from balancer.planning.safety import Safety
 from balancer.problem.movement_cost import relative_cost
 from balancer.problem.rules import Rules
 from balancer.search.candidates import Candidates
+from balancer.search.safety import Safety
 from balancer.search.transition import Transition
 from cluster_model.placement import LEAD, Batch, Placement
 from cluster_model.snapshot import Floats
@@ -19,9 +18,7 @@ from cluster_model.snapshot import Floats
 _AHEAD = 2.0
 
 
-def find_order(
-    safety: Safety, rules: Rules, final: Placement, parameters: PlanningParameters
-) -> list[Batch] | None:
+def find_order(safety: Safety, rules: Rules, final: Placement, most: int) -> list[Batch] | None:
     """Safe single steps that lead to a placement, or None if none are found.
 
     The scorer is left where it was.
@@ -34,7 +31,7 @@ def find_order(
         What is legal.
     final
         Where the steps are to lead.
-    parameters
+    most
         How many placements to look at.
     """
     scorer = safety.scorer
@@ -44,7 +41,7 @@ def find_order(
     goal = _Distance(final)
     # the value, a number, what was spent, the placement before the last step, and all steps
     opened: list[tuple[float, int, float, Placement, list[Batch]]] = [(0.0, 0, 0.0, start, [])]
-    seen, number, left = set[bytes](), 0, parameters.explored_orders
+    seen, number, left = set[bytes](), 0, most
     found = None
     while opened and left:
         _, _, spent, source, steps = heappop(opened)
