@@ -359,8 +359,8 @@ class _PartialOrder:
         mark, passes, undo = self.scorer.mark(), self.passes, self.undo
         self.scorer.adopt(self.start, np.arange(s.n_partitions))
         self.safety.refill = own.refill
-        found = find_order(self.safety, self.rules, self.final, own.explored_orders)
-        if found is not None:
+        found, there = find_order(self.safety, self.rules, self.final, own.explored_orders)
+        if there:
             self.passes, self.undo = [], []
             for action in found:
                 self._go(action)

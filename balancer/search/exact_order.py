@@ -18,8 +18,10 @@ from cluster_model.snapshot import Floats
 _AHEAD = 2.0
 
 
-def find_order(safety: Safety, rules: Rules, final: Placement, most: int) -> list[Batch] | None:
-    """Safe single steps that lead to a placement, or None if none are found.
+def find_order(
+    safety: Safety, rules: Rules, final: Placement, most: int
+) -> tuple[list[Batch], bool]:
+    """Safe single steps that lead to a placement or, if none are found, nearest to it.
 
     The scorer is left where it was.
 
@@ -33,6 +35,11 @@ def find_order(safety: Safety, rules: Rules, final: Placement, most: int) -> lis
         Where the steps are to lead.
     most
         How many placements to look at.
+
+    Returns
+    -------
+    tuple
+        The steps, and whether they lead there.
     """
     scorer = safety.scorer
     start = scorer.placement.copy()
@@ -42,7 +49,7 @@ def find_order(safety: Safety, rules: Rules, final: Placement, most: int) -> lis
     # the value, a number, what was spent, the placement before the last step, and all steps
     opened: list[tuple[float, int, float, Placement, list[Batch]]] = [(0.0, 0, 0.0, start, [])]
     seen, number, left = set[bytes](), 0, most
-    found = None
+    found, nearest, there = list[Batch](), np.inf, False
     while opened and left:
         _, _, spent, source, steps = heappop(opened)
         placement = source.copy()
@@ -54,8 +61,9 @@ def find_order(safety: Safety, rules: Rules, final: Placement, most: int) -> lis
         seen.add(name)
         left -= 1
         distance = goal.of(placement)
-        if distance <= 0:
-            found = steps
+        if distance < nearest:
+            found, nearest, there = steps, distance, distance <= 0
+        if there:
             break
         scorer.adopt(placement, everything)
         batch = candidates.all_actions()
@@ -67,7 +75,7 @@ def find_order(safety: Safety, rules: Rules, final: Placement, most: int) -> lis
             way = [*steps, batch[np.array([row])]]
             heappush(opened, (float(value[row]), number, float(cost[row]), placement, way))
     scorer.adopt(start, everything)
-    return found
+    return found, there
 
 
 class _Distance:

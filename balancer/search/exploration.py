@@ -57,8 +57,11 @@ def out_of_reach(search: Search, start: Placement) -> Placement | None:
     return None if found is None else _MoreMet(search, start, *found, safely=False).look()
 
 
-def settle_for_less(search: Search, start: tuple[Placement, list[Floats]]) -> bool:
-    """If no safe steps lead to the end of a search: go where some do and more hard goals are met.
+def settle_for_less(search: Search, start: tuple[Placement, list[Floats]]) -> None:
+    """If no safe steps lead to the end of a search: go where some do.
+
+    That is where more hard goals are met than at the start or, if there is no such placement, as
+    near to the end as safe steps lead, if it is better than the start.
 
     Parameters
     ----------
@@ -66,41 +69,51 @@ def settle_for_less(search: Search, start: tuple[Placement, list[Floats]]) -> bo
         A search that has ended.
     start
         The mark of where it started.
-
-    Returns
-    -------
-    bool
-        Whether the search has gone elsewhere.
     """
-    scorer, rules = search.scorer, search.rules
+    scorer = search.scorer
     if not _small(search) or len(scorer.placement.replica_disk):
-        return False
-
-    def reachable() -> bool:
-        end = scorer.mark()
-        scorer.restore(start)
-        safety, most = Safety(scorer), search.parameters.explored_placements // 2
-        safety.refill = True
-        found = find_order(safety, rules, end[0], most) is not None
-        scorer.restore(end)
-        return found
-
-    end = scorer.mark()
-    if not len(end[0].changed(start[0])) or reachable():
-        return False
+        return
+    way, reachable = _way(search, start)
+    if reachable:
+        return
     scorer.restore(start)
-    gone = False
+    before = [(stage, scorer.penalty(stage)) for stage in every_stage(scorer)]
     while meet_more(search, start[0]):
-        gone = True
-    if not gone:
-        scorer.restore(end)
-        return False
+        pass
+    if not len(scorer.placement.changed(start[0])):
+        for step in way:
+            scorer.commit(step)
+        if not _improves(search, before):
+            scorer.restore(start)
     known = scorer.mark()
     search.run()
     search.reduce(start[0])
-    if not reachable():
+    if not _way(search, start)[1]:
         scorer.restore(known)
-    return True
+
+
+def _way(search: Search, start: tuple[Placement, list[Floats]]) -> tuple[list[Batch], bool]:
+    """Safe steps from the start towards the present placement, and whether they lead there."""
+    scorer, end = search.scorer, search.scorer.mark()
+    scorer.restore(start)
+    safety = Safety(scorer)
+    safety.refill = True
+    most = search.parameters.explored_placements // 2
+    found = find_order(safety, search.rules, end[0], most)
+    scorer.restore(end)
+    return found
+
+
+def _improves(search: Search, before: list[tuple[Tier, float]]) -> bool:
+    """Whether the first stage whose penalty differs is better by something worthwhile."""
+    scorer, share = search.scorer, search.parameters.trivial_share
+    for stage, then in before:
+        now = scorer.penalty(stage)
+        if now > then + EPSILON:
+            return False
+        if now < scorer.worthwhile(stage, then, share):
+            return True
+    return False
 
 
 def copy_less(search: Search, start: Placement) -> bool:

@@ -149,30 +149,39 @@ class LocalSearch(SearchParameters):
 
         A search from where it ends, as a plan for the result makes it, is to find nothing more.
         """
-        scorer, start = search.scorer, begin[0]
-        for _ in range(self.second_searches + 1):
-            while meet_more(search, start):
-                search.run()
-                search.reduce(start)
-            search.shorten(start)
-            copy_less(search, start)
-            if not self._small(scorer) or search.exhausted:
+        scorer = search.scorer
+        _polish(search, begin)
+        for _ in range(self.second_searches if self._small(scorer) else 0):
+            if search.exhausted:
                 break
             end = scorer.mark()
             if sorts:
                 sort_slots(scorer, search.rules)
-            began = scorer.placement.copy()
+            began = scorer.mark()
             other = fresh()
             other.actions = search.actions
             other.run()
-            found = len(scorer.placement.changed(began)) > 0
-            if not found and not meet_more(other, began):
+            while meet_more(other, began[0]):
+                other.run()
+            settle_for_less(other, began)
+            if not len(scorer.placement.changed(began[0])):
                 scorer.restore(end)
                 break
             search = other
-            search.reduce(start)
-        settle_for_less(search, begin)
+            search.reduce(begin[0])
+            _polish(search, begin)
         return search
+
+
+def _polish(search: Search, begin: tuple[Placement, list[Floats]]) -> None:
+    """Meet more, copy less, and end where safe steps lead, as far as the cluster is small."""
+    start = begin[0]
+    while meet_more(search, start):
+        search.run()
+        search.reduce(start)
+    search.shorten(start)
+    copy_less(search, start)
+    settle_for_less(search, begin)
 
 
 def _at_stake(goals: list[Goal], cluster: Cluster) -> list[Goal]:
