@@ -148,7 +148,9 @@ def sort_slots(scorer: Scorer, rules: Rules) -> None:
 
 def _small(search: Search) -> bool:
     replicas = search.scorer.placement.snapshot.n_replicas
-    return replicas <= search.parameters.perturbed_replicas and not search.spent()
+    # single actions do not keep groups together
+    fits = replicas <= search.parameters.perturbed_replicas and search.candidates.pairs is None
+    return fits and not search.spent()
 
 
 def _open(search: Search) -> tuple[list[int], list[int]] | None:
