@@ -25,6 +25,7 @@ from cluster_model.columns import Column
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Bools, BrokerState, Floats, Ints
 from goals import Cluster, Goal, State
+from goals.capacity import Ceiling
 
 # two sums of the same loads differ by about this share of them
 _ROUNDING = 1e-9
@@ -234,6 +235,26 @@ class Enumeration:
         least: Floats = self.scores(goal).min(axis=1, initial=1.0)
         return np.greater_equal(least, 1)
 
+    def lack(self, goal: Goal) -> Floats:
+        """(M,) squares of what the cells lack to be content with a goal, added up."""
+        if goal.scope.of_partitions:
+            parts = [(1 - score[:, None]) ** 2 for score in self._of_partitions(goal)]
+            return self._added_up(parts)[:, 0]
+        total: Floats = ((1 - self.scores(goal)) ** 2).sum(1)
+        return total
+
+    def no_less_content(self, goal: Goal, at: int) -> Bools:
+        """(M,) placements with which no cell is less content with a goal than with one of them."""
+        if not goal.scope.of_partitions:
+            scores = self.scores(goal)
+            return np.asarray((scores >= scores[at] - _ROUNDING).all(1))
+        own = np.unravel_index(at, [len(o.leader) for o in self.options])
+        parts = [
+            1.0 * (score < score[here] - _ROUNDING)[:, None]
+            for score, here in zip(self._of_partitions(goal), own, strict=True)
+        ]
+        return np.asarray(self._added_up(parts)[:, 0] == 0)
+
     def scores(self, goal: Goal) -> Floats:
         """(M, cells) contentment of each cell with a goal whose scope is not partitions."""
         s, scope = self.snapshot, goal.scope.name
@@ -306,6 +327,50 @@ class Enumeration:
                 # a leader that moves stays the leader
                 if may and lead == (target if source == first else first):
                     yield i
+
+    def safely_reached(self, hard: Sequence[Goal]) -> Bools:
+        """(M,) placements to which safe steps lead from the start, one action at a time.
+
+        A step is safe if no cell of a hard goal is less content than before it or, where the goal
+        is a limit, than at the start.
+
+        Parameters
+        ----------
+        hard
+            Hard goals and vetoes, prepared on :attr:`cluster`.
+        """
+        reached = np.zeros(self.count, np.bool_)
+        begin = self.place(Placement(self.snapshot))
+        if begin is None:
+            return reached
+        of_partitions = [self._of_partitions(g) for g in hard if g.scope.of_partitions]
+        others = [g for g in hard if not g.scope.of_partitions]
+        scores = [self.scores(g) for g in others]
+        began = [
+            np.where(isinstance(g, Ceiling), own[begin], np.inf)
+            for g, own in zip(others, scores, strict=True)
+        ]
+        cells = np.concatenate([np.ones((self.count, 0)), *scores], 1)
+        least = np.minimum(cells, np.concatenate([np.empty(0), *began])) * (1 - _ROUNDING)
+        steps, stride = [], 1
+        for p in range(len(self.options) - 1, -1, -1):
+            width = len(self.options[p].leader)
+            for here in range(width):
+                for there in self._one_step(self.options[p], here):
+                    if all(own[p][there] >= own[p][here] - _ROUNDING for own in of_partitions):
+                        steps.append((stride, width, here, there))
+            stride *= width
+        reached[begin] = True
+        front = np.array([begin])
+        while len(front):
+            before = reached.copy()
+            for stride, width, here, there in steps:
+                source = front[front // stride % width == here]
+                target = source + (there - here) * stride
+                source, target = source[~reached[target]], target[~reached[target]]
+                reached[target[(cells[target] >= least[source]).all(1)]] = True
+            front = np.flatnonzero(reached & ~before)
+        return reached
 
     def _of_partitions(self, goal: Goal) -> list[Floats]:
         """(O,) scores of the options of each partition."""

@@ -17,6 +17,7 @@ from balancer.planning.ordering import align, grouped, order, steps_between
 from balancer.planning.parameters import PlanningParameters
 from balancer.planning.plan import Plan
 from balancer.planning.relief import relief_points
+from balancer.planning.unreached import Unreached
 from balancer.problem.budget import Budget
 from balancer.problem.movement_cost import cost_unit
 from balancer.problem.problem import Problem
@@ -83,6 +84,7 @@ def assemble(
     scorer = initial.copy(arena) if same else Scorer(arena, goals)
     targets = steps_between(walked, final)
     groups = _groups(proposal, cluster_at(walked), goals)
+    begin = initial.copy(cluster_at(start.copy())) if proposal.unreached is not None else None
     steps = order(
         scorer,
         targets,
@@ -90,6 +92,15 @@ def assemble(
         None if groups is None else grouped(walked, targets, groups),
         parameters,
     )
+    beyond = None
+    if steps.left_out and not proposal.exhausted:
+        beyond = Unreached.of(problem, scorer, cluster_at(final), steps.blocked)
+    elif begin is not None and proposal.unreached is not None:
+        there = proposal.unreached
+        align(start, there)
+        way = order(begin, steps_between(start, there), rules, None, parameters)
+        if way.left_out:
+            beyond = Unreached.of(problem, scorer, cluster_at(there), way.blocked)
     rows = action_rows(start, walked, added, steps, shown, rules)
     kept = within(rows, budget, start.snapshot)
     exhausted, left_out = proposal.exhausted, steps.left_out
@@ -109,6 +120,8 @@ def assemble(
         rows, ended = truncated(rows, kept, start, walked, steps)
         scorer = Scorer(cluster_at(ended), goals)
     ended = scorer.placement
+    if exhausted:
+        beyond = None
     before, after = (goal_scores(problem, shown, x) for x in (initial, scorer))
     met_before, met = ([bool((x >= 1).all()) for x in scores] for scores in (before, after))
     kinds = np.array(rows.kind)
@@ -151,7 +164,8 @@ def assemble(
         summary=summary,
         columns=columns(initial.cluster, origin, ended, rules),
         goal_results=results,
-        unmet=tuple(unmet(problem, end, exhausted, left_out, origin, parameters)),
+        unmet=tuple(unmet(problem, end, exhausted, left_out, origin, parameters, beyond)),
+        unreached={} if beyond is None else beyond.difference(ended),
         rows=rows,
         demoted=tuple(start.snapshot.broker_ids[rows.demoted & ~rules.draining].tolist()),
         verdict=kind.verdict(initial.cluster, ended, problem.resolved.named),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from balancer.planning.further_actions import display_name
-from balancer.planning.safety import Safety
+from balancer.search.safety import Safety
 from balancer.search.transition import Transition
 from cluster_model.placement import Batch
 from goals.capacity import Ceiling

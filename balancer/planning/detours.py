@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from balancer.planning.parameters import PlanningParameters
-from balancer.planning.safety import Safety
 from balancer.problem.disks import pick_disk
 from balancer.problem.rules import Rules
 from balancer.search.arrays import first_of
+from balancer.search.safety import Safety
 from balancer.search.transition import Transition
 from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
 from cluster_model.scopes import Scope

@@ -308,6 +308,7 @@ class PlanDocument(_PlanRecord):
     allocation: AllocationResult | None = None
     remedy: Remedy | None = None
     relief: Annotated[tuple[ReliefPoint, ...], FailFast()] = ()
+    unreached: dict[str, tuple[BrokerId, ...]] = {}
 
     @property
     def content_digest(self) -> str:
@@ -323,8 +324,9 @@ class PlanDocument(_PlanRecord):
     def unstated(self) -> dict[str, Any]:
         """What the digest leaves out: plans from before these fields existed keep theirs."""
         found: dict[str, Any] = {"budget": True} if self.budget == Budget() else {}
-        if not self.relief:
-            found["relief"] = True
+        for name in ("relief", "unreached"):
+            if not getattr(self, name):
+                found[name] = True
         if "blocked" not in self.summary.model_fields_set:
             found["summary"] = {"blocked"}
         return found

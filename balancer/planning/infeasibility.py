@@ -13,6 +13,7 @@ from balancer.planning.document import Unmet, limit_reached
 from balancer.planning.figures import goal_scores
 from balancer.planning.further_actions import PlanEnd, display_name, listed
 from balancer.planning.parameters import PlanningParameters
+from balancer.planning.unreached import Unreached
 from balancer.problem.problem import Problem
 from balancer.problem.replication_factor import ReplicationFactor
 from balancer.problem.rules import Rules
@@ -34,6 +35,7 @@ def unmet(
     left_out: int,
     origin: Cluster,
     parameters: PlanningParameters | None = None,
+    unreached: Unreached | None = None,
 ) -> list[Unmet]:
     """The goals a plan does not reach, and why.
 
@@ -52,6 +54,8 @@ def unmet(
         where the plan ends.
     parameters
         How many actions to examine; None for the defaults.
+    unreached
+        A placement that meets more, but has no safe order; None if none is known.
     """
     parameters, proofs = parameters or PlanningParameters(), dict[int, list[Infeasibility]]()
     goals = [problem.as_configured(used) for used in problem.goals]
@@ -71,7 +75,7 @@ def unmet(
         or [
             _within_used_limit(problem, goals[i], int((scores[i] < 1).sum()))
             if end.scorer.met(i)
-            else _unproven(i, scores[i], end, blocked, exhausted, left_out, parameters)
+            else _unproven(i, scores[i], end, blocked, exhausted, left_out, parameters, unreached)
         ]
     ]
 
@@ -112,6 +116,7 @@ def _unproven(
     exhausted: str | None,
     left_out: int,
     parameters: PlanningParameters,
+    unreached: Unreached | None,
 ) -> Unmet:
     scorer, rules, goal = end.scorer, end.rules, end.scorer.goals[i]
     cells = np.flatnonzero(scores < 1)
@@ -136,6 +141,9 @@ def _unproven(
         reason, remedy = blocked.reason(i, cells)
         if limit:
             reason, remedy = f"{limit}; {reason}", _MORE
+        elif unreached is not None and i in unreached.met:
+            way = f" ({unreached.blocked})" if unreached.blocked else ""
+            reason, remedy = f"{NO_ORDER}{way}; {reason}", _UNLOCK
     if left_out and not proven:
         reason += f"; {plural(left_out, 'action')} had no safe order and were left out"
     return Unmet(
@@ -143,6 +151,8 @@ def _unproven(
     )
 
 
+NO_ORDER = "a placement meets it, but no safe order of steps to it was found"
+_UNLOCK = "allow more where the steps are blocked while the plan runs, or add brokers with room"
 _MORE = "allow more, or plan again"
 _NOTHING_LEFT = (
     "every replica is on a dead broker or a dead disk",

@@ -9,11 +9,12 @@ import numpy as np
 from balancer.planning.blocked import blocked_by
 from balancer.planning.detours import best_detour
 from balancer.planning.parameters import PlanningParameters
-from balancer.planning.safety import Safety
 from balancer.problem.movement_cost import movement_cost
 from balancer.problem.rules import Rules
 from balancer.search.arrays import first_of
-from balancer.search.scorer import Scorer
+from balancer.search.exact_order import find_order
+from balancer.search.safety import Safety
+from balancer.search.scorer import EPSILON, Scorer
 from balancer.search.sequential_transition import SequentialTransition
 from balancer.search.transition import Transition
 from cluster_model.placement import LEAD, MOVE, MOVE_DISK, Batch, Placement
@@ -179,6 +180,7 @@ def order(
         way.run()
     if len(way.batch):
         way.unlock()
+    way.explore()
     return way.steps()
 
 
@@ -198,7 +200,9 @@ class _PartialOrder:
         self.group = np.full(len(batch), -1) if group is None else group
         self.placement = scorer.placement
         self.safety = Safety(scorer)
-        self.home = self.placement.replica_broker.copy()
+        self.start, self.final = self.placement.copy(), self._final()
+        self.home = self.start.replica_broker
+        self.direct = float(movement_cost(self.placement, batch).sum())
         self.passes: list[Steps] = []
         # what takes back each pass
         self.undo: list[Batch] = []
@@ -336,6 +340,36 @@ class _PartialOrder:
                 failed.add(blocked[0])
                 futile += 1
         self._back_to(*best[1:])
+
+    def explore(self) -> None:
+        """On small clusters: look for another order if actions are left, or detours cost something.
+
+        It is taken if it leaves nothing, and costs less.
+        """
+        own, spent = self.parameters, sum(float(done.cost.sum()) for done in self.passes)
+        s = self.placement.snapshot
+        whole = not len(self.batch)
+        if (
+            s.n_replicas > own.explored_replicas
+            or s.n_disks
+            or any((done.group >= 0).any() for done in self.passes)
+            or (whole and spent <= self.direct * (1 + EPSILON))
+        ):
+            return
+        mark, passes, undo = self.scorer.mark(), self.passes, self.undo
+        self.scorer.adopt(self.start, np.arange(s.n_partitions))
+        self.safety.refill = own.refill
+        found, there = find_order(self.safety, self.rules, self.final, own.explored_orders)
+        if there:
+            self.passes, self.undo = [], []
+            for action in found:
+                self._go(action)
+            cost = sum(float(done.cost.sum()) for done in self.passes)
+            if not whole or cost < spent * (1 - EPSILON):
+                self.batch, self.group = self.batch[:0], self.group[:0]
+                return
+        self.passes, self.undo = passes, undo
+        self.scorer.restore(mark)
 
     def _final(self) -> Placement:
         """Where the open actions lead."""

@@ -39,6 +39,10 @@ class PlanningParameters(BaseModel):
     detour_replicas
         Replicas of the full broker considered for a detour: those that move anyway, then others of
         all sizes.
+    explored_replicas, explored_orders
+        In clusters of up to this many replicas without known disks, where actions find no safe
+        order or detours cost something, so many placements that safe steps lead to are looked at
+        for a better order.
     futile_additions
         New replicas in a row without room after which the remaining ones are left out.
     examined_actions
@@ -65,6 +69,8 @@ class PlanningParameters(BaseModel):
     detour_chain: Count = 3
     detour_brokers: Count = 24
     detour_replicas: Count = 256
+    explored_replicas: Count = 50
+    explored_orders: Count = 500
     futile_additions: Count = 200
     examined_actions: int = Field(default=1 << 14, ge=1, le=10**7)
     sampled_actions: int = Field(default=1 << 12, ge=1, le=10**7)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,9 @@ class Plan:
         Finds the remedy if the plan leaves goals unmet.
     relief
         What its first actions bring.
+    unreached
+        What a placement that meets more, but has no safe order, places otherwise than the end:
+        partitions, by name, with their brokers, leaders first.
     """
 
     snapshot: Snapshot
@@ -82,6 +85,7 @@ class Plan:
     allocation: AllocationResult | None = None
     trial: Callable[[Plan], Remedy | None] | None = None
     relief: tuple[ReliefPoint, ...] = ()
+    unreached: dict[str, tuple[int | str, ...]] = field(default_factory=dict)
 
     @cached_property
     def remedy(self) -> Remedy | None:
@@ -156,6 +160,7 @@ class Plan:
             allocation=self.allocation,
             remedy=self.remedy,
             relief=self.relief,
+            unreached=self.unreached,
         )
 
     def to_json(self) -> str:

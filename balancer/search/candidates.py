@@ -140,21 +140,26 @@ class Candidates:
             found += self._broker_actions(
                 tier, np.flatnonzero(brokers), index, destinations, budget
             )
-        batch = Batch.concatenate(found) if found else _nothing()
+        batch = Batch.concatenate(found) if found else nothing()
         if self.leads_only:
             batch = batch[batch.kind == LEAD]
         return batch[self.rules.legal(self.placement, batch)]
 
     def swaps(self, tier: Tier, budget: int) -> tuple[Batch, Batch]:
-        """About `budget` swaps between discontented brokers and others."""
+        """About `budget` swaps between discontented brokers and others.
+
+        Also of replicas in discontented cells of kinds of topics.
+        """
         index = self._index
         index.update()
         brokers = np.flatnonzero(self._discontented_brokers(tier) & self.rules.receives)
-        if not len(brokers) or len(self.receivers) < 2:
-            return _nothing(), _nothing()
-        share = max(budget // len(brokers), self.parameters.least_swaps_per_broker)
+        related = self._related_replicas(tier)
+        if not len(brokers) + len(related) or len(self.receivers) < 2:
+            return nothing(), nothing()
+        share = max(budget // max(len(brokers), 1), self.parameters.least_swaps_per_broker)
         each = max(round(share ** (1 / 3)), 4)
         mine, _ = index.sample(brokers, 2 * each, self.rng)
+        mine = np.concatenate([mine, self._some(related, max(2 * budget // each**2, 1))])
         others = self._targets(mine, self.receivers, each)
         theirs, pair = index.sample(others, max(each // 2, 2), self.rng)
         return self.exchanged(mine[pair // each], theirs)
@@ -184,7 +189,7 @@ class Candidates:
         """
         discontented = self._discontented_brokers(tier) | self._apart(tier)
         if self.pairs is None or not discontented.any():
-            return _nothing(), np.empty(0, np.int64)
+            return nothing(), np.empty(0, np.int64)
         one, two = self.pairs
         where, n = self.placement.location, self.placement.snapshot.n_partitions
         local = where[one] == where[two]
@@ -282,7 +287,7 @@ class Candidates:
         """The legal ones among `n` moves and `n` leadership transfers drawn at random."""
         held = np.flatnonzero(self.placement.replica_broker >= 0)
         if not len(held):
-            return _nothing()
+            return nothing()
         at = self.rng.choice(held, n)
         moves, leads = self.spread(at, self.receivers, 1), self._leads(at)
         batch = Batch.concatenate([moves, leads])
@@ -330,7 +335,7 @@ class Candidates:
     def spread(self, at: Ints, destinations: Ints, n: int) -> Batch:
         """Each replica to `n` of the destinations, or to all if there are no more."""
         if not len(destinations) or not len(at):
-            return _nothing()
+            return nothing()
         if len(destinations) <= n and self.rules.permitted is None:
             target = np.tile(destinations, len(at))
             n = len(destinations)
@@ -565,15 +570,8 @@ class Candidates:
         s, placement = self.placement.snapshot, self.placement
         width, share = self.parameters.least_destinations, self.parameters.least_per_cell
         at = np.flatnonzero(placement.replica_broker >= 0)
-        p, broker = at // placement.slots, placement.replica_broker[at]
-        disk = placement.replica_disk[at] if len(placement.replica_disk) else np.full_like(at, -1)
-        if isinstance(scope.inner, Divided):
-            # a replica in no group counts for nothing, and may be the one to move
-            cell = scope.inner.kinds(s)[s.partition_topic[p]]
-        else:
-            cell = scope.keys(s, p, broker, disk)
-        inside = np.append(unmet, False)[cell]
-        mine = self._some(at[inside.any(axis=0) if scope.several else inside], budget // width)
+        p = at // placement.slots
+        mine = self._some(at[self._inside(scope, unmet, at)], budget // width)
         found = [self.spread(mine, destinations, width), self._leads(mine)]
         if not isinstance(scope, Divided):
             return [*found, self.spread(mine, self.receivers, width)]
@@ -591,6 +589,30 @@ class Candidates:
         kind, group = scope.split(s, cells)
         pulled, row = self._of_kinds(at, own, kind, np.arange(len(cells)), share)
         return [*found, self._moves(pulled, self._any_in(scope.of, group[row]))]
+
+    def _related_replicas(self, tier: Tier) -> Ints:
+        """Replicas that count in discontented cells of kinds of topics, on any broker."""
+        found = [np.empty(0, np.int64)]
+        for i in tier.goals:
+            scope, unmet = self.scorer.goals[i].scope, self.scorer.scores[i] < self.levels[i]
+            divided = isinstance(scope.inner or scope, Divided) and not isinstance(scope, PerTopic)
+            if divided and unmet.any():
+                at = np.flatnonzero(self.placement.replica_broker >= 0)
+                found.append(at[self._inside(scope, unmet, at)])
+        return np.unique(np.concatenate(found))
+
+    def _inside(self, scope: Scope, cells: Bools, at: Ints) -> Bools:
+        """(R,) whether each replica counts in some cells of kinds of topics."""
+        s, placement = self.placement.snapshot, self.placement
+        p, broker = at // placement.slots, placement.replica_broker[at]
+        disk = placement.replica_disk[at] if len(placement.replica_disk) else np.full_like(at, -1)
+        if isinstance(scope.inner, Divided):
+            # a replica in no group counts for nothing, and may be the one to move
+            cell = scope.inner.kinds(s)[s.partition_topic[p]]
+        else:
+            cell = scope.keys(s, p, broker, disk)
+        inside = np.append(cells, False)[cell]
+        return np.asarray(inside.any(axis=0) if scope.several else inside)
 
     def _of_kinds(self, at: Ints, own: Ints, kinds: Ints, rows: Ints, n: int) -> tuple[Ints, Ints]:
         """`n` random replicas of each kind, and its row; `at` is sorted by `own`, the kind."""
@@ -634,6 +656,7 @@ class Candidates:
         return index.at(begin[row] + rank)
 
 
-def _nothing() -> Batch:
+def nothing() -> Batch:
+    """No actions."""
     none = np.empty(0, np.int64)
     return Batch.of(MOVE, none, none, none)

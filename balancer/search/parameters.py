@@ -114,6 +114,14 @@ class SearchParameters(BaseModel):
         Failed tries in a row after which the retries end.
     perturbation_choices
         Moves, and leadership transfers, drawn for each random step, one of which is made.
+    explored_placements
+        On such clusters, up to this many placements that safe steps lead to are looked at, best
+        first, for one that meets more hard goals, if any is unmet; a quarter as many for one that
+        is as good and copies less; half as many to see whether safe steps lead where the search
+        ends; 0 for none.
+    second_searches
+        On such clusters, the search starts again where it has ended, at most this many times,
+        until it finds nothing more.
     improvement_rounds
         Rounds that disturb the worst cells and repair, once no action helps any more; 0 for none,
         or, if the time is limited and the moves are not, for as many as the time allows.
@@ -205,6 +213,8 @@ class SearchParameters(BaseModel):
     perturbed_replicas: int = Field(default=50, ge=0)
     perturbation_tries: Count = 10
     perturbation_choices: Count = 32
+    explored_placements: int = Field(default=1_000, ge=0, le=10**6)
+    second_searches: int = Field(default=8, ge=0, le=10**6)
     improvement_rounds: int = Field(default=0, ge=0, le=10**9)
     futile_improvements: Count = 20
     improvement_actions: Count = 6

@@ -10,12 +10,21 @@ from balancer.problem.capacity_guards import implied
 from balancer.problem.deadline import Deadline
 from balancer.problem.problem import Problem
 from balancer.problem.replication_factor import ReplicationFactor
+from balancer.search.exploration import (
+    copy_less,
+    meet_more,
+    out_of_reach,
+    settle_for_less,
+    sort_slots,
+)
 from balancer.search.improvement import improve
 from balancer.search.local_search import Search
 from balancer.search.parameters import SearchParameters
 from balancer.search.scorer import Scorer
 from balancer.search.spending import Spending
 from balancer.strategies.strategy import ProgressCallback, Proposal
+from cluster_model.placement import Placement
+from cluster_model.snapshot import Floats
 from goals import Cluster, Goal
 
 
@@ -39,6 +48,11 @@ class LocalSearch(SearchParameters):
         needed = [g for g in problem.vetoes if not implied(g, goals)]
         at_stake = _at_stake(goals, problem.cluster)
         scorer = Scorer(problem.cluster, [*at_stake, *needed], self)
+        grows = problem.resolved.type.changes_replication_factor
+        sorts = not (grows or problem.resolved.adds or problem.start.snapshot.n_disks)
+        sorts &= problem.rules.cold is None and self._small(scorer)
+        if sorts:
+            sort_slots(scorer, problem.rules)
         begin = scorer.mark()
 
         # Goals that the search does not change, and without those unmet because of their limit.
@@ -62,21 +76,25 @@ class LocalSearch(SearchParameters):
             hopeless: Callable[[], bool] | None = None,
         ) -> Search:
             shown = report if spending is not None or not limits.limits_moves else report_trial
-            search = Search(
-                scorer,
-                problem.rules,
-                serve=len(scorer.tiers) - bool(needed),
-                deadline=deadline,
-                seed=seed,
-                progress=shown if progress is not None else None,
-                spending=spending,
-                hopeless=hopeless,
-            )
+
+            def fresh() -> Search:
+                return Search(
+                    scorer,
+                    problem.rules,
+                    serve=len(scorer.tiers) - bool(needed),
+                    deadline=deadline,
+                    seed=seed,
+                    progress=shown if progress is not None else None,
+                    spending=spending,
+                    hopeless=hopeless,
+                )
+
+            search = fresh()
             search.run()
-            if not problem.resolved.type.changes_replication_factor:
+            if not grows:
                 search.reduce(problem.start)
                 if spending is None and not search.exhausted:
-                    search.shorten(begin[0])
+                    search = self._finished(search, fresh, begin, sorts)
                 if not limits.limits_moves and not search.exhausted:
                     if self.improvement_rounds:
                         improve(search, problem.start, self.improvement_rounds)
@@ -114,7 +132,56 @@ class LocalSearch(SearchParameters):
             trivial_share=self.trivial_share,
             actions=search.actions,
             exhausted=exhausted,
+            unreached=None if exhausted or grows else out_of_reach(search, begin[0]),
         )
+
+    def _small(self, scorer: Scorer) -> bool:
+        return scorer.placement.snapshot.n_replicas <= self.perturbed_replicas
+
+    def _finished(
+        self,
+        search: Search,
+        fresh: Callable[[], Search],
+        begin: tuple[Placement, list[Floats]],
+        sorts: bool,
+    ) -> Search:
+        """The search of a small cluster, after trying more ways to meet goals and to copy less.
+
+        A search from where it ends, as a plan for the result makes it, is to find nothing more.
+        """
+        scorer = search.scorer
+        _polish(search, begin)
+        for _ in range(self.second_searches if self._small(scorer) else 0):
+            if search.exhausted:
+                break
+            end = scorer.mark()
+            if sorts:
+                sort_slots(scorer, search.rules)
+            began = scorer.mark()
+            other = fresh()
+            other.actions = search.actions
+            other.run()
+            while meet_more(other, began[0]):
+                other.run()
+            settle_for_less(other, began)
+            if not len(scorer.placement.changed(began[0])):
+                scorer.restore(end)
+                break
+            search = other
+            search.reduce(begin[0])
+            _polish(search, begin)
+        return search
+
+
+def _polish(search: Search, begin: tuple[Placement, list[Floats]]) -> None:
+    """Meet more, copy less, and end where safe steps lead, as far as the cluster is small."""
+    start = begin[0]
+    while meet_more(search, start):
+        search.run()
+        search.reduce(start)
+    search.shorten(start)
+    copy_less(search, start)
+    settle_for_less(search, begin)
 
 
 def _at_stake(goals: list[Goal], cluster: Cluster) -> list[Goal]:

@@ -45,6 +45,9 @@ class Proposal:
         How many actions were tried and kept, for progress reports.
     exhausted
         The limit that ended the work early, or ``stopped`` if :attr:`Problem.stop` did.
+    unreached
+        A placement that meets more hard goals, to which no safe steps were found; None if none
+        is known. It has the slots of `placement`.
     """
 
     placement: Placement
@@ -53,6 +56,7 @@ class Proposal:
     trivial_share: float = 0.01
     actions: int = 0
     exhausted: Literal["seconds", "budget", "stopped"] | None = None
+    unreached: Placement | None = None
 
     def improves(self, ended: Placement) -> bool | None:
         """Whether ending there is better than staying; None leaves it to the goals.

@@ -23,6 +23,7 @@ from balancer.verification.report import CheckReport, Fault
 from balancer.verification.stated_goals import StatedGoals
 from balancer.verification.stated_request import StatedRequest
 from balancer.verification.unchecked import unchecked_parts
+from balancer.verification.unreached import unreached_faults
 from balancer.verification.verdict import verdict_faults
 from cluster_model.snapshot import Snapshot
 
@@ -69,6 +70,7 @@ def check_plan(snapshot: Snapshot, plan: PlanDocument) -> CheckReport:
         *relief_faults(replay),
         *relaxation_faults(replay),
         *reason_faults(replay),
+        *unreached_faults(replay),
         *unmet_goal_faults(replay),
         *allocation_faults(replay),
         *verdict_faults(replay),

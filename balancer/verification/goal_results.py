@@ -21,6 +21,7 @@ from balancer.verification.replay import Replay
 from balancer.verification.replicas import GROUP, ReplicaTable
 from balancer.verification.report import Fault
 from balancer.verification.unmet import UnmetGoal, remedy_faults, unmet_faults
+from balancer.verification.unreached import unreached_table
 from cluster_model.snapshot import Floats
 from goals import Infeasibility
 from metrics_reporter.quantities import plural
@@ -90,7 +91,7 @@ def goal_faults(replay: Replay) -> Iterator[Fault]:
                 yield Fault("contentment", f"{result.goal}: contentment_{when} {mean} is wrong")
 
 
-def _unmet_goal(replay: Replay, name: str) -> UnmetGoal:
+def _unmet_goal(replay: Replay, unreached: ReplicaTable | None, name: str) -> UnmetGoal:
     """The replay's result on a goal that is not met at the end."""
     goal = next((g for g in replay.configured if g["name"] == name), None)
     if goal is None:
@@ -111,13 +112,16 @@ def _unmet_goal(replay: Replay, name: str) -> UnmetGoal:
     if own is not None and not replay.cut_short:
         origin = cluster_of(replay.base, replay.request)
         proofs = own.prepared(origin).infeasibilities(origin)
-    return UnmetGoal(goal["goal"], scope, noun, cells, proofs, used_limits(replay.plan).get(name))
+    used, elsewhere = used_limits(replay.plan).get(name), bool(unreached is not None)
+    if unreached is not None and (there := goal_scores(replay, goal, unreached)):
+        elsewhere = bool((there[-1] >= 1).all())
+    return UnmetGoal(goal["goal"], scope, noun, cells, proofs, used, elsewhere)
 
 
 def unmet_goal_faults(replay: Replay) -> Iterator[Fault]:
     """Statements about unmet goals, and about brokers that would help."""
     plan, request = replay.plan, replay.request
-    found = partial(_unmet_goal, replay)
+    found = partial(_unmet_goal, replay, unreached_table(replay))
     for kind, text in unmet_faults(plan, request, replay.lost, found):
         yield Fault(kind, text)
     for text in remedy_faults(plan, request):

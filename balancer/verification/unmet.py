@@ -22,6 +22,13 @@ _WARMING = (
     "the replicas that could lead are still warming up",
     "plan again when their lag is acceptable, or accept more",
 )
+# what earlier versions say of any goal that is unmet where a limit was reached, and nothing more
+_FORMER = {
+    "budget": "the limit on moves or cost was reached",
+    "seconds": "the limit on seconds was reached",
+}
+_NO_ORDER = "a placement meets it, but no safe order of steps to it was found"
+_UNLOCK = "allow more where the steps are blocked while the plan runs, or add brokers with room"
 _MORE = "allow more, or plan again"
 _ACTION = r"(moving|transferring the leadership of) .+?"
 _RULES = (
@@ -64,6 +71,8 @@ class UnmetGoal:
         What the goal itself proves about the start; None if unknown.
     used
         The limit that the steps keep in place of its own; None for its own.
+    elsewhere
+        Whether the placement that the plan states as unreached meets it, as far as is known.
     """
 
     kind: str
@@ -72,6 +81,7 @@ class UnmetGoal:
     cells: Ints | None
     proofs: Sequence[Infeasibility] | None
     used: RelaxedLimit | None = None
+    elsewhere: bool = False
 
 
 def unmet_faults(
@@ -145,12 +155,19 @@ def _unproven(
     elif found.cells is None and (given := re.match(rf"{what}( \(.+?\))?(?=: )", entry.reason)):
         what = given[0]
     hard = any(g.get("hard") for g in plan.goals if g.get("name") == entry.goal)
+    out = plan.summary.left_out
+    end = f"; {plural(out, 'action')} had no safe order and were left out" if out else ""
+    former = _FORMER.get(plan.summary.exhausted or "")
+    if former and (entry.reason, entry.remedy) == (f"{what}: {former}{end}", _MORE):
+        if entry.proven:
+            yield "proven", f"unmet: {entry.goal}: proven True stated, no proof found"
+        return
     proven, accepted = _accepted_reasons(plan, hard, request, lost, found)
     if entry.proven != proven:
         truth = "no replica is left to copy from" if proven else "no proof found"
         yield "proven", f"unmet: {entry.goal}: proven {entry.proven} stated, {truth}"
-    out = plan.summary.left_out
-    end = f"; {plural(out, 'action')} had no safe order and were left out" if out else ""
+    if found.elsewhere:
+        accepted += [(rf"{_NO_ORDER}( \(.+?\))?; {why}", _UNLOCK) for why, _ in accepted]
     for why, remedy in accepted:
         full = re.escape(f"{what}: ") + why + ("" if proven else re.escape(end))
         if re.fullmatch(full, entry.reason) and entry.remedy == remedy:
@@ -163,41 +180,44 @@ def _unproven(
     )
 
 
-def _limit(plan: PlanDocument) -> str:
-    """The limit that the reasons name: moves if they are spent, else the others that are set."""
+def _limits(plan: PlanDocument) -> list[str]:
+    """What the reasons may name as the limit that was reached; none if there was none.
+
+    Moves if they are spent, else the others that are set. Earlier versions did not tell them apart.
+    """
     budget, s = plan.budget, plan.summary
+    if s.exhausted is None:
+        return []
     if s.exhausted == "stopped":
-        return "the search was stopped"
+        return ["the search was stopped"]
     if s.exhausted == "seconds":
-        return "the limit on seconds was reached"
+        return ["the limit on seconds was reached"]
     if (
         budget.moves is not None
         and s.replica_moves + s.disk_moves + s.replicas_added >= budget.moves
     ):
-        return "the limit on moves was reached"
+        return ["the limit on moves was reached", _FORMER["budget"]]
     others = {
         "cost": budget.cost,
         "moves per broker": budget.moves_per_broker,
         "moves per rack": budget.moves_per_rack,
     }
     names = [name for name, limit in others.items() if limit is not None] or ["moves"]
-    return f"limited by {' and '.join(names)}"
+    return [f"limited by {' and '.join(names)}", _FORMER["budget"]]
 
 
 def _accepted_reasons(
     plan: PlanDocument, hard: bool, request: StatedRequest, lost: Bools, found: UnmetGoal
 ) -> tuple[bool, list[tuple[str, str]]]:
     """Whether an unmet goal counts as proven; patterns of its reasons, with their remedies."""
-    limit = ""
-    if plan.summary.exhausted is not None:
-        limit = _limit(plan)
+    limits = _limits(plan)
     known = found.scope == "partition" and found.cells is not None
     cells = found.cells if known and found.cells is not None else np.empty(0, np.int64)
     still = request.untouched[cells]
     if len(cells) and still.all():
         return False, [_left_alone(request, cells)]
-    if found.kind == "ReplicationFactor" and limit:
-        return False, [_text(limit, _MORE)]
+    if found.kind == "ReplicationFactor" and limits:
+        return False, [_text(limit, _MORE) for limit in limits]
     if found.kind == "ReplicationFactor":
         rest = cells[~(still | lost[cells])]
         if not len(rest):
@@ -235,8 +255,8 @@ def _accepted_reasons(
             f"all requested replicas keeps {configured}"
         )
         warming.append(_text(text, "rebalance after this plan"))
-    if limit:
-        looked = [(f"{re.escape(limit)}; {why}", _MORE) for why, _ in looked]
+    if limits:
+        looked = [(f"{re.escape(limit)}; {why}", _MORE) for limit in limits for why, _ in looked]
     return False, warming + looked
 
 

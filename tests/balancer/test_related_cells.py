@@ -6,11 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from balancer_cases import by_hand
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from balancer import Balancer
 from balancer.search.sequential_transition import SequentialTransition
 from balancer.search.transition import Transition
+from balancer.strategies.local_search import LocalSearch
 from cluster_model import Snapshot, synthetic_snapshot
 from cluster_model.columns import Column
 from cluster_model.placement import LEAD, MOVE, Batch, Placement
@@ -26,7 +29,7 @@ from cluster_model.scopes import (
     Spread,
 )
 from cluster_model.snapshot import Ints
-from goals import Cluster
+from goals import Apart, Cluster, Near, ReplicaCapacity, SpreadAcross
 
 ZONE = Grouping("zone")
 COLUMNS = {
@@ -190,3 +193,32 @@ def test_a_naive_count_of_the_start_agrees(scope: Scope) -> None:
             for cell in range(len(sums))
         ]
         assert sums.tolist() == groups_held
+
+
+RELATIONS = {
+    # b needs a, which is only in rack 0
+    "near": (Near(attribute="rack"), [0, 1, 0], [2, 4, 5], {"needs": [None, "a", None]}),
+    "apart": (Apart(by="tenant"), [0, 0, 0], [1, 1, 2], {"tenant": ["x", "x", None]}),
+    "spread": (SpreadAcross(attribute="rack", at_least=3, topics="[ab]"), [0] * 3, [2, 3, 2], {}),
+}
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_swaps_serve_relations_where_every_broker_is_full(relation: str) -> None:
+    goal, of_a, of_b, attributes = RELATIONS[relation]
+    # six brokers in three racks, each with as many units as it may hold
+    held = [*of_a, *of_b]
+    others = [b for b in range(6) for _ in range(12 - held.count(b))]
+    s = by_hand(
+        [(b,) for b in [*held, *others]],
+        brokers=6,
+        racks=(0, 0, 1, 1, 2, 2),
+        topics=["a"] * 3 + ["b"] * 3 + ["c"] * len(others),
+    )
+    s = replace(s, topic_attributes=attributes)
+    # a hard limit would leave no room for any step
+    limit = ReplicaCapacity(limit=12, hard=False, tier=0)
+    balancer = Balancer(
+        [limit, goal.model_copy(update={"tier": 1})], strategy=LocalSearch(perturbed_replicas=0)
+    )
+    assert balancer.propose(s).ok
