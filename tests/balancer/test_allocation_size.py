@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tracemalloc
 
 import numpy as np
@@ -106,3 +108,26 @@ def test_greedy_keeps_every_limit_and_never_raises_the_fullest(seed: int) -> Non
     assert (node[p.fixed >= 0] == p.fixed[p.fixed >= 0]).all()
     assert not (p.removed[node] & (node != p.node)).any()
     assert p.deviation(node).max() <= p.deviation(p.node).max() + 1e-9
+
+
+def test_programs_are_solved_whatever_the_process_solved_before() -> None:
+    # A process has one scheduler of HiGHS, which refuses another number of threads.
+    script = """
+import highspy, numpy as np
+from balancer.allocation.milp import plain
+from balancer.allocation.problem import Allocation
+from balancer.allocation.solver import solve
+other = highspy.Highs()
+other.setOptionValue("output_flag", False)
+other.setOptionValue("threads", 3)
+x = [other.addVariable(0, 1, type=highspy.HighsVarType.kInteger) for _ in range(5)]
+other.maximize(sum(x))
+p = Allocation(load=np.arange(1.0, 13.0), cost=np.ones(12), node=np.zeros(12, np.int64),
+    weight=np.ones(3), removed=np.zeros(3, np.bool_), budget=np.inf)
+for found in (plain(p, seconds=30.0), solve(p, rounds=0)):
+    print(round(found.distance, 6), found.bound <= 1e-6)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert done.stdout.splitlines()[-2:] == ["0.0 True", "0.0 True"]
