@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from collocation_cases import ROUNDS
+from collocation_cases import ROUNDS, streams
 
+from balancer import Balancer, Budget
 from balancer.allocation.problem import Allocation
 from balancer.allocation.units import Units
 from balancer.collocation.albic import albic
@@ -145,3 +146,19 @@ def test_without_additions_it_is_the_seeds_rule() -> None:
     own = CollocationParameters(additions=False)
     found = albic(units, rounds=ROUNDS, parameters=own)
     assert (found.pairs, found.max_group_load) == ((), 0.0)
+
+
+def test_a_job_without_leaders_has_none_missing_after_a_plan() -> None:
+    n = np.arange(12)
+    snapshot = streams(
+        {"a": [4.0] * 12, "b": [4.0] * 12},
+        {"a": [1 + i % 4 for i in n.tolist()], "b": [1 + (i + 1) % 4 for i in n.tolist()]},
+        ids=(1, 2, 3, 4),
+        traffic=[(i, 12 + i, 5.0 + i) for i in n.tolist()],
+    )
+    unknown = replace(snapshot, leader=np.full(24, -1))
+    planner = Balancer(strategy={"strategy": "albic", "rounds": ROUNDS}, budget=Budget(moves=4))
+    plan = planner.propose(unknown)
+    assert 0 < len(plan) < 24
+    after = planner.propose(plan.final_snapshot())
+    assert "EligibleLeaders" not in [u.goal for u in after.unmet]
