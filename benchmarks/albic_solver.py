@@ -10,6 +10,7 @@ import numpy as np
 
 from balancer.allocation.flux import flux
 from balancer.allocation.milp import plain
+from balancer.allocation.parameters import AllocationParameters
 from balancer.allocation.problem import Allocation
 from balancer.allocation.solver import solve
 from balancer.problem.deadline import Deadline
@@ -25,6 +26,9 @@ _CHANGED = 0.2
 _TIGHT, _TIGHT_VARIES = 0.05, 120.0
 # Time is the limit, not effort.
 _ENDLESS = 10**9
+
+# However small, a distance is compared with those of others.
+_EXACT = AllocationParameters(trivial_distance=0.0)
 
 
 class Setting(NamedTuple):
@@ -146,7 +150,7 @@ def _distance(name: str, problem: Allocation, seconds: float) -> tuple[float, fl
     found = (
         plain(problem, seconds=seconds)
         if name == _PLAIN
-        else solve(problem, rounds=_ENDLESS, deadline=Deadline.after(seconds))
+        else solve(problem, rounds=_ENDLESS, deadline=Deadline.after(seconds), parameters=_EXACT)
     )
     return found.distance, found.bound
 

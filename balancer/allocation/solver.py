@@ -80,7 +80,7 @@ def solve(
     ([1, 0, 0], 0.0, 0.0)
     """
     p, own = problem, parameters or AllocationParameters()
-    seconds = deadline.left
+    seconds, enough = deadline.left, max(enough, own.trivial_distance)
 
     def until(share: float) -> Deadline:
         return deadline.earlier((1 - own.search_share * share) * seconds)
@@ -127,7 +127,7 @@ def solve(
             rounds=left // len(_FINISH),
             deadline=until(share),
             seed=seed,
-            enough=goal if narrow == "both" else 0.0,
+            enough=goal if narrow == "both" else own.trivial_distance,
             narrow=narrow,
             parameters=own,
         )

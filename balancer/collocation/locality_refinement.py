@@ -107,6 +107,7 @@ class _Refinement:
         self.off, self.carried, self.free = p.deviation(node), p.carried(node), p.fixed < 0
         self.room = np.maximum(p.carried(p.node), p.ceiling) + _TINY
         self.left = p.budget - p.spent(node)
+        self.least = float(p.cost[self.free].min(initial=np.inf))
         self.low = np.where(p.removed, -np.inf, -limit)
         order = np.argsort(node, kind="stable")
         first = np.searchsorted(node[order], np.arange(len(p.weight) + 1)).tolist()
@@ -123,7 +124,11 @@ class _Refinement:
             gain = self._gain(unit, to)
             if gain <= _TINY:
                 continue
-            now = -gain / self._price(unit, to)
+            price = self._price(unit, to)
+            if price > _TINY and self.left + _TINY < self.least:
+                # What is left moves what has moved already, and that comes first.
+                break
+            now = -gain / price
             if now > rank * (1 - _TINY):
                 # Changes granted before have lowered it.
                 heappush(wishes, (now, unit, to))

@@ -13,7 +13,7 @@ from balancer.allocation.problem import Allocation
 from balancer.allocation.units import Units
 from balancer.collocation.albic import albic
 from balancer.collocation.parameters import CollocationParameters
-from cluster_model.snapshot import Floats, Ints
+from cluster_model.snapshot import BrokerState, Floats, Ints
 
 MAX_DISTANCE = 10.0
 
@@ -38,12 +38,12 @@ def pairs(load: list[float], rate: list[float], nodes: int, budget: float) -> Un
     )
 
 
-def lived(units: Units, periods: int, **options: float) -> tuple[Ints, list[int]]:
+def lived(units: Units, periods: int) -> tuple[Ints, list[int]]:
     """Where all units end, and the migrations of each period, with a load that stays the same."""
     node, migrations = units.problem.node, []
     for period in range(periods):
         now = replace(units, problem=replace(units.problem, node=node))
-        after = albic(now, rounds=ROUNDS, seed=period, **options).solution.node
+        after = albic(now, rounds=ROUNDS, seed=period).solution.node
         migrations.append(int((after != node).sum()))
         node = after
     return node, migrations
@@ -162,3 +162,15 @@ def test_a_job_without_leaders_has_none_missing_after_a_plan() -> None:
     assert 0 < len(plan) < 24
     after = planner.propose(plan.final_snapshot())
     assert "EligibleLeaders" not in [u.goal for u in after.unmet]
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_key_groups_of_a_dead_node_are_restored_where_the_engine_can(restored: bool) -> None:
+    n = np.arange(12)
+    alive = streams({"a": [4.0] * 12}, {"a": [1 + i % 4 for i in n.tolist()]}, ids=(1, 2, 3, 4))
+    state = np.where(alive.broker_ids == 2, BrokerState.DEAD, BrokerState.ALIVE)
+    dead = replace(alive, broker_state=state, creatable=np.full(12, restored))
+    plan = Balancer(strategy={"strategy": "albic", "rounds": ROUNDS}).propose(dead)
+    left = plan.final_snapshot().replica_broker == 1
+    assert left.sum() == (0 if restored else 3)
+    assert plan.verdict is None or plan.verdict.ok == restored
