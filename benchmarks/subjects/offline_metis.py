@@ -27,8 +27,7 @@ def offline_metis(units: Units, seed: int = 0) -> Ints:
     first = np.searchsorted(pair // many, np.arange(many + 1))
     _, found = pymetis.part_graph(
         nodes,
-        xadj=first.tolist(),
-        adjncy=(pair % many).tolist(),
+        adjacency=[to.tolist() for to in np.split(pair % many, first[1:-1])],
         vweights=_whole(p.load),
         eweights=_whole(rate),
         options=pymetis.Options(seed=seed),
