@@ -72,9 +72,9 @@ def summary(periods: Sequence[PeriodMetrics]) -> Iterator[tuple[str, float, str]
     yield "load distance, greatest", float(distance.max()), "points"
     yield "load distance at the end", at_the_end(last, "distance"), "points"
     yield "collocation at the end", at_the_end(last, "collocation"), "percent"
-    yield "load index at the end", at_the_end(last, "load_index"), "percent"
+    yield "load index at the end, calibrated", at_the_end(last, "load_index"), "percent"
     yield "migrations a period", float(np.mean([p.migrations for p in periods])), "migrations"
-    yield "latency a period", float(np.mean([p.latency for p in periods])), "seconds"
+    yield "latency a period, calibrated", float(np.mean([p.latency for p in periods])), "seconds"
 
 
 def at_the_end(periods: Sequence[PeriodMetrics], field: str) -> float:

@@ -203,8 +203,8 @@ def test_budget_bounds_latency() -> None:
     options = Options(log=lambda s: None, rounds=2)
     rows = values(albic_budget.albic_budget(["S"], options))
     assert rows["tight", "migrations a period"] <= 3
-    assert rows["tight", "latency a period"] < rows["unlimited", "latency a period"]
-    assert rows["paper", "latency a migration"] == 2.5
+    assert rows["tight", "latency a period, calibrated"] < rows["unlimited", "latency a period"]
+    assert rows["paper", "latency a migration, calibrated"] == 2.5
 
 
 def test_collocation_compares_both() -> None:
@@ -237,7 +237,7 @@ def test_jobs_say_what_the_paper_states(tmp_path: Path) -> None:
     rows = {(row.size[-1], row.subject, row.metric): row.value for row in found}
     assert rows["2", "albic", "migrations a period"] <= 4
     assert rows["2", "cola", "collocation at the end"] > rows["3", "cola", "collocation at the end"]
-    assert rows["2", "albic (paper)", "load index at the end"] == 50
+    assert rows["2", "albic (paper)", "load index at the end, calibrated"] == 50
     assert rows["4", "cola (paper)", "collocation at the end"] == 61
     assert len(list(tmp_path.glob("*.svg"))) == 3
 
@@ -268,4 +268,4 @@ def test_size_is_measured_apart(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_lines_of_pictures_are_lives_over_time() -> None:
     lives: dict[str, Sequence[PeriodMetrics]] = {"a": [PeriodMetrics(1.0, 2.0, 3.0, 4, 5.0)] * 2}
     assert planners.over_time(lives, "migrations") == {"a": (range(2), [4.0, 4.0])}
-    assert {m: v for m, v, _ in planners.summary(lives["a"])}["latency a period"] == 5.0
+    assert {m: v for m, v, _ in planners.summary(lives["a"])}["latency a period, calibrated"] == 5.0
