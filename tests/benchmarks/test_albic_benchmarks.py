@@ -203,7 +203,8 @@ def test_budget_bounds_latency() -> None:
     options = Options(log=lambda s: None, rounds=2)
     rows = values(albic_budget.albic_budget(["S"], options))
     assert rows["tight", "migrations a period"] <= 3
-    assert rows["tight", "latency a period, calibrated"] < rows["unlimited", "latency a period"]
+    latency = "latency a period, calibrated"
+    assert rows["tight", latency] < rows["unlimited", latency]
     assert rows["paper", "latency a migration, calibrated"] == 2.5
 
 
