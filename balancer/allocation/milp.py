@@ -27,6 +27,14 @@ _ENDS = (
 )
 
 
+class _Solver(highspy.Highs):
+    """HiGHS without its output, whose first line would be printed before an option is set."""
+
+    def enableCallbacks(self) -> None:  # noqa: N802
+        self.setOptionValue("output_flag", False)
+        super().enableCallbacks()
+
+
 @dataclass(frozen=True)
 class MilpResult:
     """The result of a program: an allocation, and a bound on the load distance of all of them."""
@@ -202,10 +210,10 @@ def _solve(
     lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = matrix
     lp.integrality_ = [highspy.HighsVarType.kInteger] * n + [highspy.HighsVarType.kContinuous] * 3
 
-    solver = highspy.Highs()
+    solver = _Solver()
     # No number of threads: a process has one scheduler, and HiGHS refuses to run with another
     # number than the one that first used it.
-    options: dict[str, bool | int | float] = {"output_flag": False}
+    options = dict[str, int | float]()
     if np.isfinite(deadline.at):
         options["time_limit"] = max(deadline.left, 0.01)
     if nodes is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -131,3 +132,10 @@ for found in (plain(p, seconds=30.0), solve(p, rounds=0)):
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120
     )
     assert done.stdout.splitlines()[-2:] == ["0.0 True", "0.0 True"]
+
+
+def test_programs_print_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    solve(one_full_node(12, 3), rounds=0)
+    script = "from test_allocation_size import *; solve(one_full_node(12, 3), rounds=0)"
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parent)
+    assert capfd.readouterr().out == ""
