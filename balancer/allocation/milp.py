@@ -30,9 +30,9 @@ _ENDS = (
 class _Solver(highspy.Highs):
     """HiGHS without its output, whose first line would be printed before an option is set."""
 
-    def enableCallbacks(self) -> None:  # noqa: N802
+    def enableCallbacks(self) -> None:
         self.setOptionValue("output_flag", False)
-        super().enableCallbacks()
+        super().enableCallbacks()  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ def _solve(
     lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = matrix
     lp.integrality_ = [highspy.HighsVarType.kInteger] * n + [highspy.HighsVarType.kContinuous] * 3
 
-    solver = _Solver()
+    solver = _Solver()  # type: ignore[no-untyped-call]
     # No number of threads: a process has one scheduler, and HiGHS refuses to run with another
     # number than the one that first used it.
     options = dict[str, int | float]()
