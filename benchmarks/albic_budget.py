@@ -43,7 +43,7 @@ def albic_budget(sizes: Sequence[str], options: Options) -> Iterator[Row]:
             moved = sum(p.migrations for p in lives[name])
             latency = sum(p.latency for p in lives[name])
             if moved:
-                metric = "latency a migration"
+                metric = "latency a migration, calibrated"
                 yield Row(_NAME, size, name, metric, latency / moved, "seconds")
                 yield Row(_NAME, size, PAPER, metric, _PAUSE, "seconds")
         if len(lives) == len(_SHARES):

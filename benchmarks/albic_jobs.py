@@ -83,7 +83,11 @@ def _beside(
     size: str, number: int, lives: Mapping[str, Sequence[PeriodMetrics]], ends: Mapping[int, float]
 ) -> Iterator[Row]:
     """The paper's figures for the job."""
-    local, index, moved = "collocation at the end", "load index at the end", "migrations a period"
+    local, index, moved = (
+        "collocation at the end",
+        "load index at the end, calibrated",
+        "migrations a period",
+    )
     if number == 2:
         if _ALBIC in lives:
             yield stated(_NAME, size, _ALBIC, local, 100.0, "percent")

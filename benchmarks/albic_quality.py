@@ -19,6 +19,8 @@ _NAME = "albic-quality"
 _MILP, _FLUX, _POTC, _BOUND = "milp", "flux", "potc", "bound of milp"
 # Load of merging relative to processing, and its spread over key groups.
 _MERGE, _MERGE_SPREAD = 0.15, 0.5
+# PoTC splits keys, of which a key group has many; the spread of their loads, and the parts of each.
+_KEYS, _KEY_SPREAD, _TUPLES = 50, 0.5, 4
 
 
 class Setting(NamedTuple):
@@ -87,15 +89,18 @@ def albic_quality(sizes: Sequence[str], options: Options) -> Iterator[Row]:
 def _two_choices(
     job: SimulatedJob, conditions: Conditions, nodes: int, seed: int
 ) -> Iterator[PeriodMetrics]:
-    """The same job with two possible nodes per key group, merged on a third.
+    """The same job with two possible nodes per key, merged on a third.
 
     The amount to merge varies over time and between key groups, as Section 5.2.1 says; operators
     with input from outside keep no state.
     """
     rng = np.random.default_rng(seed)
+    share = rng.lognormal(0.0, _KEY_SPREAD, (len(job.operator), _KEYS))
+    share /= share.sum(1, keepdims=True)
     for popularity, volume in zip(conditions.popularity, conditions.volume, strict=True):
         came, flow = job.sent(popularity, float(volume))
         work: Floats = job.load(came, flow, np.arange(len(came)))
         merging = _MERGE * work * rng.lognormal(0.0, _MERGE_SPREAD, len(work)) * (job.enters == 0)
-        loads = potc(work, merging, nodes, seed=seed)
+        keys, merged = (share * work[:, None]).ravel(), (share * merging[:, None]).ravel()
+        loads = potc(keys, merged, nodes, tuples=_TUPLES, seed=seed)
         yield PeriodMetrics(float(np.abs(loads - loads.mean()).max()), 0.0, 100.0, 0, 0.0)

@@ -10,14 +10,17 @@ import numpy as np
 
 from balancer.allocation.flux import flux
 from balancer.allocation.milp import plain
+from balancer.allocation.parameters import AllocationParameters
 from balancer.allocation.problem import Allocation
 from balancer.allocation.solver import solve
 from balancer.problem.deadline import Deadline
 from benchmarks.harness.figures import Panel, chosen, draw, holds
 from benchmarks.registry import Options, Row, benchmark
+from benchmarks.subjects.distance_annealing import distance_annealing
 
 _NAME = "albic-solver"
-_OURS, _FLUX, _PLAIN, _BOUND = "counterpoise", "flux", "highs plain", "bound"
+_OURS, _FLUX, _PLAIN, _ANNEALING = "counterpoise", "flux", "highs plain", "annealing"
+_BOUND = "bound"
 # Mean load of a node, and spread of the key groups.
 _LOAD, _SPREAD = 50.0, 0.05
 _CHANGED = 0.2
@@ -25,6 +28,9 @@ _CHANGED = 0.2
 _TIGHT, _TIGHT_VARIES = 0.05, 120.0
 # Time is the limit, not effort.
 _ENDLESS = 10**9
+
+# However small, a distance is compared with those of others.
+_EXACT = AllocationParameters(trivial_distance=0.0)
 
 
 class Setting(NamedTuple):
@@ -85,7 +91,7 @@ def albic_solver(sizes: Sequence[str], options: Options) -> Iterator[Row]:
     The bound is proven: no allocation within the budget is below it. ``--rounds`` is the
     number of seeds.
     """
-    names = chosen(options, (_OURS, _FLUX, _PLAIN))
+    names = chosen(options, (_OURS, _FLUX, _PLAIN, _ANNEALING))
     for size in sizes:
         setting = _SETTINGS[size]
         migrations = _MIGRATIONS if _MIGRATIONS in setting.migrations else setting.migrations[-1]
@@ -96,7 +102,7 @@ def albic_solver(sizes: Sequence[str], options: Options) -> Iterator[Row]:
             problems = [
                 uneven(*setting[:2], varies=varies, migrations=migrations, seed=s) for s in seeds
             ]
-            yield from _compared(size, case, problems, names, setting.seconds)
+            yield from _compared(size, case, problems, names, setting.seconds, options)
         options.log(f"{_NAME} {size}: tight budget")
         problems = [_tight(setting, seed) for seed in seeds]
         yield from _compared(
@@ -105,6 +111,7 @@ def albic_solver(sizes: Sequence[str], options: Options) -> Iterator[Row]:
             problems,
             [n for n in names if n != _PLAIN],
             setting.seconds,
+            options,
         )
         yield from _curves(size, setting, names, options)
 
@@ -115,10 +122,15 @@ def _tight(setting: Setting, seed: int) -> Allocation:
 
 
 def _compared(
-    size: str, case: str, problems: Sequence[Allocation], names: Sequence[str], seconds: float
+    size: str,
+    case: str,
+    problems: Sequence[Allocation],
+    names: Sequence[str],
+    seconds: float,
+    options: Options,
 ) -> Iterator[Row]:
     """Means over seeds, the number above Flux, and the proven bound."""
-    found = {name: [_distance(name, p, seconds) for p in problems] for name in names}
+    found = {name: [_distance(name, p, seconds, options) for p in problems] for name in names}
     bounds = [max(b for _, b in runs) for runs in zip(*found.values(), strict=True)]
     mean = {name: float(np.mean([d for d, _ in runs])) for name, runs in found.items()}
     for name, value in mean.items():
@@ -137,16 +149,27 @@ def _compared(
             a <= b + 1e-9 for (a, _), (b, _) in zip(found[_OURS], found[_FLUX], strict=True)
         )
         yield from holds(_NAME, size, f"not above Flux on any seed, {case}", never)
+    peers = [name for name in (_PLAIN, _ANNEALING) if name in found]
+    others = [found[name] for name in peers]
+    if _OURS in found and others:
+        best = [min(d for d, _ in runs) for runs in zip(*others, strict=True)]
+        above = sum(a > b + 1e-9 for (a, _), b in zip(found[_OURS], best, strict=True))
+        metric = f"seeds above the better of {' and '.join(peers)}, {case}"
+        yield Row(_NAME, size, _OURS, metric, float(above), "seeds")
 
 
-def _distance(name: str, problem: Allocation, seconds: float) -> tuple[float, float]:
+def _distance(
+    name: str, problem: Allocation, seconds: float, options: Options
+) -> tuple[float, float]:
     """Load distance, and a bound on it."""
     if name == _FLUX:
         return problem.distance(flux(problem)), 0.0
+    if name == _ANNEALING:
+        return problem.distance(distance_annealing(problem, seconds, options)), 0.0
     found = (
         plain(problem, seconds=seconds)
         if name == _PLAIN
-        else solve(problem, rounds=_ENDLESS, deadline=Deadline.after(seconds))
+        else solve(problem, rounds=_ENDLESS, deadline=Deadline.after(seconds), parameters=_EXACT)
     )
     return found.distance, found.bound
 
@@ -160,7 +183,7 @@ def _curves(size: str, setting: Setting, names: Sequence[str], options: Options)
             options.log(f"{_NAME} {size}: over time, varies {varies:g}, {migrations} migrations")
             p = uneven(*setting[:2], varies=varies, migrations=migrations, seed=options.seed)
             for name in names:
-                ys = [_distance(name, p, seconds)[0] for seconds in setting.curve]
+                ys = [_distance(name, p, seconds, options)[0] for seconds in setting.curve]
                 lines[f"{name}, {migrations}"] = (setting.curve, ys)
                 for seconds, y in zip(setting.curve, ys, strict=True):
                     metric = (

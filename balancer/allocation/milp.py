@@ -8,6 +8,7 @@ import highspy
 import numpy as np
 
 from balancer.allocation.bound import lower_bound
+from balancer.allocation.errors import AllocationError
 from balancer.allocation.problem import Allocation, Solution
 from balancer.problem.deadline import NEVER, Deadline
 from cluster_model.snapshot import Bools, Floats, Ints
@@ -15,6 +16,23 @@ from cluster_model.snapshot import Bools, Floats, Ints
 # w1 and w2: the load distance weighs much more than the tightness of both sides.
 _DISTANCE, _TIGHTNESS = 1000.0, 1.0
 _TINY = 1e-9
+# How a program may end: solved, or stopped by a limit.
+_ENDS = (
+    highspy.HighsModelStatus.kOptimal,
+    highspy.HighsModelStatus.kTimeLimit,
+    highspy.HighsModelStatus.kIterationLimit,
+    highspy.HighsModelStatus.kSolutionLimit,
+    highspy.HighsModelStatus.kInterrupt,
+    highspy.HighsModelStatus.kMemoryLimit,
+)
+
+
+class _Solver(highspy.Highs):
+    """HiGHS without its output, whose first line would be printed before an option is set."""
+
+    def enableCallbacks(self) -> None:
+        self.setOptionValue("output_flag", False)
+        super().enableCallbacks()  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)
@@ -26,7 +44,7 @@ class MilpResult:
     proven: bool
 
 
-def plain(problem: Allocation, *, seconds: float, threads: int = 2) -> Solution:
+def plain(problem: Allocation, *, seconds: float) -> Solution:
     """Solve the program as printed, with plain HiGHS, for comparison (Section 4.3.1).
 
     There is no start solution; if HiGHS finds nothing in time, nothing moves.
@@ -35,8 +53,13 @@ def plain(problem: Allocation, *, seconds: float, threads: int = 2) -> Solution:
     ----------
     problem
         The problem to solve.
-    seconds, threads
-        Limits of HiGHS.
+    seconds
+        When HiGHS stops at the latest.
+
+    Raises
+    ------
+    AllocationError
+        If HiGHS fails.
     """
     p = problem
     everything = np.ones(len(p.weight), np.bool_)
@@ -46,7 +69,6 @@ def plain(problem: Allocation, *, seconds: float, threads: int = 2) -> Solution:
         everything,
         deadline=Deadline.after(seconds),
         nodes=None,
-        threads=threads,
         start=False,
     )
     over, under = p.sides(found.node)
@@ -92,7 +114,6 @@ def improve(
         chosen,
         deadline=deadline,
         nodes=nodes,
-        threads=1,
         start=True,
         downhill=downhill,
     )
@@ -110,7 +131,6 @@ def _solve(
     *,
     deadline: Deadline,
     nodes: int | None,
-    threads: int,
     start: bool,
     downhill: bool = False,
 ) -> MilpResult:
@@ -190,14 +210,17 @@ def _solve(
     lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = matrix
     lp.integrality_ = [highspy.HighsVarType.kInteger] * n + [highspy.HighsVarType.kContinuous] * 3
 
-    solver = highspy.Highs()
-    solver.setOptionValue("output_flag", False)
-    solver.setOptionValue("threads", threads)
+    solver = _Solver()  # type: ignore[no-untyped-call]
+    # No number of threads: a process has one scheduler, and HiGHS refuses to run with another
+    # number than the one that first used it.
+    options = dict[str, int | float]()
     if np.isfinite(deadline.at):
-        solver.setOptionValue("time_limit", max(deadline.left, 0.01))
+        options["time_limit"] = max(deadline.left, 0.01)
     if nodes is not None:
-        solver.setOptionValue("mip_max_nodes", nodes)
-    solver.passModel(lp)
+        options["mip_max_nodes"] = nodes
+    for option, value in options.items():
+        _checked(solver.setOptionValue(option, value), f"option {option}")
+    _checked(solver.passModel(lp), "model")
     if start:
         x = np.zeros(n + 3)
         x[:n] = node[k] == i
@@ -205,13 +228,21 @@ def _solve(
         x[n:] = max(over, under), max(over, under) - over, max(over, under) - under
         given = highspy.HighsSolution()
         given.col_value = x.tolist()
-        solver.setSolution(given)
+        _checked(solver.setSolution(given), "start")
     if deadline.stop is not None:
         # also lets Python handle the signal that sets the event
         for during in (solver.cbMipInterrupt, solver.cbSimplexInterrupt):
             during.subscribe(lambda event: event.interrupt() if deadline.stopped else None)
-    solver.run()
+    _checked(solver.run(), "run")
     status, info = solver.getModelStatus(), solver.getInfo()
+    if status not in _ENDS and not start:
+        raise AllocationError(
+            f"HiGHS: it ended with {solver.modelStatusToString(status)}, a solution or a limit "
+            "expected"
+        )
+    if status not in _ENDS:
+        # By rounding, the program may have lost the start, which is a solution.
+        return MilpResult(node, least, proven=False)
     result = node.copy()
     if info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
         taken = np.array(solver.getSolution().col_value)[:n] > 0.5
@@ -221,6 +252,11 @@ def _solve(
     whole = bool(chosen.all())
     proven = status == highspy.HighsModelStatus.kOptimal
     return MilpResult(result, max(bound, lower_bound(p)) if whole else bound, proven)
+
+
+def _checked(status: highspy.HighsStatus, what: str) -> None:
+    if status == highspy.HighsStatus.kError:
+        raise AllocationError(f"HiGHS, {what}: refused with an error, success expected")
 
 
 def _by_column(row: Ints, column: Ints, value: Floats, columns: int) -> tuple[Ints, Ints, Floats]:

@@ -40,6 +40,8 @@ class AllocationParameters(BaseModel):
     search_share
         Share of the time, if it is limited, for searches and programs; in the rest, migrations that
         turned out to be unnecessary are reverted. Other shares are shares of this one.
+    trivial_distance
+        Load distance, in percentage points, that is not reduced further.
     starts, start_share
         Number of independent local searches, and the share of rounds and time for all of them.
     program_share
@@ -74,6 +76,7 @@ class AllocationParameters(BaseModel):
     price_factor: float = Field(default=1.2, gt=1, le=1000)
     highest_price: float = Field(default=1e6, ge=1, le=1e12)
     search_share: float = Field(default=0.9, gt=0, le=1)
+    trivial_distance: float = Field(default=0.01, ge=0, le=100)
     starts: Count = 5
     start_share: float = Field(default=0.6, gt=0, le=0.9)
     program_share: float = Field(default=0.8, ge=0, le=0.9)

@@ -8,6 +8,7 @@ from balancer.allocation.bound import lower_bound
 from balancer.allocation.drain import empty_removed_nodes, revert_unnecessary
 from balancer.allocation.errors import AllocationError
 from balancer.allocation.flux import flux
+from balancer.allocation.greedy import greedy
 from balancer.allocation.milp import improve
 from balancer.allocation.parameters import AllocationParameters
 from balancer.allocation.problem import Allocation, Solution
@@ -79,7 +80,7 @@ def solve(
     ([1, 0, 0], 0.0, 0.0)
     """
     p, own = problem, parameters or AllocationParameters()
-    seconds = deadline.left
+    seconds, enough = deadline.left, max(enough, own.trivial_distance)
 
     def until(share: float) -> Deadline:
         return deadline.earlier((1 - own.search_share * share) * seconds)
@@ -98,7 +99,8 @@ def solve(
         )
     bound = lower_bound(p, own.bound_steps)
     goal = max(bound, enough)
-    starts = [a for a in (start, flux(p, until(1.0))) if p.within_ceilings(a)]
+    found_at_once = (start, flux(p, until(1.0)), greedy(p, until(1.0)))
+    starts = [a for a in found_at_once if p.within_ceilings(a)]
     best = min(starts, key=lambda a: max(p.distance(a), goal))
     left, part, first = rounds, own.start_share / own.starts, best
     for turn in range(own.starts):
@@ -125,7 +127,7 @@ def solve(
             rounds=left // len(_FINISH),
             deadline=until(share),
             seed=seed,
-            enough=goal if narrow == "both" else 0.0,
+            enough=goal if narrow == "both" else own.trivial_distance,
             narrow=narrow,
             parameters=own,
         )

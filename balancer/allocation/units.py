@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -101,6 +102,7 @@ def units_of(
     alpha: float = 1.0,
     resource: str | None = None,
     ceiling: float = 1.0,
+    most: Mapping[str, Floats] | None = None,
     integrated: bool = True,
 ) -> Units:
     """State the allocation problem of a snapshot (seed 001, Sections 3 and 4.3.1).
@@ -130,6 +132,8 @@ def units_of(
         the remaining brokers' total capacity in use.
     ceiling
         Limit of a broker's load of the other resources, as a share of its capacity.
+    most
+        Further limits (B,) of the load of a resource by its name, the balanced one included.
     integrated
         Whether the other brokers are balanced while some are removed; otherwise only units on
         the removed ones move.
@@ -182,7 +186,7 @@ def units_of(
             "more expected of the resource that is balanced"
         )
     mean = float(capacity[stays].mean())
-    further, most = _limits(s, unit, balanced, stays, ceiling)
+    further, room = _limits(s, unit, balanced, stays, ceiling, most or {})
     kept_out = _kept_out(node, rules.receives & rules.leads | rules.draining)
     costs = _costs(s, cost, alpha)[unit]
     at = np.full(s.n_partitions, -1)
@@ -199,7 +203,7 @@ def units_of(
         budget=float(budget),
         fixed=np.where(movable[unit] | rules.draining[node], -1, node),
         further=np.hstack([further, kept_out[0]]),
-        ceiling=np.hstack([most, kept_out[1]]),
+        ceiling=np.hstack([room, kept_out[1]]),
     )
     return Units(
         problem=problem,
@@ -306,11 +310,19 @@ def _costs(s: Snapshot, cost: Cost | Floats, alpha: float) -> Floats:
 
 
 def _limits(
-    s: Snapshot, unit: Ints, balanced: int, stays: Bools, share: float
+    s: Snapshot,
+    unit: Ints,
+    balanced: int,
+    stays: Bools,
+    share: float,
+    further: Mapping[str, Floats],
 ) -> tuple[Floats, Floats]:
     """(U, R) and (N, R): the resources in which some broker could be overloaded."""
-    others = np.flatnonzero(np.arange(len(s.resources)) != balanced)
-    load, most = s.leader_load[np.ix_(unit, others)], share * s.capacity[:, others]
+    most = share * s.capacity
+    most[:, balanced] = np.inf
+    for name, limit in further.items():
+        most[:, s.resource(name)] = np.minimum(most[:, s.resource(name)], limit)
+    load = s.leader_load[unit]
     binds = load.sum(axis=0) > most[stays].min(axis=0)
     return load[:, binds], most[:, binds]
 

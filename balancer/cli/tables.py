@@ -60,6 +60,10 @@ def overview(plan: AnyPlan) -> Text:
             f"communication kept local {percent(a.local_before)} -> {percent(a.local_after)}"
         )
     lines.append(f"balancedness {s.balancedness_before:.1f} -> {s.balancedness_after:.1f} of 100")
+    if plan.relief:
+        paid = "bytes" if s.cost_unit == "bytes" else "cost"
+        first = ", ".join(f"{percent(p.relief)} after {percent(p.share)}" for p in plan.relief)
+        lines.append(f"of the improvement of its goals, by share of its {paid}: {first}")
     if s.exhausted:
         lines.append(f"ended early: {limit_reached(s.exhausted, plan.budget, s.limited_moves)}")
     if s.left_out:

@@ -108,20 +108,22 @@ class Adaptation:
         self.removing = tuple(removing)
 
     def period(self) -> Period:
-        """Run Algorithm 1 once."""
-        retired = self._retire()
-        units, node = self._planned()
+        """Run Algorithm 1 once; a plan is applied to the brokers that it was made for."""
+        snapshot = self.job.snapshot()
+        retired = self._retire(snapshot)
+        if retired:
+            snapshot = self.job.snapshot()
+        units, node = self._planned(snapshot)
         scale = Scale() if self.scaling is None else self.scaling(units.problem, node)
         if scale:
-            self._scale(scale)
-            units, node = self._planned()
-        ids = self.job.snapshot().broker_ids
+            self._scale(scale, snapshot)
+            snapshot = self.job.snapshot()
+            units, node = self._planned(snapshot)
         if (node != units.problem.node).any():
-            self.job.apply(ids[units.unfold(node)])
+            self.job.apply(snapshot.broker_ids[units.unfold(node)])
         return Period(retired, scale, units, node)
 
-    def _retire(self) -> tuple[int, ...]:
-        snapshot = self.job.snapshot()
+    def _retire(self, snapshot: Snapshot) -> tuple[int, ...]:
         there = [b for b in self.removing if b in snapshot.broker_ids]
         held = snapshot.broker_ids[np.unique(snapshot.replica_broker)]
         empty = tuple(b for b in there if b not in held)
@@ -130,10 +132,10 @@ class Adaptation:
             self.job.retire(empty)
         return empty
 
-    def _planned(self) -> tuple[Units, Ints]:
+    def _planned(self, snapshot: Snapshot) -> tuple[Units, Ints]:
         leaving = Operation(kind="remove_brokers", brokers=self.removing)
         units = units_of(
-            self.job.snapshot(),
+            snapshot,
             leaving if self.removing else None,
             budget=self.budget,
             cost=self.cost,
@@ -150,11 +152,11 @@ class Adaptation:
             node = drain(p, node)
         return units, node
 
-    def _scale(self, scale: Scale) -> None:
+    def _scale(self, scale: Scale, snapshot: Snapshot) -> None:
         """Keep brokers marked for removal before new ones are started."""
         kept = min(scale.start, len(self.removing))
-        ids = self.job.snapshot().broker_ids
-        self.removing = (*self.removing[kept:], *ids[list(scale.remove)].tolist())
+        leaving = snapshot.broker_ids[list(scale.remove)].tolist()
+        self.removing = (*self.removing[kept:], *leaving)
         if scale.start > kept:
             self.job.start(scale.start - kept)
 

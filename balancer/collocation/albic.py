@@ -7,6 +7,7 @@ Section 4.3.2, Algorithm 2). What the seed calls a partition is a group here.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import networkx as nx
 import numpy as np
@@ -129,15 +130,16 @@ def albic(
     attempts = 0
     bound = lower_bound(problem, own.bound_steps)
     candidate = scores(units, score_factor)
-    fine = own.fine_share * max_distance if len(units.rate) else 0.0
+    fine = own.fine_share * max_distance if own.additions and len(units.rate) else 0.0
+    talk = Communication.of(len(problem.load), units.source, units.target, units.rate)
     # If no allocation is near enough, every attempt but the last would fail.
     limit = max_group_load if bound <= max_distance + _TINY else 0.0
 
     def allocated(p: Allocation, group: Ints, fine: float, until: Deadline) -> Solution:
-        """Balance; the rest of the budget brings communicating units closer."""
+        """Balance sets; the rest of the budget brings communicating key groups closer."""
 
         def balanced(enough: float, share: float) -> Solution:
-            return solve(
+            found = solve(
                 p,
                 good=max_distance,
                 enough=enough,
@@ -146,41 +148,77 @@ def albic(
                 seed=seed,
                 parameters=own,
             )
+            proven = bound if len(p.load) < len(problem.load) else found.bound
+            return _solution(problem, found.node[group], proven)
 
         if not fine > 0:
             return balanced(0.0, 1.0)
-        talk = Communication.of(len(p.load), group[units.source], group[units.target], units.rate)
         found = balanced(fine, 0.5)
         if found.distance > max_distance + _TINY:
             return found
-        node = refine_locality(p, talk, found.node, fine, until, own)
+        node = refine_locality(
+            replace(problem, fixed=p.fixed[group]), talk, found.node, fine, until, own
+        )
         if (node == found.node).all() and not until.passed:
-            return balanced(0.0, 1.0)
-        over, under = p.sides(node)
-        migrated = int((node != p.node).sum())
-        return Solution(node, over, under, found.bound, migrated, p.spent(node))
+            # Nothing else comes closer: even out what does not come apart by it.
+            even = balanced(0.0, 1.0)
+            return found if more_local(found, even) else even
+        return _solution(problem, node, found.bound)
+
+    def more_local(one: Solution, other: Solution) -> bool:
+        return units.local(one.node) > units.local(other.node) + _TINY
+
+    def attempted(p: Allocation, group: Ints) -> Solution | None:
+        """An allocation that is even enough; None if there is none, or none was found."""
+        nonlocal attempts
+        if lower_bound(p, own.bound_steps) > max_distance + _TINY:
+            return None
+        attempts += 1
+        found = allocated(p, group, fine, deadline.within(own.attempt_share))
+        return found if found.distance <= max_distance + _TINY else None
 
     while limit > 0 and not deadline.passed:
         group = groups(units, candidate, limit, rng)
-        folded = fold(problem, group)
-        folded, chosen = _collocate_pairs(units, candidate, group, folded, pairs, rng)
-        if not chosen and len(folded.load) == len(problem.load):
+        sets = fold(problem, group)
+        most = _Together(max_distance, limit) if own.additions else _Together(np.inf, np.inf)
+        found, rows, left = None, np.empty(0, np.int64), candidate.copy()
+        for _ in range(own.pair_tries if own.additions else 1):
+            together, rows = _collocate_pairs(units, left, group, sets, most, pairs, rng)
+            if not len(rows):
+                break
+            found = attempted(together, group)
+            if found is not None or deadline.passed:
+                break
+            left[rows] = False
+        if not len(rows) and len(sets.load) == len(problem.load):
             break
-        if lower_bound(folded, own.bound_steps) <= max_distance + _TINY:
-            attempts += 1
-            found = allocated(folded, group, fine, deadline.within(own.attempt_share))
-            if found.distance <= max_distance + _TINY:
-                node = found.node[group]
-                whole = replace(
-                    found, node=node, bound=bound, migrations=int((node != problem.node).sum())
-                )
-                return Collocation(whole, group, chosen, limit, attempts)
+        if own.additions or not len(rows):
+            # The same budget may do more without another pair.
+            without = attempted(sets, group)
+            if found is None or (without is not None and more_local(without, found)):
+                found, rows = without, rows[:0]
+        if found is not None:
+            ends = zip(units.source[rows].tolist(), units.target[rows].tolist(), strict=True)
+            return Collocation(found, _split(group, found.node), tuple(ends), limit, attempts)
         # With the same groups it would fail again.
-        together = folded.load[np.bincount(group, minlength=len(folded.load)) > 1]
-        limit -= step * max(1, (limit - float(together.max(initial=0.0))) // step + 1)
+        heaviest = sets.load[np.bincount(group, minlength=len(sets.load)) > 1].max(initial=0.0)
+        limit -= step * max(1, (limit - float(heaviest)) // step + 1)
     each = np.arange(len(problem.load))
     alone = allocated(problem, each, fine if limit > 0 else 0.0, deadline)
     return Collocation(alone, each, (), max(limit, 0.0), attempts + 1)
+
+
+def _solution(problem: Allocation, node: Ints, bound: float) -> Solution:
+    over, under = problem.sides(node)
+    return Solution(
+        node, over, under, bound, int((node != problem.node).sum()), problem.spent(node)
+    )
+
+
+def _split(group: Ints, node: Ints) -> Ints:
+    """(U,) int: sets without the key groups that leave them."""
+    _, label = np.unique(np.stack([group, node]), axis=1, return_inverse=True)
+    return _numbered(label)
 
 
 def scores(units: Units, factor: float = 1.5) -> Bools:
@@ -327,27 +365,40 @@ def _whole(weights: Floats) -> list[int]:
     return [max(int(w), 1) for w in np.rint(weights * scale).tolist()]
 
 
+class _Together(NamedTuple):
+    """How far from the mean a node may be that carries a pair's groups alone, and their load."""
+
+    distance: float
+    load: float
+
+
 def _collocate_pairs(
     units: Units,
     candidate: Bools,
     group: Ints,
-    folded: Allocation,
+    sets: Allocation,
+    limit: _Together,
     most: int,
     rng: np.random.Generator,
-) -> tuple[Allocation, tuple[tuple[int, int], ...]]:
-    """Require the groups of the pairs with the most traffic to share a node (step 3)."""
-    p, node = folded, units.problem.node
+) -> tuple[Allocation, Ints]:
+    """Require the groups of the pairs with the most traffic to share a node (step 3).
+
+    Returns the problem with this requirement, and the rows of the pairs.
+    """
+    p, node = sets, units.problem.node
     apart = node[units.source] != node[units.target]
     in_sets = np.zeros(len(node), np.bool_)
     kept = np.flatnonzero(candidate & ~apart)
     in_sets[units.source[kept]] = in_sets[units.target[kept]] = True
-    fixed, chosen = p.fixed.copy(), list[tuple[int, int]]()
+    fixed, chosen = p.fixed.copy(), list[int]()
     at = np.where(fixed >= 0, fixed, p.node)
     held, room = p.carried(at), np.maximum(p.carried(p.node), p.ceiling) + _TINY
     load, left = p.deviation(at), p.budget - p.spent(at) + _TINY
     least = float(p.cost.min(initial=np.inf))
     # A random pair among those of the greatest value; the next if that is not possible.
     rows = np.flatnonzero(candidate & apart)
+    as_one = p.load[group[units.source[rows]]] + p.load[group[units.target[rows]]]
+    rows = rows[as_one <= limit.load + _TINY]
     order = np.lexsort((rng.random(len(rows)), -units.rate[rows]))
     for row in rows[order].tolist():
         if len(chosen) == most or left < least:
@@ -359,7 +410,13 @@ def _collocate_pairs(
         for to in _choices(p, at[both].tolist(), in_sets[[i, j]].tolist(), load):
             come = both[at[both] != to]
             cost, more = float(p.cost[come].sum()), p.further[come].sum(axis=0)
-            if (fixed[come] < 0).all() and cost <= left and (held[to] + more <= room[to]).all():
+            above = float(p.load[both].sum()) * p.weight[to] - p.mean
+            if (
+                (fixed[come] < 0).all()
+                and cost <= left
+                and above <= limit.distance + _TINY
+                and (held[to] + more <= room[to]).all()
+            ):
                 for unit in come.tolist():
                     load[at[unit]] -= p.load[unit] * p.weight[at[unit]]
                     load[to] += p.load[unit] * p.weight[to]
@@ -367,9 +424,9 @@ def _collocate_pairs(
                 held[to] += more
                 left -= cost
                 at[both] = fixed[both] = to
-                chosen.append((i, j))
+                chosen.append(row)
                 break
-    return replace(p, fixed=fixed), tuple(chosen)
+    return replace(p, fixed=fixed), np.array(chosen, np.int64)
 
 
 def _choices(p: Allocation, at: list[int], in_sets: list[bool], load: Floats) -> list[int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from heapq import heapify, heappop, heappush
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -89,62 +91,67 @@ def refine_locality(
     [1, 0, 1, 0]
     """
     own = parameters or CollocationParameters()
-    search = _Refinement(problem, talk, node.copy(), max(limit, problem.distance(node)), own)
+    search = _Refinement(problem, talk, node.copy(), max(limit, problem.distance(node)))
     for _ in range(own.locality_passes):
-        if search.left < search.least or not search.once(deadline):
+        if not search.once(deadline, own.swap_tries):
             break
     return search.node
 
 
-class _Move(NamedTuple):
-    """A move: its gain per cost, the unit swapped back or -1, and its cost."""
-
-    efficiency: float
-    back: int
-    spent: float
-
-
-_NOTHING = _Move(0.0, -1, 0.0)
-
-
 class _Refinement:
-    def __init__(
-        self,
-        problem: Allocation,
-        talk: Communication,
-        node: Ints,
-        limit: float,
-        parameters: CollocationParameters,
-    ) -> None:
-        p, self.parameters = problem, parameters
-        self.p = p
+    """An allocation in which units move, those with the highest gain per cost first."""
+
+    def __init__(self, problem: Allocation, talk: Communication, node: Ints, limit: float) -> None:
+        p, self.p = problem, problem
         self.talk, self.node, self.limit = talk, node, limit
-        self.off, self.free = p.deviation(node), p.fixed < 0
-        # Whatever the budget, at most all of them can migrate.
-        self.left = min(p.budget - p.spent(node), float(p.cost[self.free].sum()))
+        self.off, self.carried, self.free = p.deviation(node), p.carried(node), p.fixed < 0
+        self.room = np.maximum(p.carried(p.node), p.ceiling) + _TINY
+        self.left = p.budget - p.spent(node)
         self.least = float(p.cost[self.free].min(initial=np.inf))
         self.low = np.where(p.removed, -np.inf, -limit)
+        order = np.argsort(node, kind="stable")
+        first = np.searchsorted(node[order], np.arange(len(p.weight) + 1)).tolist()
+        held = order.tolist()
+        self.held = [set(held[a:b]) for a, b in pairwise(first)]
 
-    def once(self, deadline: Deadline) -> bool:
-        """Apply the best of the current gains; returns whether any was applied."""
-        wishes = []
-        for unit, to in self._wishes():
-            if deadline.passed:
+    def once(self, deadline: Deadline, tries: int) -> bool:
+        """Grant wishes until none is left; returns whether any was granted."""
+        wishes = self._wishes()
+        heapify(wishes)
+        granted = False
+        while wishes and not deadline.passed:
+            rank, unit, to = heappop(wishes)
+            gain = self._gain(unit, to)
+            if gain <= _TINY:
+                continue
+            price = self._price(unit, to)
+            if price > _TINY and self.left + _TINY < self.least:
+                # What is left moves what has moved already, and that comes first.
                 break
-            wishes.append((self._best(unit, to), unit, to))
-        keep, found = (1 - self.parameters.pass_share) * self.left, False
-        for best, unit, to in sorted(wishes, key=lambda w: -w[0].efficiency):
-            if best.efficiency <= 0 or (found and self.left <= keep) or deadline.passed:
-                break
-            # Changes applied before may have altered it.
-            now = self._best(unit, to)
-            if now.efficiency >= best.efficiency / 2 and now.efficiency > 0:
-                self._grant(unit, to, now)
-                found = True
-        return found
+            now = -gain / price
+            if now > rank * (1 - _TINY):
+                # Changes granted before have lowered it.
+                heappush(wishes, (now, unit, to))
+                continue
+            here, back = int(self.node[unit]), -1
+            if not self._fits(unit, to):
+                if tries <= 0:
+                    continue
+                tries -= 1
+                back = self._partner(unit, to, gain)
+                if back < 0:
+                    continue
+            granted = True
+            self._move(unit, to)
+            if back >= 0:
+                self._move(back, here)
+            for moved in (unit, back) if back >= 0 else (unit,):
+                for other in self._neighbours(moved):
+                    self._wish(wishes, other, int(self.node[moved]))
+        return granted
 
-    def _wishes(self) -> list[tuple[int, int]]:
-        """Units and the nodes on which more of their traffic is local, highest gain first."""
+    def _wishes(self) -> list[tuple[float, int, int]]:
+        """Units and the nodes on which more of their traffic is local, with their ranks."""
         p, talk, nodes = self.p, self.talk, len(self.p.weight)
         one = np.repeat(np.arange(len(p.load)), np.diff(talk.first))
         key, which = np.unique(one * nodes + self.node[talk.neighbour], return_inverse=True)
@@ -154,65 +161,88 @@ class _Refinement:
         own = np.zeros(len(p.load))
         own[unit[here]] = with_node[here]
         gain = with_node - own[unit]
-        requested = np.flatnonzero(~here & (gain > _TINY) & self.free[unit] & ~p.removed[to])
-        limits = self.parameters
-        looks = limits.looks_per_migration * self.left / max(self.least, _TINY)
-        most = int(min(max(looks, limits.fewest_looks), limits.most_looks))
-        requested = requested[np.argsort(-gain[requested], kind="stable")][:most]
-        return list(zip(unit[requested].tolist(), to[requested].tolist(), strict=True))
+        wished = np.flatnonzero(~here & (gain > _TINY) & self.free[unit] & ~p.removed[to])
+        unit, to, gain = unit[wished], to[wished], gain[wished]
+        price = p.cost[unit] * ((p.node[unit] != to) & (p.node[unit] == self.node[unit]))
+        rank = -gain / np.maximum(price, _TINY)
+        return list(zip(rank.tolist(), unit.tolist(), to.tolist(), strict=True))
 
-    def _best(self, unit: int, to: int) -> _Move:
-        """The best way to move a unit to a node: alone, or swapped with a unit there."""
-        p, here = self.p, int(self.node[unit])
-        if here == to:
-            return _NOTHING
-        one = np.array([unit])
-        at_to, at_here = self.node == to, self.node == here
-        gain = float((self.talk.sent(one, at_to) - self.talk.sent(one, at_here))[0])
-        # No unit goes to a node marked for removal.
-        other = np.flatnonzero(at_to & self.free) if not p.removed[here] else one[:0]
-        between = np.zeros(len(p.load), np.bool_)
-        between[unit] = True
-        gains = gain + self.talk.sent(other, at_here) - self.talk.sent(other, at_to)
-        gains -= 2 * self.talk.sent(other, between)
-        gains, load = np.append(gains, gain), np.append(p.load[other], 0.0)
-        spent = self._price(one, to)[0] + np.append(self._price(other, here), 0.0)
-        after_here = self.off[here] + (load - p.load[unit]) * p.weight[here]
-        after_to = self.off[to] + (p.load[unit] - load) * p.weight[to]
-        fits = (after_here <= self.limit + _TINY) & (after_here >= self.low[here] - _TINY)
-        fits &= (after_to <= self.limit + _TINY) & (after_to >= self.low[to] - _TINY)
-        fits &= (gains > _TINY) & (spent <= self.left + _TINY)
-        # Free moves, back to the original node, come first.
-        efficiency = np.where(fits, gains / np.maximum(spent, _TINY), 0.0)
-        for at in np.argsort(-efficiency, kind="stable").tolist():
-            if not fits[at]:
-                break
-            back = int(other[at]) if at < len(other) else -1
-            if self._admitted(unit, to, back, here):
-                return _Move(float(efficiency[at]), back, float(spent[at]))
-        return _NOTHING
+    def _wish(self, wishes: list[tuple[float, int, int]], unit: int, to: int) -> None:
+        if not self.free[unit] or self.p.removed[to] or self.node[unit] == to:
+            return
+        gain = self._gain(unit, to)
+        if gain > _TINY:
+            heappush(wishes, (-gain / self._price(unit, to), unit, to))
 
-    def _grant(self, unit: int, to: int, change: _Move) -> None:
-        p, here = self.p, int(self.node[unit])
-        moves = [(unit, here, to), (change.back, to, here)]
-        for moved, source, target in moves if change.back >= 0 else moves[:1]:
-            self.node[moved] = target
-            self.off[source] -= p.load[moved] * p.weight[source]
-            self.off[target] += p.load[moved] * p.weight[target]
-        self.left -= change.spent
+    def _neighbours(self, unit: int) -> list[int]:
+        found: list[int] = self.talk.neighbour[slice(*self.talk.first[unit : unit + 2])].tolist()
+        return found
 
-    def _price(self, units: Ints, to: int) -> Floats:
-        """The change in cost of having units there instead of where they are."""
+    def _gain(self, unit: int, to: int) -> float:
+        """The traffic that becomes local if a unit moves, less what ceases to be."""
+        own = slice(*self.talk.first[unit : unit + 2])
+        at, rate = self.node[self.talk.neighbour[own]], self.talk.rate[own]
+        return float(rate[at == to].sum() - rate[at == self.node[unit]].sum())
+
+    def _price(self, unit: int, to: int) -> float:
+        """The cost of moving a unit, next to nothing if it has moved already."""
+        home = self.p.node[unit]
+        stays = home == to or home != self.node[unit]
+        return _TINY if stays else max(float(self.p.cost[unit]), _TINY)
+
+    def _spent(self, units: Ints, to: int) -> Floats:
+        """(n,) float: what having units there instead of where they are adds to the cost."""
         home = self.p.node[units]
         away: Floats = (home != to).astype(np.float64) - (home != self.node[units])
-        price: Floats = self.p.cost[units] * away
-        return price
+        spent: Floats = self.p.cost[units] * away
+        return spent
 
-    def _admitted(self, unit: int, to: int, back: int, here: int) -> bool:
-        if not self.p.further.shape[1]:
-            return True
-        tried = self.node.copy()
-        tried[unit] = to
-        if back >= 0:
-            tried[back] = here
-        return self.p.within_ceilings(tried)
+    def _fits(self, unit: int, to: int) -> bool:
+        p, here = self.p, self.node[unit]
+        more = p.further[unit]
+        return bool(
+            self._spent(np.array([unit]), to)[0] <= self.left + _TINY
+            and self.off[to] + p.load[unit] * p.weight[to] <= self.limit + _TINY
+            and self.off[here] - p.load[unit] * p.weight[here] >= self.low[here] - _TINY
+            and ((more == 0) | (self.carried[to] + more <= self.room[to])).all()
+        )
+
+    def _partner(self, unit: int, to: int, gain: float) -> int:
+        """The best unit to go the other way; -1 if none makes the exchange fit and gain."""
+        p, here, one = self.p, int(self.node[unit]), np.array([unit])
+        if p.removed[here]:
+            # No unit goes to a node marked for removal.
+            return -1
+        other = np.array(sorted(self.held[to]), np.int64)
+        other = other[self.free[other]]
+        spent = self._spent(one, to)[0] + self._spent(other, here)
+        shift = p.load[unit] - p.load[other]
+        after_here = self.off[here] - shift * p.weight[here]
+        after_to = self.off[to] + shift * p.weight[to]
+        fits = (after_here <= self.limit + _TINY) & (after_here >= self.low[here] - _TINY)
+        fits &= (after_to <= self.limit + _TINY) & (after_to >= self.low[to] - _TINY)
+        fits &= spent <= self.left + _TINY
+        if p.further.shape[1]:
+            change = p.further[unit] - p.further[other]
+            fits &= ((change <= 0) | (self.carried[to] + change <= self.room[to])).all(1)
+            fits &= ((change >= 0) | (self.carried[here] - change <= self.room[here])).all(1)
+        other, spent = other[fits], spent[fits]
+        if not len(other):
+            return -1
+        between = np.zeros(len(p.load), np.bool_)
+        between[unit] = True
+        gains = gain + self.talk.sent(other, self.node == here)
+        gains -= self.talk.sent(other, self.node == to) + 2 * self.talk.sent(other, between)
+        best = int(np.argmax(gains / np.maximum(spent, _TINY)))
+        return int(other[best]) if gains[best] > _TINY else -1
+
+    def _move(self, unit: int, to: int) -> None:
+        p, here = self.p, int(self.node[unit])
+        self.left -= float(self._spent(np.array([unit]), to)[0])
+        self.node[unit] = to
+        self.held[here].remove(unit)
+        self.held[to].add(unit)
+        self.off[here] -= p.load[unit] * p.weight[here]
+        self.off[to] += p.load[unit] * p.weight[to]
+        self.carried[here] -= p.further[unit]
+        self.carried[to] += p.further[unit]

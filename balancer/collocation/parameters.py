@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
-
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from balancer.allocation.parameters import AllocationParameters, Count, Share
 
@@ -16,30 +14,26 @@ class CollocationParameters(AllocationParameters):
 
     Parameters
     ----------
+    additions
+        Whether to go beyond the seed. Without it, ALBIC is as printed there: the pair with the most
+        traffic is brought together even if it cannot stay, sets are cut if the first pair fails,
+        and what is left of the budget goes to a finer balance.
     fine_share
-        Share of maxLD below which a load distance is good enough: further migrations are better
-        spent on bringing communicating key groups together.
+        Share of maxLD up to which a load distance is good enough while communicating key groups
+        are apart: the other migrations bring those together. 0 balances as far as possible.
+    pair_tries
+        Pairs that are tried before the load of sets is reduced.
     attempt_share
         Share of the remaining time for an attempt that may have to be repeated.
     locality_passes
         Maximum number of passes over the units that would have more local traffic elsewhere.
-    looks_per_migration, fewest_looks, most_looks
-        Units that a pass examines: for each migration that the budget still allows, and at least
-        and at most in total.
-    pass_share
-        Share of the remaining budget that a pass spends.
+    swap_tries
+        Exchanges of two units that a pass tries where a move alone does not fit.
     """
 
-    fine_share: Share = 0.15
+    additions: bool = True
+    fine_share: Share = 1.0
+    pair_tries: Count = 4
     attempt_share: float = Field(default=0.6, gt=0, le=1)
     locality_passes: int = Field(default=40, ge=0, le=10**9)
-    looks_per_migration: Count = 4
-    fewest_looks: Count = 200
-    most_looks: Count = 1_000
-    pass_share: float = Field(default=0.125, gt=0, le=1)
-
-    @model_validator(mode="after")
-    def _fewest_first(self) -> Self:
-        if self.fewest_looks > self.most_looks:
-            raise ValueError("fewest_looks of at most most_looks expected")
-        return self
+    swap_tries: int = Field(default=2_000, ge=0, le=10**9)

@@ -246,9 +246,12 @@ def preference_lists(plan: Plan) -> tuple[Ints, Ints]:
     rank = ranked_slots(plan)
     brokers = np.take_along_axis(plan.placement.brokers, rank, 1)
     leader = (rank == plan.placement.leader[:, None]).argmax(1)
-    untouched = plan.snapshot.leader < 0
+    without = plan.snapshot.leader < 0
+    if without.all():
+        # Nothing is known about leaders: in each partition, the first replica is assumed to lead.
+        return brokers, leader
     same = np.isin(np.arange(len(leader)), plan.rows.partition)
-    return brokers, np.where(untouched & ~same, -1, leader)
+    return brokers, np.where(without & ~same, -1, leader)
 
 
 @dataclass(frozen=True)

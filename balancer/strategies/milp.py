@@ -20,6 +20,7 @@ from balancer.problem.rules import Rules
 from balancer.strategies.strategy import ProgressCallback, Proposal, StrategyError
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Floats, Ints
+from goals.terms import Limit
 
 if TYPE_CHECKING:
     from balancer.allocation.problem import Solution
@@ -90,6 +91,7 @@ class Milp(AllocationParameters):
                 budget=np.inf if budget is None else budget,
                 cost="count" if by_cost is None else by_cost,
                 resource=self.resource,
+                most=_hard_limits(problem),
             )
             solution, group = self.solved(units, deadline, seed)
         except ModuleNotFoundError as error:
@@ -170,6 +172,17 @@ class _Allocated(Proposal):
     def _node(self, placement: Placement) -> Ints:
         node: Ints = placement.location[self.units.partition]
         return node
+
+
+def _hard_limits(problem: Problem) -> dict[str, Floats]:
+    """(B,) the lowest limit of hard goals by resource: a step beyond it would be left out."""
+    found: dict[str, Floats] = {}
+    for goal in (*problem.goals, *problem.vetoes):
+        for term in (goal.terms(problem.cluster) or ()) if goal.hard else ():
+            if isinstance(term, Limit) and not term.former:
+                name = term.resource
+                found[name] = np.minimum(found.get(name, np.inf), term.most)
+    return found
 
 
 def _integrated(problem: Problem) -> Rules:

@@ -10,6 +10,7 @@ import numpy as np
 from balancer.allocation.flux import flux
 from balancer.allocation.solver import solve
 from balancer.collocation.albic import albic
+from balancer.collocation.parameters import CollocationParameters
 from balancer.problem.deadline import Deadline
 from benchmarks.harness.stream_job import PeriodMetrics, Statistics
 from benchmarks.subjects.cola import cola
@@ -17,7 +18,7 @@ from cluster_model.snapshot import Ints
 
 Planner = Callable[[Statistics], Ints]
 # Reduced effort per plan, since a simulation makes many; albic-solver uses the full effort.
-_ROUNDS, _SECONDS = 1_500, 2.0
+ROUNDS, _SECONDS = 1_500, 2.0
 # Number of last periods whose mean describes the end.
 _LAST = 5
 
@@ -27,7 +28,7 @@ def by_milp(migrations: float, bounds: list[float] | None = None) -> Planner:
 
     def plan(statistics: Statistics) -> Ints:
         found = solve(
-            statistics.allocation(migrations), rounds=_ROUNDS, deadline=Deadline.after(_SECONDS)
+            statistics.allocation(migrations), rounds=ROUNDS, deadline=Deadline.after(_SECONDS)
         )
         if bounds is not None:
             bounds.append(found.bound)
@@ -41,16 +42,19 @@ def by_flux(migrations: float) -> Planner:
     return lambda s: flux(s.allocation(migrations))
 
 
-def by_albic(migrations: float, *, pairs: int = 1) -> Planner:
-    """ALBIC with its defaults; every period has its own seed."""
+def by_albic(
+    migrations: float, *, pairs: int = 1, parameters: CollocationParameters | None = None
+) -> Planner:
+    """ALBIC, by default with its defaults; every period has its own seed."""
     seeds = count()
     return lambda s: (
         albic(
             s.units(migrations),
             pairs=pairs,
-            rounds=_ROUNDS,
+            rounds=ROUNDS,
             deadline=Deadline.after(_SECONDS),
             seed=next(seeds),
+            parameters=parameters,
         ).solution.node
     )
 
@@ -68,9 +72,9 @@ def summary(periods: Sequence[PeriodMetrics]) -> Iterator[tuple[str, float, str]
     yield "load distance, greatest", float(distance.max()), "points"
     yield "load distance at the end", at_the_end(last, "distance"), "points"
     yield "collocation at the end", at_the_end(last, "collocation"), "percent"
-    yield "load index at the end", at_the_end(last, "load_index"), "percent"
+    yield "load index at the end, calibrated", at_the_end(last, "load_index"), "percent"
     yield "migrations a period", float(np.mean([p.migrations for p in periods])), "migrations"
-    yield "latency a period", float(np.mean([p.latency for p in periods])), "seconds"
+    yield "latency a period, calibrated", float(np.mean([p.latency for p in periods])), "seconds"
 
 
 def at_the_end(periods: Sequence[PeriodMetrics], field: str) -> float:

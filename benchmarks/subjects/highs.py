@@ -9,6 +9,7 @@ import highspy
 import numpy as np
 
 from benchmarks.harness.machines import Reassignment
+from benchmarks.registry import BenchmarkError
 from cluster_model.snapshot import Floats, Ints
 
 
@@ -74,13 +75,13 @@ def measure(problem: Reassignment, seconds: float) -> Found:
     began, first = time.process_time(), problem.start
     solver = highspy.Highs()
     solver.setOptionValue("output_flag", False)
-    solver.setOptionValue("threads", 1)
     solver.setOptionValue("mip_rel_gap", 0.0)
     solver.setOptionValue("time_limit", seconds)
     solver.passModel(program.model())
     chosen = on[np.arange(len(first)), first].astype(np.int32)
     solver.setSolution(len(chosen), chosen, np.ones(len(chosen)))
-    solver.run()
+    if solver.run() == highspy.HighsStatus.kError:
+        raise BenchmarkError("subject highs: HiGHS refused to run, a solution expected")
     info, taken = solver.getInfo(), np.array(solver.getSolution().col_value)
     feasible = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
     machine = taken[on].argmax(1) if feasible else first

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from balancer import Balancer, Budget, Operation
+from balancer.cli.tables import overview
+from balancer.cli.terminal import percent
 from balancer.planning.document import RELIEF_SHARES
 from balancer.planning.plan import Plan
 from balancer.report import html_report
@@ -54,6 +56,11 @@ def test_a_point_states_how_even_its_first_actions_leave_the_cluster(plan: Plan)
 def test_relief_is_the_share_of_what_the_plan_adds_to_its_goals(plan: Plan) -> None:
     assert all(point.relief < 1 for point in plan.relief)
     assert plan.relief[0].relief < plan.relief[-1].relief
+
+
+def test_the_command_line_prints_the_relief(plan: Plan) -> None:
+    first = plan.relief[-1]
+    assert f"{percent(first.relief)} after {percent(first.share)}" in overview(plan).plain
 
 
 def test_a_plan_that_adds_replicas_states_none() -> None:

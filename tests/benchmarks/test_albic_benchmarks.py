@@ -18,6 +18,7 @@ from benchmarks import (
     albic_solver,
 )
 from benchmarks.harness import planners
+from benchmarks.harness.graphs import KINDS
 from benchmarks.harness.jobs import airline, synthetic, wikipedia
 from benchmarks.harness.stream_job import (
     PAUSE_SECONDS,
@@ -33,6 +34,7 @@ from benchmarks.harness.stream_job import (
     scattered,
 )
 from benchmarks.registry import BenchmarkError, Options, Row, all_benchmarks
+from benchmarks.subjects.distance_annealing import distance_annealing
 from cluster_model.snapshot import Ints
 
 QUIET = Options(log=lambda sentence: None)
@@ -140,13 +142,22 @@ def test_all_are_listed() -> None:
 
 
 def test_solver_is_between_the_bound_and_flux(tmp_path: Path) -> None:
-    options = Options(log=lambda s: None, rounds=1, pictures=tmp_path)
+    subjects = ("counterpoise", "flux", "highs plain")
+    options = Options(log=lambda s: None, rounds=1, pictures=tmp_path, subjects=subjects)
     rows = values(albic_solver.albic_solver(["S"], options))
     metric = "load distance, varies 20, 6 migrations"
     assert rows["bound", metric] <= rows["counterpoise", metric] <= rows["flux", metric]
     assert rows["here", "not above Flux on any seed, varies 20, 6 migrations"] == 1
     assert 0 <= rows["counterpoise", "proven gap, varies 120, budget of 5% of the load"] <= 1
     assert (tmp_path / "albic-solver-S.svg").read_text().startswith("<?xml")
+
+
+@pytest.mark.peer
+def test_annealing_keeps_the_budget_and_improves() -> None:
+    p = albic_solver.uneven(6, 60, varies=20.0, migrations=6, seed=0)
+    node = distance_annealing(p, 0.5, QUIET)
+    assert p.spent(node) <= 6
+    assert p.distance(node) < 0.5 * p.distance(p.node)
 
 
 def test_problems_are_as_uneven_as_asked() -> None:
@@ -192,8 +203,9 @@ def test_budget_bounds_latency() -> None:
     options = Options(log=lambda s: None, rounds=2)
     rows = values(albic_budget.albic_budget(["S"], options))
     assert rows["tight", "migrations a period"] <= 3
-    assert rows["tight", "latency a period"] < rows["unlimited", "latency a period"]
-    assert rows["paper", "latency a migration"] == 2.5
+    latency = "latency a period, calibrated"
+    assert rows["tight", latency] < rows["unlimited", latency]
+    assert rows["paper", "latency a migration, calibrated"] == 2.5
 
 
 def test_collocation_compares_both() -> None:
@@ -205,6 +217,20 @@ def test_collocation_compares_both() -> None:
         assert 0 <= low < high <= 100
 
 
+def test_kinds_of_graphs_compare_all_subjects() -> None:
+    found = list(albic_collocation.albic_collocation(["graphs-S"], QUIET))
+    rows = {(row.subject, row.metric): row.value for row in found}
+    for kind in KINDS:
+        case = f"{kind} from random"
+        local = {s: v for (s, m), v in rows.items() if m == f"local traffic at the end, {case}"}
+        assert local["nothing"] < local["albic"] <= 100
+        assert set(local) == {"albic", "albic of the paper", "greedy", "cola", "metis", "nothing"}
+        assert rows["albic", f"migrations, {case}"] <= 24
+        assert rows["greedy", f"migrations, {case}"] <= 24
+        assert rows["nothing", f"migrations, {case}"] == 0
+        assert rows["albic", f"load distance of the last half, greatest, {case}"] <= 10
+
+
 @pytest.mark.slow
 def test_jobs_say_what_the_paper_states(tmp_path: Path) -> None:
     options = Options(log=lambda s: None, rounds=2, pictures=tmp_path)
@@ -212,7 +238,7 @@ def test_jobs_say_what_the_paper_states(tmp_path: Path) -> None:
     rows = {(row.size[-1], row.subject, row.metric): row.value for row in found}
     assert rows["2", "albic", "migrations a period"] <= 4
     assert rows["2", "cola", "collocation at the end"] > rows["3", "cola", "collocation at the end"]
-    assert rows["2", "albic (paper)", "load index at the end"] == 50
+    assert rows["2", "albic (paper)", "load index at the end, calibrated"] == 50
     assert rows["4", "cola (paper)", "collocation at the end"] == 61
     assert len(list(tmp_path.glob("*.svg"))) == 3
 
@@ -243,4 +269,4 @@ def test_size_is_measured_apart(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_lines_of_pictures_are_lives_over_time() -> None:
     lives: dict[str, Sequence[PeriodMetrics]] = {"a": [PeriodMetrics(1.0, 2.0, 3.0, 4, 5.0)] * 2}
     assert planners.over_time(lives, "migrations") == {"a": (range(2), [4.0, 4.0])}
-    assert {m: v for m, v, _ in planners.summary(lives["a"])}["latency a period"] == 5.0
+    assert {m: v for m, v, _ in planners.summary(lives["a"])}["latency a period, calibrated"] == 5.0

@@ -109,6 +109,33 @@ def test_a_plan_comes_before_the_decision_and_another_after_it() -> None:
     assert period.migrations == 0
 
 
+def test_a_plan_goes_to_the_brokers_it_was_made_for() -> None:
+    class Growing(MemoryJob):
+        """A broker with a lower id joins after every look at the job."""
+
+        looks = 0
+        applied: Ints = np.empty(0, np.int64)
+
+        def snapshot(self) -> Snapshot:
+            seen = self.now
+            self.looks += 1
+            joined = streams(
+                {"sum": seen.leader_load[:, 0].tolist()},
+                {"sum": seen.broker_ids[seen.replica_broker].tolist()},
+                ids=[100 - self.looks, *seen.broker_ids.tolist()],
+            )
+            self.now = joined
+            return seen
+
+        def apply(self, brokers: Ints) -> None:
+            self.applied = brokers
+
+    run = Growing(streams({"sum": [4.0] * 8}, {"sum": [101] * 8}, ids=(101, 102, 103, 104)))
+    period = Adaptation(run, by_milp, None).period()
+    assert run.applied.tolist() == np.array([101, 102, 103, 104])[period.node].tolist()
+    assert sorted(set(run.applied.tolist())) == [101, 102, 103, 104]
+
+
 def test_nothing_is_applied_where_nothing_migrates() -> None:
     class Untouched(MemoryJob):
         def apply(self, brokers: Ints) -> None:
