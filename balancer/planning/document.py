@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -317,7 +316,7 @@ class PlanDocument(_PlanRecord):
         """
         unstated = {} if self.replicas else {"replicas": True}
         content = self.model_dump(mode="json", exclude={"digest": True} | unstated | self.unstated)
-        return hashlib.sha256(_ENCODER.encode(content).encode()).hexdigest()
+        return hashlib.sha256(compact(content).encode()).hexdigest()
 
     @property
     def unstated(self) -> dict[str, Any]:
@@ -348,11 +347,12 @@ class PlanDocument(_PlanRecord):
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def plan_json(
-    document: PlanDocument,
-    actions: Iterable[Mapping[str, Any]],
-    replicas: Mapping[str, Sequence[int | str]],
-) -> str:
+def compact(value: Any) -> str:
+    """JSON as it is hashed: without spaces, keys in ascending order, finite numbers."""
+    return _ENCODER.encode(value)
+
+
+def plan_json(document: PlanDocument, actions: list[str], replicas: list[str]) -> str:
     """The JSON of a plan, with its digest, and one action or changed partition a line.
 
     Parameters
@@ -360,14 +360,11 @@ def plan_json(
     document
         The plan without a digest, actions and replicas.
     actions, replicas
-        These two, in the shape of JSON. Each entry is encoded once, for the digest and the file,
-        and only its text is kept: a plan may have a million of them.
+        The text of each of these, as :func:`compact` writes it, which the digest and the file
+        share: a plan may have a million of them. Replicas are in ascending order of their names.
     """
-    encode = _ENCODER.encode
-    lines = {
-        "actions": list(map(encode, actions)),
-        "replicas": [f"{encode(name)}:{encode(held)}" for name, held in sorted(replicas.items())],
-    }
+    encode = compact
+    lines = {"actions": actions, "replicas": replicas}
     content = document.model_dump(mode="json", exclude={"digest", *lines})
     # as `content_digest` does
     stated = document.model_dump(
@@ -386,8 +383,8 @@ def plan_json(
     for name in type(document).model_fields:
         if name in lines:
             first, last = "{}" if name == "replicas" else "[]"
-            end = "\n " if lines[name] else ""
-            text = first + end + ",\n ".join(f" {line}" for line in lines[name]) + end + last
+            start, end = ("\n  ", "\n ") if lines[name] else ("", "")
+            text = first + start + ",\n  ".join(lines[name]) + end + last
         else:
             text = json.dumps(content[name], indent=1, allow_nan=False).replace("\n", "\n ")
         fields.append(f' "{name}": {text}')
