@@ -352,6 +352,11 @@ def compact(value: Any) -> str:
     return _ENCODER.encode(value)
 
 
+_BRACKETS = {"actions": ("[", "]"), "replicas": ("{", "}")}
+# Lines that are hashed at once.
+_PORTION = 10_000
+
+
 def plan_json(document: PlanDocument, actions: list[str], replicas: list[str]) -> str:
     """The JSON of a plan, with its digest, and one action or changed partition a line.
 
@@ -363,32 +368,40 @@ def plan_json(document: PlanDocument, actions: list[str], replicas: list[str]) -
         The text of each of these, as :func:`compact` writes it, which the digest and the file
         share: a plan may have a million of them. Replicas are in ascending order of their names.
     """
-    encode = compact
     lines = {"actions": actions, "replicas": replicas}
     content = document.model_dump(mode="json", exclude={"digest", *lines})
     # as `content_digest` does
     stated = document.model_dump(
         mode="json", exclude={"digest": True, **dict.fromkeys(lines, True)} | document.unstated
     )
-    short = {name: encode(value) for name, value in stated.items()}
-    short["actions"] = f"[{','.join(lines['actions'])}]"
-    if replicas:
-        short["replicas"] = f"{{{','.join(lines['replicas'])}}}"
+    names = {*stated, "actions", *(["replicas"] if replicas else [])}
     hashed = hashlib.sha256()
-    for place, name in enumerate(sorted(short)):
-        hashed.update(f'{"," if place else "{"}"{name}":{short[name]}'.encode())
+    for place, name in enumerate(sorted(names)):
+        hashed.update(f'{"," if place else "{"}"{name}":'.encode())
+        if name not in lines:
+            hashed.update(compact(stated[name]).encode())
+            continue
+        first, last = _BRACKETS[name]
+        hashed.update(first.encode())
+        for at in range(0, len(lines[name]), _PORTION):
+            portion = ",".join(lines[name][at : at + _PORTION])
+            hashed.update(f"{',' if at else ''}{portion}".encode())
+        hashed.update(last.encode())
     hashed.update(b"}")
     content["digest"] = hashed.hexdigest()
-    fields = []
+    parts: list[str] = []
+    separator = "{\n"
     for name in type(document).model_fields:
+        parts.append(f'{separator} "{name}": ')
+        separator = ",\n"
         if name in lines:
-            first, last = "{}" if name == "replicas" else "[]"
+            first, last = _BRACKETS[name]
             start, end = ("\n  ", "\n ") if lines[name] else ("", "")
-            text = first + start + ",\n  ".join(lines[name]) + end + last
+            parts += [first, start, ",\n  ".join(lines[name]), end, last]
         else:
-            text = json.dumps(content[name], indent=1, allow_nan=False).replace("\n", "\n ")
-        fields.append(f' "{name}": {text}')
-    return "{\n" + ",\n".join(fields) + "\n}\n"
+            text = json.dumps(content[name], indent=1, allow_nan=False)
+            parts.append(text.replace("\n", "\n "))
+    return "".join([*parts, "\n}\n"])
 
 
 def load_plan(path: str | Path) -> PlanDocument:

@@ -300,13 +300,14 @@ class ActionRows:
         topics = list(map(compact, s.topics))
         kinds = {kind: compact(kind) for kind in set(self.kind)}
         groups = ["null" if group < 0 else str(group) for group in self.group.tolist()]
+        helped, hurt = self._effect_lines()
         columns = (
             _texts(self.cost),
             self.target.tolist(),
             self.target_disk.tolist(),
             groups,
-            self._effect_lines(1),
-            self._effect_lines(-1),
+            helped,
+            hurt,
             self.kind,
             self.leads.tolist(),
             s.partition_number[self.partition].tolist(),
@@ -316,23 +317,29 @@ class ActionRows:
         )
         return [
             f'{{"cost":{cost},"destination":{ids[b]},"destination_disk":{paths[db]},'
-            f'"group":{group},"helped":{{{helped}}},"hurt":{{{hurt}}},"kind":{kinds[kind]},'
+            f'"group":{group},"helped":{{{more}}},"hurt":{{{less}}},"kind":{kinds[kind]},'
             f'"leader":{"true" if leads else "false"},"partition":{number},"source":{ids[a]},'
             f'"source_disk":{paths[da]},"topic":{topics[t]}}}'
-            for cost, b, db, group, helped, hurt, kind, leads, number, a, da, t in zip(
+            for cost, b, db, group, more, less, kind, leads, number, a, da, t in zip(
                 *columns, strict=True
             )
         ]
 
-    def _effect_lines(self, sign: int) -> list[str]:
-        """The goals that each action serves (1) or hurts (-1), without braces."""
+    def _effect_lines(self) -> tuple[list[str], list[str]]:
+        """The goals that each action serves, and those that it hurts, without braces."""
         order = sorted(range(len(self.names)), key=self.names.__getitem__)
-        which, place = np.nonzero(sign * self.diff[:, order] > LEAST_EFFECT)
-        value = np.round(sign * self.diff[which, np.array(order, np.int64)[place]], 9)
         names = [f"{compact(self.names[i])}:" for i in order]
-        each = [names[k] + text for k, text in zip(place.tolist(), _texts(value), strict=True)]
-        first = np.searchsorted(which, np.arange(len(self.kind) + 1)).tolist()
-        return [",".join(each[i:j]) for i, j in pairwise(first)]
+        ordered = self.diff[:, order]
+        which, place = np.nonzero(np.abs(ordered) > LEAST_EFFECT)
+        value = np.round(ordered[which, place], 9)
+        texts = zip(place.tolist(), _texts(np.abs(value)), strict=True)
+        each = [names[k] + text for k, text in texts]
+        found = []
+        for rows in (np.flatnonzero(value > 0), np.flatnonzero(value < 0)):
+            first = np.searchsorted(which[rows], np.arange(len(self.kind) + 1)).tolist()
+            own = [each[i] for i in rows.tolist()]
+            found.append([",".join(own[i:j]) for i, j in pairwise(first)])
+        return found[0], found[1]
 
     def actions(self, s: Snapshot) -> Iterator[Action]:
         """One record per row."""
