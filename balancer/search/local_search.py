@@ -324,7 +324,8 @@ class Search:
         if self.spending is not None and len(order) and not self.candidates.leads_only:
             order = order[self._worst_first(tier, batch[order])]
         done = self._commit(number, tier, batch[order], gain[order])
-        self._fruitful = done > own.fruitful_share * budget
+        size = candidates / max(own.small_round * self.scorer.placement.snapshot.n_replicas, 1.0)
+        self._fruitful = done > own.fruitful_share * min(size, 1.0) * budget
         if any(self.scorer.goals[i].hard for i in tier.goals):
             self._fruitful |= 0 < own.carried_out_share * len(order) < done
         growth = 2 * self._growth if self._fruitful else self._growth // 2

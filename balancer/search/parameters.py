@@ -50,6 +50,9 @@ class SearchParameters(BaseModel):
     growth, fruitful_share, carried_out_share
         Rounds double, up to this factor, while more than these shares are carried out: of their
         candidates or, if they serve hard goals, of the actions that help and hurt nothing.
+    small_round
+        With fewer candidates than this share of the replicas, proportionally fewer need to be
+        carried out for a round to double.
     swap_share
         Swaps are tried too if a round leaves more than this share of the penalty.
     worst_share
@@ -175,7 +178,8 @@ class SearchParameters(BaseModel):
     stall_rounds_within: Count = 5
     stall_share_within: Share = 0.01
     growth: Count = 8
-    fruitful_share: Share = 0.07
+    fruitful_share: Share = 0.15
+    small_round: Positive = 0.12
     carried_out_share: Share = 0.8
     swap_share: Share = 0.95
     worst_share: Positive = 0.1
