@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -318,7 +317,7 @@ class PlanDocument(_PlanRecord):
         """
         unstated = {} if self.replicas else {"replicas": True}
         content = self.model_dump(mode="json", exclude={"digest": True} | unstated | self.unstated)
-        return hashlib.sha256(_ENCODER.encode(content).encode()).hexdigest()
+        return hashlib.sha256(compact(content).encode()).hexdigest()
 
     @property
     def unstated(self) -> dict[str, Any]:
@@ -350,11 +349,17 @@ class PlanDocument(_PlanRecord):
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def plan_json(
-    document: PlanDocument,
-    actions: Iterable[Mapping[str, Any]],
-    replicas: Mapping[str, Sequence[int | str]],
-) -> str:
+def compact(value: Any) -> str:
+    """JSON as it is hashed: without spaces, keys in ascending order, finite numbers."""
+    return _ENCODER.encode(value)
+
+
+_BRACKETS = {"actions": ("[", "]"), "replicas": ("{", "}")}
+# Lines that are hashed at once.
+_PORTION = 10_000
+
+
+def plan_json(document: PlanDocument, actions: list[str], replicas: list[str]) -> str:
     """The JSON of a plan, with its digest, and one action or changed partition a line.
 
     Parameters
@@ -362,38 +367,43 @@ def plan_json(
     document
         The plan without a digest, actions and replicas.
     actions, replicas
-        These two, in the shape of JSON. Each entry is encoded once, for the digest and the file,
-        and only its text is kept: a plan may have a million of them.
+        The text of each of these, as :func:`compact` writes it, which the digest and the file
+        share: a plan may have a million of them. Replicas are in ascending order of their names.
     """
-    encode = _ENCODER.encode
-    lines = {
-        "actions": list(map(encode, actions)),
-        "replicas": [f"{encode(name)}:{encode(held)}" for name, held in sorted(replicas.items())],
-    }
+    lines = {"actions": actions, "replicas": replicas}
     content = document.model_dump(mode="json", exclude={"digest", *lines})
     # as `content_digest` does
     stated = document.model_dump(
         mode="json", exclude={"digest": True, **dict.fromkeys(lines, True)} | document.unstated
     )
-    short = {name: encode(value) for name, value in stated.items()}
-    short["actions"] = f"[{','.join(lines['actions'])}]"
-    if replicas:
-        short["replicas"] = f"{{{','.join(lines['replicas'])}}}"
+    names = {*stated, "actions", *(["replicas"] if replicas else [])}
     hashed = hashlib.sha256()
-    for place, name in enumerate(sorted(short)):
-        hashed.update(f'{"," if place else "{"}"{name}":{short[name]}'.encode())
+    for place, name in enumerate(sorted(names)):
+        hashed.update(f'{"," if place else "{"}"{name}":'.encode())
+        if name not in lines:
+            hashed.update(compact(stated[name]).encode())
+            continue
+        first, last = _BRACKETS[name]
+        hashed.update(first.encode())
+        for at in range(0, len(lines[name]), _PORTION):
+            portion = ",".join(lines[name][at : at + _PORTION])
+            hashed.update(f"{',' if at else ''}{portion}".encode())
+        hashed.update(last.encode())
     hashed.update(b"}")
     content["digest"] = hashed.hexdigest()
-    fields = []
+    parts: list[str] = []
+    separator = "{\n"
     for name in type(document).model_fields:
+        parts.append(f'{separator} "{name}": ')
+        separator = ",\n"
         if name in lines:
-            first, last = "{}" if name == "replicas" else "[]"
-            end = "\n " if lines[name] else ""
-            text = first + end + ",\n ".join(f" {line}" for line in lines[name]) + end + last
+            first, last = _BRACKETS[name]
+            start, end = ("\n  ", "\n ") if lines[name] else ("", "")
+            parts += [first, start, ",\n  ".join(lines[name]), end, last]
         else:
-            text = json.dumps(content[name], indent=1, allow_nan=False).replace("\n", "\n ")
-        fields.append(f' "{name}": {text}')
-    return "{\n" + ",\n".join(fields) + "\n}\n"
+            text = json.dumps(content[name], indent=1, allow_nan=False)
+            parts.append(text.replace("\n", "\n "))
+    return "".join([*parts, "\n}\n"])
 
 
 def load_plan(path: str | Path) -> PlanDocument:

@@ -44,10 +44,11 @@ def reassignment_json(plan: Plan) -> str:
     changed = (brokers != start.brokers).any(1)
     created = changed & ~living_replicas(start).any(1)
     if created.any():
-        (entry,) = _partitions(plan, np.flatnonzero(created)[:1])
+        first = int(np.argmax(created))
         raise PlanError(
-            f"partition {entry['topic']}-{entry['partition']}: no living replica found, at least "
-            "one expected by Kafka, which copies new replicas and creates none"
+            f"partition {s.topics[s.partition_topic[first]]}-{s.partition_number[first]}: no "
+            "living replica found, at least one expected by Kafka, which copies new replicas and "
+            "creates none"
         )
     chosen = np.full(brokers.shape, -1)
     if s.n_disks:
@@ -57,15 +58,16 @@ def reassignment_json(plan: Plan) -> str:
         chosen = np.take_along_axis(chosen, ranked_slots(plan), 1)
         changed |= (chosen >= 0).any(1)
     rows = np.flatnonzero(changed)
-    partitions = _partitions(plan, rows)
-    ids = [*s.broker_ids.tolist(), None]
-    for entry, held in zip(partitions, brokers[rows].tolist(), strict=True):
-        entry["replicas"] = [ids[b] for b in held if b >= 0]
+    ids = list(map(str, s.broker_ids.tolist()))
+    replicas = [
+        f', "replicas": [{", ".join([ids[b] for b in held if b >= 0])}]'
+        for held in brokers[rows].tolist()
+    ]
     paths = [*s.disk_path, "any"]
     for row in np.flatnonzero((chosen[rows] >= 0).any(1)).tolist():
         disks = chosen[rows[row]][brokers[rows[row]] >= 0]
-        partitions[row]["log_dirs"] = [paths[d] for d in disks.tolist()]
-    return _lines('"version": 1, ', partitions)
+        replicas[row] += f', "log_dirs": {json.dumps([paths[d] for d in disks.tolist()])}'
+    return _lines('"version": 1, ', plan, rows, replicas)
 
 
 def leader_election_json(plan: Plan) -> str:
@@ -83,7 +85,8 @@ def leader_election_json(plan: Plan) -> str:
     old[led] = s.replica_broker[(s.replica_offset[:-1] + s.leader)[led]]
     stays = led & (brokers == old[:, None]).any(1)
     needed = stays & (leader == 0) & (brokers[:, 0] != old)
-    return _lines("", _partitions(plan, np.flatnonzero(needed)))
+    rows = np.flatnonzero(needed)
+    return _lines("", plan, rows, [""] * len(rows))
 
 
 def _check(plan: Plan) -> None:
@@ -95,13 +98,13 @@ def _check(plan: Plan) -> None:
         )
 
 
-def _partitions(plan: Plan, rows: Ints) -> list[dict[str, object]]:
+def _lines(head: str, plan: Plan, rows: Ints, more: list[str]) -> str:
+    """JSON with one partition a line, so that two plans can be compared by line.
+
+    Each line has the partition's topic and number, and then more.
+    """
     s = plan.snapshot
-    pairs = zip(s.partition_topic[rows].tolist(), s.partition_number[rows].tolist(), strict=True)
-    return [{"topic": s.topics[topic], "partition": number} for topic, number in pairs]
-
-
-def _lines(head: str, partitions: list[dict[str, object]]) -> str:
-    """JSON with one partition a line, so that two plans can be compared by line."""
-    rows = ",\n".join(map(json.JSONEncoder().encode, partitions))
-    return f'{{{head}"partitions": [\n{rows}\n]}}\n'
+    topics = [f'{{"topic": {json.dumps(topic)}, "partition": ' for topic in s.topics]
+    columns = (s.partition_topic[rows].tolist(), s.partition_number[rows].tolist(), more)
+    lines = ",\n".join([f"{topics[t]}{n}{end}}}" for t, n, end in zip(*columns, strict=True)])
+    return f'{{{head}"partitions": [\n{lines}\n]}}\n'

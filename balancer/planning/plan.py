@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from balancer.planning.document import (
     Remedy,
     Summary,
     Unmet,
+    compact,
     plan_json,
 )
 from balancer.planning.further_actions import PlanEnd
@@ -32,6 +34,9 @@ from cluster_model.files import write_atomically
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Bools, Floats, Ints, Snapshot
 from metrics_reporter.quantities import cost_amount, plural
+
+# What changes a contentment by less is no effect of an action.
+LEAST_EFFECT = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +174,7 @@ class Plan:
         The same as that of :meth:`document`, without a record in memory for each action.
         """
         s, rows = self.snapshot, self.rows
-        return plan_json(self._document((), {}), rows.records(s), rows.replicas(s))
+        return plan_json(self._document((), {}), rows.action_lines(s), rows.replica_lines(s))
 
     def save(self, path: str | Path) -> None:
         """Write :meth:`to_json` to a file, atomically."""
@@ -273,21 +278,79 @@ class ActionRows:
 
     def replicas(self, s: Snapshot) -> dict[str, tuple[int | str, ...]]:
         """``topic-partition`` of every changed partition -> its replicas before the plan."""
-        at, brokers = s.replica_offset, s.broker_ids[s.replica_broker]
-        changed = np.array(list(dict.fromkeys(self.partition.tolist())), np.int64)
-        columns = (s.partition_topic, s.partition_number, at[:-1], at[1:])
-        held: list[int | str] = brokers.tolist()
+        ids = s.broker_ids.tolist()
         return {
-            f"{s.topics[t]}-{n}": tuple(held[first:end])
-            for t, n, first, end in zip(*(x[changed].tolist() for x in columns), strict=True)
+            f"{s.topics[t]}-{n}": tuple([ids[b] for b in held]) for t, n, held in self._changed(s)
         }
+
+    def replica_lines(self, s: Snapshot) -> list[str]:
+        """The JSON of :meth:`replicas`, each entry by itself, in ascending order of the names."""
+        ids = list(map(compact, s.broker_ids.tolist()))
+        topics = [compact(topic)[:-1] for topic in s.topics]
+        lines = [
+            (f"{s.topics[t]}-{n}", f'{topics[t]}-{n}":[{",".join([ids[b] for b in held])}]')
+            for t, n, held in self._changed(s)
+        ]
+        return [line for _, line in sorted(lines)]
+
+    def _changed(self, s: Snapshot) -> Iterator[tuple[int, int, list[int]]]:
+        """Topic and number of every changed partition, and the brokers it had."""
+        changed = np.array(list(dict.fromkeys(self.partition.tolist())), np.int64)
+        held, at = s.replica_broker.tolist(), s.replica_offset
+        columns = (s.partition_topic, s.partition_number, at[:-1], at[1:])
+        for t, n, first, end in zip(*(x[changed].tolist() for x in columns), strict=True):
+            yield t, n, held[first:end]
+
+    def action_lines(self, s: Snapshot) -> list[str]:
+        """The JSON of :meth:`actions`, each by itself: a plan may have a million of them."""
+        ids = [*map(compact, s.broker_ids.tolist()), "null"]
+        paths = [*map(compact, s.disk_path), "null"]
+        topics = list(map(compact, s.topics))
+        kinds = {kind: compact(kind) for kind in set(self.kind)}
+        groups = ["null" if group < 0 else str(group) for group in self.group.tolist()]
+        helped, hurt = self._effect_lines()
+        columns = (
+            _texts(self.cost),
+            self.target.tolist(),
+            self.target_disk.tolist(),
+            groups,
+            helped,
+            hurt,
+            self.kind,
+            self.leads.tolist(),
+            s.partition_number[self.partition].tolist(),
+            self.source.tolist(),
+            self.source_disk.tolist(),
+            s.partition_topic[self.partition].tolist(),
+        )
+        return [
+            f'{{"cost":{cost},"destination":{ids[b]},"destination_disk":{paths[db]},'
+            f'"group":{group},"helped":{{{more}}},"hurt":{{{less}}},"kind":{kinds[kind]},'
+            f'"leader":{"true" if leads else "false"},"partition":{number},"source":{ids[a]},'
+            f'"source_disk":{paths[da]},"topic":{topics[t]}}}'
+            for cost, b, db, group, more, less, kind, leads, number, a, da, t in zip(
+                *columns, strict=True
+            )
+        ]
+
+    def _effect_lines(self) -> tuple[list[str], list[str]]:
+        """The goals that each action serves, and those that it hurts, without braces."""
+        order = sorted(range(len(self.names)), key=self.names.__getitem__)
+        names = [f"{compact(self.names[i])}:" for i in order]
+        ordered = self.diff[:, order]
+        which, place = np.nonzero(np.abs(ordered) > LEAST_EFFECT)
+        value = np.round(ordered[which, place], 9)
+        texts = zip(place.tolist(), _texts(np.abs(value)), strict=True)
+        each = [names[k] + text for k, text in texts]
+        found = []
+        for rows in (np.flatnonzero(value > 0), np.flatnonzero(value < 0)):
+            first = np.searchsorted(which[rows], np.arange(len(self.kind) + 1)).tolist()
+            own = [each[i] for i in rows.tolist()]
+            found.append([",".join(own[i:j]) for i, j in pairwise(first)])
+        return found[0], found[1]
 
     def actions(self, s: Snapshot) -> Iterator[Action]:
         """One record per row."""
-        return (Action.model_construct(**record) for record in self.records(s))
-
-    def records(self, s: Snapshot) -> Iterator[dict[str, Any]]:
-        """The fields of :meth:`actions`."""
         ids = [*s.broker_ids.tolist(), None]
         paths = [*s.disk_path, None]
         topic, number = s.partition_topic.tolist(), s.partition_number.tolist()
@@ -302,24 +365,29 @@ class ActionRows:
             self.cost.tolist(),
             self.group.tolist(),
         )
-        which, goal = np.nonzero(np.abs(self.diff) > 1e-9)
+        which, goal = np.nonzero(np.abs(self.diff) > LEAST_EFFECT)
         effects = list(
             zip(goal.tolist(), np.round(self.diff[which, goal], 9).tolist(), strict=True)
         )
         first = np.searchsorted(which, np.arange(len(self.kind) + 1)).tolist()
         for i, (kind, p, a, b, da, db, leads, size, group) in enumerate(zip(*columns, strict=True)):
             own = effects[first[i] : first[i + 1]]
-            yield {
-                "kind": kind,
-                "topic": s.topics[topic[p]],
-                "partition": number[p],
-                "source": ids[a],
-                "destination": ids[b],
-                "source_disk": paths[da],
-                "destination_disk": paths[db],
-                "leader": leads,
-                "cost": size,
-                "helped": {self.names[g]: value for g, value in own if value > 0},
-                "hurt": {self.names[g]: -value for g, value in own if value < 0},
-                "group": group if group >= 0 else None,
-            }
+            yield Action.model_construct(
+                kind=kind,
+                topic=s.topics[topic[p]],
+                partition=number[p],
+                source=ids[a],
+                destination=ids[b],
+                source_disk=paths[da],
+                destination_disk=paths[db],
+                leader=leads,
+                cost=size,
+                helped={self.names[g]: value for g, value in own if value > 0},
+                hurt={self.names[g]: -value for g, value in own if value < 0},
+                group=group if group >= 0 else None,
+            )
+
+
+def _texts(values: Floats) -> list[str]:
+    """The JSON of each number."""
+    return compact(values.tolist())[1:-1].split(",") if len(values) else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -64,6 +65,12 @@ class Rules:
     served: Bools | None = None
     led: Ints | None = None
 
+    @cached_property
+    def _some_stay(self) -> bool:
+        """Whether the request keeps any partition or replica where it is."""
+        unchanged = self.movable.all() and self.slots.all()
+        return bool(not unchanged or self.lost.any() or self.frozen.any())
+
     def takers(self, placement: Placement, partition: int) -> Bools:
         """(B,) brokers that may receive replicas of a partition."""
         if self.permitted is None:
@@ -120,13 +127,14 @@ class Rules:
         if len(placement.replica_disk):
             disk = placement.source_disk(batch)
             urgent |= (disk >= 0) & ~placement.snapshot.disk_alive[disk]
-        ok: Bools = (
-            (own >= 0)
-            & ~(self.lost[p] | self.frozen[p])
-            & (urgent | np.where(lead, self.movable[p] | ~self.leads[source], self.slots[at]))
-        )
-        ok &= ~lead | ((batch.slot != placement.leader[p]) & self.leads[own])
-        ok &= self.serves(placement, batch)
+        ok: Bools = own >= 0
+        leads_now = batch.slot == placement.leader[p]
+        if self._some_stay:
+            ok &= ~(self.lost[p] | self.frozen[p])
+            ok &= urgent | np.where(lead, self.movable[p] | ~self.leads[source], self.slots[at])
+        ok &= ~lead | (~leads_now & self.leads[own])
+        if self.served is not None:
+            ok &= self.serves(placement, batch)
         s = placement.snapshot
         if len(placement.replica_disk):
             bare = np.bincount(s.disk_broker, minlength=s.n_brokers) == 0
@@ -137,21 +145,18 @@ class Rules:
             # a replica that must leave its broker is not moved between that broker's disks
             ok &= (batch.kind != MOVE_DISK) | ~leaving
         rows = np.flatnonzero(move & ok)
-        inside = (placement.brokers[p[rows]] == batch.target[rows, None]).any(1)
-        leading = batch.slot[rows] == placement.leader[p[rows]]
-        ok[rows] = (
-            ~inside
-            & self.receives[batch.target[rows]]
-            & (~leading | self.leads[batch.target[rows]])
-        )
+        to, held = batch.target[rows], placement.brokers[p[rows]]
+        inside = np.zeros(len(rows), np.bool_)
+        for slot in range(placement.slots):
+            inside |= held[:, slot] == to
+        ok[rows] = ~inside & self.receives[to] & (~leads_now[rows] | self.leads[to])
         if self.permitted is not None:
             ok[rows] &= self.permitted[s.partition_topic[p[rows]], batch.target[rows]]
         if self.cold is not None:
-            arrives = lead | (move & (batch.slot == placement.leader[p]))
+            arrives = lead | (move & leads_now)
             ok &= ~(arrives & (self.cold[p] == batch.target[:, None]).any(1))
         # leadership is transferred before the replica goes to a broker that may not lead
-        moves = move & (batch.slot == placement.leader[p])
-        rows = np.flatnonzero(ok & moves & ~self.leads[batch.target])
+        rows = np.flatnonzero(ok & move & leads_now & ~self.leads[batch.target])
         able = np.append(self.leads, False)[placement.brokers[p[rows]]]
         if self.cold is not None:
             able &= ~self.are_cold(placement)[p[rows]]

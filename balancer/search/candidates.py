@@ -100,6 +100,8 @@ class Candidates:
         self.pairs: Pairs | None = pairs_of(scorer.goals, self.cluster)
         # What an action costs, for the choice among those of equal gain.
         self.price: Callable[[Batch], Floats] = self.scorer.relative_cost
+        # Whether to draw more replicas and fewer destinations, because most replicas find one.
+        self.fruitful = False
         # Whether to draw many replicas for few destinations, rather than the reverse.
         self.deep = False
         # Whether to draw only transfers of leadership, which cost nothing.
@@ -146,23 +148,50 @@ class Candidates:
         return batch[self.rules.legal(self.placement, batch)]
 
     def swaps(self, tier: Tier, budget: int) -> tuple[Batch, Batch]:
-        """About `budget` swaps between discontented brokers and others.
+        """About `budget` swaps between what is discontented and others.
 
-        Also of replicas in discontented cells of kinds of topics.
+        Of brokers, topics on brokers, and replicas of kinds of topics.
         """
         index = self._index
         index.update()
+        if len(self.receivers) < 2:
+            return nothing(), nothing()
+        found = [self._topic_swaps(tier, index, budget)]
         brokers = np.flatnonzero(self._discontented_brokers(tier) & self.rules.receives)
         related = self._related_replicas(tier)
-        if not len(brokers) + len(related) or len(self.receivers) < 2:
-            return nothing(), nothing()
-        share = max(budget // max(len(brokers), 1), self.parameters.least_swaps_per_broker)
-        each = max(round(share ** (1 / 3)), 4)
-        mine, _ = index.sample(brokers, 2 * each, self.rng)
-        mine = np.concatenate([mine, self._some(related, max(2 * budget // each**2, 1))])
-        others = self._targets(mine, self.receivers, each)
-        theirs, pair = index.sample(others, max(each // 2, 2), self.rng)
-        return self.exchanged(mine[pair // each], theirs)
+        if len(brokers) + len(related):
+            share = max(budget // max(len(brokers), 1), self.parameters.least_swaps_per_broker)
+            each = max(round(share ** (1 / 3)), 4)
+            mine, _ = index.sample(brokers, 2 * each, self.rng)
+            mine = np.concatenate([mine, self._some(related, max(2 * budget // each**2, 1))])
+            others = self._targets(mine, self.receivers, each)
+            theirs, pair = index.sample(others, max(each // 2, 2), self.rng)
+            found.append((mine[pair // each], theirs))
+        mine, theirs = (np.concatenate(column) for column in zip(*found, strict=True))
+        return self.exchanged(mine, theirs)
+
+    def _topic_swaps(self, tier: Tier, index: ReplicaIndex, budget: int) -> tuple[Ints, Ints]:
+        """About `budget` pairs of replicas, one of a topic with too many or too few on a broker.
+
+        Moves alone do not help where the broker, or another one, may not hold fewer or more
+        replicas in total.
+        """
+        share, width = self.parameters.least_per_cell, self.parameters.least_destinations
+        none = np.empty(0, np.int64)
+        found = [(none, none)]
+        for i in tier.goals:
+            scope = self.scorer.goals[i].scope
+            cells = np.flatnonzero(self.scorer.scores[i] < self.levels[i])
+            if not isinstance(scope, PerTopic) or scope.of != BROKER or not len(cells):
+                continue
+            topic, broker, at, row = self._of_topics(BROKER, cells, budget // width)
+            own = np.repeat(self._held(topic, broker, index, share // 4), width)
+            theirs, pair = index.sample(self._targets(own, self.receivers, 1), 1, self.rng)
+            found.append((own[pair], theirs))
+            theirs, pair = index.sample(broker[row], 1, self.rng)
+            found.append((at[pair], theirs))
+        mine, theirs = (np.concatenate(column) for column in zip(*found, strict=True))
+        return mine, theirs
 
     def exchanged(self, mine: Ints, theirs: Ints) -> tuple[Batch, Batch]:
         """The legal ones among swaps of replicas, which are given by flat position."""
@@ -388,7 +417,10 @@ class Candidates:
         own = self.parameters
         share = max(budget // len(brokers), own.least_per_cell)
         sample = max(share // 4, own.least_sampled)
-        width = min(max(share // 16, own.least_destinations), max(len(destinations), 1))
+        width = (
+            own.least_destinations if self.fruitful else max(share // 16, own.least_destinations)
+        )
+        width = min(width, max(len(destinations), 1))
         if self.deep:
             sample, width = 8 * share, min(own.least_destinations, max(len(destinations), 1))
         if self.movable is not None:
@@ -520,6 +552,26 @@ class Candidates:
         self, of: BrokerScope, cells: Ints, index: ReplicaIndex, destinations: Ints, budget: int
     ) -> list[Batch]:
         """Actions for cells (topic, cell of brokers): push away, pull in, or change leaders."""
+        topic, broker, at, row = self._of_topics(of, cells, budget)
+        if not len(topic):
+            return []
+        target = broker[row]
+        partition, slot = self._split(at)
+        pulls = Batch.of(MOVE, partition, slot, target, pick_disk(self.placement, target))
+        # and replicas of the cell to other brokers
+        if of == BROKER:
+            own = self._held(topic, broker, index, self.parameters.least_per_cell // 4)
+        else:
+            own = self._some(at, len(topic) * 4)
+        return [pulls, self.spread(own, destinations, 8), self._leads(np.concatenate([at, own]))]
+
+    def _of_topics(
+        self, of: BrokerScope, cells: Ints, budget: int
+    ) -> tuple[Ints, Ints, Ints, Ints]:
+        """Some of the cells (topic, cell of brokers): topics, and a broker of each cell.
+
+        Also a few replicas of each topic from anywhere, with the row of their topic.
+        """
         s, f = self.placement.snapshot, self.placement.slots
         share = self.parameters.least_per_cell
         cells = self._some(cells, max(budget // (4 * share), 1))
@@ -537,27 +589,16 @@ class Candidates:
         if self.rules.permitted is not None:
             may = self.rules.permitted[topic, broker]
             topic, broker = topic[may], broker[may]
-        if not len(topic):
-            return []
         begin = np.searchsorted(s.partition_topic, topic) * f
         count = np.searchsorted(s.partition_topic, topic, side="right") * f - begin
         topic, broker, begin, count = (x[count > 0] for x in (topic, broker, begin, count))
-        # a few replicas of the topic from anywhere to the cell's broker
         take = np.minimum(count, share)
         row = np.repeat(np.arange(len(topic)), take)
         rank = np.arange(len(row)) - np.repeat(np.cumsum(take) - take, take)
         offset = (rank + self.rng.random(len(topic))[row]) * (count[row] / take[row])
         at = begin[row] + offset.astype(np.int64)
         real = self.placement.replica_broker[at] >= 0
-        at, target = at[real], broker[row[real]]
-        partition, slot = self._split(at)
-        pulls = Batch.of(MOVE, partition, slot, target, pick_disk(self.placement, target))
-        # and replicas of the cell to other brokers
-        if of == BROKER:
-            own = self._held(topic, broker, index, share // 4)
-        else:
-            own = self._some(at, len(topic) * 4)
-        return [pulls, self.spread(own, destinations, 8), self._leads(np.concatenate([at, own]))]
+        return topic, broker, at[real], row[real]
 
     def _related_actions(
         self, scope: Scope, unmet: Bools, destinations: Ints, budget: int

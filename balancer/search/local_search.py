@@ -72,8 +72,8 @@ class Search:
         self._kept_below = 0.0
         # tiers that were annealed, which is done once
         self._annealed: set[int] = set()
-        # factor by which rounds have grown because most of their candidates helped
-        self._growth = 1
+        # whether the last round carried out many of its candidates, and how rounds have grown
+        self._fruitful, self._growth = False, 1
         # penalty of each tier before it was first served
         self._first: dict[tuple[int, ...], float] = {}
         self.candidates = Candidates(self.scorer, self.rules, self.rng)
@@ -197,7 +197,8 @@ class Search:
             self._round(number, tier, wider)
             if self.candidates.pairs is not None:
                 self._group_round(number, tier, wider)
-            if self.scorer.penalty(tier) > own.swap_share * penalties[-1]:
+            slow = self.scorer.penalty(tier) > own.swap_share * penalties[-1]
+            if slow and not self._fruitful:
                 self._swap_round(number, tier, wider)
             penalties.append(self.scorer.penalty(tier))
             self._report(number, tier)
@@ -225,10 +226,11 @@ class Search:
 
     def _stalled(self, penalties: list[float]) -> bool:
         """Whether the last rounds gained almost nothing."""
-        last = self.parameters.stall_rounds
-        return len(penalties) > last and (
-            penalties[-1 - last] - penalties[-1] <= self.parameters.stall_gain
-        )
+        own = self.parameters
+        if len(penalties) <= own.stall_rounds:
+            return False
+        before = penalties[-1 - own.stall_rounds]
+        return before - penalties[-1] <= min(own.stall_gain, own.stall_share * before)
 
     def _stalled_within(self, tier: Tier, penalties: list[float]) -> bool:
         """Whether the last rounds gained almost nothing of what the tier has gained so far."""
@@ -297,9 +299,11 @@ class Search:
 
     def _round(self, number: int, tier: Tier, wider: int) -> int:
         own, destinations = self.parameters, self._destinations(number, wider)
+        self._fruitful = False
         n = self.scorer.placement.snapshot.n_brokers
         candidates = max(own.candidates_per_broker * n, own.least_candidates)
         budget = wider * min(candidates * self._growth, own.most_candidates) // self._width
+        self.candidates.fruitful = self._growth >= own.growth
         batch = self.candidates.draw(tier, destinations, budget)
         if self.spending is not None:
             batch = batch[self.spending.affordable(batch, alone=True)]
@@ -320,10 +324,12 @@ class Search:
         if self.spending is not None and len(order) and not self.candidates.leads_only:
             order = order[self._worst_first(tier, batch[order])]
         done = self._commit(number, tier, batch[order], gain[order])
-        fruitful = done > own.fruitful_share * budget
+        size = candidates / max(own.small_round * self.scorer.placement.snapshot.n_replicas, 1.0)
+        self._fruitful = done > own.fruitful_share * min(size, 1.0) * budget
         if any(self.scorer.goals[i].hard for i in tier.goals):
-            fruitful |= done > own.carried_out_share * len(order)
-        self._growth = min(2 * self._growth, own.growth) if fruitful else max(1, self._growth // 2)
+            self._fruitful |= 0 < own.carried_out_share * len(order) < done
+        growth = 2 * self._growth if self._fruitful else self._growth // 2
+        self._growth = max(1, min(growth, own.growth))
         return done
 
     def _worst_first(self, tier: Tier, batch: Batch) -> Ints:
@@ -550,6 +556,10 @@ class Search:
         placement = self.scorer.placement
         home = self._homeward(start)
         home = home[home.kind == MOVE]
+        size, _ = copy_cost(placement)
+        most = self.parameters.most_exchanges // (2 * self.parameters.similar_replicas)
+        if len(home) > most:
+            home = home[np.sort(descending(size[home.partition])[: max(most, 1)])]
         away = np.flatnonzero(
             (placement.replica_broker >= 0)
             & ~(placement.brokers[:, :, None] == start.brokers[:, None, :]).any(2).ravel()
@@ -558,7 +568,6 @@ class Search:
             return 0
         # arrivals on each broker by size, and for each replica that left the nearest of them
         f = placement.slots
-        size, _ = copy_cost(placement)
         scale = float(size.max()) * 1.001 or 1.0
         guest_key = placement.replica_broker[away] + size[away // f] / scale
         order = stable_order(guest_key)

@@ -39,9 +39,10 @@ class SearchParameters(BaseModel):
         progress; in the last stage every receiver is a destination, not only those with room.
     idle_rounds
         Rounds in a row without progress after which a tier is left.
-    stall_rounds, stall_gain
+    stall_rounds, stall_gain, stall_share
         A tier is also left if this many rounds together lower its penalty by no more than this:
-        1 is the penalty of one item that is not content at all.
+        1 is the penalty of one item that is not content at all; and by no more than this share
+        of the penalty, so that what is almost met is not given up.
     stall_rounds_within, stall_share_within
         Under limits on moves or cost, transfers of leadership, and other places for what has moved,
         are tried until this many rounds together bring no more than this share of what all rounds
@@ -49,6 +50,9 @@ class SearchParameters(BaseModel):
     growth, fruitful_share, carried_out_share
         Rounds double, up to this factor, while more than these shares are carried out: of their
         candidates or, if they serve hard goals, of the actions that help and hurt nothing.
+    small_round
+        With fewer candidates than this share of the replicas, proportionally fewer need to be
+        carried out for a round to double.
     swap_share
         Swaps are tried too if a round leaves more than this share of the penalty.
     worst_share
@@ -142,6 +146,8 @@ class SearchParameters(BaseModel):
     similar_replicas
         Replicas of the next larger, and next smaller, sizes that are tried in exchange for one
         that could return to its broker.
+    most_exchanges
+        Such exchanges are tried in each pass, at most: those of the largest replicas.
     destination_parcels
         Loads, as shares of the mean broker, largest first, for which brokers with room are
         looked for: the first that enough brokers can take decides the destinations.
@@ -176,11 +182,13 @@ class SearchParameters(BaseModel):
     idle_rounds: Count = 4
     stall_rounds: Count = 12
     stall_gain: float = Field(default=1e-3, ge=0)
+    stall_share: Share = 0.25
     stall_rounds_within: Count = 5
     stall_share_within: Share = 0.01
     growth: Count = 8
     fruitful_share: Share = 0.15
-    carried_out_share: Share = 0.99
+    small_round: Positive = 0.12
+    carried_out_share: Share = 0.8
     swap_share: Share = 0.95
     worst_share: Positive = 0.1
     spent_at_once: Positive = 0.125
@@ -222,6 +230,7 @@ class SearchParameters(BaseModel):
     least_saving: Share = 0.02
     repeat_share: Share = 0.01
     similar_replicas: Count = 2
+    most_exchanges: Count = 2_000_000
     destination_parcels: Annotated[tuple[Positive, ...], Field(min_length=1)] = (
         0.8,
         0.6,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from threading import Event
 from typing import Any
 
 import pytest
@@ -165,7 +166,9 @@ def test_the_files_themselves() -> None:
 
 
 def test_a_plan_without_actions_asks_for_nothing() -> None:
-    plan = Balancer(budget=Budget(seconds=1e-9)).propose(synthetic_snapshot(brokers=4, racks=4))
+    stop = Event()
+    stop.set()
+    plan = Balancer().propose(synthetic_snapshot(brokers=4, racks=4), stop=stop)
     assert not plan.actions
     assert json.loads(reassignment_json(plan)) == {"version": 1, "partitions": []}
     assert json.loads(leader_election_json(plan)) == {"partitions": []}
@@ -182,3 +185,29 @@ def test_the_plans_json_is_its_document_with_an_action_a_line() -> None:
     assert [json.loads(line.rstrip(","))["kind"] for line in lines[first : first + len(plan)]] == [
         action.kind for action in plan.actions
     ]
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_the_text_of_a_plan_is_that_of_its_records(name: str) -> None:
+    plan = plan_of(name)
+    read = PlanDocument.model_validate_json(plan.to_json())
+    assert read == plan.document()
+    assert read.digest == read.content_digest
+
+
+def test_the_text_of_a_plan_quotes_its_names() -> None:
+    names = ('a"b', "a\\", "é,", "a")
+    brokers = [BrokerRecord(id=f'b"{i}', rack=f"r{i}", capacity={"disk": 10.0}) for i in range(4)]
+    partitions = [
+        PartitionRecord(topic=topic, partition=n, replicas=('b"0',), leader_load={"disk": 1.0})
+        for topic in names
+        for n in range(2)
+    ]
+    snapshot = build_snapshot(
+        SnapshotDocument(resources=("disk",), brokers=tuple(brokers), partitions=tuple(partitions))
+    )
+    plan = Balancer({"goals": [{"goal": "ReplicaDistribution"}]}).propose(snapshot)
+    assert len(plan) > 0
+    read = PlanDocument.model_validate_json(plan.to_json())
+    assert read == plan.document()
+    assert list(read.replicas) == sorted(read.replicas)
