@@ -11,8 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balancer import Balancer, Budget, Operation, Plan
-from balancer.planning.document import PlanDocument
-from balancer.planning.exports import leader_election_json, reassignment_json
+from balancer.planning.document import PlanDocument, PlanError
+from balancer.planning.exports import (
+    assignments_json,
+    leader_election_json,
+    reassignment_json,
+)
 from cluster_model import (
     BrokerRecord,
     BrokerState,
@@ -182,3 +186,28 @@ def test_the_plans_json_is_its_document_with_an_action_a_line() -> None:
     assert [json.loads(line.rstrip(","))["kind"] for line in lines[first : first + len(plan)]] == [
         action.kind for action in plan.actions
     ]
+
+
+@pytest.mark.parametrize("nodes", [[1, 2], ["a", "b"]])
+def test_the_assignment_names_the_node_of_every_unit(nodes: list[Any]) -> None:
+    units = [("sum", i, nodes[0], {"cpu": 10.0 + i}) for i in range(4)]
+    snapshot = build_snapshot(
+        SnapshotDocument(
+            resources=("cpu",),
+            brokers=tuple(BrokerRecord(id=node, capacity={"cpu": 100}) for node in nodes),
+            partitions=tuple(
+                PartitionRecord(topic=t, partition=i, replicas=(node,), leader_load=load)
+                for t, i, node, load in units
+            ),
+        )
+    )
+    plan = Balancer(strategy="milp", budget=Budget(moves=2)).propose(snapshot)
+    found = json.loads(assignments_json(plan))
+    assert list(found) == ["sum"]
+    assert list(found["sum"]) == ["0", "1", "2", "3"]
+    assert sorted(found["sum"].values()) == [nodes[0]] * 2 + [nodes[1]] * 2
+
+
+def test_replicas_are_no_units() -> None:
+    with pytest.raises(PlanError, match="partition topic-0-0: 2 replicas found, one expected"):
+        assignments_json(plan_of("rebalance"))
