@@ -62,12 +62,12 @@ class _Job(_Answer):
 
 class _Input(_Answer):
     id: str
-    ship_strategy: str = ""
+    ship_strategy: str | None = None
 
 
 class _Node(_Answer):
     id: str
-    inputs: tuple[_Input, ...] = ()
+    inputs: tuple[_Input, ...] | None = None
 
 
 class _Graph(_Answer):
@@ -80,7 +80,7 @@ class _Plan(_Answer):
 
 class _TaskManager(_Answer):
     id: Name
-    path: str = ""
+    path: str | None = None
     slots: Whole = Field(alias="slotsNumber")
 
 
@@ -137,7 +137,7 @@ def read_flink(
     return _Reader(url, job, timeout, warn).read()
 
 
-def shares(strategy: str, senders: int, receivers: int) -> Floats:
+def shares(strategy: str | None, senders: int, receivers: int) -> Floats:
     """(senders, receivers) float: the estimated share of a sender's records that each receives.
 
     ``FORWARD`` and ``RESCALE`` connect neighbours, ``BROADCAST`` sends every record to all,
@@ -315,7 +315,7 @@ class _Reader:
                 continue
             received = measured[node.id][RECEIVED]
             edges: list[tuple[str, Floats]] = []
-            for edge in node.inputs:
+            for edge in node.inputs or ():
                 if edge.id in measured:
                     sent = measured[edge.id][SENT]
                     part = shares(edge.ship_strategy, len(sent), len(received))
@@ -346,7 +346,7 @@ def _names(vertices: tuple[_Vertex, ...]) -> dict[str, str]:
 def _broker(manager: _TaskManager) -> BrokerRecord:
     """A task manager: 100 % of busy time for each slot."""
     try:
-        host = urlsplit(manager.path).hostname
+        host = urlsplit(manager.path or "").hostname
     except ValueError:
         host = None
     return BrokerRecord(

@@ -29,8 +29,9 @@ _THREAD = re.compile(r"(.+)-StreamThread-\d+")
 # With a named topology: its name, two underscores, and the id.
 _TASK = re.compile(r"(?:(.+)__)?(\d{1,9})_(\d{1,9})")
 
-# The thread and the id of a task.
-Task = tuple[str, str]
+# The page and the name of a thread; the thread and the id of a task.
+Thread = tuple[str, str]
+Task = tuple[Thread, str]
 
 
 def read_kafka_streams(
@@ -57,16 +58,16 @@ def read_kafka_streams(
     SnapshotError
         If a page is not of a Kafka Streams instance, or no task has a load.
     """
-    threads: set[str] = set()
+    threads: set[Thread] = set()
     values: dict[str, dict[Task, float]] = {name: {} for name in (_OF_THREAD, _OF_TASK, _RATE)}
     state: dict[Task, float] = defaultdict(float)
     malformed = 0
-    for url in urls:
+    for url in dict.fromkeys(urls):
         samples, bad = parse(scrape(url, timeout))
         here = set()
         for name, labels, value in samples:
-            name, thread = name.lower(), labels.get("thread_id", "")
-            if not name.startswith("kafka_streams_stream_") or not _THREAD.fullmatch(thread):
+            name, thread = name.lower(), (url, labels.get("thread_id", ""))
+            if not name.startswith("kafka_streams_stream_") or not _THREAD.fullmatch(thread[1]):
                 continue
             here.add(thread)
             task = thread, labels.get("task_id", "")
@@ -88,8 +89,9 @@ def read_kafka_streams(
         malformed += bad
     if malformed:
         warn(f"{plural(malformed, 'malformed metric')} skipped")
-    partitions = _partitions(_loads(values), state, warn)
-    size = Counter(_client(thread) for thread in threads)
+    node = _nodes(threads)
+    size = Counter(node.values())
+    partitions = _partitions(_loads(values), state, node, warn)
     return build_snapshot(
         SnapshotDocument(
             resources=("cpu",),
@@ -110,7 +112,7 @@ def _loads(values: Mapping[str, Mapping[Task, float]]) -> dict[Task, float]:
     The thread's measured ratio times the task's; if a thread lacks the ratio of a task, its
     own is divided by the rates of records.
     """
-    tasks: dict[str, list[Task]] = defaultdict(list)
+    tasks: dict[Thread, list[Task]] = defaultdict(list)
     for task in sorted(values[_OF_TASK].keys() | values[_RATE].keys()):
         tasks[task[0]].append(task)
     loads = {}
@@ -128,7 +130,10 @@ def _loads(values: Mapping[str, Mapping[Task, float]]) -> dict[Task, float]:
 
 
 def _partitions(
-    loads: Mapping[Task, float], state: Mapping[Task, float], warn: Callable[[str], None]
+    loads: Mapping[Task, float],
+    state: Mapping[Task, float],
+    node: Mapping[Thread, str],
+    warn: Callable[[str], None],
 ) -> list[PartitionRecord]:
     without = [id_ for (_, id_), load in loads.items() if not isfinite(load)]
     if without:
@@ -158,7 +163,7 @@ def _partitions(
         PartitionRecord(
             topic=_subtopology(id_),
             partition=int(id_.rpartition("_")[2]),
-            replicas=(_client(task[0]),),
+            replicas=(node[task[0]],),
             leader_load={"cpu": loads[task]},
             state_size=state[task] if sized == len(by_id) else None,
         )
@@ -166,8 +171,16 @@ def _partitions(
     ]
 
 
-def _client(thread: str) -> str:
-    return thread.rpartition("-StreamThread-")[0]
+def _nodes(threads: Iterable[Thread]) -> dict[Thread, str]:
+    """The instance of each thread: its client's id, with the page if two pages have that id."""
+    client = {thread: thread[1].rpartition("-StreamThread-")[0] for thread in threads}
+    pages = defaultdict(set)
+    for (page, _), id_ in client.items():
+        pages[id_].add(page)
+    return {
+        thread: id_ if len(pages[id_]) == 1 else f"{id_} ({shown_url(thread[0])})"
+        for thread, id_ in client.items()
+    }
 
 
 def _subtopology(task: str) -> str:

@@ -141,6 +141,18 @@ def test_subtasks_that_do_not_run_are_left_out() -> None:
     ]
 
 
+def test_fields_may_be_null() -> None:
+    answers = flink_answers()
+    for node in answers[f"/jobs/{JOB}/plan"]["plan"]["nodes"]:
+        node.setdefault("inputs", None)
+    for manager in answers["/taskmanagers"]["taskmanagers"]:
+        manager["path"] = None
+    s, said = read(answers)
+    assert said == []
+    assert len(s.traffic_rate) == 4 + 16 + 4
+    assert s.hosts == tuple(s.broker_ids.tolist())
+
+
 def test_vertices_of_one_name_stay_apart() -> None:
     answers = flink_answers()
     for vertex in answers[f"/jobs/{JOB}"]["vertices"]:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from stream_job_cases import served, streams_pages
 from typer.testing import CliRunner
@@ -115,13 +116,25 @@ def test_malformed_lines_are_counted_and_skipped() -> None:
 def test_a_task_counts_once_and_idle_instances_count_too() -> None:
     first, second = streams_pages()
     idle = 'kafka_streams_stream_thread_metrics_process_ratio{thread_id="new-StreamThread-1"} NaN'
-    s, said = read(first, second, second, idle)
+    s, _ = read(first, second, idle)
     assert s.n_partitions == 6
     assert s.broker_ids.tolist() == [FIRST, SECOND, "new"]
     assert s.capacity.tolist() == [[200.0], [200.0], [100.0]]
     moved = second.replace('"0_2"', '"0_1"')
     _, said = read(first, moved)
     assert "1 task reported by two threads, of which one counts" in said
+
+
+def test_instances_with_one_client_id_stay_apart_and_an_address_counts_once() -> None:
+    first, second = (
+        page.replace(FIRST, "shop").replace(SECOND, "shop") for page in streams_pages()
+    )
+    with served({"/1": first, "/2": second}) as url:
+        s = read_kafka_streams([f"{url}/1", f"{url}/2", f"{url}/1"])
+    assert s.broker_ids.tolist() == [f"shop ({url}/1)", f"shop ({url}/2)"]
+    assert s.capacity.tolist() == [[200.0], [200.0]]
+    load = np.bincount(s.replica_broker, s.leader_load[:, 0])
+    assert load.tolist() == pytest.approx([140, 15])
 
 
 def test_a_named_topology_has_its_name() -> None:
