@@ -35,7 +35,7 @@ from balancer.cli.terminal import (
 from balancer.composition.client import client_properties
 from balancer.composition.proposal import concerns, restricted_to_known
 from balancer.composition.source import KafkaSource
-from balancer.planning.exports import leader_election_json, reassignment_json
+from balancer.planning.exports import assignments_json, leader_election_json, reassignment_json
 from balancer.planning.remedies import RemedyLimits
 from cluster_model import Snapshot, load_snapshot
 from cluster_model.trust import Distrust
@@ -227,6 +227,14 @@ def propose(
             "--leader-election-json", rich_help_panel=RESULT, help="File for kafka-leader-election."
         ),
     ] = None,
+    assignments_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--assignments-json",
+            rich_help_panel=RESULT,
+            help="File with the node of each task of a stream job: {operator: {subtask: node}}.",
+        ),
+    ] = None,
     report: Annotated[
         Path | None, typer.Option(rich_help_panel=RESULT, help="File for an HTML report.")
     ] = None,
@@ -257,6 +265,7 @@ def propose(
             "--output": output,
             "--reassignment-json": reassignment_file,
             "--leader-election-json": election_file,
+            "--assignments-json": assignments_file,
             "--report": report,
         },
     )
@@ -317,7 +326,7 @@ def propose(
                 ),
                 stop=stop,
             )
-        _write(plan, output, reassignment_file, election_file, report)
+        _write(plan, output, reassignment_file, election_file, assignments_file, report)
         if json:
             typer.echo(plan.to_json(), nl=False)
         else:
@@ -374,6 +383,7 @@ def _write(
     output: Path | None,
     reassignment: Path | None,
     election: Path | None,
+    assignments: Path | None,
     report: Path | None,
 ) -> None:
     if output is not None:
@@ -382,6 +392,8 @@ def _write(
         write(reassignment, reassignment_json(plan))
     if election is not None:
         write(election, leader_election_json(plan))
+    if assignments is not None:
+        write(assignments, assignments_json(plan))
     if report is not None:
         from balancer.report import html_report
 

@@ -13,6 +13,8 @@ from balancer.composition.client import client_properties
 from balancer.composition.source import KafkaSource
 from cluster_model import Snapshot, save_snapshot, synthetic_snapshot
 from cluster_model.files import check_suffix
+from cluster_model.flink import read_flink
+from cluster_model.kafka_streams import read_kafka_streams
 
 KAFKA = "A running Kafka"
 
@@ -73,12 +75,16 @@ PartialView = Annotated[
         help="Leave out topics that the user may not describe; by default they are an error.",
     ),
 ]
+Wait = Annotated[
+    float,
+    typer.Option("--timeout", min=0.1, max=LONGEST, help="Seconds to wait for each answer."),
+]
 Output = Annotated[Path, typer.Option("--output", "-o", help="File to write, .json or .npz.")]
 
 snapshot = typer.Typer(
     name="snapshot",
     no_args_is_help=True,
-    help="Read a snapshot from Kafka, or generate a synthetic one.",
+    help="Read a snapshot from Kafka, Flink or Kafka Streams, or generate a synthetic one.",
 )
 
 
@@ -121,6 +127,48 @@ def kafka(
             attributes,
         )
         found, _ = source.measured()
+    _save(found, output)
+
+
+@snapshot.command("flink", cls=Command)
+def flink(
+    url: Annotated[
+        str, typer.Argument(help="Address of Flink's REST API, like http://jobmanager:8081.")
+    ],
+    output: Output,
+    job: Annotated[str, typer.Option(metavar="ID", help="Id of the job; `flink list` shows it.")],
+    timeout: Wait = 10.0,
+) -> None:
+    """Write a snapshot of a running Flink job: task managers, subtasks, busy times, traffic.
+
+    Example: `counterpoise snapshot flink http://jobmanager:8081
+    --job 5a1b7d1a1b3a4e2f8c9d0e1f2a3b4c5d -o job.json`
+    """
+    check_suffix(output)
+    with working("reading the job"):
+        found = read_flink(url, job, timeout=timeout, warn=warn)
+    _save(found, output)
+
+
+@snapshot.command("kafka-streams", cls=Command)
+def kafka_streams(
+    urls: Annotated[
+        list[str],
+        typer.Argument(
+            help="Address of each instance's Prometheus page, like http://app-1:9404/metrics."
+        ),
+    ],
+    output: Output,
+    timeout: Wait = 10.0,
+) -> None:
+    """Write a snapshot of a Kafka Streams application: instances, tasks, loads.
+
+    Example: `counterpoise snapshot kafka-streams http://app-1:9404/metrics
+    http://app-2:9404/metrics -o app.json`
+    """
+    check_suffix(output)
+    with working("reading the application"):
+        found = read_kafka_streams(urls, timeout=timeout, warn=warn)
     _save(found, output)
 
 

@@ -1,4 +1,4 @@
-"""Exports a plan as files that Kafka's own tools read."""
+"""Exports a plan as files that Kafka's own tools or other engines' schedulers read."""
 
 from __future__ import annotations
 
@@ -87,6 +87,47 @@ def leader_election_json(plan: Plan) -> str:
     needed = stays & (leader == 0) & (brokers[:, 0] != old)
     rows = np.flatnonzero(needed)
     return _lines("", plan, rows, [""] * len(rows))
+
+
+def assignments_json(plan: Plan) -> str:
+    """The node of each unit at the end of a plan: ``{operator: {subtask: node}}``.
+
+    It lists every unit, whether it moves or not, as an assignor or scheduler needs them.
+
+    Raises
+    ------
+    PlanError
+        If a partition has several replicas or none, so that it is no unit on one node.
+
+    Examples
+    --------
+    >>> from balancer import Balancer
+    >>> from cluster_model import synthetic_snapshot
+    >>> plan = Balancer(strategy="milp").propose(
+    ...     synthetic_snapshot(brokers=4, partitions=8, racks=2, replication_factor=1)
+    ... )
+    >>> node = json.loads(assignments_json(plan))
+    >>> list(node), sorted(map(int, node["topic-0"]))
+    (['topic-0'], [0, 1, 2, 3, 4, 5, 6, 7])
+    """
+    s, brokers = plan.snapshot, plan.placement.brokers
+    held = brokers >= 0
+    other = np.flatnonzero(held.sum(1) != 1)
+    if len(other):
+        (entry,) = _partitions(plan, other[:1])
+        raise PlanError(
+            f"partition {entry['topic']}-{entry['partition']}: {held[other[0]].sum()} replicas "
+            "found, one expected of a unit that is assigned to a node"
+        )
+    found: dict[str, dict[int, int | str]] = {}
+    for topic, number, broker in zip(
+        s.partition_topic.tolist(),
+        s.partition_number.tolist(),
+        brokers.max(1).tolist(),
+        strict=True,
+    ):
+        found.setdefault(s.topics[topic], {})[number] = s.broker_ids[broker].item()
+    return f"{json.dumps(found, indent=1)}\n"
 
 
 def _check(plan: Plan) -> None:

@@ -12,8 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balancer import Balancer, Budget, Operation, Plan
-from balancer.planning.document import PlanDocument
-from balancer.planning.exports import leader_election_json, reassignment_json
+from balancer.planning.document import PlanDocument, PlanError
+from balancer.planning.exports import (
+    assignments_json,
+    leader_election_json,
+    reassignment_json,
+)
 from cluster_model import (
     BrokerRecord,
     BrokerState,
@@ -211,3 +215,28 @@ def test_the_text_of_a_plan_quotes_its_names() -> None:
     read = PlanDocument.model_validate_json(plan.to_json())
     assert read == plan.document()
     assert list(read.replicas) == sorted(read.replicas)
+
+
+@pytest.mark.parametrize("nodes", [[1, 2], ["a", "b"]])
+def test_the_assignment_names_the_node_of_every_unit(nodes: list[Any]) -> None:
+    units = [("sum", i, nodes[0], {"cpu": 10.0 + i}) for i in range(4)]
+    snapshot = build_snapshot(
+        SnapshotDocument(
+            resources=("cpu",),
+            brokers=tuple(BrokerRecord(id=node, capacity={"cpu": 100}) for node in nodes),
+            partitions=tuple(
+                PartitionRecord(topic=t, partition=i, replicas=(node,), leader_load=load)
+                for t, i, node, load in units
+            ),
+        )
+    )
+    plan = Balancer(strategy="milp", budget=Budget(moves=2)).propose(snapshot)
+    found = json.loads(assignments_json(plan))
+    assert list(found) == ["sum"]
+    assert list(found["sum"]) == ["0", "1", "2", "3"]
+    assert sorted(found["sum"].values()) == [nodes[0]] * 2 + [nodes[1]] * 2
+
+
+def test_replicas_are_no_units() -> None:
+    with pytest.raises(PlanError, match="partition topic-0-0: 2 replicas found, one expected"):
+        assignments_json(plan_of("rebalance"))

@@ -3,7 +3,7 @@
 The conventions of a page: its blocks are run in order in one directory. A block after a
 paragraph that ends with a file name and a colon is that file. A command of ours is run and
 exits with 0, or with N where a comment says ``exits with N``; one that needs a running
-Kafka is only parsed.
+Kafka or stream job is only parsed.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))
 # tests/kafka runs every command of these
 _ON_A_REAL_CLUSTER = ("first-rebalance.md",)
 _WITH_SPARK = ("history.md",)
+_OF_STREAM_JOBS = (["snapshot", "flink"], ["snapshot", "kafka-streams"])
 _NOT_OURS = ("pip", "kafka-acls", "kafka-reassign-partitions", "kafka-leader-election")
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -84,7 +85,7 @@ def parse(app: typer.Typer, words: list[str]) -> dict[str, Any]:
 
 
 def run_counterpoise(words: list[str], code: int) -> None:
-    if "--bootstrap-server" in words:
+    if "--bootstrap-server" in words or words[:2] in _OF_STREAM_JOBS:
         parse(app, words)
         return
     if words[0] == "history":
