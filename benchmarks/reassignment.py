@@ -14,7 +14,7 @@ from unittest.mock import patch
 import numpy as np
 
 from balancer import Balancer, Budget
-from balancer.search.annealing import Annealing
+from balancer.search import annealing as tiers
 from balancer.search.scorer import Scorer
 from benchmarks.harness.environments import PeerMissing
 from benchmarks.harness.figures import chosen
@@ -133,23 +133,23 @@ def _metrics(
 
 def planned(problem: Reassignment, seconds: float, seed: int) -> _Answer:
     """Our plan for a time, from the snapshot to the final assignment."""
-    scored, gain, run = 0, Scorer.gain, Annealing.run
+    scored, gain, annealed = 0, Scorer.gain, tiers.annealed
 
     def counted(scorer: Scorer, tier: Any, transition: Any) -> Any:
         nonlocal scored
         scored += len(transition)
         return gain(scorer, tier, transition)
 
-    def annealed(annealing: Annealing, *arguments: Any) -> Any:
+    def tallied(*arguments: Any) -> Any:
         nonlocal scored
-        batch = run(annealing, *arguments)
-        scored += annealing.scored
-        return batch
+        end, more = annealed(*arguments)
+        scored += more
+        return end, more
 
     balancer = Balancer(goals_of(problem), budget=Budget(seconds=seconds), seed=seed)
     snapshot = snapshot_of(problem)
     began, clock = time.process_time(), time.perf_counter()
-    with patch.object(Scorer, "gain", counted), patch.object(Annealing, "run", annealed):
+    with patch.object(Scorer, "gain", counted), patch.object(tiers, "annealed", tallied):
         plan = balancer.propose(snapshot)
     took, clock = time.process_time() - began, time.perf_counter() - clock
     return _Answer(plan.final_snapshot().replica_broker, took, scored, clock=clock)

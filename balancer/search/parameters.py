@@ -78,9 +78,9 @@ class SearchParameters(BaseModel):
         them, only what can be reached without detours is kept. And their first temperature.
     annealing_swaps, annealing_homeward
         Share of the steps that exchange two replicas, and of those that lead back to the start.
-    annealing_reach
-        Replicas are exchanged with those of similar size: up to this share of all of them larger
-        or smaller.
+    annealing_window, annealing_stay
+        For so many steps in a row, replicas are drawn from this share of all, those of similar
+        size, and exchanged with each other: what is used of them stays in the processor's cache.
     annealing_stride
         Steps at one temperature.
     lower_tier_weight, lower_tiers
@@ -186,9 +186,10 @@ class SearchParameters(BaseModel):
     annealing_parts: Count = 5
     annealing_warm: float = Field(default=0.02, gt=0, le=1e6)
     annealing_thorough: Count = 100_000
-    annealing_swaps: Share = 0.6
-    annealing_homeward: Share = 0.05
-    annealing_reach: Positive = 0.1
+    annealing_swaps: Share = 0.3
+    annealing_homeward: Share = 0.6
+    annealing_window: Positive = 0.1
+    annealing_stay: Count = 4_000
     annealing_stride: Count = 20_000
     hopeless_excess: float = Field(default=2.0, ge=1)
     lower_tier_weight: Share = 0.1
