@@ -149,75 +149,169 @@ def annealed(
     deadline
         How long to search; without a limit of time, the number of steps is that of the parameters.
     """
-    # numba is loaded by those who use it
-    from balancer.search import compiled
+    walk = _Walk(given, begin, own, seed, deadline)
+    if walk.unit:
+        hot, warm, cold = (
+            math.log(walk.unit * max(factor, own.annealing_cold))
+            for factor in (own.annealing_hot, own.annealing_warm, own.annealing_cold)
+        )
+        # where the largest end is decided early: several runs if there is time
+        runs = max(1, int(walk.effort / own.annealing_thorough))
+        pilot = max(own.annealing_pilot, 1 / runs if runs > 1 else 0.0)
+        schedule = paced(walk.run([hot, cold], pilot), hot, cold, own)
+        least, most = own.annealing_settling, own.annealing_most_settling
+        settling = least + (most - least) * min(1.0, walk.settle() / own.annealing_much_lost)
+        walk.keep()
+        each, parts = (1 - pilot) / max(runs - 1, 1), own.annealing_parts
+        for k in range(max(runs - 1, 1)):
+            end = pilot + (k + 1) * each
+            since = end - each * settling
+            walk.run(schedule, since)
+            walk.settle()
+            for i in range(parts):
+                first, last = (warm + (cold - warm) * x / parts for x in (i, i + 1))
+                walk.run([first, last], since + (end - since) * (i + 1) / parts, safe=True)
+                walk.settle()
+            walk.keep()
+    return walk.kept, walk.scored
 
-    began, seconds = time.monotonic(), deadline.left
-    replicas, now, best = len(begin.at), _copy(begin), begin.at.copy()
-    state = np.random.default_rng(seed).integers(1, 2**63, 1, np.uint64)
-    total = lowest = compiled.approach(given, now, best, False)
-    window = min(max(int(own.annealing_window * replicas), 2), replicas)
-    limit, scored = max(own.annealing_steps * replicas, own.least_annealing_steps), 0
 
-    def steps(now: Any, temperature: float, safe: bool) -> Any:
-        return compiled.anneal(
-            given,
+def paced(
+    points: Sequence[tuple[float, float]], hot: float, cold: float, own: SearchParameters
+) -> Floats:
+    """A schedule that takes time where the cost changes with the temperature.
+
+    That is, in proportion to the square root of the heat capacity (simulated annealing at constant
+    thermodynamic speed; Salamon et al., Computer Physics Communications, 1988).
+
+    Parameters
+    ----------
+    points
+        Temperatures, as logarithms, and costs at them, in the order of another run.
+    hot, cold
+        Temperatures at the start and at the end, as logarithms.
+    own
+        Parameters of the search.
+    """
+    several = own.annealing_levels
+    edges = np.linspace(hot, cold, several + 1)
+    middle = (edges[1:] + edges[:-1]) / 2
+    if len(points) < 2:
+        return edges
+    logarithm, cost = np.array(points).T
+    level = np.clip(((hot - logarithm) / (hot - cold) * several).astype(np.int64), 0, several - 1)
+    known = np.unique(level)
+    mean = np.bincount(level, cost)[known] / np.bincount(level)[known]
+    at_edges = np.interp(-edges, -middle[known], mean)
+    density = np.sqrt(np.maximum(at_edges[:-1] - at_edges[1:], 0.0) / np.exp(middle))
+    density = np.maximum(density, own.annealing_least_pace * density.max(initial=0.0))
+    if not density.any():
+        return edges
+    passed = np.append(0.0, np.cumsum(density / density.sum()))
+    found: Floats = np.interp(np.linspace(0.0, 1.0, 8 * several), passed, edges)
+    return found
+
+
+class _Walk:
+    """A placement that random steps change, the best since the last one kept, and the best kept."""
+
+    def __init__(
+        self, given: Any, begin: Any, own: SearchParameters, seed: int, deadline: Deadline
+    ) -> None:
+        # numba is loaded by those who use it
+        from balancer.search import compiled
+
+        self.given, self.begin, self.own, self.deadline = given, begin, own, deadline
+        self._compiled = compiled
+        self._began, self._seconds = time.monotonic(), deadline.left
+        replicas, self._best = len(begin.at), begin.at.copy()
+        self._random = np.random.default_rng(seed).integers(1, 2**63, 1, np.uint64)
+        self._now, self.kept = _copy(begin), begin.at.copy()
+        self._total = self._lowest = compiled.approach(given, self._now, self._best, False)
+        # what rounding leaves of no cost at all
+        self._free, self._least = _ROUNDING * self._lowest, self._lowest
+        window = max(int(own.annealing_window * replicas), own.annealing_least_window)
+        self._window, self._timed = min(window, replicas), not math.isinf(self._seconds)
+        self._limit = max(own.annealing_steps * replicas, own.least_annealing_steps)
+        self.scored = self._done = 0
+        # any scored step is accepted: what one adds on average is the unit of temperature
+        *_, added, adding = self._steps(_copy(begin), np.inf, False)
+        self.unit = added / adding if adding else 0.0
+        warmed = time.monotonic()
+        self._steps(_copy(begin), np.inf, False)
+        pace = own.annealing_stride / max(time.monotonic() - warmed, 1e-6)
+        #: steps for each replica
+        self.effort = (pace * self._seconds if self._timed else self._limit) / replicas
+
+    def run(self, schedule: Any, until: float, safe: bool = False) -> list[tuple[float, float]]:
+        """Anneal until a share of the effort; temperatures, as logarithms, and costs at them.
+
+        Parameters
+        ----------
+        schedule
+            The temperatures, as logarithms, evenly over the run.
+        until
+            The share of the effort.
+        safe
+            Whether the first of two replicas to be exchanged must fit before the second has left.
+        """
+        found, since, grid = [], self._share(), np.linspace(0.0, 1.0, len(schedule))
+        share = since
+        while share < until and self._lowest > self._free and not self.deadline.stopped:
+            temperature = float(np.interp((share - since) / (until - since), grid, schedule))
+            risen, scored, *_ = self._steps(self._now, math.exp(temperature), safe)
+            self._total += risen
+            if self._total < self._lowest:
+                self._lowest = self._total
+                self._best[:] = self._now.at
+            found.append((temperature, self._total))
+            self.scored += scored
+            self._done += self.own.annealing_stride
+            share = self._share()
+        return found
+
+    def settle(self) -> float:
+        """Go on from what of the best placement can be reached one by one; the share that it costs.
+
+        The share is of the cost: 0.5 if the cost doubles.
+        """
+        before = self._lowest
+        self._now, target = _copy(self.begin), self._best.copy()
+        self._compiled.approach(self.given, self._now, target, False)
+        # and back, where that costs nothing
+        self._total = self._compiled.approach(self.given, self._now, self.begin.at, True)
+        self._lowest = self._total
+        self._best[:] = self._now.at
+        return 1 - before / self._lowest if self._lowest > before else 0.0
+
+    def keep(self) -> None:
+        """Keep the best placement, which has been settled, if it is the best of all runs."""
+        if self._lowest < self._least:
+            self._least = self._lowest
+            self.kept[:] = self._best
+        if self._least > self._free:
+            self._lowest = math.inf
+
+    def _steps(self, now: Any, temperature: float, safe: bool) -> Any:
+        own = self.own
+        return self._compiled.anneal(
+            self.given,
             now,
-            state,
+            self._random,
             own.annealing_stride,
             temperature,
             own.annealing_swaps,
             own.annealing_homeward,
-            window,
+            self._window,
             own.annealing_stay,
             safe,
         )
 
-    # any scored step is accepted: what one adds on average is the unit of temperature
-    *_, added, adding = steps(_copy(begin), np.inf, False)
-    if not adding:
-        return best, scored
-    warmed = time.monotonic()
-    steps(_copy(begin), np.inf, False)
-    pace = own.annealing_stride / max(time.monotonic() - warmed, 1e-6)
-    # fewer steps than bring a placement out of its basin begin cooler
-    effort = (limit if math.isinf(seconds) else pace * seconds) / replicas
-    first = own.annealing_hot * min(1.0, effort / own.annealing_thorough)
-    hot, warm, cold = (
-        added / adding * max(factor, own.annealing_cold)
-        for factor in (first, own.annealing_warm, own.annealing_cold)
-    )
-    settle, parts = 1 - own.annealing_settling, own.annealing_parts
-    # the first phase, and parts of the last one
-    phases = [(hot, cold, settle)] + [
-        (
-            warm * (cold / warm) ** (k / parts),
-            warm * (cold / warm) ** ((k + 1) / parts),
-            settle + (1 - settle) * (k + 1) / parts,
-        )
-        for k in range(parts)
-    ]
-    # what rounding leaves of no cost at all
-    share, done, free = 0.0, 0, _ROUNDING * lowest
-    for k, (first, last, until) in enumerate(phases):
-        since = share
-        while share < until and lowest > free and not deadline.stopped:
-            temperature = first * (last / first) ** ((share - since) / (until - since))
-            risen, more, *_ = steps(now, temperature, k > 0)
-            total += risen
-            if total < lowest:
-                lowest = total
-                best[:] = now.at
-            scored, done = scored + more, done + own.annealing_stride
-            timed = not math.isinf(seconds)
-            share = (time.monotonic() - began) / seconds if timed else done / limit
-        # what can be reached one by one
-        now, target = _copy(begin), best.copy()
-        compiled.approach(given, now, target, False)
-        # and back, where that costs nothing
-        total = lowest = compiled.approach(given, now, begin.at, True)
-        best[:] = now.at
-    return best, scored
+    def _share(self) -> float:
+        """How much of the effort is done."""
+        if self._timed:
+            return (time.monotonic() - self._began) / self._seconds
+        return self._done / self._limit
 
 
 def _copy(now: Any) -> Any:
