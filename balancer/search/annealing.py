@@ -162,7 +162,8 @@ def annealed(
         least, most = own.annealing_settling, own.annealing_most_settling
         settling = least + (most - least) * min(1.0, walk.settle() / own.annealing_much_lost)
         walk.keep()
-        each, parts = (1 - pilot) / max(runs - 1, 1), own.annealing_parts
+        each = (1 - pilot) / max(runs - 1, 1)
+        parts = math.ceil(settling / own.annealing_part)
         for k in range(max(runs - 1, 1)):
             end = pilot + (k + 1) * each
             since = end - each * settling
@@ -355,6 +356,8 @@ def _arrays(scorer: Scorer, rules: Rules, terms: Stated) -> tuple[Ints, Any, Any
             excess[:, h] += factor * use[:, s.resource(name)]
         worth[:, h] *= weight * cost.rate
         excess[:, h] *= weight * cost.rate
+    family = s.partition_topic[mobile]
+    members = np.argsort(family, kind="stable")
     relations = _Relations(terms.relations, s.partition_topic, at)
     fixed, scaled, places = _moved(moves, len(at), s.n_brokers)
     given = compiled.Given(
@@ -362,6 +365,9 @@ def _arrays(scorer: Scorer, rules: Rules, terms: Stated) -> tuple[Ints, Any, Any
         receivers=np.flatnonzero(receives).astype(np.int32),
         topic=topic,
         may=np.ascontiguousarray(may),
+        family=family.astype(np.int32),
+        members_begin=np.searchsorted(family[members], np.arange(len(s.topics) + 1)),
+        members=members.astype(np.int32),
         worth=worth[mobile],
         need=np.ascontiguousarray(load[:, limited][mobile], np.float64),
         former=sum(x.former for x in limits),

@@ -34,7 +34,8 @@ class Given(NamedTuple):
     """What does not change: N replicas that may move, in ascending order of size, and M brokers.
 
     ``home`` (N,) the broker of the start, -1 for none; ``receivers`` the brokers that may receive;
-    ``may`` (T, M) whether a broker may hold a replica of the class ``topic`` (N,).
+    ``may`` (T, M) whether a broker may hold a replica of the class ``topic`` (N,); ``family`` (N,)
+    the topic of each, whose replicas are ``members`` from ``members_begin`` on.
 
     A replica adds ``worth`` (N, H) to the excess of its broker, and ``need`` (N, K) to what it uses
     of the limits, of which the first ``former`` also count what has left. A replica away from home
@@ -51,6 +52,9 @@ class Given(NamedTuple):
     receivers: Any
     topic: Any
     may: Any
+    family: Any
+    members_begin: Any
+    members: Any
     worth: Any
     need: Any
     former: int
@@ -307,6 +311,35 @@ def anneal(
     return risen, scored, added, adding
 
 
+@_inlined
+def _passes(given: Given, now: Now, n: int, b: int, other: int, q: int) -> bool:
+    """Whether a replica can go to broker `b` at once, and another one may be on `other`."""
+    a = now.at[n]
+    if not given.may[given.topic[n], b] or a == b:
+        return False
+    if now.at[q] != other and not given.may[given.topic[q], other]:
+        return False
+    return _fits(given, now, b, n, -1) and _related(given, now, n, a, b)
+
+
+@_inlined
+def _exchange(given: Given, now: Now, target: Any) -> bool:
+    """Exchange the targets of two replicas of a topic so that one of them can move."""
+    for n in range(len(target)):
+        if now.at[n] == target[n]:
+            continue
+        topic = given.family[n]
+        for k in range(given.members_begin[topic], given.members_begin[topic + 1]):
+            q = given.members[k]
+            if target[q] != target[n] and (
+                _passes(given, now, n, target[q], target[n], q)
+                or _passes(given, now, q, target[n], target[q], n)
+            ):
+                target[n], target[q] = target[q], target[n]
+                return True
+    return False
+
+
 @_compiled
 def approach(given: Given, now: Now, target: Any, harmless: bool) -> Any:
     """Carry out the moves to a placement that are possible one by one; returns the cost.
@@ -314,11 +347,12 @@ def approach(given: Given, now: Now, target: Any, harmless: bool) -> Any:
     Parameters
     ----------
     target : (N,)
-        The broker of each replica in the placement.
+        The broker of each replica in the placement. Where a replica cannot go to its own, it takes
+        that of another of its topic, and the other its: this changes the array.
     harmless
-        Whether only moves that do not raise the cost are carried out.
+        Whether only moves that do not raise the cost are carried out, to these brokers.
     """
-    progress = True
+    progress, exchanges = True, 0 if harmless else 2 * len(target)
     while progress:
         progress = False
         for n in range(len(target)):
@@ -333,6 +367,9 @@ def approach(given: Given, now: Now, target: Any, harmless: bool) -> Any:
             _shift(given, now, n, a, b)
             _carry(given, now, n, a, b)
             progress = True
+        if not progress and exchanges > 0:
+            progress = _exchange(given, now, target)
+            exchanges -= 1
     total = 0.0
     for m in range(len(now.cost)):
         total += now.cost[m]

@@ -82,9 +82,9 @@ class SearchParameters(BaseModel):
         Share of a run's steps, the last ones, that are safe one by one: from the first to the
         second share, the more of the first run's result cannot be reached by safe steps, which
         raises the cost; the most if the rise is this share of it.
-    annealing_parts, annealing_warm
-        These steps have so many parts; after each, only what can be reached without detours is
-        kept. And their first temperature.
+    annealing_part, annealing_warm
+        After each part of these steps, such a share of the run, only what can be reached without
+        detours is kept. And their first temperature.
     annealing_swaps, annealing_homeward
         Share of the steps that exchange two replicas, and of those that lead back to the start.
     annealing_window, annealing_least_window, annealing_stay
@@ -195,12 +195,12 @@ class SearchParameters(BaseModel):
     annealing_settling: Share = 0.15
     annealing_most_settling: Share = 0.5
     annealing_much_lost: Positive = 0.25
-    annealing_parts: Count = 8
-    annealing_warm: float = Field(default=0.03, gt=0, le=1e6)
+    annealing_part: Positive = 0.03
+    annealing_warm: float = Field(default=0.04, gt=0, le=1e6)
     annealing_pilot: Positive = 0.1
     annealing_levels: Count = 32
-    annealing_least_pace: Positive = 0.1
-    annealing_thorough: Count = 100_000
+    annealing_least_pace: Positive = 0.25
+    annealing_thorough: Count = 200_000
     annealing_swaps: Share = 0.5
     annealing_homeward: Share = 0.35
     annealing_window: Positive = 0.1
