@@ -283,7 +283,7 @@ class _Walk:
         self._total = self._compiled.approach(self.given, self._now, self.begin.at, True)
         self._lowest = self._total
         self._best[:] = self._now.at
-        return 1 - before / self._lowest if self._lowest > before else 0.0
+        return 1 - before / self._lowest if self._lowest > max(before, self._free) else 0.0
 
     def keep(self) -> None:
         """Keep the best placement, which has been settled, if it is the best of all runs."""
