@@ -313,18 +313,20 @@ def anneal(
 
 @_inlined
 def _passes(given: Given, now: Now, n: int, b: int, other: int, q: int) -> bool:
-    """Whether a replica can go to broker `b` at once, and another one may be on `other`."""
+    """Whether a replica is on broker `b` or can go there at once, and another may be on `other`."""
     a = now.at[n]
-    if not given.may[given.topic[n], b] or a == b:
-        return False
     if now.at[q] != other and not given.may[given.topic[q], other]:
+        return False
+    if a == b:
+        return True
+    if not given.may[given.topic[n], b]:
         return False
     return _fits(given, now, b, n, -1) and _related(given, now, n, a, b)
 
 
 @_inlined
 def _exchange(given: Given, now: Now, target: Any) -> bool:
-    """Exchange the targets of two replicas of a topic so that one of them can move."""
+    """Exchange the targets of two replicas of a topic so that one of them can move or stays."""
     for n in range(len(target)):
         if now.at[n] == target[n]:
             continue
