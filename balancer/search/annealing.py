@@ -161,7 +161,7 @@ def annealed(
         schedule = paced(walk.run([hot, cold], pilot), hot, cold, own)
         least, most = own.annealing_settling, own.annealing_most_settling
         settling = least + (most - least) * min(1.0, walk.settle() / own.annealing_much_lost)
-        walk.keep()
+        walk.restart()
         each = (1 - pilot) / max(runs - 1, 1)
         parts = math.ceil(settling / own.annealing_part)
         for k in range(max(runs - 1, 1)):
@@ -173,8 +173,8 @@ def annealed(
                 first, last = (warm + (cold - warm) * x / parts for x in (i, i + 1))
                 walk.run([first, last], since + (end - since) * (i + 1) / parts, safe=True)
                 walk.settle()
-            walk.keep()
-    return walk.kept, walk.scored
+            walk.restart()
+    return walk.reached.at, walk.scored
 
 
 def paced(
@@ -214,7 +214,7 @@ def paced(
 
 
 class _Walk:
-    """A placement that random steps change, the best since the last one kept, and the best kept."""
+    """A placement that random steps change, the best of a run, and the best settled one."""
 
     def __init__(
         self, given: Any, begin: Any, own: SearchParameters, seed: int, deadline: Deadline
@@ -227,10 +227,11 @@ class _Walk:
         self._began, self._seconds = time.monotonic(), deadline.left
         replicas, self._best = len(begin.at), begin.at.copy()
         self._random = np.random.default_rng(seed).integers(1, 2**63, 1, np.uint64)
-        self._now, self.kept = _copy(begin), begin.at.copy()
+        self._now, self.reached = _copy(begin), begin
+        self._settled = math.inf
         self._total = self._lowest = compiled.approach(given, self._now, self._best, False)
         # what rounding leaves of no cost at all
-        self._free, self._least = _ROUNDING * self._lowest, self._lowest
+        self._free = _ROUNDING * self._lowest
         window = max(int(own.annealing_window * replicas), own.annealing_least_window)
         self._window, self._timed = min(window, replicas), not math.isinf(self._seconds)
         self._limit = max(own.annealing_steps * replicas, own.least_annealing_steps)
@@ -272,25 +273,24 @@ class _Walk:
         return found
 
     def settle(self) -> float:
-        """Go on from what of the best placement can be reached one by one; the share that it costs.
+        """Go on from the best placement so far that can be reached one by one, perhaps the run's.
 
-        The share is of the cost: 0.5 if the cost doubles.
+        Returns the share of the cost that comes of reaching the run's best so: 0.5 if it doubles.
         """
-        before = self._lowest
-        self._now, target = _copy(self.begin), self._best.copy()
-        self._compiled.approach(self.given, self._now, target, False)
+        before, now, target = self._lowest, _copy(self.begin), self._best.copy()
+        self._compiled.approach(self.given, now, target, False)
         # and back, where that costs nothing
-        self._total = self._compiled.approach(self.given, self._now, self.begin.at, True)
-        self._lowest = self._total
+        total = self._compiled.approach(self.given, now, self.begin.at, True)
+        if total < self._settled:
+            self._settled, self.reached = total, now
+        self._now = _copy(self.reached)
+        self._total = self._lowest = self._settled
         self._best[:] = self._now.at
-        return 1 - before / self._lowest if self._lowest > max(before, self._free) else 0.0
+        return 1 - before / total if total > max(before, self._free) else 0.0
 
-    def keep(self) -> None:
-        """Keep the best placement, which has been settled, if it is the best of all runs."""
-        if self._lowest < self._least:
-            self._least = self._lowest
-            self.kept[:] = self._best
-        if self._least > self._free:
+    def restart(self) -> None:
+        """Let the next run find a best placement of its own, whatever was settled before."""
+        if self._settled > self._free:
             self._lowest = math.inf
 
     def _steps(self, now: Any, temperature: float, safe: bool) -> Any:
