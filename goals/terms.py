@@ -19,7 +19,7 @@ class Excess:
     above : (B,)
         The amount, in the unit of the sum.
     rate
-        How much one unit above it takes from the score.
+        How much one unit above it takes from the score; one below 0 cannot be annealed.
     """
 
     factors: Mapping[str, float]

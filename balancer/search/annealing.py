@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -18,6 +18,7 @@ import numpy as np
 
 from balancer.problem.deadline import NEVER, Deadline
 from balancer.problem.rules import Rules
+from balancer.search.parameters import SearchParameters
 from balancer.search.scorer import Scorer
 from cluster_model.placement import MOVE, Batch
 from cluster_model.snapshot import Floats, Ints
@@ -55,7 +56,12 @@ def anneal(
         return None
     mark, before = scorer.mark(), [scores.copy() for scores in scorer.scores]
     tier, penalty = scorer.tiers[number], scorer.penalty(scorer.tiers[number])
-    batch = Annealing(scorer, rules, terms, seed).run(deadline)
+    mobile, given, begin = _arrays(scorer, rules, terms)
+    batch = Batch.of(MOVE, mobile[:0], mobile[:0], mobile[:0])
+    if len(mobile) and len(given.receivers) and deadline.left > 0:
+        end, _ = annealed(given, begin, scorer.parameters, seed, deadline)
+        away = np.flatnonzero(end != begin.at)
+        batch = Batch.of(MOVE, mobile[away], 0 * away, end[away].astype(np.int64))
     if len(batch):
         scorer.commit(batch)
     above = {i for one in scorer.tiers[:number] for i in one.goals}
@@ -106,7 +112,7 @@ def stated(scorer: Scorer, number: int) -> Stated | None:
             return None
         for term in terms:
             if isinstance(term, Excess | Moved):
-                if i not in weights:
+                if i not in weights or (isinstance(term, Excess) and term.rate < 0):
                     return None
                 costs.append((weights[i], term))
             elif i in weights:
@@ -125,173 +131,261 @@ def _terms_of(goal: Goal, scorer: Scorer) -> tuple[Term, ...] | None:
     return goal.terms(scorer.cluster) if "terms" in vars(first) else None
 
 
-@dataclass
-class Annealing:
-    """Simulated annealing of one tier.
+def annealed(
+    given: Any, begin: Any, own: SearchParameters, seed: int, deadline: Deadline
+) -> tuple[Ints, int]:
+    """Where the replicas that may move are at the lowest cost that was found.
+
+    Also the number of moves and swaps that were scored.
 
     Parameters
     ----------
-    scorer
-        Goals, the placement to improve, and the parameters of the search.
-    rules
-        Which replicas may move, and where to.
-    terms
-        The tier in terms.
+    given, begin
+        What does not change, and the placement at the start.
+    own
+        Parameters of the search.
     seed
         Seed of the random steps.
+    deadline
+        How long to search; without a limit of time, the number of steps is that of the parameters.
     """
+    walk = _Walk(given, begin, own, seed, deadline)
+    if walk.unit:
+        hot, warm, cold = (
+            math.log(walk.unit * max(factor, own.annealing_cold))
+            for factor in (own.annealing_hot, own.annealing_warm, own.annealing_cold)
+        )
+        # where the largest end is decided early: several runs if there is time
+        runs = max(1, int(walk.effort / own.annealing_thorough))
+        pilot = max(own.annealing_pilot, 1 / runs if runs > 1 else 0.0)
+        schedule = paced(walk.run([hot, cold], pilot), hot, cold, own)
+        least, most = own.annealing_settling, own.annealing_most_settling
+        settling = least + (most - least) * min(1.0, walk.settle() / own.annealing_much_lost)
+        walk.restart()
+        each = (1 - pilot) / max(runs - 1, 1)
+        parts = math.ceil(settling / own.annealing_part)
+        for k in range(max(runs - 1, 1)):
+            end = pilot + (k + 1) * each
+            since = end - each * settling
+            walk.run(schedule, since)
+            walk.settle()
+            for i in range(parts):
+                first, last = (warm + (cold - warm) * x / parts for x in (i, i + 1))
+                walk.run([first, last], since + (end - since) * (i + 1) / parts, safe=True)
+                walk.settle()
+            walk.restart()
+    return walk.reached.at, walk.scored
 
-    scorer: Scorer
-    rules: Rules
-    terms: Stated
-    seed: int
-    # moves and swaps whose cost was computed
-    scored: int = 0
 
-    def run(self, deadline: Deadline = NEVER) -> Batch:
-        """The moves to the placement of the lowest cost that was found.
+def paced(
+    points: Sequence[tuple[float, float]], hot: float, cold: float, own: SearchParameters
+) -> Floats:
+    """A schedule that takes time where the cost changes with the temperature.
 
-        Parameters
-        ----------
-        deadline
-            How long to search; without a limit of time, the number of steps is that of the
-            parameters.
-        """
+    That is, in proportion to the square root of the heat capacity (simulated annealing at constant
+    thermodynamic speed; Salamon et al., Computer Physics Communications, 1988).
+
+    Parameters
+    ----------
+    points
+        Temperatures, as logarithms, and costs at them, in the order of another run.
+    hot, cold
+        Temperatures at the start and at the end, as logarithms.
+    own
+        Parameters of the search.
+    """
+    several = own.annealing_levels
+    edges = np.linspace(hot, cold, several + 1)
+    middle = (edges[1:] + edges[:-1]) / 2
+    if len(points) < 2:
+        return edges
+    logarithm, cost = np.array(points).T
+    level = np.clip(((hot - logarithm) / (hot - cold) * several).astype(np.int64), 0, several - 1)
+    known = np.unique(level)
+    mean = np.bincount(level, cost)[known] / np.bincount(level)[known]
+    at_edges = np.interp(-edges, -middle[known], mean)
+    density = np.sqrt(np.maximum(at_edges[:-1] - at_edges[1:], 0.0) / np.exp(middle))
+    density = np.maximum(density, own.annealing_least_pace * density.max(initial=0.0))
+    if not density.any():
+        return edges
+    passed = np.append(0.0, np.cumsum(density / density.sum()))
+    found: Floats = np.interp(np.linspace(0.0, 1.0, 8 * several), passed, edges)
+    return found
+
+
+class _Walk:
+    """A placement that random steps change, the best of a run, and the best settled one."""
+
+    def __init__(
+        self, given: Any, begin: Any, own: SearchParameters, seed: int, deadline: Deadline
+    ) -> None:
         # numba is loaded by those who use it
         from balancer.search import compiled
 
-        own, began, seconds = self.scorer.parameters, time.monotonic(), deadline.left
-        given, begin = self._state(compiled)
-        if not (len(given.mobile) and len(given.receivers) and seconds > 0):
-            return _moves(begin.at, begin.at)
-        now, best = _copy(begin), begin.at.copy()
-        rng = np.random.default_rng(self.seed)
-        total = lowest = compiled.approach(given, now, best, given.mobile[:0], False)
-        reach = max(1, int(own.annealing_reach * len(given.mobile)))
-        limit, done = max(own.annealing_steps * len(given.mobile), own.least_annealing_steps), 0
-
-        def steps(state: Any, temperature: float, safe: bool) -> Any:
-            return compiled.anneal(
-                given,
-                state,
-                rng,
-                own.annealing_stride,
-                temperature,
-                own.annealing_swaps,
-                own.annealing_homeward,
-                reach,
-                safe,
-            )
-
-        # any scored step is accepted: what one adds on average is the unit of temperature
-        *_, added, adding = steps(_copy(begin), np.inf, False)
-        warmed = time.monotonic()
-        steps(_copy(begin), np.inf, False)
-        pace = own.annealing_stride / max(time.monotonic() - warmed, 1e-6)
-        if not adding:
-            return _moves(begin.at, begin.at)
-        # fewer steps than bring a placement out of its basin begin cooler
-        effort = (limit if math.isinf(seconds) else pace * seconds) / len(given.mobile)
-        first = own.annealing_hot * min(1.0, effort / own.annealing_thorough)
-        hot, warm, cold = (
-            added / adding * max(factor, own.annealing_cold)
-            for factor in (first, own.annealing_warm, own.annealing_cold)
-        )
-        settle, parts = 1 - own.annealing_settling, own.annealing_parts
-        # the first phase, and parts of the last one
-        phases = [(hot, cold, settle)] + [
-            (
-                warm * (cold / warm) ** (k / parts),
-                warm * (cold / warm) ** ((k + 1) / parts),
-                settle + (1 - settle) * (k + 1) / parts,
-            )
-            for k in range(parts)
-        ]
+        self.given, self.begin, self.own, self.deadline = given, begin, own, deadline
+        self._compiled = compiled
+        self._began, self._seconds = time.monotonic(), deadline.left
+        replicas, self._best = len(begin.at), begin.at.copy()
+        self._random = np.random.default_rng(seed).integers(1, 2**63, 1, np.uint64)
+        self._now, self.reached = _copy(begin), begin
+        self._settled = math.inf
+        self._total = self._lowest = compiled.approach(given, self._now, self._best, False)
         # what rounding leaves of no cost at all
-        share, free = 0.0, _ROUNDING * lowest
-        for k, (first, last, until) in enumerate(phases):
-            since = share
-            while share < until and lowest > free and not deadline.stopped:
-                temperature = first * (last / first) ** ((share - since) / (until - since))
-                risen, scored, *_ = steps(now, temperature, k > 0)
-                total += risen
-                if total < lowest:
-                    lowest = total
-                    best[:] = now.at
-                self.scored += scored
-                done += own.annealing_stride
-                share = self._share(seconds, began, done, limit)
-            # what can be reached one by one
-            now, target = _copy(begin), best.copy()
-            pending = np.flatnonzero(target != begin.at).astype(np.int32)
-            compiled.approach(given, now, target, pending, False)
-            # and back, where that costs nothing
-            total = lowest = compiled.approach(given, now, begin.at, pending, True)
-            best[:] = now.at
-        return _moves(begin.at, best)
+        self._free = _ROUNDING * self._lowest
+        window = max(int(own.annealing_window * replicas), own.annealing_least_window)
+        self._window, self._timed = min(window, replicas), not math.isinf(self._seconds)
+        self._limit = max(own.annealing_steps * replicas, own.least_annealing_steps)
+        self.scored = self._done = 0
+        # any scored step is accepted: what one adds on average is the unit of temperature
+        *_, added, adding = self._steps(_copy(begin), np.inf, False)
+        self.unit = added / adding if adding else 0.0
+        warmed = time.monotonic()
+        self._steps(_copy(begin), np.inf, False)
+        pace = own.annealing_stride / max(time.monotonic() - warmed, 1e-6)
+        #: steps for each replica
+        self.effort = (pace * self._seconds if self._timed else self._limit) / replicas
 
-    @staticmethod
-    def _share(seconds: float, began: float, done: int, limit: int) -> float:
-        """How much of the effort is done."""
-        return done / limit if math.isinf(seconds) else (time.monotonic() - began) / seconds
+    def run(self, schedule: Any, until: float, safe: bool = False) -> list[tuple[float, float]]:
+        """Anneal until a share of the effort; temperatures, as logarithms, and costs at them.
 
-    def _state(self, compiled: Any) -> Any:
-        """What does not change, and the placement with its sums, as arrays."""
-        placement, rules, terms = self.scorer.placement, self.rules, self.terms
-        s = placement.snapshot
-        # the only replica of a partition leads it
-        load = s.leader_load
-        at, home = placement.replica_broker, placement.start[:, 0]
-        mean = np.maximum(load.sum(0), 1e-300)
-        mobile = np.flatnonzero(rules.free(placement))
-        mobile = mobile[np.argsort((load[mobile] / mean).sum(1), kind="stable")]
-        rank = np.full(len(at), -1)
-        rank[mobile] = np.arange(len(mobile))
-        receives = rules.receives & rules.leads
-        may = np.ones((len(s.topics), 1), np.bool_) & receives
-        if rules.permitted is not None:
-            may = may & rules.permitted
-        use, left = np.zeros_like(s.capacity), np.zeros_like(s.capacity)
-        held, gone = at >= 0, (home >= 0) & (home != at)
-        np.add.at(use, at[held], load[held])
-        np.add.at(left, home[gone], load[gone])
-        relations = _Relations(terms.relations, s.partition_topic, at)
-        costs, moves = _split(terms.costs)
-        fixed, scaled = _moved(moves, len(at), s.n_brokers)
-        given = compiled.Given(
-            load=np.ascontiguousarray(load, np.float64),
-            home=home.astype(np.int32),
-            mobile=mobile.astype(np.int32),
-            rank=rank.astype(np.int32),
-            receivers=np.flatnonzero(receives).astype(np.int32),
-            receives=receives,
-            topic=s.partition_topic.astype(np.int32),
-            may=may,
-            **_costs(costs, s.resource, s.n_brokers),
-            **_limits(
-                # what is nearly used up is checked first
-                sorted(terms.limits, key=lambda x: -_used(use[:, s.resource(x.resource)], x.most)),
-                s.resource,
-                s.n_brokers,
-            ),
-            fixed=fixed,
-            **scaled,
-            **relations.given,
+        Parameters
+        ----------
+        schedule
+            The temperatures, as logarithms, evenly over the run.
+        until
+            The share of the effort.
+        safe
+            Whether the first of two replicas to be exchanged must fit before the second has left.
+        """
+        found, since, grid = [], self._share(), np.linspace(0.0, 1.0, len(schedule))
+        share = since
+        while share < until and self._lowest > self._free and not self.deadline.stopped:
+            temperature = float(np.interp((share - since) / (until - since), grid, schedule))
+            risen, scored, *_ = self._steps(self._now, math.exp(temperature), safe)
+            self._total += risen
+            if self._total < self._lowest:
+                self._lowest = self._total
+                self._best[:] = self._now.at
+            found.append((temperature, self._total))
+            self.scored += scored
+            self._done += self.own.annealing_stride
+            share = self._share()
+        return found
+
+    def settle(self) -> float:
+        """Go on from the best placement so far that can be reached one by one, perhaps the run's.
+
+        Returns the share of the cost that comes of reaching the run's best so: 0.5 if it doubles.
+        """
+        before, now, target = self._lowest, _copy(self.begin), self._best.copy()
+        self._compiled.approach(self.given, now, target, False)
+        # and back, where that costs nothing
+        total = self._compiled.approach(self.given, now, self.begin.at, True)
+        if total < self._settled:
+            self._settled, self.reached = total, now
+        self._now = _copy(self.reached)
+        self._total = self._lowest = self._settled
+        self._best[:] = self._now.at
+        return 1 - before / total if total > max(before, self._free) else 0.0
+
+    def restart(self) -> None:
+        """Let the next run find a best placement of its own, whatever was settled before."""
+        if self._settled > self._free:
+            self._lowest = math.inf
+
+    def _steps(self, now: Any, temperature: float, safe: bool) -> Any:
+        own = self.own
+        return self._compiled.anneal(
+            self.given,
+            now,
+            self._random,
+            own.annealing_stride,
+            temperature,
+            own.annealing_swaps,
+            own.annealing_homeward,
+            self._window,
+            own.annealing_stay,
+            safe,
         )
-        cost = np.zeros(s.n_brokers)
-        now = compiled.Now(at.astype(np.int32), use, left, cost, relations.count, relations.reached)
-        for m in range(s.n_brokers):
-            cost[m] = compiled.cost_of(given, use, m, -1, -1)
-        return given, now
+
+    def _share(self) -> float:
+        """How much of the effort is done."""
+        if self._timed:
+            return (time.monotonic() - self._began) / self._seconds
+        return self._done / self._limit
 
 
 def _copy(now: Any) -> Any:
     return type(now)(*(values.copy() for values in now))
 
 
-def _moves(start: Ints, end: Ints) -> Batch:
-    p = np.flatnonzero(start != end)
-    return Batch.of(MOVE, p, np.zeros(len(p), np.int64), end[p].astype(np.int64))
+def _arrays(scorer: Scorer, rules: Rules, terms: Stated) -> tuple[Ints, Any, Any]:
+    """The replicas that may move, what does not change, and the placement with its sums."""
+    from balancer.search import compiled
+
+    placement = scorer.placement
+    s = placement.snapshot
+    # the only replica of a partition leads it
+    load = s.leader_load
+    at, home = placement.replica_broker, placement.start[:, 0]
+    mean = np.maximum(load.sum(0), 1e-300)
+    mobile = np.flatnonzero(rules.free(placement))
+    mobile = mobile[np.argsort((load[mobile] / mean).sum(1), kind="stable")]
+    receives = rules.receives & rules.leads
+    may, topic = receives[None], np.zeros(len(mobile), np.int32)
+    if rules.permitted is not None:
+        may, topic = rules.permitted & receives, s.partition_topic[mobile].astype(np.int32)
+    use, left = np.zeros_like(s.capacity), np.zeros_like(s.capacity)
+    held, gone = at >= 0, (home >= 0) & (home != at)
+    np.add.at(use, at[held], load[held])
+    np.add.at(left, home[gone], load[gone])
+    # those that count what has left come first; then, what is nearly used up
+    limits = sorted(
+        terms.limits, key=lambda x: (not x.former, -_used(use[:, s.resource(x.resource)], x.most))
+    )
+    limited = [s.resource(x.resource) for x in limits]
+    room = np.empty((s.n_brokers, len(limits)))
+    for k, (x, r) in enumerate(zip(limits, limited, strict=True)):
+        room[:, k] = x.most - use[:, r] - (left[:, r] if x.former else 0.0)
+    costs, moves = _split(terms.costs)
+    worth, excess = np.zeros((len(at), len(costs))), np.empty((s.n_brokers, len(costs)))
+    for h, (weight, cost) in enumerate(costs):
+        excess[:, h] = -cost.above
+        for name, factor in cost.factors.items():
+            worth[:, h] += factor * load[:, s.resource(name)]
+            excess[:, h] += factor * use[:, s.resource(name)]
+        worth[:, h] *= weight * cost.rate
+        excess[:, h] *= weight * cost.rate
+    family = s.partition_topic[mobile]
+    members = np.argsort(family, kind="stable")
+    relations = _Relations(terms.relations, s.partition_topic, at)
+    fixed, scaled, places = _moved(moves, len(at), s.n_brokers)
+    given = compiled.Given(
+        home=home[mobile].astype(np.int32),
+        receivers=np.flatnonzero(receives).astype(np.int32),
+        topic=topic,
+        may=np.ascontiguousarray(may),
+        family=family.astype(np.int32),
+        members_begin=np.searchsorted(family[members], np.arange(len(s.topics) + 1)),
+        members=members.astype(np.int32),
+        worth=worth[mobile],
+        need=np.ascontiguousarray(load[:, limited][mobile], np.float64),
+        former=sum(x.former for x in limits),
+        fixed=fixed[mobile],
+        scaled=scaled[mobile],
+        kind=np.ascontiguousarray(relations.kind[:, mobile].T, np.int32),
+        **places,
+        **relations.given,
+    )
+    now = compiled.Now(
+        at=at[mobile].astype(np.int32),
+        excess=excess,
+        room=room,
+        cost=np.maximum(excess, 0.0).sum(1),
+        count=relations.count,
+        reached=relations.reached,
+    )
+    return mobile, given, now
 
 
 def _split(
@@ -302,57 +396,28 @@ def _split(
     return costs, [(weight, term) for weight, term in terms if isinstance(term, Moved)]
 
 
-def _costs(
-    terms: Sequence[tuple[float, Excess]], resource: Callable[[str], int], brokers: int
-) -> dict[str, Any]:
-    """Costs of brokers as arrays."""
-    one, two = np.zeros(len(terms), np.int32), np.full(len(terms), -1, np.int32)
-    factor, offset = np.zeros((len(terms), 2)), np.empty((brokers, len(terms)))
-    for h, (_, term) in enumerate(terms):
-        (first, factor[h, 0]), *second = term.factors.items()
-        one[h], offset[:, h] = resource(first), -term.above
-        for name, weight in second:
-            two[h], factor[h, 1] = resource(name), weight
-    rate = np.array([weight * term.rate for weight, term in terms])
-    return {"one": one, "two": two, "factor": factor, "offset": offset, "rate": rate}
-
-
 def _used(use: Floats, most: Floats) -> float:
     """The share of a limit that is used, over all brokers that have one."""
     known = np.isfinite(most)
     return float(use[known].sum() / max(most[known].sum(), 1e-300))
 
 
-def _limits(terms: Sequence[Limit], resource: Callable[[str], int], brokers: int) -> dict[str, Any]:
-    """Limits of brokers as arrays."""
-    most = np.empty((brokers, len(terms)))
-    for k, term in enumerate(terms):
-        most[:, k] = term.most
-    return {
-        "limited": np.array([resource(term.resource) for term in terms], np.int32),
-        "former": np.array([term.former for term in terms], np.bool_),
-        "most": most,
-    }
-
-
 def _moved(
     terms: Sequence[tuple[float, Moved]], replicas: int, brokers: int
-) -> tuple[Floats, dict[str, Any]]:
-    """(N,) the cost of each replica away from its start, and what depends on where it is."""
-    fixed = np.zeros(replicas)
-    placed = []
+) -> tuple[Floats, Floats, dict[str, Any]]:
+    """(N,) the cost of each replica away from its start, (N, K) what depends on where it is."""
+    fixed, placed = np.zeros(replicas), []
     for weight, term in terms:
         if term.group is None or term.factors is None:
             fixed += weight * term.cost
         else:
             placed.append((weight * term.cost, term.group, term.factors))
     wide = max((len(factors) for *_, factors in placed), default=0)
+    scaled, place = np.empty((replicas, len(placed))), np.empty((len(placed), brokers), np.int32)
     between = np.zeros((len(placed), wide, wide))
-    for k, (*_, factors) in enumerate(placed):
+    for k, (scaled[:, k], place[k], factors) in enumerate(placed):
         between[k, : len(factors), : len(factors)] = factors
-    scaled = np.array([cost for cost, *_ in placed]).reshape(len(placed), replicas)
-    place = np.array([group for _, group, _ in placed], np.int32).reshape(len(placed), brokers)
-    return fixed, {"scaled": scaled, "place": place, "between": between}
+    return fixed, scaled, {"place": place, "between": between}
 
 
 class _Relations:
@@ -393,8 +458,8 @@ class _Relations:
                 needs.append(np.stack([term.needs[0] + kinds[t], term.needs[1]]))
         pairs = np.concatenate(needs, axis=1)
         begin = np.searchsorted(kinds, pairs[0], "right") - 1
+        self.kind = kind
         self.given = {
-            "kind": kind.astype(np.int32),
             "group": group.astype(np.int32),
             "crowd": np.array([t.at_most for t in terms], np.int32),
             "first": first[:-1],

@@ -75,16 +75,26 @@ class SearchParameters(BaseModel):
         no seconds are given.
     annealing_hot, annealing_cold
         Temperature at the start and at the end, in mean increases of the cost by a random step.
+    annealing_pilot, annealing_levels, annealing_least_pace
+        Least share of the steps for a first run, in which the temperature falls evenly. It shows at
+        so many levels of temperature how the cost changes, hence where later runs are slow: at no
+        level faster than the slowest pace over this share.
     annealing_thorough
-        With fewer steps for each replica than this, the start is cooler in proportion.
-    annealing_settling, annealing_parts, annealing_warm
-        Share of the steps, the last ones, that are safe one by one; after each of so many parts of
-        them, only what can be reached without detours is kept. And their first temperature.
+        A run takes so many steps for each replica, if there are as many for two: the best of
+        several is kept.
+    annealing_settling, annealing_most_settling, annealing_much_lost
+        Share of a run's steps, the last ones, that are safe one by one: from the first to the
+        second share, the more of the first run's result cannot be reached by safe steps, which
+        raises the cost; the most if the rise is this share of it.
+    annealing_part, annealing_warm
+        After each part of these steps, such a share of the run, only what can be reached without
+        detours is kept. And their first temperature.
     annealing_swaps, annealing_homeward
         Share of the steps that exchange two replicas, and of those that lead back to the start.
-    annealing_reach
-        Replicas are exchanged with those of similar size: up to this share of all of them larger
-        or smaller.
+    annealing_window, annealing_least_window, annealing_stay
+        For so many steps in a row, replicas are drawn from this share of all, and at least so many,
+        those of similar size, and exchanged with each other: what is read of them stays in the
+        processor's cache.
     annealing_stride
         Steps at one temperature.
     lower_tier_weight, lower_tiers
@@ -197,14 +207,21 @@ class SearchParameters(BaseModel):
     annealing_steps: Count = 2_000
     least_annealing_steps: Count = 2_000_000
     annealing_hot: float = Field(default=50.0, gt=0, le=1e6)
-    annealing_cold: float = Field(default=0.003, gt=0, le=1e6)
+    annealing_cold: float = Field(default=0.001, gt=0, le=1e6)
     annealing_settling: Share = 0.15
-    annealing_parts: Count = 5
-    annealing_warm: float = Field(default=0.02, gt=0, le=1e6)
-    annealing_thorough: Count = 100_000
-    annealing_swaps: Share = 0.6
-    annealing_homeward: Share = 0.05
-    annealing_reach: Positive = 0.1
+    annealing_most_settling: Share = 0.5
+    annealing_much_lost: Positive = 0.25
+    annealing_part: Positive = 0.03
+    annealing_warm: float = Field(default=0.04, gt=0, le=1e6)
+    annealing_pilot: Positive = 0.1
+    annealing_levels: Count = 32
+    annealing_least_pace: Positive = 0.25
+    annealing_thorough: Count = 200_000
+    annealing_swaps: Share = 0.5
+    annealing_homeward: Share = 0.35
+    annealing_window: Positive = 0.1
+    annealing_least_window: Count = 1_000
+    annealing_stay: Count = 4_000
     annealing_stride: Count = 20_000
     hopeless_excess: float = Field(default=2.0, ge=1)
     lower_tier_weight: Share = 0.1

@@ -182,6 +182,41 @@ def test_only_what_states_its_own_terms_is_annealed() -> None:
     assert served(problem(), other) is None
 
 
+@pytest.mark.parametrize("safe", [False, True])
+def test_sums_that_are_kept_are_those_of_the_placement(safe: bool) -> None:
+    from balancer.search import compiled
+
+    p = problem()
+    s = snapshot_of(p)
+    resolved = resolve(s, Operation())
+    scorer = Scorer(resolved.cluster, [g.prepared(resolved.cluster) for g in goals_of(p)])
+    terms = annealing.stated(scorer, 1)
+    assert terms is not None
+    mobile, arrays, now = annealing._arrays(scorer, resolved.rules, terms)
+    before = compiled.approach(arrays, now, now.at, False)
+    assert before == pytest.approx(scorer.penalty(scorer.tiers[1]))
+    start = now.at.copy()
+    risen, *_ = compiled.anneal(
+        arrays, now, np.ones(1, np.uint64), 20_000, before / 10, 0.4, 0.1, 20, 100, safe
+    )
+    away = np.flatnonzero(now.at != start)
+    assert len(away) > 5
+    scorer.commit(Batch.of(MOVE, mobile[away], 0 * away, now.at[away].astype(np.int64)))
+    _, _, again = annealing._arrays(scorer, resolved.rules, terms)
+    for name, kept, found in zip(now._fields, now, again, strict=True):
+        assert kept == pytest.approx(found, rel=1e-9, abs=1e-12), name
+    after = scorer.penalty(scorer.tiers[1])
+    assert before + risen == pytest.approx(after)
+    assert compiled.approach(arrays, now, now.at, False) == pytest.approx(after)
+
+
+def test_a_cost_that_falls_as_load_rises_is_not_annealed(monkeypatch: pytest.MonkeyPatch) -> None:
+    s = snapshot_of(problem())
+    gain = Excess({s.resources[0]: 1.0}, np.zeros(s.n_brokers), -1.0)
+    monkeypatch.setattr(LoadCost, "terms", lambda goal, cluster: (gain,))
+    assert served(problem(), lambda goal: goal) is None
+
+
 def test_terms_that_are_not_the_score_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LoadCost, "terms", _more_is_better)
     p = problem()
