@@ -114,10 +114,10 @@ def assignments_json(plan: Plan) -> str:
     held = brokers >= 0
     other = np.flatnonzero(held.sum(1) != 1)
     if len(other):
-        (entry,) = _partitions(plan, other[:1])
+        p = other[0]
         raise PlanError(
-            f"partition {entry['topic']}-{entry['partition']}: {held[other[0]].sum()} replicas "
-            "found, one expected of a unit that is assigned to a node"
+            f"partition {s.topics[s.partition_topic[p]]}-{s.partition_number[p]}: "
+            f"{held[p].sum()} replicas found, one expected of a unit that is assigned to a node"
         )
     found: dict[str, dict[int, int | str]] = {}
     for topic, number, broker in zip(

@@ -254,7 +254,7 @@ def preference_lists(plan: Plan) -> tuple[Ints, Ints]:
     without = plan.snapshot.leader < 0
     if without.all():
         # Nothing is known about leaders: in each partition, the first replica is assumed to lead.
-        return brokers, leader
+        return brokers, np.where((brokers >= 0).any(1), leader, -1)
     same = np.isin(np.arange(len(leader)), plan.rows.partition)
     return brokers, np.where(without & ~same, -1, leader)
 

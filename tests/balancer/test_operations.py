@@ -638,7 +638,7 @@ def test_brokers_that_block_each_other_are_unlocked_by_a_detour() -> None:
 
 @pytest.mark.parametrize("name", ["detour_rounds", "detours_per_round", "detour_brokers"])
 def test_without_detours_such_brokers_stay_blocked(name: str) -> None:
-    none = PlanningParameters.model_validate({name: 0})
+    none = PlanningParameters.model_validate({name: 0, "explored_orders": 0})
     assert swap_of_full_brokers(third=50.0, threshold=0.8, planning=none).left_out == 2
 
 
