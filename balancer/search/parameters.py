@@ -238,7 +238,7 @@ class SearchParameters(BaseModel):
     perturbed_replicas: int = Field(default=50, ge=0)
     perturbation_tries: Count = 10
     perturbation_choices: Count = 32
-    explored_placements: int = Field(default=1_000, ge=0, le=10**6)
+    explored_placements: int = Field(default=300, ge=0, le=10**6)
     second_searches: int = Field(default=8, ge=0, le=10**6)
     improvement_rounds: int = Field(default=0, ge=0, le=10**9)
     futile_improvements: Count = 20
