@@ -221,11 +221,17 @@ class _Refinement:
         after_to = self.off[to] + shift * p.weight[to]
         fits = (after_here <= self.limit + _TINY) & (after_here >= self.low[here] - _TINY)
         fits &= (after_to <= self.limit + _TINY) & (after_to >= self.low[to] - _TINY)
-        fits &= spent <= self.left + _TINY
         if p.further.shape[1]:
-            change = p.further[unit] - p.further[other]
+            mine, others = p.further[unit], p.further[other]
+            change = mine - others
+            # One of them goes first. Where there is no room for either, a third one has to make it,
+            # and to return.
+            first = ((mine == 0) | (self.carried[to] + mine <= self.room[to])).all()
+            last = ((others == 0) | (self.carried[here] + others <= self.room[here])).all(1)
+            spent = spent + np.where(first | last, 0.0, 2 * np.maximum(p.cost[unit], p.cost[other]))
             fits &= ((change <= 0) | (self.carried[to] + change <= self.room[to])).all(1)
             fits &= ((change >= 0) | (self.carried[here] - change <= self.room[here])).all(1)
+        fits &= spent <= self.left + _TINY
         other, spent = other[fits], spent[fits]
         if not len(other):
             return -1
@@ -234,7 +240,12 @@ class _Refinement:
         gains = gain + self.talk.sent(other, self.node == here)
         gains -= self.talk.sent(other, self.node == to) + 2 * self.talk.sent(other, between)
         best = int(np.argmax(gains / np.maximum(spent, _TINY)))
-        return int(other[best]) if gains[best] > _TINY else -1
+        if gains[best] <= _TINY:
+            return -1
+        # What making room costs is kept free.
+        alone = self._spent(one, to)[0] + self._spent(other[best : best + 1], here)[0]
+        self.left -= float(spent[best] - alone)
+        return int(other[best])
 
     def _move(self, unit: int, to: int) -> None:
         p, here = self.p, int(self.node[unit])

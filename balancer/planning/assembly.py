@@ -13,9 +13,9 @@ from balancer.planning.document import RelaxedLimit, Remedy, Summary
 from balancer.planning.figures import balancedness, columns, cost_total, goal_result, goal_scores
 from balancer.planning.further_actions import PlanEnd
 from balancer.planning.infeasibility import unmet
-from balancer.planning.ordering import align, grouped, order, steps_between
+from balancer.planning.ordering import Steps, align, grouped, order, steps_between
 from balancer.planning.parameters import PlanningParameters
-from balancer.planning.plan import Plan
+from balancer.planning.plan import ActionRows, Plan
 from balancer.planning.relief import relief_points
 from balancer.planning.unreached import Unreached
 from balancer.problem.budget import Budget
@@ -28,6 +28,9 @@ from cluster_model.placement import Placement
 from cluster_model.snapshot import Ints
 from cluster_model.traffic import connected
 from goals import Cluster, Goal, pairs_of
+
+# Shorter plans that are tried where a limit ends one at something worse.
+_FEWER = 64
 
 
 def assemble(
@@ -103,6 +106,9 @@ def assemble(
             beyond = Unreached.of(problem, scorer, cluster_at(there), way.blocked)
     rows = action_rows(start, walked, added, steps, shown, rules)
     kept = within(rows, budget, start.snapshot)
+    if kept < len(rows.kind):
+        # A limit may end a plan within a detour.
+        kept = _improving(proposal, kept, start, walked, steps, rows)
     exhausted, left_out = proposal.exhausted, steps.left_out
     if kept < len(rows.kind):
         exhausted = "stopped" if exhausted == "stopped" else "budget"
@@ -173,6 +179,24 @@ def assemble(
         trial=remedy,
         relief=relief_points(problem, shown, results, initial, rows, steps.batch[: len(rows.kind)]),
     )
+
+
+def _improving(
+    proposal: Proposal,
+    kept: int,
+    start: Placement,
+    walked: Placement,
+    steps: Steps,
+    rows: ActionRows,
+) -> int:
+    """How many of the first actions improve, of those kept; all of them where only goals judge."""
+    for fewer in range(kept, max(kept - _FEWER, 0), -1):
+        inside = fewer < kept and rows.group[fewer] >= 0
+        if inside and rows.group[fewer] == rows.group[fewer - 1]:
+            continue
+        if proposal.improves(truncated(rows, fewer, start, walked, steps)[1]) is not False:
+            return fewer
+    return 0
 
 
 def _relaxed(problem: Problem, goal: Goal) -> RelaxedLimit | None:

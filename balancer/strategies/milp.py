@@ -123,6 +123,7 @@ class Milp(AllocationParameters):
             strategy=self.name,
             units=units,
             bound=solution.bound,
+            max_distance=self.max_distance,
         )
 
     def solved(self, units: Units, deadline: Deadline, seed: int) -> tuple[Solution, Ints]:
@@ -147,13 +148,17 @@ class _Allocated(Proposal):
     strategy: str
     units: Units
     bound: float
+    max_distance: float
 
     def improves(self, ended: Placement) -> bool:
-        """Whether draining brokers are emptied, or balance improves."""
+        """Whether brokers are emptied, or balance improves, or it suffices and more is local."""
         p = self.units.problem
         before, after = p.node, self._node(ended)
         left = [float(p.load[p.removed[node]].sum()) for node in (before, after)]
-        return left[1] < left[0] or p.distance(after) <= p.distance(before) + _TINY
+        if left[1] < left[0] or p.distance(after) <= p.distance(before) + _TINY:
+            return True
+        enough = p.distance(after) <= self.max_distance + _TINY
+        return enough and self.units.local(after) > self.units.local(before)
 
     def allocation(self, ended: Placement) -> AllocationResult:
         """Load distances, their bound, and what stays local."""

@@ -173,4 +173,28 @@ def test_key_groups_of_a_dead_node_are_restored_where_the_engine_can(restored: b
     plan = Balancer(strategy={"strategy": "albic", "rounds": ROUNDS}).propose(dead)
     left = plan.final_snapshot().replica_broker == 1
     assert left.sum() == (0 if restored else 3)
-    assert plan.verdict is None or plan.verdict.ok == restored
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_limit_on_moves_ends_no_plan_within_a_detour(seed: int) -> None:
+    # Nodes are so full that some steps need a detour, for which the limit has to leave moves.
+    rng, many, nodes = np.random.default_rng(seed), 60, 10
+    popular = np.minimum(rng.pareto(1.5, many) + 0.3, 8.0)
+    load = (85 * nodes / (2 * popular.sum()) * popular).tolist()
+    where = rng.integers(1, nodes + 1, (2, many))
+    job = streams(
+        {"a": load, "b": load},
+        {"a": where[0].tolist(), "b": where[1].tolist()},
+        ids=range(1, nodes + 1),
+        traffic=[(i, many + i, float(popular[i])) for i in range(many)],
+    )
+    strategy = {"strategy": "albic", "rounds": 500}
+    planner = Balancer("stream-jobs", strategy=strategy, budget=Budget(moves=8))
+    local = 0.0
+    for _ in range(8):
+        plan = planner.propose(job)
+        found = plan.allocation
+        assert found is not None
+        assert found.distance_after <= max(found.distance_before, MAX_DISTANCE) + 1e-9
+        local, job = found.local_after, plan.final_snapshot()
+    assert local > 0.6
