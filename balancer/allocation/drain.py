@@ -53,7 +53,7 @@ def empty_removed_nodes(problem: Allocation, node: Ints, limit: float) -> Ints:
     p = problem
     if not _left(p, node):
         return node
-    node = drain(p, _replaced(p, node, limit), limit)
+    node = _larger(p, drain(p, _replaced(p, node, limit), limit), limit)
     if not _left(p, node):
         return node
     # Revert as few as necessary.
@@ -128,6 +128,24 @@ def _replaced(problem: Allocation, node: Ints, limit: float) -> Ints:
                 left += p.cost[unit] - p.cost[other]
                 tried[other] = here
                 node, leaving = tried, np.delete(leaving, at)
+                break
+    return node
+
+
+def _larger(problem: Allocation, node: Ints, limit: float) -> Ints:
+    """Let larger units leave nodes marked for removal instead of smaller ones."""
+    p, node = problem, node.copy()
+    leaving = np.flatnonzero(p.removed[node] & (p.fixed < 0))
+    for unit in leaving[np.argsort(-p.load[leaving], kind="stable")].tolist():
+        gone = np.flatnonzero(p.removed[p.node] & (node != p.node) & (p.fixed < 0))
+        gone = gone[(p.load[gone] < p.load[unit] - _TINY)]
+        spare = p.budget - p.spent(node) + p.cost[gone] + _TINY
+        gone = gone[p.cost[unit] <= spare]
+        for other in gone[np.argsort(p.load[gone], kind="stable")].tolist():
+            tried = node.copy()
+            tried[other], tried[unit] = p.node[other], node[other]
+            if p.distance(tried) <= limit + _TINY and p.within_ceilings(tried):
+                node = tried
                 break
     return node
 

@@ -108,15 +108,19 @@ def improve(
     MilpResult
         The unchanged allocation if none is better.
     """
-    found = _solve(
-        problem,
-        node,
-        chosen,
-        deadline=deadline,
-        nodes=nodes,
-        start=True,
-        downhill=downhill,
-    )
+    try:
+        found = _solve(
+            problem,
+            node,
+            chosen,
+            deadline=deadline,
+            nodes=nodes,
+            start=True,
+            downhill=downhill,
+        )
+    except AllocationError:
+        # HiGHS takes no number of 1e15 or more.
+        return MilpResult(node, 0.0, proven=False)
     before, after = problem.sides(node), problem.sides(found.node)
     if (max(after), sum(after)) < (max(before) - _TINY, np.inf):
         return found

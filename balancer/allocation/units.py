@@ -65,6 +65,12 @@ class Units:
             object.__setattr__(self, "partition", np.arange(units))
         if not len(self.broker):
             object.__setattr__(self, "broker", self.problem.node)
+        bad = np.flatnonzero(~((self.rate >= 0) & np.isfinite(self.rate)))
+        if len(bad):
+            raise AllocationError(
+                f"units, rate, row {bad[0]}: {self.rate[bad[0]]} found, a finite number of at "
+                "least 0 expected"
+            )
         source, target, rate = distinct_pairs(self.source, self.target, self.rate)
         for name, values in (("source", source), ("target", target), ("rate", rate)):
             object.__setattr__(self, name, values)

@@ -132,30 +132,30 @@ def albic(
     candidate = scores(units, score_factor)
     fine = own.fine_share * max_distance if own.additions and len(units.rate) else 0.0
     talk = Communication.of(len(problem.load), units.source, units.target, units.rate)
-    # If no allocation is near enough, every attempt but the last would fail.
-    limit = max_group_load if bound <= max_distance + _TINY else 0.0
+    # As even as any allocation is enough. In the seed, every attempt but the last then fails.
+    enough = max(max_distance, bound) if own.additions else max_distance
+    limit = max_group_load if bound <= enough + _TINY else 0.0
+    fallback: tuple[Solution, Ints] | None = None
 
     def allocated(p: Allocation, group: Ints, fine: float, until: Deadline) -> Solution:
         """Balance sets; the rest of the budget brings communicating key groups closer."""
 
-        def balanced(enough: float, share: float) -> Solution:
+        def balanced(reach: float, share: float) -> Solution:
             found = solve(
                 p,
-                good=max_distance,
-                enough=enough,
+                good=max_distance if own.additions else 0.0,
+                enough=reach,
                 rounds=rounds,
                 deadline=until.within(share),
                 seed=seed,
                 parameters=own,
             )
-            proven = bound if len(p.load) < len(problem.load) else found.bound
-            return _solution(problem, found.node[group], proven)
+            # A bound of sets, or with pairs required, is none of what is asked.
+            return _solution(problem, found.node[group], found.bound if p is problem else bound)
 
         if not fine > 0:
             return balanced(0.0, 1.0)
         found = balanced(fine, 0.5)
-        if found.distance > max_distance + _TINY:
-            return found
         node = refine_locality(
             replace(problem, fixed=p.fixed[group]), talk, found.node, fine, until, own
         )
@@ -170,17 +170,22 @@ def albic(
 
     def attempted(p: Allocation, group: Ints) -> Solution | None:
         """An allocation that is even enough; None if there is none, or none was found."""
-        nonlocal attempts
-        if lower_bound(p, own.bound_steps) > max_distance + _TINY:
+        nonlocal attempts, fallback
+        hopeless = lower_bound(p, own.bound_steps) > enough + _TINY
+        if hopeless and (not own.additions or fallback is not None):
             return None
         attempts += 1
         found = allocated(p, group, fine, deadline.within(own.attempt_share))
-        return found if found.distance <= max_distance + _TINY else None
+        if found.distance <= enough + _TINY:
+            return found
+        if fallback is None or found.distance < fallback[0].distance - _TINY:
+            fallback = found, group
+        return None
 
     while limit > 0 and not deadline.passed:
         group = groups(units, candidate, limit, rng)
         sets = fold(problem, group)
-        most = _Together(max_distance, limit) if own.additions else _Together(np.inf, np.inf)
+        most = _Together(enough, limit) if own.additions else _Together(np.inf, np.inf)
         found, rows, left = None, np.empty(0, np.int64), candidate.copy()
         for _ in range(own.pair_tries if own.additions else 1):
             together, rows = _collocate_pairs(units, left, group, sets, most, pairs, rng)
@@ -204,7 +209,12 @@ def albic(
         heaviest = sets.load[np.bincount(group, minlength=len(sets.load)) > 1].max(initial=0.0)
         limit -= step * max(1, (limit - float(heaviest)) // step + 1)
     each = np.arange(len(problem.load))
-    alone = allocated(problem, each, fine if limit > 0 else 0.0, deadline)
+    alone = allocated(problem, each, fine if max_group_load > 0 else 0.0, deadline)
+    if own.additions and fallback is not None:
+        # Sets are not torn for nothing.
+        found, group = fallback
+        if found.distance <= alone.distance + _TINY:
+            return Collocation(found, _split(group, found.node), (), max(limit, 0.0), attempts + 1)
     return Collocation(alone, each, (), max(limit, 0.0), attempts + 1)
 
 

@@ -88,6 +88,9 @@ def assemble(
     targets = steps_between(walked, final)
     groups = _groups(proposal, cluster_at(walked), goals)
     begin = initial.copy(cluster_at(start.copy())) if proposal.unreached is not None else None
+    if proposal.exhausted:
+        # No time is left for other orders.
+        parameters = (parameters or PlanningParameters()).model_copy(update={"explored_orders": 0})
     steps = order(
         scorer,
         targets,

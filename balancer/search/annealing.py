@@ -70,7 +70,7 @@ def anneal(
         for i, goal in enumerate(scorer.goals)
         if goal.hard or i in above
     )
-    if kept and scorer.penalty(tier) <= penalty:
+    if kept and scorer.penalty(tier) <= penalty * (1 + _ROUNDING):
         return len(batch)
     # the score of a goal is not what its terms state
     scorer.restore(mark)

@@ -11,6 +11,8 @@ from numba import njit
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
+# Pairs and replicas that exchanges of targets look at, for each replica.
+_WORK = 200
 # Counting references to arrays would take most of the time; the functions make no array.
 _OPTIONS: dict[str, Any] = {"_nrt": False, "error_model": "numpy"}
 
@@ -325,21 +327,28 @@ def _passes(given: Given, now: Now, n: int, b: int, other: int, q: int) -> bool:
 
 
 @_inlined
-def _exchange(given: Given, now: Now, target: Any) -> bool:
-    """Exchange the targets of two replicas of a topic so that one of them can move or stays."""
+def _exchange(given: Given, now: Now, target: Any, most: Any) -> Any:
+    """Exchange the targets of two replicas of a topic so that one of them can move or stays.
+
+    Looks at no more than `most` pairs; returns whether it did, and at how many it looked.
+    """
+    looks = 0
     for n in range(len(target)):
         if now.at[n] == target[n]:
             continue
         topic = given.family[n]
         for k in range(given.members_begin[topic], given.members_begin[topic + 1]):
             q = given.members[k]
+            looks += 1
+            if looks > most:
+                return False, looks
             if target[q] != target[n] and (
                 _passes(given, now, n, target[q], target[n], q)
                 or _passes(given, now, q, target[n], target[q], n)
             ):
                 target[n], target[q] = target[q], target[n]
-                return True
-    return False
+                return True, looks
+    return False, looks
 
 
 @_compiled
@@ -354,7 +363,8 @@ def approach(given: Given, now: Now, target: Any, harmless: bool) -> Any:
     harmless
         Whether only moves that do not raise the cost are carried out, to these brokers.
     """
-    progress, exchanges = True, 0 if harmless else 2 * len(target)
+    # Each exchange is followed by another pass: the work of all of them is limited.
+    progress, work = True, 0 if harmless else _WORK * len(target)
     while progress:
         progress = False
         for n in range(len(target)):
@@ -369,9 +379,9 @@ def approach(given: Given, now: Now, target: Any, harmless: bool) -> Any:
             _shift(given, now, n, a, b)
             _carry(given, now, n, a, b)
             progress = True
-        if not progress and exchanges > 0:
-            progress = _exchange(given, now, target)
-            exchanges -= 1
+        if not progress and work > 0:
+            progress, looks = _exchange(given, now, target, work)
+            work -= looks + len(target)
     total = 0.0
     for m in range(len(now.cost)):
         total += now.cost[m]

@@ -6,6 +6,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 
+from balancer.problem.deadline import NEVER, Deadline
 from balancer.problem.movement_cost import relative_cost
 from balancer.problem.rules import Rules
 from balancer.search.candidates import Candidates
@@ -16,10 +17,12 @@ from cluster_model.snapshot import Floats
 
 # What is still to do counts more than what was done: the first way found is a short one.
 _AHEAD = 2.0
+# Steps from a placement that is looked at, on average: more would take too long and much memory.
+_STEPS = 100
 
 
 def find_order(
-    safety: Safety, rules: Rules, final: Placement, most: int
+    safety: Safety, rules: Rules, final: Placement, most: int, deadline: Deadline = NEVER
 ) -> tuple[list[Batch], bool]:
     """Safe single steps that lead to a placement or, if none are found, nearest to it.
 
@@ -34,7 +37,9 @@ def find_order(
     final
         Where the steps are to lead.
     most
-        How many placements to look at.
+        How many placements to look at, with a hundred steps from each on average.
+    deadline
+        When to stop.
 
     Returns
     -------
@@ -50,7 +55,7 @@ def find_order(
     opened: list[tuple[float, int, float, Placement, list[Batch]]] = [(0.0, 0, 0.0, start, [])]
     seen, number, left = set[bytes](), 0, most
     found, nearest, there = list[Batch](), np.inf, False
-    while opened and left:
+    while opened and left and number < _STEPS * most and not deadline.passed:
         _, _, spent, source, steps = heappop(opened)
         placement = source.copy()
         if steps:

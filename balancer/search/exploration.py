@@ -24,6 +24,9 @@ from balancer.search.transition import Transition
 from cluster_model.placement import LEAD, Batch, Placement
 from cluster_model.snapshot import Floats
 
+# Steps from a placement that is looked at, on average: more would take too long and much memory.
+_STEPS = 100
+
 
 def meet_more(search: Search, start: Placement) -> bool:
     """Go on from a placement that meets more hard goals, if one is found; whether one is.
@@ -99,7 +102,7 @@ def _way(search: Search, start: tuple[Placement, list[Floats]]) -> tuple[list[Ba
     safety = Safety(scorer)
     safety.refill = True
     most = search.parameters.explored_placements // 2
-    found = find_order(safety, search.rules, end[0], most)
+    found = find_order(safety, search.rules, end[0], most, search.deadline)
     scorer.restore(end)
     return found
 
@@ -207,7 +210,8 @@ class _Exploration:
     def _found(self) -> bool:
         """Look at one placement after the other; whether one is found, and is the present one."""
         seen, left = set[bytes](), self.most
-        while self.open and left and not self.search.spent():
+        most = _STEPS * self.most
+        while self.open and left and self.added < most and not self.search.spent():
             _, _, source, actions, row = heappop(self.open)
             name = _name(source, actions, row)
             if name in seen:
