@@ -177,8 +177,16 @@ def _nodes(threads: Iterable[Thread]) -> dict[Thread, str]:
     pages = defaultdict(set)
     for (page, _), id_ in client.items():
         pages[id_].add(page)
+    shown = {page: shown_url(page) for page, _ in client}
+    alike = Counter(shown.values())
+    # Queries are not shown: pages that differ in nothing else are numbered.
+    number = {page: n for n, page in enumerate(sorted(shown), 1)}
+    address = {
+        page: text if alike[text] == 1 else f"{text}, page {number[page]}"
+        for page, text in shown.items()
+    }
     return {
-        thread: id_ if len(pages[id_]) == 1 else f"{id_} ({shown_url(thread[0])})"
+        thread: id_ if len(pages[id_]) == 1 else f"{id_} ({address[thread[0]]})"
         for thread, id_ in client.items()
     }
 

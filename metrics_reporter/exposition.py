@@ -8,12 +8,21 @@ from __future__ import annotations
 
 import base64
 import re
-import time
-from http.client import HTTPException
+from collections.abc import Callable
+from contextlib import suppress
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from socket import SHUT_RDWR, socket
+from threading import Timer
 from typing import Any, NamedTuple
 from urllib.error import HTTPError
 from urllib.parse import SplitResult, unquote, urlsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.request import (
+    HTTPHandler,
+    HTTPRedirectHandler,
+    HTTPSHandler,
+    Request,
+    build_opener,
+)
 
 from metrics_reporter.documents import shown_name as quoted
 from metrics_reporter.errors import ReporterError
@@ -69,6 +78,56 @@ class _NoRedirect(HTTPRedirectHandler):
         return None
 
 
+class _Limit:
+    """The sockets of a request, which are shut down when its time is over."""
+
+    def __init__(self) -> None:
+        self.over = False
+        self.sockets: list[socket] = []
+
+    def end(self) -> None:
+        self.over = True
+        for one in self.sockets:
+            with suppress(OSError):
+                one.shutdown(SHUT_RDWR)
+
+    def watched(self, kind: type[HTTPConnection]) -> Callable[..., HTTPConnection]:
+        """Makes connections whose sockets are among those of the request."""
+
+        def connection(*args: Any, **options: Any) -> HTTPConnection:
+            made = kind(*args, **options)
+            connect = made.connect
+
+            def connected() -> None:
+                connect()
+                self.sockets.append(made.sock)
+                if self.over:
+                    self.end()
+
+            made.connect = connected  # type: ignore[method-assign]
+            return made
+
+        return connection
+
+
+class _Http(HTTPHandler):
+    def __init__(self, limit: _Limit) -> None:
+        super().__init__()
+        self.limit = limit
+
+    def http_open(self, req: Request) -> Any:
+        return self.do_open(self.limit.watched(HTTPConnection), req)
+
+
+class _Https(HTTPSHandler):
+    def __init__(self, limit: _Limit) -> None:
+        super().__init__()
+        self.limit = limit
+
+    def https_open(self, req: Request) -> Any:
+        return self.do_open(self.limit.watched(HTTPSConnection), req)
+
+
 def scrape(url: str, timeout: float = 10.0) -> str:
     """Fetch the page of an endpoint.
 
@@ -90,14 +149,17 @@ def scrape(url: str, timeout: float = 10.0) -> str:
     if parts.username is not None:
         user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         request.add_header("Authorization", f"Basic {base64.b64encode(user.encode()).decode()}")
-    end = time.monotonic() + timeout
-    page = bytearray()
+    page, limit = bytearray(), _Limit()
+    # A socket's own limit is one for each read: a server that drips would never reach it.
+    timer = Timer(timeout, limit.end)
+    timer.daemon = True
+    timer.start()
+    late = ReporterError(f"{where}: not read completely in {timeout:g} s")
     try:
-        with build_opener(_NoRedirect).open(request, timeout=timeout) as answer:
-            while chunk := answer.read(_CHUNK):
+        opener = build_opener(_NoRedirect, _Http(limit), _Https(limit))
+        with opener.open(request, timeout=timeout) as answer:
+            while chunk := answer.read1(_CHUNK):
                 page += chunk
-                if time.monotonic() > end:
-                    raise ReporterError(f"{where}: not read completely in {timeout:g} s")
                 if len(page) > _MOST_BYTES:
                     raise ReporterError(
                         f"{where}: more than {_MOST_BYTES} bytes found, a page of metrics expected"
@@ -115,9 +177,15 @@ def scrape(url: str, timeout: float = 10.0) -> str:
     except (OSError, HTTPException, ValueError) as error:
         if isinstance(error, ReporterError):
             raise
+        if limit.over:
+            raise late from None
         reason = getattr(error, "reason", None) or error
         why = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
         raise ReporterError(f"{where}: {why}") from None
+    finally:
+        timer.cancel()
+    if limit.over:
+        raise late
     return page.decode("utf-8", "replace")
 
 

@@ -161,7 +161,7 @@ def why_not(answers: Sequence[WhyNot]) -> RenderableType:
     """The most promising action that would put a partition on a broker, and others in a line."""
     best, *others = answers
     table = _table(
-        "Contentment (the lowest of what the action touches)",
+        "Contentment (the lowest of what the action touches; of costs, the mean)",
         "tier>", "goal", "kind", "now>", "then>", "",
     )  # fmt: skip
     words = {"helps": "[green]helps[/]", "stops": "[red]stops it[/]", "worse": "worse", "none": ""}

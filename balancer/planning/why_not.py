@@ -44,7 +44,7 @@ class GoalEffect:
     goal, tier, hard
         The goal; capacities that are never exceeded have a tier after all others.
     before, after
-        The lowest contentment among the cells that the action touches; the sum of these
+        The lowest contentment among the cells that the action touches; the mean of these
         contentments if the goal adds up.
     effect
         ``stops`` if the goal stops the action, ``worse`` if a cell loses without that.
@@ -157,7 +157,7 @@ def _effect(
 ) -> GoalEffect:
     goal, (diff, worse) = scorer.goals[i], scorer.diff(i, transition)
     before, after = (scores[:, row] for scores in transition.scored[i])
-    total = np.sum if goal.aggregate == "sum" else np.min
+    total = np.mean if goal.aggregate == "sum" else np.min
     effect: Literal["helps", "stops", "worse", "none"] = "worse" if worse[row] else "none"
     if any(one.goal == i for one in stopped):
         effect = "stops"

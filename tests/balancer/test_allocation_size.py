@@ -139,3 +139,29 @@ def test_programs_print_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     script = "from test_allocation_size import *; solve(one_full_node(12, 3), rounds=0)"
     subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parent)
     assert capfd.readouterr().out == ""
+
+
+def test_the_largest_unit_leaves_a_removed_node_where_only_one_can() -> None:
+    p = Allocation(
+        load=np.array([3.0, 5.0, 8.0, 1.0, 8.0, 9.0, 9.0]),
+        cost=np.ones(7),
+        node=np.array([0, 1, 2, 0, 1, 0, 2]),
+        weight=np.ones(3),
+        removed=np.array([False, False, True]),
+        budget=1.0,
+    )
+    assert p.load[p.removed[solve(p).node]].sum() == 8
+
+
+def test_numbers_that_highs_refuses_leave_the_start() -> None:
+    p = Allocation(
+        load=np.array([1e16, 3e15, 2e15, 1e15]),
+        cost=np.ones(4),
+        node=np.zeros(4, np.int64),
+        weight=np.ones(2),
+        removed=np.zeros(2, np.bool_),
+        budget=np.inf,
+    )
+    found = solve(p, rounds=50)
+    assert found.distance < p.distance(p.node)
+    assert found.bound <= found.distance

@@ -258,3 +258,43 @@ def test_a_time_limit_ends_in_a_plan(seconds: float) -> None:
 def test_options_out_of_range_are_named(options: dict[str, float], message: str) -> None:
     with pytest.raises(AllocationError, match=message):
         albic(chain(4, 1.0), **options)  # type: ignore[arg-type]
+
+
+def test_the_bound_is_not_that_of_a_required_pair() -> None:
+    # Evenly spread at first: together, the pair makes one node 4 points heavier than the mean.
+    p = allocation([6.0, 6.0, 1.0, 1.0, 1.0, 1.0], [0, 1, 0, 0, 1, 1], 2, budget=6)
+    units = talking(p, [0, 1, 0, 1, 0, 1], {(0, 1): 5.0})
+    found = albic(units, rounds=ROUNDS).solution
+    assert p.distance(p.node) == 0
+    assert found.bound == 0
+
+
+def test_a_key_group_too_heavy_for_any_node_keeps_no_pair_apart() -> None:
+    n = list(range(12))
+    load, node = [90.0, *[6.0] * 24], [0, *[i % 4 for i in n], *[(i + 1) % 4 for i in n]]
+    p = allocation(load, node, 4, budget=6)
+    sent = {(1 + i, 13 + i): 5.0 for i in n}
+    units = talking(p, [0, *[1] * 12, *[2] * 12], sent)
+    assert lower_bound(p) > 10
+    for period in range(5):
+        found = albic(units, rounds=ROUNDS, seed=period).solution
+        units = replace(units, problem=replace(units.problem, node=found.node))
+    assert units.local(units.problem.node) == 1
+    assert units.problem.distance(units.problem.node) == pytest.approx(lower_bound(p))
+
+
+def test_sets_are_not_torn_where_the_budget_cannot_reach_the_limit() -> None:
+    n = list(range(24))
+    node = [0 if i < 12 else 1 + i % 3 for i in n]
+    p = allocation([6.0] * 48, [*node, *node], 4, budget=4)
+    units = talking(p, [0] * 24 + [1] * 24, {(i, 24 + i): 5.0 for i in n})
+    found = albic(units, rounds=ROUNDS).solution
+    assert found.distance > 10
+    assert units.local(found.node) == 1
+
+
+@pytest.mark.parametrize("rate", [np.inf, np.nan, -1.0])
+def test_rates_that_are_none_are_refused(rate: float) -> None:
+    p = allocation([1.0, 1.0], [0, 0], 1)
+    with pytest.raises(AllocationError, match=r"units, rate, row 0: .* found, a finite number"):
+        talking(p, [0, 1], {(0, 1): rate})

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from socketserver import BaseRequestHandler, ThreadingTCPServer
+from threading import Event, Thread
 
 import pytest
 from hypothesis import given
@@ -115,6 +116,29 @@ def test_what_does_not_answer_is_reported_without_its_password(
     with pytest.raises(ReporterError, match="refused") as reported:
         scrape("http://me:secret@127.0.0.1:1/metrics")
     assert "secret" not in str(reported.value)
+
+
+@pytest.mark.parametrize("headers", [b"", b"Content-Type: text/plain\r\n\r\nup 1\n"])
+def test_a_page_that_drips_ends_with_the_time_for_the_request(headers: bytes) -> None:
+    over = Event()
+
+    class Handler(BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(4096)
+            self.request.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n" + headers)
+            while not over.wait(0.05):
+                self.request.sendall(b"a")
+
+    server = ThreadingTCPServer(("127.0.0.1", 0), Handler)
+    server.handle_error = lambda *_: None  # type: ignore[method-assign]
+    Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        with pytest.raises(ReporterError, match=r"not read completely in 0\.5 s"):
+            scrape(f"http://127.0.0.1:{server.server_address[1]}/metrics", timeout=0.5)
+    finally:
+        over.set()
+        server.shutdown()
+        server.server_close()
 
 
 @pytest.mark.parametrize(
