@@ -125,7 +125,7 @@ def read_flink(
     timeout
         Seconds to wait for each answer.
     warn
-        Is told, in a sentence, what is unknown. A subtask without a busy time is left out.
+        Receives a sentence for whatever is unknown. A subtask without a busy time is left out.
 
     Raises
     ------

@@ -49,7 +49,7 @@ def read_kafka_streams(
     timeout
         Seconds to wait for each of them.
     warn
-        Is told, in a sentence, what is unknown. A task without a load is left out.
+        Receives a sentence for whatever is unknown. A task without a load is left out.
 
     Raises
     ------

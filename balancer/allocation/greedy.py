@@ -16,7 +16,7 @@ def greedy(problem: Allocation, deadline: Deadline = NEVER) -> Ints:
 
     Of the fullest node's units, the one goes that lowers the higher load of giver and taker most
     for its cost. A budget that does not suffice for every node thus goes to the fullest ones,
-    where Flux spends it on all of them. A unit migrates once at most; nodes marked for removal
+    where Flux spends it on all of them. A unit migrates at most once; nodes marked for removal
     only give. It ends where no migration relieves the fullest node, or the time is over.
 
     Examples
