@@ -108,6 +108,8 @@ class _Refinement:
         self.room = np.maximum(p.carried(p.node), p.ceiling) + _TINY
         self.left = p.budget - p.spent(node)
         self.least = float(p.cost[self.free].min(initial=np.inf))
+        # A gain by rounding alone could come back for ever.
+        self.trivial = _TINY * float(talk.rate.max(initial=0.0))
         self.low = np.where(p.removed, -np.inf, -limit)
         order = np.argsort(node, kind="stable")
         first = np.searchsorted(node[order], np.arange(len(p.weight) + 1)).tolist()
@@ -122,7 +124,7 @@ class _Refinement:
         while wishes and not deadline.passed:
             rank, unit, to = heappop(wishes)
             gain = self._gain(unit, to)
-            if gain <= _TINY:
+            if gain <= self.trivial:
                 continue
             price = self._price(unit, to)
             if price > _TINY and self.left + _TINY < self.least:
@@ -138,9 +140,10 @@ class _Refinement:
                 if tries <= 0:
                     continue
                 tries -= 1
-                back = self._partner(unit, to, gain)
+                back, reserved = self._partner(unit, to, gain)
                 if back < 0:
                     continue
+                self.left -= reserved
             granted = True
             self._move(unit, to)
             if back >= 0:
@@ -161,7 +164,7 @@ class _Refinement:
         own = np.zeros(len(p.load))
         own[unit[here]] = with_node[here]
         gain = with_node - own[unit]
-        wished = np.flatnonzero(~here & (gain > _TINY) & self.free[unit] & ~p.removed[to])
+        wished = np.flatnonzero(~here & (gain > self.trivial) & self.free[unit] & ~p.removed[to])
         unit, to, gain = unit[wished], to[wished], gain[wished]
         price = p.cost[unit] * ((p.node[unit] != to) & (p.node[unit] == self.node[unit]))
         rank = -gain / np.maximum(price, _TINY)
@@ -171,7 +174,7 @@ class _Refinement:
         if not self.free[unit] or self.p.removed[to] or self.node[unit] == to:
             return
         gain = self._gain(unit, to)
-        if gain > _TINY:
+        if gain > self.trivial:
             heappush(wishes, (-gain / self._price(unit, to), unit, to))
 
     def _neighbours(self, unit: int) -> list[int]:
@@ -207,15 +210,19 @@ class _Refinement:
             and ((more == 0) | (self.carried[to] + more <= self.room[to])).all()
         )
 
-    def _partner(self, unit: int, to: int, gain: float) -> int:
-        """The best unit to go the other way; -1 if none makes the exchange fit and gain."""
+    def _partner(self, unit: int, to: int, gain: float) -> tuple[int, float]:
+        """The best unit to go the other way, and what making room for the two costs besides.
+
+        -1 if no unit makes the exchange fit and gain.
+        """
         p, here, one = self.p, int(self.node[unit]), np.array([unit])
         if p.removed[here]:
             # No unit goes to a node marked for removal.
-            return -1
+            return -1, 0.0
         other = np.array(sorted(self.held[to]), np.int64)
         other = other[self.free[other]]
         spent = self._spent(one, to)[0] + self._spent(other, here)
+        room = np.zeros(len(other))
         shift = p.load[unit] - p.load[other]
         after_here = self.off[here] - shift * p.weight[here]
         after_to = self.off[to] + shift * p.weight[to]
@@ -228,24 +235,20 @@ class _Refinement:
             # and to return.
             first = ((mine == 0) | (self.carried[to] + mine <= self.room[to])).all()
             last = ((others == 0) | (self.carried[here] + others <= self.room[here])).all(1)
-            spent = spent + np.where(first | last, 0.0, 2 * np.maximum(p.cost[unit], p.cost[other]))
+            room = np.where(first | last, 0.0, 2 * np.maximum(p.cost[unit], p.cost[other]))
             fits &= ((change <= 0) | (self.carried[to] + change <= self.room[to])).all(1)
             fits &= ((change >= 0) | (self.carried[here] - change <= self.room[here])).all(1)
+        spent = spent + room
         fits &= spent <= self.left + _TINY
-        other, spent = other[fits], spent[fits]
+        other, spent, room = other[fits], spent[fits], room[fits]
         if not len(other):
-            return -1
+            return -1, 0.0
         between = np.zeros(len(p.load), np.bool_)
         between[unit] = True
         gains = gain + self.talk.sent(other, self.node == here)
         gains -= self.talk.sent(other, self.node == to) + 2 * self.talk.sent(other, between)
         best = int(np.argmax(gains / np.maximum(spent, _TINY)))
-        if gains[best] <= _TINY:
-            return -1
-        # What making room costs is kept free.
-        alone = self._spent(one, to)[0] + self._spent(other[best : best + 1], here)[0]
-        self.left -= float(spent[best] - alone)
-        return int(other[best])
+        return (int(other[best]), float(room[best])) if gains[best] > self.trivial else (-1, 0.0)
 
     def _move(self, unit: int, to: int) -> None:
         p, here = self.p, int(self.node[unit])

@@ -109,7 +109,7 @@ def assemble(
             beyond = Unreached.of(problem, scorer, cluster_at(there), way.blocked)
     rows = action_rows(start, walked, added, steps, shown, rules)
     kept = within(rows, budget, start.snapshot)
-    if kept < len(rows.kind):
+    if kept < len(rows.kind) and proposal.improves(walked) is not None:
         # A limit may end a plan within a detour.
         kept = _improving(proposal, kept, start, walked, steps, rows)
     exhausted, left_out = proposal.exhausted, steps.left_out
@@ -192,12 +192,12 @@ def _improving(
     steps: Steps,
     rows: ActionRows,
 ) -> int:
-    """How many of the first actions improve, of those kept; all of them where only goals judge."""
+    """How many of the first actions, of those kept, improve by the proposal's own judgement."""
     for fewer in range(kept, max(kept - _FEWER, 0), -1):
         inside = fewer < kept and rows.group[fewer] >= 0
         if inside and rows.group[fewer] == rows.group[fewer - 1]:
             continue
-        if proposal.improves(truncated(rows, fewer, start, walked, steps)[1]) is not False:
+        if proposal.improves(truncated(rows, fewer, start, walked, steps)[1]):
             return fewer
     return 0
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,15 +31,23 @@ class Found(NamedTuple):
 
 def measure(problem: Reassignment, seconds: float, scratch: Path, options: Options) -> Found:
     """Anneal for some seconds of the processor, in a separate process."""
+    found = run_annealing("annealing_solve.py", vars(problem), seconds, scratch, options)
+    return Found(found["machine"], float(found["seconds"]), int(found["candidates"]))
+
+
+def run_annealing(
+    script: str, stated: Mapping[str, Any], seconds: float, scratch: Path, options: Options
+) -> dict[str, Any]:
+    """Run a script beside this module on arrays, in a separate process; returns its arrays."""
     python = options.peer_python or environment(NAME, REQUIREMENTS, PYTHONS, options.log)
-    stated, answer = scratch / "problem.npz", scratch / "answer.npz"
-    np.savez(stated, **vars(problem))
+    problem, answer = scratch / "problem.npz", scratch / "answer.npz"
+    np.savez(problem, **stated)
     # Isolated (-I): it shares no code with the rest.
-    script = Path(__file__).with_name("annealing_solve.py")
+    path = Path(__file__).with_name(script)
     run_apart(
-        [python, "-I", script, stated, answer, str(seconds), str(options.seed)],
+        [python, "-I", path, problem, answer, str(seconds), str(options.seed)],
         NAME,
         seconds=4 * seconds + _GRACE,
     )
     with np.load(answer) as found:
-        return Found(found["machine"], float(found["seconds"]), int(found["candidates"]))
+        return dict(found)
