@@ -145,9 +145,9 @@ def planned(problem: Reassignment, seconds: float, seed: int) -> _Answer:
 
     def tallied(*arguments: Any) -> Any:
         nonlocal scored
-        end, more = annealed(*arguments)
-        scored += more
-        return end, more
+        found = annealed(*arguments)
+        scored += found.scored
+        return found
 
     balancer = Balancer(goals_of(problem), budget=Budget(seconds=seconds), seed=seed)
     snapshot = snapshot_of(problem)

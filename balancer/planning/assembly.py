@@ -97,6 +97,7 @@ def assemble(
         rules,
         None if groups is None else grouped(walked, targets, groups),
         parameters,
+        proposal.known,
     )
     beyond = None
     if steps.left_out and not proposal.exhausted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -163,12 +164,14 @@ def order(
     rules: Rules,
     group: Ints | None = None,
     parameters: PlanningParameters | None = None,
+    known: Batch | None = None,
 ) -> Steps:
     """Order actions so that no step breaks a hard goal or exceeds a capacity.
 
     The scorer's placement is where the steps start, and afterwards where they end. Actions that
     find no room wait for others that make it. If none are left that do, a broker above a limit
-    may be filled again up to what it held at the start; then replicas take detours to make room.
+    may be filled again up to what it held at the start; then the `known` steps, which lead near
+    where the actions do, are taken instead; then replicas take detours to make room.
     Actions that cannot be done safely are left out. The actions of a `group`, see
     :func:`grouped`, are one unit; if that is not possible, each is done separately.
     """
@@ -178,6 +181,8 @@ def order(
     if len(way.batch) and parameters.refill:
         way.safety.refill = True
         way.run()
+    if len(way.batch) and known is not None:
+        way.follow(known)
     if len(way.batch):
         way.unlock()
     way.explore()
@@ -341,6 +346,27 @@ class _PartialOrder:
                 futile += 1
         self._back_to(*best[1:])
 
+    def follow(self, known: Batch) -> None:
+        """Take steps from the start that lead near where the actions do, and go on from there.
+
+        They are taken back if no fewer actions are left then.
+        """
+        if any((done.group >= 0).any() for done in self.passes):
+            return
+        rest, mark = self._rest(self.final), self.scorer.mark()
+        before = self.passes, self.undo, self.batch, self.group
+        self.scorer.adopt(self.start, np.arange(self.placement.snapshot.n_partitions))
+        self.passes, self.undo = [], []
+        for part in _distinct(known):
+            legal = part[self.rules.legal(self.placement, part)]
+            now, series = self.safety.safe_in_turn(legal)
+            if len(now):
+                self._go(now, series=series)
+        self._settle(self.final)
+        if self._rest(self.final) >= rest:
+            self.passes, self.undo, self.batch, self.group = before
+            self.scorer.restore(mark)
+
     def explore(self) -> None:
         """On small clusters: look for another order if actions are left, or detours cost something.
 
@@ -486,6 +512,20 @@ class _PartialOrder:
         for key in self._blocked()[:1] if len(self.batch) else ():
             return blocked_by(self.safety, self.batch[keys == key])
         return ""
+
+
+def _distinct(batch: Batch) -> Iterator[Batch]:
+    """Parts of a batch, in order, each of which has a partition at most once."""
+    last = np.full(len(batch), -1)
+    by = np.argsort(batch.partition, kind="stable")
+    again = np.flatnonzero(batch.partition[by][1:] == batch.partition[by][:-1])
+    last[by[again + 1]] = by[again]
+    begin = 0
+    for row in np.flatnonzero(last >= 0).tolist():
+        if last[row] >= begin:
+            yield batch[begin:row]
+            begin = row
+    yield batch[begin:]
 
 
 def _consecutive(group: Ints) -> Ints | None:

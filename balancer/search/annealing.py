@@ -35,8 +35,11 @@ def anneal(
     number: int,
     seed: int,
     deadline: Deadline = NEVER,
-) -> int | None:
-    """Serve a tier whose costs add up; the number of moves, or None if it cannot be annealed.
+) -> Batch | None:
+    """Serve a tier whose costs add up; None if it cannot be annealed.
+
+    Otherwise the moves, safe one after the other, that lead there. Some replicas stop on the way
+    where others wait for each other.
 
     Parameters
     ----------
@@ -57,11 +60,12 @@ def anneal(
     mark, before = scorer.mark(), [scores.copy() for scores in scorer.scores]
     tier, penalty = scorer.tiers[number], scorer.penalty(scorer.tiers[number])
     mobile, given, begin = _arrays(scorer, rules, terms)
-    batch = Batch.of(MOVE, mobile[:0], mobile[:0], mobile[:0])
+    batch = way = Batch.of(MOVE, mobile[:0], mobile[:0], mobile[:0])
     if len(mobile) and len(given.receivers) and deadline.left > 0:
-        end, _ = annealed(given, begin, scorer.parameters, seed, deadline)
-        away = np.flatnonzero(end != begin.at)
-        batch = Batch.of(MOVE, mobile[away], 0 * away, end[away].astype(np.int64))
+        found = annealed(given, begin, scorer.parameters, seed, deadline)
+        away, steps = np.flatnonzero(found.at != begin.at), found.steps
+        batch = Batch.of(MOVE, mobile[away], 0 * away, found.at[away].astype(np.int64))
+        way = Batch.of(MOVE, mobile[steps[:, 0]], 0 * steps[:, 0], steps[:, 2])
     if len(batch):
         scorer.commit(batch)
     above = {i for one in scorer.tiers[:number] for i in one.goals}
@@ -71,7 +75,7 @@ def anneal(
         if goal.hard or i in above
     )
     if kept and scorer.penalty(tier) <= penalty * (1 + _ROUNDING):
-        return len(batch)
+        return way
     # the score of a goal is not what its terms state
     scorer.restore(mark)
     return None
@@ -131,12 +135,30 @@ def _terms_of(goal: Goal, scorer: Scorer) -> tuple[Term, ...] | None:
     return goal.terms(scorer.cluster) if "terms" in vars(first) else None
 
 
+@dataclass(frozen=True)
+class Annealed:
+    """Where annealing has led.
+
+    Parameters
+    ----------
+    at : (N,)
+        The broker of each replica that may move.
+    steps : (S, 3)
+        The moves that lead there, safe one after the other: a replica, its broker before, and
+        after.
+    scored
+        How many moves and swaps were scored.
+    """
+
+    at: Ints
+    steps: Ints
+    scored: int
+
+
 def annealed(
     given: Any, begin: Any, own: SearchParameters, seed: int, deadline: Deadline
-) -> tuple[Ints, int]:
-    """Where the replicas that may move are at the lowest cost that was found.
-
-    Also the number of moves and swaps that were scored.
+) -> Annealed:
+    """The placement at the lowest cost that was found and that safe steps lead to.
 
     Parameters
     ----------
@@ -174,7 +196,7 @@ def annealed(
                 walk.run([first, last], since + (end - since) * (i + 1) / parts, safe=True)
                 walk.settle()
             walk.restart()
-    return walk.reached.at, walk.scored
+    return Annealed(walk.reached.at, walk.steps, walk.scored)
 
 
 def paced(
@@ -225,11 +247,13 @@ class _Walk:
         self.given, self.begin, self.own, self.deadline = given, begin, own, deadline
         self._compiled = compiled
         self._began, self._seconds = time.monotonic(), deadline.left
-        replicas, self._best = len(begin.at), begin.at.copy()
+        replicas, brokers, self._best = len(begin.at), len(begin.cost), begin.at.copy()
         self._random = np.random.default_rng(seed).integers(1, 2**63, 1, np.uint64)
         self._now, self.reached = _copy(begin), begin
-        self._settled = math.inf
-        self._total = self._lowest = compiled.approach(given, self._now, self._best, False)
+        self._way = compiled.new_way(replicas, brokers, own.annealing_stops * replicas)
+        #: the steps that lead to `reached`: a replica, its broker before, and after
+        self.steps: Ints = self._way.steps[:0].copy()
+        self._total = self._lowest = self._settled = float(compiled.total_cost(given, begin))
         # what rounding leaves of no cost at all
         self._free = _ROUNDING * self._lowest
         window = max(int(own.annealing_window * replicas), own.annealing_least_window)
@@ -273,20 +297,41 @@ class _Walk:
         return found
 
     def settle(self) -> float:
-        """Go on from the best placement so far that can be reached one by one, perhaps the run's.
+        """Go on from the best placement so far that safe steps lead to, perhaps the run's.
 
         Returns the share of the cost that comes of reaching the run's best so: 0.5 if it doubles.
         """
-        before, now, target = self._lowest, _copy(self.begin), self._best.copy()
-        self._compiled.approach(self.given, now, target, False)
-        # and back, where that costs nothing
-        total = self._compiled.approach(self.given, now, self.begin.at, True)
-        if total < self._settled:
-            self._settled, self.reached = total, now
+        before = self._lowest
+        total = self._approach(self.begin, self.steps[:0])
+        if total > before + self._free and len(self.steps):
+            total = min(total, self._approach(self.reached, self.steps))
         self._now = _copy(self.reached)
         self._total = self._lowest = self._settled
         self._best[:] = self._now.at
         return 1 - before / total if total > max(before, self._free) else 0.0
+
+    def _approach(self, begin: Any, known: Ints) -> float:
+        """Take safe steps to the run's best placement, with detours; returns the cost.
+
+        Parameters
+        ----------
+        begin
+            Where to start.
+        known
+            The steps that lead there.
+        """
+        given, way, now, target = self.given, self._way, _copy(begin), self._best.copy()
+        way.steps[: len(known)] = known
+        made = self._compiled.approach(given, now, target, False, way, len(known))
+        tries = self.own.annealing_detours
+        made, _ = self._compiled.detour(given, now, target, self._random, tries, way, made)
+        # and back, where that costs nothing
+        made = self._compiled.approach(given, now, self.begin.at, True, way, made)
+        total: float = self._compiled.total_cost(given, now)
+        if total < self._settled:
+            made = self._compiled.shorten(given, _copy(self.begin), way, made)
+            self._settled, self.reached, self.steps = total, now, way.steps[:made].copy()
+        return total
 
     def restart(self) -> None:
         """Let the next run find a best placement of its own, whatever was settled before."""

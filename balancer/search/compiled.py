@@ -11,8 +11,6 @@ from numba import njit
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-# Pairs and replicas that exchanges of targets look at, for each replica.
-_WORK = 200
 # Counting references to arrays would take most of the time; the functions make no array.
 _OPTIONS: dict[str, Any] = {"_nrt": False, "error_model": "numpy"}
 
@@ -92,6 +90,31 @@ class Now(NamedTuple):
     cost: Any
     count: Any
     reached: Any
+
+
+class Way(NamedTuple):
+    """Moves from one placement to another, and what is noted on the way.
+
+    ``steps`` (S, 3) the replica of each move, its broker before, and after; S is the most that are
+    made; ``later`` (S,) the next move of the same replica. ``waiting`` (N,) the replicas that are
+    not at their target, of which the number is passed on, and ``turn`` (N,) where each is among
+    them. ``first`` (M,) a replica of each broker, ``after`` and ``before`` (N,) the next one and
+    the one before. All but the first and third are -1 where there is none.
+    """
+
+    steps: Any
+    later: Any
+    waiting: Any
+    turn: Any
+    first: Any
+    after: Any
+    before: Any
+
+
+def new_way(replicas: int, brokers: int, most: int) -> Way:
+    """A way of no more than so many moves."""
+    sizes = (most, 3), most, replicas, replicas, brokers, replicas, replicas
+    return Way(*(np.empty(size, np.int64) for size in sizes))
 
 
 @_inlined
@@ -314,77 +337,300 @@ def anneal(
 
 
 @_inlined
-def _passes(given: Given, now: Now, n: int, b: int, other: int, q: int) -> bool:
-    """Whether a replica is on broker `b` or can go there at once, and another may be on `other`."""
-    a = now.at[n]
-    if now.at[q] != other and not given.may[given.topic[q], other]:
-        return False
-    if a == b:
-        return True
-    if not given.may[given.topic[n], b]:
-        return False
-    return _fits(given, now, b, n, -1) and _related(given, now, n, a, b)
+def _goes(given: Given, now: Now, n: int, b: int) -> bool:
+    """Whether a replica can go to broker `b` at once."""
+    return _fits(given, now, b, n, -1) and _related(given, now, n, now.at[n], b)
 
 
 @_inlined
-def _exchange(given: Given, now: Now, target: Any, most: Any) -> Any:
-    """Exchange the targets of two replicas of a topic so that one of them can move or stays.
+def _put(given: Given, now: Now, n: int, b: int) -> None:
+    """Put a replica on broker `b`, with all that is summed and counted."""
+    a = now.at[n]
+    _shift(given, now, n, a, b)
+    _carry(given, now, n, a, b)
+    now.cost[a] = now.cost[b] = 0.0
+    for h in range(given.worth.shape[1]):
+        now.cost[a] += max(now.excess[a, h], 0.0)
+        now.cost[b] += max(now.excess[b, h], 0.0)
 
-    Looks at no more than `most` pairs; returns whether it did, and at how many it looked.
-    """
-    looks = 0
-    for n in range(len(target)):
-        if now.at[n] == target[n]:
-            continue
-        topic = given.family[n]
-        for k in range(given.members_begin[topic], given.members_begin[topic + 1]):
-            q = given.members[k]
-            looks += 1
-            if looks > most:
-                return False, looks
-            if target[q] != target[n] and (
-                _passes(given, now, n, target[q], target[n], q)
-                or _passes(given, now, q, target[n], target[q], n)
-            ):
-                target[n], target[q] = target[q], target[n]
-                return True, looks
-    return False, looks
+
+@_inlined
+def _note(way: Way, made: int, n: int, a: int, b: int) -> None:
+    way.steps[made, 0], way.steps[made, 1], way.steps[made, 2] = n, a, b
 
 
 @_compiled
-def approach(given: Given, now: Now, target: Any, harmless: bool) -> Any:
-    """Carry out the moves to a placement that are possible one by one; returns the cost.
+def approach(given: Given, now: Now, target: Any, harmless: bool, way: Way, made: int) -> Any:
+    """Carry out the moves to a placement that are possible one by one.
 
     Parameters
     ----------
     target : (N,)
-        The broker of each replica in the placement. Where a replica cannot go to its own, it takes
-        that of another of its topic, and the other its: this changes the array.
+        The broker of each replica in the placement.
     harmless
         Whether only moves that do not raise the cost are carried out, to these brokers.
+    way, made
+        Notes the moves, after so many that it holds.
+
+    Returns
+    -------
+    int
+        How many moves the way holds now.
     """
-    # Each exchange is followed by another pass: the work of all of them is limited.
-    progress, work = True, 0 if harmless else _WORK * len(target)
+    progress = True
     while progress:
         progress = False
         for n in range(len(target)):
             a, b = now.at[n], target[n]
-            if a == b or not _fits(given, now, b, n, -1) or not _related(given, now, n, a, b):
+            if a == b or made == len(way.steps) or not _goes(given, now, n, b):
                 continue
-            here, there = _cost(given, now, a, n, -1), _cost(given, now, b, -1, n)
-            change = here + there - now.cost[a] - now.cost[b]
-            if harmless and change + _moved(given, n, b) - _moved(given, n, a) > 0:
-                continue
-            now.cost[a], now.cost[b] = here, there
-            _shift(given, now, n, a, b)
-            _carry(given, now, n, a, b)
+            if harmless:
+                change = _cost(given, now, a, n, -1) + _cost(given, now, b, -1, n)
+                change += _moved(given, n, b) - _moved(given, n, a)
+                if change > now.cost[a] + now.cost[b]:
+                    continue
+            _note(way, made, n, a, b)
+            made += 1
+            _put(given, now, n, b)
             progress = True
-        if not progress and work > 0:
-            progress, looks = _exchange(given, now, target, work)
-            work -= looks + len(target)
+    return made
+
+
+@_compiled
+def total_cost(given: Given, now: Now) -> Any:
+    """What a placement costs."""
     total = 0.0
     for m in range(len(now.cost)):
         total += now.cost[m]
-    for n in range(len(target)):
+    for n in range(len(now.at)):
         total += _moved(given, n, now.at[n])
     return total
+
+
+@_inlined
+def _listed(way: Way, n: int, b: int) -> None:
+    """Put a replica first on the list of broker `b`."""
+    way.after[n], way.before[n] = way.first[b], -1
+    if way.first[b] >= 0:
+        way.before[way.first[b]] = n
+    way.first[b] = n
+
+
+@_inlined
+def _counted(now: Now, target: Any, way: Way, n: int, several: int) -> Any:
+    """How many replicas wait when one of them has moved, or has another target."""
+    if (now.at[n] != target[n]) == (way.turn[n] >= 0):
+        return several
+    if way.turn[n] < 0:
+        way.waiting[several], way.turn[n] = n, several
+        return several + 1
+    last = way.waiting[several - 1]
+    way.waiting[way.turn[n]], way.turn[last] = last, way.turn[n]
+    way.turn[n] = -1
+    return several - 1
+
+
+@_compiled
+def _shifted(given: Given, now: Now, target: Any, way: Way, n: int, b: int, several: int) -> Any:
+    """Put a replica on broker `b`; returns how many wait then."""
+    after, before = way.after[n], way.before[n]
+    if before >= 0:
+        way.after[before] = after
+    else:
+        way.first[now.at[n]] = after
+    if after >= 0:
+        way.before[after] = before
+    _put(given, now, n, b)
+    _listed(way, n, b)
+    return _counted(now, target, way, n, several)
+
+
+@_inlined
+def _blocker(given: Given, way: Way, n: int, b: int, choice: Any, bits: Any) -> Any:
+    """A replica that may be in the way of another to broker `b`, at random; -1 for none."""
+    if choice == 0:
+        return n
+    if choice == 1:
+        begin, end = given.members_begin[given.family[n]], given.members_begin[given.family[n] + 1]
+        return np.int64(given.members[begin + _below(bits, end - begin)])
+    several, q = 0, way.first[b]
+    while q >= 0:
+        several, q = several + 1, way.after[q]
+    if several == 0:
+        return -1
+    q = way.first[b]
+    for _ in range(_below(bits, several)):
+        q = way.after[q]
+    return q
+
+
+@_compiled
+def detour(given: Given, now: Now, target: Any, state: Any, tries: int, way: Way, made: int) -> Any:
+    """Let replicas go over other brokers where those that wait for each other are in the way.
+
+    Each try puts a random replica that may be in the way on another broker, or exchanges the
+    targets of two of a topic, and carries out what is possible then; it is taken back if more wait
+    than before. Ends when so many tries in a row have left no fewer.
+
+    Parameters
+    ----------
+    target : (N,)
+        The broker of each replica in the placement to reach; exchanges change it.
+    state : (1,) uint64
+        State of the random numbers, not 0.
+    tries
+        In the second half of them, targets are exchanged too.
+    way, made
+        Notes the moves, after so many that it holds.
+
+    Returns
+    -------
+    tuple
+        How many moves the way holds now, and how many replicas wait.
+    """
+    low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
+    brokers, several = len(given.receivers), 0
+    way.first[:] = -1
+    way.turn[:] = -1
+    for n in range(len(target)):
+        _listed(way, n, now.at[n])
+        several = _counted(now, target, way, n, several)
+    fewest, kept, tried = several, made, 0
+    while tried < tries and several > 0:
+        tried += 1
+        one, two = _drawn(state), _drawn(state)
+        n, begin, was, other = way.waiting[_below(one & low, several)], made, several, -1
+        choice = _below(one >> half, 4)
+        q = _blocker(given, way, n, target[n], choice, two & low)
+        if q < 0:
+            continue
+        a = now.at[q]
+        if choice == 1 and q != n and 2 * tried > tries and _below(two >> half, 2) == 0:
+            other = q
+            target[n], target[q] = target[q], target[n]
+            several = _counted(now, target, way, n, several)
+            several = _counted(now, target, way, q, several)
+            q = -1
+        else:
+            c = given.receivers[_below(two >> half, brokers)]
+            if c == a or not given.may[given.topic[q], c] or not _goes(given, now, q, c):
+                continue
+            if made == len(way.steps):
+                break
+            _note(way, made, q, a, c)
+            made += 1
+            several = _shifted(given, now, target, way, q, c, several)
+        progress = True
+        while progress:
+            progress, k = False, 0
+            while k < several:
+                p = way.waiting[k]
+                x, y = now.at[p], target[p]
+                # what went out of the way waits for another first
+                back = p == q and y == a and not progress
+                if back or made == len(way.steps) or not _goes(given, now, p, y):
+                    k += 1
+                    continue
+                if not given.may[given.topic[p], y]:
+                    k += 1
+                    continue
+                _note(way, made, p, x, y)
+                made += 1
+                several = _shifted(given, now, target, way, p, y, several)
+                progress = True
+        if several < fewest:
+            fewest, kept, tried = several, made, 0
+        elif several > was or (other >= 0 and several == was):
+            while made > begin:
+                made -= 1
+                p = way.steps[made, 0]
+                several = _shifted(given, now, target, way, p, way.steps[made, 1], several)
+            if other >= 0:
+                target[n], target[other] = target[other], target[n]
+                several = _counted(now, target, way, n, several)
+                several = _counted(now, target, way, other, several)
+    # what is neither where it was nor at its target
+    while made > kept:
+        made -= 1
+        p = way.steps[made, 0]
+        several = _shifted(given, now, target, way, p, way.steps[made, 1], several)
+    return made, several
+
+
+@_inlined
+def _taken(given: Given, now: Now, way: Way, begin: int, end: int) -> Any:
+    """Carry out moves of a way, of which -1 are none; how many until one is not possible."""
+    for k in range(begin, end):
+        n, b = way.steps[k, 0], way.steps[k, 2]
+        if n < 0:
+            continue
+        if not _goes(given, now, n, b):
+            return k
+        _put(given, now, n, b)
+    return end
+
+
+@_inlined
+def _returned(given: Given, now: Now, way: Way, begin: int, end: int) -> None:
+    """Take back moves of a way."""
+    for k in range(end - 1, begin - 1, -1):
+        if way.steps[k, 0] >= 0:
+            _put(given, now, way.steps[k, 0], way.steps[k, 1])
+
+
+@_compiled
+def _skipped(given: Given, now: Now, way: Way, k: int, late: bool) -> bool:
+    """Leave out the stop between a move and the next one of its replica, if that is possible.
+
+    The replica goes at the turn of the second move or, if not `late`, of the first.
+    """
+    n, a, c, j = way.steps[k, 0], way.steps[k, 1], way.steps[k, 2], way.later[k]
+    b, later = way.steps[j, 2], way.later[j]
+    way.steps[j, 0] = -1
+    if late or a == b:
+        way.steps[k, 0] = -1
+    else:
+        way.steps[k, 2] = b
+    end = _taken(given, now, way, k, j)
+    ok = end == j and (not late or a == b or _goes(given, now, n, b))
+    _returned(given, now, way, k, end)
+    if not ok:
+        _note(way, k, n, a, c)
+        _note(way, j, n, c, b)
+    elif a == b:
+        # what comes later starts where this would have
+        way.later[k] = -1
+    elif late:
+        _note(way, j, n, a, b)
+    else:
+        way.later[k] = later
+    return ok
+
+
+@_compiled
+def shorten(given: Given, now: Now, way: Way, made: int) -> Any:
+    """Leave out the stops that are not needed; returns how many moves the way holds then.
+
+    Parameters
+    ----------
+    now
+        The placement where the way starts, and afterwards where it ends.
+    way, made
+        The moves, and how many.
+    """
+    way.turn[:] = -1
+    for k in range(made - 1, -1, -1):
+        way.later[k] = way.turn[way.steps[k, 0]]
+        way.turn[way.steps[k, 0]] = k
+    for k in range(made):
+        while way.steps[k, 0] >= 0 and way.later[k] >= 0:
+            if not (_skipped(given, now, way, k, True) or _skipped(given, now, way, k, False)):
+                break
+        if way.steps[k, 0] >= 0:
+            _put(given, now, way.steps[k, 0], way.steps[k, 2])
+    left = 0
+    for k in range(made):
+        if way.steps[k, 0] >= 0:
+            _note(way, left, way.steps[k, 0], way.steps[k, 1], way.steps[k, 2])
+            left += 1
+    return left

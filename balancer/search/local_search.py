@@ -70,6 +70,8 @@ class Search:
         self._best = self._reached()
         # penalty of the served tier below which its changes are kept
         self._kept_below = 0.0
+        #: safe steps of tiers that were annealed: they lead near where the search ends
+        self.known: list[Batch] = []
         # tiers that were annealed, which is done once
         self._annealed: set[int] = set()
         # whether the last round carried out many of its candidates, and how rounds have grown
@@ -103,6 +105,7 @@ class Search:
         if self._met(tier):
             return False
         mark, penalty, actions = scorer.mark(), scorer.penalty(tier), self.actions
+        known = len(self.known)
         self._kept_below = self._worthwhile(tier, penalty)
         self._anneal(number, tier)
         self._serve(number, tier)
@@ -113,6 +116,7 @@ class Search:
         scorer.restore(mark)
         self._restarted()
         self.actions = actions
+        del self.known[known:]
         return False
 
     def _worthwhile(self, tier: Tier, penalty: float) -> float:
@@ -129,7 +133,8 @@ class Search:
         later = len(self.scorer.tiers[: self.serve]) - number
         done = anneal(self.scorer, self.rules, number, self.seed, self.deadline.within(1 / later))
         if done:
-            self.actions += done
+            self.actions += len(done)
+            self.known.append(done)
             self._report(number, tier)
 
     def _full(self) -> bool:

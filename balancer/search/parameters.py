@@ -97,6 +97,11 @@ class SearchParameters(BaseModel):
         processor's cache.
     annealing_stride
         Steps at one temperature.
+    annealing_detours
+        Where replicas wait for each other on the way to what was annealed: stops of random ones on
+        other brokers that are tried in a row before those that still wait are left.
+    annealing_stops
+        The most moves on this way, for each replica.
     lower_tier_weight, lower_tiers
         Weight of the gain of the next lower tier when actions of equal gain are ranked; its
         powers apply to the tiers below that, and so many lower tiers count.
@@ -223,6 +228,8 @@ class SearchParameters(BaseModel):
     annealing_least_window: Count = 1_000
     annealing_stay: Count = 4_000
     annealing_stride: Count = 20_000
+    annealing_detours: Count = 5_000
+    annealing_stops: Count = 4
     hopeless_excess: float = Field(default=2.0, ge=1)
     lower_tier_weight: Share = 0.1
     lower_tiers: int = Field(default=3, ge=0)

@@ -7,6 +7,7 @@ import numpy as np
 from balancer.search.scorer import EPSILON, Scorer
 from balancer.search.sequential_transition import SequentialTransition
 from balancer.search.transition import Transition
+from cluster_model.placement import Batch
 from cluster_model.snapshot import Bools, Floats, Ints
 from goals import Goal
 from goals.capacity import Ceiling
@@ -40,6 +41,24 @@ class Safety:
             if goal.hard and not _settled(goal, transition):
                 ok &= ~self.worsened(i, transition).any(0)
         return ok
+
+    def safe_in_turn(self, batch: Batch) -> tuple[Batch, SequentialTransition]:
+        """The actions on distinct partitions that are safe one after the other; their transition.
+
+        An action that is not safe at its turn is left out.
+        """
+        cluster, alone = self.scorer.cluster, Transition(self.scorer.cluster, batch)
+        ok = np.ones(len(batch), np.bool_)
+        for i, goal in enumerate(self.scorer.goals):
+            if goal.hard and goal.scope.of_partitions:
+                ok &= ~self.worsened(i, alone).any(0)
+        batch = batch[ok]
+        while True:
+            series = SequentialTransition(cluster, batch)
+            ok = self.safe(series)
+            if ok.all():
+                return batch, series
+            batch = batch[ok]
 
     def worsened(self, i: int, transition: Transition) -> Bools:
         """(K, C) which of the cells that an action touches are too discontent with goal `i`."""

@@ -23,7 +23,7 @@ from balancer.search.parameters import SearchParameters
 from balancer.search.scorer import Scorer
 from balancer.search.spending import Spending
 from balancer.strategies.strategy import ProgressCallback, Proposal
-from cluster_model.placement import Placement
+from cluster_model.placement import Batch, Placement
 from cluster_model.snapshot import Floats
 from goals import Cluster, Goal
 
@@ -132,6 +132,7 @@ class LocalSearch(SearchParameters):
             trivial_share=self.trivial_share,
             actions=search.actions,
             exhausted=exhausted,
+            known=Batch.concatenate(search.known) if search.known else None,
             unreached=None if exhausted or grows else out_of_reach(search, begin[0]),
         )
 
@@ -159,7 +160,7 @@ class LocalSearch(SearchParameters):
                 sort_slots(scorer, search.rules)
             began = scorer.mark()
             other = fresh()
-            other.actions = search.actions
+            other.actions, other.known = search.actions, [*search.known]
             other.run()
             while meet_more(other, began[0]):
                 other.run()

@@ -11,7 +11,7 @@ from balancer.problem.budget import Budget
 from balancer.problem.problem import Problem
 from balancer.problem.rules import Rules
 from cluster_model.errors import InputError
-from cluster_model.placement import Placement
+from cluster_model.placement import Batch, Placement
 from cluster_model.snapshot import Ints
 
 ProgressCallback = Callable[[str, int, int, int], None]
@@ -45,6 +45,10 @@ class Proposal:
         How many actions were tried and kept, for progress reports.
     exhausted
         The limit that ended the work early, or ``stopped`` if :attr:`Problem.stop` did.
+    known
+        Safe single steps, in order, that lead to `placement` or near it; a replica may stop on the
+        way. They are taken where planning by itself finds no safe order; None if none are known.
+        Slots are those at the start.
     unreached
         A placement that meets more hard goals, to which no safe steps were found; None if none
         is known. It has the slots of `placement`.
@@ -56,6 +60,7 @@ class Proposal:
     trivial_share: float = 0.01
     actions: int = 0
     exhausted: Literal["seconds", "budget", "stopped"] | None = None
+    known: Batch | None = None
     unreached: Placement | None = None
 
     def improves(self, ended: Placement) -> bool | None:

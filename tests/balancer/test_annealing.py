@@ -146,7 +146,7 @@ def test_partitions_without_a_leader_load_their_broker_as_goals_say() -> None:
     p = problem()
     s = snapshot_of(p)
     nobody = replace(s, leader=np.full(s.n_partitions, -1), follower_load=0 * s.leader_load)
-    assert served(p, lambda goal: goal, nobody) == served(p, lambda goal: goal)
+    assert moves(served(p, lambda goal: goal, nobody)) == moves(served(p, lambda goal: goal))
 
 
 def test_a_fraction_of_a_group_is_one_more() -> None:
@@ -155,7 +155,7 @@ def test_a_fraction_of_a_group_is_one_more() -> None:
     spread = s.topic_attributes["spread"]
     fractions = np.where(np.asarray(spread) > 1, np.asarray(spread, float) - 0.5, spread)
     changed = replace(s, topic_attributes={**s.topic_attributes, "spread": fractions})
-    assert served(p, lambda goal: goal, changed) == served(p, lambda goal: goal)
+    assert moves(served(p, lambda goal: goal, changed)) == moves(served(p, lambda goal: goal))
 
 
 class Ceiled(LoadCost):
@@ -165,7 +165,13 @@ class Ceiled(LoadCost):
         return np.zeros_like(super().costs(state))
 
 
-def served(p: Reassignment, change: Any, snapshot: Snapshot | None = None) -> int | None:
+def moves(batch: Batch | None) -> list[tuple[int, int]]:
+    """Partition and destination of each step."""
+    assert batch is not None
+    return list(zip(batch.partition.tolist(), batch.target.tolist(), strict=True))
+
+
+def served(p: Reassignment, change: Any, snapshot: Snapshot | None = None) -> Batch | None:
     """What annealing the costs of a problem returns, with some goals changed."""
     s = snapshot_of(p) if snapshot is None else snapshot
     resolved = resolve(s, Operation())
@@ -193,7 +199,7 @@ def test_sums_that_are_kept_are_those_of_the_placement(safe: bool) -> None:
     terms = annealing.stated(scorer, 1)
     assert terms is not None
     mobile, arrays, now = annealing._arrays(scorer, resolved.rules, terms)
-    before = compiled.approach(arrays, now, now.at, False)
+    before = compiled.total_cost(arrays, now)
     assert before == pytest.approx(scorer.penalty(scorer.tiers[1]))
     start = now.at.copy()
     risen, *_ = compiled.anneal(
@@ -207,7 +213,94 @@ def test_sums_that_are_kept_are_those_of_the_placement(safe: bool) -> None:
         assert kept == pytest.approx(found, rel=1e-9, abs=1e-12), name
     after = scorer.penalty(scorer.tiers[1])
     assert before + risen == pytest.approx(after)
-    assert compiled.approach(arrays, now, now.at, False) == pytest.approx(after)
+    assert compiled.total_cost(arrays, now) == pytest.approx(after)
+
+
+def test_every_step_is_safe_and_some_replicas_stop_on_the_way() -> None:
+    stops = 0
+    for seed in range(4):
+        p = problem(seed)
+        steps = moves(served(p, lambda goal: goal))
+        machine = p.start.copy()
+        for process, target in steps:
+            assert machine[process] != target
+            machine[process] = target
+            assert not any(violations(p, machine).values())
+        stops += len(steps) - len({process for process, _ in steps})
+        assert sum(costs(p, machine).values()) < 0.9 * sum(costs(p, p.start).values())
+    assert stops > 0
+
+
+@pytest.mark.parametrize("load", [(60.0, 50.0, 45.0), (60.0, 60.0, 60.0)], ids=["one", "none"])
+def test_a_stop_is_made_where_there_is_room_and_only_if_it_is_needed(
+    load: tuple[float, float, float],
+) -> None:
+    from balancer.search import compiled
+
+    # two replicas that exchange their brokers; the third broker has room for the smaller one
+    at = np.arange(3, dtype=np.int32)
+    given, now = unrelated(np.array(load), at, capacity=100.0)
+    way, start = compiled.new_way(3, 3, 20), compiled.Now(*(x.copy() for x in now))
+    target, state = at[[1, 0, 2]].copy(), np.ones(1, np.uint64)
+    made = compiled.approach(given, now, target, False, way, 0)
+    assert made == 0
+    made, waiting = compiled.detour(given, now, target, state, 1_000, way, made)
+    if load[0] == load[2]:
+        assert (made, waiting) == (0, 2)
+        return
+    assert waiting == 0
+    # back and forth, which is left out
+    for replica, source, broker in ((2, 2, 0), (2, 0, 2)) * 2:
+        way.steps[made] = replica, source, broker
+        made += 1
+    made = compiled.shorten(given, start, way, made)
+    assert way.steps[:made].tolist() == [[1, 1, 2], [0, 0, 1], [1, 2, 0]]
+    assert start.at.tolist() == [1, 0, 2]
+
+
+def unrelated(load: Any, at: Any, capacity: float) -> tuple[Any, Any]:
+    """Replicas of one topic each, on brokers with one limit, at no cost."""
+    from balancer.search import compiled
+
+    n, m, none = len(load), int(at.max()) + 1, np.zeros(0, np.int64)
+    room = np.full((m, 1), capacity)
+    np.subtract.at(room[:, 0], at, load)
+    given = compiled.Given(
+        home=at.copy(),
+        receivers=np.arange(m, dtype=np.int32),
+        topic=np.zeros(n, np.int32),
+        may=np.ones((1, m), np.bool_),
+        family=np.arange(n, dtype=np.int32),
+        members_begin=np.arange(n + 1),
+        members=np.arange(n, dtype=np.int32),
+        worth=np.zeros((n, 0)),
+        need=load[:, None].copy(),
+        former=0,
+        fixed=np.zeros(n),
+        scaled=np.zeros((n, 0)),
+        place=np.zeros((0, m), np.int32),
+        between=np.zeros((0, 1, 1)),
+        kind=np.zeros((n, 0), np.int32),
+        group=np.zeros((0, m), np.int32),
+        crowd=none.astype(np.int32),
+        first=none,
+        width=none,
+        kinds=none,
+        least=np.zeros(0),
+        needs_begin=np.zeros(1, np.int32),
+        needs=none.astype(np.int32),
+        needed_begin=np.zeros(1, np.int32),
+        needed=none.astype(np.int32),
+    )
+    now = compiled.Now(
+        at=at.copy(),
+        excess=np.zeros((m, 0)),
+        room=room,
+        cost=np.zeros(m),
+        count=none.astype(np.int32),
+        reached=none.astype(np.int32),
+    )
+    return given, now
 
 
 def test_a_cost_that_falls_as_load_rises_is_not_annealed(monkeypatch: pytest.MonkeyPatch) -> None:

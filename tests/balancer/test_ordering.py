@@ -21,6 +21,7 @@ from balancer.search.scorer import Scorer
 from balancer.verification.checker import check_plan
 from benchmarks.tight import GivenTarget, balanced, exchange
 from cluster_model import Snapshot
+from cluster_model.placement import MOVE, Batch
 from goals import Cluster, RackAwareness, ResourceCapacity, load_goals
 
 seeds = st.integers(0, 10_000)
@@ -34,6 +35,7 @@ def ordered(
     goals: Sequence[dict[str, Any]] = LIMITS,
     planning: PlanningParameters | None = None,
     leaders: Sequence[int] | None = None,
+    known: Sequence[tuple[int, int]] | None = None,
 ) -> Steps:
     """The steps from a snapshot to other brokers; slot 0 leads unless given."""
     loaded = load_goals({"goals": list(goals)})
@@ -47,7 +49,12 @@ def ordered(
     final.invalidate_sums()
     align(start, final)
     scorer = Scorer(Cluster(start.copy()), prepared)
-    return order(scorer, steps_between(start, final), resolved.rules, parameters=planning)
+    batch = None
+    if known is not None:
+        partition, there = np.array(known).T
+        batch = Batch.of(MOVE, partition, 0 * partition, there)
+    targets = steps_between(start, final)
+    return order(scorer, targets, resolved.rules, parameters=planning, known=batch)
 
 
 def moved(steps: Steps) -> list[tuple[int, int]]:
@@ -147,6 +154,29 @@ def test_what_makes_no_room_is_taken_back() -> None:
     steps = ordered(snapshot, [(1,), (0,), (1,), (2,)])
     assert steps.left_out == 2
     assert moved(steps) == []
+
+
+# --- steps that are known
+
+
+@pytest.mark.parametrize("more", [[], [(0, 1)]], ids=["safe", "with an unsafe one"])
+def test_known_steps_are_taken_where_no_other_order_is_found(more: list[tuple[int, int]]) -> None:
+    snapshot = by_hand([(0,), (1,), (2,), (3,)], brokers=4, load=[700.0, 600.0, 500.0, 100.0])
+    target = [(1,), (0,), (2,), (3,)]
+    alone = PlanningParameters(detour_rounds=0, explored_orders=0)
+    assert ordered(snapshot, target, planning=alone).left_out == 2
+    known = [(1, 3), (0, 1), (1, 0)]
+    steps = ordered(snapshot, target, planning=alone, known=[*more, *known])
+    assert steps.left_out == 0
+    assert moved(steps) == known
+
+
+def test_known_steps_that_lead_no_further_are_taken_back() -> None:
+    snapshot = by_hand([(0,), (1,), (2,), (3,)], brokers=4, load=[700.0, 600.0, 500.0, 100.0])
+    alone = PlanningParameters(detour_rounds=0, explored_orders=0)
+    steps = ordered(snapshot, [(1,), (0,), (3,), (3,)], planning=alone, known=[(3, 2)])
+    assert steps.left_out == 2
+    assert moved(steps) == [(2, 3)]
 
 
 # --- what is left
