@@ -29,9 +29,6 @@ from cluster_model.snapshot import Ints
 from cluster_model.traffic import connected
 from goals import Cluster, Goal, pairs_of
 
-# Shorter plans that are tried where a limit ends one at something worse.
-_FEWER = 64
-
 
 def assemble(
     problem: Problem,
@@ -112,7 +109,8 @@ def assemble(
     kept = within(rows, budget, start.snapshot)
     if kept < len(rows.kind) and proposal.improves(walked) is not None:
         # A limit may end a plan within a detour.
-        kept = _improving(proposal, kept, start, walked, steps, rows)
+        tries = (parameters or PlanningParameters()).shorter_plans
+        kept = _improving(proposal, kept, start, walked, steps, rows, tries)
     exhausted, left_out = proposal.exhausted, steps.left_out
     if kept < len(rows.kind):
         exhausted = "stopped" if exhausted == "stopped" else "budget"
@@ -192,9 +190,10 @@ def _improving(
     walked: Placement,
     steps: Steps,
     rows: ActionRows,
+    tries: int,
 ) -> int:
     """How many of the first actions, of those kept, improve by the proposal's own judgement."""
-    for fewer in range(kept, max(kept - _FEWER, 0), -1):
+    for fewer in range(kept, max(kept - tries, 0), -1):
         inside = fewer < kept and rows.group[fewer] >= 0
         if inside and rows.group[fewer] == rows.group[fewer - 1]:
             continue

@@ -17,12 +17,16 @@ from cluster_model.snapshot import Floats
 
 # What is still to do counts more than what was done: the first way found is a short one.
 _AHEAD = 2.0
-# Steps from a placement that is looked at, on average: more would take too long and much memory.
-_STEPS = 100
 
 
 def find_order(
-    safety: Safety, rules: Rules, final: Placement, most: int, deadline: Deadline = NEVER
+    safety: Safety,
+    rules: Rules,
+    final: Placement,
+    most: int,
+    steps_each: int,
+    *,
+    deadline: Deadline = NEVER,
 ) -> tuple[list[Batch], bool]:
     """Safe single steps that lead to a placement or, if none are found, nearest to it.
 
@@ -37,7 +41,9 @@ def find_order(
     final
         Where the steps are to lead.
     most
-        How many placements to look at, with a hundred steps from each on average.
+        How many placements to look at.
+    steps_each
+        How many steps from each, on average: more take long and much memory.
     deadline
         When to stop.
 
@@ -55,7 +61,7 @@ def find_order(
     opened: list[tuple[float, int, float, Placement, list[Batch]]] = [(0.0, 0, 0.0, start, [])]
     seen, number, left = set[bytes](), 0, most
     found, nearest, there = list[Batch](), np.inf, False
-    while opened and left and number < _STEPS * most and not deadline.passed:
+    while opened and left and number < steps_each * most and not deadline.passed:
         _, _, spent, source, steps = heappop(opened)
         placement = source.copy()
         if steps:

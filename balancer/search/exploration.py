@@ -24,9 +24,6 @@ from balancer.search.transition import Transition
 from cluster_model.placement import LEAD, Batch, Placement
 from cluster_model.snapshot import Floats
 
-# Steps from a placement that is looked at, on average: more would take too long and much memory.
-_STEPS = 100
-
 
 def meet_more(search: Search, start: Placement) -> bool:
     """Go on from a placement that meets more hard goals, if one is found; whether one is.
@@ -101,8 +98,11 @@ def _way(search: Search, start: tuple[Placement, list[Floats]]) -> tuple[list[Ba
     scorer.restore(start)
     safety = Safety(scorer)
     safety.refill = True
-    most = search.parameters.explored_placements // 2
-    found = find_order(safety, search.rules, end[0], most, search.deadline)
+    own = search.parameters
+    most = own.explored_placements // 2
+    found = find_order(
+        safety, search.rules, end[0], most, own.explored_steps, deadline=search.deadline
+    )
     scorer.restore(end)
     return found
 
@@ -210,7 +210,7 @@ class _Exploration:
     def _found(self) -> bool:
         """Look at one placement after the other; whether one is found, and is the present one."""
         seen, left = set[bytes](), self.most
-        most = _STEPS * self.most
+        most = self.search.parameters.explored_steps * self.most
         while self.open and left and self.added < most and not self.search.spent():
             _, _, source, actions, row = heappop(self.open)
             name = _name(source, actions, row)

@@ -138,6 +138,8 @@ class SearchParameters(BaseModel):
         first, for one that meets more hard goals, if any is unmet; a quarter as many for one that
         is as good and copies less; half as many to see whether safe steps lead where the search
         ends; 0 for none.
+    explored_steps
+        Steps from each of these placements, on average, that are looked at.
     second_searches
         On such clusters, the search starts again where it has ended, at most this many times,
         until it finds nothing more.
@@ -221,7 +223,7 @@ class SearchParameters(BaseModel):
     annealing_pilot: Positive = 0.1
     annealing_levels: Count = 32
     annealing_least_pace: Positive = 0.25
-    annealing_thorough: Count = 200_000
+    annealing_thorough: Count = 1_000_000
     annealing_swaps: Share = 0.5
     annealing_homeward: Share = 0.35
     annealing_window: Positive = 0.1
@@ -246,6 +248,7 @@ class SearchParameters(BaseModel):
     perturbation_tries: Count = 10
     perturbation_choices: Count = 32
     explored_placements: int = Field(default=300, ge=0, le=10**6)
+    explored_steps: Count = 100
     second_searches: int = Field(default=8, ge=0, le=10**6)
     improvement_rounds: int = Field(default=0, ge=0, le=10**9)
     futile_improvements: Count = 20
