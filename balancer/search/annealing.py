@@ -323,8 +323,17 @@ class _Walk:
         given, way, now, target = self.given, self._way, _copy(begin), self._best.copy()
         way.steps[: len(known)] = known
         made = self._compiled.approach(given, now, target, False, way, len(known))
-        tries = self.own.annealing_detours
-        made, _ = self._compiled.detour(given, now, target, self._random, tries, way, made)
+        own = self.own
+        made, _ = self._compiled.detour(
+            given,
+            now,
+            target,
+            self._random,
+            own.annealing_detours,
+            own.annealing_looks,
+            way,
+            made,
+        )
         # and back, where that costs nothing
         made = self._compiled.approach(given, now, self.begin.at, True, way, made)
         total: float = self._compiled.total_cost(given, now)

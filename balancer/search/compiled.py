@@ -11,7 +11,8 @@ from numba import njit
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-# Counting references to arrays would take most of the time; the functions make no array.
+# Without counting references to arrays, of which these functions make none. No public option does
+# that; counting, 25,000 steps for each of 1,000 replicas take 4.6 s in place of 1.0 (numba 0.68).
 _OPTIONS: dict[str, Any] = {"_nrt": False, "error_model": "numpy"}
 
 
@@ -465,12 +466,21 @@ def _blocker(given: Given, way: Way, n: int, b: int, choice: Any, bits: Any) -> 
 
 
 @_compiled
-def detour(given: Given, now: Now, target: Any, state: Any, tries: int, way: Way, made: int) -> Any:
+def detour(
+    given: Given,
+    now: Now,
+    target: Any,
+    state: Any,
+    tries: int,
+    looks: int,
+    way: Way,
+    made: int,
+) -> Any:
     """Let replicas go over other brokers where those that wait for each other are in the way.
 
     Each try puts a random replica that may be in the way on another broker, or exchanges the
     targets of two of a topic, and carries out what is possible then; it is taken back if more wait
-    than before. Ends when so many tries in a row have left no fewer.
+    than before. Ends when so many tries in a row have left no fewer, or after so many looks.
 
     Parameters
     ----------
@@ -480,6 +490,8 @@ def detour(given: Given, now: Now, target: Any, state: Any, tries: int, way: Way
         State of the random numbers, not 0.
     tries
         In the second half of them, targets are exchanged too.
+    looks
+        How often to look whether a replica that waits can go.
     way, made
         Notes the moves, after so many that it holds.
 
@@ -496,7 +508,7 @@ def detour(given: Given, now: Now, target: Any, state: Any, tries: int, way: Way
         _listed(way, n, now.at[n])
         several = _counted(now, target, way, n, several)
     fewest, kept, tried = several, made, 0
-    while tried < tries and several > 0:
+    while tried < tries and several > 0 and looks > 0:
         tried += 1
         one, two = _drawn(state), _drawn(state)
         n, begin, was, other = way.waiting[_below(one & low, several)], made, several, -1
@@ -521,17 +533,15 @@ def detour(given: Given, now: Now, target: Any, state: Any, tries: int, way: Way
             made += 1
             several = _shifted(given, now, target, way, q, c, several)
         progress = True
-        while progress:
+        while progress and looks > 0:
             progress, k = False, 0
             while k < several:
+                looks -= 1
                 p = way.waiting[k]
                 x, y = now.at[p], target[p]
                 # what went out of the way waits for another first
-                back = p == q and y == a and not progress
-                if back or made == len(way.steps) or not _goes(given, now, p, y):
-                    k += 1
-                    continue
-                if not given.may[given.topic[p], y]:
+                stays = (p == q and y == a and not progress) or made == len(way.steps)
+                if stays or not given.may[given.topic[p], y] or not _goes(given, now, p, y):
                     k += 1
                     continue
                 _note(way, made, p, x, y)

@@ -87,8 +87,8 @@ class SearchParameters(BaseModel):
         second share, the more of the first run's result cannot be reached by safe steps, which
         raises the cost; the most if the rise is this share of it.
     annealing_part, annealing_warm
-        After each part of these steps, such a share of the run, only what can be reached without
-        detours is kept. And their first temperature.
+        After each part of these steps, such a share of the run, only what safe steps lead to is
+        kept. And their first temperature.
     annealing_swaps, annealing_homeward
         Share of the steps that exchange two replicas, and of those that lead back to the start.
     annealing_window, annealing_least_window, annealing_stay
@@ -97,9 +97,10 @@ class SearchParameters(BaseModel):
         processor's cache.
     annealing_stride
         Steps at one temperature.
-    annealing_detours
+    annealing_detours, annealing_looks
         Where replicas wait for each other on the way to what was annealed: stops of random ones on
-        other brokers that are tried in a row before those that still wait are left.
+        other brokers that are tried in a row before those that still wait are left, and how often
+        to look, in total, whether one that waits can go.
     annealing_stops
         The most moves on this way, for each replica.
     lower_tier_weight, lower_tiers
@@ -231,6 +232,7 @@ class SearchParameters(BaseModel):
     annealing_stay: Count = 4_000
     annealing_stride: Count = 20_000
     annealing_detours: Count = 5_000
+    annealing_looks: Count = 2_000_000
     annealing_stops: Count = 4
     hopeless_excess: float = Field(default=2.0, ge=1)
     lower_tier_weight: Share = 0.1

@@ -244,7 +244,8 @@ def test_a_stop_is_made_where_there_is_room_and_only_if_it_is_needed(
     target, state = at[[1, 0, 2]].copy(), np.ones(1, np.uint64)
     made = compiled.approach(given, now, target, False, way, 0)
     assert made == 0
-    made, waiting = compiled.detour(given, now, target, state, 1_000, way, made)
+    assert compiled.detour(given, now, target, state, 1_000, 0, way, made) == (0, 2)
+    made, waiting = compiled.detour(given, now, target, state, 1_000, 10_000, way, made)
     if load[0] == load[2]:
         assert (made, waiting) == (0, 2)
         return
