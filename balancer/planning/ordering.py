@@ -349,7 +349,8 @@ class _PartialOrder:
     def follow(self, known: Batch) -> None:
         """Take steps from the start that lead near where the actions do, and go on from there.
 
-        They are taken back if no fewer actions are left then.
+        Where it is safe, the most urgent come first until a partition moves again. They are taken
+        back if no fewer actions are left then.
         """
         if any((done.group >= 0).any() for done in self.passes):
             return
@@ -358,10 +359,14 @@ class _PartialOrder:
         self.scorer.adopt(self.start, np.arange(self.placement.snapshot.n_partitions))
         self.passes, self.undo = [], []
         for part in _distinct(known):
-            legal = part[self.rules.legal(self.placement, part)]
-            now, series = self.safety.safe_in_turn(legal)
-            if len(now):
-                self._go(now, series=series)
+            legal, passes = part[self.rules.legal(self.placement, part)], len(self.passes)
+            self.batch, self.group = legal, np.full(len(legal), -1)
+            self.run()
+            if len(self.batch):
+                self._back_to(passes, legal)
+                now, series = self.safety.safe_in_turn(legal)
+                if len(now):
+                    self._go(now, series=series)
         self._settle(self.final)
         if self._rest(self.final) >= rest:
             self.passes, self.undo, self.batch, self.group = before
