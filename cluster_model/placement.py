@@ -340,7 +340,8 @@ class Placement:
             follows = np.count_nonzero(table == 0, axis=1) - led
             return np.array([(lead * led).sum() + (follow * follows).sum()])
         led = leads >= 0
-        found = np.bincount(leads[led], lead[led], groups)
+        found = np.zeros(groups)
+        found += np.bincount(leads[led], lead[led], groups)
         table[rows, self.leader] = -1
         p, slot = np.nonzero(table >= 0)
         found += np.bincount(table[p, slot], follow[p], groups)
