@@ -43,6 +43,8 @@ class PlanningParameters(BaseModel):
         In clusters of up to this many replicas without known disks, where actions find no safe
         order or detours cost something, so many placements that safe steps lead to are looked at
         for a better order.
+    explored_steps
+        Steps from each of these placements that are considered, on average.
     futile_additions
         New replicas in a row without room after which the remaining ones are left out.
     examined_actions
@@ -74,6 +76,7 @@ class PlanningParameters(BaseModel):
     detour_replicas: Count = 256
     explored_replicas: Count = 50
     explored_orders: Count = 500
+    explored_steps: int = Field(default=100, ge=1, le=10**9)
     futile_additions: Count = 200
     examined_actions: int = Field(default=1 << 14, ge=1, le=10**7)
     sampled_actions: int = Field(default=1 << 12, ge=1, le=10**7)

@@ -133,6 +133,8 @@ class SearchParameters(BaseModel):
         first, for one that meets more hard goals, if any is unmet; a quarter as many for one that
         is as good and copies less; half as many to see whether safe steps lead where the search
         ends; 0 for none.
+    explored_steps
+        Steps from each of these placements that are considered, on average.
     second_searches
         On such clusters, the search starts again where it has ended, at most this many times,
         until it finds nothing more.
@@ -239,6 +241,7 @@ class SearchParameters(BaseModel):
     perturbation_tries: Count = 10
     perturbation_choices: Count = 32
     explored_placements: int = Field(default=300, ge=0, le=10**6)
+    explored_steps: Count = 100
     second_searches: int = Field(default=8, ge=0, le=10**6)
     improvement_rounds: int = Field(default=0, ge=0, le=10**9)
     futile_improvements: Count = 20
