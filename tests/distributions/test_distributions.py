@@ -73,7 +73,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     source = directory / "source"
     for package in (*PACKAGES, "tests", "benchmarks", "docs"):
         shutil.copytree(ROOT / package, source / package, ignore=NO_RUBBISH)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "README.md", "LICENSE", "counterpoise.py"):
         shutil.copy(ROOT / name, source / name)
     sdist = build("sdist", source, directory)
     with tarfile.open(sdist) as archive:
