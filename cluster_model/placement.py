@@ -325,6 +325,28 @@ class Placement:
         """(cells,) float: a sum over the replicas of each cell, from scratch and not rounded."""
         return self._added_up(scope_of(scope), Column.of(column), self.contribution)
 
+    def totals(self, column: Column | str, group: Ints, groups: int) -> Floats:
+        """(groups,) a sum over replicas, given the (N,) group of each of them; -1 for none.
+
+        Unlike a sum of the sums of cells, it is the same to the last digit wherever in its group
+        a replica is, so that equal placements are judged alike wherever a plan started.
+        """
+        lead, follow = self.contribution(column)
+        rows, table = np.arange(len(lead)), group.reshape(self.brokers.shape)
+        table = np.where(self.brokers >= 0, table, -1)
+        leads = table[rows, self.leader]
+        if groups == 1:
+            led = leads == 0
+            follows = np.count_nonzero(table == 0, axis=1) - led
+            return np.array([(lead * led).sum() + (follow * follows).sum()])
+        led = leads >= 0
+        found = np.zeros(groups)
+        found += np.bincount(leads[led], lead[led], groups)
+        table[rows, self.leader] = -1
+        p, slot = np.nonzero(table >= 0)
+        found += np.bincount(table[p, slot], follow[p], groups)
+        return found
+
     def _added_up(
         self, scope: Scope, column: Column, adds: Callable[[Column], tuple[Floats, Floats]]
     ) -> Floats:

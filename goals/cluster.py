@@ -131,22 +131,39 @@ class Cluster:
         not receive replicas; the load on them counts only if it must leave.
         """
         column = Column.of(column)
-        total = self.placement.recompute(BROKER, column)
         weight = self.weight
         if column.resource:
             weight = np.where(self.eligible, self.capacity(column.resource), 0)
         if column.of_leaders:
             weight = np.where(self.leader_eligible, weight, 0)
-        return self._shared(total, weight)
-
-    def _shared(self, total: Floats, weight: Floats) -> Floats:
         n = int(self.group.max()) + 1
-        counted = np.where((weight > 0) | self.draining | self.eligible, total, 0)
-        sums = np.bincount(self.group, counted, n)
+        counted = (weight > 0) | self.draining | self.eligible
+        sums = self.total(column, np.where(counted, self.group, -1), n)
         weights = np.bincount(self.group, weight, n)
         # load that must leave a set without eligible brokers has no share elsewhere
         per = np.divide(sums, weights, out=np.zeros(n), where=weights > 0)
         return per[self.group] * weight
+
+    def total(self, column: Column | str, group: Ints, groups: int) -> Floats:
+        """(groups,) a sum over the replicas of each group of brokers.
+
+        Parameters
+        ----------
+        column
+            What is summed.
+        group : (B,)
+            The group of each broker; -1 for none.
+        groups
+            The number of groups.
+        """
+        column = Column.of(column)
+        if column.is_uneven or column.is_group_count:
+            held = np.flatnonzero(group >= 0)
+            sums = self.placement.recompute(BROKER, column)
+            return np.bincount(group[held], sums[held], groups).astype(np.float64)
+        # index -1 (an empty slot) reads the last element
+        of_replica = np.append(group, -1)[self.placement.replica_broker]
+        return self.placement.totals(column, of_replica, groups)
 
     def state(self, scope: Scope | str) -> State:
         """The current state of every cell of a scope."""

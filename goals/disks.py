@@ -8,7 +8,6 @@ import numpy as np
 from pydantic import Field, PrivateAttr
 
 from cluster_model.columns import LOAD, Column
-from cluster_model.scopes import DISK
 from cluster_model.snapshot import Bools, Floats
 from goals.capacity import Ceiling
 from goals.cluster import Cluster
@@ -84,10 +83,11 @@ class DiskUsageDistribution(Goal):
     def prepare(self, cluster: Cluster) -> None:
         """Express the limits in percent of each disk's share."""
         s = cluster.snapshot
-        load = cluster.placement.recompute(DISK, Column(LOAD, "disk"))
         capacity = np.where(s.disk_open, s.disk_capacity, 0.0)
-        load = np.where(s.disk_open | ~s.disk_alive, load, 0.0)
-        full = np.bincount(s.disk_broker, load, s.n_brokers)
+        # index -1 (no disk) reads the last element
+        counted = np.append(np.where(s.disk_open | ~s.disk_alive, s.disk_broker, -1), -1)
+        holder = counted[cluster.placement.replica_disk]
+        full = cluster.placement.totals(Column(LOAD, "disk"), holder, s.n_brokers)
         size = np.bincount(s.disk_broker, capacity, s.n_brokers)
         mean = np.divide(full, size, out=np.zeros(s.n_brokers), where=size > 0)
         share = mean[s.disk_broker] * capacity

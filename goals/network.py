@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field, PrivateAttr, field_validator
 
 from cluster_model.columns import LOAD, Column
-from cluster_model.snapshot import Bools, Floats
+from cluster_model.snapshot import Bools
 from goals.cluster import Cluster
 from goals.curves import TOLERANCE, distance
 from goals.goal import Goal
@@ -54,9 +54,9 @@ class _NetworkUsage(Goal):
 
     def prepare(self, cluster: Cluster) -> None:
         """Compute the mean over the brokers that may receive replicas."""
-        load: Floats = cluster.placement.recompute("broker", self.column)
         eligible, draining = cluster.eligible, cluster.draining
-        self._avg = float(load[eligible | draining].sum() / max(1, eligible.sum()))
+        counted = np.where(eligible | draining, 0, -1)
+        self._avg = float(cluster.total(self.column, counted, 1)[0] / max(1, eligible.sum()))
         self._bound = self._avg * self.deviation
         self._unbounded = None if eligible.all() else ~eligible
         self._content = draining if draining.any() else None

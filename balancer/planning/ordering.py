@@ -390,9 +390,8 @@ class _PartialOrder:
         mark, passes, undo = self.scorer.mark(), self.passes, self.undo
         self.scorer.adopt(self.start, np.arange(s.n_partitions))
         self.safety.refill = own.refill
-        found, there = find_order(
-            self.safety, self.rules, self.final, own.explored_orders, own.explored_steps
-        )
+        most, steps = own.explored_orders, own.explored_steps
+        found, there = find_order(self.safety, self.rules, self.final, most, steps)
         if there:
             self.passes, self.undo = [], []
             for action in found:

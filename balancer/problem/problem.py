@@ -27,7 +27,7 @@ class Problem:
         Prepared goals in tier order; no action may hurt a hard one.
     relaxed
         Goals by name as they are configured, prepared, and the limit that replaced theirs in
-        `goals`, because no placement keeps the configured one.
+        `goals`, because no placement keeps the configured one, or none after the plan.
     vetoes
         Prepared goals that apply to every plan, requested or not: nothing is overfilled.
     stop
@@ -44,6 +44,11 @@ class Problem:
     def as_configured(self, goal: Goal) -> Goal:
         """A goal as it is configured, even if no placement keeps its limit."""
         return self.relaxed[goal.name][0] if goal.name in self.relaxed else goal
+
+    @property
+    def limits(self) -> dict[str, Relaxation]:
+        """The limits that replaced configured ones, by name of their goal."""
+        return {name: relaxation for name, (_, relaxation) in self.relaxed.items()}
 
     @property
     def start(self) -> Placement:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
-
 import numpy as np
 
 from balancer.problem.deadline import NEVER, Deadline
 from balancer.problem.movement_cost import relative_cost
 from balancer.problem.rules import Rules
+from balancer.search.best_first import BestFirst
 from balancer.search.candidates import Candidates
 from balancer.search.safety import Safety
 from balancer.search.transition import Transition
@@ -24,8 +23,7 @@ def find_order(
     rules: Rules,
     final: Placement,
     most: int,
-    steps_each: int,
-    *,
+    steps: int,
     deadline: Deadline = NEVER,
 ) -> tuple[list[Batch], bool]:
     """Safe single steps that lead to a placement or, if none are found, nearest to it.
@@ -42,8 +40,8 @@ def find_order(
         Where the steps are to lead.
     most
         How many placements to look at.
-    steps_each
-        How many steps from each, on average: more take long and much memory.
+    steps
+        How many steps from each of them to consider, on average.
     deadline
         When to stop.
 
@@ -57,23 +55,19 @@ def find_order(
     everything = np.arange(len(start.leader))
     candidates = Candidates(scorer, rules, np.random.default_rng(0))
     goal = _Distance(final)
-    # the value, a number, what was spent, the placement before the last step, and all steps
-    opened: list[tuple[float, int, float, Placement, list[Batch]]] = [(0.0, 0, 0.0, start, [])]
-    seen, number, left = set[bytes](), 0, most
+    # what was spent, the placement before the last step, and all steps
+    opened = BestFirst[tuple[float, Placement, list[Batch]]](most, steps)
+    opened.add(0.0, (0.0, start, []))
     found, nearest, there = list[Batch](), np.inf, False
-    while opened and left and number < steps_each * most and not deadline.passed:
-        _, _, spent, source, steps = heappop(opened)
+    for spent, source, way in opened.each(lambda: deadline.passed):
         placement = source.copy()
-        if steps:
-            placement.apply(steps[-1])
-        name = placement.brokers.tobytes() + placement.leader.tobytes()
-        if name in seen:
+        if way:
+            placement.apply(way[-1])
+        if not opened.is_new(placement.brokers.tobytes() + placement.leader.tobytes()):
             continue
-        seen.add(name)
-        left -= 1
         distance = goal.of(placement)
         if distance < nearest:
-            found, nearest, there = steps, distance, distance <= 0
+            found, nearest, there = way, distance, distance <= 0
         if there:
             break
         scorer.adopt(placement, everything)
@@ -82,9 +76,8 @@ def find_order(
         cost = spent + goal.price(placement, batch)
         value = cost + _AHEAD * (distance + goal.added(placement, batch))
         for row in range(len(batch)):
-            number += 1
-            way = [*steps, batch[np.array([row])]]
-            heappush(opened, (float(value[row]), number, float(cost[row]), placement, way))
+            longer = [*way, batch[np.array([row])]]
+            opened.add(float(value[row]), (float(cost[row]), placement, longer))
     scorer.adopt(start, everything)
     return found, there
 

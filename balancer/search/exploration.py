@@ -7,12 +7,13 @@ cell of a hard goal stays as content as it is or, where the goal is a limit, as 
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from typing import Self
 
 import numpy as np
 
 from balancer.problem.budget import Budget
 from balancer.problem.rules import Rules
+from balancer.search.best_first import BestFirst
 from balancer.search.candidates import nothing
 from balancer.search.exact_order import find_order
 from balancer.search.local_search import Search
@@ -37,8 +38,8 @@ def meet_more(search: Search, start: Placement) -> bool:
     start
         Where it started.
     """
-    found = _open(search)
-    return found is not None and _MoreMet(search, start, *found).run()
+    more = _MoreMet.of(search, start)
+    return more is not None and more.run()
 
 
 def out_of_reach(search: Search, start: Placement) -> Placement | None:
@@ -53,8 +54,8 @@ def out_of_reach(search: Search, start: Placement) -> Placement | None:
     start
         Where it started.
     """
-    found = _open(search)
-    return None if found is None else _MoreMet(search, start, *found, safely=False).look()
+    more = _MoreMet.of(search, start, safely=False)
+    return None if more is None else more.look()
 
 
 def settle_for_less(search: Search, start: tuple[Placement, list[Floats]]) -> None:
@@ -99,10 +100,8 @@ def _way(search: Search, start: tuple[Placement, list[Floats]]) -> tuple[list[Ba
     safety = Safety(scorer)
     safety.refill = True
     own = search.parameters
-    most = own.explored_placements // 2
-    found = find_order(
-        safety, search.rules, end[0], most, own.explored_steps, deadline=search.deadline
-    )
+    most, steps = own.explored_placements // 2, own.explored_steps
+    found = find_order(safety, search.rules, end[0], most, steps, search.deadline)
     scorer.restore(end)
     return found
 
@@ -156,17 +155,6 @@ def _small(search: Search) -> bool:
     return fits and not search.spent()
 
 
-def _open(search: Search) -> tuple[list[int], list[int]] | None:
-    """The hard goals that are met, and those that may be; None if none may, or too much does."""
-    scorer = search.scorer
-    if not _small(search):
-        return None
-    hard = [i for tier in scorer.tiers for i in tier.goals if scorer.goals[i].hard]
-    unmet = [i for i in hard if not scorer.met(i)]
-    sought = [i for i in unmet if not scorer.goals[i].infeasibilities(scorer.cluster)]
-    return ([i for i in hard if scorer.met(i)], sought) if sought else None
-
-
 class _Exploration:
     """Placements that were seen, and those to look at next."""
 
@@ -176,9 +164,11 @@ class _Exploration:
     def __init__(self, search: Search, start: Placement) -> None:
         self.search, self.scorer, self.start = search, search.scorer, start
         self.end = self.scorer.mark()
-        # what to look at: a value, low for promising, a number, a placement, and the action there
-        self.open: list[tuple[float, int, Placement, Batch, int]] = []
-        self.added, self.most = 0, search.parameters.explored_placements // self.share
+        own = search.parameters
+        # what to look at: a placement, and the action there
+        self.open = BestFirst[tuple[Placement, Batch, int]](
+            own.explored_placements // self.share, own.explored_steps
+        )
         self.go_to(start)
         self.began = [scores.copy() for scores in self.scorer.scores]
         self.safety = Safety(self.scorer)
@@ -209,17 +199,11 @@ class _Exploration:
 
     def _found(self) -> bool:
         """Look at one placement after the other; whether one is found, and is the present one."""
-        seen, left = set[bytes](), self.most
-        most = self.search.parameters.explored_steps * self.most
-        while self.open and left and self.added < most and not self.search.spent():
-            _, _, source, actions, row = heappop(self.open)
-            name = _name(source, actions, row)
-            if name in seen:
+        for source, actions, row in self.open.each(self.search.spent):
+            if not self.open.is_new(_name(source, actions, row)):
                 continue
-            seen.add(name)
             placement = source.copy()
             placement.apply(actions[row : row + 1])
-            left -= 1
             self.go_to(placement)
             if self.found():
                 return True
@@ -228,8 +212,7 @@ class _Exploration:
 
     def add(self, value: float, placement: Placement, actions: Batch, row: int = 0) -> None:
         """Look where one of some actions leads from a placement when its turn comes."""
-        self.added += 1
-        heappush(self.open, (value, self.added, placement, actions, row))
+        self.open.add(value, (placement, actions, row))
 
     def go_to(self, placement: Placement) -> None:
         """Change the scored placement to another one."""
@@ -256,7 +239,7 @@ class _MoreMet(_Exploration):
         start: Placement,
         kept: list[int],
         sought: list[int],
-        safely: bool = True,
+        safely: bool,
     ) -> None:
         scorer, self.safely = search.scorer, safely
         self.kept, self.sought = kept, sought
@@ -267,6 +250,18 @@ class _MoreMet(_Exploration):
         super().__init__(search, start)
         self.add(least, self.end[0], nothing())
         self.add(scorer.penalty(self.aim), start, nothing())
+
+    @classmethod
+    def of(cls, search: Search, start: Placement, safely: bool = True) -> Self | None:
+        """The search for those that may be met; None if none may, or the cluster is too large."""
+        scorer = search.scorer
+        if not _small(search):
+            return None
+        hard = [i for tier in scorer.tiers for i in tier.goals if scorer.goals[i].hard]
+        kept = [i for i in hard if scorer.met(i)]
+        unmet = [i for i in hard if not scorer.met(i)]
+        sought = [i for i in unmet if not scorer.goals[i].infeasibilities(scorer.cluster)]
+        return cls(search, start, kept, sought, safely) if sought else None
 
     def found(self) -> bool:
         """Whether a goal is met that was not, and nothing is lost that comes before it."""

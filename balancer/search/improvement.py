@@ -41,7 +41,7 @@ def improve(search: Search, start: Placement, rounds: int | None) -> None:
             break
         number = unmet[done % len(unmet)]
         done, futile = done + 1, futile + 1
-        mark, actions, before = scorer.mark(), search.actions, _reached(search)
+        mark, actions, before = scorer.mark(), search.actions, _by_tier(search)
         moved = search.bytes_away(start)
         if _disturb(search, number, rng):
             _repair(search, number, before)
@@ -69,7 +69,7 @@ def _hopeful(search: Search, tier: Tier) -> bool:
     return any(not goal.infeasibilities(scorer.cluster) for goal in unmet)
 
 
-def _reached(search: Search) -> list[tuple[float, int]]:
+def _by_tier(search: Search) -> list[tuple[float, int]]:
     """The penalty of each tier, and how many of its goals are met."""
     scorer = search.scorer
     return [
@@ -98,7 +98,7 @@ def _change(search: Search, before: list[tuple[float, int]]) -> int:
     goals that are met has changed, it must not be lower.
     """
     scorer, share = search.scorer, search.parameters.trivial_share
-    now = _reached(search)
+    now = _by_tier(search)
     if next((m < n for (_, m), (_, n) in zip(now, before, strict=True) if m != n), False):
         return -1
     for tier, (after, _), (then, _) in zip(scorer.tiers, now, before, strict=False):

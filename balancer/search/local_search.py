@@ -67,7 +67,7 @@ class Search:
     def __post_init__(self) -> None:
         self.parameters = self.scorer.parameters
         self.rng = np.random.default_rng(self.seed)
-        self._best = self._reached()
+        self._best = self._standing()
         # penalty of the served tier below which its changes are kept
         self._kept_below = 0.0
         #: safe steps of tiers that were annealed: they lead near where the search ends
@@ -218,14 +218,14 @@ class Search:
             self.exhausted = True
         if self.progress is not None:
             if self.scorer.penalty(tier) < self._kept_below - EPSILON:
-                self._best = self._reached()
+                self._best = self._standing()
             self.progress(f"tier {number}", *self._best)
 
     def settle(self) -> None:
         """Take the current placement for the best so far."""
-        self._best = self._reached()
+        self._best = self._standing()
 
-    def _reached(self) -> tuple[list[int], int]:
+    def _standing(self) -> tuple[list[int], int]:
         """The goals that are met now, and the actions so far."""
         return [i for i in range(len(self.scorer.goals)) if self.scorer.met(i)], self.actions
 

@@ -140,7 +140,7 @@ class SearchParameters(BaseModel):
         is as good and copies less; half as many to see whether safe steps lead where the search
         ends; 0 for none.
     explored_steps
-        Steps from each of these placements, on average, that are looked at.
+        Steps from each of these placements that are considered, on average.
     second_searches
         On such clusters, the search starts again where it has ended, at most this many times,
         until it finds nothing more.

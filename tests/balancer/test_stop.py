@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -17,6 +19,8 @@ from balancer.report import html_report
 from balancer.strategies import Problem, Proposal
 from balancer.verification.checker import check_plan
 from cluster_model import Snapshot, save_snapshot, synthetic_snapshot
+
+ROOT = Path(__file__).parents[2]
 
 
 def uneven(seed: int = 0) -> Snapshot:
@@ -141,3 +145,21 @@ def test_the_first_interrupt_returns_a_plan_and_the_second_ends_the_command(
         signal.signal(signal.SIGINT, ours)
     assert result.exit_code == code
     assert ("ended early: the search was stopped" in result.stdout) == (interrupts == 1)
+
+
+def test_an_interrupt_while_the_command_line_is_loaded_ends_it_in_one_sentence() -> None:
+    code = """
+import signal, sys
+class Interrupting:
+    def find_spec(self, name, *rest):
+        if name == "numpy":
+            signal.raise_signal(signal.SIGINT)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Interrupting())
+import counterpoise
+counterpoise.main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "counterpoise: interrupted\n")
