@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import highspy
 import numpy as np
 import pytest
 
@@ -20,6 +22,7 @@ from benchmarks import (
 from benchmarks.harness import planners
 from benchmarks.harness.graphs import KINDS
 from benchmarks.harness.jobs import airline, synthetic, wikipedia
+from benchmarks.harness.processor import ProcessorDeadline, one_thread
 from benchmarks.harness.stream_job import (
     PAUSE_SECONDS,
     Operator,
@@ -150,14 +153,44 @@ def test_solver_is_between_the_bound_and_flux(tmp_path: Path) -> None:
     assert rows["here", "not above Flux on any seed, varies 20, 6 migrations"] == 1
     assert 0 <= rows["counterpoise", "proven gap, varies 120, budget of 5% of the load"] <= 1
     assert (tmp_path / "albic-solver-S.svg").read_text().startswith("<?xml")
+    for case in ("varies 20, 6 migrations", "varies 120, budget of 5% of the load"):
+        for name in subjects:
+            assert rows["bound", f"load distance, {case}"] <= rows[name, f"load distance, {case}"]
+            assert rows[name, f"processor seconds, {case}"] > 0
+
+
+def test_processor_time_alone_ends_a_deadline_of_it() -> None:
+    deadline = ProcessorDeadline.after(0.05).within(0.5)
+    assert isinstance(deadline, ProcessorDeadline)
+    time.sleep(0.1)
+    assert not deadline.passed
+    while not deadline.passed:
+        assert deadline.left > 0 or deadline.passed
+    assert deadline.left == 0
+
+
+def test_highs_has_one_thread_and_afterwards_what_it_likes() -> None:
+    with one_thread():
+        assert _run_with_threads(2) == highspy.HighsStatus.kError
+    assert _run_with_threads(2) != highspy.HighsStatus.kError
+    highspy.Highs.resetGlobalScheduler(True)
+
+
+def _run_with_threads(threads: int) -> highspy.HighsStatus:
+    solver = highspy.Highs()
+    solver.setOptionValue("output_flag", False)
+    solver.setOptionValue("threads", threads)
+    solver.passModel(highspy.HighsLp())
+    return solver.run()
 
 
 @pytest.mark.peer
 def test_annealing_keeps_the_budget_and_improves() -> None:
     p = albic_solver.uneven(6, 60, varies=20.0, migrations=6, seed=0)
-    node = distance_annealing(p, 0.5, QUIET)
-    assert p.spent(node) <= 6
-    assert p.distance(node) < 0.5 * p.distance(p.node)
+    found = distance_annealing(p, 0.5, QUIET)
+    assert p.spent(found.node) <= 6
+    assert p.distance(found.node) < 0.5 * p.distance(p.node)
+    assert found.seconds >= 0.5
 
 
 def test_problems_are_as_uneven_as_asked() -> None:
