@@ -41,6 +41,24 @@ class ProcessorDeadline(Deadline):
         return 0.0 if self.stopped else max(self.at - time.process_time(), 0.0)
 
 
+class ProcessorAlarm(Event):
+    """An event that is set once this process has used some more seconds of the processor.
+
+    Examples
+    --------
+    >>> ProcessorAlarm(0.0).is_set(), ProcessorAlarm(60.0).is_set()
+    (True, False)
+    """
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._at = time.process_time() + seconds
+
+    def is_set(self) -> bool:
+        """Whether that time has come, or the event was set before."""
+        return super().is_set() or time.process_time() >= self._at
+
+
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Let every program of HiGHS in this process use one thread.
