@@ -99,7 +99,8 @@ def albic_solver(sizes: Sequence[str], options: Options) -> Iterator[Row]:
     """Load distance over solver time, against Flux, plain HiGHS, annealing and the bound.
 
     All but Flux, which ends by itself, have the same processor time, on one thread. The bound is
-    proven: no allocation within the budget is below it. ``--rounds`` is the number of seeds.
+    proven: no allocation within the budget is below it. ``--rounds`` is the number of seeds, and
+    with ``--pictures`` the distance is also measured over time.
     """
     names = chosen(options, (_OURS, _FLUX, _PLAIN, _ANNEALING))
     with one_thread():
@@ -128,7 +129,8 @@ def _sizes(sizes: Sequence[str], names: Sequence[str], options: Options) -> Iter
             setting.seconds,
             options,
         )
-        yield from _curves(size, setting, names, options)
+        if options.pictures is not None:
+            yield from _curves(size, setting, names, options)
 
 
 def _tight(setting: Setting, seed: int) -> Allocation:
