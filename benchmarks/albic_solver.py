@@ -41,8 +41,8 @@ class Setting(NamedTuple):
     nodes: int
     key_groups: int
     seeds: int = 10
-    seconds: float = 3.0
-    curve: tuple[float, ...] = (0.5, 1.0, 3.0)
+    seconds: float = 2.0
+    curve: tuple[float, ...] = (0.5, 1.0, 2.0)
     varies: tuple[float, ...] = (20.0, 60.0)
     migrations: tuple[int, ...] = (10, 20, 40)
 
