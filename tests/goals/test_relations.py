@@ -123,9 +123,9 @@ def naive(goal: Any, placement: Placement) -> Iterator[float]:
         for p, (t, rack) in led.items():
             home = texts["home"][t]
             if home and rack != home:
-                there = 1.0 if goal.followers else 0.5
+                part = 1.0 if goal.followers else 0.5
                 if home not in racks[p] or not goal.followers:
-                    yield there if home in racks[p] else 0.0
+                    yield part if home in racks[p] else 0.0
         return
     places = [(t, where_of(s, goal.attribute, b)) for t, b, _, _ in held]
     places = [(t, where) for t, where in places if where]
