@@ -52,17 +52,21 @@ class PreferredLeaderRack(Goal):
     ----------
     attribute
         The attribute of topics whose values are names of racks.
+    followers
+        Whether a follower there is enough: for consumers that fetch from the closest replica.
     """
 
     scope: ClassVar = "partition"
     requires: ClassVar = TopicAttributeOf("attribute")
     attribute: str
+    followers: bool = False
     _rack: Ints = PrivateAttr()
 
     @property
     def name(self) -> str:
-        """The class and the attribute."""
-        return f"{type(self).__name__}[{self.attribute}]"
+        """The class and the attribute, and whether a follower is enough."""
+        enough = " or follower" if self.followers else ""
+        return f"{type(self).__name__}[{self.attribute}{enough}]"
 
     def prepare(self, cluster: Cluster) -> None:
         """Find the rack of each topic."""
@@ -76,31 +80,33 @@ class PreferredLeaderRack(Goal):
         return np.array([*(known.get(name, -2) for name in names), -1], np.int64)[value]
 
     def score(self, state: State) -> Any:
-        """1 for the leader in the rack, 1/2 for a follower."""
+        """1 for the leader in the rack, 1/2 for a follower, or 1 if that is enough."""
         racks, named = state.replica_rack, self._rack[state.topic]
         there = (racks == named[..., None]) & (racks >= 0)
-        leads = there & (np.arange(racks.shape[-1]) == state.leader[..., None])
+        leads = there
+        if not self.followers:
+            leads = there & (np.arange(racks.shape[-1]) == state.leader[..., None])
         score = ((count(leads) > 0) + 1.0 * (count(there) > 0)) / 2
         return np.where(named == -1, 1.0, score)
 
     def infeasibilities(self, cluster: Cluster) -> list[Infeasibility]:
-        """Partitions led elsewhere, and no broker of the rack may lead."""
+        """Partitions led elsewhere, and no broker of the rack may lead (or hold followers)."""
         s, placement = cluster.snapshot, cluster.placement
         named_rack = self._racks(cluster)[s.partition_topic]
-        may = np.append(
-            np.bincount(s.broker_rack[cluster.leader_eligible], minlength=len(s.racks)), 0
-        )
-        leader = placement.location
-        led = np.where(leader < 0, -1, s.broker_rack[leader])
+        able = cluster.eligible if self.followers else cluster.leader_eligible
+        may = np.append(np.bincount(s.broker_rack[able], minlength=len(s.racks)), 0)
+        held = placement.brokers if self.followers else placement.location[:, None]
+        there = np.append(s.broker_rack, -1)[held] == named_rack[:, None]
         closed = (named_rack == -2) | ((named_rack >= 0) & (may[named_rack] == 0))
-        stuck = np.flatnonzero(closed & (led != named_rack))
+        stuck = np.flatnonzero(closed & ~there.any(1))
         if not len(stuck):
             return []
         value, names = s.attributes("topic").groups(self.attribute)
         rack = names[value[s.partition_topic[stuck[0]]]]
         return [
             Infeasibility(
-                reason=f"{named(cluster, stuck)}: no broker in rack {rack} may lead",
+                reason=f"{named(cluster, stuck)}: no broker in rack {rack} may "
+                + ("hold a replica" if self.followers else "lead"),
                 remedy=f"add brokers in rack {rack}, or correct the attribute {self.attribute}",
             )
         ]

@@ -44,7 +44,7 @@ class MilpResult:
     proven: bool
 
 
-def plain(problem: Allocation, *, seconds: float) -> Solution:
+def plain(problem: Allocation, *, deadline: Deadline) -> Solution:
     """Solve the program as printed, with plain HiGHS, for comparison (Section 4.3.1).
 
     There is no start solution; if HiGHS finds nothing in time, nothing moves.
@@ -53,7 +53,7 @@ def plain(problem: Allocation, *, seconds: float) -> Solution:
     ----------
     problem
         The problem to solve.
-    seconds
+    deadline
         When HiGHS stops at the latest.
 
     Raises
@@ -67,7 +67,7 @@ def plain(problem: Allocation, *, seconds: float) -> Solution:
         p,
         p.node,
         everything,
-        deadline=Deadline.after(seconds),
+        deadline=deadline,
         nodes=None,
         start=False,
     )

@@ -231,11 +231,10 @@ class _Refinement:
         if p.further.shape[1]:
             mine, others = p.further[unit], p.further[other]
             change = mine - others
-            # One of them goes first. Where there is no room for either, a third one has to make it,
-            # and to return.
-            first = ((mine == 0) | (self.carried[to] + mine <= self.room[to])).all()
-            last = ((others == 0) | (self.carried[here] + others <= self.room[here])).all(1)
-            room = np.where(first | last, 0.0, 2 * np.maximum(p.cost[unit], p.cost[other]))
+            # One of them goes first, where others may have to make room, and to return.
+            first = np.where(mine > 0, self.carried[to] + mine - self.room[to], 0.0)
+            last = np.where(others > 0, self.carried[here] + others - self.room[here], 0.0)
+            room = np.minimum(self._detours(to, first[None, :]), self._detours(here, last))
             fits &= ((change <= 0) | (self.carried[to] + change <= self.room[to])).all(1)
             fits &= ((change >= 0) | (self.carried[here] - change <= self.room[here])).all(1)
         spent = spent + room
@@ -249,6 +248,27 @@ class _Refinement:
         gains -= self.talk.sent(other, self.node == to) + 2 * self.talk.sent(other, between)
         best = int(np.argmax(gains / np.maximum(spent, _TINY)))
         return (int(other[best]), float(room[best])) if gains[best] > self.trivial else (-1, 0.0)
+
+    def _detours(self, node: int, lacking: Floats) -> Floats:
+        """(n,) float: what it costs that units leave a node for a while, and return.
+
+        As few as make room for so much (n, R) of each resource, and fit on another node; infinite
+        where that is not enough.
+        """
+        p, cost = self.p, np.zeros(len(lacking))
+        held = np.array(sorted(self.held[node]), np.int64)
+        held = held[self.free[held]]
+        elsewhere = np.where(p.removed[:, None], -np.inf, self.room - self.carried)
+        elsewhere[node] = -np.inf
+        for resource in np.flatnonzero((lacking > _TINY).any(0)).tolist():
+            load = p.further[held, resource]
+            able = np.flatnonzero((load > 0) & (load <= elsewhere[:, resource].max()))
+            able = able[np.argsort(-load[able], kind="stable")]
+            gone = np.append(np.cumsum(load[able]), np.inf)
+            spent = np.append(np.cumsum(p.cost[held[able]]), np.inf)
+            needed = spent[np.searchsorted(gone, lacking[:, resource] - _TINY)]
+            cost = np.maximum(cost, np.where(lacking[:, resource] > _TINY, 2 * needed, 0.0))
+        return cost
 
     def _move(self, unit: int, to: int) -> None:
         p, here = self.p, int(self.node[unit])

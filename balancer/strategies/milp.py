@@ -152,13 +152,17 @@ class _Allocated(Proposal):
 
     def improves(self, ended: Placement) -> bool:
         """Whether brokers are emptied, or balance improves, or it suffices and more is local."""
-        p = self.units.problem
+        p, units = self.units.problem, self.units
         before, after = p.node, self._node(ended)
         left = [float(p.load[p.removed[node]].sum()) for node in (before, after)]
-        if left[1] < left[0] or p.distance(after) <= p.distance(before) + _TINY:
+        nearer = p.distance(before) - p.distance(after)
+        if left[1] < left[0] or nearer > _TINY:
             return True
-        enough = p.distance(after) <= self.max_distance + _TINY
-        return enough and self.units.local(after) > self.units.local(before)
+        more = units.local(after) - units.local(before)
+        if more > _TINY:
+            return nearer >= -_TINY or p.distance(after) <= self.max_distance + _TINY
+        even = sum(p.sides(after)) < sum(p.sides(before)) - _TINY
+        return nearer >= -_TINY and more >= -_TINY and even
 
     def allocation(self, ended: Placement) -> AllocationResult:
         """Load distances, their bound, and what stays local."""

@@ -705,7 +705,8 @@ def _led_in_rack(
     def score(rows: PartitionTable) -> Floats:
         there = rows.of_brokers(s.broker_rack, -1) == home[rows.partition][:, None]
         leads = there & (rows.brokers == rows.leader[:, None])
-        part = np.where(leads.any(1), 1.0, np.where(there.any(1), 0.5, 0.0))
+        follows = 1.0 if goal.get("followers") else 0.5
+        part = np.where(leads.any(1), 1.0, np.where(there.any(1), follows, 0.0))
         return np.where(free[rows.partition], 1.0, part)
 
     return GoalDefinition("partition", "", score)

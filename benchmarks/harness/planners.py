@@ -11,13 +11,14 @@ from balancer.allocation.flux import flux
 from balancer.allocation.solver import solve
 from balancer.collocation.albic import albic
 from balancer.collocation.parameters import CollocationParameters
-from balancer.problem.deadline import Deadline
+from benchmarks.harness.processor import ProcessorDeadline
 from benchmarks.harness.stream_job import PeriodMetrics, Statistics
 from benchmarks.subjects.cola import cola
 from cluster_model.snapshot import Ints
 
 Planner = Callable[[Statistics], Ints]
-# Reduced effort per plan, since a simulation makes many; albic-solver uses the full effort.
+# Reduced effort per plan, and processor seconds, since a simulation makes many; albic-solver uses
+# the full effort.
 ROUNDS, _SECONDS = 1_500, 2.0
 # Number of last periods whose mean describes the end.
 _LAST = 5
@@ -28,7 +29,9 @@ def by_milp(migrations: float, bounds: list[float] | None = None) -> Planner:
 
     def plan(statistics: Statistics) -> Ints:
         found = solve(
-            statistics.allocation(migrations), rounds=ROUNDS, deadline=Deadline.after(_SECONDS)
+            statistics.allocation(migrations),
+            rounds=ROUNDS,
+            deadline=ProcessorDeadline.after(_SECONDS),
         )
         if bounds is not None:
             bounds.append(found.bound)
@@ -52,7 +55,7 @@ def by_albic(
             s.units(migrations),
             pairs=pairs,
             rounds=ROUNDS,
-            deadline=Deadline.after(_SECONDS),
+            deadline=ProcessorDeadline.after(_SECONDS),
             seed=next(seeds),
             parameters=parameters,
         ).solution.node

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,12 +14,18 @@ from benchmarks.subjects.annealing import run_annealing
 from cluster_model.snapshot import Ints
 
 
-def distance_annealing(problem: Allocation, seconds: float, options: Options) -> Ints:
-    """(U,) int: what annealing finds in some seconds of the processor, in a separate process."""
+class Found(NamedTuple):
+    """An allocation (U,), and the processor seconds used."""
+
+    node: Ints
+    seconds: float
+
+
+def distance_annealing(problem: Allocation, seconds: float, options: Options) -> Found:
+    """Anneal for some seconds of the processor, in a separate process."""
     fields = ("load", "cost", "node", "weight", "removed", "budget")
     stated = {name: getattr(problem, name) for name in fields}
     script = "distance_annealing_solve.py"
     with tempfile.TemporaryDirectory(prefix="annealing-") as scratch:
         found = run_annealing(script, stated, seconds, Path(scratch), options)
-    node: Ints = found["node"].astype(np.int64)
-    return node
+    return Found(found["node"].astype(np.int64), float(found["seconds"]))

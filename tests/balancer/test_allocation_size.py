@@ -118,6 +118,7 @@ import highspy, numpy as np
 from balancer.allocation.milp import plain
 from balancer.allocation.problem import Allocation
 from balancer.allocation.solver import solve
+from balancer.problem.deadline import Deadline
 other = highspy.Highs()
 other.setOptionValue("output_flag", False)
 other.setOptionValue("threads", 3)
@@ -125,7 +126,7 @@ x = [other.addVariable(0, 1, type=highspy.HighsVarType.kInteger) for _ in range(
 other.maximize(sum(x))
 p = Allocation(load=np.arange(1.0, 13.0), cost=np.ones(12), node=np.zeros(12, np.int64),
     weight=np.ones(3), removed=np.zeros(3, np.bool_), budget=np.inf)
-for found in (plain(p, seconds=30.0), solve(p, rounds=0)):
+for found in (plain(p, deadline=Deadline.after(30.0)), solve(p, rounds=0)):
     print(round(found.distance, 6), found.bound <= 1e-6)
 """
     done = subprocess.run(

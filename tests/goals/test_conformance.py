@@ -98,6 +98,7 @@ GOALS = [
     Apart(by="tenant", attribute="zone", at_most=35),
     Near(attribute="broker"),
     PreferredLeaderRack(attribute="home"),
+    PreferredLeaderRack(attribute="home", followers=True),
 ]
 
 

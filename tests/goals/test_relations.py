@@ -91,6 +91,7 @@ MENDED: list[Goal] = [
     Near(attribute="zone"),
     Near(attribute="rack"),
     PreferredLeaderRack(attribute="home"),
+    PreferredLeaderRack(attribute="home", followers=True),
 ]
 
 
@@ -122,7 +123,9 @@ def naive(goal: Any, placement: Placement) -> Iterator[float]:
         for p, (t, rack) in led.items():
             home = texts["home"][t]
             if home and rack != home:
-                yield 0.5 if home in racks[p] else 0.0
+                part = 1.0 if goal.followers else 0.5
+                if home not in racks[p] or not goal.followers:
+                    yield part if home in racks[p] else 0.0
         return
     places = [(t, where_of(s, goal.attribute, b)) for t, b, _, _ in held]
     places = [(t, where) for t, where in places if where]
@@ -212,6 +215,11 @@ def test_a_goal_of_another_package_may_count_groups() -> None:
         (Apart(by="topic", attribute="rack"), r"\d+ replicas, and 3 racks may hold 1 each", None),
         (Near(attribute="rack", needs="lost"), "topic topic-07 needs topic gone, which", (0, 0)),
         (PreferredLeaderRack(attribute="away"), "no broker in rack nowhere may lead", (0, 0)),
+        (
+            PreferredLeaderRack(attribute="away", followers=True),
+            "no broker in rack nowhere may hold a replica",
+            (0, 0),
+        ),
     ],
     ids=lambda x: getattr(x, "name", None),
 )
@@ -251,6 +259,23 @@ def test_a_closed_rack_may_keep_what_it_has() -> None:
     reasons = [p.reason for p in spread.infeasibilities(cluster) if "can hold" in p.reason]
     assert len(reasons) == int((held[:, 0] == 0).any())
     assert PreferredLeaderRack(attribute="home").infeasibilities(cluster)
+
+
+def test_a_follower_near_its_readers_is_enough_where_goals_say_so() -> None:
+    s = tenants(6, replication_factor=2)
+    home = np.array([s.racks.index(x) if x else -1 for x in s.topic_attributes["home"].tolist()])
+    named = home[s.partition_topic]
+    goals = [PreferredLeaderRack(attribute="home", followers=enough) for enough in (False, True)]
+    moves = []
+    for goal in goals:
+        plan = Balancer([goal]).propose(s)
+        placement = Placement(plan.final_snapshot())
+        near = s.broker_rack[placement.brokers] == named[:, None]
+        assert plan.ok
+        assert (near.any(1) | (named < 0)).all()
+        moves.append(plan.summary.replica_moves + plan.summary.leadership_moves)
+    assert moves[1] < moves[0]
+    assert goals[0].name != goals[1].name
 
 
 @pytest.mark.parametrize(
