@@ -20,6 +20,7 @@ from balancer.cli.run import run
 from balancer.cli.snapshot import snapshot
 from balancer.cli.terminal import Command, Commands
 from balancer.cli.verify import verify
+from balancer.cli.word_count import word_count
 
 
 def _version(asked: bool) -> None:
@@ -67,3 +68,4 @@ app.add_typer(sources)
 app.add_typer(readers)
 app.add_typer(history)
 app.add_typer(snapshot)
+app.add_typer(word_count)
