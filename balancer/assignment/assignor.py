@@ -7,6 +7,7 @@ import numpy as np
 from balancer.assignment.configs import AssignmentConfigs
 from balancer.assignment.draft import Draft
 from balancer.assignment.errors import TaskAssignmentError
+from balancer.assignment.fallback import keep_previous
 from balancer.assignment.lags import Lags
 from balancer.assignment.movements import Warmups, move_actives, move_standbys
 from balancer.assignment.result import TaskAssignment
@@ -39,6 +40,9 @@ class TaskAssignor:
         if state.n_instances == 0:
             raise TaskAssignmentError("no instance found, at least one expected")
         draft = Draft(state, self.configs)
+        if not state.offsets_known:
+            keep_previous(draft)
+            return draft.finished(draft.active.copy(), movements=0, probing=True)
         draft.place(np.flatnonzero(state.stateful), in_turn(state))
         target = draft.active.copy()
         if self.configs.num_standby_replicas > 0:
