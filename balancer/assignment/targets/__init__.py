@@ -1,0 +1,1 @@
+"""Where tasks are to run in the end: what an assignment works towards."""
