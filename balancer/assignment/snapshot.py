@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from balancer.assignment.catch_up import CatchUp
 from balancer.assignment.configs import AssignmentConfigs
-from balancer.assignment.state import ApplicationState
+from balancer.assignment.lags import Lags
+from balancer.assignment.state import RUNNING, UNKNOWN, ApplicationState
 from cluster_model.snapshot import Bools, BrokerState, Floats, Ints, Snapshot
 
 # The resource of what was measured, in tasks of mean load; and of the bytes of state.
@@ -44,7 +44,8 @@ def application_snapshot(
     state: ApplicationState, configs: AssignmentConfigs
 ) -> ApplicationSnapshot:
     """The snapshot of an application from which a better placement of its tasks is sought."""
-    s, catch_up = state, CatchUp(state, configs)
+    s, lags = state, Lags(state, configs)
+    of = np.repeat(np.arange(s.n_tasks), np.diff(s.lag_offset))
     numbers = np.unique(s.subtopology)
     names = [f"subtopology-{n}" for n in numbers.tolist()]
     topics = sorted(names)
@@ -55,10 +56,10 @@ def application_snapshot(
     factor = np.where(s.stateful, min(1 + configs.num_standby_replicas, s.n_instances), 1)
     resources, capacity, lead, follow = _loads(s)
     racks, rack = _racks(s, configs)
-    size, cost, unit = _costs(catch_up)
-    copies, anywhere = _copies(catch_up, factor)
+    size, cost, unit = _costs(s, configs, of)
+    copies, anywhere = _copies(s, lags, of, factor)
     weighs = resources.index(LOAD) if LOAD in resources else 0
-    _complete(catch_up, copies, factor, lead[:, weighs], rack)
+    _complete(s, lags, copies, factor, lead[:, weighs], rack)
     # where all would have to restore everything, no place costs more than another
     size = np.where(anywhere, 0.0, size)
     held = [copies[t] for t in task.tolist()]
@@ -81,65 +82,83 @@ def application_snapshot(
             replica_broker=np.array([i for h in held for i in h], np.int64),
             leader=np.zeros(s.n_tasks, np.int64),
             state_size=size[task],
-            move_cost_partition=partition[catch_up.task],
+            move_cost_partition=partition[of],
             move_cost_broker=s.lag_instance,
             move_cost=cost,
             cost_unit=unit,
-            copy_partition=partition[catch_up.task],
+            copy_partition=partition[of],
             copy_broker=s.lag_instance,
-            copy_lag=catch_up.restored.astype(np.float64),
+            copy_lag=to_restore(s, configs).astype(np.float64),
             broker_attributes=_attributes(s),
         ),
         task=task,
     )
 
 
-def _copies(catch_up: CatchUp, factor: Ints) -> tuple[list[list[int]], Bools]:
+def to_restore(s: ApplicationState, configs: AssignmentConfigs) -> Ints:
+    """(K,) records that each copy with state has to restore; none if it has caught up."""
+    of = np.repeat(np.arange(s.n_tasks), np.diff(s.lag_offset))
+    behind = np.where(s.lag == UNKNOWN, s.end_offset[of], s.lag)
+    caught_up = (behind == RUNNING) | (behind <= configs.acceptable_recovery_lag)
+    return np.where(caught_up & (s.lag != UNKNOWN), 0, behind)
+
+
+def bytes_per_record(s: ApplicationState) -> Floats:
+    """(T,) bytes of state for each record of the changelogs; empty if some sizes are unknown."""
+    if not len(s.state_bytes) or np.isnan(s.state_bytes[s.stateful]).any():
+        return np.zeros(0)
+    size = np.where(s.stateful, s.state_bytes, 0.0)
+    return np.divide(size, s.end_offset, out=np.zeros(len(size)), where=s.end_offset > 0)
+
+
+def _copies(
+    s: ApplicationState, lags: Lags, of: Ints, factor: Ints
+) -> tuple[list[list[int]], Bools]:
     """The instances of each task's copies, the active one first, and whether it has none.
 
     The active copy stays where it was unless another has caught up more. Standbys are those that
     were, then instances with state on disk, the most caught up first.
     """
-    s = catch_up.state
     found: list[list[int]] = []
-    before: list[list[tuple[bool, int]]] = [[] for _ in range(s.n_tasks)]
-    for t, i, active in zip(
-        s.previous_task.tolist(),
-        s.previous_instance.tolist(),
-        s.previous_active.tolist(),
-        strict=True,
+    # by task: instance -> (how it was, lag); the active copy was 0, a standby 1, other state 2
+    known: list[dict[int, tuple[int, int]]] = [{} for _ in range(s.n_tasks)]
+    ready: list[set[int]] = [set() for _ in range(s.n_tasks)]
+    kept = lags.of(of, s.lag_instance) < s.end_offset[of]
+    before = np.where(s.previous_active, 0, 1)
+    for task, instance, was in (
+        (of[kept], s.lag_instance[kept], np.full(int(kept.sum()), 2)),
+        (s.previous_task, s.previous_instance, before),
     ):
-        before[t].append((not active, i))
-    first, ranks = s.lag_offset.tolist(), catch_up.rank.tolist()
-    where, without = s.lag_instance.tolist(), catch_up.without.tolist()
-    best = catch_up.best.tolist()
-    for t, most in enumerate(factor.tolist()):
-        rank = dict(
-            zip(where[first[t] : first[t + 1]], ranks[first[t] : first[t + 1]], strict=True)
-        )
-        had = {i: position for position, (_, i) in enumerate(sorted(before[t]))}
-        holders = {i for i, r in rank.items() if r < without[t]} | had.keys()
-        ready = [i for i in holders if rank.get(i, without[t]) <= best[t]]
-        if not ready:
+        behind = lags.behind(task, instance)
+        lag = np.where(behind, lags.of(task, instance), 0)
+        for t, i, w, b, r in zip(
+            task.tolist(),
+            instance.tolist(),
+            was.tolist(),
+            behind.tolist(),
+            lag.tolist(),
+            strict=True,
+        ):
+            known[t][i] = (w, r)
+            if not b:
+                ready[t].add(i)
+    for copies, able, most in zip(known, ready, factor.tolist(), strict=True):
+        if not able:
             found.append([])
             continue
-        order = sorted(ready, key=lambda i: (had.get(i, len(had)), i))
-        rest = sorted(
-            holders - {order[0]},
-            key=lambda i: (i not in had, rank.get(i, without[t]), had.get(i, 0), i),
-        )
-        found.append([order[0], *rest][:most])
+        active = min(able, key=lambda i: (copies[i][0], i))
+        rest = sorted(copies.keys() - {active}, key=lambda i: (copies[i][0] == 2, copies[i][1], i))
+        found.append([active, *rest][:most])
     return found, np.array([not copies for copies in found], np.bool_)
 
 
 def _complete(
-    catch_up: CatchUp, copies: list[list[int]], factor: Ints, load: Floats, rack: Ints
+    s: ApplicationState, lags: Lags, copies: list[list[int]], factor: Ints, load: Floats, rack: Ints
 ) -> None:
     """Add missing copies: active ones where least load is, standbys where the fewest copies are.
 
     The largest come first. A standby goes to another rack than the task's other copies if it can.
     """
-    s = catch_up.state
     size = s.capacity.astype(np.float64)
     used = np.zeros(s.n_instances)
     for t, held in enumerate(copies):
@@ -151,7 +170,8 @@ def _complete(
     for t in sorted(missing, key=lambda t: (-load[t], t)):
         open_ = used + load[t]
         if first[t] < first[t + 1]:
-            open_ = np.where(catch_up.ready(np.full(s.n_instances, t), everywhere), open_, np.inf)
+            behind = lags.behind(np.full(s.n_instances, t), everywhere)
+            open_ = np.where(behind, np.inf, open_)
         least = int(np.argmin(open_ / size))
         copies[t].append(least)
         used[least] += load[t]
@@ -212,13 +232,13 @@ def _racks(s: ApplicationState, configs: AssignmentConfigs) -> tuple[tuple[str, 
     return tuple(racks), np.searchsorted(racks, names)
 
 
-def _costs(catch_up: CatchUp) -> tuple[Floats, Floats, str]:
+def _costs(s: ApplicationState, configs: AssignmentConfigs, of: Ints) -> tuple[Floats, Floats, str]:
     """(T,) cost of restoring all state, (K,) of what copies lack, and the unit of both."""
-    s, per = catch_up.state, catch_up.bytes_per_record
-    records, lacks = s.end_offset.astype(np.float64), catch_up.restored.astype(np.float64)
+    records, lacks = s.end_offset.astype(np.float64), to_restore(s, configs).astype(np.float64)
+    per = bytes_per_record(s)
     if not len(per):
         return records, lacks, "records"
-    return records * per, lacks * per[catch_up.task], "bytes"
+    return records * per, lacks * per[of], "bytes"
 
 
 def _attributes(s: ApplicationState) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Where tasks are to run in the end: what an assignment works towards."""
+"""Where the active tasks are to be in the end: Kafka's own procedure, or goals."""

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from balancer.assignment.catch_up import CatchUp
 from balancer.assignment.configs import AssignmentConfigs
+from balancer.assignment.lags import Lags
 from balancer.assignment.result import TaskAssignment
-from balancer.assignment.snapshot import application_snapshot
+from balancer.assignment.snapshot import application_snapshot, bytes_per_record
 from balancer.assignment.state import ApplicationState
 from balancer.engine import Balancer
 from balancer.planning.plan import Plan
@@ -97,8 +97,8 @@ class _Transition:
 
     def assignment(self) -> TaskAssignment:
         """The copies of every task until the next rebalance."""
-        self._catch_up = CatchUp(self.state, self.configs)
-        self._bytes = self._catch_up.bytes_per_record
+        self._lags = Lags(self.state, self.configs)
+        self._bytes = bytes_per_record(self.state)
         self._copies_left = self.configs.max_warmup_replicas
         if self.configs.max_warmup_bytes is not None:
             self._bytes_left = float(self.configs.max_warmup_bytes)
@@ -124,11 +124,10 @@ class _Transition:
     def _go(self, t: int) -> None:
         """Take the steps of one task that can be taken now."""
         now, then = self.now[t], self.then[t]
-        lag = dict(zip((*now, *then), self._ranks(t, (*now, *then)), strict=True))
-        best = int(self._catch_up.best[t])
+        lag = self._behind(t, {*now, *then})
         others: dict[int, bool] = {}
         target = then[0]
-        active = target if lag[target] <= best else now[0]
+        active = now[0] if lag[target] else target
         leaving = [i for i in now if i not in then]
         if active != target:
             self._movements += 1
@@ -157,11 +156,13 @@ class _Transition:
                 others[i] = True
         self._active[t], self._others[t] = active, others
 
-    def _ranks(self, t: int, instances: tuple[int, ...]) -> list[int]:
-        found: list[int] = self._catch_up.rank_of(
-            np.full(len(instances), t), np.array(instances)
-        ).tolist()
-        return found
+    def _behind(self, t: int, instances: set[int]) -> dict[int, int]:
+        """The lag of instances; 0 where no other has caught up more."""
+        listed = sorted(instances)
+        task, instance = np.full(len(listed), t), np.array(listed)
+        behind = self._lags.behind(task, instance)
+        lag = np.where(behind, self._lags.of(task, instance), 0)
+        return dict(zip(listed, lag.tolist(), strict=True))
 
     def _funded(self, t: int, instance: int) -> bool:
         """Whether the limits allow one more warm-up; it is then counted."""
