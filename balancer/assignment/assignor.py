@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from balancer.assignment.client_tags import ClientTags
 from balancer.assignment.configs import AssignmentConfigs
 from balancer.assignment.draft import Draft
 from balancer.assignment.errors import TaskAssignmentError
 from balancer.assignment.lags import Lags
 from balancer.assignment.movements import Warmups, move_actives, move_standbys
+from balancer.assignment.racks import optimize_active, optimize_standbys
 from balancer.assignment.result import TaskAssignment
 from balancer.assignment.standbys import assign_standbys, level_standbys
 from balancer.assignment.state import ApplicationState
@@ -39,16 +41,26 @@ class TaskAssignor:
         if state.n_instances == 0:
             raise TaskAssignmentError("no instance found, at least one expected")
         draft = Draft(state, self.configs)
-        draft.place(np.flatnonzero(state.stateful), in_turn(state))
+        stateful, stateless = np.flatnonzero(state.stateful), np.flatnonzero(~state.stateful)
+        draft.place(stateful, in_turn(state))
+        optimize_active(draft, stateful)
         target = draft.active.copy()
         if self.configs.num_standby_replicas > 0:
-            assign_standbys(draft)
-            level_standbys(draft)
+            if self.configs.rack_aware_assignment_tags:
+                tags = ClientTags(draft)
+                tags.assign_standbys()
+                level_standbys(draft, tags.same)
+                optimize_standbys(draft, tags.may_move)
+            else:
+                assign_standbys(draft)
+                level_standbys(draft)
+                optimize_standbys(draft)
         lags = Lags(state, self.configs)
         warmups = Warmups(
             state, lags, self.configs.max_warmup_replicas, self.configs.max_warmup_bytes
         )
         movements = move_actives(draft, lags, warmups) + move_standbys(draft, lags, warmups)
         assign_stateless(draft)
+        optimize_active(draft, stateless)
         target = np.where(state.stateful, target, draft.active)
         return draft.finished(target, movements, probing=movements > 0)
