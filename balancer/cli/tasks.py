@@ -46,9 +46,19 @@ State = Annotated[
 ]
 
 
+Target = Annotated[
+    str,
+    typer.Option(
+        metavar="kafka|PROFILE|FILE",
+        help="Where tasks are to be in the end: as Kafka's assignor places them, or as goals say.",
+    ),
+]
+
+
 @tasks.command("assign", cls=Command)
 def assign(
     state: State,
+    target: Target = "kafka",
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write the assignment, JSON."),
@@ -66,7 +76,7 @@ def assign(
     check_outputs({"STATE": state}, {"--output": output})
     given, configs = load_state(state)
     with working("assigning"):
-        found = TaskAssignor(configs).assign(given)
+        found = TaskAssignor(configs, target).assign(given)
     if output is not None or json:
         text = json_text({**found.to_dict(), "reasons": _reasons(found)}, indent=1)
         if output is not None:
@@ -92,6 +102,7 @@ def explain(
             show_default=False,
         ),
     ],
+    target: Target = "kafka",
 ) -> None:
     """Explain why a task runs where it does, and what each instance has of its state.
 
@@ -106,7 +117,7 @@ def explain(
             AssignmentError.UNKNOWN_TASK_ID,
         )
     with working("assigning"):
-        found = TaskAssignor(configs).assign(given)
+        found = TaskAssignor(configs, target).assign(given)
     console = out()
     console.print(Explanation(found).of(index), markup=False)
     if given.stateful[index]:
