@@ -70,7 +70,7 @@ class GroupConfigs(BaseModel):
     application_id: Name
     input_topic: Name
     state_dir: Path
-    capacity: Whole = Field(default=1, ge=1)
+    capacity: Annotated[Whole, Field(ge=1)] = 1
     rack: str | None = None
     tags: dict[str, str] = {}
     assignment: AssignmentConfigs = AssignmentConfigs()
@@ -83,7 +83,7 @@ class GroupConfigs(BaseModel):
     offsets_timeout_ms: Milliseconds = 2_000
     transaction_timeout_ms: Milliseconds = 10_000
     state_cleanup_delay_ms: Milliseconds = 600_000
-    batch_records: Whole = Field(default=2_000, ge=1)
+    batch_records: Annotated[Whole, Field(ge=1)] = 2_000
 
     @model_validator(mode="after")
     def _heartbeats_in_a_session(self) -> Self:
