@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from queue import SimpleQueue
@@ -83,6 +84,7 @@ class Membership:
         self._reports = 0
         self._closing = False
         self._error: Exception | None = None
+        self._polled = time.monotonic()
         self.malformed = 0
         try:
             import kafka
@@ -127,9 +129,14 @@ class Membership:
 
     def _take_part(self) -> None:
         """Poll until the end. A join that ends between two polls is begun again: so they wait."""
+        longest = self._configs.rebalance_timeout_ms
         try:
             while not self._closing:
                 self._consumer.poll(timeout_ms=_POLL_MS)
+                if time.monotonic() - self._polled > longest / 1000:
+                    # Others can do what this member has stopped doing.
+                    self._consumer.close(timeout_ms=self._configs.session_timeout_ms)
+                    raise TimeoutError(f"the member was busy for more than {longest} ms")
         except Exception as error:
             self._error = error
 
@@ -141,6 +148,7 @@ class Membership:
         GroupError
             If the group refuses the member.
         """
+        self._polled = time.monotonic()
         if self._error is not None:
             raise GroupError(
                 f"group {self._configs.application_id}: {type(self._error).__name__}: {self._error}"

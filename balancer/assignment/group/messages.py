@@ -63,7 +63,7 @@ class MemberReport(_Message):
     """
 
     process: Annotated[str, Field(min_length=1, max_length=200)]
-    capacity: Whole = Field(default=1, ge=1, le=100_000)
+    capacity: Annotated[Whole, Field(ge=1, le=100_000)] = 1
     rack: str | None = None
     tags: dict[str, str] = {}
     offsets: dict[TaskName, Whole] = {}

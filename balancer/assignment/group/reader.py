@@ -93,7 +93,7 @@ class PartitionReader:
                 batch.ends[partition] = message.offset()
             elif error.code() in (errors._AUTO_OFFSET_RESET, errors.OFFSET_OUT_OF_RANGE):
                 batch.missing.add(partition)
-            elif error.fatal() or not error.retriable():
+            else:
                 raise GroupError(f"topic {self._topic}: {error.str()}")
         return batch
 

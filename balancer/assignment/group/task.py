@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, wait
 from typing import Any
 
 from balancer.assignment.group.changelog import INPUT_KEY, PROCESS_HEADER, input_value, state_key
@@ -188,9 +188,13 @@ class ActiveTask:
         self._state = State(self.store)
 
     def close(self) -> None:
-        """Give the task up; what is not committed is left to the next owner."""
+        """Give the task up; what is not committed is left to the next owner.
+
+        A start under way is waited for: if it ended later, it would shut the next owner out.
+        """
         self.running = False
-        self._starting.cancel()
+        if not self._starting.cancel():
+            wait([self._starting], self._configs.task_timeout_ms / 1000)
         self._executor.submit(self._release)
 
     def _release(self) -> None:
