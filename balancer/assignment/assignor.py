@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 
 from balancer.assignment.client_tags import ClientTags
 from balancer.assignment.configs import AssignmentConfigs
 from balancer.assignment.draft import Draft
 from balancer.assignment.errors import TaskAssignmentError
+from balancer.assignment.fallback import keep_previous
 from balancer.assignment.lags import Lags
 from balancer.assignment.movements import Warmups, move_actives, move_standbys
 from balancer.assignment.racks import optimize_active, optimize_standbys
@@ -15,7 +20,9 @@ from balancer.assignment.result import TaskAssignment
 from balancer.assignment.standbys import assign_standbys, level_standbys
 from balancer.assignment.state import ApplicationState
 from balancer.assignment.stateless import assign_stateless
+from balancer.assignment.targets.goals import GoalTargets
 from balancer.assignment.targets.kafka import in_turn
+from goals import Goal
 
 
 class TaskAssignor:
@@ -25,13 +32,23 @@ class TaskAssignor:
     ----------
     configs
         Configuration under Kafka's names.
+    target
+        Where tasks are to run in the end: ``kafka`` for Kafka's own procedure; or goals, as
+        :class:`balancer.Balancer` takes them, such as the profile ``stateful-tasks``.
     """
 
-    def __init__(self, configs: AssignmentConfigs | None = None) -> None:
+    def __init__(
+        self,
+        configs: AssignmentConfigs | None = None,
+        target: Iterable[Goal] | str | Path | Mapping[str, Any] = "kafka",
+    ) -> None:
         self.configs = configs or AssignmentConfigs()
+        self.goal_targets = None if target == "kafka" else GoalTargets(target)
 
     def assign(self, state: ApplicationState) -> TaskAssignment:
         """Assign the tasks of an application; the state is not changed.
+
+        Without end offsets tasks stay where they were, whatever the target.
 
         Raises
         ------
@@ -41,6 +58,11 @@ class TaskAssignor:
         if state.n_instances == 0:
             raise TaskAssignmentError("no instance found, at least one expected")
         draft = Draft(state, self.configs)
+        if not state.offsets_known:
+            keep_previous(draft)
+            return draft.finished(draft.active.copy(), movements=0, probing=True)
+        if self.goal_targets is not None:
+            return self.goal_targets.assign(state, self.configs)
         stateful, stateless = np.flatnonzero(state.stateful), np.flatnonzero(~state.stateful)
         draft.place(stateful, in_turn(state))
         optimize_active(draft, stateful)
