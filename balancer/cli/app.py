@@ -21,6 +21,7 @@ from balancer.cli.snapshot import snapshot
 from balancer.cli.tasks import tasks
 from balancer.cli.terminal import Command, Commands
 from balancer.cli.verify import verify
+from balancer.cli.word_count import word_count
 
 
 def _version(asked: bool) -> None:
@@ -69,3 +70,4 @@ app.add_typer(readers)
 app.add_typer(history)
 app.add_typer(snapshot)
 app.add_typer(tasks)
+app.add_typer(word_count)
