@@ -47,11 +47,11 @@ Lag = Annotated[
 ]
 
 
-class _StateRecord(BaseModel):
+class StateRecord(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class InstanceRecord(_StateRecord):
+class InstanceRecord(StateRecord):
     """One instance: its threads, what it had before, and how far behind its state is.
 
     ``capacity`` is a number of threads. ``lags`` has an entry for every task of which the instance
@@ -69,7 +69,7 @@ class InstanceRecord(_StateRecord):
     lags: dict[str, Lag] = {}
 
 
-class TaskRecord(_StateRecord):
+class TaskRecord(StateRecord):
     """One task; ``sources`` and ``changelogs`` are the racks of each partition's replicas."""
 
     id: str
@@ -82,7 +82,7 @@ class TaskRecord(_StateRecord):
     changelogs: tuple[tuple[str, ...], ...] | None = None
 
 
-class StateDocument(_StateRecord):
+class StateDocument(StateRecord):
     """A whole application as records: the shape of a state file."""
 
     schema_version: Literal[1] = 1
