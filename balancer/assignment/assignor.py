@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from balancer.assignment.configs import AssignmentConfigs
+from balancer.assignment.draft import Draft
+from balancer.assignment.errors import TaskAssignmentError
+from balancer.assignment.lags import Lags
+from balancer.assignment.movements import Warmups, move_actives, move_standbys
 from balancer.assignment.result import TaskAssignment
+from balancer.assignment.standbys import assign_standbys, level_standbys
 from balancer.assignment.state import ApplicationState
+from balancer.assignment.stateless import assign_stateless
+from balancer.assignment.targets.kafka import in_turn
 
 
 class TaskAssignor:
@@ -20,5 +29,26 @@ class TaskAssignor:
         self.configs = configs or AssignmentConfigs()
 
     def assign(self, state: ApplicationState) -> TaskAssignment:
-        """Assign the tasks of an application; the state is not changed."""
-        raise NotImplementedError
+        """Assign the tasks of an application; the state is not changed.
+
+        Raises
+        ------
+        TaskAssignmentError
+            If there is no instance.
+        """
+        if state.n_instances == 0:
+            raise TaskAssignmentError("no instance found, at least one expected")
+        draft = Draft(state, self.configs)
+        draft.place(np.flatnonzero(state.stateful), in_turn(state))
+        target = draft.active.copy()
+        if self.configs.num_standby_replicas > 0:
+            assign_standbys(draft)
+            level_standbys(draft)
+        lags = Lags(state, self.configs)
+        warmups = Warmups(
+            state, lags, self.configs.max_warmup_replicas, self.configs.max_warmup_bytes
+        )
+        movements = move_actives(draft, lags, warmups) + move_standbys(draft, lags, warmups)
+        assign_stateless(draft)
+        target = np.where(state.stateful, target, draft.active)
+        return draft.finished(target, movements, probing=movements > 0)

@@ -1,0 +1,106 @@
+"""How far behind each instance is with each task, as the assignment of tasks ranks it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from balancer.assignment.configs import UNLIMITED, AssignmentConfigs
+from balancer.assignment.state import RUNNING, UNKNOWN, ApplicationState
+from cluster_model.snapshot import Bools, Ints
+
+
+class Lags:
+    """The lags of an application's copies, and which of them count as caught up.
+
+    An instance without state lacks all records of the task's changelogs. So does one whose lag is
+    unknown, unless the configuration ranks it first, as Kafka does.
+
+    Parameters
+    ----------
+    state, configs
+        The application, and what counts as caught up.
+
+    Attributes
+    ----------
+    caught_up_count : (T,) int
+        Number of instances that are caught up with each task.
+    least : (T,) int
+        Smallest lag of an instance for each task.
+    """
+
+    def __init__(self, state: ApplicationState, configs: AssignmentConfigs) -> None:
+        count = np.diff(state.lag_offset)
+        of = np.repeat(np.arange(state.n_tasks), count)
+        lag = state.lag
+        if not configs.unknown_lag_is_caught_up:
+            lag = np.where(lag == UNKNOWN, state.end_offset[of], lag)
+        self._acceptable = min(configs.acceptable_recovery_lag, UNLIMITED)
+        self._n_instances = state.n_instances
+        self._end = state.end_offset
+        self._key = of * state.n_instances + state.lag_instance
+        self._offset, self._instance, self._lag = state.lag_offset, state.lag_instance, lag
+        caught_up = self._is_caught_up(lag)
+        self._with_state = state.lag_instance[caught_up]
+        self._with_state_offset = np.searchsorted(np.flatnonzero(caught_up), state.lag_offset)
+        # Whether an instance without state counts as caught up with a task.
+        self._without_state = self._is_caught_up(state.end_offset)
+        self.caught_up_count: Ints = np.diff(self._with_state_offset) + np.where(
+            self._without_state, state.n_instances - count, 0
+        )
+        least = np.full(state.n_tasks, UNLIMITED)
+        known = count > 0
+        least[known] = np.minimum.reduceat(lag, state.lag_offset[:-1][known]) if len(lag) else 0
+        lacking = count < state.n_instances
+        least[lacking] = np.minimum(least, state.end_offset)[lacking]
+        self.least: Ints = least
+
+    def _is_caught_up(self, lag: Ints) -> Bools:
+        if self._acceptable == UNLIMITED:
+            return np.ones(len(lag), np.bool_)
+        caught_up: Bools = (lag == RUNNING) | ((lag >= 0) & (lag <= self._acceptable))
+        return caught_up
+
+    def of(self, task: Ints, instance: Ints) -> Ints:
+        """(C,) lag of instances for tasks."""
+        asked = task * self._n_instances + instance
+        found: Ints = self._end[task]
+        if len(self._key):
+            at = np.minimum(np.searchsorted(self._key, asked), len(self._key) - 1)
+            known = self._key[at] == asked
+            found[known] = self._lag[at[known]]
+        return found
+
+    def behind(self, task: Ints, instance: Ints) -> Bools:
+        """(C,) whether instances are not caught up with tasks with which others are closer."""
+        lag = self.of(task, instance)
+        return ~self._is_caught_up(lag) & (self.least[task] < lag)
+
+    def caught_up(self, task: int) -> Ints:
+        """The instances that are caught up with a task, sorted."""
+        found = self._with_state[self._with_state_offset[task] : self._with_state_offset[task + 1]]
+        if not self._without_state[task]:
+            return found
+        without = np.ones(self._n_instances, np.bool_)
+        without[self._instance[self._offset[task] : self._offset[task + 1]]] = False
+        return np.union1d(found, np.flatnonzero(without))
+
+    def closest(self, task: int, before: int, excluded: set[int] | None = None) -> int | None:
+        """The instance with the smallest lag for a task that is closer than another, if any."""
+        first, last = self._offset[task], self._offset[task + 1]
+        instances = self._instance[first:last].tolist()
+        lags = self._lag[first:last].tolist()
+        end = int(self._end[task])
+        known = dict(zip(instances, lags, strict=True))
+        best = (known.get(before, end), before)
+        barred = excluded or set()
+        for instance, lag in known.items():
+            if instance not in barred:
+                best = min(best, (lag, instance))
+        if end <= best[0]:
+            # Of those without state only the first can be better.
+            without = next(
+                (i for i in range(self._n_instances) if i not in known and i not in barred), None
+            )
+            if without is not None:
+                best = min(best, (end, without))
+        return None if best[1] == before else best[1]
