@@ -112,8 +112,9 @@ class Simulation:
     copies : (N, I, 4) int
         Number of copies in each :class:`Role` from then on; index 0 counts active tasks that do
         not process.
-    lag : (N, I) float
-        Records that all copies of an instance are behind at that moment.
+    lag, lag_after : (N, I) float
+        Records that all copies of an instance are behind at that moment, and when the next one
+        comes; in between it changes at a constant rate.
     seconds : (T, 6) float
         Seconds that each task was in each status.
     avoidable : (T,) float
@@ -137,6 +138,7 @@ class Simulation:
     member: Bools
     copies: Ints
     lag: Floats
+    lag_after: Floats
     seconds: Floats
     avoidable: Floats
     restored: Floats
@@ -222,6 +224,7 @@ class _Moments:
     member: list[Bools] = field(default_factory=list)
     copies: list[Ints] = field(default_factory=list)
     lag: list[Floats] = field(default_factory=list)
+    lag_after: list[Floats] = field(default_factory=list)
 
 
 class _Run:
@@ -278,6 +281,7 @@ class _Run:
             member=np.array(m.member),
             copies=np.array(m.copies),
             lag=np.array(m.lag),
+            lag_after=np.array([*m.lag_after, m.lag[-1]]),
             seconds=self.seconds,
             avoidable=self.avoidable,
             restored=self.restored,
@@ -531,6 +535,7 @@ class _Run:
         self.end += written
         self.written += written
         self.now = until
+        self.moments.lag_after.append(self._behind())
 
     def _record(self, status: Ints) -> None:
         """Keep this moment."""
@@ -538,13 +543,18 @@ class _Run:
         copies = np.stack([(self.role == role).sum(axis=0) for role in Role], axis=1)
         stands = (status != Status.PROCESSING) & (self.owner >= 0)
         copies[:, 0] = np.bincount(self.owner[stands], minlength=s.n_instances)
-        held = (self.role > 0) & ~np.isnan(self.lag)
         m.time.append(self.now)
         m.owner.append(self.owner.copy())
         m.status.append(status)
         m.member.append(self.member.copy())
         m.copies.append(copies)
-        m.lag.append(np.where(held, self.lag, 0.0).sum(axis=0))
+        m.lag.append(self._behind())
+
+    def _behind(self) -> Floats:
+        """(I,) records that the copies of each instance are behind."""
+        held = (self.role > 0) & ~np.isnan(self.lag)
+        behind: Floats = np.where(held, self.lag, 0.0).sum(axis=0)
+        return behind
 
 
 def _shared(demand: Floats, capacity: float) -> Floats:

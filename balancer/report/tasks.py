@@ -65,7 +65,7 @@ def simulation_svg(found: Simulation) -> str:
     scale = _PANEL / max(1, int(waiting.max()))
     parts.append(_layer("waits", x, 0 * waiting, waiting, top + _PANEL, scale))
     parts.append(_base(top + _PANEL))
-    lag = found.lag.sum(axis=1)
+    lag = np.stack([found.lag.sum(axis=1), found.lag_after.sum(axis=1)], axis=1)
     top += _PANEL + _GAP
     parts.append(_title("Records that copies are behind", amount(float(lag.max()), ""), top))
     parts.append(_curve(x, lag, top))
@@ -96,7 +96,7 @@ def _legend() -> str:
             f'<rect class="{kind}" x="{across:g}" y="32" width="11" height="11"/>'
             f'<text class="note" x="{across + 16:g}" y="42">{words}</text>'
         )
-        across += 32 + 6.2 * len(words)
+        across += 36 + 5.6 * len(words)
     parts.append(f'<path class="round" d="M{across:g} 37.5h14"/>')
     parts.append(f'<text class="note" x="{across + 19:g}" y="42">rebalance</text>')
     return "".join(parts)
@@ -131,10 +131,12 @@ def _layer(kind: str, x: Floats, low: Ints, high: Ints, base: float, scale: floa
 
 
 def _curve(x: Floats, lag: Floats, top: float) -> str:
+    # A rebalance adds copies and removes others at once.
+    moments = np.stack([x, np.append(x[1:], x[-1])], axis=1).ravel()
     highest = max(float(lag.max()), 1.0)
     spots = (
         f"{across:.1f} {top + _PANEL * (1 - v / highest):.1f}"
-        for across, v in zip(x.tolist(), lag.tolist(), strict=True)
+        for across, v in zip(moments.tolist(), lag.ravel().tolist(), strict=True)
     )
     return f'<path class="lag" d="M{" ".join(_once(spots))}"/>'
 
