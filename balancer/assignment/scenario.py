@@ -76,7 +76,8 @@ class Scenario:
     configs
         Configuration of the assignment.
     write_rate : (T,) float
-        Records/s that each task writes to its changelog while it processes.
+        Records/s that each task writes to its changelog while it processes; as many are
+        compacted.
     restore_rate : (I,) float
         Records/s that each instance reads from changelogs, over all its copies.
     broker_restore_rate
@@ -193,10 +194,10 @@ def build_scenario(document: ScenarioDocument) -> Scenario:
     if (state.lag == UNKNOWN).any():
         raise TaskAssignmentError("instances: lag 'unknown' found, a number of records expected")
     for task in document.tasks:
-        if task.write_rate and not (task.stateful and task.logged):
+        if task.write_rate and not task.end_offset:
             raise TaskAssignmentError(
                 f"task {task.id}: write_rate {task.write_rate:g} found, 0 expected, as it has no "
-                "changelog"
+                "records in a changelog"
             )
     tasks = sorted(document.tasks, key=lambda t: TaskId.parse(t.id))
     instances = sorted(document.instances, key=lambda i: i.id)

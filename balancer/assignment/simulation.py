@@ -3,8 +3,10 @@
 Nothing is stepped: between two events all rates are constant, so the time of the next event, and
 all that happens until then, are exact. Where an instance or the brokers send less than the copies
 could take, each copy gets the same share, and what a copy does not need goes to the others. An
-instance restores its active tasks before it reads for standbys. A changelog grows while its task
-is processed; an input that waits meanwhile is not simulated.
+instance restores its active tasks before it reads for standbys. A task writes to its changelog
+while it is processed; an input that waits meanwhile is not simulated. Changelogs are compacted:
+what a task writes replaces as much of what it wrote before, so no copy lacks more than the records
+of the whole changelog.
 """
 
 from __future__ import annotations
@@ -235,7 +237,7 @@ class _Run:
         self.scenario, self.assignor, self.state = scenario, assignor, s
         shape = (s.n_tasks, s.n_instances)
         self.now = 0.0
-        self.logged: Bools = s.stateful & ((s.end_offset > 0) | (scenario.write_rate > 0))
+        self.logged: Bools = s.stateful & (s.end_offset > 0)
         self.end = s.end_offset.astype(np.float64)
         self.member = np.zeros(s.n_instances, np.bool_)
         self.member[members_at_start(scenario)] = True
@@ -365,7 +367,6 @@ class _Run:
             s,
             instances=tuple(s.instances[i] for i in members.tolist()),
             capacity=s.capacity[members],
-            end_offset=np.where(self.logged, np.ceil(self.end - _ROUNDING), 0).astype(np.int64),
             lag_offset=np.searchsorted(task, np.arange(s.n_tasks + 1)),
             lag_instance=column,
             lag=lag,
@@ -529,10 +530,10 @@ class _Run:
         reads[task, instance] = True
         idle = ~reads & ~np.isnan(self.lag)
         self.lag[idle] += np.broadcast_to(written[:, None], self.lag.shape)[idle]
-        lag = self.lag[task, instance] + grows * step
+        np.minimum(self.lag, self.end[:, None], out=self.lag)
+        lag = np.minimum(self.lag[task, instance] + grows * step, self.end[task])
         lag[(grows < 0) & (lag < _ROUNDING)] = 0.0
         self.lag[task, instance] = lag
-        self.end += written
         self.written += written
         self.now = until
         self.moments.lag_after.append(self._behind())
