@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 
 from balancer.assignment.configs import AssignmentConfigs
@@ -13,7 +17,9 @@ from balancer.assignment.result import TaskAssignment
 from balancer.assignment.standbys import assign_standbys, level_standbys
 from balancer.assignment.state import ApplicationState
 from balancer.assignment.stateless import assign_stateless
+from balancer.assignment.targets.goals import GoalTargets
 from balancer.assignment.targets.kafka import in_turn
+from goals import Goal
 
 
 class TaskAssignor:
@@ -23,10 +29,18 @@ class TaskAssignor:
     ----------
     configs
         Configuration under Kafka's names.
+    target
+        Where tasks are to run in the end: ``kafka`` for Kafka's own procedure; or goals, as
+        :class:`balancer.Balancer` takes them, such as the profile ``stateful-tasks``.
     """
 
-    def __init__(self, configs: AssignmentConfigs | None = None) -> None:
+    def __init__(
+        self,
+        configs: AssignmentConfigs | None = None,
+        target: Iterable[Goal] | str | Path | Mapping[str, Any] = "kafka",
+    ) -> None:
         self.configs = configs or AssignmentConfigs()
+        self.goal_targets = None if target == "kafka" else GoalTargets(target)
 
     def assign(self, state: ApplicationState) -> TaskAssignment:
         """Assign the tasks of an application; the state is not changed.
@@ -38,6 +52,8 @@ class TaskAssignor:
         """
         if state.n_instances == 0:
             raise TaskAssignmentError("no instance found, at least one expected")
+        if self.goal_targets is not None:
+            return self.goal_targets.assign(state, self.configs)
         draft = Draft(state, self.configs)
         draft.place(np.flatnonzero(state.stateful), in_turn(state))
         target = draft.active.copy()
