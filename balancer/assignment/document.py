@@ -22,8 +22,9 @@ from pydantic import (
 from balancer.assignment.configs import AssignmentConfigs
 from balancer.assignment.errors import AssignmentError, TaskAssignmentError
 from balancer.assignment.state import RUNNING, UNKNOWN, ApplicationState, Racks, TaskId
+from balancer.assignment.validation import validate_assignment
 from cluster_model.snapshot import Floats
-from metrics_reporter.documents import Number, Whole, as_model, load_document, shown
+from metrics_reporter.documents import Number, Whole, as_model, load_mapping, shown
 from metrics_reporter.quantities import plural
 
 _CODES = {"running": RUNNING, "unknown": UNKNOWN, RUNNING: RUNNING, UNKNOWN: UNKNOWN}
@@ -92,6 +93,49 @@ class StateDocument(StateRecord):
     offsets_known: StrictBool = True
 
 
+class InstanceAssignment(_StateRecord):
+    """The tasks that one instance is given, by the role of its copy."""
+
+    active: Annotated[tuple[str, ...], FailFast()] = ()
+    standby: Annotated[tuple[str, ...], FailFast()] = ()
+    warmup: Annotated[tuple[str, ...], FailFast()] = ()
+
+
+class AssignmentDocument(_StateRecord):
+    """An assignment as records: the shape of an assignment file."""
+
+    schema_version: Literal[1] = 1
+    instances: dict[str, InstanceAssignment]
+    movements: Whole = 0
+    probing_rebalance: StrictBool = False
+    followup_rebalance_ms: Whole | None = None
+    reasons: dict[str, str] = {}
+
+
+def check_assignment(path: str | Path, state: ApplicationState) -> None:
+    """Check an assignment file, JSON or YAML, against the application.
+
+    Raises
+    ------
+    TaskAssignmentError
+        If it cannot be used, in one sentence, with Kafka's name of the error.
+    """
+    where = f"assignment file {path}"
+    content = load_mapping(path, where, TaskAssignmentError, expected="a mapping with instances")
+    document = as_model(AssignmentDocument, content, where, TaskAssignmentError)
+    try:
+        active, standby = (
+            {
+                id_: [TaskId.parse(task) for role in roles for task in getattr(given, role)]
+                for id_, given in document.instances.items()
+            }
+            for roles in (("active",), ("standby", "warmup"))
+        )
+        validate_assignment(state, active, standby)
+    except TaskAssignmentError as error:
+        raise error.within(where) from None
+
+
 def load_state(path: str | Path) -> tuple[ApplicationState, AssignmentConfigs]:
     """Read a state file, YAML or (with the suffix ``.json``) JSON, and its configuration.
 
@@ -101,11 +145,9 @@ def load_state(path: str | Path) -> tuple[ApplicationState, AssignmentConfigs]:
         If it cannot be used, in one sentence.
     """
     where = f"state file {path}"
-    content = load_document(path, where, TaskAssignmentError)
-    if not isinstance(content, Mapping):
-        raise TaskAssignmentError(
-            f"{where}: {type(content).__name__} found, a mapping with instances and tasks expected"
-        )
+    content = load_mapping(
+        path, where, TaskAssignmentError, expected="a mapping with instances and tasks"
+    )
     document = as_model(StateDocument, content, where, TaskAssignmentError)
     try:
         return build_state(document), document.configs

@@ -18,6 +18,7 @@ from balancer.cli.propose import propose
 from balancer.cli.report_metrics import report_metrics
 from balancer.cli.run import run
 from balancer.cli.snapshot import snapshot
+from balancer.cli.tasks import tasks
 from balancer.cli.terminal import Command, Commands
 from balancer.cli.verify import verify
 
@@ -67,3 +68,4 @@ app.add_typer(sources)
 app.add_typer(readers)
 app.add_typer(history)
 app.add_typer(snapshot)
+app.add_typer(tasks)
