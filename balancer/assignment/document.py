@@ -93,7 +93,7 @@ class StateDocument(StateRecord):
     offsets_known: StrictBool = True
 
 
-class InstanceAssignment(_StateRecord):
+class InstanceAssignment(StateRecord):
     """The tasks that one instance is given, by the role of its copy."""
 
     active: Annotated[tuple[str, ...], FailFast()] = ()
@@ -101,7 +101,7 @@ class InstanceAssignment(_StateRecord):
     warmup: Annotated[tuple[str, ...], FailFast()] = ()
 
 
-class AssignmentDocument(_StateRecord):
+class AssignmentDocument(StateRecord):
     """An assignment as records: the shape of an assignment file."""
 
     schema_version: Literal[1] = 1

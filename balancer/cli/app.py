@@ -19,6 +19,7 @@ from balancer.cli.report_metrics import report_metrics
 from balancer.cli.run import run
 from balancer.cli.snapshot import snapshot
 from balancer.cli.tasks import tasks
+from balancer.cli.tasks_simulate import simulate
 from balancer.cli.terminal import Command, Commands
 from balancer.cli.verify import verify
 
@@ -68,4 +69,5 @@ app.add_typer(sources)
 app.add_typer(readers)
 app.add_typer(history)
 app.add_typer(snapshot)
+tasks.command("simulate", cls=Command)(simulate)
 app.add_typer(tasks)

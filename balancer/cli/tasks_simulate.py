@@ -10,11 +10,11 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from balancer.assignment import TaskAssignor
+from balancer.assignment import TaskAssignor, simulation
 from balancer.assignment.scenario import load_scenario
-from balancer.assignment.simulation import Simulation, Status, simulate
-from balancer.cli.terminal import check_outputs, out, percent, working, writing
-from cluster_model.files import write_atomically
+from balancer.assignment.simulation import Simulation, Status
+from balancer.cli.tasks import Target
+from balancer.cli.terminal import check_outputs, out, percent, working, write
 from metrics_reporter.quantities import amount, plural
 
 # In the order of a task's life: what it is called, and what it stands for.
@@ -28,7 +28,7 @@ _CAUSES = (
 _ROUNDS = 40
 
 
-def simulate_command(
+def simulate(
     scenario: Annotated[
         Path,
         typer.Argument(
@@ -37,14 +37,7 @@ def simulate_command(
             show_default=False,
         ),
     ],
-    target: Annotated[
-        str,
-        typer.Option(
-            metavar="kafka|PROFILE|FILE",
-            help="Where tasks are to be in the end: as Kafka's assignor places them, or as goals "
-            "say.",
-        ),
-    ] = "kafka",
+    target: Target = "kafka",
     worst: Annotated[
         int, typer.Option(min=0, help="How many of the least available tasks to show.")
     ] = 10,
@@ -63,13 +56,11 @@ def simulate_command(
     given = load_scenario(scenario)
     assignor = TaskAssignor(given.configs, target=target)
     with working("simulating"):
-        found = simulate(given, assignor)
+        found = simulation.simulate(given, assignor)
     if picture is not None:
         from balancer.report.tasks import simulation_svg
 
-        text = simulation_svg(found)
-        with writing(picture):
-            write_atomically(picture, lambda file: file.write(text.encode()))
+        write(picture, simulation_svg(found))
     console = out()
     for line in summary(found):
         console.print(escape(line))
