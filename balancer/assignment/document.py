@@ -60,7 +60,7 @@ class InstanceRecord(StateRecord):
     """
 
     id: Annotated[str, Field(min_length=1)]
-    capacity: Whole = Field(default=1, ge=1)
+    capacity: Annotated[Whole, Field(ge=1)] = 1
     rack: str | None = None
     tags: dict[str, str] = {}
     attributes: dict[str, str | Number] = {}
