@@ -48,11 +48,11 @@ Lag = Annotated[
 ]
 
 
-class _StateRecord(BaseModel):
+class StateRecord(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class InstanceRecord(_StateRecord):
+class InstanceRecord(StateRecord):
     """One instance: its threads, what it had before, and how far behind its state is.
 
     ``capacity`` is a number of threads. ``lags`` has an entry for every task of which the instance
@@ -70,7 +70,7 @@ class InstanceRecord(_StateRecord):
     lags: dict[str, Lag] = {}
 
 
-class TaskRecord(_StateRecord):
+class TaskRecord(StateRecord):
     """One task; ``sources`` and ``changelogs`` are the racks of each partition's replicas."""
 
     id: str
@@ -83,7 +83,7 @@ class TaskRecord(_StateRecord):
     changelogs: tuple[tuple[str, ...], ...] | None = None
 
 
-class StateDocument(_StateRecord):
+class StateDocument(StateRecord):
     """A whole application as records: the shape of a state file."""
 
     schema_version: Literal[1] = 1
@@ -93,7 +93,7 @@ class StateDocument(_StateRecord):
     offsets_known: StrictBool = True
 
 
-class InstanceAssignment(_StateRecord):
+class InstanceAssignment(StateRecord):
     """The tasks that one instance is given, by the role of its copy."""
 
     active: Annotated[tuple[str, ...], FailFast()] = ()
@@ -101,7 +101,7 @@ class InstanceAssignment(_StateRecord):
     warmup: Annotated[tuple[str, ...], FailFast()] = ()
 
 
-class AssignmentDocument(_StateRecord):
+class AssignmentDocument(StateRecord):
     """An assignment as records: the shape of an assignment file."""
 
     schema_version: Literal[1] = 1

@@ -78,7 +78,7 @@ class Explanation:
         elif target in others:
             then = "restores a standby"
         elif int(a.warmup.sum()) >= a.configs.max_warmup_replicas:
-            then = f"waits, as there are {a.configs.max_warmup_replicas} warm-ups already"
+            then = f"waits, as max_warmup_replicas is {a.configs.max_warmup_replicas}"
         else:
             then = "waits for its turn to restore"
         closest = "" if near else ", the closest,"
