@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -136,10 +136,9 @@ def run(
     except ValidationError as error:
         raise CommandError(first_problem(error)) from None
     stop = threading.Event()
-    began = time.monotonic()
 
     def tell(sentence: str) -> None:
-        say(f"{time.monotonic() - began:7.1f} s  {sentence}")
+        say(f"{datetime.now():%H:%M:%S.%f}"[:-3] + f" {sentence}")
 
     log = logging.getLogger("balancer.assignment.group")
     with logged(log, lambda text: text), ended_by_signals(lambda _: stop.set()):
@@ -173,7 +172,7 @@ def check_(
             str(c.records),
             str(c.processed),
             str(c.differences),
-            f"{c.gap:.2f} s",
+            f"{c.gap():.2f} s",
             str(len(c.processes)),
         )
     out().print(table)

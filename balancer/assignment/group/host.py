@@ -198,6 +198,7 @@ class Host:
             task,
             self._directory.process,
             copy.store,
+            self._changelog,
             self._processor,
             self._executor,
         )
@@ -265,6 +266,7 @@ class Host:
             self._changelog.remove(task.partition)
             active.run()
             self._input.add(task.partition, active.next_offset)
+            self._tell(f"task {task}: processes from {active.next_offset} after {active.age:.2f} s")
 
     def _process(self) -> None:
         """Process what there is, and commit what is due."""

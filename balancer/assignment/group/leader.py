@@ -86,25 +86,30 @@ class Leader:
         state = _state(members, reports, owner, end_offsets)
         assignment = self._assign(state)
         by_process = assignment.tasks_by_instance()
-        probe_after = assignment.followup_rebalance_ms
-        if probe_after is not None and self._interval_ms is not None:
-            probe_after = self._interval_ms
+        starting = _starting(state, assignment, members, reports, owner)
+        moves = starting - {
+            t.partition
+            for member, report in zip(members, reports, strict=True)
+            for t in by_process[report.process]["active"]
+            if owner.get(t.partition) == member
+        }
+        probe_after = None
+        if assignment.probing_rebalance or moves:
+            probe_after = self._interval_ms or assignment.configs.probing_rebalance_interval_ms
         for member, report in zip(members, reports, strict=True):
             tasks = by_process[report.process]
-            active = [t.partition for t in tasks["active"]]
+            mine = {p for p in starting if owner[p] == member}
+            active = {t.partition for t in tasks["active"]}
             # A partition goes to its new owner once the old one has given it up (KIP-429). The
             # new one keeps its copy current until then.
-            withheld = [p for p in active if owner.get(p, member) != member]
+            withheld = {p for p in active if owner.get(p, member) != member}
+            standby = {t.partition for t in tasks["standby"]} | withheld
+            warmup = {t.partition for t in tasks["warmup"]}
             found[member] = MemberAssignment(
-                partitions=tuple(p for p in active if p not in withheld),
+                partitions=tuple(sorted(active - withheld | mine)),
                 tasks=MemberTasks(
-                    standby=tuple(
-                        sorted(
-                            [str(t) for t in tasks["standby"]]
-                            + [str(TaskId(0, p)) for p in withheld]
-                        )
-                    ),
-                    warmup=tuple(str(t) for t in tasks["warmup"]),
+                    standby=_names(standby - mine),
+                    warmup=_names(warmup - mine),
                     probe_after_ms=probe_after if member == leader else None,
                 ),
             )
@@ -141,6 +146,35 @@ def _owners(joined: Sequence[Joined], partitions: Collection[int]) -> dict[int, 
             if p in partitions:
                 owner[p] = (j.generation, j.member)
     return {p: member for p, (_, member) in owner.items()}
+
+
+def _starting(
+    state: ApplicationState,
+    assignment: TaskAssignment,
+    members: Sequence[str],
+    reports: Sequence[MemberReport],
+    owner: Mapping[int, str],
+) -> set[int]:
+    """Partitions whose owner is about to process them: its state is almost complete.
+
+    They stay for now. A rebalance that follows another at once would otherwise hand them on before
+    a single record was processed.
+    """
+    acceptable = assignment.configs.acceptable_recovery_lag
+    end = dict(zip(state.partition.tolist(), state.end_offset.tolist(), strict=True))
+    found = set()
+    for member, report in zip(members, reports, strict=True):
+        for p in (p for p, m in owner.items() if m == member):
+            name = str(TaskId(0, p))
+            behind = end[p] - report.offsets.get(name, 0)
+            if name not in report.running and 0 <= behind <= acceptable:
+                found.add(p)
+    return found
+
+
+def _names(partitions: Collection[int]) -> tuple[str, ...]:
+    """The tasks of partitions, sorted."""
+    return tuple(str(TaskId(0, p)) for p in sorted(partitions))
 
 
 def _state(

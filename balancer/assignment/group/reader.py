@@ -97,6 +97,11 @@ class PartitionReader:
                 raise GroupError(f"topic {self._topic}: {error.str()}")
         return batch
 
+    def end(self, partition: int, timeout: float) -> int:
+        """The offset after the last record of a partition; may be called from any thread."""
+        at = self._kafka.TopicPartition(self._topic, partition)
+        return int(self._consumer.get_watermark_offsets(at, timeout=timeout)[1])
+
     def close(self) -> None:
         """Close the consumer."""
         self._consumer.close()

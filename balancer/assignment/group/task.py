@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from concurrent.futures import Executor, Future, wait
@@ -11,9 +12,12 @@ from balancer.assignment.group.changelog import INPUT_KEY, PROCESS_HEADER, input
 from balancer.assignment.group.configs import GroupConfigs
 from balancer.assignment.group.errors import GroupError
 from balancer.assignment.group.processing import Processor, Record, State
+from balancer.assignment.group.reader import PartitionReader
 from balancer.assignment.group.store import StateStore
 from balancer.assignment.state import TaskId
 from metrics_reporter.clients import create, kafka, reason
+
+log = logging.getLogger(__name__)
 
 
 class Fenced(Exception):
@@ -37,6 +41,8 @@ class ActiveTask:
         Name of this member's process, which the changelog shows with each transaction.
     store
         Its state.
+    changelog
+        Reads the changelog.
     processor
         What is done with a record.
     executor
@@ -49,6 +55,7 @@ class ActiveTask:
         task: TaskId,
         process: str,
         store: StateStore,
+        changelog: PartitionReader,
         processor: Processor,
         executor: Executor,
     ) -> None:
@@ -56,18 +63,19 @@ class ActiveTask:
         self.running = False
         self.next_offset = 0
         self.records = 0
-        self._configs, self._processor, self._executor = configs, processor, executor
+        self._configs, self._changelog = configs, changelog
+        self._processor, self._executor = processor, executor
         self._headers = [(PROCESS_HEADER, process.encode())]
         self._state = State(store)
-        self._deadline = time.monotonic() + configs.task_timeout_ms / 1000
-        self._last_commit = time.monotonic()
+        self._began = time.monotonic()
+        self._deadline = self._began + configs.task_timeout_ms / 1000
+        self._last_commit = self._began
         self._producer: Any = None
         self._starting: Future[int] = executor.submit(self._start)
 
     def _start(self) -> int:
         """Shut the predecessor out; returns the offset up to which to restore."""
         configs, timeout = self._configs, self._configs.task_timeout_ms / 1000
-        module = kafka()
         self._producer = create(
             "Producer",
             {
@@ -75,17 +83,13 @@ class ActiveTask:
                 "transactional.id": configs.transactional_id(self.task),
                 "transaction.timeout.ms": configs.transaction_timeout_ms,
                 "linger.ms": 0,
+                "logger": log,
             },
         )
+        # Without a connection the client would wait half a second before it asks again.
+        self._producer.list_topics(configs.changelog_topic, timeout)
         self._producer.init_transactions(timeout)
-        end = create(
-            "Consumer", {"bootstrap.servers": configs.bootstrap_servers, "group.id": "unused"}
-        )
-        try:
-            partition = module.TopicPartition(configs.changelog_topic, self.task.partition)
-            return int(end.get_watermark_offsets(partition, timeout=timeout)[1])
-        finally:
-            end.close()
+        return self._changelog.end(self.task.partition, timeout)
 
     def restored_up_to(self) -> int | None:
         """The offset of the changelog at which the task can run; None while it is not known.
@@ -130,6 +134,11 @@ class ActiveTask:
             self._processor.process(record, self._state)
             self.next_offset = record.offset + 1
             self.records += 1
+
+    @property
+    def age(self) -> float:
+        """Seconds since this member was given the task."""
+        return time.monotonic() - self._began
 
     @property
     def commit_due(self) -> bool:
@@ -199,4 +208,6 @@ class ActiveTask:
 
     def _release(self) -> None:
         """Close the client, which may take a moment."""
-        self._producer = None
+        if self._producer is not None:
+            self._producer.purge()
+            self._producer = None

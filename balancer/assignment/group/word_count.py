@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from balancer.assignment.group.changelog import INPUT_KEY, PROCESS_HEADER, Replay
@@ -81,8 +83,8 @@ class PartitionCheck:
         Records that the state stands for.
     differences
         Words whose counts differ from the recount.
-    gap
-        Longest time in seconds between two transactions.
+    commits
+        When each transaction ended, in seconds since 1970 by the broker's clock.
     processes
         The processes that wrote them, in order of their first.
     """
@@ -91,7 +93,7 @@ class PartitionCheck:
     records: int
     processed: int
     differences: int
-    gap: float
+    commits: tuple[float, ...]
     processes: tuple[str, ...]
 
     @property
@@ -99,23 +101,29 @@ class PartitionCheck:
         """Whether every record was counted exactly once."""
         return self.records == self.processed and not self.differences
 
+    def gap(self, since: float = 0.0, until: float = math.inf) -> float:
+        """Longest time in seconds between two transactions, of those with its middle in a span."""
+        gaps = (
+            after - before
+            for before, after in pairwise(self.commits)
+            if since <= (before + after) / 2 < until
+        )
+        return max(gaps, default=0.0)
+
 
 @dataclass
 class _Found:
     """The state of a partition as its changelog tells it."""
 
     replay: Replay = field(default_factory=Replay)
-    last: float | None = None
-    gap: float = 0.0
+    commits: list[float] = field(default_factory=list)
     processes: dict[str, None] = field(default_factory=dict)
 
     def add(self, message: Any) -> None:
         """Take the next record of the changelog."""
         self.replay.add([(message.key(), message.value())])
         if message.key() == INPUT_KEY:
-            now = message.timestamp()[1] / 1000
-            self.gap = max(self.gap, now - (now if self.last is None else self.last))
-            self.last = now
+            self.commits.append(message.timestamp()[1] / 1000)
             self.processes |= {
                 value.decode(): None
                 for name, value in message.headers() or ()
@@ -126,7 +134,7 @@ class _Found:
 def check(configs: GroupConfigs, timeout: float = 60.0) -> list[PartitionCheck]:
     """Recount the input and compare each partition with the state in the changelog.
 
-    The gaps are those of the records that compaction has left.
+    Its transactions are those that compaction has left.
 
     Raises
     ------
@@ -154,7 +162,7 @@ def check(configs: GroupConfigs, timeout: float = 60.0) -> list[PartitionCheck]:
                 records[p],
                 of.replay.input_offset or 0,
                 sum(state.get(w, 0) != recount[w] for w in words),
-                of.gap,
+                tuple(of.commits),
                 tuple(of.processes),
             )
         )
