@@ -121,20 +121,16 @@ def _rebalances(found: Simulation) -> Table:
 
 
 def _tasks(found: Simulation, worst: int) -> Table:
-    shown = _table(
-        "Least available tasks",
-        "task",
-        "processed>",
-        *(f"{words}>" for _, words in _CAUSES),
-        "records restored>",
-    )
+    causes = [(status, words) for status, words in _CAUSES if found.seconds[:, status].any()]
+    headers = ("processed>", *(f"{words}>" for _, words in causes), "records restored>")
+    shown = _table("Least available tasks", "task", *headers)
     lost = found.seconds.sum(axis=1) - found.seconds[:, Status.PROCESSING]
     for t in np.argsort(-lost, kind="stable")[:worst].tolist():
         if lost[t] > 0:
             shown.add_row(
                 str(found.scenario.state.task(t)),
                 percent(float(found.availability[t])),
-                *(f"{found.seconds[t, status]:,.6g} s" for status, _ in _CAUSES),
+                *(f"{found.seconds[t, status]:,.6g} s" for status, _ in causes),
                 amount(float(found.restored[t]), ""),
             )
     return shown
