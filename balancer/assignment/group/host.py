@@ -149,6 +149,7 @@ class Host:
             rack=configs.rack,
             tags=configs.tags,
             offsets={str(task): offset for task, offset in offsets.items()},
+            state_bytes={str(task): self._directory.state_bytes(task) for task in offsets},
             active=tuple(map(str, active)),
             running=tuple(str(task) for task, a in active.items() if a.running),
             standby=tuple(str(task) for task in copies if task not in active),
