@@ -304,3 +304,17 @@ def test_a_member_that_is_stuck_leaves_its_tasks_to_the_others(application: Appl
     ]
     # What it did afterwards was refused.
     assert all(c.correct for c in application.finish())
+
+
+@pytest.mark.kafka
+def test_a_broker_that_is_away_for_a_while_costs_no_count(
+    application: Application, cluster: KafkaCluster
+) -> None:
+    application.start(1)
+    application.start(2)
+    application.await_balance(1, 2)
+    cluster.kill(0)
+    time.sleep(2)
+    cluster.restart(0)
+    application.await_balance(1, 2)
+    assert all(c.correct for c in application.finish())
