@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from balancer.assignment.client_tags import ClientTags
 from balancer.assignment.configs import AssignmentConfigs
 from balancer.assignment.draft import Draft
 from balancer.assignment.errors import TaskAssignmentError
+from balancer.assignment.fallback import keep_previous
 from balancer.assignment.lags import Lags
 from balancer.assignment.movements import Warmups, move_actives, move_standbys
+from balancer.assignment.racks import optimize_active, optimize_standbys
 from balancer.assignment.result import TaskAssignment
 from balancer.assignment.standbys import assign_standbys, level_standbys
 from balancer.assignment.state import ApplicationState
@@ -45,6 +48,8 @@ class TaskAssignor:
     def assign(self, state: ApplicationState) -> TaskAssignment:
         """Assign the tasks of an application; the state is not changed.
 
+        Without end offsets tasks stay where they were, whatever the target.
+
         Raises
         ------
         TaskAssignmentError
@@ -52,19 +57,32 @@ class TaskAssignor:
         """
         if state.n_instances == 0:
             raise TaskAssignmentError("no instance found, at least one expected")
+        draft = Draft(state, self.configs)
+        if not state.offsets_known:
+            keep_previous(draft)
+            return draft.finished(draft.active.copy(), movements=0, probing=True)
         if self.goal_targets is not None:
             return self.goal_targets.assign(state, self.configs)
-        draft = Draft(state, self.configs)
-        draft.place(np.flatnonzero(state.stateful), in_turn(state))
+        stateful, stateless = np.flatnonzero(state.stateful), np.flatnonzero(~state.stateful)
+        draft.place(stateful, in_turn(state))
+        optimize_active(draft, stateful)
         target = draft.active.copy()
         if self.configs.num_standby_replicas > 0:
-            assign_standbys(draft)
-            level_standbys(draft)
+            if self.configs.rack_aware_assignment_tags:
+                tags = ClientTags(draft)
+                tags.assign_standbys()
+                level_standbys(draft, tags.same)
+                optimize_standbys(draft, tags.may_move)
+            else:
+                assign_standbys(draft)
+                level_standbys(draft)
+                optimize_standbys(draft)
         lags = Lags(state, self.configs)
         warmups = Warmups(
             state, lags, self.configs.max_warmup_replicas, self.configs.max_warmup_bytes
         )
         movements = move_actives(draft, lags, warmups) + move_standbys(draft, lags, warmups)
         assign_stateless(draft)
+        optimize_active(draft, stateless)
         target = np.where(state.stateful, target, draft.active)
         return draft.finished(target, movements, probing=movements > 0)

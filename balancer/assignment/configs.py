@@ -48,10 +48,10 @@ class AssignmentConfigs(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     acceptable_recovery_lag: Whole = 10_000
-    max_warmup_replicas: Whole = Field(default=2, ge=1)
+    max_warmup_replicas: Annotated[Whole, Field(ge=1)] = 2
     max_warmup_bytes: Whole | None = None
     num_standby_replicas: Whole = 0
-    probing_rebalance_interval_ms: Whole = Field(default=600_000, ge=60_000)
+    probing_rebalance_interval_ms: Annotated[Whole, Field(ge=60_000)] = 600_000
     rack_aware_assignment_strategy: Literal["none", "min_traffic", "balance_subtopology"] = "none"
     rack_aware_assignment_traffic_cost: Whole | None = None
     rack_aware_assignment_non_overlap_cost: Whole | None = None

@@ -22,8 +22,9 @@ from pydantic import (
 from balancer.assignment.configs import AssignmentConfigs
 from balancer.assignment.errors import AssignmentError, TaskAssignmentError
 from balancer.assignment.state import RUNNING, UNKNOWN, ApplicationState, Racks, TaskId
+from balancer.assignment.validation import validate_assignment
 from cluster_model.snapshot import Floats
-from metrics_reporter.documents import Number, Whole, as_model, load_document, shown
+from metrics_reporter.documents import Number, Whole, as_model, load_mapping, shown
 from metrics_reporter.quantities import plural
 
 _CODES = {"running": RUNNING, "unknown": UNKNOWN, RUNNING: RUNNING, UNKNOWN: UNKNOWN}
@@ -47,11 +48,11 @@ Lag = Annotated[
 ]
 
 
-class _StateRecord(BaseModel):
+class StateRecord(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class InstanceRecord(_StateRecord):
+class InstanceRecord(StateRecord):
     """One instance: its threads, what it had before, and how far behind its state is.
 
     ``capacity`` is a number of threads. ``lags`` has an entry for every task of which the instance
@@ -59,7 +60,7 @@ class InstanceRecord(_StateRecord):
     """
 
     id: Annotated[str, Field(min_length=1)]
-    capacity: Whole = Field(default=1, ge=1)
+    capacity: Annotated[Whole, Field(ge=1)] = 1
     rack: str | None = None
     tags: dict[str, str] = {}
     attributes: dict[str, str | Number] = {}
@@ -69,7 +70,7 @@ class InstanceRecord(_StateRecord):
     lags: dict[str, Lag] = {}
 
 
-class TaskRecord(_StateRecord):
+class TaskRecord(StateRecord):
     """One task; ``sources`` and ``changelogs`` are the racks of each partition's replicas."""
 
     id: str
@@ -82,7 +83,7 @@ class TaskRecord(_StateRecord):
     changelogs: tuple[tuple[str, ...], ...] | None = None
 
 
-class StateDocument(_StateRecord):
+class StateDocument(StateRecord):
     """A whole application as records: the shape of a state file."""
 
     schema_version: Literal[1] = 1
@@ -90,6 +91,49 @@ class StateDocument(_StateRecord):
     tasks: Annotated[tuple[TaskRecord, ...], FailFast()] = ()
     configs: AssignmentConfigs = AssignmentConfigs()
     offsets_known: StrictBool = True
+
+
+class InstanceAssignment(StateRecord):
+    """The tasks that one instance is given, by the role of its copy."""
+
+    active: Annotated[tuple[str, ...], FailFast()] = ()
+    standby: Annotated[tuple[str, ...], FailFast()] = ()
+    warmup: Annotated[tuple[str, ...], FailFast()] = ()
+
+
+class AssignmentDocument(StateRecord):
+    """An assignment as records: the shape of an assignment file."""
+
+    schema_version: Literal[1] = 1
+    instances: dict[str, InstanceAssignment]
+    movements: Whole = 0
+    probing_rebalance: StrictBool = False
+    followup_rebalance_ms: Whole | None = None
+    reasons: dict[str, str] = {}
+
+
+def check_assignment(path: str | Path, state: ApplicationState) -> None:
+    """Check an assignment file, JSON or YAML, against the application.
+
+    Raises
+    ------
+    TaskAssignmentError
+        If it cannot be used, in one sentence, with Kafka's name of the error.
+    """
+    where = f"assignment file {path}"
+    content = load_mapping(path, where, TaskAssignmentError, expected="a mapping with instances")
+    document = as_model(AssignmentDocument, content, where, TaskAssignmentError)
+    try:
+        active, standby = (
+            {
+                id_: [TaskId.parse(task) for role in roles for task in getattr(given, role)]
+                for id_, given in document.instances.items()
+            }
+            for roles in (("active",), ("standby", "warmup"))
+        )
+        validate_assignment(state, active, standby)
+    except TaskAssignmentError as error:
+        raise error.within(where) from None
 
 
 def load_state(path: str | Path) -> tuple[ApplicationState, AssignmentConfigs]:
@@ -101,11 +145,9 @@ def load_state(path: str | Path) -> tuple[ApplicationState, AssignmentConfigs]:
         If it cannot be used, in one sentence.
     """
     where = f"state file {path}"
-    content = load_document(path, where, TaskAssignmentError)
-    if not isinstance(content, Mapping):
-        raise TaskAssignmentError(
-            f"{where}: {type(content).__name__} found, a mapping with instances and tasks expected"
-        )
+    content = load_mapping(
+        path, where, TaskAssignmentError, expected="a mapping with instances and tasks"
+    )
     document = as_model(StateDocument, content, where, TaskAssignmentError)
     try:
         return build_state(document), document.configs

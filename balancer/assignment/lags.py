@@ -39,11 +39,11 @@ class Lags:
         self._end = state.end_offset
         self._key = of * state.n_instances + state.lag_instance
         self._offset, self._instance, self._lag = state.lag_offset, state.lag_instance, lag
-        caught_up = self._is_caught_up(lag)
+        caught_up = self._near(lag)
         self._with_state = state.lag_instance[caught_up]
         self._with_state_offset = np.searchsorted(np.flatnonzero(caught_up), state.lag_offset)
         # Whether an instance without state counts as caught up with a task.
-        self._without_state = self._is_caught_up(state.end_offset)
+        self._without_state = self._near(state.end_offset)
         self.caught_up_count: Ints = np.diff(self._with_state_offset) + np.where(
             self._without_state, state.n_instances - count, 0
         )
@@ -54,7 +54,7 @@ class Lags:
         least[lacking] = np.minimum(least, state.end_offset)[lacking]
         self.least: Ints = least
 
-    def _is_caught_up(self, lag: Ints) -> Bools:
+    def _near(self, lag: Ints) -> Bools:
         if self._acceptable == UNLIMITED:
             return np.ones(len(lag), np.bool_)
         caught_up: Bools = (lag == RUNNING) | ((lag >= 0) & (lag <= self._acceptable))
@@ -70,10 +70,14 @@ class Lags:
             found[known] = self._lag[at[known]]
         return found
 
+    def is_caught_up(self, task: Ints, instance: Ints) -> Bools:
+        """(C,) whether instances are caught up with tasks."""
+        return self._near(self.of(task, instance))
+
     def behind(self, task: Ints, instance: Ints) -> Bools:
         """(C,) whether instances are not caught up with tasks with which others are closer."""
         lag = self.of(task, instance)
-        return ~self._is_caught_up(lag) & (self.least[task] < lag)
+        return ~self._near(lag) & (self.least[task] < lag)
 
     def caught_up(self, task: int) -> Ints:
         """The instances that are caught up with a task, sorted."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from balancer.assignment.configs import AssignmentConfigs
 from balancer.assignment.state import ApplicationState, TaskId
-from cluster_model.snapshot import Bools, Ints
+from cluster_model.snapshot import Bools, Floats, Ints
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -60,3 +63,23 @@ class TaskAssignment:
         for (task, instance), warms in zip(pairs, self.warmup.tolist(), strict=True):
             found[s.instances[instance]]["warmup" if warms else "standby"].append(ids[task])
         return found
+
+    def copies_per_thread(self) -> Floats:
+        """(I,) copies of tasks per thread of each instance."""
+        n = self.state.n_instances
+        copies = np.bincount(self.active, minlength=n)
+        copies += np.bincount(self.standby_instance, minlength=n)
+        return copies / self.state.capacity
+
+    def to_dict(self) -> dict[str, Any]:
+        """The assignment as a document."""
+        return {
+            "schema_version": 1,
+            "instances": {
+                id_: {role: [str(t) for t in tasks] for role, tasks in of.items()}
+                for id_, of in self.tasks_by_instance().items()
+            },
+            "movements": self.movements,
+            "probing_rebalance": self.probing_rebalance,
+            "followup_rebalance_ms": self.followup_rebalance_ms,
+        }

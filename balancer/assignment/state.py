@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -140,6 +141,103 @@ class ApplicationState:
     instance_capacity: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     state_bytes: Floats = field(default_factory=lambda: np.zeros(0))
     offsets_known: bool = True
+
+    def __post_init__(self) -> None:
+        """Check what an assignment would otherwise silently get wrong.
+
+        Raises
+        ------
+        TaskAssignmentError
+            For the first contradiction, by name.
+        """
+        self._check_shapes()
+        self._check_order()
+        for i in np.flatnonzero(self.capacity < 1)[:1].tolist():
+            raise TaskAssignmentError(
+                f"instance {self.instances[i]!r}: capacity {self.capacity[i]} found, at least "
+                "1 thread expected"
+            )
+        for t in np.flatnonzero(self.end_offset < 0)[:1].tolist():
+            raise TaskAssignmentError(
+                f"task {self.task(t)}: end offset {self.end_offset[t]} found, 0 or more expected"
+            )
+        wrong = (self.lag < 0) & (self.lag != RUNNING) & (self.lag != UNKNOWN)
+        for k in np.flatnonzero(wrong)[:1].tolist():
+            t = int(np.searchsorted(self.lag_offset, k, "right")) - 1
+            raise TaskAssignmentError(
+                f"instance {self.instances[self.lag_instance[k]]!r}: lag {self.lag[k]} of task "
+                f"{self.task(t)} found, 0 or more records, RUNNING or UNKNOWN expected"
+            )
+        owned = np.sort(self.previous_task[self.previous_active])
+        for t in owned[1:][owned[1:] == owned[:-1]][:1].tolist():
+            at = self.previous_instance[(self.previous_task == t) & self.previous_active]
+            one, other = (repr(self.instances[i]) for i in at[:2].tolist())
+            raise TaskAssignmentError(
+                f"task {self.task(t)} is active on {one} and on {other}",
+                AssignmentError.ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES,
+            )
+
+    def _check_shapes(self) -> None:
+        tasks, instances, lags = self.n_tasks, self.n_instances, len(self.lag)
+        lengths = {
+            "capacity": instances,
+            "partition": tasks,
+            "stateful": tasks,
+            "end_offset": tasks,
+            "lag_offset": tasks + 1,
+            "lag_instance": lags,
+            "previous_instance": len(self.previous_task),
+            "previous_active": len(self.previous_task),
+        }
+        for name, expected in lengths.items():
+            if len(getattr(self, name)) != expected:
+                raise TaskAssignmentError(
+                    f"{name}: {len(getattr(self, name))} values found, {expected} expected"
+                )
+        if self.lag_offset[0] != 0 or self.lag_offset[-1] != lags:
+            raise TaskAssignmentError(f"lag_offset: from 0 to {lags}, the number of lags, expected")
+        for name, found, count in (
+            ("lag_instance", self.lag_instance, instances),
+            ("previous_instance", self.previous_instance, instances),
+            ("previous_task", self.previous_task, tasks),
+        ):
+            beyond = found[(found < 0) | (found >= count)]
+            if len(beyond):
+                raise TaskAssignmentError(
+                    f"{name}: {beyond[0]} found, an index below {count} expected",
+                    AssignmentError.UNKNOWN_TASK_ID
+                    if name == "previous_task"
+                    else AssignmentError.UNKNOWN_PROCESS_ID,
+                )
+
+    def _check_order(self) -> None:
+        """Ids and lags are sorted, so that equal choices do not depend on who asks."""
+        for one, following in pairwise(self.instances):
+            if one >= following:
+                raise TaskAssignmentError(
+                    f"instance {following!r} found after {one!r}, sorted ids expected"
+                )
+        earlier, later = slice(None, -1), slice(1, None)
+        same = self.subtopology[later] == self.subtopology[earlier]
+        wrong = np.where(
+            same,
+            self.partition[later] <= self.partition[earlier],
+            self.subtopology[later] < self.subtopology[earlier],
+        )
+        for t in np.flatnonzero(wrong)[:1].tolist():
+            raise TaskAssignmentError(
+                f"task {self.task(t + 1)} found after {self.task(t)}, sorted ids expected"
+            )
+        of = np.repeat(np.arange(self.n_tasks), np.diff(self.lag_offset))
+        wrong = (of[later] == of[earlier]) & (
+            self.lag_instance[later] <= self.lag_instance[earlier]
+        )
+        for k in np.flatnonzero(wrong)[:1].tolist():
+            raise TaskAssignmentError(
+                f"task {self.task(int(of[k]))}: lag of instance "
+                f"{self.instances[self.lag_instance[k + 1]]!r} found after that of "
+                f"{self.instances[self.lag_instance[k]]!r}, in the order of the instances expected"
+            )
 
     @property
     def n_tasks(self) -> int:

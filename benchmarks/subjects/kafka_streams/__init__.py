@@ -66,7 +66,7 @@ class KafkaStreams:
 
     def __init__(self) -> None:
         command = [*_java(), _CLASS]
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors
         )
