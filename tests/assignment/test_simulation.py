@@ -179,7 +179,9 @@ def test_a_rebalance_waits_for_who_has_crashed_unnoticed() -> None:
         _Dealt(),
     )
     assert [r.at for r in found.rebalances] == [0.0, 55.0]
-    assert seconds(found, Status.UNASSIGNED) == pytest.approx(35.0)
+    # From 20 to 30 s there is nobody, from 30 s on the rebalance waits.
+    assert seconds(found, Status.UNASSIGNED) == pytest.approx(10.0)
+    assert seconds(found, Status.UNNOTICED) == pytest.approx(25.0)
 
 
 def test_imbalance_counts_tasks_or_load_by_capacity() -> None:
