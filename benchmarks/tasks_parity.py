@@ -23,7 +23,7 @@ _NAME = "tasks-parity"
 _STATES = {"S": 2_000, "M": 20_000, "L": 200_000}
 _OURS = "counterpoise"
 _REPORTED_EVERY = 2_000
-# States that are listed whole; more would hide what they have in common.
+# States that are listed.
 _LISTED = 10
 
 

@@ -34,16 +34,21 @@ class ClientTags:
         }
         self._distinct = {key: len({*values} - {None}) for key, values in state.tags.items()}
 
-    def assign_standbys(self) -> None:
+    def assign_standbys(self, tasks: Ints | None = None) -> None:
         """Put the standbys of each stateful task where no copy shares a value of a tag with it.
 
         Starts from the active task. Of the instances that share none, the one with the fewest
         copies per thread gets a standby. A tag no longer counts once its values are used up. What
         finds no such instance goes to those with the fewest copies.
+
+        Parameters
+        ----------
+        tasks : (N,) int
+            The stateful tasks in the order in which they are served; sorted unless given.
         """
         draft = self._draft
         copies = draft.configs.num_standby_replicas
-        stateful = np.flatnonzero(draft.state.stateful)
+        stateful = np.flatnonzero(draft.state.stateful) if tasks is None else tasks
         short: dict[int, int] = {}
         load = draft.load
         for t in stateful.tolist():

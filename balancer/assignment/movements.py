@@ -7,9 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from balancer.assignment.draft import Draft
+from balancer.assignment.instance_queue import InstanceQueue, KafkaInstanceQueue
 from balancer.assignment.lags import Lags
 from balancer.assignment.state import ApplicationState
 from cluster_model.snapshot import Floats, Ints
+
+# Instances up to which Kafka's queue is followed even where it is not right.
+_FOLLOWED = 64
 
 
 class Warmups:
@@ -74,29 +78,29 @@ def move_actives(draft: Draft, lags: Lags, warmups: Warmups) -> int:
     moving = tasks[lags.behind(tasks, draft.active[tasks])]
     queue = moving[np.lexsort((moving, lags.caught_up_count[moving]))]
     load = draft.load
+    instances = _instances(draft, load)
     for task in queue.tolist():
         target = int(draft.active[task])
         standbys = draft.standbys[task]
         candidates = lags.caught_up(task)
         held = np.intersect1d(candidates, standbys) if standbys else candidates[:0]
-        if len(held):
-            candidates = held
-        source = (
-            int(candidates[load[candidates].argmin()])
-            if len(candidates)
-            else lags.closest(task, target)
-        )
+        source = instances.poll(held)
+        if source is None:
+            source = instances.poll(candidates)
+        if source is None:
+            source = lags.closest(task, target)
         assert source is not None, "an instance is closer, or the task would not move"
         draft.active[task] = source
         if source in standbys:
             standbys[standbys.index(source)] = target
-            continue
-        _count(draft, load, source, 1)
-        if warmups.take(task, target):
-            standbys.append(target)
-            draft.warmups.add((task, target))
         else:
-            _count(draft, load, target, -1)
+            _count(draft, load, source, 1)
+            if warmups.take(task, target):
+                standbys.append(target)
+                draft.warmups.add((task, target))
+            else:
+                _count(draft, load, target, -1)
+        instances.offer((source, target))
     return len(queue)
 
 
@@ -118,13 +122,16 @@ def move_standbys(draft: Draft, lags: Lags, warmups: Warmups) -> int:
         if pair not in draft.warmups
     ]
     load = draft.load
+    queue = _instances(draft, load)
     moved = 0
     for task, target in _in_order(pairs, lags.caught_up_count):
         standbys = draft.standbys[task]
         held = {*standbys, int(draft.active[task])}
         candidates = lags.caught_up(task)
         free = candidates[~np.isin(candidates, list(held))]
-        source = int(free[load[free].argmin()]) if len(free) else lags.closest(task, target, held)
+        source = queue.poll(free)
+        if source is None:
+            source = lags.closest(task, target, held)
         if source is None:
             continue
         moved += 1
@@ -135,7 +142,14 @@ def move_standbys(draft: Draft, lags: Lags, warmups: Warmups) -> int:
         else:
             standbys.remove(target)
             _count(draft, load, target, -1)
+        queue.offer((source, target))
     return moved
+
+
+def _instances(draft: Draft, load: Floats) -> InstanceQueue:
+    """The instances by load; without standbys Kafka's queue is never wrong."""
+    exact = draft.configs.num_standby_replicas > 0 and len(load) <= _FOLLOWED
+    return KafkaInstanceQueue(load) if exact else InstanceQueue(load)
 
 
 def _count(draft: Draft, load: Floats, instance: int, change: int) -> None:

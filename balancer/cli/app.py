@@ -22,6 +22,7 @@ from balancer.cli.tasks import tasks
 from balancer.cli.tasks_simulate import simulate
 from balancer.cli.terminal import Command, Commands
 from balancer.cli.verify import verify
+from balancer.cli.word_count import word_count
 
 
 def _version(asked: bool) -> None:
@@ -71,3 +72,4 @@ app.add_typer(history)
 app.add_typer(snapshot)
 tasks.command("simulate", cls=Command)(simulate)
 app.add_typer(tasks)
+app.add_typer(word_count)

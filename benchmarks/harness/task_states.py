@@ -10,12 +10,14 @@ from balancer.assignment import StateDocument
 
 # Lags whose ranks meet: the boundary of what is acceptable, and both sides of it.
 _ACCEPTABLE = (0, 1, 10, 100, 10_000, 2**63 - 1)
+_INSTANCES = (1, 2, 3, 4, 6, 9, 12, 25, 40)
+_SHARES = (0.05, 0.15, 0.25, 0.25, 0.15, 0.08, 0.04, 0.02, 0.01)
 _STRATEGIES = ("none", "min_traffic", "balance_subtopology")
 _TAGS = ("cluster", "zone", "size")
 
 
 def random_document(rng: np.random.Generator, *, racks: bool = True) -> StateDocument:
-    """A state of up to a dozen instances and some dozens of tasks.
+    """A state of up to forty instances, mostly of a few, and some dozens of tasks.
 
     Instances differ in threads or do not; lags are codes, small, at the boundary or large; some
     tasks have no state or no changelog; some states have racks, tags, standbys.
@@ -27,7 +29,7 @@ def random_document(rng: np.random.Generator, *, racks: bool = True) -> StateDoc
     racks
         Whether some states have racks, and with them a strategy of rack awareness.
     """
-    n = int(rng.choice((1, 2, 3, 4, 6, 9, 12), p=(0.05, 0.15, 0.25, 0.25, 0.15, 0.1, 0.05)))
+    n = int(rng.choice(_INSTANCES, p=_SHARES))
     acceptable = int(rng.choice(len(_ACCEPTABLE), p=(0.2, 0.1, 0.25, 0.25, 0.15, 0.05)))
     configs: dict[str, Any] = {
         "acceptable_recovery_lag": _ACCEPTABLE[acceptable],
@@ -67,7 +69,7 @@ def _tasks(rng: np.random.Generator, n_racks: int) -> list[dict[str, Any]]:
         logged = not stateful or bool(rng.random() < 0.9)
         # The topics that this subtopology reads, and its changelogs.
         reads, stores = int(rng.integers(1, 3)), int(rng.integers(1, 3))
-        for partition in range(int(rng.integers(1, 13))):
+        for partition in range(int(rng.integers(1, 13 if rng.random() < 0.9 else 50))):
             if rng.random() < 0.05:
                 continue
             end = 1_000 if ties else int(rng.choice((0, 5, 100, 1_000, 50_000)))

@@ -1,0 +1,114 @@
+"""The queue from which Kafka takes the least loaded instance that suits a task."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from cluster_model.snapshot import Floats, Ints
+
+
+class InstanceQueue:
+    """Returns the least loaded of some instances, of those equal the first.
+
+    Parameters
+    ----------
+    load : (I,) float
+        Load of each instance, which the owner changes.
+    """
+
+    def __init__(self, load: Floats) -> None:
+        self._load = load
+
+    def poll(self, candidates: Ints) -> int | None:
+        """Take the least loaded of the candidates (sorted); None if there are none."""
+        if not len(candidates):
+            return None
+        return int(candidates[self._load[candidates].argmin()])
+
+    def offer(self, instances: Sequence[int]) -> None:
+        """Put instances back whose load may have changed."""
+
+
+class KafkaInstanceQueue(InstanceQueue):
+    """The same with Kafka's queue, which is not always right.
+
+    Kafka changes the loads of instances while they are in a binary heap, and puts them in order one
+    after the other. What the heap then returns can be an instance that is not the least loaded.
+    This queue does step by step what Java's does, so that an assignment is the same even then; the
+    work of a step grows with the number of instances.
+    """
+
+    def __init__(self, load: Floats) -> None:
+        super().__init__(load)
+        self._heap: list[int] = []
+        self._in: set[int] = set()
+        self.offer(range(len(load)))
+
+    def poll(self, candidates: Ints) -> int | None:
+        """Take the first of the candidates from the heap; None if there are none."""
+        suitable = {*candidates.tolist()}
+        aside: list[int] = []
+        found = None
+        while self._heap and found is None:
+            instance = self._pop()
+            if instance in suitable:
+                found = instance
+            else:
+                aside.append(instance)
+        self.offer(_in_hash_order(aside))
+        return found
+
+    def offer(self, instances: Collection[int]) -> None:
+        """Put instances into the heap, or to another place in it."""
+        for instance in instances:
+            if instance in self._in:
+                self._remove(instance)
+            self._in.add(instance)
+            self._heap.append(instance)
+            self._up(len(self._heap) - 1, instance)
+
+    def _before(self, one: int, other: int) -> bool:
+        return (self._load[one], one) < (self._load[other], other)
+
+    def _pop(self) -> int:
+        heap = self._heap
+        first, last = heap[0], heap.pop()
+        if heap:
+            self._down(0, last)
+        self._in.remove(first)
+        return first
+
+    def _remove(self, instance: int) -> None:
+        heap = self._heap
+        at, last = heap.index(instance), heap.pop()
+        if at < len(heap):
+            self._down(at, last)
+            if heap[at] == last:
+                self._up(at, last)
+
+    def _up(self, at: int, instance: int) -> None:
+        heap = self._heap
+        while at and self._before(instance, heap[(at - 1) >> 1]):
+            heap[at] = heap[(at - 1) >> 1]
+            at = (at - 1) >> 1
+        heap[at] = instance
+
+    def _down(self, at: int, instance: int) -> None:
+        heap = self._heap
+        while at < len(heap) >> 1:
+            child = 2 * at + 1
+            if child + 1 < len(heap) and self._before(heap[child + 1], heap[child]):
+                child += 1
+            if not self._before(heap[child], instance):
+                break
+            heap[at] = heap[child]
+            at = child
+        heap[at] = instance
+
+
+def _in_hash_order(instances: Sequence[int]) -> list[int]:
+    """Instances in the order in which a ``HashSet`` of process ids 0, 1, ... returns them."""
+    bins = 16
+    while len(instances) > 0.75 * bins:
+        bins *= 2
+    return sorted(instances, key=lambda instance: instance % bins)
