@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from cluster_model.snapshot import Floats, Ints
-
 
 class InstanceQueue:
     """Returns the least loaded of some instances, of those equal the first.
 
     Parameters
     ----------
-    load : (I,) float
+    load
         Load of each instance, which the owner changes.
     """
 
-    def __init__(self, load: Floats) -> None:
+    def __init__(self, load: Sequence[float]) -> None:
         self._load = load
 
-    def poll(self, candidates: Ints) -> int | None:
+    def poll(self, candidates: Collection[int]) -> int | None:
         """Take the least loaded of the candidates (sorted); None if there are none."""
-        if not len(candidates):
-            return None
-        return int(candidates[self._load[candidates].argmin()])
+        return min(candidates, key=self._load.__getitem__, default=None)
 
     def offer(self, instances: Sequence[int]) -> None:
         """Put instances back whose load may have changed."""
@@ -38,20 +34,22 @@ class KafkaInstanceQueue(InstanceQueue):
     work of a step grows with the number of instances.
     """
 
-    def __init__(self, load: Floats) -> None:
+    def __init__(self, load: Sequence[float]) -> None:
         super().__init__(load)
         self._heap: list[int] = []
         self._in: set[int] = set()
         self.offer(range(len(load)))
 
-    def poll(self, candidates: Ints) -> int | None:
+    def poll(self, candidates: Collection[int]) -> int | None:
         """Take the first of the candidates from the heap; None if there are none."""
-        suitable = {*candidates.tolist()}
         aside: list[int] = []
         found = None
+        if not candidates:
+            # Each is taken out, and put back.
+            aside, self._heap, self._in = self._heap, [], set()
         while self._heap and found is None:
             instance = self._pop()
-            if instance in suitable:
+            if instance in candidates:
                 found = instance
             else:
                 aside.append(instance)
@@ -68,7 +66,8 @@ class KafkaInstanceQueue(InstanceQueue):
             self._up(len(self._heap) - 1, instance)
 
     def _before(self, one: int, other: int) -> bool:
-        return (self._load[one], one) < (self._load[other], other)
+        load, than = self._load[one], self._load[other]
+        return load < than or (load == than and one < other)
 
     def _pop(self) -> int:
         heap = self._heap
