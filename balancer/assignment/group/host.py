@@ -20,7 +20,7 @@ from balancer.assignment.group.messages import MemberReport
 from balancer.assignment.group.processing import Processor, Record
 from balancer.assignment.group.reader import PartitionReader
 from balancer.assignment.group.store import StateStore
-from balancer.assignment.group.task import ActiveTask, Fenced
+from balancer.assignment.group.task import ActiveTask, Fenced, Writer
 from balancer.assignment.group.topics import Topics
 from balancer.assignment.state import TaskId
 
@@ -40,6 +40,8 @@ class Copy:
 
     role: str
     store: StateStore
+    # Of a copy that may become active; that of an active one belongs to its task.
+    writer: Writer | None = None
     active: ActiveTask | None = None
     failures: int = 0
 
@@ -119,10 +121,14 @@ class Host:
                 if time.monotonic() >= clean_at:
                     self._clean()
                     clean_at = time.monotonic() + configs.state_cleanup_delay_ms / 1000
+            # The others begin to take over while this member still processes.
+            leaving = self._executor.submit(self._membership.close)
+            while not leaving.done():
+                self._process()
         finally:
+            self._membership.close()
             for task in list(self._copies):
                 self._drop(task)
-            self._membership.close()
             self._executor.shutdown()
             self._input.close()
             self._changelog.close()
@@ -187,17 +193,21 @@ class Host:
                 self._activate(task, copy)
             elif role != "active" and copy.active is not None:
                 self._deactivate(task, copy)
+            if copy.active is None and copy.writer is None:
+                copy.writer = Writer(self._configs, task)
         self._directory.assignment_applied(assigned.reports)
         after = assigned.tasks.probe_after_ms
         self._probe_at = None if after is None else time.monotonic() + after / 1000
         self._tell(_sentence(assigned.generation, roles, after))
 
     def _activate(self, task: TaskId, copy: Copy) -> None:
+        writer, copy.writer = copy.writer or Writer(self._configs, task), None
         copy.active = ActiveTask(
             self._configs,
             task,
             self._directory.process,
             copy.store,
+            writer,
             self._changelog,
             self._processor,
             self._executor,
@@ -228,6 +238,8 @@ class Host:
             del self._copies[task]
             self._on_disk[task] = copy.store.position
         copy.store.close()
+        if copy.writer is not None:
+            self._executor.submit(copy.writer.close)
 
     def _restore(self) -> None:
         """Bring copies that do not process up to date, and start those that are."""

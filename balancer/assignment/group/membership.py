@@ -164,7 +164,9 @@ class Membership:
         self._consumer._coordinator.request_rejoin()
 
     def close(self) -> None:
-        """Leave the group."""
+        """Leave the group; does nothing the second time."""
+        if self._closing:
+            return
         self._closing = True
         if self._last is not None:
             self._last.applied.set()
