@@ -84,13 +84,12 @@ def _measure(
             ours = assignor.assign(state)
             times.append(time.process_time() - start)
         if KAFKA in subjects:
-            yield Row(_NAME, size, KAFKA, name, 1000 * min(times), "ms")
+            yield Row(_NAME, size, KAFKA, name, min(times), "seconds")
         if jvm is None or not of.upstream:
             continue
         theirs = [jvm.assign(state, configs) for _ in range(options.rounds or _REPEATED)]
-        yield Row(
-            _NAME, size, JVM, name, 1000 * min(found.processor_seconds for found in theirs), "ms"
-        )
+        best = min(found.processor_seconds for found in theirs)
+        yield Row(_NAME, size, JVM, name, best, "seconds")
         differ = int(not _equal(ours, theirs[0]))
         yield Row(_NAME, size, KAFKA, f"differs, {name}", differ, "")
     if jvm is not None and not of.upstream:

@@ -90,6 +90,8 @@ def move_actives(draft: Draft, lags: Lags, warmups: Warmups) -> int:
     """
     tasks = np.flatnonzero(draft.state.stateful)
     moving = tasks[lags.behind(tasks, draft.active[tasks])]
+    if not len(moving):
+        return 0
     queue = moving[np.lexsort((moving, lags.caught_up_count[moving]))]
     copies = _Copies(draft)
     for task, target in zip(queue.tolist(), draft.active[queue].tolist(), strict=True):
@@ -128,6 +130,8 @@ def move_standbys(draft: Draft, lags: Lags, warmups: Warmups) -> int:
     """
     tasks, targets = draft.standby_pairs()
     behind = lags.behind(tasks, targets)
+    if not behind.any():
+        return 0
     # Kafka's order of arrival.
     order = np.lexsort((tasks[behind], targets[behind]))
     tasks, targets = tasks[behind][order], targets[behind][order]
