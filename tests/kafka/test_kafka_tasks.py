@@ -288,19 +288,19 @@ def test_a_member_that_is_stuck_leaves_its_tasks_to_the_others(application: Appl
             failures.append(str(error))
 
     failures: list[str] = []
-    update = {"rebalance_timeout_ms": 1000, "state_dir": application.configs.state_dir / "stuck"}
+    update = {"rebalance_timeout_ms": 3000, "state_dir": application.configs.state_dir / "stuck"}
     configs = application.configs.model_copy(update=update)
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     try:
-        assert entered.wait(30)
+        assert entered.wait(30), failures
         application.start(1)
         application.await_balance(1)
     finally:
         release.set()
     thread.join(30)
     assert failures == [
-        f"group {configs.application_id}: TimeoutError: the member was busy for more than 1000 ms"
+        f"group {configs.application_id}: TimeoutError: the member was busy for more than 3000 ms"
     ]
     # What it did afterwards was refused.
     assert all(c.correct for c in application.finish())
