@@ -18,8 +18,11 @@ from balancer.cli.propose import propose
 from balancer.cli.report_metrics import report_metrics
 from balancer.cli.run import run
 from balancer.cli.snapshot import snapshot
+from balancer.cli.tasks import tasks
+from balancer.cli.tasks_simulate import simulate
 from balancer.cli.terminal import Command, Commands
 from balancer.cli.verify import verify
+from balancer.cli.word_count import word_count
 
 
 def _version(asked: bool) -> None:
@@ -67,3 +70,6 @@ app.add_typer(sources)
 app.add_typer(readers)
 app.add_typer(history)
 app.add_typer(snapshot)
+tasks.command("simulate", cls=Command)(simulate)
+app.add_typer(tasks)
+app.add_typer(word_count)

@@ -75,7 +75,7 @@ def html_report(plan: Plan, *, title: str | None = None) -> str:
     }
     return Template(_text("report.html")).substitute(
         {name: printable(text) for name, text in sections.items()},
-        style=_text("chart.css") + _text("report.css"),
+        style=chart_style() + _text("report.css"),
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
@@ -107,12 +107,17 @@ def before_after_svg(plan: Plan, columns: tuple[str, ...] = ("cpu", "network_out
     )
     return printable(
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
-        f'height="{height}" role="img" aria-label="{alt}"><style>{_text("chart.css")}'
+        f'height="{height}" role="img" aria-label="{alt}"><style>{chart_style()}'
         "svg .head { font-weight: 600; font-size: 13px; } svg .sheet { fill: var(--paper); }"
         f'</style><rect class="sheet" width="{width}" height="{height}" rx="8"/>'
         f'<text class="note" x="42" y="22">Worst broker as a multiple of its fair share; '
         f"green: the goal; colours: racks</text>{''.join(parts)}</svg>\n"
     )
+
+
+def chart_style() -> str:
+    """Colours and fonts of all pictures, as CSS."""
+    return _text("chart.css")
 
 
 def _text(name: str) -> str:

@@ -50,7 +50,13 @@ def test_the_default_vetoes_only_in_its_first_tier() -> None:
 
 
 def test_every_profile_loads_and_names_goals_that_exist() -> None:
-    assert profiles() == ["autobalancer", "cruise-control", "default", "stream-jobs"]
+    assert profiles() == [
+        "autobalancer",
+        "cruise-control",
+        "default",
+        "stateful-tasks",
+        "stream-jobs",
+    ]
     for profile in profiles():
         assert {type(g).__name__ for g in load_goals(profile)} <= set(available())
 

@@ -45,8 +45,8 @@ class RealKafkaError(RuntimeError):
     """Kafka cannot be had, did not start, or a tool failed; says what to do in a sentence."""
 
 
-def class_path() -> str:
-    """The class path of Kafka and its tools, resolved by Maven on first use.
+def class_path(pom: Path = HERE / "pom.xml") -> str:
+    """The class path of Kafka and its tools, or of another pom, resolved by Maven on first use.
 
     It is kept in ``$COUNTERPOISE_CACHE`` (``~/.cache/counterpoise`` unless set) under
     a name made from the pom, and used again for as long as its jars are there.
@@ -56,7 +56,6 @@ def class_path() -> str:
     RealKafkaError
         Without Maven, or if it cannot resolve the pom.
     """
-    pom = HERE / "pom.xml"
     cache = Path(os.environ.get("COUNTERPOISE_CACHE") or "~/.cache/counterpoise").expanduser()
     name = f"kafka-{hashlib.sha256(pom.read_bytes()).hexdigest()[:12]}.classpath"
     kept = cache / name

@@ -1,0 +1,30 @@
+"""Places the tasks of a stream application on its instances without downtime (KIP-441)."""
+
+from __future__ import annotations
+
+from balancer.assignment.assignor import TaskAssignor
+from balancer.assignment.configs import AssignmentConfigs
+from balancer.assignment.document import StateDocument, build_state, check_assignment, load_state
+from balancer.assignment.errors import AssignmentError, TaskAssignmentError
+from balancer.assignment.explanation import Explanation
+from balancer.assignment.result import TaskAssignment
+from balancer.assignment.state import RUNNING, UNKNOWN, ApplicationState, TaskId
+from balancer.assignment.validation import validate_assignment
+
+__all__ = [
+    "RUNNING",
+    "UNKNOWN",
+    "ApplicationState",
+    "AssignmentConfigs",
+    "AssignmentError",
+    "Explanation",
+    "StateDocument",
+    "TaskAssignment",
+    "TaskAssignmentError",
+    "TaskAssignor",
+    "TaskId",
+    "build_state",
+    "check_assignment",
+    "load_state",
+    "validate_assignment",
+]

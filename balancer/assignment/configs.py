@@ -1,0 +1,67 @@
+"""Configuration of the assignment of tasks, under Kafka's names and with Kafka's limits."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from metrics_reporter.documents import Whole
+
+# "No limit", as Java's Long.MAX_VALUE.
+UNLIMITED = 2**63 - 1
+
+TagKey = Annotated[str, Field(min_length=1, max_length=20)]
+
+
+class AssignmentConfigs(BaseModel):
+    """Configuration of an assignment (KIP-924, ``AssignmentConfigs``; defaults of Kafka 4).
+
+    Parameters
+    ----------
+    acceptable_recovery_lag
+        Records that a copy may be behind and still count as caught up (KIP-441).
+    max_warmup_replicas
+        Maximum number of copies at a time that only exist to move a task (KIP-441).
+    max_warmup_bytes
+        Maximum bytes of state that these copies restore; None for no limit. Kafka has no such
+        limit. Applies where sizes are known, except that a single warm-up may always exceed it.
+    num_standby_replicas
+        Copies of each stateful task besides the active one.
+    probing_rebalance_interval_ms
+        Milliseconds after which a rebalance looks again at the lags of warm-ups (KIP-441).
+    rack_aware_assignment_strategy
+        ``none``; ``min_traffic``: tasks are exchanged so that fewer partitions are read from
+        another rack; ``balance_subtopology``: the same, with the tasks of each subtopology
+        spread (KIP-925).
+    rack_aware_assignment_traffic_cost, rack_aware_assignment_non_overlap_cost
+        Cost of a partition that is read from another rack, and of a task that moves; None for
+        Kafka's: 10 and 1 for stateful tasks, 1 and 0 for stateless ones (KIP-925).
+    rack_aware_assignment_tags
+        Tags of instances by which standbys are spread, at most five (KIP-708).
+    unknown_lag_is_caught_up
+        Whether a copy whose lag is unknown ranks before all others, as in Kafka's assignor: then
+        an active task stays on it although another instance has caught up. By default it ranks
+        last.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    acceptable_recovery_lag: Whole = 10_000
+    max_warmup_replicas: Annotated[Whole, Field(ge=1)] = 2
+    max_warmup_bytes: Whole | None = None
+    num_standby_replicas: Whole = 0
+    probing_rebalance_interval_ms: Annotated[Whole, Field(ge=60_000)] = 600_000
+    rack_aware_assignment_strategy: Literal["none", "min_traffic", "balance_subtopology"] = "none"
+    rack_aware_assignment_traffic_cost: Whole | None = None
+    rack_aware_assignment_non_overlap_cost: Whole | None = None
+    rack_aware_assignment_tags: tuple[TagKey, ...] = Field(default=(), max_length=5)
+    unknown_lag_is_caught_up: bool = False
+
+    @model_validator(mode="after")
+    def _tags_once(self) -> Self:
+        tags = self.rack_aware_assignment_tags
+        twice = sorted({tag for tag in tags if tags.count(tag) > 1})
+        if twice:
+            raise ValueError(f"tag {twice[0]!r} is listed twice in rack_aware_assignment_tags")
+        return self

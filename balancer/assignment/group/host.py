@@ -1,0 +1,345 @@
+"""Runs the tasks of one member: processes, restores, and follows the group's assignments."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from balancer.assignment.assignor import TaskAssignor
+from balancer.assignment.group.changelog import Replay
+from balancer.assignment.group.configs import GroupConfigs
+from balancer.assignment.group.directory import StateDirectory
+from balancer.assignment.group.errors import GroupError
+from balancer.assignment.group.leader import Joined, Leader, MemberAssignment
+from balancer.assignment.group.membership import Assigned, Membership
+from balancer.assignment.group.messages import MemberReport
+from balancer.assignment.group.processing import Processor, Record
+from balancer.assignment.group.reader import PartitionReader
+from balancer.assignment.group.store import StateStore
+from balancer.assignment.group.task import ActiveTask, Fenced, Writer
+from balancer.assignment.group.topics import Topics
+from balancer.assignment.state import TaskId
+
+log = logging.getLogger(__name__)
+
+# Each change of state and each progress is a record of its own; the last of a key counts. The
+# broker's clock dates them, so that members can be compared.
+CHANGELOG_CONFIG = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
+
+# Transactions of a task that may fail in succession before the member gives up.
+_ATTEMPTS = 3
+
+
+@dataclass
+class Copy:
+    """A copy of a task's state on this member, active or not."""
+
+    role: str
+    store: StateStore
+    # Of a copy that may become active; that of an active one belongs to its task.
+    writer: Writer | None = None
+    active: ActiveTask | None = None
+    failures: int = 0
+
+
+class Host:
+    """One member: a process with state of its own.
+
+    Parameters
+    ----------
+    configs
+        Configuration.
+    processor
+        What is done with a record.
+    assignor
+        Used while this member leads the group; Kafka's procedure unless given.
+    tell
+        Called with a sentence for each assignment.
+
+    Examples
+    --------
+    ::
+
+        Host(configs, WordCount()).run(threading.Event())
+    """
+
+    def __init__(
+        self,
+        configs: GroupConfigs,
+        processor: Processor,
+        assignor: TaskAssignor | None = None,
+        tell: Callable[[str], None] = log.info,
+    ) -> None:
+        self._configs, self._processor, self._tell = configs, processor, tell
+        assignor = assignor or TaskAssignor(configs.assignment)
+        self._leader = Leader(assignor.assign, configs.probing_rebalance_interval_ms)
+        self._copies: dict[TaskId, Copy] = {}
+        # State without a copy: how far it is.
+        self._on_disk: dict[TaskId, int] = {}
+        # Guards both, as reports are made in another thread.
+        self._lock = threading.Lock()
+        self._probe_at: float | None = None
+
+    def run(self, stop: threading.Event) -> None:
+        """Take part in the group until `stop` is set, then leave it.
+
+        Raises
+        ------
+        GroupError
+            If the member cannot go on; it has left the group.
+        """
+        configs = self._configs
+        with ExitStack() as ends:
+            self._directory = StateDirectory(configs.state_dir)
+            ends.callback(self._directory.close)
+            self._topics = Topics(configs.bootstrap_servers)
+            partitions = self._topics.partitions(configs.input_topic)
+            if not partitions:
+                raise GroupError(f"topic {configs.input_topic}: not found")
+            self._topics.create(configs.changelog_topic, partitions, CHANGELOG_CONFIG)
+            for task in self._directory.tasks():
+                store = StateStore(self._directory.task_path(task))
+                self._on_disk[task] = store.position
+                store.close()
+            self._input = PartitionReader(configs.bootstrap_servers, configs.input_topic)
+            ends.callback(self._input.close)
+            self._changelog = PartitionReader(configs.bootstrap_servers, configs.changelog_topic)
+            ends.callback(self._changelog.close)
+            self._executor = ends.enter_context(ThreadPoolExecutor(max_workers=8))
+            ends.callback(self._drop_all)
+            self._membership = Membership(configs, self._report, self._assign)
+            ends.callback(self._membership.close)
+            self._take_part(stop)
+            # The others begin to take over while this member still processes.
+            leaving = self._executor.submit(self._membership.close)
+            while not leaving.done():
+                self._process()
+
+    def _take_part(self, stop: threading.Event) -> None:
+        """Follow the group, restore and process until `stop` is set."""
+        clean_at = time.monotonic()
+        while not stop.is_set():
+            for assigned in self._membership.poll():
+                self._follow(assigned)
+                assigned.applied.set()
+            self._restore()
+            self._process()
+            if self._probe_at is not None and time.monotonic() >= self._probe_at:
+                self._probe_at = None
+                self._membership.rebalance()
+            if time.monotonic() >= clean_at:
+                self._clean()
+                clean_at = time.monotonic() + self._configs.state_cleanup_delay_ms / 1000
+
+    def _report(self, number: int) -> MemberReport:
+        """What this member says when it joins."""
+        self._directory.report_begins(number)
+        configs = self._configs
+        with self._lock:
+            copies = dict(self._copies)
+            offsets = dict(self._on_disk)
+        offsets |= {task: copy.store.position for task, copy in copies.items()}
+        active = {task: copy.active for task, copy in copies.items() if copy.active is not None}
+        return MemberReport(
+            process=self._directory.process,
+            capacity=configs.capacity,
+            rack=configs.rack,
+            tags=configs.tags,
+            offsets={str(task): offset for task, offset in offsets.items()},
+            state_bytes={str(task): self._directory.state_bytes(task) for task in offsets},
+            active=tuple(map(str, active)),
+            running=tuple(str(task) for task, a in active.items() if a.running),
+            standby=tuple(str(task) for task in copies if task not in active),
+        )
+
+    def _assign(
+        self, leader: str, joined: Sequence[Joined], partitions: Sequence[int]
+    ) -> dict[str, MemberAssignment]:
+        """The leader's answer to all members."""
+        ends = self._topics.ends(
+            self._configs.changelog_topic, partitions, self._configs.offsets_timeout_ms / 1000
+        )
+        return self._leader.assign(leader, joined, partitions if ends is None else ends)
+
+    def _follow(self, assigned: Assigned) -> None:
+        """Make the copies on this member those that the leader wants."""
+        if assigned.lost:
+            # Others may run these tasks by now, and have shut this member out.
+            for task, copy in self._copies.items():
+                if copy.active is not None:
+                    self._deactivate(task, copy, commit=False)
+            self._tell("membership lost; joining again")
+            return
+        roles = {
+            **{TaskId.parse(name): "standby" for name in assigned.tasks.standby},
+            **{TaskId.parse(name): "warm-up" for name in assigned.tasks.warmup},
+            **{TaskId(0, p): "active" for p in assigned.partitions},
+        }
+        for task in [t for t in self._copies if t not in roles]:
+            self._drop(task)
+        for task, role in roles.items():
+            if task in self._copies:
+                copy = self._copies[task]
+            else:
+                copy = Copy(role, StateStore(self._directory.task_path(task)))
+                with self._lock:
+                    self._copies[task] = copy
+                    self._on_disk.pop(task, None)
+                self._changelog.add(task.partition, copy.store.position)
+            copy.role = role
+            if role == "active" and copy.active is None:
+                self._activate(task, copy)
+            elif role != "active" and copy.active is not None:
+                self._deactivate(task, copy)
+            if copy.active is None and copy.writer is None:
+                copy.writer = Writer(self._configs, task)
+        self._directory.assignment_applied(assigned.reports)
+        after = assigned.tasks.probe_after_ms
+        self._probe_at = None if after is None else time.monotonic() + after / 1000
+        self._tell(_sentence(assigned.generation, roles, after))
+
+    def _activate(self, task: TaskId, copy: Copy) -> None:
+        writer, copy.writer = copy.writer or Writer(self._configs, task), None
+        copy.active = ActiveTask(
+            self._configs,
+            task,
+            self._directory.process,
+            copy.store,
+            writer,
+            self._changelog,
+            self._processor,
+            self._executor,
+        )
+
+    def _deactivate(self, task: TaskId, copy: Copy, *, commit: bool = True) -> None:
+        """Stop processing a task, and keep its state current from the changelog."""
+        active, copy.active = copy.active, None
+        if active is None:
+            return
+        self._input.remove(task.partition)
+        was_running = active.running
+        if commit:
+            try:
+                active.commit()
+            except (Fenced, GroupError) as error:
+                log.info("task %s: given up without its last records: %s", task, error)
+        active.close()
+        if was_running:
+            self._changelog.add(task.partition, copy.store.position)
+
+    def _drop(self, task: TaskId) -> None:
+        """Close a copy; its state stays on disk."""
+        copy = self._copies[task]
+        self._deactivate(task, copy)
+        self._changelog.remove(task.partition)
+        with self._lock:
+            del self._copies[task]
+            self._on_disk[task] = copy.store.position
+        copy.store.close()
+        if copy.writer is not None:
+            self._executor.submit(copy.writer.close)
+
+    def _drop_all(self) -> None:
+        """Close every copy."""
+        for task in list(self._copies):
+            self._drop(task)
+
+    def _restore(self) -> None:
+        """Bring copies that do not process up to date, and start those that are."""
+        batch = self._changelog.read(self._configs.batch_records, 0)
+        for partition in batch.missing:
+            copy = self._copies[TaskId(0, partition)]
+            log.warning("partition %d: the state on disk is of another changelog", partition)
+            copy.store.clear()
+            self._changelog.remove(partition)
+            self._changelog.add(partition, 0)
+        for partition in (batch.messages.keys() | batch.ends.keys()) - batch.missing:
+            copy_ = self._copies.get(TaskId(0, partition))
+            if copy_ is None or (copy_.active is not None and copy_.active.running):
+                continue
+            messages = batch.messages.get(partition, ())
+            replay = Replay()
+            replay.add((m.key(), m.value()) for m in messages)
+            position = max(
+                [copy_.store.position, batch.ends.get(partition, 0)]
+                + [m.offset() + 1 for m in messages[-1:]]
+            )
+            if position > copy_.store.position:
+                copy_.store.apply(replay.changes, position, replay.input_offset)
+                if copy_.active is not None:
+                    copy_.active.progressed()
+        for task, copy in self._copies.items():
+            active = copy.active
+            if active is None or active.running:
+                continue
+            end = active.restored_up_to()
+            if end is None:
+                continue
+            if copy.store.position < end:
+                active.check_restoring()
+                continue
+            self._changelog.remove(task.partition)
+            active.run()
+            self._input.add(task.partition, active.next_offset)
+            self._tell(f"task {task}: processes from {active.next_offset} after {active.age:.2f} s")
+
+    def _process(self) -> None:
+        """Process what there is, and commit what is due."""
+        # Restoring copies must not wait for input.
+        batch = self._input.read(self._configs.batch_records, 0.01)
+        if batch.missing:
+            raise GroupError(
+                f"topic {self._configs.input_topic}: partition {min(batch.missing)} no longer has "
+                "the records that come next"
+            )
+        for partition, messages in batch.messages.items():
+            copy = self._copies.get(TaskId(0, partition))
+            if copy is not None and copy.active is not None and copy.active.running:
+                copy.active.process(
+                    [Record(m.key(), m.value(), partition, m.offset()) for m in messages]
+                )
+        due = [
+            (task, copy, self._executor.submit(copy.active.commit))
+            for task, copy in self._copies.items()
+            if copy.active is not None and copy.active.running and copy.active.commit_due
+        ]
+        for task, copy, done in due:
+            try:
+                done.result()
+                copy.failures = 0
+            except Fenced:
+                # The group has gone on without this member, or its transaction took too long.
+                log.info("task %s: another member has taken it over", task)
+                self._deactivate(task, copy, commit=False)
+                self._membership.rebalance()
+            except GroupError as error:
+                copy.failures += 1
+                if copy.failures >= _ATTEMPTS:
+                    raise
+                log.warning("%s; starting it again", error)
+                self._deactivate(task, copy, commit=False)
+                self._activate(task, copy)
+        if not batch.messages and not batch.ends:
+            time.sleep(0.01)
+
+    def _clean(self) -> None:
+        """Delete old state that no copy uses."""
+        removed = self._directory.clean(self._copies.keys(), self._configs.state_cleanup_delay_ms)
+        with self._lock:
+            for task in removed:
+                self._on_disk.pop(task, None)
+
+
+def _sentence(generation: int, roles: dict[TaskId, str], probe_after_ms: int | None) -> str:
+    """An assignment in a line."""
+    parts = []
+    for role in ("active", "standby", "warm-up"):
+        tasks = sorted(task for task, r in roles.items() if r == role)
+        parts.append(f"{role} {' '.join(map(str, tasks)) or 'none'}")
+    line = f"generation {generation}: {'; '.join(parts)}"
+    return line if probe_after_ms is None else f"{line}; next rebalance in {probe_after_ms} ms"

@@ -1,0 +1,238 @@
+"""An active task: processes a partition in transactions that hold its state and its progress."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import Executor, Future, wait
+from typing import Any
+
+from balancer.assignment.group.changelog import INPUT_KEY, PROCESS_HEADER, input_value, state_key
+from balancer.assignment.group.configs import GroupConfigs
+from balancer.assignment.group.errors import GroupError
+from balancer.assignment.group.processing import Processor, Record, State
+from balancer.assignment.group.reader import PartitionReader
+from balancer.assignment.group.store import StateStore
+from balancer.assignment.state import TaskId
+from metrics_reporter.clients import create, kafka, reason
+
+# After its first answer a client takes about 50 ms to connect to the brokers it has learnt of.
+_CONNECTING_SECONDS = 0.1
+
+
+class Fenced(Exception):
+    """Another member has taken the task over."""
+
+
+class Writer:
+    """A transactional producer that is connected before it is needed.
+
+    It shuts out nobody until :meth:`begin`. The client of a standby is opened with it, as a
+    producer without a connection takes half a second to begin.
+
+    Parameters
+    ----------
+    configs
+        Configuration of the member.
+    task
+        The task that it will write for.
+    """
+
+    def __init__(self, configs: GroupConfigs, task: TaskId) -> None:
+        self._topic = configs.changelog_topic
+        self.producer: Any = create(
+            "Producer",
+            {
+                "bootstrap.servers": configs.bootstrap_servers,
+                "transactional.id": configs.transactional_id(task),
+                "transaction.timeout.ms": configs.transaction_timeout_ms,
+                "linger.ms": 0,
+                # What goes wrong is raised, and told in one line.
+                "log_level": 0,
+            },
+        )
+        self._connected_at = time.monotonic() + _CONNECTING_SECONDS
+
+    def begin(self, timeout: float) -> None:
+        """End the predecessor's transaction, and refuse all that it writes from now on."""
+        self.producer.list_topics(self._topic, timeout)
+        time.sleep(max(self._connected_at - time.monotonic(), 0))
+        self.producer.init_transactions(timeout)
+
+    def close(self) -> None:
+        """Close the client, which may take a moment."""
+        self.producer.purge()
+        self.producer = None
+
+
+class ActiveTask:
+    """One task that this member processes.
+
+    It starts in three steps: the producer begins, which ends the predecessor's
+    transaction and shuts it out; the rest of the changelog is restored; records are processed
+    from the offset that the state stands for.
+
+    Parameters
+    ----------
+    configs
+        Configuration of the member.
+    task
+        The task.
+    process
+        Name of this member's process, which the changelog shows with each transaction.
+    store
+        Its state.
+    writer
+        Its producer; the task closes it.
+    changelog
+        Reads the changelog.
+    processor
+        What is done with a record.
+    executor
+        Runs what waits for Kafka.
+    """
+
+    def __init__(
+        self,
+        configs: GroupConfigs,
+        task: TaskId,
+        process: str,
+        store: StateStore,
+        writer: Writer,
+        changelog: PartitionReader,
+        processor: Processor,
+        executor: Executor,
+    ) -> None:
+        self.task, self.store = task, store
+        self.running = False
+        self.next_offset = 0
+        self.records = 0
+        self._configs, self._writer, self._changelog = configs, writer, changelog
+        self._processor, self._executor = processor, executor
+        self._headers = [(PROCESS_HEADER, process.encode())]
+        self._state = State(store)
+        self._began = time.monotonic()
+        self._deadline = self._began + configs.task_timeout_ms / 1000
+        self._last_commit = self._began
+        self._starting: Future[int] = executor.submit(self._start)
+
+    def _start(self) -> int:
+        """Shut the predecessor out; returns the offset up to which to restore."""
+        timeout = self._configs.task_timeout_ms / 1000
+        self._writer.begin(timeout)
+        return self._changelog.end(self.task.partition, timeout)
+
+    def restored_up_to(self) -> int | None:
+        """The offset of the changelog at which the task can run; None while it is not known.
+
+        Raises
+        ------
+        GroupError
+            If the task has not started in time.
+        """
+        if not self._starting.done():
+            self._check_deadline("start")
+            return None
+        try:
+            return self._starting.result()
+        except kafka().KafkaException as error:
+            raise GroupError(f"task {self.task}: cannot start: {reason(error)}") from None
+
+    def check_restoring(self) -> None:
+        """Raise a GroupError if the state has not been restored in time since the last progress."""
+        self._check_deadline("restore its state")
+
+    def progressed(self) -> None:
+        """State is being restored: the deadline moves on."""
+        self._deadline = time.monotonic() + self._configs.task_timeout_ms / 1000
+
+    def _check_deadline(self, what: str) -> None:
+        if time.monotonic() > self._deadline:
+            raise GroupError(
+                f"task {self.task}: did not {what} within {self._configs.task_timeout_ms} ms"
+            )
+
+    def run(self) -> None:
+        """The state is complete: process from the offset that it stands for."""
+        self.running = True
+        self.next_offset = self.store.input_offset
+
+    def process(self, records: Sequence[Record]) -> None:
+        """Process records; their effect is not visible before :meth:`commit`."""
+        for record in records:
+            if record.offset < self.next_offset:
+                continue
+            self._processor.process(record, self._state)
+            self.next_offset = record.offset + 1
+            self.records += 1
+
+    @property
+    def age(self) -> float:
+        """Seconds since this member was given the task."""
+        return time.monotonic() - self._began
+
+    @property
+    def commit_due(self) -> bool:
+        """Whether there is something to commit, and the interval is over."""
+        if self.next_offset == self.store.input_offset:
+            return False
+        return time.monotonic() - self._last_commit >= self._configs.commit_interval_ms / 1000
+
+    def commit(self) -> None:
+        """Write state and progress to the changelog in one transaction, then to the store.
+
+        Raises
+        ------
+        Fenced
+            If another member has taken the task over: nothing was written.
+        GroupError
+            If Kafka does not accept the transaction, or it is not known whether it did.
+        """
+        self._last_commit = time.monotonic()
+        if not self.running or self.next_offset == self.store.input_offset:
+            return
+        module = kafka()
+        topic, partition = self._configs.changelog_topic, self.task.partition
+        timeout = self._configs.task_timeout_ms / 1000
+        delivered: list[int] = []
+
+        def on_delivery(error: Any, message: Any) -> None:
+            if error is None:
+                delivered.append(message.offset())
+
+        producer = self._writer.producer
+
+        def produce(key: bytes, value: bytes | None, **more: Any) -> None:
+            while True:
+                try:
+                    producer.produce(topic, value, key, partition, **more)
+                    return
+                except BufferError:  # no room in the client's queue
+                    producer.poll(0.1)
+
+        try:
+            producer.begin_transaction()
+            for key, value in self._state.changes.items():
+                produce(state_key(key), value)
+            progress = input_value(self.next_offset)
+            produce(INPUT_KEY, progress, headers=self._headers, on_delivery=on_delivery)
+            producer.commit_transaction(timeout)
+        except module.KafkaException as error:
+            code = error.args[0]
+            if code.code() in (module.KafkaError._FENCED, module.KafkaError.INVALID_PRODUCER_EPOCH):
+                raise Fenced from None
+            raise GroupError(f"task {self.task}: cannot commit: {reason(error)}") from None
+        if not delivered:
+            raise GroupError(f"task {self.task}: a transaction ended without its last record")
+        self.store.apply(self._state.changes, delivered[0] + 1, self.next_offset)
+        self._state = State(self.store)
+
+    def close(self) -> None:
+        """Give the task up; what is not committed is left to the next owner.
+
+        A start under way is waited for: if it ended later, it would shut the next owner out.
+        """
+        self.running = False
+        if not self._starting.cancel():
+            wait([self._starting], self._configs.task_timeout_ms / 1000)
+        self._executor.submit(self._writer.close)

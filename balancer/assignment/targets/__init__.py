@@ -1,0 +1,1 @@
+"""Where the active tasks are to be in the end: Kafka's own procedure, or goals."""

@@ -1,0 +1,149 @@
+"""The target comes from goals: the best placement for what it restores, reached step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from balancer.assignment.configs import AssignmentConfigs
+from balancer.assignment.draft import Draft
+from balancer.assignment.lags import Lags
+from balancer.assignment.movements import Warmups
+from balancer.assignment.result import TaskAssignment
+from balancer.assignment.snapshot import application_snapshot
+from balancer.assignment.state import ApplicationState
+from balancer.engine import Balancer
+from cluster_model.placement import Placement
+from cluster_model.snapshot import Ints
+from goals import Goal
+
+
+class GoalTargets:
+    """Assigns tasks so that goals are met, with little restored and no task without its state.
+
+    The balancer plans from where tasks run now, and moves cost what has to be restored. The
+    assignment is that plan, carried out as far as copies have caught up and warm-ups are allowed,
+    in the plan's order: by what the goals gain for what is restored.
+
+    Parameters
+    ----------
+    goals
+        What :class:`balancer.Balancer` takes.
+    """
+
+    def __init__(
+        self, goals: Iterable[Goal] | str | Path | Mapping[str, Any] = "stateful-tasks"
+    ) -> None:
+        self._balancer = Balancer(goals)
+
+    def assign(self, state: ApplicationState, configs: AssignmentConfigs) -> TaskAssignment:
+        """Assign the tasks of an application; the state is not changed."""
+        way = _Way(state, configs)
+        if not state.n_tasks:
+            return way.draft.finished(way.draft.active, movements=0, probing=False)
+        application = application_snapshot(state, configs)
+        plan = self._balancer.propose(application.snapshot)
+        there = np.argsort(application.task)
+        start = Placement(plan.snapshot, plan.placement.slots)
+        now, then = (_leaders_first(p, there) for p in (start, plan.placement))
+        for t, copies in enumerate(then):
+            way.put(t, copies[0], copies[1:])
+        target = way.draft.active.copy()
+        changed = dict.fromkeys(application.task[plan.rows.partition].tolist())
+        stateful = [t for t in changed if state.stateful[t]]
+        # what is being restored already is not given up for something new
+        for t in sorted(stateful, key=lambda t: not way.under_way(t, now[t], then[t])):
+            way.go(t, now[t], then[t])
+        return way.draft.finished(target, way.movements, probing=way.movements > 0)
+
+
+def _leaders_first(placement: Placement, rows: Ints) -> list[list[int]]:
+    """The brokers of partitions, each with its leader first."""
+    brokers, leader = placement.brokers[rows], placement.leader[rows]
+    rank = np.where(np.arange(placement.slots) == leader[:, None], -1, np.arange(placement.slots))
+    ordered = np.take_along_axis(brokers, np.argsort(rank, axis=1, kind="stable"), 1)
+    return [[i for i in row if i >= 0] for row in ordered.tolist()]
+
+
+class _Way:
+    """The way from the present copies to those of the target, as far as it can be gone now.
+
+    Parameters
+    ----------
+    state, configs
+        The application.
+
+    Attributes
+    ----------
+    draft
+        The assignment so far.
+    movements
+        Copies of the target that have not caught up, while others take their place.
+    """
+
+    def __init__(self, state: ApplicationState, configs: AssignmentConfigs) -> None:
+        self.draft = Draft(state, configs)
+        self.movements = 0
+        self._lags = Lags(state, configs)
+        self._warmups = Warmups(
+            state, self._lags, configs.max_warmup_replicas, configs.max_warmup_bytes
+        )
+        previous = zip(state.previous_task.tolist(), state.previous_instance.tolist(), strict=True)
+        self._previous = set(previous)
+
+    def put(self, task: int, active: int, standbys: list[int]) -> None:
+        """Place the copies of a task."""
+        self.draft.active[task] = active
+        self.draft.standbys[task] = standbys
+
+    def under_way(self, task: int, now: list[int], then: list[int]) -> bool:
+        """Whether a new copy of the target is one that was assigned before, to be restored."""
+        return any((task, i) in self._previous for i in then if i not in now)
+
+    def go(self, task: int, now: list[int], then: list[int]) -> None:
+        """Take the steps of a stateful task that can be taken now.
+
+        Parameters
+        ----------
+        task
+            The task.
+        now, then
+            Instances of its copies, at present and in the target, the active one first.
+        """
+        lag = self._behind(task, {*now, *then})
+        target = then[0]
+        active = now[0] if lag[target] else target
+        standbys: list[int] = []
+        waiting = {i for i in then if i != active}
+        if active != target:
+            self.movements += 1
+            if active not in then:
+                # the copy that runs is one more until the other has caught up
+                waiting.remove(target)
+                self._warm_up(task, target, standbys)
+        # a copy is given up once the one that takes its place has caught up
+        spare = sorted({*now} - {*then, active}, key=lambda i: (lag[i], i))
+        for i in sorted(waiting, key=lambda i: (lag[i], i)):
+            if i in now or not spare or lag[spare[0]] >= lag[i]:
+                standbys.append(i)
+                continue
+            standbys.append(spare.pop(0))
+            self.movements += i != target
+            self._warm_up(task, i, standbys)
+        self.put(task, active, standbys)
+
+    def _warm_up(self, task: int, instance: int, standbys: list[int]) -> None:
+        """Add a copy that only exists so that it can take over, if there may be one more."""
+        if self._warmups.take(task, instance):
+            standbys.append(instance)
+            self.draft.warmups.add((task, instance))
+
+    def _behind(self, task: int, instances: set[int]) -> dict[int, int]:
+        """The lag of instances; 0 where no other has caught up more."""
+        listed = sorted(instances)
+        tasks, at = np.full(len(listed), task), np.array(listed)
+        lag = np.where(self._lags.behind(tasks, at), self._lags.of(tasks, at), 0)
+        return dict(zip(listed, lag.tolist(), strict=True))

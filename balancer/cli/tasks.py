@@ -1,0 +1,233 @@
+"""``counterpoise tasks``: where the tasks of a stream application run, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from balancer.assignment import (
+    RUNNING,
+    UNKNOWN,
+    ApplicationState,
+    AssignmentError,
+    Explanation,
+    TaskAssignment,
+    TaskAssignmentError,
+    TaskAssignor,
+    TaskId,
+    check_assignment,
+    load_state,
+)
+from balancer.cli.terminal import DONE, UNMET, Command, check_outputs, out, working, write
+from metrics_reporter.documents import json_text
+from metrics_reporter.quantities import plural
+
+# Maximum number of tasks that a cell lists.
+_SHOWN = 12
+
+tasks = typer.Typer(
+    name="tasks",
+    no_args_is_help=True,
+    help="Assign the stateful tasks of a stream application to its instances.",
+)
+
+State = Annotated[
+    Path,
+    typer.Argument(
+        metavar="STATE",
+        help="State file, YAML or JSON: instances with their lags, tasks, configuration.",
+        show_default=False,
+    ),
+]
+
+
+Target = Annotated[
+    str,
+    typer.Option(
+        metavar="kafka|PROFILE|FILE",
+        help="Where tasks are to be in the end: as Kafka's assignor places them, or as goals say.",
+    ),
+]
+
+
+@tasks.command("assign", cls=Command)
+def assign(
+    state: State,
+    target: Target = "kafka",
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write the assignment, JSON."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the assignment as JSON.")] = False,
+) -> None:
+    """Assign tasks so that each keeps running where its state is.
+
+    A task whose instance is to change stays until the other one has caught up; until then that
+    one restores a warm-up copy. How many may do so at a time, and what counts as caught up, is
+    part of the state file, under Kafka's names.
+
+    Example: `counterpoise tasks assign state.yaml -o assignment.json`
+    """
+    check_outputs({"STATE": state}, {"--output": output})
+    given, configs = load_state(state)
+    with working("assigning"):
+        found = TaskAssignor(configs, target).assign(given)
+    if output is not None or json:
+        text = json_text({**found.to_dict(), "reasons": _reasons(found)}, indent=1)
+        if output is not None:
+            write(output, text + "\n")
+        if json:
+            typer.echo(text)
+            return
+    console = out()
+    for line in _summary(found):
+        console.print(line, markup=False)
+    console.print()
+    console.print(_by_instance(found))
+
+
+@tasks.command("explain", cls=Command)
+def explain(
+    state: State,
+    task: Annotated[
+        str,
+        typer.Argument(
+            metavar="TASK",
+            help="SUBTOPOLOGY_PARTITION, like 0_3.",
+            show_default=False,
+        ),
+    ],
+    target: Target = "kafka",
+) -> None:
+    """Explain why a task runs where it does, and what each instance has of its state.
+
+    Example: `counterpoise tasks explain state.yaml 0_3`
+    """
+    given, configs = load_state(state)
+    id_ = TaskId.parse(task)
+    index = next((t for t in range(given.n_tasks) if given.task(t) == id_), None)
+    if index is None:
+        raise TaskAssignmentError(
+            f"task {task} found, one of the {plural(given.n_tasks, 'task')} in {state} expected",
+            AssignmentError.UNKNOWN_TASK_ID,
+        )
+    with working("assigning"):
+        found = TaskAssignor(configs, target).assign(given)
+    console = out()
+    console.print(Explanation(found).of(index), markup=False)
+    if given.stateful[index]:
+        console.print()
+        console.print(_copies(found, index))
+
+
+@tasks.command("verify", cls=Command)
+def verify(
+    state: State,
+    assignment: Annotated[
+        Path,
+        typer.Argument(
+            metavar="ASSIGNMENT",
+            help="Assignment file, JSON or YAML, such as one from `tasks assign -o`.",
+            show_default=False,
+        ),
+    ],
+) -> None:
+    """Check an assignment as Kafka checks that of a custom assignor, and more.
+
+    Names the first error as Kafka does. Exits with 0 if there is none, else with 1.
+
+    Example: `counterpoise tasks verify state.yaml assignment.json`
+    """
+    given, _ = load_state(state)
+    console = out()
+    try:
+        check_assignment(assignment, given)
+    except TaskAssignmentError as error:
+        console.print(str(error), markup=False, soft_wrap=True)
+        raise typer.Exit(UNMET) from None
+    console.print(f"{assignment}: valid, {plural(given.n_tasks, 'task')}", markup=False)
+    raise typer.Exit(DONE)
+
+
+def _reasons(found: TaskAssignment) -> dict[str, str]:
+    explanation = Explanation(found)
+    return {str(found.state.task(t)): explanation.of(t) for t in range(found.state.n_tasks)}
+
+
+def _summary(found: TaskAssignment) -> Iterable[str]:
+    s = found.state
+    yield (
+        f"{plural(s.n_tasks, 'task')} on {plural(s.n_instances, 'instance')}: "
+        f"{plural(int((found.active == found.target).sum()), 'task runs', 'tasks run')} where "
+        f"they are to, {plural(int(found.warmup.sum()), 'warm-up')}"
+    )
+    wait = found.followup_rebalance_ms
+    if not s.offsets_known:
+        yield "end offsets are not known: tasks stay where they were"
+    if wait is None:
+        yield "no further rebalance needed"
+    else:
+        yield (
+            f"look again in {wait / 1000:,.6g} s: {plural(found.movements, 'copy', 'copies')} "
+            + ("not yet where they are to be")
+        )
+
+
+def _table(*headers: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for header in headers:
+        name = header.removesuffix(">")
+        table.add_column(name, justify="right" if name != header else "left", overflow="fold")
+    return table
+
+
+def _by_instance(found: TaskAssignment) -> Table:
+    table = _table("instance", "threads>", "active", "standby", "warm-up")
+    threads = found.state.capacity.tolist()
+    for (id_, of), capacity in zip(found.tasks_by_instance().items(), threads, strict=True):
+        cells = (_listed(of[role]) for role in ("active", "standby", "warmup"))
+        table.add_row(escape(id_), str(capacity), *cells)
+    return table
+
+
+def _listed(of: list[TaskId]) -> str:
+    some = " ".join(str(t) for t in of[:_SHOWN])
+    return some if len(of) <= _SHOWN else f"{some} and {len(of) - _SHOWN:,} more"
+
+
+def _copies(found: TaskAssignment, task: int) -> Table:
+    """What each instance has of a task, the instances without anything left out."""
+    state = found.state
+    table = _table("instance", "copy", "lag>", "before", "copies per thread>")
+    roles = {int(found.active[task]): "active"}
+    for at in (found.standby_task == task).nonzero()[0]:
+        roles[int(found.standby_instance[at])] = "warm-up" if found.warmup[at] else "standby"
+    lags = _lags(state, task)
+    before = {
+        int(state.previous_instance[at]): "active" if state.previous_active[at] else "standby"
+        for at in (state.previous_task == task).nonzero()[0]
+    }
+    load = found.copies_per_thread()
+    for i in sorted({*roles, *lags, *before}):
+        table.add_row(
+            escape(state.instances[i]),
+            roles.get(i, ""),
+            lags.get(i, f"{state.end_offset[task]:,} (no state)"),
+            before.get(i, ""),
+            f"{load[i]:,.3g}",
+        )
+    return table
+
+
+def _lags(state: ApplicationState, task: int) -> dict[int, str]:
+    first, last = state.lag_offset[task : task + 2]
+    codes = {RUNNING: "running", UNKNOWN: "unknown"}
+    return {
+        int(i): codes.get(int(lag), f"{lag:,}")
+        for i, lag in zip(state.lag_instance[first:last], state.lag[first:last], strict=True)
+    }

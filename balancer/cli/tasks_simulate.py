@@ -1,0 +1,159 @@
+"""``counterpoise tasks simulate``: plays a scenario of instances that come and go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from balancer.assignment import TaskAssignor, simulation
+from balancer.assignment.scenario import load_scenario
+from balancer.assignment.simulation import Simulation, Status
+from balancer.cli.tasks import Target
+from balancer.cli.terminal import check_outputs, out, percent, working, write
+from metrics_reporter.quantities import amount, plural
+
+# In the order of a task's life: what it is called, and what it stands for.
+_CAUSES = (
+    (Status.UNASSIGNED, "no instance"),
+    (Status.UNNOTICED, "crash not noticed yet"),
+    (Status.HANDOVER, "handed over"),
+    (Status.RESTORING, "restoring"),
+    (Status.CATCHING_UP, "restoring the last records"),
+)
+_ROUNDS = 40
+
+
+def simulate(
+    scenario: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SCENARIO",
+            help="Scenario file, YAML or JSON: a state file with rates and changes.",
+            show_default=False,
+        ),
+    ],
+    target: Target = "kafka",
+    worst: Annotated[
+        int, typer.Option(min=0, help="How many of the least available tasks to show.")
+    ] = 10,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE.svg", help="Draw what happened into this file.")
+    ] = None,
+) -> None:
+    """Simulate instances that join, leave, crash and come back.
+
+    Shows for how long tasks are not processed and why, how many rebalances it takes until the
+    application is balanced again, and how many records are restored for it.
+
+    Example: `counterpoise tasks simulate scenario.yaml --picture scenario.svg`
+    """
+    check_outputs({"SCENARIO": scenario, "--target": Path(target)}, {"--picture": picture})
+    given = load_scenario(scenario)
+    assignor = TaskAssignor(given.configs, target=target)
+    with working("simulating"):
+        found = simulation.simulate(given, assignor)
+    if picture is not None:
+        from balancer.report.tasks import simulation_svg
+
+        write(picture, simulation_svg(found))
+    console = out()
+    for line in summary(found):
+        console.print(escape(line))
+    for table in (_rebalances(found), _tasks(found, worst)):
+        if table.row_count:
+            console.print()
+            console.print(table)
+
+
+def summary(found: Simulation) -> list[str]:
+    """What happened, in a few sentences."""
+    total, seconds = found.seconds.sum(), found.seconds.sum(axis=0)
+    read = amount(float(found.restored.sum()), "")
+    changes = len(found.scenario.changes)
+    lines = [
+        f"{_time(float(found.time[-1]))}: {plural(changes, 'change')} of the membership, "
+        f"{plural(len(found.rebalances), 'rebalance')}, at most {found.rounds} after one change"
+        + ("" if found.settled else "; it did not come to rest"),
+        f"{read} records restored; {amount(float(found.followed.sum()), '')} more read by copies "
+        "that were current",
+    ]
+    if total > 0:
+        lines.append(
+            f"tasks were processed {percent(seconds[Status.PROCESSING] / total)} of the time"
+        )
+    lines += [
+        f"  {words}: {seconds[status]:,.6g} task-seconds"
+        for status, words in _CAUSES
+        if seconds[status] > 0
+    ]
+    if found.avoidable.sum() > 0:
+        lines.append(
+            f"  of which a member was within the acceptable lag for {found.avoidable.sum():,.6g} "
+            "task-seconds"
+        )
+    return lines
+
+
+def _rebalances(found: Simulation) -> Table:
+    shown = _table(
+        "Rebalances",
+        "at",
+        "why",
+        "tasks moved>",
+        "copies to restore>",
+        "warm-ups>",
+        "left to move>",
+    )
+    for n, r in enumerate(found.rebalances[:_ROUNDS]):
+        why = "probing" if r.probing else "start" if n == 0 and r.at == 0 else "membership"
+        shown.add_row(
+            _time(r.at), why, *(f"{v:,}" for v in (r.moved, r.cold, r.warmups, r.movements))
+        )
+    more = len(found.rebalances) - _ROUNDS
+    if more > 0:
+        shown.caption = f"and {more:,} more"
+    return shown
+
+
+def _tasks(found: Simulation, worst: int) -> Table:
+    causes = [(status, words) for status, words in _CAUSES if found.seconds[:, status].any()]
+    headers = ("processed>", *(f"{words}>" for _, words in causes), "records restored>")
+    shown = _table("Least available tasks", "task", *headers)
+    lost = found.seconds.sum(axis=1) - found.seconds[:, Status.PROCESSING]
+    for t in np.argsort(-lost, kind="stable")[:worst].tolist():
+        if lost[t] > 0:
+            shown.add_row(
+                str(found.scenario.state.task(t)),
+                percent(float(found.availability[t])),
+                *(f"{found.seconds[t, status]:,.6g} s" for status, _ in causes),
+                amount(float(found.restored[t]), ""),
+            )
+    return shown
+
+
+def _table(title: str, *headers: str) -> Table:
+    shown = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for header in headers:
+        name = header.removesuffix(">")
+        shown.add_column(name, justify="right" if name != header else "left", overflow="fold")
+    return shown
+
+
+def _time(seconds: float) -> str:
+    """A time in hours, minutes and seconds.
+
+    Examples
+    --------
+    >>> _time(0.25), _time(3661)
+    ('0:00:00.25', '1:01:01')
+    """
+    hours, rest = divmod(round(seconds, 3), 3600)
+    minutes, left = divmod(rest, 60)
+    whole, part = divmod(round(left, 3), 1)
+    fraction = f"{part:.3g}"[1:] if part else ""
+    return f"{int(hours)}:{int(minutes):02}:{int(whole):02}{fraction}"

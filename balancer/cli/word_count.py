@@ -1,0 +1,190 @@
+"""``counterpoise word-count``: a stateful application to try the assignment of tasks on."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+from rich.table import Table
+
+from balancer.assignment import AssignmentConfigs, TaskAssignor
+from balancer.assignment.group import GroupConfigs, Host
+from balancer.assignment.group.word_count import WordCount, check, wait_until_processed, write_lines
+from balancer.cli.daemon import ended_by_signals, logged
+from balancer.cli.options import addresses
+from balancer.cli.snapshot import KAFKA
+from balancer.cli.terminal import DONE, LONGEST, UNMET, Command, CommandError, out, say
+from metrics_reporter.documents import first_problem
+
+GROUP = "Group"
+
+word_count = typer.Typer(
+    name="word-count",
+    no_args_is_help=True,
+    help="Count words with stateful consumers whose tasks move without a pause: an example.",
+)
+
+Servers = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap-server",
+        metavar="HOST:PORT",
+        callback=addresses,
+        rich_help_panel=KAFKA,
+        help="Kafka bootstrap servers.",
+    ),
+]
+Topic = Annotated[
+    str, typer.Option("--topic", metavar="NAME", rich_help_panel=KAFKA, help="Topic of the lines.")
+]
+Application = Annotated[
+    str, typer.Option("--application", metavar="NAME", help="Name of the group, and its changelog.")
+]
+_SECONDS: dict[str, Any] = {"metavar": "SECONDS", "min": 0.05, "max": LONGEST}
+
+
+@word_count.command("load", cls=Command)
+def load(
+    bootstrap_server: Servers,
+    topic: Topic = "words",
+    partitions: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Partitions of the topic, if it is made.")
+    ] = 6,
+    rate: Annotated[float, typer.Option(min=0.1, max=1e6, help="Lines per second.")] = 200.0,
+    seconds: Annotated[
+        float, typer.Option(**_SECONDS, help="How long; a signal ends it earlier.")
+    ] = 60.0,
+    seed: Annotated[int, typer.Option(help="Which lines are written.")] = 0,
+) -> None:
+    """Write lines of words at a steady rate."""
+    stop = threading.Event()
+    timer = threading.Timer(seconds, stop.set)
+    timer.start()
+    try:
+        with ended_by_signals(lambda _: stop.set()):
+            written = write_lines(
+                bootstrap_server, topic, partitions=partitions, rate=rate, stop=stop, seed=seed
+            )
+    finally:
+        timer.cancel()
+    say(f"{written} lines written to {topic}")
+
+
+@word_count.command("run", cls=Command)
+def run(
+    bootstrap_server: Servers,
+    state_dir: Annotated[
+        Path, typer.Option(metavar="DIR", help="Directory of this member's state.")
+    ],
+    topic: Topic = "words",
+    application: Application = "word-count",
+    capacity: Annotated[int, typer.Option(min=1, max=1000, help="Threads it counts as.")] = 1,
+    standbys: Annotated[
+        int, typer.Option(min=0, max=100, rich_help_panel=GROUP, help="Standbys of each task.")
+    ] = 0,
+    warmups: Annotated[
+        int,
+        typer.Option(min=1, max=1000, rich_help_panel=GROUP, help="Warm-ups at a time."),
+    ] = 2,
+    acceptable_lag: Annotated[
+        int,
+        typer.Option(
+            min=0, rich_help_panel=GROUP, help="Records that a copy may lack and be caught up."
+        ),
+    ] = 10_000,
+    target: Annotated[
+        str,
+        typer.Option(
+            metavar="kafka|PROFILE|FILE",
+            rich_help_panel=GROUP,
+            help="Where tasks are to be in the end; that of the leader applies.",
+        ),
+    ] = "kafka",
+    probing_interval: Annotated[
+        float,
+        typer.Option(
+            **_SECONDS, rich_help_panel=GROUP, help="Time after which warm-ups are looked at again."
+        ),
+    ] = 600.0,
+    session_timeout: Annotated[
+        float,
+        typer.Option(
+            **_SECONDS,
+            rich_help_panel=GROUP,
+            help="Time after which a silent member is replaced; the broker has a minimum.",
+        ),
+    ] = 10.0,
+    heartbeat: Annotated[
+        float,
+        typer.Option(**_SECONDS, rich_help_panel=GROUP, help="Time between signs of life."),
+    ] = 0.5,
+) -> None:
+    """Run one member until a signal ends it."""
+    try:
+        configs = GroupConfigs(
+            bootstrap_servers=bootstrap_server,
+            application_id=application,
+            input_topic=topic,
+            state_dir=state_dir,
+            capacity=capacity,
+            assignment=AssignmentConfigs(
+                num_standby_replicas=standbys,
+                max_warmup_replicas=warmups,
+                acceptable_recovery_lag=acceptable_lag,
+            ),
+            probing_rebalance_interval_ms=round(probing_interval * 1000),
+            session_timeout_ms=round(session_timeout * 1000),
+            heartbeat_interval_ms=round(heartbeat * 1000),
+        )
+    except ValidationError as error:
+        raise CommandError(first_problem(error)) from None
+    assignor = TaskAssignor(configs.assignment, target)
+    stop = threading.Event()
+
+    def tell(sentence: str) -> None:
+        say(f"{datetime.now():%H:%M:%S.%f}"[:-3] + f" {sentence}")
+
+    log = logging.getLogger("balancer.assignment.group")
+    with logged(log, lambda text: text), ended_by_signals(lambda _: stop.set()):
+        Host(configs, WordCount(), assignor, tell).run(stop)
+    tell("left the group")
+
+
+@word_count.command("check", cls=Command)
+def check_(
+    bootstrap_server: Servers,
+    topic: Topic = "words",
+    application: Application = "word-count",
+    wait: Annotated[
+        float,
+        typer.Option(**_SECONDS, help="Time to wait until all that was written is processed."),
+    ] = 30.0,
+) -> None:
+    """Recount the lines and compare; exits with 1 if a count differs."""
+    configs = GroupConfigs(
+        bootstrap_servers=bootstrap_server,
+        application_id=application,
+        input_topic=topic,
+        state_dir=Path(),
+    )
+    wait_until_processed(configs, wait)
+    checks = check(configs)
+    table = Table("partition", "lines", "counted", "words that differ", "longest gap", "members")
+    for c in checks:
+        table.add_row(
+            str(c.partition),
+            str(c.records),
+            str(c.processed),
+            str(c.differences),
+            f"{c.gap():.2f} s",
+            str(len(c.processes)),
+        )
+    out().print(table)
+    correct = all(c.correct for c in checks)
+    say("every line is counted once" if correct else "the counts differ from a recount")
+    raise typer.Exit(DONE if correct else UNMET)

@@ -1,0 +1,199 @@
+"""``tasks assign``, ``tasks explain`` and ``tasks verify``: what they print, and bad input."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from assignment_cases import application, configs
+from typer.testing import CliRunner, Result
+
+from balancer.assignment import Explanation, TaskAssignor
+from balancer.cli import app
+
+STATE: dict[str, Any] = {
+    "instances": [
+        {
+            "id": "A",
+            "active": ["0_0", "0_2"],
+            "standby": ["0_1"],
+            "lags": {"0_0": "running", "0_1": 12, "0_2": "running"},
+        },
+        {"id": "B", "active": ["0_1"], "lags": {"0_0": 40, "0_1": "running", "0_2": 50_000}},
+        {"id": "C"},
+    ],
+    "tasks": [
+        *({"id": id_, "end_offset": 500_000} for id_ in ("0_0", "0_1", "0_2")),
+        {"id": "1_0", "stateful": False},
+    ],
+    "configs": {"num_standby_replicas": 1, "max_warmup_replicas": 1},
+}
+
+
+def run(*args: object, code: int = 0) -> Result:
+    result = CliRunner().invoke(app, ["tasks", *map(str, args)])
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.output
+    return result
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return written(tmp_path, STATE)
+
+
+def written(folder: Path, content: object, name: str = "state.json") -> Path:
+    path = folder / name
+    path.write_text(json.dumps(content))
+    return path
+
+
+def changed(**fields: Any) -> dict[str, Any]:
+    """The state with other fields of instance A."""
+    return {**STATE, "instances": [{**STATE["instances"][0], **fields}, *STATE["instances"][1:]]}
+
+
+def test_an_assignment_is_shown_by_instance_and_written_with_reasons(state: Path) -> None:
+    output = state.with_name("assignment.json")
+    shown = run("assign", state, "-o", output).stdout
+    assert "4 tasks on 3 instances" in shown
+    assert "look again in 600 s" in shown
+    found = json.loads(output.read_text())
+    assert found["instances"] == {
+        "A": {"active": ["0_0", "0_2"], "standby": ["0_1"], "warmup": []},
+        "B": {"active": ["0_1"], "standby": ["0_0", "0_2"], "warmup": []},
+        "C": {"active": ["1_0"], "standby": [], "warmup": ["0_2"]},
+    }
+    assert (found["probing_rebalance"], found["followup_rebalance_ms"]) == (True, 600_000)
+    assert found == json.loads(run("assign", state, "--json").stdout)
+    run("verify", state, output)
+
+
+def test_each_task_is_explained_in_one_sentence(state: Path) -> None:
+    reasons = json.loads(run("assign", state, "--json").stdout)["reasons"]
+    assert reasons == {
+        "0_0": "0_0 runs on A (running it now), its target; there is a standby on B (40 records "
+        "behind).",
+        "0_1": "0_1 runs on B (running it now), its target; there is a standby on A (12 records "
+        "behind).",
+        "0_2": "0_2 runs on A (running it now) until its target C (without state, 500,000 records "
+        "behind) has caught up, which restores a warm-up; there is a standby on B (50,000 records "
+        "behind).",
+        "1_0": "1_0 runs on C: it has no state, so it goes where it levels the active tasks.",
+    }
+    # Lines are broken to the width of the terminal.
+    shown = " ".join(run("explain", state, "0_2").stdout.split())
+    assert reasons["0_2"] in shown
+    assert "C warm-up 500,000 (no state)" in shown
+
+
+def test_a_task_that_waits_for_a_warm_up_says_so() -> None:
+    state = application("00 01 02 03", {"P1": {"lags": 0}, "P2": {}}, end_offset=70_000)
+    explanation = Explanation(TaskAssignor(configs(100, 1, 0)).assign(state))
+    assert explanation.of(3) == (
+        "0_3 runs on P1 (0 records behind) until its target P2 (without state, 70,000 records "
+        "behind) has caught up, which waits, as max_warmup_replicas is 1."
+    )
+
+
+def test_the_closest_instance_runs_a_task_that_none_has_caught_up_with() -> None:
+    state = application("00", {"P1": {}, "P2": {"lags": 500}}, end_offset=70_000)
+    explanation = Explanation(TaskAssignor(configs(100, 1, 0)).assign(state))
+    assert explanation.of(0) == (
+        "0_0 runs on P2 (500 records behind), the closest, until its target P1 (without state, "
+        "70,000 records behind) has caught up, which restores a warm-up."
+    )
+
+
+def test_goals_may_give_the_target(state: Path) -> None:
+    run("assign", state, "--target", "stateful-tasks")
+    assert "0_1 runs on" in run("explain", state, "0_1", "--target", "stateful-tasks").stdout
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (
+            changed(active=["0_9"]),
+            "UNKNOWN_TASK_ID: state file {}: instance 'A': active: task 0_9 found, one of the 4 "
+            "tasks listed expected",
+        ),
+        (
+            changed(lags={"7_7": 3}),
+            "UNKNOWN_TASK_ID: state file {}: instance 'A': lags: task 7_7 found, one of the 4 "
+            "tasks listed expected",
+        ),
+        (
+            changed(active=["0_1"], standby=[]),
+            "ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES: state file {}: instance 'B': task 0_1 is active "
+            "here and on 'A'",
+        ),
+        (
+            changed(standby=["1_0"]),
+            "INVALID_STANDBY_TASK: state file {}: instance 'A': standby 1_0 found, a stateful "
+            "task expected",
+        ),
+        (changed(lags={"0_0": -7}), "0 or more records, 'running' or 'unknown' expected"),
+        (changed(capacity=0), "instances.0.capacity: 0 found"),
+        ({**STATE, "instances": []}, "instances"),
+        ([], "a mapping with instances and tasks expected"),
+        (
+            {**STATE, "configs": {"probing_rebalance_interval_ms": 5}},
+            "configs.probing_rebalance_interval_ms: 5 found",
+        ),
+        (
+            {**STATE, "configs": {"max_warmup_replicas": 0}},
+            "configs.max_warmup_replicas: 0 found",
+        ),
+    ],
+)
+def test_a_state_that_cannot_be_used_is_one_sentence(
+    tmp_path: Path, content: object, expected: str
+) -> None:
+    path = written(tmp_path, content)
+    for command in (("assign", path), ("explain", path, "0_0"), ("verify", path, path)):
+        result = run(*command, code=2)
+        assert result.stdout == ""
+        (line,) = result.stderr.splitlines()
+        assert expected.format(path) in line
+
+
+def test_an_unknown_task_is_one_sentence(state: Path) -> None:
+    for name in ("0_9", "orders"):
+        (line,) = run("explain", state, name, code=2).stderr.splitlines()
+        assert line.startswith("counterpoise: UNKNOWN_TASK_ID: task ")
+
+
+def roles(active: str = "", standby: str = "") -> Mapping[str, Any]:
+    return {"active": active.split(), "standby": standby.split()}
+
+
+@pytest.mark.parametrize(
+    ("instances", "expected"),
+    [
+        ({"A": roles("9_9")}, "UNKNOWN_TASK_ID: "),
+        (
+            {"A": roles("0_0"), "B": roles("0_0")},
+            "ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES: ",
+        ),
+        ({"A": roles("", "1_0")}, "INVALID_STANDBY_TASK: "),
+        ({"A": roles(), "B": roles()}, "MISSING_PROCESS_ID: "),
+        ({"A": roles(), "B": roles(), "C": roles(), "D": roles()}, "UNKNOWN_PROCESS_ID: "),
+        ({"A": roles("0_0", "0_0"), "B": roles(), "C": roles()}, "two copies of task 0_0"),
+        ({"A": roles("0_0 0_1 0_2"), "B": roles(), "C": roles()}, "1_0 is active nowhere"),
+        # Kafka's order: tasks come before instances, standbys before missing instances.
+        ({"D": roles("", "1_0"), "A": roles("9_9")}, "UNKNOWN_TASK_ID: "),
+        ({"D": roles("", "1_0")}, "INVALID_STANDBY_TASK: "),
+        ({"D": roles()}, "MISSING_PROCESS_ID: "),
+    ],
+)
+def test_an_assignment_is_checked_in_kafkas_order(
+    state: Path, instances: Mapping[str, Any], expected: str
+) -> None:
+    path = written(state.parent, {"instances": instances}, "assignment.json")
+    result = run("verify", state, path, code=1)
+    (line,) = result.stdout.splitlines()
+    assert expected in line

@@ -1,0 +1,58 @@
+"""The benchmarks of stateful tasks: Kafka's bounds hold, and their figures agree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from benchmarks.harness.task_assignors import KAFKA
+from benchmarks.registry import BenchmarkError, Options, Row, find
+from benchmarks.tasks_downtime import _CASES, scenario
+
+
+def measured(name: str, *sizes: str, rounds: int, subject: str = KAFKA) -> dict[str, float]:
+    options = Options(subjects=(subject,), rounds=rounds, log=lambda _: None)
+    rows: Iterable[Row] = find(name, sizes).run(sizes, options)
+    return {row.metric: row.value for row in rows}
+
+
+@pytest.mark.parametrize(("size", "bound"), [("add", 6), ("drop", 8)])
+def test_a_change_needs_no_more_rounds_than_in_kafkas_own_test(size: str, bound: int) -> None:
+    found = measured("tasks-convergence", size, rounds=7)
+    assert found["rounds, worst"] <= bound
+    assert found["unconverged"] == found["beyond the bound of rounds"] == 0
+    assert found["with task counts more than 1 apart"] == 0
+
+
+def test_an_application_that_stays_as_it_is_needs_one_round() -> None:
+    found = measured("tasks-convergence", "static", rounds=1)
+    assert found["events"] == found["beyond the bound of rounds"] == 0
+
+
+def test_random_events_converge_within_their_bounds() -> None:
+    found = measured("tasks-convergence", "random", rounds=60)
+    assert found["events"] > 60
+    assert found["unconverged"] == found["beyond the bound of rounds"] == 0
+    assert found["with missing copies"] == found["with task counts more than 1 apart"] == 0
+    assert found["records restored per event"] == 150_000 * found["copies moved per event"]
+
+
+def test_no_task_stands_still_while_instances_join() -> None:
+    found = measured("tasks-downtime", "scale-out", rounds=1)
+    assert found["task-seconds without an active"] == 0
+    assert found["restoring the last records"] == 0
+    assert found["came to rest"] == 1
+    assert found["handed over"] > 0
+
+
+def test_sizes_follow_zipfs_law() -> None:
+    made = scenario(_CASES["scale-out"], 3)
+    sizes = sorted(made.state.end_offset.tolist(), reverse=True)
+    assert sizes[:4] == [20_000_000, 10_000_000, 6_666_667, 5_000_000]
+    assert made.write_rate.sum() == pytest.approx(20_000.0)
+
+
+def test_an_unknown_subject_is_an_error() -> None:
+    with pytest.raises(BenchmarkError, match="no subject 'x'"):
+        measured("tasks-downtime", "scale-in", rounds=1, subject="x")

@@ -1,0 +1,352 @@
+"""A word count on a real Kafka: its members come, go, die and hang, and every line counts once."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from real_kafka import KafkaCluster
+
+from balancer.assignment.group import GroupConfigs, GroupError, Host, Record, State
+from balancer.assignment.group.messages import MemberTasks
+from balancer.assignment.group.topics import Topics
+from balancer.assignment.group.word_count import PartitionCheck, check, wait_until_processed
+
+PARTITIONS = 6
+# A member that is gone is noticed after this time: most of the gap after a kill -9.
+SESSION_SECONDS = 0.8
+# Of the processing of a partition of which a caught-up copy exists.
+LONGEST_GAP_SECONDS = 2.0
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "stateful-tasks.md"
+
+
+class Member:
+    """A member as a process, and what it says of its tasks."""
+
+    def __init__(self, command: list[str], log: Path, directory: Path | None = None) -> None:
+        self.command, self.log, self.directory = command, log, directory
+        self.start()
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self._before = log.tell()
+            self.process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.directory,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+            )
+
+    def said(self) -> str:
+        return self.log.read_bytes()[self._before :].decode()
+
+    def assigned(self) -> tuple[int, int, int] | None:
+        """Generation, active tasks and standbys, if no more rebalance is due."""
+        lines = [line for line in self.said().splitlines() if " generation " in line]
+        if not lines or "next rebalance" in lines[-1]:
+            return None
+        found = re.search(r"generation (\d+): active (.*); standby (.*); warm-up none", lines[-1])
+        if found is None:
+            return None
+        active, standby = (text.count("_") for text in found.groups()[1:])
+        return int(found[1]), active, standby
+
+    def stop(self) -> None:
+        self.process.terminate()
+        assert self.process.wait(30) == 0, self.said()
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture(scope="module")
+def cluster(start_kafka: Callable[..., KafkaCluster]) -> KafkaCluster:
+    return start_kafka(brokers=1, properties={"group.min.session.timeout.ms": "500"})
+
+
+class Application:
+    """A word count with members that are started one by one."""
+
+    def __init__(self, cluster: KafkaCluster, name: str, directory: Path, ends: ExitStack) -> None:
+        self.members: dict[int, Member] = {}
+        self._directory, self._ends, self._servers = directory, ends, cluster.bootstrap
+        self._topic = f"lines-{name}"
+        self.configs = GroupConfigs(
+            bootstrap_servers=self._servers,
+            application_id=f"count-{name}",
+            input_topic=self._topic,
+            state_dir=directory,
+        )
+        Topics(self._servers).create(self._topic, PARTITIONS, {})
+        rate = ["--rate", "300", "--seconds", "300", "--partitions", str(PARTITIONS)]
+        self.load = Member(self._command("load", *rate), directory / "load.log")
+        ends.callback(self.load.end)
+
+    def _command(self, name: str, *options: str) -> list[str]:
+        main = "from balancer.cli import main; main()"
+        shared = ["--bootstrap-server", self._servers, "--topic", self._topic]
+        return [sys.executable, "-c", main, "word-count", name, *shared, *options]
+
+    def start(self, number: int) -> Member:
+        options = {
+            "--application": self.configs.application_id,
+            "--state-dir": str(self._directory / f"state-{number}"),
+            "--standbys": "1",
+            "--acceptable-lag": "500",
+            "--probing-interval": "1.5",
+            "--session-timeout": str(SESSION_SECONDS),
+            "--heartbeat": "0.2",
+        }
+        command = self._command("run", *(word for pair in options.items() for word in pair))
+        self.members[number] = Member(command, self._directory / f"member-{number}.log")
+        self._ends.callback(self.members[number].end)
+        return self.members[number]
+
+    def await_balance(self, *numbers: int) -> None:
+        """Wait until these members share the tasks evenly, and each task has a standby."""
+        deadline = time.monotonic() + 40
+        while time.monotonic() < deadline:
+            found = [self.members[n].assigned() for n in numbers]
+            each = PARTITIONS // len(numbers)
+            standbys = each if len(numbers) > 1 else 0
+            if len({None if f is None else f[0] for f in found}) == 1 and all(
+                f is not None and f[1:] == (each, standbys) for f in found
+            ):
+                return
+            for n in numbers:
+                assert self.members[n].process.poll() is None, self.members[n].said()
+            time.sleep(0.1)
+        pytest.fail("\n\n".join(f"member {n}\n{self.members[n].said()}" for n in numbers))
+
+    def finish(self) -> list[PartitionCheck]:
+        """End the load, and compare once everything is processed."""
+        self.load.stop()
+        assert wait_until_processed(self.configs, 30)
+        return check(self.configs)
+
+
+@pytest.fixture
+def application(
+    cluster: KafkaCluster, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Application]:
+    with ExitStack() as ends:
+        yield Application(cluster, request.node.name[:20], tmp_path, ends)
+
+
+@pytest.mark.kafka
+def test_members_come_go_die_and_hang_and_every_line_counts_once(
+    application: Application, capsys: pytest.CaptureFixture[str]
+) -> None:
+    began: dict[str, float] = {}
+
+    def step(name: str) -> None:
+        began[name] = time.time()
+
+    application.start(1)
+    application.await_balance(1)
+    # It has read what was there before it.
+    assert wait_until_some_processed(application)
+    step("two members")
+    application.start(2)
+    application.await_balance(1, 2)
+    step("three members")
+    application.start(3)
+    application.await_balance(1, 2, 3)
+    time.sleep(1)
+    step("kill -9")
+    application.members[2].end()
+    application.await_balance(1, 3)
+    step("back with its state")
+    application.members[2].start()
+    application.await_balance(1, 2, 3)
+    time.sleep(1)
+    step("hangs")
+    application.members[3].process.send_signal(signal.SIGSTOP)
+    application.await_balance(1, 2)
+    step("wakes up")
+    application.members[3].process.send_signal(signal.SIGCONT)
+    application.await_balance(1, 2, 3)
+    step("one stops")
+    application.members[3].stop()
+    application.await_balance(1, 2)
+    step("another stops")
+    application.members[2].stop()
+    application.await_balance(1)
+    time.sleep(1)
+    step("end")
+    checks = application.finish()
+    application.members[1].stop()
+
+    names = list(began)
+    gaps = {
+        name: [c.gap(began[name], began[after]) for c in checks] for name, after in pairwise(names)
+    }
+    with capsys.disabled():
+        print(
+            f"\n{'longest gap in seconds of partition':36}", *(f"{c.partition:5}" for c in checks)
+        )
+        for name, of in gaps.items():
+            print(f"{name:36}", *(f"{gap:5.2f}" for gap in of))
+    assert len(checks) == PARTITIONS
+    assert sum(c.records for c in checks) > 1000
+    assert all(c.correct for c in checks), checks
+    assert {p for c in checks for p in c.processes} == {
+        (application._directory / f"state-{n}" / "process-id").read_text() for n in (1, 2, 3)
+    }
+    assert max(gap for of in gaps.values() for gap in of) < LONGEST_GAP_SECONDS
+
+
+def wait_until_some_processed(application: Application) -> bool:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        checks = check(application.configs)
+        if len(checks) == PARTITIONS and all(c.records - c.processed < 100 for c in checks):
+            return True
+        time.sleep(0.2)
+    return False
+
+
+@pytest.mark.kafka
+def test_a_member_with_a_malformed_report_does_not_stop_the_others(
+    application: Application,
+) -> None:
+    from kafka import KafkaConsumer
+    from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor, RebalanceProtocol
+    from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
+
+    told: list[object] = []
+
+    class Garbage(AbstractPartitionAssignor):  # type: ignore[misc]
+        name = "counterpoise-tasks"
+
+        def supported_protocols(self) -> list[object]:
+            return [RebalanceProtocol.COOPERATIVE]
+
+        def metadata(self, topics: set[str]) -> object:
+            return ConsumerProtocolSubscription(
+                version=2, topics=sorted(topics), user_data=b"\xffnonsense", owned_partitions=[]
+            )
+
+        def assign(self, cluster: object, members: object) -> dict[str, object]:
+            raise AssertionError("it never leads")
+
+        def on_assignment(self, assignment: object, generation: int) -> None:
+            told.append(assignment)
+
+    application.start(1)
+    application.await_balance(1)
+    consumer = KafkaConsumer(
+        bootstrap_servers=application.configs.bootstrap_servers,
+        group_id=application.configs.application_id,
+        partition_assignment_strategy=[Garbage()],
+        enable_auto_commit=False,
+    )
+    consumer.subscribe([application.configs.input_topic])
+    try:
+        deadline = time.monotonic() + 30
+        while not told and time.monotonic() < deadline:
+            consumer.poll(timeout_ms=200)
+    finally:
+        consumer.close()
+    (assignment,) = told[:1]
+    assert assignment.partitions() == []  # type: ignore[attr-defined]
+    assert MemberTasks.decode(bytes(assignment.user_data)) == MemberTasks()  # type: ignore[attr-defined]
+    application.await_balance(1)
+    assert "gets no tasks: user data" in application.members[1].said()
+    checks = application.finish()
+    assert all(c.correct for c in checks)
+    assert math.isfinite(max(c.gap() for c in checks))
+
+
+@pytest.mark.kafka
+def test_a_member_that_is_stuck_leaves_its_tasks_to_the_others(application: Application) -> None:
+    entered, release = threading.Event(), threading.Event()
+
+    class Stuck:
+        def process(self, record: Record, state: State) -> None:
+            entered.set()
+            release.wait(60)
+            state.put(b"never", b"1")
+
+    def run() -> None:
+        try:
+            Host(configs, Stuck()).run(threading.Event())
+        except GroupError as error:
+            failures.append(str(error))
+
+    failures: list[str] = []
+    update = {"rebalance_timeout_ms": 3000, "state_dir": application.configs.state_dir / "stuck"}
+    configs = application.configs.model_copy(update=update)
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        assert entered.wait(30), failures
+        application.start(1)
+        application.await_balance(1)
+    finally:
+        release.set()
+    thread.join(30)
+    assert failures == [
+        f"group {configs.application_id}: TimeoutError: the member was busy for more than 3000 ms"
+    ]
+    # What it did afterwards was refused.
+    assert all(c.correct for c in application.finish())
+
+
+@pytest.mark.kafka
+def test_a_broker_that_is_away_for_a_while_costs_no_count(
+    application: Application, cluster: KafkaCluster
+) -> None:
+    application.start(1)
+    application.start(2)
+    application.await_balance(1, 2)
+    cluster.kill(0)
+    time.sleep(2)
+    cluster.restart(0)
+    application.await_balance(1, 2)
+    assert all(c.correct for c in application.finish())
+
+
+@pytest.mark.kafka
+def test_the_word_count_of_the_guide_runs(cluster: KafkaCluster, tmp_path: Path) -> None:
+    main = [sys.executable, "-c", "from balancer.cli import main; main()"]
+    text = PAGE.read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = re.findall(r"(?m)^counterpoise (word-count .*)$", text)
+    commands = [
+        [*main, *shlex.split(line.replace("localhost:9092", cluster.bootstrap))] for line in lines
+    ]
+    load, *runs, check_ = commands
+    assert [command[4] for command in commands] == ["load", "run", "run", "run", "check"]
+    with ExitStack() as ends:
+        writer = Member(load, tmp_path / "load.log", tmp_path)
+        ends.callback(writer.end)
+        Topics(cluster.bootstrap).create("words", PARTITIONS, {})
+        members = []
+        for n, command in enumerate(runs):
+            members.append(Member(command, tmp_path / f"member-{n}.log", tmp_path))
+            ends.callback(members[-1].end)
+            deadline = time.monotonic() + 40
+            while not re.search(r": processes from", members[-1].said()):
+                assert time.monotonic() < deadline, members[-1].said()
+                time.sleep(0.1)
+        writer.stop()
+        done = Member(check_, tmp_path / "check.log", tmp_path)
+        ends.callback(done.end)
+        assert done.process.wait(90) == 0, done.said()
+        assert "every line is counted once" in done.said()
