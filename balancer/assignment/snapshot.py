@@ -117,7 +117,7 @@ def _copies(
     """The instances of each task's copies, the active one first, and whether it has none.
 
     The active copy stays where it was unless another has caught up more. Standbys are those that
-    were, then instances with state on disk, the most caught up first.
+    were or instances with state on disk, the most caught up first.
     """
     found: list[list[int]] = []
     # by task: instance -> (how it was, lag); the active copy was 0, a standby 1, other state 2
@@ -148,7 +148,7 @@ def _copies(
             found.append([])
             continue
         active = min(able, key=lambda i: (copies[i][0], i))
-        rest = sorted(copies.keys() - {active}, key=lambda i: (copies[i][0] == 2, copies[i][1], i))
+        rest = sorted(copies.keys() - {active}, key=lambda i: (copies[i][1], copies[i][0] == 2, i))
         equal = sum(1 for i in rest if i in able and copies[i][0] < 2)
         if equal >= most > 1:
             surplus[t] = most
