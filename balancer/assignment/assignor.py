@@ -16,6 +16,7 @@ from balancer.assignment.fallback import keep_previous
 from balancer.assignment.lags import Lags
 from balancer.assignment.movements import Warmups, move_actives, move_standbys
 from balancer.assignment.racks import optimize_active, optimize_standbys
+from balancer.assignment.refiner import refine
 from balancer.assignment.result import TaskAssignment
 from balancer.assignment.standbys import assign_standbys, level_standbys
 from balancer.assignment.state import ApplicationState
@@ -35,14 +36,19 @@ class TaskAssignor:
     target
         Where tasks are to run in the end: ``kafka`` for Kafka's own procedure; or goals, as
         :class:`balancer.Balancer` takes them, such as the profile ``stateful-tasks``.
+    refined
+        Whether the assignment for now is derived from the target by the refiner of KIP-1071 in
+        place of KIP-441's movements.
     """
 
     def __init__(
         self,
         configs: AssignmentConfigs | None = None,
         target: Iterable[Goal] | str | Path | Mapping[str, Any] = "kafka",
+        refined: bool = False,
     ) -> None:
         self.configs = configs or AssignmentConfigs()
+        self.refined = refined
         self.goal_targets = None if target == "kafka" else GoalTargets(target)
 
     def assign(self, state: ApplicationState) -> TaskAssignment:
@@ -62,27 +68,41 @@ class TaskAssignor:
             keep_previous(draft)
             return draft.finished(draft.active.copy(), movements=0, probing=True)
         if self.goal_targets is not None:
-            return self.goal_targets.assign(state, self.configs)
+            found = self.goal_targets.assign(state, self.configs)
+            if not self.refined:
+                return found
+            draft.place(np.arange(state.n_tasks), found.target)
+            self._assign_standbys(draft)
+            return refine(draft.finished(found.target, movements=0, probing=False))
         stateful, stateless = np.flatnonzero(state.stateful), np.flatnonzero(~state.stateful)
         draft.place(stateful, in_turn(state))
         optimize_active(draft, stateful)
         target = draft.active.copy()
-        if self.configs.num_standby_replicas > 0:
-            if self.configs.rack_aware_assignment_tags:
-                tags = ClientTags(draft)
-                tags.assign_standbys()
-                level_standbys(draft, tags.same)
-                optimize_standbys(draft, tags.may_move)
-            else:
-                assign_standbys(draft)
-                level_standbys(draft)
-                optimize_standbys(draft)
-        lags = Lags(state, self.configs)
-        warmups = Warmups(
-            state, lags, self.configs.max_warmup_replicas, self.configs.max_warmup_bytes
-        )
-        movements = move_actives(draft, lags, warmups) + move_standbys(draft, lags, warmups)
+        self._assign_standbys(draft)
+        movements = 0 if self.refined else self._move(draft)
         assign_stateless(draft)
         optimize_active(draft, stateless)
         target = np.where(state.stateful, target, draft.active)
-        return draft.finished(target, movements, probing=movements > 0)
+        found = draft.finished(target, movements, probing=movements > 0)
+        return refine(found) if self.refined else found
+
+    def _assign_standbys(self, draft: Draft) -> None:
+        if not self.configs.num_standby_replicas:
+            return
+        if self.configs.rack_aware_assignment_tags:
+            tags = ClientTags(draft)
+            tags.assign_standbys()
+            level_standbys(draft, tags.same)
+            optimize_standbys(draft, tags.may_move)
+        else:
+            assign_standbys(draft)
+            level_standbys(draft)
+            optimize_standbys(draft)
+
+    def _move(self, draft: Draft) -> int:
+        """KIP-441's movements: the number of copies that are not yet where they are to be."""
+        lags = Lags(draft.state, self.configs)
+        warmups = Warmups(
+            draft.state, lags, self.configs.max_warmup_replicas, self.configs.max_warmup_bytes
+        )
+        return move_actives(draft, lags, warmups) + move_standbys(draft, lags, warmups)

@@ -54,7 +54,7 @@ class ClientTags:
         for t in stateful.tolist():
             free = np.ones(len(load), np.bool_)
             last = int(draft.active[t])
-            free[last] = False
+            free[[last, *draft.standbys[t]]] = False
             used: dict[tuple[str, str], Bools] = {}
             missing = copies
             while missing:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain, pairwise
+
 import numpy as np
 
 from balancer.assignment.configs import AssignmentConfigs
@@ -22,8 +24,6 @@ class Draft:
     ----------
     active : (T,) int
         Index of the instance of each active task, -1 as long as it has none.
-    standbys
-        For each task the instances of its other copies.
     warmups
         Those of them, as (task, instance), that only exist so that a task can move.
     count : (I,) int
@@ -34,7 +34,10 @@ class Draft:
         self.state = state
         self.configs = configs
         self.active: Ints = np.full(state.n_tasks, -1, np.int64)
-        self.standbys: list[list[int]] = [[] for _ in range(state.n_tasks)]
+        nothing = np.zeros(0, np.int64)
+        self._pairs: tuple[Ints, Ints] = (nothing, nothing)
+        # In place of the pairs, once single standbys are changed.
+        self._standbys: list[list[int]] | None = None
         self.warmups: set[tuple[int, int]] = set()
         self.count: Ints = np.zeros(state.n_instances, np.int64)
 
@@ -50,11 +53,29 @@ class Draft:
         self.count += np.bincount(active, minlength=len(self.count))
         self.count -= np.bincount(before[before >= 0], minlength=len(self.count))
 
+    @property
+    def standbys(self) -> list[list[int]]:
+        """For each task the instances of its other copies, to be changed in place."""
+        if self._standbys is None:
+            task, instance = self._pairs
+            bounds = np.searchsorted(task, np.arange(self.state.n_tasks + 1)).tolist()
+            flat = instance.tolist()
+            self._standbys = [flat[first:last] for first, last in pairwise(bounds)]
+        return self._standbys
+
+    def place_standbys(self, tasks: Ints, instances: Ints) -> None:
+        """Put the first standbys of tasks, sorted, on instances; (S,) and (S, C)."""
+        self._pairs = np.repeat(tasks, instances.shape[1]), np.sort(instances, axis=1).ravel()
+        self.count += np.bincount(self._pairs[1], minlength=len(self.count))
+
     def standby_pairs(self) -> tuple[Ints, Ints]:
         """Task and instance of each copy besides the active ones, by task, then instance."""
-        size = np.fromiter(map(len, self.standbys), np.int64, len(self.standbys))
+        if self._standbys is None:
+            return self._pairs
+        size = np.fromiter(map(len, self._standbys), np.int64, len(self._standbys))
         task = np.repeat(np.arange(len(size)), size)
-        instance = np.fromiter((i for s in self.standbys for i in s), np.int64, int(size.sum()))
+        flat = chain.from_iterable(self._standbys)
+        instance = np.fromiter(flat, np.int64, int(size.sum()))
         order = np.lexsort((instance, task))
         return task, instance[order]
 

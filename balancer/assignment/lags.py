@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from functools import cached_property
+
 import numpy as np
 
 from balancer.assignment.configs import UNLIMITED, AssignmentConfigs
@@ -79,32 +82,58 @@ class Lags:
         lag = self.of(task, instance)
         return ~self._near(lag) & (self.least[task] < lag)
 
-    def caught_up(self, task: int) -> Ints:
+    def caught_up(self, task: int) -> list[int]:
         """The instances that are caught up with a task, sorted."""
-        found = self._with_state[self._with_state_offset[task] : self._with_state_offset[task + 1]]
+        instances, offset = self._caught_up
+        found = instances[offset[task] : offset[task + 1]]
         if not self._without_state[task]:
             return found
-        without = np.ones(self._n_instances, np.bool_)
-        without[self._instance[self._offset[task] : self._offset[task + 1]]] = False
-        return np.union1d(found, np.flatnonzero(without))
+        known = {*self._instance[self._offset[task] : self._offset[task + 1]].tolist()}
+        return sorted([*found, *(i for i in range(self._n_instances) if i not in known)])
 
-    def closest(self, task: int, before: int, excluded: set[int] | None = None) -> int | None:
-        """The instance with the smallest lag for a task that is closer than another, if any."""
-        first, last = self._offset[task], self._offset[task + 1]
-        instances = self._instance[first:last].tolist()
-        lags = self._lag[first:last].tolist()
-        end = int(self._end[task])
-        known = dict(zip(instances, lags, strict=True))
-        best = (known.get(before, end), before)
-        barred = excluded or set()
-        for instance, lag in known.items():
-            if instance not in barred:
-                best = min(best, (lag, instance))
-        if end <= best[0]:
-            # Of those without state only the first can be better.
-            without = next(
-                (i for i in range(self._n_instances) if i not in known and i not in barred), None
-            )
-            if without is not None:
-                best = min(best, (end, without))
-        return None if best[1] == before else best[1]
+    @cached_property
+    def _caught_up(self) -> tuple[list[int], list[int]]:
+        return self._with_state.tolist(), self._with_state_offset.tolist()
+
+    def ranking(self, task: int) -> Ranking:
+        """The instances in the order of their lag for a task."""
+        part = slice(self._offset[task], self._offset[task + 1])
+        return Ranking(
+            self._instance[part].tolist(),
+            self._lag[part].tolist(),
+            int(self._end[task]),
+            self._n_instances,
+        )
+
+
+class Ranking:
+    """The instances in the order of their lag for one task, then of their ids.
+
+    Parameters
+    ----------
+    instances, lags
+        Those with state, and how far behind they are.
+    end
+        Lag of those without.
+    count
+        Number of all instances.
+    """
+
+    def __init__(self, instances: list[int], lags: list[int], end: int, count: int) -> None:
+        self._lag = dict(zip(instances, lags, strict=True))
+        self._with_state = sorted(zip(lags, instances, strict=True))
+        self._end = end
+        self._count = count
+
+    @cached_property
+    def _without_state(self) -> list[int]:
+        return [i for i in range(self._count) if i not in self._lag]
+
+    def closest(self, before: int, barred: Collection[int] = ()) -> int | None:
+        """The first instance before another, leaving some out; None if there is none."""
+        bound = (self._lag.get(before, self._end), before)
+        found = next((entry for entry in self._with_state if entry[1] not in barred), bound)
+        if self._end <= bound[0]:
+            without = next((i for i in self._without_state if i not in barred), None)
+            found = min(found, bound if without is None else (self._end, without))
+        return found[1] if found < bound else None

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from balancer.assignment.draft import Draft
 from balancer.assignment.instance_queue import InstanceQueue, KafkaInstanceQueue
 from balancer.assignment.lags import Lags
 from balancer.assignment.state import ApplicationState
-from cluster_model.snapshot import Floats, Ints
+from cluster_model.snapshot import Ints
 
 # Instances up to which Kafka's queue is followed even where it is not right.
 _FOLLOWED = 64
@@ -63,6 +61,22 @@ class Warmups:
         return size * min(max(lag, 0) / end, 1.0)
 
 
+class _Copies:
+    """The number of copies on each instance, and per thread, while tasks move."""
+
+    def __init__(self, draft: Draft) -> None:
+        self.count: list[int] = draft.count.tolist()
+        self._keys = [(load, i) for i, load in enumerate(draft.load.tolist())]
+        self._threads: list[int] = draft.state.capacity.tolist()
+        # Without standbys Kafka's queue is never wrong.
+        exact = draft.configs.num_standby_replicas > 0 and len(self._keys) <= _FOLLOWED
+        self.queue = KafkaInstanceQueue(self._keys) if exact else InstanceQueue(self._keys)
+
+    def add(self, instance: int, change: int) -> None:
+        self.count[instance] += change
+        self._keys[instance] = (self.count[instance] / self._threads[instance], instance)
+
+
 def move_actives(draft: Draft, lags: Lags, warmups: Warmups) -> int:
     """Leave each task that is not caught up at its target where it is closest to it.
 
@@ -76,31 +90,31 @@ def move_actives(draft: Draft, lags: Lags, warmups: Warmups) -> int:
     """
     tasks = np.flatnonzero(draft.state.stateful)
     moving = tasks[lags.behind(tasks, draft.active[tasks])]
+    if not len(moving):
+        return 0
     queue = moving[np.lexsort((moving, lags.caught_up_count[moving]))]
-    load = draft.load
-    instances = _instances(draft, load)
-    for task in queue.tolist():
-        target = int(draft.active[task])
+    copies = _Copies(draft)
+    for task, target in zip(queue.tolist(), draft.active[queue].tolist(), strict=True):
         standbys = draft.standbys[task]
         candidates = lags.caught_up(task)
-        held = np.intersect1d(candidates, standbys) if standbys else candidates[:0]
-        source = instances.poll(held)
+        source = copies.queue.poll([i for i in candidates if i in standbys])
         if source is None:
-            source = instances.poll(candidates)
+            source = copies.queue.poll(candidates)
         if source is None:
-            source = lags.closest(task, target)
+            source = lags.ranking(task).closest(target)
         assert source is not None, "an instance is closer, or the task would not move"
         draft.active[task] = source
         if source in standbys:
             standbys[standbys.index(source)] = target
         else:
-            _count(draft, load, source, 1)
+            copies.add(source, 1)
             if warmups.take(task, target):
                 standbys.append(target)
                 draft.warmups.add((task, target))
             else:
-                _count(draft, load, target, -1)
-        instances.offer((source, target))
+                copies.add(target, -1)
+        copies.queue.offer((source, target))
+    draft.count[:] = copies.count
     return len(queue)
 
 
@@ -114,78 +128,80 @@ def move_standbys(draft: Draft, lags: Lags, warmups: Warmups) -> int:
     int
         How many stand-ins there are.
     """
-    tasks, instances = draft.standby_pairs()
-    behind = lags.behind(tasks, instances)
-    pairs = [
-        pair
-        for pair in zip(tasks[behind].tolist(), instances[behind].tolist(), strict=True)
-        if pair not in draft.warmups
-    ]
-    load = draft.load
-    queue = _instances(draft, load)
-    moved = 0
-    for task, target in _in_order(pairs, lags.caught_up_count):
+    tasks, targets = draft.standby_pairs()
+    behind = lags.behind(tasks, targets)
+    if not behind.any():
+        return 0
+    # Kafka's order of arrival.
+    order = np.lexsort((tasks[behind], targets[behind]))
+    tasks, targets = tasks[behind][order], targets[behind][order]
+    if draft.warmups:
+        pairs = zip(tasks.tolist(), targets.tolist(), strict=True)
+        kept = np.array([pair not in draft.warmups for pair in pairs], np.bool_)
+        tasks, targets = tasks[kept], targets[kept]
+    order = _in_order(lags.caught_up_count[tasks] * draft.state.n_tasks + tasks)
+    copies = _Copies(draft)
+    moved, last = 0, -1
+    for task, target in zip(tasks[order].tolist(), targets[order].tolist(), strict=True):
         standbys = draft.standbys[task]
-        held = {*standbys, int(draft.active[task])}
-        candidates = lags.caught_up(task)
-        free = candidates[~np.isin(candidates, list(held))]
-        source = queue.poll(free)
+        if task != last:
+            held = {*standbys, int(draft.active[task])}
+            caught_up, ranking, last = lags.caught_up(task), None, task
+        source = copies.queue.poll([i for i in caught_up if i not in held])
         if source is None:
-            source = lags.closest(task, target, held)
+            ranking = ranking or lags.ranking(task)
+            source = ranking.closest(target, held)
         if source is None:
             continue
         moved += 1
+        held.add(source)
         standbys.append(source)
-        _count(draft, load, source, 1)
+        copies.add(source, 1)
         if warmups.take(task, target):
             draft.warmups.add((task, target))
         else:
+            held.remove(target)
             standbys.remove(target)
-            _count(draft, load, target, -1)
-        queue.offer((source, target))
+            copies.add(target, -1)
+        copies.queue.offer((source, target))
+    draft.count[:] = copies.count
     return moved
 
 
-def _instances(draft: Draft, load: Floats) -> InstanceQueue:
-    """The instances by load; without standbys Kafka's queue is never wrong."""
-    exact = draft.configs.num_standby_replicas > 0 and len(load) <= _FOLLOWED
-    return KafkaInstanceQueue(load) if exact else InstanceQueue(load)
+def _in_order(keys: Ints) -> Ints:
+    """The order in which Java's queue returns entries that arrive one after the other.
 
-
-def _count(draft: Draft, load: Floats, instance: int, change: int) -> None:
-    draft.count[instance] += change
-    load[instance] = draft.count[instance] / draft.state.capacity[instance]
-
-
-def _in_order(pairs: list[tuple[int, int]], caught_up_count: Ints) -> Iterator[tuple[int, int]]:
-    """Pairs of task and instance, those with the fewest caught-up instances first, then by task.
-
-    Several instances of one task come in the order in which Java's queue returns equal entries.
+    That is the order of their keys; equal ones come in the order that its binary heap happens to
+    have.
     """
-    keys = {task: (int(caught_up_count[task]), task) for task, _ in pairs}
-    if len(keys) == len(pairs):
-        yield from sorted(pairs, key=lambda pair: keys[pair[0]])
-        return
-    queue: list[tuple[tuple[int, int], tuple[int, int]]] = []
-    for pair in sorted(pairs, key=lambda pair: (pair[1], pair[0])):
-        key, at = keys[pair[0]], len(queue)
-        queue.append((key, pair))
-        while at and key < queue[(at - 1) >> 1][0]:
-            queue[at] = queue[(at - 1) >> 1]
-            at = (at - 1) >> 1
-        queue[at] = (key, pair)
-    while queue:
-        yield queue[0][1]
-        last = queue.pop()
-        if not queue:
-            return
-        at, half = 0, len(queue) >> 1
-        while at < half:
-            child = 2 * at + 1
-            if child + 1 < len(queue) and queue[child + 1][0] < queue[child][0]:
-                child += 1
-            if last[0] <= queue[child][0]:
+    if len(np.unique(keys)) == len(keys):
+        return np.argsort(keys)
+    heap: list[int] = []
+    entries: list[int] = []
+    for entry, key in enumerate(keys.tolist()):
+        at = entry
+        heap.append(key)
+        entries.append(entry)
+        while at:
+            parent = (at - 1) >> 1
+            if key >= heap[parent]:
                 break
-            queue[at] = queue[child]
+            heap[at], entries[at] = heap[parent], entries[parent]
+            at = parent
+        heap[at], entries[at] = key, entry
+    found = []
+    while heap:
+        found.append(entries[0])
+        key, entry = heap.pop(), entries.pop()
+        at, size = 0, len(heap)
+        while 2 * at + 1 < size:
+            child = 2 * at + 1
+            if child + 1 < size and heap[child + 1] < heap[child]:
+                child += 1
+            if key <= heap[child]:
+                break
+            heap[at], entries[at] = heap[child], entries[child]
             at = child
-        queue[at] = last
+        if size:
+            heap[at], entries[at] = key, entry
+    return np.array(found, np.int64)

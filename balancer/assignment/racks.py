@@ -20,7 +20,7 @@ STATELESS_COSTS = (1, 0)
 _STANDBY_ROUNDS = 4
 
 
-def optimize_active(draft: Draft, tasks: Ints) -> None:
+def optimize_active(draft: Draft, tasks: Ints, costs: tuple[int, int] | None = None) -> None:
     """Exchange active tasks between instances at least cost, as Kafka does.
 
     Each instance keeps its number of tasks. Does nothing if the strategy is ``none`` or a rack is
@@ -31,12 +31,16 @@ def optimize_active(draft: Draft, tasks: Ints) -> None:
     draft
         The assignment so far; changed.
     tasks : (N,) int
-        The tasks to exchange, sorted: all stateful ones, or all stateless ones.
+        The tasks to exchange, sorted.
+    costs
+        Of a partition from another rack, and of a task that moves; the configured ones, or
+        Kafka's, unless given.
     """
     state, configs = draft.state, draft.configs
     if not len(tasks) or not _known(state, configs):
         return
-    costs = _costs(configs) if state.stateful[tasks[0]] else STATELESS_COSTS
+    if costs is None:
+        costs = _costs(configs) if state.stateful[tasks[0]] else STATELESS_COSTS
     groups = None
     if configs.rack_aware_assignment_strategy == "balance_subtopology":
         first = np.flatnonzero(np.diff(state.subtopology[tasks])) + 1
@@ -47,7 +51,9 @@ def optimize_active(draft: Draft, tasks: Ints) -> None:
 
 
 def optimize_standbys(
-    draft: Draft, may_move: Callable[[int, int, int], bool] | None = None
+    draft: Draft,
+    may_move: Callable[[int, int, int], bool] | None = None,
+    costs: tuple[int, int] | None = None,
 ) -> None:
     """Exchange standbys between pairs of instances in different racks, as Kafka does.
 
@@ -57,20 +63,20 @@ def optimize_standbys(
         The assignment so far; changed.
     may_move
         Whether a task's standby may move from a source to a destination; None if each may.
+    costs
+        As for active tasks.
     """
     state, configs = draft.state, draft.configs
-    if not _known(state, configs):
+    if not _known(state, configs) or not state.changelogs:
         return
-    costs = _costs(configs)
+    costs = costs or _costs(configs)
+    away = _remote(state, state.changelogs)
     task, instance = draft.standby_pairs()
     standby = np.zeros((state.n_tasks, state.n_instances), np.bool_)
     standby[task, instance] = True
     copy = standby.copy()
-    stateful = np.flatnonzero(state.stateful)
-    copy[stateful, draft.active[stateful]] = True
-    away = _remote(state, state.changelogs) if state.changelogs else None
-    if away is None:
-        return
+    running = np.flatnonzero(draft.active >= 0)
+    copy[running, draft.active[running]] = True
     pairs = [
         (one, other)
         for one, other in combinations(range(state.n_instances), 2)

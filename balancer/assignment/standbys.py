@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
+from itertools import pairwise
 
 import numpy as np
 
 from balancer.assignment.draft import Draft
 from balancer.assignment.levelling import level
+from cluster_model.snapshot import Ints
 
 
 def assign_standbys(draft: Draft) -> None:
     """Put each stateful task's standbys on the least loaded instances without a copy."""
-    state, copies = draft.state, draft.configs.num_standby_replicas
-    tasks = np.flatnonzero(state.stateful).tolist()
-    if copies >= state.n_instances - 1:
-        _everywhere(draft, tasks)
+    tasks = np.flatnonzero(draft.state.stateful)
+    if draft.configs.num_standby_replicas >= draft.state.n_instances - 1:
+        chosen = _everywhere(draft, tasks)
     else:
-        _least_loaded(draft, tasks)
+        chosen = _least_loaded(draft, tasks)
+    draft.place_standbys(tasks, chosen)
 
 
 def level_standbys(draft: Draft, allowed: Callable[[int, int], bool] | None = None) -> None:
@@ -31,57 +33,53 @@ def level_standbys(draft: Draft, allowed: Callable[[int, int], bool] | None = No
     allowed
         Whether standbys may move from a source to a destination; None if they may.
     """
-    active, standbys = draft.active, draft.standbys
+    active, count = draft.active, draft.count
 
     def held() -> list[list[int]]:
-        found: list[list[int]] = [[] for _ in range(len(draft.count))]
-        for task, instances in enumerate(standbys):
-            for instance in instances:
-                found[instance].append(task)
-        return found
+        task, instance = draft.standby_pairs()
+        order = np.lexsort((task, instance))
+        bounds = np.searchsorted(instance[order], np.arange(len(count) + 1)).tolist()
+        flat = task[order].tolist()
+        return [flat[first:last] for first, last in pairwise(bounds)]
 
     def may_move(task: int, source: int, destination: int) -> bool:
         return (
             active[task] != destination
-            and destination not in standbys[task]
+            and destination not in draft.standbys[task]
             and (allowed is None or allowed(source, destination))
         )
 
     def move(task: int, source: int, destination: int) -> None:
-        standbys[task].remove(source)
-        standbys[task].append(destination)
+        draft.standbys[task].remove(source)
+        draft.standbys[task].append(destination)
         count[[source, destination]] += (-1, 1)
 
-    count = draft.count
     level(held, count, draft.state.capacity, move, may_move)
 
 
-def _everywhere(draft: Draft, tasks: list[int]) -> None:
-    """With as many copies as other instances there is no choice."""
-    others = [[i for i in range(len(draft.count)) if i != own] for own in range(len(draft.count))]
-    for task, own in zip(tasks, draft.active[tasks].tolist(), strict=True):
-        draft.standbys[task] = others[own].copy()
-    draft.count += len(tasks) - np.bincount(draft.active[tasks], minlength=len(draft.count))
+def _everywhere(draft: Draft, tasks: Ints) -> Ints:
+    """(S, I - 1) with as many standbys as there are other instances there is no choice."""
+    n = draft.state.n_instances
+    others = np.tile(np.arange(n), (n, 1))[~np.eye(n, dtype=np.bool_)].reshape(n, n - 1)
+    return others[draft.active[tasks]]
 
 
-def _least_loaded(draft: Draft, tasks: list[int]) -> None:
+def _least_loaded(draft: Draft, tasks: Ints) -> Ints:
+    """(S, C) instances for the standbys of each task, which count for the next task."""
     count, threads = draft.count.tolist(), draft.state.capacity.tolist()
     queue = [(c / n, i) for i, (c, n) in enumerate(zip(count, threads, strict=True))]
     heapify(queue)
     copies = draft.configs.num_standby_replicas
-    for task, own in zip(tasks, draft.active[tasks].tolist(), strict=True):
-        chosen: list[int] = []
-        aside = None
-        while len(chosen) < copies:
-            entry = heappop(queue)
-            if entry[1] == own:
-                aside = entry
-            else:
-                chosen.append(entry[1])
-        if aside is not None:
-            heappush(queue, aside)
-        for instance in chosen:
+    found: list[int] = []
+    for own in draft.active[tasks].tolist():
+        taken = [heappop(queue) for _ in range(copies)]
+        for place, (_, instance) in enumerate(taken):
+            if instance == own:
+                taken[place] = heappop(queue)
+                heappush(queue, (count[own] / threads[own], own))
+                break
+        for _, instance in taken:
+            found.append(instance)
             count[instance] += 1
             heappush(queue, (count[instance] / threads[instance], instance))
-        draft.standbys[task] = chosen
-    draft.count[:] = count
+    return np.array(found, np.int64).reshape(len(tasks), copies)

@@ -90,6 +90,29 @@ def test_a_partition_is_withheld_until_its_owner_has_given_it_up() -> None:
     assert set(found["b"].partitions) == given_up
 
 
+def test_a_task_that_is_about_to_run_is_not_moved_before_it_has() -> None:
+    ends = dict.fromkeys(range(2), 50_000)
+    current = {f"0_{p}": 49_990 for p in range(2)}
+    # Both tasks have just been given to one member, and a rebalance follows at once.
+    starting = joined("a", [0, 1], offsets=current, running=())
+    other = joined("b", offsets=current, standby=("0_0", "0_1"))
+    found = assign([starting, other], ends)
+    assert (found["a"].partitions, found["b"].partitions) == ((0, 1), ())
+    assert found["a"].tasks == MemberTasks(probe_after_ms=600_000)
+    assert found["b"].tasks.standby == ("0_1",)
+
+    running = joined("a", [0, 1], offsets=current)
+    assert assign([running, other], ends)["a"].partitions == (0,)
+
+
+def test_a_task_whose_owner_has_far_to_go_moves_to_who_has_its_state() -> None:
+    ends = {0: 50_000}
+    far = joined("a", [0], offsets={"0_0": 10}, running=())
+    found = assign([far, joined("b", offsets={"0_0": 50_000})], ends)
+    assert found["a"].partitions == ()
+    assert found["b"].tasks.standby == ("0_0",)
+
+
 def test_of_two_claims_that_of_the_later_generation_counts() -> None:
     ends = dict.fromkeys(range(2), 50_000)
     late, early = joined("a", [0, 1], 7), joined("b", [0, 1], 6, offsets={"0_0": 50_000})
@@ -144,6 +167,26 @@ def test_tasks_of_another_application_are_passed_over() -> None:
 
 def test_state_from_beyond_the_end_counts_as_none() -> None:
     assert seen([joined("a", offsets={"0_0": 11})], {0: 10}).lag.tolist() == [10]
+
+
+def test_the_size_of_a_task_is_that_of_its_largest_copy() -> None:
+    members = [
+        joined("a", offsets={"0_0": 10}, state_bytes={"0_0": 300}),
+        joined("b", offsets={"0_0": 5}, state_bytes={"0_0": 200, "0_9": 7}),
+    ]
+    found = seen(members, {0: 10, 1: 10}).state_bytes
+    assert found[0] == 300
+    assert np.isnan(found[1])
+
+
+def test_goals_are_a_target_too() -> None:
+    leader = Leader(TaskAssignor(target="stateful-tasks").assign)
+    ends = dict.fromkeys(range(4), 50_000)
+    current = {f"0_{p}": 50_000 for p in range(4)}
+    members = [joined("a", range(4), offsets=current), joined("b", offsets=current)]
+    found = leader.assign("a", members, ends)
+    assert len(found["a"].partitions) == 2
+    assert len(found["b"].tasks.standby) == 2
 
 
 def test_without_end_offsets_the_assignor_is_told() -> None:

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from balancer.assignment import AssignmentConfigs
 from balancer.assignment.document import InstanceRecord, TaskRecord
+from balancer.assignment.group import GroupConfigs
 
 PAGE = Path(__file__).parents[2] / "docs" / "stateful-tasks.md"
 
@@ -27,6 +28,7 @@ def rows(header: str) -> list[list[str]]:
         ("field of an instance", InstanceRecord),
         ("field of a task", TaskRecord),
         ("field of `configs`", AssignmentConfigs),
+        ("field of `GroupConfigs`", GroupConfigs),
     ],
 )
 def test_a_table_lists_the_fields(header: str, record: type[BaseModel]) -> None:

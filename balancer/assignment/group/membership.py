@@ -135,6 +135,7 @@ class Membership:
                 self._consumer.poll(timeout_ms=_POLL_MS)
                 if time.monotonic() - self._polled > longest / 1000:
                     # Others can do what this member has stopped doing.
+                    self._closing = True
                     self._consumer.close(timeout_ms=self._configs.session_timeout_ms)
                     raise TimeoutError(f"the member was busy for more than {longest} ms")
         except Exception as error:
@@ -164,7 +165,9 @@ class Membership:
         self._consumer._coordinator.request_rejoin()
 
     def close(self) -> None:
-        """Leave the group."""
+        """Leave the group; does nothing the second time."""
+        if self._closing:
+            return
         self._closing = True
         if self._last is not None:
             self._last.applied.set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Sequence
 from concurrent.futures import Executor, Future, wait
@@ -17,17 +16,59 @@ from balancer.assignment.group.store import StateStore
 from balancer.assignment.state import TaskId
 from metrics_reporter.clients import create, kafka, reason
 
-log = logging.getLogger(__name__)
+# After its first answer a client takes about 50 ms to connect to the brokers it has learnt of.
+_CONNECTING_SECONDS = 0.1
 
 
 class Fenced(Exception):
     """Another member has taken the task over."""
 
 
+class Writer:
+    """A transactional producer that is connected before it is needed.
+
+    It shuts out nobody until :meth:`begin`. The client of a standby is opened with it, as a
+    producer without a connection takes half a second to begin.
+
+    Parameters
+    ----------
+    configs
+        Configuration of the member.
+    task
+        The task that it will write for.
+    """
+
+    def __init__(self, configs: GroupConfigs, task: TaskId) -> None:
+        self._topic = configs.changelog_topic
+        self.producer: Any = create(
+            "Producer",
+            {
+                "bootstrap.servers": configs.bootstrap_servers,
+                "transactional.id": configs.transactional_id(task),
+                "transaction.timeout.ms": configs.transaction_timeout_ms,
+                "linger.ms": 0,
+                # What goes wrong is raised, and told in one line.
+                "log_level": 0,
+            },
+        )
+        self._connected_at = time.monotonic() + _CONNECTING_SECONDS
+
+    def begin(self, timeout: float) -> None:
+        """End the predecessor's transaction, and refuse all that it writes from now on."""
+        self.producer.list_topics(self._topic, timeout)
+        time.sleep(max(self._connected_at - time.monotonic(), 0))
+        self.producer.init_transactions(timeout)
+
+    def close(self) -> None:
+        """Close the client, which may take a moment."""
+        self.producer.purge()
+        self.producer = None
+
+
 class ActiveTask:
     """One task that this member processes.
 
-    It starts in three steps: a transactional producer is made, which ends the predecessor's
+    It starts in three steps: the producer begins, which ends the predecessor's
     transaction and shuts it out; the rest of the changelog is restored; records are processed
     from the offset that the state stands for.
 
@@ -41,6 +82,8 @@ class ActiveTask:
         Name of this member's process, which the changelog shows with each transaction.
     store
         Its state.
+    writer
+        Its producer; the task closes it.
     changelog
         Reads the changelog.
     processor
@@ -55,6 +98,7 @@ class ActiveTask:
         task: TaskId,
         process: str,
         store: StateStore,
+        writer: Writer,
         changelog: PartitionReader,
         processor: Processor,
         executor: Executor,
@@ -63,32 +107,19 @@ class ActiveTask:
         self.running = False
         self.next_offset = 0
         self.records = 0
-        self._configs, self._changelog = configs, changelog
+        self._configs, self._writer, self._changelog = configs, writer, changelog
         self._processor, self._executor = processor, executor
         self._headers = [(PROCESS_HEADER, process.encode())]
         self._state = State(store)
         self._began = time.monotonic()
         self._deadline = self._began + configs.task_timeout_ms / 1000
         self._last_commit = self._began
-        self._producer: Any = None
         self._starting: Future[int] = executor.submit(self._start)
 
     def _start(self) -> int:
         """Shut the predecessor out; returns the offset up to which to restore."""
-        configs, timeout = self._configs, self._configs.task_timeout_ms / 1000
-        self._producer = create(
-            "Producer",
-            {
-                "bootstrap.servers": configs.bootstrap_servers,
-                "transactional.id": configs.transactional_id(self.task),
-                "transaction.timeout.ms": configs.transaction_timeout_ms,
-                "linger.ms": 0,
-                "logger": log,
-            },
-        )
-        # Without a connection the client would wait half a second before it asks again.
-        self._producer.list_topics(configs.changelog_topic, timeout)
-        self._producer.init_transactions(timeout)
+        timeout = self._configs.task_timeout_ms / 1000
+        self._writer.begin(timeout)
         return self._changelog.end(self.task.partition, timeout)
 
     def restored_up_to(self) -> int | None:
@@ -169,7 +200,7 @@ class ActiveTask:
             if error is None:
                 delivered.append(message.offset())
 
-        producer = self._producer
+        producer = self._writer.producer
 
         def produce(key: bytes, value: bytes | None, **more: Any) -> None:
             while True:
@@ -204,10 +235,4 @@ class ActiveTask:
         self.running = False
         if not self._starting.cancel():
             wait([self._starting], self._configs.task_timeout_ms / 1000)
-        self._executor.submit(self._release)
-
-    def _release(self) -> None:
-        """Close the client, which may take a moment."""
-        if self._producer is not None:
-            self._producer.purge()
-            self._producer = None
+        self._executor.submit(self._writer.close)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,7 +28,9 @@ class Topics:
             raise GroupError(
                 "confluent_kafka is not installed: pip install 'counterpoise[kafka]'"
             ) from None
-        self._admin: Any = admin.AdminClient({"bootstrap.servers": bootstrap_servers})
+        self._admin: Any = admin.AdminClient(
+            {"bootstrap.servers": bootstrap_servers, "log_level": 0}
+        )
         self._api: Any = admin
         self._error: type[Exception] = KafkaException
         self._servers, self._timeout = bootstrap_servers, timeout
@@ -41,10 +44,11 @@ class Topics:
             If no broker answers.
         """
         try:
-            found = self._admin.list_topics(topic, timeout=self._timeout).topics[topic]
+            # Asking for one topic would create it on brokers that allow that.
+            topics = self._admin.list_topics(timeout=self._timeout).topics
         except self._error as error:
             raise GroupError(f"{self._servers}: {reason(error)}") from None
-        return len(found.partitions)
+        return len(topics[topic].partitions) if topic in topics else 0
 
     def create(self, topic: str, partitions: int, config: dict[str, str]) -> None:
         """Create a topic unless it exists, and wait until it can be used.
@@ -54,16 +58,18 @@ class Topics:
         GroupError
             If it cannot be created, or has another number of partitions.
         """
+        deadline = time.monotonic() + self._timeout
         if not self.partitions(topic):
             new = self._api.NewTopic(topic, partitions, config=config)
-            future = self._admin.create_topics([new], operation_timeout=self._timeout)[topic]
             try:
-                future.result(self._timeout)
+                self._admin.create_topics([new])[topic].result(self._timeout)
             except (self._error, TimeoutError) as error:
                 # Another member may have been faster.
                 if not self.partitions(topic):
                     raise GroupError(f"topic {topic}: {reason(error)}") from None
-        found = self.partitions(topic)
+        # A broker learns of a new topic a moment after it is made.
+        while not (found := self.partitions(topic)) and time.monotonic() < deadline:
+            time.sleep(0.05)
         if found != partitions:
             raise GroupError(f"topic {topic}: {found} partitions found, {partitions} expected")
 
