@@ -29,9 +29,10 @@ class ApplicationSnapshot:
     Parameters
     ----------
     snapshot
-        Active tasks are leaders, standbys are followers, and a move costs what has to be
-        restored. Copies that only exist to move a task are no replicas; the state that they
-        have makes moves to them cheaper. Missing copies are where there is least to do.
+        Active tasks are leaders, standbys are followers, those that have not caught up are
+        warming, and a move costs what has to be restored. Copies that only exist to move a task
+        are no replicas; the state that they have makes moves to them cheaper. Missing copies are
+        where there is least to do.
     task : (P,) int
         The task of each partition.
     """
@@ -51,11 +52,13 @@ def application_snapshot(
     topics = sorted(names)
     place = np.array([topics.index(name) for name in names], np.int64)
     topic = place[np.searchsorted(numbers, s.subtopology)]
+    ordered, has = numbers[np.argsort(place)].tolist(), set(s.subtopology[s.stateful].tolist())
     task = np.lexsort((s.partition, topic))
     partition = np.argsort(task)
     factor = np.where(s.stateful, min(1 + configs.num_standby_replicas, s.n_instances), 1)
     resources, capacity, lead, follow = _loads(s)
     racks, rack = _racks(s, configs)
+    known = s.lag != UNKNOWN
     size, cost, unit = _costs(s, configs, of)
     copies, anywhere = _copies(s, lags, of, factor)
     weighs = resources.index(LOAD) if LOAD in resources else 0
@@ -63,6 +66,11 @@ def application_snapshot(
     # where all would have to restore everything, no place costs more than another
     size = np.where(anywhere, 0.0, size)
     held = [copies[t] for t in task.tolist()]
+    offset = np.concatenate([[0], np.cumsum([len(h) for h in held])])
+    broker = np.array([i for h in held for i in h], np.int64)
+    of_replica = np.repeat(task, np.diff(offset))
+    warming = lags.behind(of_replica, broker)
+    warming[offset[:-1]] = False
     return ApplicationSnapshot(
         snapshot=Snapshot(
             resources=resources,
@@ -78,24 +86,26 @@ def application_snapshot(
             partition_number=s.partition[task],
             leader_load=lead[task],
             follower_load=follow[task],
-            replica_offset=np.concatenate([[0], np.cumsum([len(h) for h in held])]),
-            replica_broker=np.array([i for h in held for i in h], np.int64),
+            replica_offset=offset,
+            replica_broker=broker,
+            warming=warming,
             leader=np.zeros(s.n_tasks, np.int64),
             state_size=size[task],
             move_cost_partition=partition[of],
             move_cost_broker=s.lag_instance,
             move_cost=cost,
             cost_unit=unit,
-            copy_partition=partition[of],
-            copy_broker=s.lag_instance,
-            copy_lag=to_restore(s, configs).astype(np.float64),
+            copy_partition=partition[of[known]],
+            copy_broker=s.lag_instance[known],
+            copy_lag=np.maximum(s.lag[known], 0).astype(np.float64),
             broker_attributes=_attributes(s),
+            topic_attributes={"stateful": ["yes" if n in has else "no" for n in ordered]},
         ),
         task=task,
     )
 
 
-def to_restore(s: ApplicationState, configs: AssignmentConfigs) -> Ints:
+def _to_restore(s: ApplicationState, configs: AssignmentConfigs) -> Ints:
     """(K,) records that each copy with state has to restore; none if it has caught up."""
     of = np.repeat(np.arange(s.n_tasks), np.diff(s.lag_offset))
     behind = np.where(s.lag == UNKNOWN, s.end_offset[of], s.lag)
@@ -103,7 +113,7 @@ def to_restore(s: ApplicationState, configs: AssignmentConfigs) -> Ints:
     return np.where(caught_up & (s.lag != UNKNOWN), 0, behind)
 
 
-def bytes_per_record(s: ApplicationState) -> Floats:
+def _bytes_per_record(s: ApplicationState) -> Floats:
     """(T,) bytes of state for each record of the changelogs; empty if some sizes are unknown."""
     if not len(s.state_bytes) or np.isnan(s.state_bytes[s.stateful]).any():
         return np.zeros(0)
@@ -251,8 +261,8 @@ def _racks(s: ApplicationState, configs: AssignmentConfigs) -> tuple[tuple[str, 
 
 def _costs(s: ApplicationState, configs: AssignmentConfigs, of: Ints) -> tuple[Floats, Floats, str]:
     """(T,) cost of restoring all state, (K,) of what copies lack, and the unit of both."""
-    records, lacks = s.end_offset.astype(np.float64), to_restore(s, configs).astype(np.float64)
-    per = bytes_per_record(s)
+    records, lacks = s.end_offset.astype(np.float64), _to_restore(s, configs).astype(np.float64)
+    per = _bytes_per_record(s)
     if not len(per):
         return records, lacks, "records"
     return records * per, lacks * per[of], "bytes"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -29,13 +30,14 @@ SESSION_SECONDS = 0.8
 # Of the processing of a partition of which a caught-up copy exists.
 LONGEST_GAP_SECONDS = 2.0
 ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "stateful-tasks.md"
 
 
 class Member:
     """A member as a process, and what it says of its tasks."""
 
-    def __init__(self, command: list[str], log: Path) -> None:
-        self.command, self.log = command, log
+    def __init__(self, command: list[str], log: Path, directory: Path | None = None) -> None:
+        self.command, self.log, self.directory = command, log, directory
         self.start()
 
     def start(self) -> None:
@@ -46,6 +48,7 @@ class Member:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                cwd=self.directory,
                 env={**os.environ, "PYTHONPATH": str(ROOT)},
             )
 
@@ -288,19 +291,19 @@ def test_a_member_that_is_stuck_leaves_its_tasks_to_the_others(application: Appl
             failures.append(str(error))
 
     failures: list[str] = []
-    update = {"rebalance_timeout_ms": 1000, "state_dir": application.configs.state_dir / "stuck"}
+    update = {"rebalance_timeout_ms": 3000, "state_dir": application.configs.state_dir / "stuck"}
     configs = application.configs.model_copy(update=update)
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     try:
-        assert entered.wait(30)
+        assert entered.wait(30), failures
         application.start(1)
         application.await_balance(1)
     finally:
         release.set()
     thread.join(30)
     assert failures == [
-        f"group {configs.application_id}: TimeoutError: the member was busy for more than 1000 ms"
+        f"group {configs.application_id}: TimeoutError: the member was busy for more than 3000 ms"
     ]
     # What it did afterwards was refused.
     assert all(c.correct for c in application.finish())
@@ -318,3 +321,32 @@ def test_a_broker_that_is_away_for_a_while_costs_no_count(
     cluster.restart(0)
     application.await_balance(1, 2)
     assert all(c.correct for c in application.finish())
+
+
+@pytest.mark.kafka
+def test_the_word_count_of_the_guide_runs(cluster: KafkaCluster, tmp_path: Path) -> None:
+    main = [sys.executable, "-c", "from balancer.cli import main; main()"]
+    text = PAGE.read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = re.findall(r"(?m)^counterpoise (word-count .*)$", text)
+    commands = [
+        [*main, *shlex.split(line.replace("localhost:9092", cluster.bootstrap))] for line in lines
+    ]
+    load, *runs, check_ = commands
+    assert [command[4] for command in commands] == ["load", "run", "run", "run", "check"]
+    with ExitStack() as ends:
+        writer = Member(load, tmp_path / "load.log", tmp_path)
+        ends.callback(writer.end)
+        Topics(cluster.bootstrap).create("words", PARTITIONS, {})
+        members = []
+        for n, command in enumerate(runs):
+            members.append(Member(command, tmp_path / f"member-{n}.log", tmp_path))
+            ends.callback(members[-1].end)
+            deadline = time.monotonic() + 40
+            while not re.search(r": processes from", members[-1].said()):
+                assert time.monotonic() < deadline, members[-1].said()
+                time.sleep(0.1)
+        writer.stop()
+        done = Member(check_, tmp_path / "check.log", tmp_path)
+        ends.callback(done.end)
+        assert done.process.wait(90) == 0, done.said()
+        assert "every line is counted once" in done.said()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from balancer.assignment.configs import AssignmentConfigs
 from metrics_reporter.documents import Whole
@@ -85,14 +85,13 @@ class GroupConfigs(BaseModel):
     state_cleanup_delay_ms: Milliseconds = 600_000
     batch_records: Annotated[Whole, Field(ge=1)] = 2_000
 
-    @model_validator(mode="after")
-    def _heartbeats_in_a_session(self) -> Self:
-        if self.heartbeat_interval_ms * 3 > self.session_timeout_ms:
-            raise ValueError(
-                f"heartbeat_interval_ms: {self.heartbeat_interval_ms} found, at most a third of "
-                f"session_timeout_ms ({self.session_timeout_ms}) expected"
-            )
-        return self
+    @field_validator("heartbeat_interval_ms")
+    @classmethod
+    def _three_in_a_session(cls, interval: int, info: ValidationInfo) -> int:
+        session = info.data.get("session_timeout_ms", interval * 3)
+        if interval * 3 > session:
+            raise ValueError(f"at most a third of session_timeout_ms ({session}) expected")
+        return interval
 
     @property
     def changelog_topic(self) -> str:

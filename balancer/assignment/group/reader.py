@@ -45,6 +45,7 @@ class PartitionReader:
             "Consumer",
             {
                 "bootstrap.servers": bootstrap_servers,
+                "log_level": 0,
                 # The client insists on a name, which is not used.
                 "group.id": "unused",
                 "isolation.level": "read_committed",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Sequence
 from concurrent.futures import Executor, Future, wait
@@ -16,8 +15,6 @@ from balancer.assignment.group.reader import PartitionReader
 from balancer.assignment.group.store import StateStore
 from balancer.assignment.state import TaskId
 from metrics_reporter.clients import create, kafka, reason
-
-log = logging.getLogger(__name__)
 
 # After its first answer a client takes about 50 ms to connect to the brokers it has learnt of.
 _CONNECTING_SECONDS = 0.1
@@ -50,7 +47,8 @@ class Writer:
                 "transactional.id": configs.transactional_id(task),
                 "transaction.timeout.ms": configs.transaction_timeout_ms,
                 "linger.ms": 0,
-                "logger": log,
+                # What goes wrong is raised, and told in one line.
+                "log_level": 0,
             },
         )
         self._connected_at = time.monotonic() + _CONNECTING_SECONDS

@@ -28,7 +28,9 @@ class Topics:
             raise GroupError(
                 "confluent_kafka is not installed: pip install 'counterpoise[kafka]'"
             ) from None
-        self._admin: Any = admin.AdminClient({"bootstrap.servers": bootstrap_servers})
+        self._admin: Any = admin.AdminClient(
+            {"bootstrap.servers": bootstrap_servers, "log_level": 0}
+        )
         self._api: Any = admin
         self._error: type[Exception] = KafkaException
         self._servers, self._timeout = bootstrap_servers, timeout

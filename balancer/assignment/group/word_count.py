@@ -50,7 +50,9 @@ def write_lines(
         If Kafka does not take the lines.
     """
     Topics(bootstrap_servers).create(topic, partitions, {})
-    producer = create("Producer", {"bootstrap.servers": bootstrap_servers, "linger.ms": 5})
+    producer = create(
+        "Producer", {"bootstrap.servers": bootstrap_servers, "linger.ms": 5, "log_level": 0}
+    )
     chance = random.Random(seed)
     vocabulary = [f"word{n}" for n in range(words)]
     weights = [1 / (n + 1) for n in range(words)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ from balancer.assignment.result import TaskAssignment
 from balancer.assignment.snapshot import application_snapshot
 from balancer.assignment.state import ApplicationState
 from balancer.engine import Balancer
+from balancer.planning.plan import Plan
+from balancer.problem.operation import Operation
 from cluster_model.placement import Placement
-from cluster_model.snapshot import Ints
+from cluster_model.snapshot import Ints, Snapshot
 from goals import Goal
 
 
@@ -45,7 +48,7 @@ class GoalTargets:
         if not state.n_tasks:
             return way.draft.finished(way.draft.active, movements=0, probing=False)
         application = application_snapshot(state, configs)
-        plan = self._balancer.propose(application.snapshot)
+        plan = self._plan(application.snapshot, configs)
         there = np.argsort(application.task)
         start = Placement(plan.snapshot, plan.placement.slots)
         now, then = (_leaders_first(p, there) for p in (start, plan.placement))
@@ -58,6 +61,17 @@ class GoalTargets:
         for t in sorted(stateful, key=lambda t: not way.under_way(t, now[t], then[t])):
             way.go(t, now[t], then[t])
         return way.draft.finished(target, way.movements, probing=way.movements > 0)
+
+    def _plan(self, snapshot: Snapshot, configs: AssignmentConfigs) -> Plan:
+        """The plan to the target; roles change where copies have caught up, if that is enough.
+
+        If it is not, standbys that are still being restored will take over later.
+        """
+        operation = Operation(acceptable_lag=float(configs.acceptable_recovery_lag))
+        plan = self._balancer.propose(snapshot, operation)
+        if plan.ok or not len(snapshot.warming):
+            return plan
+        return self._balancer.propose(replace(snapshot, warming=np.zeros(0, np.bool_)))
 
 
 def _leaders_first(placement: Placement, rows: Ints) -> list[list[int]]:
