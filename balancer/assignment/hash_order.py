@@ -55,7 +55,7 @@ def instances_in_hash_order(instances: Sequence[int], *, at_once: bool = False) 
     size = _size(len(instances)) if at_once else 16
     while len(instances) > _FILL * size:
         size *= 2
-    return sorted(instances, key=lambda instance: instance % size)
+    return sorted(instances, key=size.__rmod__)
 
 
 def _size(entries: int) -> int:

@@ -12,16 +12,16 @@ class InstanceQueue:
 
     Parameters
     ----------
-    load
-        Load of each instance, which the owner changes.
+    keys
+        Load and number of each instance; the owner changes them.
     """
 
-    def __init__(self, load: Sequence[float]) -> None:
-        self._load = load
+    def __init__(self, keys: Sequence[tuple[float, int]]) -> None:
+        self._keys = keys
 
     def poll(self, candidates: Collection[int]) -> int | None:
         """Take the least loaded of the candidates (sorted); None if there are none."""
-        return min(candidates, key=self._load.__getitem__, default=None)
+        return min(candidates, key=self._keys.__getitem__, default=None)
 
     def offer(self, instances: Sequence[int]) -> None:
         """Put instances back whose load may have changed."""
@@ -36,11 +36,11 @@ class KafkaInstanceQueue(InstanceQueue):
     work of a step grows with the number of instances.
     """
 
-    def __init__(self, load: Sequence[float]) -> None:
-        super().__init__(load)
+    def __init__(self, keys: Sequence[tuple[float, int]]) -> None:
+        super().__init__(keys)
         self._heap: list[int] = []
         self._in: set[int] = set()
-        self.offer(range(len(load)))
+        self.offer(range(len(keys)))
 
     def poll(self, candidates: Collection[int]) -> int | None:
         """Take the first of the candidates from the heap; None if there are none."""
@@ -67,10 +67,6 @@ class KafkaInstanceQueue(InstanceQueue):
             self._heap.append(instance)
             self._up(len(self._heap) - 1, instance)
 
-    def _before(self, one: int, other: int) -> bool:
-        load, than = self._load[one], self._load[other]
-        return load < than or (load == than and one < other)
-
     def _pop(self) -> int:
         heap = self._heap
         first, last = heap[0], heap.pop()
@@ -88,20 +84,26 @@ class KafkaInstanceQueue(InstanceQueue):
                 self._up(at, last)
 
     def _up(self, at: int, instance: int) -> None:
-        heap = self._heap
-        while at and self._before(instance, heap[(at - 1) >> 1]):
-            heap[at] = heap[(at - 1) >> 1]
+        heap, keys = self._heap, self._keys
+        key = keys[instance]
+        while at:
+            above = heap[(at - 1) >> 1]
+            if key >= keys[above]:
+                break
+            heap[at] = above
             at = (at - 1) >> 1
         heap[at] = instance
 
     def _down(self, at: int, instance: int) -> None:
-        heap = self._heap
-        while at < len(heap) >> 1:
-            child = 2 * at + 1
-            if child + 1 < len(heap) and self._before(heap[child + 1], heap[child]):
+        heap, keys = self._heap, self._keys
+        key, size, child = keys[instance], len(heap), 2 * at + 1
+        while child < size:
+            below = heap[child]
+            if child + 1 < size and keys[heap[child + 1]] < keys[below]:
                 child += 1
-            if not self._before(heap[child], instance):
+                below = heap[child]
+            if key <= keys[below]:
                 break
-            heap[at] = heap[child]
-            at = child
+            heap[at] = below
+            at, child = child, 2 * child + 1
         heap[at] = instance

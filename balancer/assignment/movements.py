@@ -66,15 +66,15 @@ class _Copies:
 
     def __init__(self, draft: Draft) -> None:
         self.count: list[int] = draft.count.tolist()
-        self.load: list[float] = draft.load.tolist()
+        self._keys = [(load, i) for i, load in enumerate(draft.load.tolist())]
         self._threads: list[int] = draft.state.capacity.tolist()
         # Without standbys Kafka's queue is never wrong.
-        exact = draft.configs.num_standby_replicas > 0 and len(self.load) <= _FOLLOWED
-        self.queue = KafkaInstanceQueue(self.load) if exact else InstanceQueue(self.load)
+        exact = draft.configs.num_standby_replicas > 0 and len(self._keys) <= _FOLLOWED
+        self.queue = KafkaInstanceQueue(self._keys) if exact else InstanceQueue(self._keys)
 
     def add(self, instance: int, change: int) -> None:
         self.count[instance] += change
-        self.load[instance] = self.count[instance] / self._threads[instance]
+        self._keys[instance] = (self.count[instance] / self._threads[instance], instance)
 
 
 def move_actives(draft: Draft, lags: Lags, warmups: Warmups) -> int:

@@ -96,7 +96,7 @@ class _Refining:
     def owner_for_now(self, t: int) -> int | None:
         """The instance that runs a task until its target has caught up; None for its target."""
         draft, target = self.draft, int(self.draft.active[t])
-        caught_up = {*self.lags.caught_up(t)}
+        caught_up = set(self.lags.caught_up(t))
         owner = int(self.owner[t])
         if owner in caught_up:
             return owner

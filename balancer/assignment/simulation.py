@@ -48,7 +48,8 @@ class Status(IntEnum):
     HANDOVER = 3
     """It has been revoked, and its new owner has not started yet."""
     UNNOTICED = 4
-    """Its instance has crashed, and the others do not know yet."""
+    """An instance has crashed, and the others do not know yet: its own, or one that the rebalance
+    which is to place the task waits for."""
     UNASSIGNED = 5
     """There is no instance for it."""
 
@@ -121,7 +122,7 @@ class Simulation:
         Seconds that each task was in each status.
     avoidable : (T,) float
         Seconds of them in which it was not processed for want of state, although a member had a
-        copy within the acceptable lag.
+        copy within the acceptable lag, and no rebalance waited for a crash to be noticed.
     restored : (T,) float
         Records read by copies that were behind.
     followed : (T,) float
@@ -249,6 +250,8 @@ class _Run:
         self.lag = np.full(shape, np.nan)
         self.deleted_at = np.full(shape, math.inf)
         self.changes = list(reversed(scenario.changes))
+        # Whether the membership has changed since the last rebalance.
+        self.due = False
         self.probe = math.inf
         self.moments = _Moments()
         self.rebalances: list[Rebalance] = []
@@ -257,15 +260,15 @@ class _Run:
 
     def result(self) -> Simulation:
         """Run to the end."""
-        due = self._begin()
+        self.due = self._begin()
         last = self.changes[0].at if self.changes else 0.0
         end = last + self.scenario.horizon
         settled = False
         while True:
-            due = self._apply_changes() or due
-            if not self.unnoticed and (due or self.probe <= self.now):
-                self._rebalance(probing=not due)
-                due = False
+            self.due = self._apply_changes() or self.due
+            if not self.unnoticed and (self.due or self.probe <= self.now):
+                self._rebalance(probing=not self.due)
+                self.due = False
             status, rates = self._status(), self._rates()
             self._record(status)
             following = min(self._events(rates), default=math.inf)
@@ -453,8 +456,8 @@ class _Run:
         has = self.owner >= 0
         status: Ints = np.select(
             [
-                ~has,
-                ~self.member[self.owner],
+                ~has & (not self.unnoticed or not self.member.any()),
+                ~has | ~self.member[self.owner],
                 self.starts > self.now,
                 ~self.logged | (lag <= 0),
                 lag <= acceptable + _ROUNDING,
@@ -520,7 +523,8 @@ class _Run:
         acceptable = self.scenario.configs.acceptable_recovery_lag
         copies = self.lag[:, self.member] <= acceptable + _ROUNDING
         wants_state = (status == Status.RESTORING) | (status == Status.UNASSIGNED)
-        self.avoidable[wants_state & copies.any(axis=1)] += step
+        if not self.due:
+            self.avoidable[wants_state & copies.any(axis=1)] += step
         processing = self._processing()
         written = np.where(processing, self.scenario.write_rate, 0.0) * step
         behind = self.lag[task, instance] > 0

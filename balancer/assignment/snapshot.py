@@ -117,7 +117,7 @@ def _copies(
     """The instances of each task's copies, the active one first, and whether it has none.
 
     The active copy stays where it was unless another has caught up more. Standbys are those that
-    were, then instances with state on disk, the most caught up first.
+    were or instances with state on disk, the most caught up first.
     """
     found: list[list[int]] = []
     # by task: instance -> (how it was, lag); the active copy was 0, a standby 1, other state 2
@@ -142,14 +142,31 @@ def _copies(
             known[t][i] = (w, r)
             if not b:
                 ready[t].add(i)
-    for copies, able, most in zip(known, ready, factor.tolist(), strict=True):
+    surplus: dict[int, int] = {}
+    for t, (copies, able, most) in enumerate(zip(known, ready, factor.tolist(), strict=True)):
         if not able:
             found.append([])
             continue
         active = min(able, key=lambda i: (copies[i][0], i))
-        rest = sorted(copies.keys() - {active}, key=lambda i: (copies[i][0] == 2, copies[i][1], i))
-        found.append([active, *rest][:most])
+        rest = sorted(copies.keys() - {active}, key=lambda i: (copies[i][1], copies[i][0] == 2, i))
+        equal = sum(1 for i in rest if i in able and copies[i][0] < 2)
+        if equal >= most > 1:
+            surplus[t] = most
+        found.append([active, *rest][: max(most, 1 + equal) if most > 1 else 1])
+    _drop(s, found, surplus)
     return found, np.array([not copies for copies in found], np.bool_)
+
+
+def _drop(s: ApplicationState, copies: list[list[int]], surplus: dict[int, int]) -> None:
+    """Give up standbys beyond what is asked, those on the instances with the most copies."""
+    size = s.capacity.astype(np.float64)
+    count = np.bincount([i for held in copies for i in held], minlength=s.n_instances) / size
+    for t, most in surplus.items():
+        held = copies[t]
+        while len(held) > most:
+            given_up = max(held[1:], key=lambda i: (count[i], i))
+            held.remove(given_up)
+            count[given_up] -= 1 / size[given_up]
 
 
 def _complete(

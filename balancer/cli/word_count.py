@@ -12,7 +12,7 @@ import typer
 from pydantic import ValidationError
 from rich.table import Table
 
-from balancer.assignment import AssignmentConfigs
+from balancer.assignment import AssignmentConfigs, TaskAssignor
 from balancer.assignment.group import GroupConfigs, Host
 from balancer.assignment.group.word_count import WordCount, check, wait_until_processed, write_lines
 from balancer.cli.daemon import ended_by_signals, logged
@@ -97,6 +97,14 @@ def run(
             min=0, rich_help_panel=GROUP, help="Records that a copy may lack and be caught up."
         ),
     ] = 10_000,
+    target: Annotated[
+        str,
+        typer.Option(
+            metavar="kafka|PROFILE|FILE",
+            rich_help_panel=GROUP,
+            help="Where tasks are to be in the end; that of the leader applies.",
+        ),
+    ] = "kafka",
     probing_interval: Annotated[
         float,
         typer.Option(
@@ -135,6 +143,7 @@ def run(
         )
     except ValidationError as error:
         raise CommandError(first_problem(error)) from None
+    assignor = TaskAssignor(configs.assignment, target)
     stop = threading.Event()
 
     def tell(sentence: str) -> None:
@@ -142,7 +151,7 @@ def run(
 
     log = logging.getLogger("balancer.assignment.group")
     with logged(log, lambda text: text), ended_by_signals(lambda _: stop.set()):
-        Host(configs, WordCount(), tell=tell).run(stop)
+        Host(configs, WordCount(), assignor, tell).run(stop)
     tell("left the group")
 
 

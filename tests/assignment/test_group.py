@@ -169,6 +169,26 @@ def test_state_from_beyond_the_end_counts_as_none() -> None:
     assert seen([joined("a", offsets={"0_0": 11})], {0: 10}).lag.tolist() == [10]
 
 
+def test_the_size_of_a_task_is_that_of_its_largest_copy() -> None:
+    members = [
+        joined("a", offsets={"0_0": 10}, state_bytes={"0_0": 300}),
+        joined("b", offsets={"0_0": 5}, state_bytes={"0_0": 200, "0_9": 7}),
+    ]
+    found = seen(members, {0: 10, 1: 10}).state_bytes
+    assert found[0] == 300
+    assert np.isnan(found[1])
+
+
+def test_goals_are_a_target_too() -> None:
+    leader = Leader(TaskAssignor(target="stateful-tasks").assign)
+    ends = dict.fromkeys(range(4), 50_000)
+    current = {f"0_{p}": 50_000 for p in range(4)}
+    members = [joined("a", range(4), offsets=current), joined("b", offsets=current)]
+    found = leader.assign("a", members, ends)
+    assert len(found["a"].partitions) == 2
+    assert len(found["b"].tasks.standby) == 2
+
+
 def test_without_end_offsets_the_assignor_is_told() -> None:
     assert not seen([joined("a")], [0, 1]).offsets_known
     assert seen([joined("a")], {0: 0, 1: 0}).offsets_known

@@ -12,8 +12,9 @@ import yaml
 from typer.testing import CliRunner
 
 from balancer.assignment import TaskAssignor
+from balancer.assignment.document import StateDocument
 from balancer.assignment.errors import TaskAssignmentError
-from balancer.assignment.scenario import load_scenario
+from balancer.assignment.scenario import ChangeRecord, ScenarioDocument, load_scenario
 from balancer.assignment.simulation import simulate
 from balancer.cli import app
 from balancer.report.tasks import simulation_svg
@@ -134,3 +135,29 @@ def test_a_picture_shows_every_instance_and_escapes_its_name(path: Path) -> None
 def test_a_picture_of_nothing_is_drawn(tmp_path: Path) -> None:
     scenario = load_scenario(written(tmp_path, {"instances": [{"id": "a"}], "tasks": []}))
     ElementTree.fromstring(simulation_svg(simulate(scenario, TaskAssignor())))
+
+
+def rows(header: str) -> list[list[str]]:
+    """The rows of the guide's table whose first column has this header."""
+    text = (Path(__file__).parents[2] / "docs" / "stateful-tasks.md").read_text(encoding="utf-8")
+    table = text[text.index(f"| {header} |") :].partition("\n\n")[0]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in table.splitlines()[2:]]
+
+
+def test_the_guide_lists_the_fields_of_scenarios_and_changes() -> None:
+    own = [f for f in ScenarioDocument.model_fields if f not in StateDocument.model_fields]
+    assert [name.strip("`") for name, *_ in rows("field of a scenario")] == own
+    named = [n for row in rows("field of a change") for n in re.findall(r"`(\w+)`", row[0])]
+    assert named == list(ChangeRecord.model_fields)
+
+
+def test_the_defaults_are_those_of_the_guide() -> None:
+    for name, default, _ in rows("field of a scenario"):
+        given = ScenarioDocument.model_fields[name.strip("`")].default
+        if default.endswith(("s", "min", "day")):
+            unit = {"s": 1, "min": 60, "day": 86_400}[default.split()[1]]
+            assert given == float(default.split()[0]) * unit
+        else:
+            assert default == {"None": "–", "()": "[]"}.get(
+                str(given), f"{given:g}" if given else ""
+            )

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulation_cases import Placement, Written, always, round_robin
 
-from balancer.assignment import ApplicationState
+from balancer.assignment import ApplicationState, TaskAssignor
 from balancer.assignment.scenario import Scenario, ScenarioDocument, build_scenario
 from balancer.assignment.simulation import Role, Simulation, Status, simulate
 
@@ -179,7 +179,9 @@ def test_a_rebalance_waits_for_who_has_crashed_unnoticed() -> None:
         _Dealt(),
     )
     assert [r.at for r in found.rebalances] == [0.0, 55.0]
-    assert seconds(found, Status.UNASSIGNED) == pytest.approx(35.0)
+    # From 20 to 30 s there is nobody, from 30 s on the rebalance waits.
+    assert seconds(found, Status.UNASSIGNED) == pytest.approx(10.0)
+    assert seconds(found, Status.UNNOTICED) == pytest.approx(25.0)
 
 
 def test_imbalance_counts_tasks_or_load_by_capacity() -> None:
@@ -196,6 +198,40 @@ def test_imbalance_counts_tasks_or_load_by_capacity() -> None:
     )
     assert found.imbalance().tolist() == [1.0]
     assert found.imbalance("cpu").tolist() == pytest.approx([0.6 / 0.5])
+
+
+# --- the assignor in the simulator
+
+
+def application(standbys: int, changes: list[dict[str, Any]]) -> Scenario:
+    return scenario(
+        instances=[{"id": "a"}, {"id": "b"}, {"id": "c"}],
+        tasks=[
+            {"id": f"0_{p}", "end_offset": 300_000, "write_rate": 50.0, "load": {"cpu": 0.1}}
+            for p in range(4)
+        ],
+        configs={"num_standby_replicas": standbys},
+        changes=changes,
+        restore_rate=10_000.0,
+    )
+
+
+@pytest.mark.parametrize("target", ["kafka", "stateful-tasks"])
+def test_no_task_stands_still_while_a_member_has_its_state(target: str) -> None:
+    joined = application(0, [{"at": 600.0, "join": "c"}])
+    found = simulate(joined, TaskAssignor(joined.configs, target=target))
+    assert found.settled
+    assert found.availability.min() == 1.0
+    assert found.owner[0].max() == 1
+    assert set(found.owner[-1].tolist()) == {0, 1, 2}
+    # At most two copies at a time only to move tasks.
+    assert found.copies[:, :, Role.WARMUP].sum(axis=1).max() <= 2
+    crashed = application(1, [{"at": 600.0, "crash": "c"}])
+    found = simulate(crashed, TaskAssignor(crashed.configs, target=target))
+    assert found.settled
+    assert found.without_active.sum() == pytest.approx(seconds(found, Status.UNNOTICED))
+    assert seconds(found, Status.UNNOTICED) > 0
+    assert found.avoidable.sum() == 0
 
 
 # --- laws

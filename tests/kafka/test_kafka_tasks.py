@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -17,7 +18,7 @@ from pathlib import Path
 import pytest
 from real_kafka import KafkaCluster
 
-from balancer.assignment.group import GroupConfigs
+from balancer.assignment.group import GroupConfigs, GroupError, Host, Record, State
 from balancer.assignment.group.messages import MemberTasks
 from balancer.assignment.group.topics import Topics
 from balancer.assignment.group.word_count import PartitionCheck, check, wait_until_processed
@@ -268,3 +269,52 @@ def test_a_member_with_a_malformed_report_does_not_stop_the_others(
     checks = application.finish()
     assert all(c.correct for c in checks)
     assert math.isfinite(max(c.gap() for c in checks))
+
+
+@pytest.mark.kafka
+def test_a_member_that_is_stuck_leaves_its_tasks_to_the_others(application: Application) -> None:
+    entered, release = threading.Event(), threading.Event()
+
+    class Stuck:
+        def process(self, record: Record, state: State) -> None:
+            entered.set()
+            release.wait(60)
+            state.put(b"never", b"1")
+
+    def run() -> None:
+        try:
+            Host(configs, Stuck()).run(threading.Event())
+        except GroupError as error:
+            failures.append(str(error))
+
+    failures: list[str] = []
+    update = {"rebalance_timeout_ms": 1000, "state_dir": application.configs.state_dir / "stuck"}
+    configs = application.configs.model_copy(update=update)
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        assert entered.wait(30)
+        application.start(1)
+        application.await_balance(1)
+    finally:
+        release.set()
+    thread.join(30)
+    assert failures == [
+        f"group {configs.application_id}: TimeoutError: the member was busy for more than 1000 ms"
+    ]
+    # What it did afterwards was refused.
+    assert all(c.correct for c in application.finish())
+
+
+@pytest.mark.kafka
+def test_a_broker_that_is_away_for_a_while_costs_no_count(
+    application: Application, cluster: KafkaCluster
+) -> None:
+    application.start(1)
+    application.start(2)
+    application.await_balance(1, 2)
+    cluster.kill(0)
+    time.sleep(2)
+    cluster.restart(0)
+    application.await_balance(1, 2)
+    assert all(c.correct for c in application.finish())

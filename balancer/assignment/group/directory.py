@@ -78,6 +78,13 @@ class StateDirectory:
                 continue
         return sorted(found)
 
+    def state_bytes(self, task: TaskId) -> int:
+        """Bytes that the state of a task takes; 0 if there is none."""
+        try:
+            return sum(file.stat().st_size for file in self.task_path(task).iterdir())
+        except FileNotFoundError:  # also a file of the database that has just gone
+            return 0
+
     def report_begins(self, number: int) -> None:
         """Lags are about to be reported for this time: from now on nothing is deleted."""
         with self._mutex:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from balancer.assignment.assignor import TaskAssignor
@@ -93,46 +94,47 @@ class Host:
             If the member cannot go on; it has left the group.
         """
         configs = self._configs
-        self._directory = StateDirectory(configs.state_dir)
-        self._topics = Topics(configs.bootstrap_servers)
-        partitions = self._topics.partitions(configs.input_topic)
-        if not partitions:
-            raise GroupError(f"topic {configs.input_topic}: not found")
-        self._topics.create(configs.changelog_topic, partitions, CHANGELOG_CONFIG)
-        for task in self._directory.tasks():
-            store = StateStore(self._directory.task_path(task))
-            self._on_disk[task] = store.position
-            store.close()
-        self._input = PartitionReader(configs.bootstrap_servers, configs.input_topic)
-        self._changelog = PartitionReader(configs.bootstrap_servers, configs.changelog_topic)
-        self._executor = ThreadPoolExecutor(max_workers=8)
-        self._membership = Membership(configs, self._report, self._assign)
-        try:
-            clean_at = time.monotonic()
-            while not stop.is_set():
-                for assigned in self._membership.poll():
-                    self._follow(assigned)
-                    assigned.applied.set()
-                self._restore()
-                self._process()
-                if self._probe_at is not None and time.monotonic() >= self._probe_at:
-                    self._probe_at = None
-                    self._membership.rebalance()
-                if time.monotonic() >= clean_at:
-                    self._clean()
-                    clean_at = time.monotonic() + configs.state_cleanup_delay_ms / 1000
+        with ExitStack() as ends:
+            self._directory = StateDirectory(configs.state_dir)
+            ends.callback(self._directory.close)
+            self._topics = Topics(configs.bootstrap_servers)
+            partitions = self._topics.partitions(configs.input_topic)
+            if not partitions:
+                raise GroupError(f"topic {configs.input_topic}: not found")
+            self._topics.create(configs.changelog_topic, partitions, CHANGELOG_CONFIG)
+            for task in self._directory.tasks():
+                store = StateStore(self._directory.task_path(task))
+                self._on_disk[task] = store.position
+                store.close()
+            self._input = PartitionReader(configs.bootstrap_servers, configs.input_topic)
+            ends.callback(self._input.close)
+            self._changelog = PartitionReader(configs.bootstrap_servers, configs.changelog_topic)
+            ends.callback(self._changelog.close)
+            self._executor = ends.enter_context(ThreadPoolExecutor(max_workers=8))
+            ends.callback(self._drop_all)
+            self._membership = Membership(configs, self._report, self._assign)
+            ends.callback(self._membership.close)
+            self._take_part(stop)
             # The others begin to take over while this member still processes.
             leaving = self._executor.submit(self._membership.close)
             while not leaving.done():
                 self._process()
-        finally:
-            self._membership.close()
-            for task in list(self._copies):
-                self._drop(task)
-            self._executor.shutdown()
-            self._input.close()
-            self._changelog.close()
-            self._directory.close()
+
+    def _take_part(self, stop: threading.Event) -> None:
+        """Follow the group, restore and process until `stop` is set."""
+        clean_at = time.monotonic()
+        while not stop.is_set():
+            for assigned in self._membership.poll():
+                self._follow(assigned)
+                assigned.applied.set()
+            self._restore()
+            self._process()
+            if self._probe_at is not None and time.monotonic() >= self._probe_at:
+                self._probe_at = None
+                self._membership.rebalance()
+            if time.monotonic() >= clean_at:
+                self._clean()
+                clean_at = time.monotonic() + self._configs.state_cleanup_delay_ms / 1000
 
     def _report(self, number: int) -> MemberReport:
         """What this member says when it joins."""
@@ -149,6 +151,7 @@ class Host:
             rack=configs.rack,
             tags=configs.tags,
             offsets={str(task): offset for task, offset in offsets.items()},
+            state_bytes={str(task): self._directory.state_bytes(task) for task in offsets},
             active=tuple(map(str, active)),
             running=tuple(str(task) for task, a in active.items() if a.running),
             standby=tuple(str(task) for task in copies if task not in active),
@@ -240,6 +243,11 @@ class Host:
         copy.store.close()
         if copy.writer is not None:
             self._executor.submit(copy.writer.close)
+
+    def _drop_all(self) -> None:
+        """Close every copy."""
+        for task in list(self._copies):
+            self._drop(task)
 
     def _restore(self) -> None:
         """Bring copies that do not process up to date, and start those that are."""

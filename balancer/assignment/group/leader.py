@@ -207,10 +207,18 @@ def _state(
         )
     if unknown:
         log.info("%s of no task of this application found in reports", plural(unknown, "offset"))
+    # The largest copy is closest to what a new one restores.
+    size: dict[int, int] = {}
+    for report in reports:
+        for name, found in report.state_bytes.items():
+            size[_partition(name)] = max(found, size.get(_partition(name), 0))
     return build_state(
         StateDocument(
             instances=tuple(instances),
-            tasks=tuple(TaskRecord(id=str(TaskId(0, p)), end_offset=ends[p]) for p in sorted(ends)),
+            tasks=tuple(
+                TaskRecord(id=str(TaskId(0, p)), end_offset=ends[p], state_bytes=size.get(p))
+                for p in sorted(ends)
+            ),
             offsets_known=isinstance(end_offsets, Mapping),
         )
     )

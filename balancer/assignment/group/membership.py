@@ -135,6 +135,7 @@ class Membership:
                 self._consumer.poll(timeout_ms=_POLL_MS)
                 if time.monotonic() - self._polled > longest / 1000:
                     # Others can do what this member has stopped doing.
+                    self._closing = True
                     self._consumer.close(timeout_ms=self._configs.session_timeout_ms)
                     raise TimeoutError(f"the member was busy for more than {longest} ms")
         except Exception as error:

@@ -58,8 +58,9 @@ class MemberReport(_Message):
     """What a member says of itself when it joins (KIP-441, ``SubscriptionInfo``).
 
     ``offsets`` is how far in the changelog the state on disk is, for every task of which there is
-    any; the leader compares it with the changelog's end. ``active`` and ``standby`` are the copies
-    that the member has, and ``running`` those active ones that process records.
+    any, and ``state_bytes`` its size; the leader compares the offset with the changelog's end.
+    ``active`` and ``standby`` are the copies that the member has, and ``running`` those active ones
+    that process records.
     """
 
     process: Annotated[str, Field(min_length=1, max_length=200)]
@@ -67,6 +68,7 @@ class MemberReport(_Message):
     rack: str | None = None
     tags: dict[str, str] = {}
     offsets: dict[TaskName, Whole] = {}
+    state_bytes: dict[TaskName, Whole] = {}
     active: tuple[TaskName, ...] = ()
     running: tuple[TaskName, ...] = ()
     standby: tuple[TaskName, ...] = ()
