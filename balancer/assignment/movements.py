@@ -36,21 +36,19 @@ class Warmups:
         self._lags = lags
         self._state = state
         self._left = replicas
-        limited = max_bytes is not None and len(state.state_bytes) > 0
-        self._bytes_left = float(max_bytes or 0) if limited else np.inf
-        self._first = True
+        self._limit = np.inf if max_bytes is None or not len(state.state_bytes) else max_bytes
+        self._bytes = 0.0
 
     def take(self, task: int, instance: int) -> bool:
         """Whether there may be one more; then it counts."""
         if self._left <= 0:
             return False
-        if self._bytes_left < np.inf:
+        if self._limit < np.inf:
             size = self._to_restore(task, instance)
-            if size > self._bytes_left and not self._first:
+            if self._bytes and self._bytes + size > self._limit:
                 return False
-            self._bytes_left -= size
+            self._bytes += size
         self._left -= 1
-        self._first = False
         return True
 
     def _to_restore(self, task: int, instance: int) -> float:
