@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -86,11 +87,11 @@ def tasks_downtime(sizes: Sequence[str], options: Options) -> Iterator[Row]:
                     )
                 if options.pictures is not None:
                     short = "".join(c if c.isalnum() else "-" for c in name)
-                    text = simulation_svg(found[0])
-                    write_atomically(
-                        options.pictures / f"tasks-downtime-{size}-{short}.svg",
-                        lambda file, text=text: file.write(text.encode()),  # type: ignore[misc]
-                    )
+                    _draw(found[0], options.pictures / f"tasks-downtime-{size}-{short}.svg")
+
+
+def _draw(found: Simulation, path: Path) -> None:
+    write_atomically(path, lambda file: file.write(simulation_svg(found).encode()))
 
 
 def scenario(case: _Case, seed: int) -> Scenario:

@@ -71,7 +71,7 @@ class Comparison:
     Attributes
     ----------
     kind
-        The strategy of rack awareness, and whether tags count.
+        The strategy of rack awareness, and whether tags count; ``fallback`` without end offsets.
     difference
         The first thing that differs, in words; empty if nothing does.
     seconds, kafka_seconds
@@ -83,6 +83,8 @@ class Comparison:
     ) -> None:
         tags = ", tags" if configs.rack_aware_assignment_tags else ""
         self.kind = f"{configs.rack_aware_assignment_strategy}{tags}"
+        if not state.offsets_known:
+            self.kind = "fallback"
         theirs = kafka.assign(state, configs)
         start = time.process_time()
         ours = TaskAssignor(configs).assign(state)

@@ -22,10 +22,11 @@ from typing import Protocol, Self
 
 import numpy as np
 
-from balancer.assignment.client_tags import ClientTags, hash_order
+from balancer.assignment.client_tags import ClientTags
 from balancer.assignment.configs import AssignmentConfigs
 from balancer.assignment.draft import Draft
 from balancer.assignment.errors import AssignmentError, TaskAssignmentError
+from balancer.assignment.hash_order import tasks_in_hash_order
 from balancer.assignment.racks import optimize_active, optimize_standbys
 from balancer.assignment.result import TaskAssignment
 from balancer.assignment.state import ApplicationState, TaskId
@@ -308,7 +309,7 @@ def default_standby_task_assignment(application: Application, assignments: Assig
     """
     draft = _draft(application, assignments)
     state, copies = draft.state, draft.configs.num_standby_replicas
-    order = hash_order(state, np.flatnonzero(state.stateful))
+    order = tasks_in_hash_order(state, np.flatnonzero(state.stateful))
     if draft.configs.rack_aware_assignment_tags:
         running = [t for t in order if draft.active[t] >= 0]
         ClientTags(draft).assign_standbys(np.array(running, np.int64))

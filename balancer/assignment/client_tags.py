@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from balancer.assignment.draft import Draft
-from balancer.assignment.state import ApplicationState, TaskId
+from balancer.assignment.hash_order import tasks_in_hash_order
 from cluster_model.snapshot import Bools, Floats, Ints
 
 
@@ -68,7 +68,7 @@ class ClientTags:
                 last = self._place(t, allowed, load)
                 free[last] = False
                 missing -= 1
-        for t in hash_order(draft.state, stateful) if short else ():
+        for t in tasks_in_hash_order(draft.state, stateful) if short else ():
             free = np.ones(len(load), np.bool_)
             free[[draft.active[t], *draft.standbys[t]]] = False
             for _ in range(min(short.get(t, 0), int(free.sum()))):
@@ -112,34 +112,3 @@ class ClientTags:
 
     def _values(self, instances: Iterable[int]) -> set[tuple[str, str]]:
         return {pair for i in instances for pair in self._tags[i].items()}
-
-
-def hash_order(state: ApplicationState, tasks: Ints) -> list[int]:
-    """Tasks in the order in which Java's ``HashMap`` returns their ids, as Kafka takes them.
-
-    Exact as long as no more than eight ids fall into one bin.
-
-    Parameters
-    ----------
-    state
-        The application.
-    tasks : (N,) int
-        The tasks, in the order in which they are put into the map.
-    """
-    size, bins = 16, dict[int, list[int]]()
-    hashes = {t: _java_hash(state.task(t)) for t in tasks.tolist()}
-    for n, (t, hashed) in enumerate(hashes.items(), 1):
-        bins.setdefault(hashed % size, []).append(t)
-        if n > 0.75 * size or (len(bins[hashed % size]) > 8 and size < 64):
-            size *= 2
-            old, bins = bins, {}
-            for _, held in sorted(old.items()):
-                for other in held:
-                    bins.setdefault(hashes[other] % size, []).append(other)
-    return [t for _, held in sorted(bins.items()) for t in held]
-
-
-def _java_hash(task: TaskId) -> int:
-    """What ``HashMap`` makes of ``Objects.hash(subtopology, partition, null)``."""
-    hashed = (((31 + task.subtopology) * 31 + task.partition) * 31) % 2**32
-    return hashed ^ hashed >> 16

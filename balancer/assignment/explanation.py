@@ -38,10 +38,10 @@ class Explanation:
         first, last = self._offset[task : task + 2]
         pairs = zip(a.standby_instance[first:last].tolist(), a.warmup[first:last], strict=True)
         others = {instance: bool(warms) for instance, warms in pairs}
-        if not state.stateful[task]:
-            reason = ": it has no state, so it goes where it levels the active tasks"
-        elif not state.offsets_known:
+        if not state.offsets_known:
             reason = f": end offsets are not known, and {self._previous(task)}"
+        elif not state.stateful[task]:
+            reason = ", its target: it has no state to wait for"
         else:
             reason = self._by_lag(task, others)
         told = int(a.target[task])
@@ -60,6 +60,8 @@ class Explanation:
             return "it ran there before"
         if active in state.previous_instance[had]:
             return "that instance had a standby of it"
+        if not state.stateful[task]:
+            return "it has no state to keep"
         first, last = state.lag_offset[task : task + 2]
         if active in state.lag_instance[first:last]:
             return "that instance has state of it on disk"
@@ -70,9 +72,11 @@ class Explanation:
     def _by_lag(self, task: int, others: dict[int, bool]) -> str:
         a = self._assignment
         active, target = int(a.active[task]), int(a.target[task])
-        lags, near = f" ({self._lag(task, active)})", self._caught_up(task, active)
+        where = np.array([task]), np.array([active])
+        near, behind = self._lags.is_caught_up(*where)[0], self._lags.behind(*where)[0]
+        lags = f" ({self._lag(task, active)})"
         if active == target:
-            return f"{lags}, its target" + ("" if near else ", as no instance is closer")
+            return f"{lags}, its target" + ("" if near or behind else ", as no instance is closer")
         if others.get(target):
             then = "restores a warm-up"
         elif target in others:
@@ -81,14 +85,11 @@ class Explanation:
             then = f"waits, as max_warmup_replicas is {a.configs.max_warmup_replicas}"
         else:
             then = "waits for its turn to restore"
-        closest = "" if near else ", the closest,"
+        closest = "" if near or behind else ", the closest,"
         return (
             f"{lags}{closest} until its target {self._with_lag(task, target)} has caught up, "
             f"which {then}"
         )
-
-    def _caught_up(self, task: int, instance: int) -> bool:
-        return bool(self._lags.is_caught_up(np.array([task]), np.array([instance]))[0])
 
     def _with_lag(self, task: int, instance: int) -> str:
         return f"{self._state.instances[instance]} ({self._lag(task, instance)})"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from balancer.assignment.hash_order import instances_in_hash_order
+
 
 class InstanceQueue:
     """Returns the least loaded of some instances, of those equal the first.
@@ -53,7 +55,7 @@ class KafkaInstanceQueue(InstanceQueue):
                 found = instance
             else:
                 aside.append(instance)
-        self.offer(_in_hash_order(aside))
+        self.offer(instances_in_hash_order(aside))
         return found
 
     def offer(self, instances: Collection[int]) -> None:
@@ -105,11 +107,3 @@ class KafkaInstanceQueue(InstanceQueue):
             heap[at] = below
             at, child = child, 2 * child + 1
         heap[at] = instance
-
-
-def _in_hash_order(instances: Sequence[int]) -> list[int]:
-    """Instances in the order in which a ``HashSet`` of process ids 0, 1, ... returns them."""
-    bins = 16
-    while len(instances) > 0.75 * bins:
-        bins *= 2
-    return sorted(instances, key=bins.__rmod__)

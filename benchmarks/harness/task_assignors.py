@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -18,18 +19,19 @@ from benchmarks.subjects.kafka_streams import KafkaStreams, Kind
 PROFILE = "stateful-tasks"
 KAFKA, GOALS = "counterpoise, Kafka's target", "counterpoise, goals"
 JVM, STICKY = f"{kafka_streams.NAME} (JVM)", "sticky, before KIP-441 (JVM)"
-_KINDS: dict[str, Kind] = {JVM: "high-availability", STICKY: "sticky"}
 
 
 class _Upstream:
     """An assignor of Kafka Streams in a JVM, as one of ours."""
 
-    def __init__(self, jvm: KafkaStreams, configs: AssignmentConfigs, kind: Kind) -> None:
-        self._jvm, self._configs, self._kind = jvm, configs, kind
+    kind: Kind = "high-availability"
+
+    def __init__(self, jvm: KafkaStreams, configs: AssignmentConfigs) -> None:
+        self._jvm, self._configs = jvm, configs
 
     def assign(self, state: ApplicationState) -> TaskAssignment:
         """Assign the tasks of an application; the state is not changed."""
-        found = self._jvm.assign(state, self._configs, self._kind)
+        found = self._jvm.assign(state, self._configs, self.kind)
         return TaskAssignment(
             state=state,
             configs=self._configs,
@@ -45,6 +47,8 @@ class _Upstream:
 
 class _Sticky(_Upstream):
     """The assignor before KIP-441: it counts all state on disk as previous standbys."""
+
+    kind: Kind = "sticky"
 
     def assign(self, state: ApplicationState) -> TaskAssignment:
         """Assign the tasks of an application; the state is not changed."""
@@ -72,23 +76,17 @@ def task_assignors(
     """Subject to the function that makes its assignor; without a JVM, those in one are left out."""
     with ExitStack() as stack:
         jvm: KafkaStreams | None = None
-        if any(name in _KINDS for name in names):
+        if upstream := [name for name in names if name in (JVM, STICKY)]:
             try:
                 jvm = stack.enter_context(KafkaStreams())
             except BenchmarkError as error:
-                log(f"left out: {', '.join(n for n in names if n in _KINDS)} ({error})")
-
-        def upstream(kind: Kind) -> Callable[[AssignmentConfigs], Assignor]:
-            of = _Sticky if kind == "sticky" else _Upstream
-            assert jvm is not None
-            return lambda configs, jvm=jvm: of(jvm, configs, kind)  # type: ignore[misc]
-
+                log(f"left out: {', '.join(upstream)} ({error})")
         makers: dict[str, Callable[[AssignmentConfigs], Assignor]] = {
             KAFKA: TaskAssignor,
-            GOALS: lambda configs: TaskAssignor(configs, target=PROFILE),
+            GOALS: partial(TaskAssignor, target=PROFILE),
         }
         if jvm is not None:
-            makers |= {name: upstream(kind) for name, kind in _KINDS.items()}
+            makers |= {JVM: partial(_Upstream, jvm), STICKY: partial(_Sticky, jvm)}
         yield {name: makers[name] for name in names if name in makers}
 
 

@@ -20,7 +20,7 @@ def random_document(rng: np.random.Generator, *, racks: bool = True) -> StateDoc
     """A state of up to forty instances, mostly of a few, and some dozens of tasks.
 
     Instances differ in threads or do not; lags are codes, small, at the boundary or large; some
-    tasks have no state or no changelog; some states have racks, tags, standbys.
+    tasks have no state or no changelog; some states have racks, tags, standbys, or no end offsets.
 
     Parameters
     ----------
@@ -54,6 +54,7 @@ def random_document(rng: np.random.Generator, *, racks: bool = True) -> StateDoc
         {
             "configs": configs,
             "tasks": tasks,
+            "offsets_known": bool(rng.random() < 0.9),
             "instances": _instances(
                 rng, n, tasks, _ACCEPTABLE[acceptable], n_racks if with_racks else 0, keys
             ),

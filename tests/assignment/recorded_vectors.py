@@ -40,8 +40,8 @@ def record() -> None:
             if len(json.dumps(record)) <= MAX_CHARACTERS and document.tasks:
                 vectors.append({"state": record, **kafkas(document, kafka)})
     source = (
-        "HighAvailabilityTaskAssignor of kafka-streams 4.3.1, "
-        "driven by benchmarks/subjects/kafka_streams"
+        "HighAvailabilityTaskAssignor of kafka-streams 4.3.1, and its FallbackPriorTaskAssignor "
+        "where offsets are not known, driven by benchmarks/subjects/kafka_streams"
     )
     lines = ",\n".join(json.dumps(vector) for vector in vectors)
     PATH.write_text(f'{{"source": {json.dumps(source)}, "vectors": [\n{lines}\n]}}\n')

@@ -9,8 +9,9 @@ import pytest
 from assignment_cases import assigned, configs
 
 from balancer.assignment import ApplicationState, StateDocument, build_state
-from balancer.assignment.client_tags import ClientTags, hash_order
+from balancer.assignment.client_tags import ClientTags
 from balancer.assignment.draft import Draft
+from balancer.assignment.hash_order import tasks_in_hash_order
 
 
 def application(
@@ -38,7 +39,9 @@ def spread(
     ids = [str(state.task(t)) for t in range(state.n_tasks)]
     draft.place(np.arange(state.n_tasks), np.array([state.instances.index(active[t]) for t in ids]))
     # Kafka's unit tests pass a HashSet of tasks.
-    ClientTags(draft).assign_standbys(np.array(hash_order(state, np.arange(state.n_tasks))))
+    ClientTags(draft).assign_standbys(
+        np.array(tasks_in_hash_order(state, np.arange(state.n_tasks)))
+    )
     return {
         t: [state.instances[i] for i in own] for t, own in zip(ids, draft.standbys, strict=True)
     }
@@ -141,5 +144,5 @@ def test_tasks_are_taken_in_the_order_of_javas_hash_map(shape: tuple[int, int], 
     subtopologies, partitions = shape
     tasks = [f"{s}_{p}" for s in range(subtopologies) for p in range(partitions)]
     state = application({"P1": {}}, tasks)
-    found = hash_order(state, np.arange(len(tasks)))
+    found = tasks_in_hash_order(state, np.arange(len(tasks)))
     assert [tasks[t].replace("_", "") for t in found] == order.split()

@@ -82,7 +82,7 @@ def test_each_task_is_explained_in_one_sentence(state: Path) -> None:
         "0_2": "0_2 runs on A (running it now) until its target C (without state, 500,000 records "
         "behind) has caught up, which restores a warm-up; there is a standby on B (50,000 records "
         "behind).",
-        "1_0": "1_0 runs on C: it has no state, so it goes where it levels the active tasks.",
+        "1_0": "1_0 runs on C, its target: it has no state to wait for.",
     }
     # Lines are broken to the width of the terminal.
     shown = " ".join(run("explain", state, "0_2").stdout.split())

@@ -98,15 +98,19 @@ class KafkaStreams:
         self,
         state: ApplicationState,
         configs: AssignmentConfigs,
-        kind: Kind = "high-availability",
+        kind: Kind | None = None,
     ) -> KafkaAssignment:
         """Have one of Kafka's assignors assign the tasks of an application.
+
+        By default the one that Kafka calls: ``fallback`` without end offsets.
 
         Raises
         ------
         BenchmarkError
             If it refuses, with its message.
         """
+        if kind is None:
+            kind = "high-availability" if state.offsets_known else "fallback"
         writer, reader = self._process.stdin, self._process.stdout
         if writer is None or reader is None:
             raise BenchmarkError(f"{NAME} has no input or output")
@@ -209,11 +213,20 @@ def _request(state: ApplicationState, configs: AssignmentConfigs, kind: int) -> 
     lags["i"], lags["lag"] = state.lag_instance, state.lag
     ints(len(lags))
     out.extend(lags.tobytes())
-    previous = np.stack(
-        (state.previous_task, state.previous_instance, state.previous_active.astype(np.int64)), 1
-    )
+    previous = {
+        (t, i): active
+        for t, i, active in zip(
+            state.previous_task.tolist(),
+            state.previous_instance.tolist(),
+            state.previous_active.tolist(),
+            strict=True,
+        )
+    }
+    # To Kafka an instance with state on disk had a standby.
+    on_disk = zip(lags["t"].tolist(), lags["i"].tolist(), strict=True)
+    previous = {**dict.fromkeys(on_disk, False), **previous}
     ints(len(previous))
-    out.extend(previous.astype(">i4").tobytes())
+    out.extend(np.array([(t, i, a) for (t, i), a in previous.items()], ">i4").tobytes())
     return bytes(out)
 
 
