@@ -108,10 +108,10 @@ class ApplicationState:
     resources
         Names of the measured loads.
     load : (T, R) float
-        Load of each active task; empty if not measured. A thread's capacity is 1 of each
-        resource unless `instance_capacity` says otherwise.
+        Load of each active task; empty if not measured.
     instance_capacity : (I, R) float
-        What each instance can carry of each resource; empty if not stated.
+        What each instance can carry of each resource; empty if not stated: then nothing is
+        limited, and threads say how large an instance is.
     state_bytes : (T,) float
         Bytes of each task's state; empty if unknown, NaN where unknown.
     offsets_known

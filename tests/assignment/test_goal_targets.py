@@ -178,7 +178,7 @@ def test_less_is_restored_than_for_kafkas_target_and_the_load_is_even(standbys: 
 
 def test_tasks_that_were_not_measured_are_counted_per_thread() -> None:
     tasks = [{"id": f"0_{t}", "end_offset": END} for t in range(12)]
-    members = [{"id": f"I{c}", "capacity": c, "lags": {}} for c in (1, 2, 3)]
+    members: list[dict[str, Any]] = [{"id": f"I{c}", "capacity": c, "lags": {}} for c in (1, 2, 3)]
     _, found, rounds, _ = settled(Given(members, tasks, 100, 0, 2))
     assert [len(of["active"]) for of in found.values()] == [2, 4, 6]
     assert rounds == 1
