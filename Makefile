@@ -26,7 +26,8 @@ FAST := tests/goals tests/plugins tests/docs goals cluster_model balancer \
 test-fast: $(VENV)/.dev
 	$(BIN)/python -m pytest --numprocesses 2 -m 'not (peer or kafka or spark or browser or slow)' $(FAST)
 
-# the peers of the benchmarks, in environments of their own: one needs a Python 3.12+ besides
+# the peers of the benchmarks, in environments of their own: one needs a Python 3.12+ besides,
+# one Java and Maven
 peer: $(VENV)/.dev
 	$(BIN)/python -m pytest -m peer
 
