@@ -142,12 +142,29 @@ def test_the_order_of_the_records_does_not_matter(case: Given, random: Random) -
 def test_it_converges_and_then_alters_nothing(case: Given) -> None:
     case, now, _, _ = settled(case)
     assert broken_rules(case, now) == []
-    again = assigned(case)
-    assert not again.probing_rebalance
-    assert not again.warmup.any()
-    rested, restored = later(case, roles(again))
-    assert restored == 0
-    assert roles(assigned(rested)) == roles(again)
+    # Where goals cannot all be met, a search from the end may still find what restores nothing.
+    for _ in range(3):
+        again = assigned(case)
+        assert not again.probing_rebalance
+        assert not again.warmup.any()
+        rested, restored = later(case, roles(again))
+        assert restored == 0
+        if roles(again) == now:
+            return
+        case, now = rested, roles(again)
+    pytest.fail("it does not come to rest")
+
+
+def test_what_meets_all_goals_is_never_altered() -> None:
+    tasks = [{"id": f"0_{t}", "end_offset": END, "load": {"busy": 1.0}} for t in range(6)]
+    owners = [["0_0", "0_5"], ["0_1", "0_4"], ["0_2", "0_3"]]
+    members = [
+        {"id": f"I{i}", "active": own, "lags": dict.fromkeys(own, "running")}
+        for i, own in enumerate(owners)
+    ]
+    found = assigned(Given(members, tasks, 100, 0, 2))
+    assert [of["active"] for of in roles(found).values()] == owners
+    assert not found.probing_rebalance
 
 
 def zipf(instances: int, joining: int, tasks: int = 60, standbys: int = 0, seed: int = 0) -> Given:
