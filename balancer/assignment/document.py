@@ -46,6 +46,8 @@ def _not_negative(value: int) -> int:
 Lag = Annotated[
     int, BeforeValidator(_lag), Field(strict=True, lt=2**63), AfterValidator(_not_negative)
 ]
+# Sums of larger ones would not be numbers any more.
+Amount = Annotated[Number, Field(ge=0, le=1e50)]
 
 
 class StateRecord(BaseModel):
@@ -64,7 +66,7 @@ class InstanceRecord(StateRecord):
     rack: str | None = None
     tags: dict[str, str] = {}
     attributes: dict[str, str | Number] = {}
-    resources: dict[str, Annotated[Number, Field(ge=0)]] = {}
+    resources: dict[str, Amount] = {}
     active: Annotated[tuple[str, ...], FailFast()] = ()
     standby: Annotated[tuple[str, ...], FailFast()] = ()
     lags: dict[str, Lag] = {}
@@ -77,8 +79,8 @@ class TaskRecord(StateRecord):
     stateful: StrictBool = True
     logged: StrictBool = True
     end_offset: Whole = 0
-    state_bytes: Number | None = Field(default=None, ge=0)
-    load: dict[str, Annotated[Number, Field(ge=0)]] = {}
+    state_bytes: Amount | None = None
+    load: dict[str, Amount] = {}
     sources: tuple[tuple[str, ...], ...] | None = None
     changelogs: tuple[tuple[str, ...], ...] | None = None
 

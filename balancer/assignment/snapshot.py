@@ -10,7 +10,7 @@ import numpy as np
 from balancer.assignment.configs import AssignmentConfigs
 from balancer.assignment.lags import Lags
 from balancer.assignment.state import RUNNING, UNKNOWN, ApplicationState
-from cluster_model.snapshot import Bools, BrokerState, Floats, Ints, Snapshot
+from cluster_model.snapshot import SMALLEST, Bools, BrokerState, Floats, Ints, Snapshot
 
 # The resource of what was measured, in tasks of mean load; and of the bytes of state.
 LOAD, STATE = "load", "state_bytes"
@@ -219,14 +219,14 @@ def _loads(s: ApplicationState) -> tuple[tuple[str, ...], Floats, Floats, Floats
     if not names:
         names, load = [TASKS], np.ones((s.n_tasks, 1))
     total = load.sum(0)
-    capacity = threads * _AMPLE * np.where(total > 0, total, 1.0)
+    capacity = threads * _AMPLE * np.where(total > SMALLEST, total, 1.0)
     stated = s.instance_capacity.size > 0
     if stated:
         capacity = s.instance_capacity.astype(np.float64)
     follow = np.zeros_like(load)
     if s.resources and LOAD not in names:
         # each resource in tasks of mean load; their mean is the load of the task
-        unit = np.where(total > 0, total / max(s.n_tasks, 1), 1.0)
+        unit = np.where(total > SMALLEST, total / max(s.n_tasks, 1), 1.0)
         names.append(LOAD)
         capacity = np.column_stack([capacity, (capacity / unit).mean(1)])
         load = np.column_stack([load, (load / unit).mean(1)])

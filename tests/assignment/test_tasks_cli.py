@@ -139,6 +139,7 @@ def test_goals_may_give_the_target(state: Path) -> None:
         (changed(lags={"0_0": -7}), "0 or more records, 'running' or 'unknown' expected"),
         (changed(capacity=0), "instances.0.capacity: 0 found"),
         ({**STATE, "instances": []}, "instances"),
+        (changed(resources={"busy": 1e300}), "instances.0.resources.busy: 1e+300 found"),
         ([], "a mapping with instances and tasks expected"),
         (
             {**STATE, "configs": {"probing_rebalance_interval_ms": 5}},
