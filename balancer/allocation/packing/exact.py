@@ -7,13 +7,12 @@ from itertools import count, islice
 
 import numpy as np
 
-from balancer.allocation.errors import AllocationError
 from balancer.allocation.packing.parameters import RepairParameters
 from balancer.allocation.packing.problem import Packing
 from balancer.allocation.packing.repair import repair
 from balancer.allocation.program import Program, run_program
 from balancer.problem.deadline import NEVER, Deadline
-from cluster_model.snapshot import Floats, Ints
+from cluster_model.snapshot import Ints
 
 
 @dataclass(frozen=True)
@@ -80,6 +79,8 @@ def exact(
     share = problem.size[i] / capacity[j]
     # items that are larger than a bin fill it, so that nothing can join them
     share = np.where((share > 1).any(axis=1)[:, None], 1.0, share)
+    # and items without a size need an open bin, too
+    share = np.hstack([share, np.full((n, 1), 1.0 / items)])
     resources = share.shape[1]
     rows = [i] + [items + r * bins + j for r in range(resources)]
     columns = [np.arange(n)] * (1 + resources)

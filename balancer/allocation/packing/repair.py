@@ -81,7 +81,8 @@ class _Repair:
                 self.bins.open(owner)
             self._put(item, owner)
         for bin_ in list(self.bins.items):
-            if len(self.bins.items[bin_]) > 1 and self.bins.left(bin_) < -_TINY:
+            sized = sum(self.bins.share[i] > 0 for i in self.bins.items[bin_])
+            if sized > 1 and self.bins.left(bin_) < -_TINY:
                 leaving = self._leaving(bin_)
                 for item in leaving:
                     self._take(item)
