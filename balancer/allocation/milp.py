@@ -10,29 +10,13 @@ import numpy as np
 from balancer.allocation.bound import lower_bound
 from balancer.allocation.errors import AllocationError
 from balancer.allocation.problem import Allocation, Solution
+from balancer.allocation.program import Program, run_program
 from balancer.problem.deadline import NEVER, Deadline
-from cluster_model.snapshot import Bools, Floats, Ints
+from cluster_model.snapshot import Bools, Ints
 
 # w1 and w2: the load distance weighs much more than the tightness of both sides.
 _DISTANCE, _TIGHTNESS = 1000.0, 1.0
 _TINY = 1e-9
-# How a program may end: solved, or stopped by a limit.
-_ENDS = (
-    highspy.HighsModelStatus.kOptimal,
-    highspy.HighsModelStatus.kTimeLimit,
-    highspy.HighsModelStatus.kIterationLimit,
-    highspy.HighsModelStatus.kSolutionLimit,
-    highspy.HighsModelStatus.kInterrupt,
-    highspy.HighsModelStatus.kMemoryLimit,
-)
-
-
-class _Solver(highspy.Highs):
-    """HiGHS without its output, whose first line would be printed before an option is set."""
-
-    def enableCallbacks(self) -> None:
-        self.setOptionValue("output_flag", False)
-        super().enableCallbacks()  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)
@@ -196,9 +180,6 @@ def _solve(
         values.append(np.array([1.0, -1.0]))
         lower.append(np.array([side]))
         upper.append(np.array([endless]))
-    matrix = _by_column(
-        np.concatenate(rows), np.concatenate(columns), np.concatenate(values), n + 3
-    )
     costs = np.zeros(n + 3)
     costs[[d, up, low]] = _DISTANCE, -_TIGHTNESS, -_TIGHTNESS
     most = np.ones(n + 3)
@@ -206,64 +187,38 @@ def _solve(
     least_of = np.zeros(n + 3)
     least_of[d] = least
 
-    lp = highspy.HighsLp()
-    lp.num_col_, lp.num_row_ = n + 3, u + 1 + (2 + r) * m + 2
-    lp.col_cost_, lp.col_lower_, lp.col_upper_ = costs, least_of, most
-    lp.row_lower_, lp.row_upper_ = np.concatenate(lower), np.concatenate(upper)
-    lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = matrix
-    lp.integrality_ = [highspy.HighsVarType.kInteger] * n + [highspy.HighsVarType.kContinuous] * 3
-
-    solver = _Solver()  # type: ignore[no-untyped-call]
-    # No number of threads: a process has one scheduler, and HiGHS refuses to run with another
-    # number than the one that first used it.
-    options = dict[str, int | float]()
-    if np.isfinite(deadline.at):
-        options["time_limit"] = max(deadline.left, 0.01)
-    if nodes is not None:
-        options["mip_max_nodes"] = nodes
-    for option, value in options.items():
-        _checked(solver.setOptionValue(option, value), f"option {option}")
-    _checked(solver.passModel(lp), "model")
+    x = None
     if start:
         x = np.zeros(n + 3)
         x[:n] = node[k] == i
         over, under = p.sides(node)
         x[n:] = max(over, under), max(over, under) - over, max(over, under) - under
-        given = highspy.HighsSolution()
-        given.col_value = x.tolist()
-        _checked(solver.setSolution(given), "start")
-    if deadline.stop is not None:
-        # also lets Python handle the signal that sets the event
-        for during in (solver.cbMipInterrupt, solver.cbSimplexInterrupt):
-            during.subscribe(lambda event: event.interrupt() if deadline.stopped else None)
-    _checked(solver.run(), "run")
-    status, info = solver.getModelStatus(), solver.getInfo()
-    if status not in _ENDS and not start:
-        raise AllocationError(
-            f"HiGHS: it ended with {solver.modelStatusToString(status)}, a solution or a limit "
-            "expected"
-        )
-    if status not in _ENDS:
+    found = run_program(
+        Program(
+            row=np.concatenate(rows),
+            column=np.concatenate(columns),
+            value=np.concatenate(values),
+            cost=costs,
+            lower=least_of,
+            upper=most,
+            whole=np.arange(n + 3) < n,
+            row_lower=np.concatenate(lower),
+            row_upper=np.concatenate(upper),
+        ),
+        start=x,
+        nodes=nodes,
+        deadline=deadline,
+    )
+    if found.ended is not None and not start:
+        raise AllocationError(f"HiGHS: it ended with {found.ended}, a solution or a limit expected")
+    if found.ended is not None:
         # By rounding, the program may have lost the start, which is a solution.
         return MilpResult(node, least, proven=False)
     result = node.copy()
-    if info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
-        taken = np.array(solver.getSolution().col_value)[:n] > 0.5
+    if found.x is not None:
+        taken = found.x[:n] > 0.5
         result[k[taken]] = i[taken]
     # The objective is at least w1 d - 2 w2 d, for any two sides.
-    bound = max(least, float(info.mip_dual_bound) / _DISTANCE)
+    bound = max(least, found.bound / _DISTANCE)
     whole = bool(chosen.all())
-    proven = status == highspy.HighsModelStatus.kOptimal
-    return MilpResult(result, max(bound, lower_bound(p)) if whole else bound, proven)
-
-
-def _checked(status: highspy.HighsStatus, what: str) -> None:
-    if status == highspy.HighsStatus.kError:
-        raise AllocationError(f"HiGHS, {what}: refused with an error, success expected")
-
-
-def _by_column(row: Ints, column: Ints, value: Floats, columns: int) -> tuple[Ints, Ints, Floats]:
-    order = np.lexsort((row, column))
-    start = np.searchsorted(column[order], np.arange(columns + 1))
-    return start.astype(np.int32), row[order].astype(np.int32), value[order]
+    return MilpResult(result, max(bound, lower_bound(p)) if whole else bound, found.proven)

@@ -1,0 +1,219 @@
+"""The bins of a packing in the making, found by how much is left in them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Collection
+
+import numpy as np
+
+from balancer.allocation.packing.problem import Packing
+from cluster_model.snapshot import Floats, Ints
+
+# Share of a capacity by which sums may exceed it through rounding.
+_ROUNDING = 1e-9
+
+
+class Bins:
+    """The open bins of a new packing, and the items in them.
+
+    Sizes and what is left are shares of the capacity of a usual bin. With several dimensions,
+    what is left is the share of the scarcest one.
+
+    Parameters
+    ----------
+    problem
+        The packing problem; no bin is open at first.
+    headroom
+        Share of each bin that items put in by :meth:`fits` leave free.
+
+    Attributes
+    ----------
+    bin : list of int
+        The bin of each item, -1 while it is in none.
+    items : dict
+        The items of each open bin, in the order in which the bins were opened.
+    sizes : list of list of float
+        Each item's share of a bin in each dimension.
+    share : list of float
+        Each item's share of a bin, in its largest dimension.
+    """
+
+    def __init__(self, problem: Packing, headroom: float = 0.0) -> None:
+        self.problem = problem
+        self.bin = [-1] * len(problem.size)
+        self.items: dict[int, set[int]] = {}
+        scaled = problem.size / problem.capacity
+        self.share: list[float] = scaled.max(axis=1).tolist()
+        self.sizes: list[list[float]] = scaled.tolist()
+        self._single = problem.size.shape[1] == 1
+        self._headroom = headroom - _ROUNDING
+        self._left: dict[int, list[float]] = {}
+        # the open bins by what is left, and of equal ones by when they were opened
+        self._order: list[tuple[float, int, int]] = []
+        self._rank: dict[int, int] = {}
+        self._opened = self._free = 0
+        # with several dimensions: what is left in each bin, by when it was opened
+        self._table = np.full((problem.size.shape[1], 64), np.nan)
+        self._bin_at: list[int] = []
+
+    def left(self, bin_: int) -> float:
+        """What is left in a bin in its scarcest dimension; negative if it holds too much."""
+        return min(self._left[bin_])
+
+    def left_of(self, bin_: int) -> list[float]:
+        """What is left in a bin, in each dimension."""
+        return self._left[bin_]
+
+    def roomiest(self, count: int) -> list[int]:
+        """The bins with most left, those with more first."""
+        return [bin_ for _, _, bin_ in self._order[: -count - 1 : -1]]
+
+    def capacity(self, bin_: int) -> list[float]:
+        """What an empty bin holds, in each dimension."""
+        found: list[float] = (self.problem.capacity_of(bin_) / self.problem.capacity).tolist()
+        return found
+
+    def open(self, bin_: int) -> int:
+        """Open a bin, which is returned."""
+        self.items[bin_] = set()
+        self._left[bin_] = self.capacity(bin_)
+        self._rank[bin_] = self._opened
+        insort(self._order, self._entry(bin_))
+        self._bin_at.append(bin_)
+        self._opened += 1
+        if not self._single:
+            if self._opened > self._table.shape[1]:
+                self._table = np.hstack([self._table, np.full_like(self._table, np.nan)])
+            self._table[:, self._opened - 1] = self._left[bin_]
+        return bin_
+
+    def close(self, bin_: int) -> None:
+        """Close an empty bin."""
+        del self._order[bisect_left(self._order, self._entry(bin_))]
+        self._table[:, self._rank[bin_] if not self._single else 0] = np.nan
+        del self._left[bin_], self._rank[bin_], self.items[bin_]
+        self._free = min(self._free, bin_)
+
+    def open_for(self, item: int) -> int:
+        """Open the bin that the item was in, or else the free one with the lowest number.
+
+        The function h of the seed (000, Eq. 14). Bins that cannot hold the item are passed over,
+        unless none can.
+        """
+        before = int(self.problem.owner[item])
+        if before >= 0 and before not in self.items and self._holds(before, item):
+            return self.open(before)
+        free = self._next_free()
+        for bin_ in range(free, len(self.problem.capacities)):
+            if bin_ not in self.items and self._holds(bin_, item):
+                return self.open(bin_)
+        if self._holds(len(self.problem.capacities), item):
+            bin_ = max(free, len(self.problem.capacities))
+            while bin_ in self.items:
+                bin_ += 1
+            return self.open(bin_)
+        return self.open(before if before >= 0 and before not in self.items else free)
+
+    def put(self, item: int, bin_: int) -> None:
+        """Put an item into an open bin, whether it fits or not."""
+        self.bin[item] = bin_
+        self._change(bin_, item, -1.0)
+
+    def take(self, item: int) -> int:
+        """Take an item out of its bin, which is returned."""
+        bin_ = self.bin[item]
+        self.bin[item] = -1
+        self._change(bin_, item, 1.0)
+        return bin_
+
+    def fits(self, item: int, bin_: int) -> bool:
+        """Whether a bin has room for an item."""
+        if self._single:
+            return self.share[item] + self._headroom <= self._left[bin_][0]
+        pairs = zip(self.sizes[item], self._left[bin_], strict=True)
+        return all(size + self._headroom <= left for size, left in pairs)
+
+    def fits_instead(self, item: int, other: int) -> bool:
+        """Whether an item fits into the bin of another if that leaves."""
+        bin_ = self.bin[other]
+        rows = zip(self.sizes[item], self._left[bin_], self.sizes[other], strict=True)
+        return all(size + self._headroom <= left + gone for size, left, gone in rows)
+
+    def best(self, item: int, besides: Collection[int] = ()) -> int:
+        """The bin, other than `besides`, where the item leaves least; -1 if it fits into none."""
+        if self._single:
+            at = bisect_left(self._order, (self.share[item] + self._headroom, -1, -1))
+            for place in range(at, len(self._order)):
+                bin_ = self._order[place][2]
+                if bin_ not in besides:
+                    return bin_
+            return -1
+        left = self._where_fits(item)
+        for bin_ in besides:
+            if bin_ in self._rank:
+                left[self._rank[bin_]] = np.nan
+        return self._bin_at[int(np.nanargmin(left))] if not np.isnan(left).all() else -1
+
+    def worst(self, item: int) -> int:
+        """The bin where the item leaves most; -1 if it fits into none."""
+        if self._single:
+            if not self._order:
+                return -1
+            # of bins with equally much left, the one opened first
+            most = self._order[-1][0]
+            bin_ = self._order[bisect_left(self._order, (most, -1, -1))][2]
+            return bin_ if self.fits(item, bin_) else -1
+        left = self._where_fits(item)
+        return self._bin_at[int(np.nanargmax(left))] if not np.isnan(left).all() else -1
+
+    def _where_fits(self, item: int) -> Floats:
+        """What is left in the bins that have room for an item, by when they were opened, or NaN."""
+        table = self._table[:, : self._opened]
+        fits = np.ones(self._opened, np.bool_)
+        for left, size in zip(table, self.sizes[item], strict=True):
+            fits &= left >= size + self._headroom
+        return np.where(fits, table.min(axis=0), np.nan)
+
+    def first(self, item: int) -> int:
+        """The bin opened first that the item fits into; -1 if there is none."""
+        return next((b for b in self.items if self.fits(item, b)), -1)
+
+    def last(self, item: int) -> int:
+        """The bin opened last; -1 if the item does not fit into it."""
+        bin_ = next(reversed(self.items), -1)
+        return bin_ if bin_ >= 0 and self.fits(item, bin_) else -1
+
+    def _entry(self, bin_: int) -> tuple[float, int, int]:
+        return min(self._left[bin_]), self._rank[bin_], bin_
+
+    def _change(self, bin_: int, item: int, sign: float) -> None:
+        del self._order[bisect_left(self._order, self._entry(bin_))]
+        held = self.items[bin_]
+        if sign < 0:
+            held.add(item)
+        else:
+            held.remove(item)
+        if held:
+            pairs = zip(self._left[bin_], self.sizes[item], strict=True)
+            self._left[bin_] = [left + sign * size for left, size in pairs]
+        else:
+            # exactly, so that no rounding accumulates
+            self._left[bin_] = self.capacity(bin_)
+        insort(self._order, self._entry(bin_))
+        if not self._single:
+            self._table[:, self._rank[bin_]] = self._left[bin_]
+
+    def _holds(self, bin_: int, item: int) -> bool:
+        """Whether the bin, empty, could hold an item."""
+        pairs = zip(self.sizes[item], self.capacity(bin_), strict=True)
+        return all(size + self._headroom <= capacity for size, capacity in pairs)
+
+    def _next_free(self) -> int:
+        while self._free in self.items:
+            self._free += 1
+        return self._free
+
+    def result(self) -> Ints:
+        """(P,) the bin of each item."""
+        return np.array(self.bin, np.int64)
