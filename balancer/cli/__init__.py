@@ -1,11 +1,17 @@
 """The command line: ``counterpoise``."""
 
-from balancer.cli.app import app
+import sys
 
 
 def main() -> None:
-    """Run the command line; exits with 0 done, 1 goals unmet, 2 bad input."""
-    app(prog_name="counterpoise")
+    """Run the command line; exits with 0 done, 1 goals unmet, 2 bad input, 130 interrupted."""
+    try:
+        from balancer.cli.app import app
+
+        app(prog_name="counterpoise")
+    except KeyboardInterrupt:
+        print("counterpoise: interrupted", file=sys.stderr)
+        sys.exit(130)
 
 
-__all__ = ["app", "main"]
+__all__ = ["main"]

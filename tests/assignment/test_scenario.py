@@ -16,7 +16,7 @@ from balancer.assignment.document import StateDocument
 from balancer.assignment.errors import TaskAssignmentError
 from balancer.assignment.scenario import ChangeRecord, ScenarioDocument, load_scenario
 from balancer.assignment.simulation import simulate
-from balancer.cli import app
+from balancer.cli.app import app
 from balancer.report.tasks import simulation_svg
 
 SCENARIO: dict[str, Any] = {

@@ -12,7 +12,7 @@ from assignment_cases import application, configs
 from typer.testing import CliRunner, Result
 
 from balancer.assignment import Explanation, TaskAssignor
-from balancer.cli import app
+from balancer.cli.app import app
 
 STATE: dict[str, Any] = {
     "instances": [

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from balancer.backtest import BacktestResult, WindowFigures
 from balancer.backtest.replay import Event
 from balancer.backtest.result import DecidedRound, JudgedWindow
-from balancer.cli import app
+from balancer.cli.app import app
 from balancer.cli.history_backtest import table
 from balancer.cli.terminal import out
 

@@ -14,7 +14,7 @@ from balancer_cases import by_hand
 from typer.testing import CliRunner
 
 from balancer import Balancer, PlanDocument
-from balancer.cli import app
+from balancer.cli.app import app
 from balancer.verification.checker import check_plan
 from benchmarks.tight import GivenTarget
 from cluster_model import synthetic_snapshot

@@ -15,7 +15,8 @@ from pydantic import BaseModel, Field, SecretStr
 from typer.testing import CliRunner, Result
 
 from balancer import Action, load_plan
-from balancer.cli import app, main
+from balancer.cli import main
+from balancer.cli.app import app
 from balancer.cli.options import byte_count, byte_rate
 from balancer.cli.plugins import fields_of
 from balancer.cli.terminal import CommandError

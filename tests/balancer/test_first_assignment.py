@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from balancer import Balancer, Budget, Operation, OperationError, PlanError
 from balancer.allocation.errors import AllocationError
-from balancer.cli import app
+from balancer.cli.app import app
 from balancer.planning.exports import reassignment_json
 from balancer.report import html_report
 from balancer.verification.checker import check_plan

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from balancer import Balancer, Operation, PlanDocument
-from balancer.cli import app
+from balancer.cli.app import app
 from balancer.controller.finding import View
 from balancer.controller.settings import Settings
 from balancer.controller.violations import GoalViolationDetector

@@ -22,7 +22,7 @@ import pytest
 from typer.testing import CliRunner
 
 from balancer import Balancer
-from balancer.cli import app
+from balancer.cli.app import app
 from balancer.report import html_report
 from cluster_model import BrokerState, save_snapshot, synthetic_snapshot
 from metrics_reporter.documents import DocumentLimits, printable

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from typer.testing import CliRunner
 
 from balancer import Balancer, Budget, Operation
-from balancer.cli import app
+from balancer.cli.app import app
 from balancer.execution.targets import read_plan
 from balancer.planning.document import PlanDocument, PlanError
 from balancer.planning.exports import leader_election_json, reassignment_json

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import balancer
 from balancer import Balancer, Budget, LocalSearch, Milp, Plan, PlanningParameters
 from balancer.allocation.parameters import AllocationParameters
-from balancer.cli import app
+from balancer.cli.app import app
 from balancer.collocation.parameters import CollocationParameters
 from balancer.collocation.strategy import Albic
 from balancer.search.parameters import SearchParameters

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from balancer import Balancer, Operation, OperationError, Plan
-from balancer.cli import app
+from balancer.cli.app import app
 from balancer.controller.detect import MissingReplicasDetector
 from balancer.controller.finding import View
 from balancer.controller.settings import MissingReplicas

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from typer.testing import CliRunner
 
-from balancer.cli import app
+from balancer.cli.app import app
 from metrics_reporter import mock_cluster, read_records
 from metrics_reporter.errors import ReporterError
 from metrics_reporter.source_plugins import SOURCES, Connection, open_source

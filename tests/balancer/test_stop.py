@@ -14,7 +14,7 @@ from test_strategies import requested, stream
 from typer.testing import CliRunner
 
 from balancer import Albic, Balancer, Budget, Milp, Plan
-from balancer.cli import app
+from balancer.cli.app import app
 from balancer.report import html_report
 from balancer.strategies import Problem, Proposal
 from balancer.verification.checker import check_plan
@@ -156,8 +156,8 @@ class Interrupting:
             signal.raise_signal(signal.SIGINT)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.meta_path.insert(0, Interrupting())
-import counterpoise
-counterpoise.main()
+from balancer.cli import main
+main()
 """
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from balancer import Albic, Balancer, Budget, Milp, Operation, load_plan
-from balancer.cli import app
+from balancer.cli.app import app
 from balancer.planning.exports import reassignment_json
 from balancer.report import html_report
 from balancer.search.scorer import Scorer

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from balancer import Balancer, Budget, Operation, Plan
-from balancer.cli import app
+from balancer.cli.app import app
 from balancer.verification.checker import check_plan
 from cluster_model import BrokerState, Snapshot, save_snapshot, synthetic_snapshot
 

@@ -11,7 +11,7 @@ import pytest
 from stream_job_cases import COUNT, JOB, flink_answers, served
 from typer.testing import CliRunner
 
-from balancer.cli import app
+from balancer.cli.app import app
 from cluster_model import Snapshot, SnapshotError, load_snapshot
 from cluster_model.flink import read_flink, shares
 from metrics_reporter import ReporterError

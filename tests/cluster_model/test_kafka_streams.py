@@ -11,7 +11,7 @@ import pytest
 from stream_job_cases import served, streams_pages
 from typer.testing import CliRunner
 
-from balancer.cli import app
+from balancer.cli.app import app
 from cluster_model import Snapshot, SnapshotError
 from cluster_model.kafka_streams import read_kafka_streams
 from metrics_reporter import ReporterError

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from typer.testing import CliRunner
 
 from balancer import Operation
-from balancer.cli import app
+from balancer.cli.app import app
 from balancer.controller import Finding, Settings, View
 from balancer.controller.plugins import DETECTORS
 from balancer.controller.settings import SettingsError, as_settings

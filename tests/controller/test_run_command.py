@@ -17,7 +17,7 @@ from controller_cases import Applies, Ended, Still, even, skewed
 from typer.testing import CliRunner
 
 from balancer import Balancer
-from balancer.cli import app
+from balancer.cli.app import app
 from balancer.composition.controller import (
     execution_limits,
     is_left_to_do,

@@ -73,7 +73,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     source = directory / "source"
     for package in (*PACKAGES, "tests", "benchmarks", "docs"):
         shutil.copytree(ROOT / package, source / package, ignore=NO_RUBBISH)
-    for name in ("pyproject.toml", "README.md", "LICENSE", "counterpoise.py"):
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source / name)
     sdist = build("sdist", source, directory)
     with tarfile.open(sdist) as archive:
@@ -91,7 +91,7 @@ def test_the_wheel_has_every_file_of_the_packages_and_no_other(built: dict[str, 
     names = zipfile.ZipFile(built["wheel"]).namelist()
     found = {name for name in names if ".dist-info/" not in name}
     of_packages = {name for package in PACKAGES for name in files_of(ROOT / package)}
-    assert found == {"counterpoise.py", *of_packages}
+    assert found == of_packages
     assert {f"{package}/py.typed" for package in PACKAGES} <= found
 
 

@@ -22,7 +22,7 @@ from pydantic import BaseModel
 from typer.testing import CliRunner
 
 from balancer import Action, PlanDocument
-from balancer.cli import app
+from balancer.cli.app import app
 from balancer.planning import document
 from balancer.problem.verdict import Verdict
 from benchmarks.__main__ import app as benchmarks_app

@@ -15,7 +15,7 @@ from execution_cases import FakeCluster, Killed, WonElection, move, plan_of
 from typer.testing import CliRunner, Result
 
 from balancer import load_plan
-from balancer.cli import app
+from balancer.cli.app import app
 from balancer.execution import Executor, Limits
 from balancer.execution.cluster import Key
 

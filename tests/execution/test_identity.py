@@ -17,7 +17,7 @@ from execution_cases import FakeCluster, WonElection, move, plan_of
 from typer.testing import CliRunner, Result
 
 from balancer import Balancer, Identity, Plan, PlanDocument, load_plan
-from balancer.cli import app
+from balancer.cli.app import app
 from balancer.execution import ExecutionError, Executor, Limits
 from balancer.execution.cluster import ClusterClient, Key
 from balancer.verification.checker import check_plan

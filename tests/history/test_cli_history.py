@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
-from balancer.cli import app
+from balancer.cli.app import app
 from balancer.cli.history import archive_until_stopped
 from balancer.composition.client import client_properties, java_properties
 from cluster_model.history.archive import read_archive, write_batch

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 from typer.testing import CliRunner
 
-from balancer.cli import app
+from balancer.cli.app import app
 from cluster_model import (
     BrokerRecord,
     PartitionRecord,

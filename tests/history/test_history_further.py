@@ -13,7 +13,7 @@ from frames import Arrived, records_frame
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from balancer.cli import app
+from balancer.cli.app import app
 from cluster_model import Snapshot, load_snapshot, save_snapshot, synthetic_snapshot
 from cluster_model.history.clean import MetadataTables
 from cluster_model.history.errors import HistoryError

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from test_history_windows import RECORDS, snapshot
 from typer.testing import CliRunner
 
-from balancer.cli import app
+from balancer.cli.app import app
 from cluster_model import InputError, save_snapshot
 from cluster_model.history.clean import MetadataTables
 from cluster_model.history.metadata import MetadataLog

@@ -23,7 +23,7 @@ from kafka_cases import create_filled, create_topic
 from real_kafka import KafkaCluster
 from typer.testing import CliRunner
 
-from balancer.cli import app
+from balancer.cli.app import app
 from balancer.controller import Election
 from cluster_model import BrokerState, Snapshot
 from cluster_model.kafka import KafkaSourceError, admin_client, read_cluster

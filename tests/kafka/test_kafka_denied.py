@@ -12,7 +12,7 @@ from real_kafka import KafkaCluster
 from typer.testing import CliRunner
 
 from balancer import PlanDocument
-from balancer.cli import app
+from balancer.cli.app import app
 from balancer.execution import Executor, Limits, Outcome
 from balancer.execution.cluster import ConfigResource, Kafka, Key
 from balancer.execution.throttle import FOLLOWER_REPLICAS, LEADER_REPLICAS

@@ -13,7 +13,7 @@ from kafka_cases import create_filled
 from real_kafka import KafkaCluster
 from typer.testing import CliRunner
 
-from balancer.cli import app
+from balancer.cli.app import app
 from cluster_model.kafka import read_cluster
 
 PAGE = Path(__file__).parents[2] / "docs" / "first-rebalance.md"

@@ -18,7 +18,7 @@ from real_kafka import KafkaCluster
 from typer.testing import CliRunner
 
 from balancer import Action, Balancer, Operation, PlanDocument
-from balancer.cli import app
+from balancer.cli.app import app
 from balancer.execution import Executor, Limits, Progress
 from balancer.execution.cluster import ConfigResource, Kafka, Key
 from balancer.execution.throttle import (

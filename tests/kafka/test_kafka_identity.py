@@ -26,7 +26,7 @@ from real_kafka import CLUSTER_ID, KafkaCluster
 from typer.testing import CliRunner, Result
 
 from balancer import Balancer, Operation
-from balancer.cli import app
+from balancer.cli.app import app
 from balancer.execution import ExecutionError, Executor
 from balancer.execution.cluster import Kafka
 from balancer.verification.checker import check_plan

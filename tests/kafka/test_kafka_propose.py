@@ -16,7 +16,7 @@ from real_kafka import LEADER_ELECTION, REASSIGN_PARTITIONS, KafkaCluster
 from typer.testing import CliRunner, Result
 
 from balancer import Balancer, Operation, PlanDocument, load_plan
-from balancer.cli import app
+from balancer.cli.app import app
 from balancer.verification.checker import check_plan
 from cluster_model import Snapshot, load_snapshot
 from cluster_model.kafka import admin_client, read_cluster

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from balancer.cli import app
+from balancer.cli.app import app
 from cluster_model import save_snapshot, synthetic_snapshot
 
 KINDS = ("goals", "strategies", "operations", "notifiers", "detectors", "readers")
