@@ -22,7 +22,7 @@ _ENDS = (
 )
 
 
-class _Solver(highspy.Highs):
+class QuietHighs(highspy.Highs):
     """HiGHS without its output, whose first line would be printed before an option is set."""
 
     def enableCallbacks(self) -> None:
@@ -117,7 +117,7 @@ def run_program(
     kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
     lp.integrality_ = [kinds[w] for w in p.whole.tolist()]
 
-    solver = _Solver()  # type: ignore[no-untyped-call]
+    solver = QuietHighs()  # type: ignore[no-untyped-call]
     # No number of threads: a process has one scheduler, and HiGHS refuses to run with another
     # number than the one that first used it.
     options = dict[str, int | float]()

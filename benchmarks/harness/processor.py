@@ -11,6 +11,7 @@ from typing import Self
 
 import highspy
 
+from balancer.allocation.program import QuietHighs
 from balancer.problem.deadline import Deadline
 from benchmarks.registry import BenchmarkError
 
@@ -70,8 +71,7 @@ def one_thread() -> Iterator[None]:
     """
     # The first run after a reset decides on the number of threads.
     highspy.Highs.resetGlobalScheduler(True)
-    first = highspy.Highs()
-    first.setOptionValue("output_flag", False)
+    first = QuietHighs()  # type: ignore[no-untyped-call]
     first.setOptionValue("threads", 1)
     first.passModel(highspy.HighsLp())
     if first.run() == highspy.HighsStatus.kError:
