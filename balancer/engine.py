@@ -162,14 +162,10 @@ class Balancer:
             If goals or operation do not fit the snapshot, in one sentence.
         """
         operation = with_ids_of(operation or Operation(), snapshot)
-        started, limit = time.monotonic(), self.budget.seconds
-        made = partial(self._made, snapshot, operation, started, progress, stop)
+        made = partial(self._made, snapshot, operation, time.monotonic(), progress, stop)
         problem, plan = made({})
         first, searches = plan, self.planning.relaxed_searches
         while not plan.summary.exhausted and searches:
-            if limit is not None and time.monotonic() - started > limit / 2:
-                # the next search would have less time than this one
-                break
             known = {n: x for n, x in problem.limits.items() if holds_after_plan(x)}
             needed = self._infeasible_after(problem, plan)
             if needed == known:

@@ -27,7 +27,7 @@ class Problem:
         Prepared goals in tier order; no action may hurt a hard one.
     relaxed
         Goals by name as they are configured, prepared, and the limit that replaced theirs in
-        `goals`, because no placement keeps the configured one, or none after the plan.
+        `goals`, because no placement keeps the configured one.
     vetoes
         Prepared goals that apply to every plan, requested or not: nothing is overfilled.
     stop
