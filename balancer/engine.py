@@ -21,12 +21,7 @@ from balancer.problem.capacity_guards import capacity_guards
 from balancer.problem.movement_cost import cost_unit
 from balancer.problem.operation import Operation, OperationError
 from balancer.problem.problem import Problem
-from balancer.problem.relaxation import (
-    holds_after_plan,
-    infeasible_after,
-    nearest_feasible,
-    relaxation_warning,
-)
+from balancer.problem.relaxation import nearest_feasible, relaxation_warning
 from balancer.problem.resolution import resolve, with_ids_of
 from balancer.problem.tiers import with_availability
 from balancer.search.parameters import SearchParameters
@@ -45,7 +40,6 @@ from cluster_model.snapshot import Snapshot
 from goals import (
     Goal,
     GoalError,
-    Relaxation,
     applicable,
     inapplicable,
     load_goals,
@@ -162,37 +156,14 @@ class Balancer:
             If goals or operation do not fit the snapshot, in one sentence.
         """
         operation = with_ids_of(operation or Operation(), snapshot)
-        made = partial(self._made, snapshot, operation, time.monotonic(), progress, stop)
-        problem, plan = made({})
-        first, searches = plan, self.planning.relaxed_searches
-        while not plan.summary.exhausted and searches:
-            known = {n: x for n, x in problem.limits.items() if holds_after_plan(x)}
-            needed = self._infeasible_after(problem, plan)
-            if needed == known:
-                return plan
-            if any(n not in needed or needed[n].used < x.used for n, x in known.items()):
-                break
-            problem, plan = made(needed)
-            searches -= 1
-        return first
-
-    def _made(
-        self,
-        snapshot: Snapshot,
-        operation: Operation,
-        started: float,
-        progress: ProgressCallback | None,
-        stop: Event | None,
-        limits: Mapping[str, Relaxation],
-    ) -> tuple[Problem, Plan]:
-        """A plan in one search, with limits given by goal, or replaced where none can be kept."""
+        started = time.monotonic()
         with fault_of(f"operation {operation.kind} failed", OperationError, InputError):
             resolved = resolve(snapshot, operation)
         goals = with_availability(applicable(self.goals, snapshot, strict=self.strict))
         goals = [*resolved.goals(), *goals]
         cluster = resolved.cluster
         asked = tuple(g.prepared(cluster) for g in goals)
-        used, relaxed = nearest_feasible(asked, cluster, self.planning.relaxed_room, limits)
+        used, relaxed = nearest_feasible(asked, cluster, self.planning.relaxed_room)
         problem = Problem(
             operation=operation,
             resolved=resolved,
@@ -210,27 +181,19 @@ class Balancer:
         with fault_of(f"strategy {self.strategy.name} failed", StrategyError, InputError):
             proposal = self.strategy.propose(problem, left, self.seed, progress)
         check_proposal(problem, origin, proposal, self.strategy.name)
-        return problem, assemble(
+        return assemble(
             problem,
             proposal,
             budget,
             goals_left_out=inapplicable(self.goals, snapshot),
             warnings=[
-                *(relaxation_warning(name, found) for name, found in problem.limits.items()),
+                *(relaxation_warning(name, found) for name, (_, found) in relaxed.items()),
                 *self._warnings(snapshot, operation),
             ],
             remedy=lambda plan: self._remedy(plan, stop),
             parameters=self.planning,
             progress=progress,
         )
-
-    def _infeasible_after(self, problem: Problem, plan: Plan) -> dict[str, Relaxation]:
-        """Limits that no placement keeps after a plan because it empties brokers."""
-        ended, resolved = plan.end.scorer.cluster, problem.resolved
-        if resolved.type.changes_replication_factor or resolved.adds or ended.eligible.all():
-            return {}
-        asked = map(problem.as_configured, problem.goals)
-        return infeasible_after(asked, ended, self.planning.relaxed_room, problem.limits)
 
     def _reserved(self, problem: Problem, seconds: float) -> float:
         """Seconds of a limit that are kept free for what follows the search."""

@@ -15,7 +15,6 @@ from balancer.planning.further_actions import PlanEnd, display_name, listed
 from balancer.planning.parameters import PlanningParameters
 from balancer.planning.unreached import Unreached
 from balancer.problem.problem import Problem
-from balancer.problem.relaxation import holds_after_plan
 from balancer.problem.replication_factor import ReplicationFactor
 from balancer.problem.rules import Rules
 from balancer.search.scorer import Scorer
@@ -82,19 +81,17 @@ def unmet(
 
 
 def _within_used_limit(problem: Problem, goal: Goal, cells: int) -> Unmet:
-    """What is said of a limit that could be kept only until replicas were added, or had to move."""
+    """What is said of a limit that could be kept only because replicas were not added."""
     limit = problem.relaxed[goal.name][1]
     configured, used = distinct(limit.configured, limit.used)
-    why, remedy = "no placement of all requested replicas", "rebalance after this plan"
-    if holds_after_plan(limit):
-        why, remedy = "once brokers are emptied no placement", "add brokers, or raise the limit"
     return Unmet(
         goal=goal.name,
         hard=goal.hard,
         proven=False,
         reason=f"{plural(cells, goal.scope.noun)} not content: the steps of this plan keep "
-        f"{limit.parameter} {used}, because {why} keeps {configured}",
-        remedy=remedy,
+        f"{limit.parameter} {used}, because no placement of all requested replicas keeps "
+        f"{configured}",
+        remedy="rebalance after this plan",
     )
 
 

@@ -63,9 +63,6 @@ class PlanningParameters(BaseModel):
     relaxed_room
         Share by which a limit that replaces an infeasible one is above the least feasible
         one. With none, hardly any move keeps it.
-    relaxed_searches
-        Maximum number of further searches if a plan takes so many replicas from brokers that
-        receive none that no placement keeps a limit after it.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -87,4 +84,3 @@ class PlanningParameters(BaseModel):
     sampled_cells: int = Field(default=4, ge=1, le=10**6)
     reserved_scorings: float = Field(default=100.0, ge=0, le=1e6)
     relaxed_room: float = Field(default=0.05, ge=0, le=MOST_RELAXED_ROOM)
-    relaxed_searches: Count = 8

@@ -46,11 +46,6 @@ class Problem:
         return self.relaxed[goal.name][0] if goal.name in self.relaxed else goal
 
     @property
-    def limits(self) -> dict[str, Relaxation]:
-        """The limits that replaced configured ones, by name of their goal."""
-        return {name: relaxation for name, (_, relaxation) in self.relaxed.items()}
-
-    @property
     def start(self) -> Placement:
         """The current placement."""
         return self.resolved.start

@@ -9,9 +9,6 @@ from balancer.planning.document import PlanDocument, RelaxedLimit
 from goals import Goal
 from metrics_reporter.quantities import distinct
 
-AFTER_PLAN = " after this plan"
-"""Ends the proof of a limit that could be kept, had the plan not emptied brokers."""
-
 
 def used_limits(plan: PlanDocument) -> dict[str, RelaxedLimit]:
     """The limits that were used, by name of their goal."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import floor
 
 from balancer.verification.own_code import cluster_of
-from balancer.verification.relaxed import AFTER_PLAN, used_limits
+from balancer.verification.relaxed import used_limits
 from balancer.verification.replay import Replay
 from balancer.verification.report import Fault
 
@@ -26,14 +26,12 @@ def relaxation_faults(replay: Replay) -> Iterator[Fault]:
         # what an unknown operation lets brokers receive is not known either
         if own is None or replay.cut or not replay.request.kind.known:
             continue
-        after = limit.reason.endswith(AFTER_PLAN)
-        cluster = cluster_of(replay.now if after else replay.base, replay.request)
+        cluster = cluster_of(replay.base, replay.request)
         proofs = own.prepared(cluster).infeasibilities(cluster)
         if not proofs:
             yield Fault("relaxed", f"{name}: its limit was replaced, and no proof found")
             continue
-        stated = limit.reason.removesuffix(AFTER_PLAN)
-        if (after or replay.base is replay.start) and stated != proofs[0].reason:
+        if replay.base is replay.start and limit.reason != proofs[0].reason:
             yield Fault("relaxed", f"{name}: the proof is: {proofs[0].reason}")
         if name in replay.stated.foreign:
             continue

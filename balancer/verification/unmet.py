@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from balancer.planning.document import PlanDocument, RelaxedLimit, Remedy, Unmet
-from balancer.verification.relaxed import AFTER_PLAN
 from balancer.verification.stated_request import StatedRequest
 from cluster_model.snapshot import Bools, Ints
 from goals import Infeasibility
@@ -251,14 +250,11 @@ def _accepted_reasons(
     looked = _looked(plan, hard)
     if found.used is not None:
         configured, used = distinct(found.used.configured, found.used.used)
-        why, remedy = "no placement of all requested replicas", "rebalance after this plan"
-        if found.used.reason.endswith(AFTER_PLAN):
-            why, remedy = "once brokers are emptied no placement", "add brokers, or raise the limit"
         text = (
-            f"the steps of this plan keep {found.used.parameter} {used}, because {why} "
-            f"keeps {configured}"
+            f"the steps of this plan keep {found.used.parameter} {used}, because no placement of "
+            f"all requested replicas keeps {configured}"
         )
-        warming.append(_text(text, remedy))
+        warming.append(_text(text, "rebalance after this plan"))
     if limits:
         looked = [(f"{re.escape(limit)}; {why}", _MORE) for limit in limits for why, _ in looked]
     return False, warming + looked

@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from balancer_cases import by_hand
 
 from balancer import Balancer, Plan
 from balancer.planning.document import PlanDocument, RelaxedLimit
-from balancer.planning.parameters import PlanningParameters
 from balancer.verification.checker import check_plan
 from cluster_model import Snapshot, synthetic_snapshot
 from cluster_model.placement import Placement
@@ -133,58 +131,6 @@ def test_a_limit_that_can_be_kept_stays(crowded: Snapshot) -> None:
     assert all(g.relaxed is None for g in plan.goal_results)
     assert not plan.warnings
     assert "relaxed" not in plan.to_json()
-
-
-def emptied() -> Plan:
-    """Brokers 0 to 2 have room for 6 replicas; they hold 5, and a dead broker 3 others."""
-    held = [(0,), (0,), (3, 0), (3, 1), (3, 1)]
-    snapshot = by_hand(held, brokers=4, states={3: "dead"})
-    return Balancer([ReplicaCapacity(limit=2)]).propose(snapshot)
-
-
-def test_a_limit_is_replaced_that_no_placement_keeps_once_a_dead_broker_is_emptied() -> None:
-    plan = emptied()
-    (result,) = (g for g in plan.goal_results if g.goal == "ReplicaCapacity")
-    assert result.relaxed is not None
-    assert result.relaxed.reason == "replicas: 8 needed, 6 within limits after this plan"
-    assert plan.warnings[0] == (
-        "ReplicaCapacity: no placement keeps limit 2 (replicas: 8 needed, 6 within limits after "
-        "this plan); the steps of this plan keep 3"
-    )
-    (unmet,) = plan.unmet
-    assert not unmet.proven
-    assert unmet.reason == (
-        "2 brokers not content: the steps of this plan keep limit 3, because once brokers are "
-        "emptied no placement keeps 2"
-    )
-    assert not len(Balancer([ReplicaCapacity(limit=2)]).propose(plan.final_snapshot()))
-
-
-def test_the_checker_looks_at_the_end_of_a_plan_for_such_a_proof() -> None:
-    plan = emptied()
-    assert check_plan(plan.snapshot, plan.document()).ok
-    document = plan.document()
-    results = [
-        g
-        if g.relaxed is None
-        else g.model_copy(
-            update={
-                "relaxed": g.relaxed.model_copy(
-                    update={"reason": g.relaxed.reason.removesuffix(" after this plan")}
-                )
-            }
-        )
-        for g in document.goal_results
-    ]
-    forged = document.model_copy(update={"goal_results": tuple(results), "digest": None})
-    found = check_plan(plan.snapshot, forged).mismatches
-    assert any("no proof found" in f.text for f in found)
-
-
-def test_further_searches_for_such_limits_can_be_switched_off() -> None:
-    planning = PlanningParameters(relaxed_searches=0)
-    plan = Balancer([ReplicaCapacity(limit=2)], planning=planning).propose(emptied().snapshot)
-    assert all(g.relaxed is None for g in plan.goal_results)
 
 
 def zoned(utilization: float, **more: Any) -> Snapshot:

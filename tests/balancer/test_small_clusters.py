@@ -37,10 +37,6 @@ def faults(one: Judgement) -> dict[str, object]:
         13,
         # the search found more where it started again
         *(42, 55, 197),
-        # a limit on the mean differed in its last digit where the search started again
-        636,
-        # a limit that can be kept only while replicas stay on a dead broker
-        *(369, 601, 797),
     ],
 )
 def test_a_small_cluster_reaches_what_a_safe_order_can(seed: int) -> None:
