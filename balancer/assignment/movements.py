@@ -28,6 +28,11 @@ class Warmups:
         How many there may be.
     max_bytes
         Bytes that they may restore, except that the first may always exceed it; None for no limit.
+
+    Attributes
+    ----------
+    left : int
+        How many more there may be.
     """
 
     def __init__(
@@ -35,20 +40,20 @@ class Warmups:
     ) -> None:
         self._lags = lags
         self._state = state
-        self._left = replicas
+        self.left = replicas
         self._limit = np.inf if max_bytes is None or not len(state.state_bytes) else max_bytes
         self._bytes = 0.0
 
     def take(self, task: int, instance: int) -> bool:
         """Whether there may be one more; then it counts."""
-        if self._left <= 0:
+        if self.left <= 0:
             return False
         if self._limit < np.inf:
             size = self._to_restore(task, instance)
             if self._bytes and self._bytes + size > self._limit:
                 return False
             self._bytes += size
-        self._left -= 1
+        self.left -= 1
         return True
 
     def _to_restore(self, task: int, instance: int) -> float:

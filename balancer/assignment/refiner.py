@@ -13,6 +13,7 @@ import numpy as np
 
 from balancer.assignment.draft import Draft
 from balancer.assignment.lags import Lags
+from balancer.assignment.movements import Warmups
 from balancer.assignment.result import TaskAssignment
 
 
@@ -118,14 +119,16 @@ class _Refining:
                 continue
             draft.count[[owner, target]] += (1, -1)
             waiting.append(_Staged(t, owner, target, self._tier(t, target)))
-        while waiting and budget:
+        warmups = Warmups(draft.state, self.lags, budget, draft.configs.max_warmup_bytes)
+        while waiting and warmups.left:
             load = draft.load
             first = min(waiting, key=lambda s: (s.tier, load[s.target], -load[s.owner], s.task))
             waiting.remove(first)
+            if not warmups.take(first.task, first.target):
+                continue
             draft.standbys[first.task].append(first.target)
             draft.warmups.add((first.task, first.target))
             draft.count[first.target] += 1
-            budget -= 1
 
     def _tier(self, t: int, target: int) -> int:
         """0 for a warm-up that goes on, 1 for a new one, 2 and 3 for those that have to wait."""

@@ -297,6 +297,19 @@ def test_stated_capacities_are_limits() -> None:
     assert len(found["I2"]["active"]) == 1
 
 
+def test_stated_capacities_are_limits_of_goals_that_do_not_name_them() -> None:
+    both = {"lags": dict.fromkeys(ALL, 0), "resources": {"cpu": 10.0, "rate": 10.0}}
+    tasks: list[dict[str, Any]] = [
+        {"id": f"0_{t}", "end_offset": END, "load": {"cpu": 6.0 * (t < 2), "rate": 6.0 * (t > 1)}}
+        for t in range(4)
+    ]
+    instances = [{"id": "I1", "active": ALL[:2], **both}, {"id": "I2", "active": ALL[2:], **both}]
+    # counts and the mean load are even at the start, with 12 on an instance that carries 10
+    _, found, _, _ = settled(Given(instances, tasks, 100, 0, 2))
+    for instance in ("I1", "I2"):
+        assert len({*found[instance]["active"]} & {*ALL[:2]}) == 1
+
+
 def test_tags_keep_standbys_apart() -> None:
     tasks = [{"id": f"0_{t}", "end_offset": END} for t in range(6)]
     zones = "aabb"

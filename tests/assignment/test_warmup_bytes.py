@@ -20,7 +20,11 @@ END = 1_000_000
 
 
 def joined(
-    sizes: Sequence[float | None], max_bytes: int | None, lags: dict[str, int] | None = None
+    sizes: Sequence[float | None],
+    max_bytes: int | None,
+    lags: dict[str, int] | None = None,
+    *,
+    refined: bool = False,
 ) -> TaskAssignment:
     """Tasks of these sizes run on A when B joins, where every second one is to go."""
     names = [f"0_{t}" for t in range(len(sizes))]
@@ -35,7 +39,8 @@ def joined(
         ],
     }
     configs = AssignmentConfigs(max_warmup_replicas=10, max_warmup_bytes=max_bytes)
-    return TaskAssignor(configs).assign(build_state(StateDocument.model_validate(document)))
+    assignor = TaskAssignor(configs, refined=refined)
+    return assignor.assign(build_state(StateDocument.model_validate(document)))
 
 
 def warmed(found: TaskAssignment) -> list[str]:
@@ -50,6 +55,11 @@ def test_copies_restore_at_most_the_limit_together() -> None:
     assert warmed(joined([7e9] * 6, 14_000_000_000)) == ["0_1", "0_3"]
     # What does not fit is left for later; a smaller one may go first.
     assert warmed(joined([1e9, 6e9, 1e9, 7e9, 1e9, 2e9], 8_000_000_000)) == ["0_1", "0_5"]
+
+
+def test_the_refiner_keeps_within_the_limit_too() -> None:
+    assert warmed(joined([7e9] * 6, None, refined=True)) == ["0_1", "0_3", "0_5"]
+    assert warmed(joined([7e9] * 6, 14_000_000_000, refined=True)) == ["0_1", "0_3"]
 
 
 def test_a_single_copy_may_exceed_the_limit() -> None:

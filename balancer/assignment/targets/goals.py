@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from balancer.planning.plan import Plan
 from balancer.problem.operation import Operation
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Ints, Snapshot
-from goals import Goal
+from goals import Goal, ResourceCapacity
 
 
 class GoalTargets:
@@ -48,7 +49,7 @@ class GoalTargets:
         if not state.n_tasks:
             return way.draft.finished(way.draft.active, movements=0, probing=False)
         application = application_snapshot(state, configs)
-        plan = self._plan(application.snapshot, configs)
+        plan = self._plan(self._limited(state), application.snapshot, configs)
         there = np.argsort(application.task)
         start = Placement(plan.snapshot, plan.placement.slots)
         now, then = (_leaders_first(p, there) for p in (start, plan.placement))
@@ -62,16 +63,29 @@ class GoalTargets:
             way.go(t, now[t], then[t])
         return way.draft.finished(target, way.movements, probing=way.movements > 0)
 
-    def _plan(self, snapshot: Snapshot, configs: AssignmentConfigs) -> Plan:
+    def _limited(self, state: ApplicationState) -> Balancer:
+        """The balancer with a hard limit for each resource whose capacity instances state."""
+        goals = self._balancer.goals
+        names = {goal.name for goal in goals}
+        tier = min((goal.tier or 0 for goal in goals), default=0)
+        limits = [
+            ResourceCapacity(resource=resource, threshold=1.0, tier=tier)
+            for resource in (state.resources if state.instance_capacity.size else ())
+        ]
+        limited = copy(self._balancer)
+        limited.goals = [*(goal for goal in limits if goal.name not in names), *goals]
+        return limited
+
+    def _plan(self, balancer: Balancer, snapshot: Snapshot, configs: AssignmentConfigs) -> Plan:
         """The plan to the target; roles change where copies have caught up, if that is enough.
 
         If it is not, standbys that are still being restored will take over later.
         """
         operation = Operation(acceptable_lag=float(configs.acceptable_recovery_lag))
-        plan = self._balancer.propose(snapshot, operation)
+        plan = balancer.propose(snapshot, operation)
         if plan.ok or not len(snapshot.warming):
             return plan
-        return self._balancer.propose(replace(snapshot, warming=np.zeros(0, np.bool_)))
+        return balancer.propose(replace(snapshot, warming=np.zeros(0, np.bool_)))
 
 
 def _leaders_first(placement: Placement, rows: Ints) -> list[list[int]]:
