@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -263,6 +265,20 @@ def test_warm_ups_are_limited_by_bytes() -> None:
     assert assigned(case, max_warmup_bytes=100_000).warmup.sum() == 1
     # A single one may always exceed it.
     assert assigned(case, max_warmup_bytes=1).warmup.sum() == 1
+
+
+def test_a_target_that_waits_stands_by_before_instances_that_are_further_behind() -> None:
+    """The warm-ups are used up before the task 2_2, whose target is 101 records behind."""
+    document = json.loads((Path(__file__).parent / "waiting_target.json").read_text())
+    configs = document["configs"]
+    case = Given(
+        document["instances"],
+        document["tasks"],
+        configs["acceptable_recovery_lag"],
+        configs["num_standby_replicas"],
+        configs["max_warmup_replicas"],
+    )
+    assert broken_rules(case, roles(assigned(case))) == []
 
 
 def test_an_active_task_does_not_stay_where_its_lag_is_unknown() -> None:

@@ -151,7 +151,8 @@ class _Way:
             if active not in then:
                 # the copy that runs is one more until the other has caught up
                 waiting.remove(target)
-                self._warm_up(task, target, standbys)
+                if not self._warm_up(task, target, standbys):
+                    self._stand_by(target, waiting - {*now}, waiting, lag)
         # a copy is given up once the one that takes its place has caught up
         spare = sorted({*now} - {*then, active}, key=lambda i: (lag[i], i))
         for i in sorted(waiting, key=lambda i: (lag[i], i)):
@@ -163,11 +164,22 @@ class _Way:
             self._warm_up(task, i, standbys)
         self.put(task, active, standbys)
 
-    def _warm_up(self, task: int, instance: int, standbys: list[int]) -> None:
-        """Add a copy that only exists so that it can take over, if there may be one more."""
-        if self._warmups.take(task, instance):
+    def _warm_up(self, task: int, instance: int, standbys: list[int]) -> bool:
+        """Add a copy that only exists so that it can take over; False if there may be no more."""
+        funded = self._warmups.take(task, instance)
+        if funded:
             standbys.append(instance)
             self.draft.warmups.add((task, instance))
+        return funded
+
+    def _stand_by(
+        self, target: int, new: set[int], waiting: set[int], lag: Mapping[int, int]
+    ) -> None:
+        """Let a target without a warm-up take the place of a new standby that is further behind."""
+        last = max(new, key=lambda i: (lag[i], i), default=target)
+        if lag[last] > lag[target]:
+            waiting.remove(last)
+            waiting.add(target)
 
     def _behind(self, task: int, instances: set[int]) -> dict[int, int]:
         """The lag of instances; 0 where no other has caught up more."""
