@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from math import inf
 from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -304,7 +305,10 @@ def _read(
 
 
 def _capacities(instances: Sequence[InstanceRecord], resources: Sequence[str]) -> Floats:
-    """(I, R) what instances can carry; a thread carries 1 of each resource if nothing is said."""
+    """(I, R) what instances can carry; infinite for resources of which no instance says it.
+
+    Where only others say it, a thread carries 1.
+    """
     if not any(i.resources for i in instances):
         return np.zeros((0, 0))
     for i in instances:
@@ -314,7 +318,11 @@ def _capacities(instances: Sequence[InstanceRecord], resources: Sequence[str]) -
                 f"instance {shown(i.id)}: resource {shown(unknown[0])} found, of which no task "
                 "has a load"
             )
-    rows = [[i.resources.get(r, float(i.capacity)) for r in resources] for i in instances]
+    stated = {r for i in instances for r in i.resources}
+    rows = [
+        [i.resources.get(r, float(i.capacity)) if r in stated else inf for r in resources]
+        for i in instances
+    ]
     return np.array(rows, np.float64)
 
 

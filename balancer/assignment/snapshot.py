@@ -220,9 +220,9 @@ def _loads(s: ApplicationState) -> tuple[tuple[str, ...], Floats, Floats, Floats
         names, load = [TASKS], np.ones((s.n_tasks, 1))
     total = load.sum(0)
     capacity = threads * _AMPLE * np.where(total > SMALLEST, total, 1.0)
-    stated = s.instance_capacity.size > 0
-    if stated:
-        capacity = s.instance_capacity.astype(np.float64)
+    if s.instance_capacity.size:
+        stated = np.isfinite(s.instance_capacity)
+        capacity = np.where(stated, s.instance_capacity, capacity)
     follow = np.zeros_like(load)
     if s.resources and LOAD not in names:
         # each resource in tasks of mean load; their mean is the load of the task
