@@ -191,7 +191,7 @@ class Simulation:
         else:
             r = s.resources.index(resource)
             load, capacity = s.load[:, r], s.capacity.astype(np.float64)
-            if s.instance_capacity.size:
+            if s.instance_capacity.size and np.isfinite(s.instance_capacity[:, r]).all():
                 capacity = s.instance_capacity[:, r]
         found = np.ones(len(self.time))
         for n, (owner, member) in enumerate(zip(self.owner, self.member, strict=True)):
