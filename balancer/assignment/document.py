@@ -104,6 +104,14 @@ class InstanceAssignment(StateRecord):
     warmup: Annotated[tuple[str, ...], FailFast()] = ()
 
 
+class UnmetRecord(StateRecord):
+    """A goal that the target of an assignment does not meet."""
+
+    goal: str
+    hard: StrictBool
+    reason: str
+
+
 class AssignmentDocument(StateRecord):
     """An assignment as records: the shape of an assignment file."""
 
@@ -112,6 +120,7 @@ class AssignmentDocument(StateRecord):
     movements: Whole = 0
     probing_rebalance: StrictBool = False
     followup_rebalance_ms: Whole | None = None
+    unmet: tuple[UnmetRecord, ...] = ()
     reasons: dict[str, str] = {}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,25 @@ import numpy as np
 from balancer.assignment.configs import AssignmentConfigs
 from balancer.assignment.state import ApplicationState, TaskId
 from cluster_model.snapshot import Bools, Floats, Ints
+
+
+@dataclass(frozen=True)
+class UnmetGoal:
+    """A goal, or a stated capacity, that the target does not meet, and why.
+
+    Parameters
+    ----------
+    goal
+        Its name.
+    hard
+        Whether it has to be met; stated capacities have to.
+    reason
+        Why it is not, in one sentence.
+    """
+
+    goal: str
+    hard: bool
+    reason: str
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -33,6 +52,8 @@ class TaskAssignment:
         Copies that are not yet where they are to be.
     probing_rebalance
         Whether a later rebalance can come closer to the target, once warm-ups have caught up.
+    unmet
+        Where goals give the target: what it leaves unmet.
     """
 
     state: ApplicationState
@@ -44,6 +65,7 @@ class TaskAssignment:
     warmup: Bools
     movements: int
     probing_rebalance: bool
+    unmet: tuple[UnmetGoal, ...] = ()
 
     @property
     def followup_rebalance_ms(self) -> int | None:
@@ -82,4 +104,5 @@ class TaskAssignment:
             "movements": self.movements,
             "probing_rebalance": self.probing_rebalance,
             "followup_rebalance_ms": self.followup_rebalance_ms,
+            "unmet": [asdict(goal) for goal in self.unmet],
         }

@@ -224,7 +224,7 @@ def _loads(s: ApplicationState) -> tuple[tuple[str, ...], Floats, Floats, Floats
     if s.instance_capacity.size:
         stated = np.isfinite(s.instance_capacity)
         capacity = np.where(stated, s.instance_capacity, capacity)
-        says = stated.any(0)
+        says = np.asarray(stated.any(0))
     follow = np.zeros_like(load)
     if s.resources and LOAD not in names:
         # each resource in tasks of mean load; their mean is the load of the task. How large an

@@ -95,7 +95,9 @@ def test_a_time_too_late_for_exact_lags_is_no_endless_loop(at: object, rate: flo
 def test_rebalances_between_which_no_time_passes_are_one_sentence() -> None:
     configs = AssignmentConfigs(probing_rebalance_interval_ms=60_000)
     probes = Written(lambda s: ({"0_0": ["a"]}, "b" in s.instances), configs)
-    with pytest.raises(TaskAssignmentError, match=r"events found at 1e\+18 s, a later one expected"):
+    with pytest.raises(
+        TaskAssignmentError, match=r"events found at 1e\+18 s, a later one expected"
+    ):
         simulate(two([{"at": 1e18, "join": "b"}]), probes)
 
 

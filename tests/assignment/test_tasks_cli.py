@@ -113,6 +113,41 @@ def test_goals_may_give_the_target(state: Path) -> None:
     assert "0_1 runs on" in run("explain", state, "0_1", "--target", "stateful-tasks").stdout
 
 
+def over_capacity(folder: Path) -> Path:
+    """A state file with tasks of more load than the instances can carry."""
+    tasks = [{"id": f"0_{t}", "end_offset": 50_000, "load": {"cpu": 2}} for t in range(11)]
+    ids = [task["id"] for task in tasks]
+    running = {"active": ids, "lags": dict.fromkeys(ids, "running")}
+    instances = [
+        {"id": "A", **running, "resources": {"cpu": 7}},
+        {"id": "B", "resources": {"cpu": 7}},
+    ]
+    return written(folder, {"instances": instances, "tasks": tasks})
+
+
+def test_unmet_goals_and_exceeded_capacities_are_told(tmp_path: Path) -> None:
+    state = over_capacity(tmp_path)
+    output = tmp_path / "assignment.json"
+    shown = run("assign", state, "--target", "stateful-tasks", "-o", output, code=1).stdout
+    assert "hard goal not met: capacity of cpu: instance 'A' is to carry 16, 7 stated" in shown
+    assert "\ngoal not met: UsageDistribution[load]: 2 brokers not content" in shown
+    unmet = json.loads(output.read_text())["unmet"]
+    assert [goal["goal"] for goal in unmet if goal["hard"]] == ["capacity of cpu"]
+    run("verify", state, output)
+    goals = {"goals": [{"goal": "ReplicaCapacity", "limit": 4}]}
+    target = written(tmp_path, goals, "goals.yaml")
+    shown = run("assign", state, "--target", target, code=1).stdout
+    assert "hard goal not met: ReplicaCapacity: replicas: 11 needed, 8 within limits" in shown
+
+
+def test_the_goals_are_not_overwritten(state: Path) -> None:
+    target = written(state.parent, {"goals": [{"goal": "ReplicaDistribution"}]}, "goals.yaml")
+    before = target.read_text()
+    (line,) = run("assign", state, "--target", target, "-o", target, code=2).stderr.splitlines()
+    assert "which --target names too" in line
+    assert target.read_text() == before
+
+
 @pytest.mark.parametrize(
     ("content", "expected"),
     [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from balancer.assignment.configs import AssignmentConfigs
 from balancer.assignment.draft import Draft
 from balancer.assignment.lags import Lags
 from balancer.assignment.movements import Warmups
-from balancer.assignment.result import TaskAssignment
+from balancer.assignment.result import TaskAssignment, UnmetGoal
 from balancer.assignment.snapshot import application_snapshot
 from balancer.assignment.state import ApplicationState
 from balancer.engine import Balancer
@@ -22,6 +22,10 @@ from balancer.problem.operation import Operation
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Ints, Snapshot
 from goals import Goal
+from metrics_reporter.documents import shown
+
+# Share of a capacity below which a difference is rounding.
+_ROUNDING = 1e-9
 
 
 class GoalTargets:
@@ -60,7 +64,9 @@ class GoalTargets:
         # what is being restored already is not given up for something new
         for t in sorted(stateful, key=lambda t: not way.under_way(t, now[t], then[t])):
             way.go(t, now[t], then[t])
-        return way.draft.finished(target, way.movements, probing=way.movements > 0)
+        found = way.draft.finished(target, way.movements, probing=way.movements > 0)
+        goals = [UnmetGoal(goal.goal, goal.hard, goal.reason) for goal in plan.unmet]
+        return replace(found, unmet=(*goals, *_over_capacity(found)))
 
     def _plan(self, snapshot: Snapshot, configs: AssignmentConfigs) -> Plan:
         """The plan to the target; roles change where copies have caught up, if that is enough.
@@ -72,6 +78,23 @@ class GoalTargets:
         if plan.ok or not len(snapshot.warming):
             return plan
         return self._balancer.propose(replace(snapshot, warming=np.zeros(0, np.bool_)))
+
+
+def _over_capacity(assignment: TaskAssignment) -> Iterator[UnmetGoal]:
+    """The stated capacities that the target exceeds."""
+    s = assignment.state
+    if not s.instance_capacity.size:
+        return
+    for r, resource in enumerate(s.resources):
+        carried = np.bincount(assignment.target, s.load[:, r], s.n_instances)
+        capacity = s.instance_capacity[:, r]
+        for i in np.flatnonzero(carried > capacity * (1 + _ROUNDING)).tolist():
+            yield UnmetGoal(
+                f"capacity of {resource}",
+                True,
+                f"instance {shown(s.instances[i])} is to carry {carried[i]:,.6g}, "
+                f"{capacity[i]:,.6g} stated",
+            )
 
 
 def _leaders_first(placement: Placement, rows: Ints) -> list[list[int]]:
