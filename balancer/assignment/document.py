@@ -124,13 +124,18 @@ class AssignmentDocument(StateRecord):
     reasons: dict[str, str] = {}
 
 
-def check_assignment(path: str | Path, state: ApplicationState) -> None:
+def check_assignment(path: str | Path, state: ApplicationState) -> TaskAssignmentError | None:
     """Check an assignment file, JSON or YAML, against the application.
+
+    Returns
+    -------
+    TaskAssignmentError or None
+        What is wrong with the assignment first, with Kafka's name of the error.
 
     Raises
     ------
     TaskAssignmentError
-        If it cannot be used, in one sentence, with Kafka's name of the error.
+        If the file is no assignment, in one sentence.
     """
     where = f"assignment file {path}"
     content = load_mapping(path, where, TaskAssignmentError, expected="a mapping with instances")
@@ -145,7 +150,8 @@ def check_assignment(path: str | Path, state: ApplicationState) -> None:
         )
         validate_assignment(state, active, standby)
     except TaskAssignmentError as error:
-        raise error.within(where) from None
+        return error.within(where)
+    return None
 
 
 def load_state(path: str | Path) -> tuple[ApplicationState, AssignmentConfigs]:

@@ -54,6 +54,8 @@ class TaskAssignment:
         Whether a later rebalance can come closer to the target, once warm-ups have caught up.
     unmet
         Where goals give the target: what it leaves unmet.
+    followup_ms
+        Milliseconds until a probing rebalance; None for the configured interval.
     """
 
     state: ApplicationState
@@ -66,11 +68,15 @@ class TaskAssignment:
     movements: int
     probing_rebalance: bool
     unmet: tuple[UnmetGoal, ...] = ()
+    followup_ms: int | None = None
 
     @property
     def followup_rebalance_ms(self) -> int | None:
         """Milliseconds until the next rebalance; None if none is needed."""
-        return self.configs.probing_rebalance_interval_ms if self.probing_rebalance else None
+        if not self.probing_rebalance:
+            return None
+        interval = self.configs.probing_rebalance_interval_ms
+        return interval if self.followup_ms is None else self.followup_ms
 
     def tasks_by_instance(self) -> dict[str, dict[str, list[TaskId]]]:
         """The ``active``, ``standby`` and ``warmup`` tasks of each instance, by its id."""

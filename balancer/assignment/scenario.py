@@ -143,7 +143,7 @@ class ChangeRecord(StateRecord):
         if sum(bool(getattr(self, kind)) for kind in ChangeKind) != 1:
             raise ValueError("one of join, leave and crash expected")
         if self.wiped and not self.join:
-            raise ValueError("wiped without join found: only who joins can have lost its state")
+            raise ValueError("wiped without join found, both or neither expected")
         return self
 
 

@@ -148,11 +148,10 @@ def verify(
     """
     given, _ = load_state(state)
     console = out()
-    try:
-        check_assignment(assignment, given)
-    except TaskAssignmentError as error:
+    error = check_assignment(assignment, given)
+    if error is not None:
         console.print(str(error), markup=False, soft_wrap=True)
-        raise typer.Exit(UNMET) from None
+        raise typer.Exit(UNMET)
     console.print(f"{assignment}: valid, {plural(given.n_tasks, 'task')}", markup=False)
     raise typer.Exit(DONE)
 

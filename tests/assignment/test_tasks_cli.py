@@ -149,6 +149,28 @@ def test_the_goals_are_not_overwritten(state: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (None, "No such file or directory"),
+        ("{", "Expecting"),
+        ('{"instances": {"A": {"actives": []}}}', "actives"),
+        ("[]", "a mapping with instances expected"),
+    ],
+)
+def test_a_file_that_is_no_assignment_is_bad_input(
+    state: Path, text: str | None, expected: str
+) -> None:
+    path = state.with_name("assignment.json")
+    if text is not None:
+        path.write_text(text)
+    result = run("verify", state, path, code=2)
+    (line,) = result.stderr.splitlines()
+    assert result.stdout == ""
+    assert f"assignment file {path}: " in line
+    assert expected in line
+
+
+@pytest.mark.parametrize(
     ("content", "expected"),
     [
         (
@@ -183,6 +205,22 @@ def test_the_goals_are_not_overwritten(state: Path) -> None:
         (
             {**STATE, "configs": {"max_warmup_replicas": 0}},
             "configs.max_warmup_replicas: 0 found",
+        ),
+        (
+            {**STATE, "configs": {"rack_aware_assignment_traffic_cost": 2**31}},
+            "configs.rack_aware_assignment_traffic_cost: 2147483648 found",
+        ),
+        (
+            {**STATE, "configs": {"rack_aware_assignment_non_overlap_cost": 2**40}},
+            "configs.rack_aware_assignment_non_overlap_cost: 1099511627776 found",
+        ),
+        (
+            {**STATE, "configs": {"unknown_lag_is_caught_up": "yes"}},
+            "configs.unknown_lag_is_caught_up: 'yes' found",
+        ),
+        (
+            {**STATE, "configs": {"rack_aware_assignment_tags": ["a", "a"]}},
+            "tag 'a' found twice in rack_aware_assignment_tags, once expected",
         ),
     ],
 )
