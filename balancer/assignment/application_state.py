@@ -276,9 +276,7 @@ def run_assignor(assignor: PublicTaskAssignor, application: Application) -> Task
         raise wrong
     draft = _draft(application, assignments)
     followups = [
-        a.followup_rebalance_ms
-        for a in assignments.values()
-        if a.followup_rebalance_ms is not None
+        a.followup_rebalance_ms for a in assignments.values() if a.followup_rebalance_ms is not None
     ]
     found = draft.finished(draft.active.copy(), movements=0, probing=bool(followups))
     return replace(found, followup_ms=min(followups, default=None))

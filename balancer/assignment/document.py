@@ -203,6 +203,7 @@ def build_state(document: StateDocument) -> ApplicationState:
     for i, instance in enumerate(instances):
         where = f"instance {shown(instance.id)}"
         had: set[int] = set()
+        lagging: set[int] = set()
         for active, names in ((True, instance.active), (False, instance.standby)):
             for name in names:
                 t = _known(name, index, f"{where}: {'active' if active else 'standby'}")
@@ -228,6 +229,9 @@ def build_state(document: StateDocument) -> ApplicationState:
                 raise TaskAssignmentError(
                     f"{where}: lag of {name} found, which has no state to be behind with"
                 )
+            if t in lagging:
+                raise TaskAssignmentError(f"{where}: lags: task {tasks[t][0]} is listed twice")
+            lagging.add(t)
             lags.append((t, i, lag))
     lags.sort()
     previous.sort()

@@ -108,6 +108,16 @@ def test_the_closest_instance_runs_a_task_that_none_has_caught_up_with() -> None
     )
 
 
+def test_an_unknown_lag_that_counts_as_caught_up_is_not_called_the_closest() -> None:
+    given: dict[str, dict[str, object]] = {"P1": {"lags": "unknown"}, "P2": {"lags": 5}}
+    state = application("00", given, end_offset=70_000)
+    asked = configs(0, 1, 0).model_copy(update={"unknown_lag_is_caught_up": True})
+    explanation = Explanation(TaskAssignor(asked).assign(state))
+    assert explanation.of(0) == (
+        "0_0 runs on P1 (lag unknown), its target, as an unknown lag counts as caught up."
+    )
+
+
 def test_goals_may_give_the_target(state: Path) -> None:
     run("assign", state, "--target", "stateful-tasks")
     assert "0_1 runs on" in run("explain", state, "0_1", "--target", "stateful-tasks").stdout
@@ -192,6 +202,10 @@ def test_a_file_that_is_no_assignment_is_bad_input(
             changed(standby=["1_0"]),
             "INVALID_STANDBY_TASK: state file {}: instance 'A': standby 1_0 found, a stateful "
             "task expected",
+        ),
+        (
+            changed(lags={"0_0": 1, "0_00": 2}),
+            "instance 'A': lags: task 0_0 is listed twice",
         ),
         (changed(lags={"0_0": -7}), "0 or more records, 'running' or 'unknown' expected"),
         (changed(capacity=0), "instances.0.capacity: 0 found"),
