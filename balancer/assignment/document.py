@@ -28,6 +28,8 @@ from cluster_model.snapshot import Floats
 from metrics_reporter.documents import Number, Whole, as_model, load_mapping, shown
 from metrics_reporter.quantities import plural
 
+# What pydantic says of an empty list is no sentence.
+TOO_SHORT = {"too_short": "at least one"}
 _CODES = {"running": RUNNING, "unknown": UNKNOWN, RUNNING: RUNNING, UNKNOWN: UNKNOWN}
 
 
@@ -166,7 +168,7 @@ def load_state(path: str | Path) -> tuple[ApplicationState, AssignmentConfigs]:
     content = load_mapping(
         path, where, TaskAssignmentError, expected="a mapping with instances and tasks"
     )
-    document = as_model(StateDocument, content, where, TaskAssignmentError)
+    document = as_model(StateDocument, content, where, TaskAssignmentError, TOO_SHORT)
     try:
         return build_state(document), document.configs
     except TaskAssignmentError as error:

@@ -209,7 +209,7 @@ def test_a_file_that_is_no_assignment_is_bad_input(
         ),
         (changed(lags={"0_0": -7}), "0 or more records, 'running' or 'unknown' expected"),
         (changed(capacity=0), "instances.0.capacity: 0 found"),
-        ({**STATE, "instances": []}, "instances"),
+        ({**STATE, "instances": []}, "instances: [] found, at least one expected"),
         (changed(resources={"busy": 1e300}), "instances.0.resources.busy: 1e+300 found"),
         ([], "a mapping with instances and tasks expected"),
         (
