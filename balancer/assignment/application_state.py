@@ -253,7 +253,8 @@ def run_assignor(assignor: PublicTaskAssignor, application: Application) -> Task
     """Run an assignor of one's own, and check what it returns as Kafka does.
 
     Its active tasks are where they are to be. A follow-up rebalance for any instance makes it a
-    probing rebalance.
+    probing rebalance, after the shortest time that an instance has. ``on_assignment_computed`` is
+    not called if only what Kafka does not check is wrong.
 
     Raises
     ------
@@ -262,17 +263,23 @@ def run_assignor(assignor: PublicTaskAssignor, application: Application) -> Task
     """
     assignments = assignor.assign(application)
     told = getattr(assignor, "on_assignment_computed", None)
+    wrong: TaskAssignmentError | None = None
     try:
         _validate(application, assignments)
     except TaskAssignmentError as error:
-        if told is not None:
-            told(assignments, error.error)
-        raise
-    if told is not None:
-        told(assignments, AssignmentError.NONE)
+        wrong = error
+    nowhere = wrong is not None and wrong.error is AssignmentError.NONE
+    # Kafka has no name for what only this function refuses: there is no assignment to tell of
+    if told is not None and not nowhere:
+        told(assignments, AssignmentError.NONE if wrong is None else wrong.error)
+    if wrong is not None:
+        raise wrong
     draft = _draft(application, assignments)
-    probing = any(a.followup_rebalance_ms is not None for a in assignments.values())
-    return draft.finished(draft.active.copy(), movements=0, probing=probing)
+    followups = [
+        a.followup_rebalance_ms for a in assignments.values() if a.followup_rebalance_ms is not None
+    ]
+    found = draft.finished(draft.active.copy(), movements=0, probing=bool(followups))
+    return replace(found, followup_ms=min(followups, default=None))
 
 
 def validate_task_assignment(application: Application, assignments: Assignments) -> AssignmentError:

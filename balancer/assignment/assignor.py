@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,8 @@ class TaskAssignor:
                 return found
             draft.place(np.arange(state.n_tasks), found.target)
             self._assign_standbys(draft)
-            return refine(draft.finished(found.target, movements=0, probing=False))
+            refined = refine(draft.finished(found.target, movements=0, probing=False))
+            return replace(refined, unmet=found.unmet)
         stateful, stateless = np.flatnonzero(state.stateful), np.flatnonzero(~state.stateful)
         draft.place(stateful, in_turn(state))
         optimize_active(draft, stateful)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, Strict, StrictBool, model_validator
 
 from metrics_reporter.documents import Whole
 
 # "No limit", as Java's Long.MAX_VALUE.
 UNLIMITED = 2**63 - 1
 
+# Kafka's costs are Java's int.
+Cost = Annotated[int, Strict(), Field(ge=0, lt=2**31)]
 TagKey = Annotated[str, Field(min_length=1, max_length=20)]
 
 
@@ -53,15 +55,17 @@ class AssignmentConfigs(BaseModel):
     num_standby_replicas: Whole = 0
     probing_rebalance_interval_ms: Annotated[Whole, Field(ge=60_000)] = 600_000
     rack_aware_assignment_strategy: Literal["none", "min_traffic", "balance_subtopology"] = "none"
-    rack_aware_assignment_traffic_cost: Whole | None = None
-    rack_aware_assignment_non_overlap_cost: Whole | None = None
+    rack_aware_assignment_traffic_cost: Cost | None = None
+    rack_aware_assignment_non_overlap_cost: Cost | None = None
     rack_aware_assignment_tags: tuple[TagKey, ...] = Field(default=(), max_length=5)
-    unknown_lag_is_caught_up: bool = False
+    unknown_lag_is_caught_up: StrictBool = False
 
     @model_validator(mode="after")
     def _tags_once(self) -> Self:
         tags = self.rack_aware_assignment_tags
         twice = sorted({tag for tag in tags if tags.count(tag) > 1})
         if twice:
-            raise ValueError(f"tag {twice[0]!r} is listed twice in rack_aware_assignment_tags")
+            raise ValueError(
+                f"tag {twice[0]!r} found twice in rack_aware_assignment_tags, once expected"
+            )
         return self

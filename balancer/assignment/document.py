@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from math import inf
 from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -27,6 +28,8 @@ from cluster_model.snapshot import Floats
 from metrics_reporter.documents import Number, Whole, as_model, load_mapping, shown
 from metrics_reporter.quantities import plural
 
+# What pydantic says of an empty list is no sentence.
+TOO_SHORT = {"too_short": "at least one"}
 _CODES = {"running": RUNNING, "unknown": UNKNOWN, RUNNING: RUNNING, UNKNOWN: UNKNOWN}
 
 
@@ -103,6 +106,14 @@ class InstanceAssignment(StateRecord):
     warmup: Annotated[tuple[str, ...], FailFast()] = ()
 
 
+class UnmetRecord(StateRecord):
+    """A goal that the target of an assignment does not meet."""
+
+    goal: str
+    hard: StrictBool
+    reason: str
+
+
 class AssignmentDocument(StateRecord):
     """An assignment as records: the shape of an assignment file."""
 
@@ -111,16 +122,22 @@ class AssignmentDocument(StateRecord):
     movements: Whole = 0
     probing_rebalance: StrictBool = False
     followup_rebalance_ms: Whole | None = None
+    unmet: tuple[UnmetRecord, ...] = ()
     reasons: dict[str, str] = {}
 
 
-def check_assignment(path: str | Path, state: ApplicationState) -> None:
+def check_assignment(path: str | Path, state: ApplicationState) -> TaskAssignmentError | None:
     """Check an assignment file, JSON or YAML, against the application.
+
+    Returns
+    -------
+    TaskAssignmentError or None
+        What is wrong with the assignment first, with Kafka's name of the error.
 
     Raises
     ------
     TaskAssignmentError
-        If it cannot be used, in one sentence, with Kafka's name of the error.
+        If the file is no assignment, in one sentence.
     """
     where = f"assignment file {path}"
     content = load_mapping(path, where, TaskAssignmentError, expected="a mapping with instances")
@@ -135,7 +152,8 @@ def check_assignment(path: str | Path, state: ApplicationState) -> None:
         )
         validate_assignment(state, active, standby)
     except TaskAssignmentError as error:
-        raise error.within(where) from None
+        return error.within(where)
+    return None
 
 
 def load_state(path: str | Path) -> tuple[ApplicationState, AssignmentConfigs]:
@@ -150,7 +168,7 @@ def load_state(path: str | Path) -> tuple[ApplicationState, AssignmentConfigs]:
     content = load_mapping(
         path, where, TaskAssignmentError, expected="a mapping with instances and tasks"
     )
-    document = as_model(StateDocument, content, where, TaskAssignmentError)
+    document = as_model(StateDocument, content, where, TaskAssignmentError, TOO_SHORT)
     try:
         return build_state(document), document.configs
     except TaskAssignmentError as error:
@@ -187,6 +205,7 @@ def build_state(document: StateDocument) -> ApplicationState:
     for i, instance in enumerate(instances):
         where = f"instance {shown(instance.id)}"
         had: set[int] = set()
+        lagging: set[int] = set()
         for active, names in ((True, instance.active), (False, instance.standby)):
             for name in names:
                 t = _known(name, index, f"{where}: {'active' if active else 'standby'}")
@@ -212,6 +231,9 @@ def build_state(document: StateDocument) -> ApplicationState:
                 raise TaskAssignmentError(
                     f"{where}: lag of {name} found, which has no state to be behind with"
                 )
+            if t in lagging:
+                raise TaskAssignmentError(f"{where}: lags: task {tasks[t][0]} is listed twice")
+            lagging.add(t)
             lags.append((t, i, lag))
     lags.sort()
     previous.sort()
@@ -304,7 +326,10 @@ def _read(
 
 
 def _capacities(instances: Sequence[InstanceRecord], resources: Sequence[str]) -> Floats:
-    """(I, R) what instances can carry; a thread carries 1 of each resource if nothing is said."""
+    """(I, R) what instances can carry; infinite for resources of which no instance says it.
+
+    Where only others say it, a thread carries 1.
+    """
     if not any(i.resources for i in instances):
         return np.zeros((0, 0))
     for i in instances:
@@ -314,7 +339,11 @@ def _capacities(instances: Sequence[InstanceRecord], resources: Sequence[str]) -
                 f"instance {shown(i.id)}: resource {shown(unknown[0])} found, of which no task "
                 "has a load"
             )
-    rows = [[i.resources.get(r, float(i.capacity)) for r in resources] for i in instances]
+    stated = {r for i in instances for r in i.resources}
+    rows = [
+        [i.resources.get(r, float(i.capacity)) if r in stated else inf for r in resources]
+        for i in instances
+    ]
     return np.array(rows, np.float64)
 
 

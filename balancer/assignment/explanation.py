@@ -74,8 +74,11 @@ class Explanation:
         active, target = int(a.active[task]), int(a.target[task])
         where = np.array([task]), np.array([active])
         near, behind = self._lags.is_caught_up(*where)[0], self._lags.behind(*where)[0]
+        unknown = self._lags.of(*where)[0] == UNKNOWN
         lags = f" ({self._lag(task, active)})"
         if active == target:
+            if unknown:
+                return f"{lags}, its target, as an unknown lag counts as caught up"
             return f"{lags}, its target" + ("" if near or behind else ", as no instance is closer")
         if others.get(target):
             then = "restores a warm-up"
@@ -86,6 +89,8 @@ class Explanation:
         else:
             then = "waits for its turn to restore"
         closest = "" if near or behind else ", the closest,"
+        if unknown:
+            closest = ", which counts as caught up,"
         return (
             f"{lags}{closest} until its target {self._with_lag(task, target)} has caught up, "
             f"which {then}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,25 @@ import numpy as np
 from balancer.assignment.configs import AssignmentConfigs
 from balancer.assignment.state import ApplicationState, TaskId
 from cluster_model.snapshot import Bools, Floats, Ints
+
+
+@dataclass(frozen=True)
+class UnmetGoal:
+    """A goal, or a stated capacity, that the target does not meet, and why.
+
+    Parameters
+    ----------
+    goal
+        Its name.
+    hard
+        Whether it has to be met; stated capacities have to.
+    reason
+        Why it is not, in one sentence.
+    """
+
+    goal: str
+    hard: bool
+    reason: str
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -33,6 +52,10 @@ class TaskAssignment:
         Copies that are not yet where they are to be.
     probing_rebalance
         Whether a later rebalance can come closer to the target, once warm-ups have caught up.
+    unmet
+        Where goals give the target: what it leaves unmet.
+    followup_ms
+        Milliseconds until a probing rebalance; None for the configured interval.
     """
 
     state: ApplicationState
@@ -44,11 +67,16 @@ class TaskAssignment:
     warmup: Bools
     movements: int
     probing_rebalance: bool
+    unmet: tuple[UnmetGoal, ...] = ()
+    followup_ms: int | None = None
 
     @property
     def followup_rebalance_ms(self) -> int | None:
         """Milliseconds until the next rebalance; None if none is needed."""
-        return self.configs.probing_rebalance_interval_ms if self.probing_rebalance else None
+        if not self.probing_rebalance:
+            return None
+        interval = self.configs.probing_rebalance_interval_ms
+        return interval if self.followup_ms is None else self.followup_ms
 
     def tasks_by_instance(self) -> dict[str, dict[str, list[TaskId]]]:
         """The ``active``, ``standby`` and ``warmup`` tasks of each instance, by its id."""
@@ -82,4 +110,5 @@ class TaskAssignment:
             "movements": self.movements,
             "probing_rebalance": self.probing_rebalance,
             "followup_rebalance_ms": self.followup_rebalance_ms,
+            "unmet": [asdict(goal) for goal in self.unmet],
         }

@@ -15,6 +15,7 @@ from pydantic import FailFast, Field, StrictBool, model_validator
 
 from balancer.assignment.configs import AssignmentConfigs
 from balancer.assignment.document import (
+    TOO_SHORT,
     InstanceRecord,
     StateDocument,
     StateRecord,
@@ -143,7 +144,7 @@ class ChangeRecord(StateRecord):
         if sum(bool(getattr(self, kind)) for kind in ChangeKind) != 1:
             raise ValueError("one of join, leave and crash expected")
         if self.wiped and not self.join:
-            raise ValueError("wiped without join found: only who joins can have lost its state")
+            raise ValueError("wiped without join found, both or neither expected")
         return self
 
 
@@ -175,7 +176,7 @@ def load_scenario(path: str | Path) -> Scenario:
         raise TaskAssignmentError(
             f"{where}: {type(content).__name__} found, a mapping with instances and tasks expected"
         )
-    document = as_model(ScenarioDocument, content, where, TaskAssignmentError)
+    document = as_model(ScenarioDocument, content, where, TaskAssignmentError, TOO_SHORT)
     try:
         return build_scenario(document)
     except TaskAssignmentError as error:

@@ -24,9 +24,13 @@ from balancer.assignment.result import TaskAssignment
 from balancer.assignment.scenario import Change, ChangeKind, Scenario, members_at_start
 from balancer.assignment.state import RUNNING, ApplicationState
 from cluster_model.snapshot import Bools, Floats, Ints
+from metrics_reporter.quantities import plural
 
-# Records below which a difference is rounding.
+# Records below which a difference is rounding; more where times and lags are less exact.
 _ROUNDING = 1e-3
+_LAST_DIGITS = 4.0
+# Events at one time besides those of copies.
+_MORE_EVENTS = 100
 
 
 class Assignor(Protocol):
@@ -187,7 +191,7 @@ class Simulation:
         else:
             r = s.resources.index(resource)
             load, capacity = s.load[:, r], s.capacity.astype(np.float64)
-            if s.instance_capacity.size:
+            if s.instance_capacity.size and np.isfinite(s.instance_capacity[:, r]).all():
                 capacity = s.instance_capacity[:, r]
         found = np.ones(len(self.time))
         for n, (owner, member) in enumerate(zip(self.owner, self.member, strict=True)):
@@ -212,7 +216,8 @@ def simulate(scenario: Scenario, assignor: Assignor) -> Simulation:
     Raises
     ------
     TaskAssignmentError
-        If the assignor returns something that is no assignment.
+        If the assignor returns something that is no assignment, or asks for rebalances at
+        intervals so short that time stands still.
     """
     return _Run(scenario, assignor).result()
 
@@ -264,6 +269,8 @@ class _Run:
         last = self.changes[0].at if self.changes else 0.0
         end = last + self.scenario.horizon
         settled = False
+        # Events at one time: each copy can reach two levels, and a rebalance may follow.
+        still, most = 0, 4 * self.role.size + _MORE_EVENTS
         while True:
             self.due = self._apply_changes() or self.due
             if not self.unnoticed and (self.due or self.probe <= self.now):
@@ -275,7 +282,14 @@ class _Run:
             settled = following == math.inf
             if settled or self.now >= end:
                 break
-            self._advance(min(following, end), status, rates)
+            until = min(following, end)
+            still = 0 if until > self.now else still + 1
+            if still > most:
+                raise TaskAssignmentError(
+                    f"{plural(still, 'event')} found at {self.now:.17g} s, a later one expected: "
+                    "an interval is too short for that time"
+                )
+            self._advance(until, status, rates)
         m = self.moments
         return Simulation(
             scenario=self.scenario,
@@ -535,9 +549,14 @@ class _Run:
         idle = ~reads & ~np.isnan(self.lag)
         self.lag[idle] += np.broadcast_to(written[:, None], self.lag.shape)[idle]
         np.minimum(self.lag, self.end[:, None], out=self.lag)
-        lag = np.minimum(self.lag[task, instance] + grows * step, self.end[task])
-        lag[(grows < 0) & (lag < _ROUNDING)] = 0.0
-        self.lag[task, instance] = lag
+        lag = self.lag[task, instance] + grows * step
+        # Copies that fall to a level reach it, even if the time cannot be stated as exactly.
+        rounding = -grows * np.spacing(until) + np.spacing(self.end[task])
+        rounding = np.maximum(_ROUNDING, _LAST_DIGITS * rounding)
+        falls = grows < 0
+        lag[falls & (np.abs(lag - acceptable) <= rounding)] = acceptable
+        lag[falls & (lag <= rounding)] = 0.0
+        self.lag[task, instance] = np.minimum(lag, self.end[task])
         self.written += written
         self.now = until
         self.moments.lag_after.append(self._behind())

@@ -220,15 +220,18 @@ def _loads(s: ApplicationState) -> tuple[tuple[str, ...], Floats, Floats, Floats
         names, load = [TASKS], np.ones((s.n_tasks, 1))
     total = load.sum(0)
     capacity = threads * _AMPLE * np.where(total > SMALLEST, total, 1.0)
-    stated = s.instance_capacity.size > 0
-    if stated:
-        capacity = s.instance_capacity.astype(np.float64)
+    says = np.ones(len(names), np.bool_)
+    if s.instance_capacity.size:
+        stated = np.isfinite(s.instance_capacity)
+        capacity = np.where(stated, s.instance_capacity, capacity)
+        says = np.asarray(stated.any(0))
     follow = np.zeros_like(load)
     if s.resources and LOAD not in names:
-        # each resource in tasks of mean load; their mean is the load of the task
+        # each resource in tasks of mean load; their mean is the load of the task. How large an
+        # instance is, is what it states.
         unit = np.where(total > SMALLEST, total / max(s.n_tasks, 1), 1.0)
         names.append(LOAD)
-        capacity = np.column_stack([capacity, (capacity / unit).mean(1)])
+        capacity = np.column_stack([capacity, (capacity / unit)[:, says].mean(1)])
         load = np.column_stack([load, (load / unit).mean(1)])
         follow = np.column_stack([follow, np.zeros(s.n_tasks)])
     size = s.state_bytes

@@ -110,8 +110,8 @@ class ApplicationState:
     load : (T, R) float
         Load of each active task; empty if not measured.
     instance_capacity : (I, R) float
-        What each instance can carry of each resource; empty if not stated: then nothing is
-        limited, and threads say how large an instance is.
+        What each instance can carry of each resource; infinite where no instance states it, empty
+        if none is stated: then nothing is limited, and threads say how large an instance is.
     state_bytes : (T,) float
         Bytes of each task's state; empty if unknown, NaN where unknown.
     offsets_known

@@ -71,9 +71,11 @@ def assign(
     one restores a warm-up copy. How many may do so at a time, and what counts as caught up, is
     part of the state file, under Kafka's names.
 
+    Exits with 1 if goals give the target, and a hard one or a stated capacity is not met.
+
     Example: `counterpoise tasks assign state.yaml -o assignment.json`
     """
-    check_outputs({"STATE": state}, {"--output": output})
+    check_outputs({"STATE": state, "--target": Path(target)}, {"--output": output})
     given, configs = load_state(state)
     with working("assigning"):
         found = TaskAssignor(configs, target).assign(given)
@@ -83,12 +85,13 @@ def assign(
             write(output, text + "\n")
         if json:
             typer.echo(text)
-            return
-    console = out()
-    for line in _summary(found):
-        console.print(line, markup=False)
-    console.print()
-    console.print(_by_instance(found))
+    if not json:
+        console = out()
+        for line in _summary(found):
+            console.print(line, markup=False, soft_wrap=True)
+        console.print()
+        console.print(_by_instance(found))
+    raise typer.Exit(UNMET if any(goal.hard for goal in found.unmet) else DONE)
 
 
 @tasks.command("explain", cls=Command)
@@ -119,7 +122,7 @@ def explain(
     with working("assigning"):
         found = TaskAssignor(configs, target).assign(given)
     console = out()
-    console.print(Explanation(found).of(index), markup=False)
+    console.print(Explanation(found).of(index), markup=False, soft_wrap=True)
     if given.stateful[index]:
         console.print()
         console.print(_copies(found, index))
@@ -145,11 +148,10 @@ def verify(
     """
     given, _ = load_state(state)
     console = out()
-    try:
-        check_assignment(assignment, given)
-    except TaskAssignmentError as error:
+    error = check_assignment(assignment, given)
+    if error is not None:
         console.print(str(error), markup=False, soft_wrap=True)
-        raise typer.Exit(UNMET) from None
+        raise typer.Exit(UNMET)
     console.print(f"{assignment}: valid, {plural(given.n_tasks, 'task')}", markup=False)
     raise typer.Exit(DONE)
 
@@ -168,7 +170,7 @@ def _summary(found: TaskAssignment) -> Iterable[str]:
     )
     wait = found.followup_rebalance_ms
     if not s.offsets_known:
-        yield "end offsets are not known: tasks stay where they were"
+        yield "end offsets are not known: active tasks stay where they were"
     if wait is None:
         yield "no further rebalance needed"
     else:
@@ -176,6 +178,8 @@ def _summary(found: TaskAssignment) -> Iterable[str]:
             f"look again in {wait / 1000:,.6g} s: {plural(found.movements, 'copy', 'copies')} "
             + ("not yet where they are to be")
         )
+    for goal in found.unmet:
+        yield f"{'hard goal' if goal.hard else 'goal'} not met: {goal.goal}: {goal.reason}"
 
 
 def _table(*headers: str) -> Table:

@@ -116,7 +116,7 @@ class Fixed:
 
     def assign(self, application: Application) -> Assignments:
         found = assignments(**self.held)
-        next(iter(found.values())).followup_rebalance_ms = 60_000
+        next(iter(found.values())).followup_rebalance_ms = 5_000
         return found
 
     def on_assignment_computed(self, found: Assignments, error: AssignmentError) -> None:
@@ -128,7 +128,7 @@ def test_an_assignor_of_ones_own_is_run_and_told_what_became_of_its_assignment()
     found = run_assignor(assignor, application())
     assert found.active.tolist() == [0, 1, 2]
     assert (found.standby_task.tolist(), found.standby_instance.tolist()) == ([0], [1])
-    assert found.probing_rebalance
+    assert (found.probing_rebalance, found.followup_rebalance_ms) == (True, 5_000)
     assert assignor.told == [AssignmentError.NONE]
 
 
@@ -137,8 +137,10 @@ def test_a_wrong_assignment_is_refused() -> None:
     with pytest.raises(TaskAssignmentError, match=r"^INVALID_STANDBY_TASK: .*1_0"):
         run_assignor(assignor, application())
     assert assignor.told == [AssignmentError.INVALID_STANDBY_TASK]
+    lacking = Fixed(P1="a00", P2="a01", P3="")
     with pytest.raises(TaskAssignmentError, match="task 1_0 is active nowhere"):
-        run_assignor(Fixed(P1="a00", P2="a01", P3=""), application())
+        run_assignor(lacking, application())
+    assert lacking.told == []
 
 
 def test_the_identity_is_the_previous_assignment() -> None:

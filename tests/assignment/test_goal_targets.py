@@ -326,6 +326,17 @@ def test_stated_capacities_are_limits_of_goals_that_do_not_name_them() -> None:
         assert len({*found[instance]["active"]} & {*ALL[:2]}) == 1
 
 
+def test_a_resource_that_no_instance_states_is_not_limited() -> None:
+    tasks = [
+        {"id": id_, "end_offset": END, "load": {"cpu": 10.0, "bytes_in": 5_000.0}} for id_ in ALL
+    ]
+    for large, small, share in ((100.0, 100.0, 2), (300.0, 100.0, 1)):
+        first = {"id": "I1", **RUNS_ALL, "resources": {"cpu": large}}
+        second = {"id": "I2", "lags": {}, "resources": {"cpu": small}}
+        _, found, _, _ = settled(Given([first, second], tasks, 100, 0, 4))
+        assert len(found["I2"]["active"]) == share
+
+
 def test_tags_keep_standbys_apart() -> None:
     tasks = [{"id": f"0_{t}", "end_offset": END} for t in range(6)]
     zones = "aabb"

@@ -10,7 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulation_cases import Placement, Written, always, round_robin
 
-from balancer.assignment import ApplicationState, TaskAssignor
+from balancer.assignment import (
+    ApplicationState,
+    AssignmentConfigs,
+    TaskAssignmentError,
+    TaskAssignor,
+)
 from balancer.assignment.scenario import Scenario, ScenarioDocument, build_scenario
 from balancer.assignment.simulation import Role, Simulation, Status, simulate
 
@@ -65,6 +70,35 @@ def test_a_task_without_a_standby_is_restored_when_its_instance_leaves() -> None
     assert alone.avoidable.sum() == 0
     assert alone.without_active.sum() == pytest.approx(90.0)
     assert alone.availability[0] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("at", "rate"), [(1_764_000_000, 50_000), (86_400, 1e9), (86_400, 1e12), ("100d", 1e7)]
+)
+def test_a_time_too_late_for_exact_lags_is_no_endless_loop(at: object, rate: float) -> None:
+    late = scenario(
+        instances=[{"id": "A"}, {"id": "B"}],
+        tasks=[
+            {"id": "0_0", "end_offset": 1_234_567, "write_rate": 123},
+            {"id": "0_1", "end_offset": 1_111_113, "write_rate": 77},
+        ],
+        changes=[{"at": at, "join": "B"}],
+        restore_rate=rate,
+    )
+    found = simulate(late, TaskAssignor(late.configs))
+    assert found.settled
+    assert found.rounds == 2
+    assert found.lag[-1].tolist() == [0.0, 0.0]
+    assert found.availability.tolist() == [1.0, 1.0]
+
+
+def test_rebalances_between_which_no_time_passes_are_one_sentence() -> None:
+    configs = AssignmentConfigs(probing_rebalance_interval_ms=60_000)
+    probes = Written(lambda s: ({"0_0": ["a"]}, "b" in s.instances), configs)
+    with pytest.raises(
+        TaskAssignmentError, match=r"events found at 1e\+18 s, a later one expected"
+    ):
+        simulate(two([{"at": 1e18, "join": "b"}]), probes)
 
 
 def test_a_crash_is_noticed_when_the_session_times_out() -> None:

@@ -108,9 +108,76 @@ def test_the_closest_instance_runs_a_task_that_none_has_caught_up_with() -> None
     )
 
 
+def test_an_unknown_lag_that_counts_as_caught_up_is_not_called_the_closest() -> None:
+    given: dict[str, dict[str, object]] = {"P1": {"lags": "unknown"}, "P2": {"lags": 5}}
+    state = application("00", given, end_offset=70_000)
+    asked = configs(0, 1, 0).model_copy(update={"unknown_lag_is_caught_up": True})
+    explanation = Explanation(TaskAssignor(asked).assign(state))
+    assert explanation.of(0) == (
+        "0_0 runs on P1 (lag unknown), its target, as an unknown lag counts as caught up."
+    )
+
+
 def test_goals_may_give_the_target(state: Path) -> None:
     run("assign", state, "--target", "stateful-tasks")
     assert "0_1 runs on" in run("explain", state, "0_1", "--target", "stateful-tasks").stdout
+
+
+def over_capacity(folder: Path) -> Path:
+    """A state file with tasks of more load than the instances can carry."""
+    tasks = [{"id": f"0_{t}", "end_offset": 50_000, "load": {"cpu": 2}} for t in range(11)]
+    ids = [task["id"] for task in tasks]
+    running = {"active": ids, "lags": dict.fromkeys(ids, "running")}
+    instances = [
+        {"id": "A", **running, "resources": {"cpu": 7}},
+        {"id": "B", "resources": {"cpu": 7}},
+    ]
+    return written(folder, {"instances": instances, "tasks": tasks})
+
+
+def test_unmet_goals_and_exceeded_capacities_are_told(tmp_path: Path) -> None:
+    state = over_capacity(tmp_path)
+    output = tmp_path / "assignment.json"
+    shown = run("assign", state, "--target", "stateful-tasks", "-o", output, code=1).stdout
+    assert "hard goal not met: capacity of cpu: instance 'A' is to carry 16, 7 stated" in shown
+    assert "\ngoal not met: UsageDistribution[load]: 2 brokers not content" in shown
+    unmet = json.loads(output.read_text())["unmet"]
+    assert [goal["goal"] for goal in unmet if goal["hard"]] == ["capacity of cpu"]
+    run("verify", state, output)
+    goals = {"goals": [{"goal": "ReplicaCapacity", "limit": 4}]}
+    target = written(tmp_path, goals, "goals.yaml")
+    shown = run("assign", state, "--target", target, code=1).stdout
+    assert "hard goal not met: ReplicaCapacity: replicas: 11 needed, 8 within limits" in shown
+
+
+def test_the_goals_are_not_overwritten(state: Path) -> None:
+    target = written(state.parent, {"goals": [{"goal": "ReplicaDistribution"}]}, "goals.yaml")
+    before = target.read_text()
+    (line,) = run("assign", state, "--target", target, "-o", target, code=2).stderr.splitlines()
+    assert "which --target names too" in line
+    assert target.read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (None, "No such file or directory"),
+        ("{", "Expecting"),
+        ('{"instances": {"A": {"actives": []}}}', "actives"),
+        ("[]", "a mapping with instances expected"),
+    ],
+)
+def test_a_file_that_is_no_assignment_is_bad_input(
+    state: Path, text: str | None, expected: str
+) -> None:
+    path = state.with_name("assignment.json")
+    if text is not None:
+        path.write_text(text)
+    result = run("verify", state, path, code=2)
+    (line,) = result.stderr.splitlines()
+    assert result.stdout == ""
+    assert f"assignment file {path}: " in line
+    assert expected in line
 
 
 @pytest.mark.parametrize(
@@ -136,9 +203,13 @@ def test_goals_may_give_the_target(state: Path) -> None:
             "INVALID_STANDBY_TASK: state file {}: instance 'A': standby 1_0 found, a stateful "
             "task expected",
         ),
+        (
+            changed(lags={"0_0": 1, "0_00": 2}),
+            "instance 'A': lags: task 0_0 is listed twice",
+        ),
         (changed(lags={"0_0": -7}), "0 or more records, 'running' or 'unknown' expected"),
         (changed(capacity=0), "instances.0.capacity: 0 found"),
-        ({**STATE, "instances": []}, "instances"),
+        ({**STATE, "instances": []}, "instances: [] found, at least one expected"),
         (changed(resources={"busy": 1e300}), "instances.0.resources.busy: 1e+300 found"),
         ([], "a mapping with instances and tasks expected"),
         (
@@ -148,6 +219,22 @@ def test_goals_may_give_the_target(state: Path) -> None:
         (
             {**STATE, "configs": {"max_warmup_replicas": 0}},
             "configs.max_warmup_replicas: 0 found",
+        ),
+        (
+            {**STATE, "configs": {"rack_aware_assignment_traffic_cost": 2**31}},
+            "configs.rack_aware_assignment_traffic_cost: 2147483648 found",
+        ),
+        (
+            {**STATE, "configs": {"rack_aware_assignment_non_overlap_cost": 2**40}},
+            "configs.rack_aware_assignment_non_overlap_cost: 1099511627776 found",
+        ),
+        (
+            {**STATE, "configs": {"unknown_lag_is_caught_up": "yes"}},
+            "configs.unknown_lag_is_caught_up: 'yes' found",
+        ),
+        (
+            {**STATE, "configs": {"rack_aware_assignment_tags": ["a", "a"]}},
+            "tag 'a' found twice in rack_aware_assignment_tags, once expected",
         ),
     ],
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from balancer.assignment.configs import AssignmentConfigs
 from balancer.assignment.draft import Draft
 from balancer.assignment.lags import Lags
 from balancer.assignment.movements import Warmups
-from balancer.assignment.result import TaskAssignment
+from balancer.assignment.result import TaskAssignment, UnmetGoal
 from balancer.assignment.snapshot import application_snapshot
 from balancer.assignment.state import ApplicationState
 from balancer.engine import Balancer
@@ -23,6 +23,10 @@ from balancer.problem.operation import Operation
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Ints, Snapshot
 from goals import Goal, ResourceCapacity
+from metrics_reporter.documents import shown
+
+# Share of a capacity below which a difference is rounding.
+_ROUNDING = 1e-9
 
 
 class GoalTargets:
@@ -61,20 +65,30 @@ class GoalTargets:
         # what is being restored already is not given up for something new
         for t in sorted(stateful, key=lambda t: not way.under_way(t, now[t], then[t])):
             way.go(t, now[t], then[t])
-        return way.draft.finished(target, way.movements, probing=way.movements > 0)
+        found = way.draft.finished(target, way.movements, probing=way.movements > 0)
+        stated = {goal.name for goal in self._limits(state)}
+        goals = [
+            UnmetGoal(goal.goal, goal.hard, goal.reason)
+            for goal in plan.unmet
+            if goal.goal not in stated
+        ]
+        return replace(found, unmet=(*goals, *_over_capacity(found)))
 
     def _limited(self, state: ApplicationState) -> Balancer:
         """The balancer with a hard limit for each resource whose capacity instances state."""
-        goals = self._balancer.goals
-        names = {goal.name for goal in goals}
-        tier = min((goal.tier or 0 for goal in goals), default=0)
+        limited = copy(self._balancer)
+        limited.goals = [*self._limits(state), *self._balancer.goals]
+        return limited
+
+    def _limits(self, state: ApplicationState) -> list[Goal]:
+        """Hard goals for the capacities that instances state, unless there are such goals."""
+        names = {goal.name for goal in self._balancer.goals}
+        tier = min((goal.tier or 0 for goal in self._balancer.goals), default=0)
         limits = [
             ResourceCapacity(resource=resource, threshold=1.0, tier=tier)
             for resource in (state.resources if state.instance_capacity.size else ())
         ]
-        limited = copy(self._balancer)
-        limited.goals = [*(goal for goal in limits if goal.name not in names), *goals]
-        return limited
+        return [goal for goal in limits if goal.name not in names]
 
     def _plan(self, balancer: Balancer, snapshot: Snapshot, configs: AssignmentConfigs) -> Plan:
         """The plan to the target; roles change where copies have caught up, if that is enough.
@@ -86,6 +100,23 @@ class GoalTargets:
         if plan.ok or not len(snapshot.warming):
             return plan
         return balancer.propose(replace(snapshot, warming=np.zeros(0, np.bool_)))
+
+
+def _over_capacity(assignment: TaskAssignment) -> Iterator[UnmetGoal]:
+    """The stated capacities that the target exceeds."""
+    s = assignment.state
+    if not s.instance_capacity.size:
+        return
+    for r, resource in enumerate(s.resources):
+        carried = np.bincount(assignment.target, s.load[:, r], s.n_instances)
+        capacity = s.instance_capacity[:, r]
+        for i in np.flatnonzero(carried > capacity * (1 + _ROUNDING)).tolist():
+            yield UnmetGoal(
+                f"capacity of {resource}",
+                True,
+                f"instance {shown(s.instances[i])} is to carry {carried[i]:,.6g}, "
+                f"{capacity[i]:,.6g} stated",
+            )
 
 
 def _leaders_first(placement: Placement, rows: Ints) -> list[list[int]]:
