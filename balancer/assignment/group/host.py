@@ -111,7 +111,8 @@ class Host:
             self._changelog = PartitionReader(configs.bootstrap_servers, configs.changelog_topic)
             ends.callback(self._changelog.close)
             self._executor = ends.enter_context(ThreadPoolExecutor(max_workers=8))
-            ends.callback(self._drop_all)
+            # After an error the next owner repeats what is not committed.
+            ends.push(lambda error, *_: self._drop_all(commit=error is None))
             self._membership = Membership(configs, self._report, self._assign)
             ends.callback(self._membership.close)
             self._take_part(stop)
@@ -232,10 +233,10 @@ class Host:
         if was_running:
             self._changelog.add(task.partition, copy.store.position)
 
-    def _drop(self, task: TaskId) -> None:
+    def _drop(self, task: TaskId, *, commit: bool = True) -> None:
         """Close a copy; its state stays on disk."""
         copy = self._copies[task]
-        self._deactivate(task, copy)
+        self._deactivate(task, copy, commit=commit)
         self._changelog.remove(task.partition)
         with self._lock:
             del self._copies[task]
@@ -244,10 +245,10 @@ class Host:
         if copy.writer is not None:
             self._executor.submit(copy.writer.close)
 
-    def _drop_all(self) -> None:
+    def _drop_all(self, *, commit: bool) -> None:
         """Close every copy."""
         for task in list(self._copies):
-            self._drop(task)
+            self._drop(task, commit=commit)
 
     def _restore(self) -> None:
         """Bring copies that do not process up to date, and start those that are."""

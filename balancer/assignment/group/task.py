@@ -158,13 +158,21 @@ class ActiveTask:
         self.next_offset = self.store.input_offset
 
     def process(self, records: Sequence[Record]) -> None:
-        """Process records; their effect is not visible before :meth:`commit`."""
-        for record in records:
-            if record.offset < self.next_offset:
-                continue
-            self._processor.process(record, self._state)
-            self.next_offset = record.offset + 1
-            self.records += 1
+        """Process records; their effect is not visible before :meth:`commit`.
+
+        If the processor raises, or is interrupted, a record may have left part of its changes:
+        nothing that is not yet committed will be.
+        """
+        try:
+            for record in records:
+                if record.offset < self.next_offset:
+                    continue
+                self._processor.process(record, self._state)
+                self.next_offset = record.offset + 1
+                self.records += 1
+        except BaseException:
+            self.running = False
+            raise
 
     @property
     def age(self) -> float:

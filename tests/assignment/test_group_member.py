@@ -1,0 +1,206 @@
+"""A member's tasks, with clients of Kafka that are stubs; tests/kafka runs real groups."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from balancer.assignment.group import host as hosts
+from balancer.assignment.group import task as tasks
+from balancer.assignment.group.changelog import Replay
+from balancer.assignment.group.configs import GroupConfigs
+from balancer.assignment.group.membership import Assigned
+from balancer.assignment.group.messages import MemberTasks
+from balancer.assignment.group.processing import Processor, Record, State
+from balancer.assignment.group.reader import Batch
+from balancer.assignment.group.store import StateStore
+from balancer.assignment.group.word_count import WordCount
+from balancer.assignment.state import TaskId
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
+
+FIRST = TaskId(0, 0)
+
+
+class Broker:
+    """The changelog that the stub clients share, and the lines of the input."""
+
+    def __init__(self, *lines: bytes) -> None:
+        self.lines = lines
+        self.log: list[tuple[bytes, bytes | None]] = []
+
+    def counts(self) -> dict[bytes, bytes | None]:
+        replay = Replay()
+        replay.add(self.log)
+        return dict(replay.changes)
+
+
+class StubProducer:
+    """Appends to the changelog when a transaction is committed."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def begin_transaction(self) -> None:
+        self._begun: list[tuple[bytes, bytes | None]] = []
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes,
+        partition: int,
+        headers: object = None,
+        on_delivery: Callable[[None, Any], None] | None = None,
+    ) -> None:
+        self._begun.append((key, value))
+        if on_delivery is not None:
+            offset = len(self._broker.log) + len(self._begun) - 1
+            on_delivery(None, SimpleNamespace(offset=lambda: offset))
+
+    def commit_transaction(self, timeout: float) -> None:
+        self._broker.log.extend(self._begun)
+
+
+class StubWriter:
+    """A producer that begins at once."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.producer: Any = StubProducer(broker)
+
+    def begin(self, timeout: float) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class StubReader:
+    """A consumer that returns the lines from the offset of each partition."""
+
+    def __init__(self, broker: Broker, topic: str) -> None:
+        self._broker, self._is_input, self._offsets = broker, topic == "lines", dict[int, int]()
+
+    def add(self, partition: int, offset: int) -> None:
+        self._offsets[partition] = offset
+
+    def remove(self, partition: int) -> None:
+        self._offsets.pop(partition, None)
+
+    def read(self, maximum: int, timeout: float) -> Batch:
+        batch = Batch()
+        for partition, offset in self._offsets.items():
+            if not self._is_input:
+                self._offsets[partition] = batch.ends[partition] = len(self._broker.log)
+                continue
+            batch.messages[partition] = [
+                SimpleNamespace(key=lambda: None, value=lambda v=v: v, offset=lambda o=o: o)
+                for o, v in enumerate(self._broker.lines)
+                if o >= offset
+            ]
+            self._offsets[partition] = len(self._broker.lines)
+        return batch
+
+    def end(self, partition: int, timeout: float) -> int:
+        return len(self._broker.log)
+
+    def close(self) -> None:
+        pass
+
+
+class StubMembership:
+    """Gives partition 0 to the member."""
+
+    def __init__(self, *_: object) -> None:
+        self._arrived = [Assigned(1, (0,), MemberTasks(), 0)]
+
+    def poll(self) -> list[Assigned]:
+        arrived, self._arrived = self._arrived, []
+        return arrived
+
+    def close(self) -> None:
+        pass
+
+
+def configured(directory: Path, **more: Any) -> GroupConfigs:
+    given: dict[str, Any] = {"bootstrap_servers": "x:1", "application_id": "app"}
+    return GroupConfigs(**given, input_topic="lines", state_dir=directory, **more)
+
+
+@pytest.fixture
+def executor() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(8) as executor:
+        yield executor
+
+
+class Interrupted:
+    """Counts words, and raises an error at a word."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def process(self, record: Record, state: State) -> None:
+        for word in (record.value or b"").split():
+            if word == b"bad":
+                raise self._error
+            WordCount().process(record._replace(value=word), state)
+
+
+def running_task(
+    configs: GroupConfigs, broker: Broker, processor: Processor, executor: ThreadPoolExecutor
+) -> tasks.ActiveTask:
+    task = tasks.ActiveTask(
+        configs,
+        FIRST,
+        "process",
+        StateStore(configs.state_dir / "0_0"),
+        StubWriter(broker),  # type: ignore[arg-type]
+        StubReader(broker, configs.changelog_topic),  # type: ignore[arg-type]
+        processor,
+        executor,
+    )
+    task.run()
+    return task
+
+
+@pytest.mark.parametrize("error", [ValueError("bad word"), KeyboardInterrupt()])
+def test_part_of_a_record_is_never_committed(
+    tmp_path: Path, executor: ThreadPoolExecutor, error: BaseException
+) -> None:
+    broker = Broker()
+    task = running_task(configured(tmp_path), broker, Interrupted(error), executor)
+    lines = [Record(None, b"x", 0, 0), Record(None, b"a b bad", 0, 1)]
+    with pytest.raises(type(error)):
+        task.process(lines)
+    task.commit()
+    assert broker.log == []
+
+
+@pytest.mark.parametrize("error", [ValueError("bad word"), KeyboardInterrupt()])
+def test_a_record_at_which_a_member_ends_counts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    broker = Broker(b"x", b"a b bad")
+    monkeypatch.setattr(hosts, "Membership", StubMembership)
+    monkeypatch.setattr(hosts, "Writer", lambda *_: StubWriter(broker))
+    monkeypatch.setattr(hosts, "PartitionReader", lambda _, topic: StubReader(broker, topic))
+    topics = SimpleNamespace(partitions=lambda _: 1, create=lambda *_: None)
+    monkeypatch.setattr(hosts, "Topics", lambda _: topics)
+    configs = configured(tmp_path, commit_interval_ms=1)
+    with pytest.raises(type(error)):
+        hosts.Host(configs, Interrupted(error)).run(threading.Event())
+    stop = threading.Event()
+
+    class Counted(WordCount):
+        def process(self, record: Record, state: State) -> None:
+            super().process(record, state)
+            stop.set()
+
+    hosts.Host(configs, Counted()).run(stop)
+    assert broker.counts() == {b"x": b"1", b"a": b"1", b"b": b"1", b"bad": b"1"}
