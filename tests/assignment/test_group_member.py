@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,8 +16,9 @@ from balancer.assignment.group import host as hosts
 from balancer.assignment.group import task as tasks
 from balancer.assignment.group.changelog import Replay
 from balancer.assignment.group.configs import GroupConfigs
-from balancer.assignment.group.membership import Assigned
-from balancer.assignment.group.messages import MemberTasks
+from balancer.assignment.group.leader import Joined, MemberAssignment
+from balancer.assignment.group.membership import Assigned, Membership
+from balancer.assignment.group.messages import MemberReport, MemberTasks
 from balancer.assignment.group.processing import Processor, Record, State
 from balancer.assignment.group.reader import Batch
 from balancer.assignment.group.store import StateStore
@@ -167,6 +169,45 @@ def running_task(
     )
     task.run()
     return task
+
+
+def test_while_the_topic_is_unknown_its_partitions_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka = pytest.importorskip("kafka")
+
+    class StubConsumer:
+        def __init__(self, **_: object) -> None:
+            pass
+
+        def subscribe(self, *_: object, **__: object) -> None:
+            pass
+
+        def poll(self, timeout_ms: int) -> None:
+            time.sleep(0.01)
+
+        def group_metadata(self) -> SimpleNamespace:
+            return SimpleNamespace(member_id="a")
+
+        def close(self, timeout_ms: int) -> None:
+            pass
+
+    def assign(
+        leader: str, joined: Sequence[Joined], partitions: Sequence[int]
+    ) -> dict[str, MemberAssignment]:
+        return {j.member: MemberAssignment(tuple(partitions)) for j in joined}
+
+    monkeypatch.setattr(kafka, "KafkaConsumer", StubConsumer)
+    report = MemberReport(process="process-a")
+    membership = Membership(configured(tmp_path), 3, lambda _: report, assign)
+    owned = SimpleNamespace(topic="lines", partitions=[0, 1, 2])
+    metadata = SimpleNamespace(user_data=None, owned_partitions=[owned], generation_id=1)
+    member = SimpleNamespace(member_id="a", metadata=metadata)
+    for known, found in ((None, [0, 1, 2]), ({0, 1, 2, 3}, [0, 1, 2, 3])):
+        cluster = SimpleNamespace(partitions_for_topic=lambda _, known=known: known)
+        answer = membership._assign_all(cluster, [member])["a"]
+        assert [(topic, p) for topic, p in answer.assigned_partitions] == [("lines", found)]
+    membership.close()
 
 
 @pytest.mark.parametrize("error", [ValueError("bad word"), KeyboardInterrupt()])

@@ -113,7 +113,7 @@ class Host:
             self._executor = ends.enter_context(ThreadPoolExecutor(max_workers=8))
             # After an error the next owner repeats what is not committed.
             ends.push(lambda error, *_: self._drop_all(commit=error is None))
-            self._membership = Membership(configs, self._report, self._assign)
+            self._membership = Membership(configs, partitions, self._report, self._assign)
             ends.callback(self._membership.close)
             self._take_part(stop)
             # The others begin to take over while this member still processes.
