@@ -14,8 +14,10 @@ import pytest
 
 from balancer.assignment.group import host as hosts
 from balancer.assignment.group import task as tasks
-from balancer.assignment.group.changelog import Replay
+from balancer.assignment.group import word_count
+from balancer.assignment.group.changelog import INPUT_KEY, Replay, input_value, state_key
 from balancer.assignment.group.configs import GroupConfigs
+from balancer.assignment.group.errors import GroupError
 from balancer.assignment.group.leader import Joined, MemberAssignment
 from balancer.assignment.group.membership import Assigned, Membership
 from balancer.assignment.group.messages import MemberReport, MemberTasks
@@ -83,6 +85,22 @@ class StubWriter:
         pass
 
 
+class StubMessage:
+    """A record of partition 0."""
+
+    def __init__(self, key: bytes | None, value: bytes | None, offset: int) -> None:
+        self.key, self.value, self.offset = lambda: key, lambda: value, lambda: offset
+
+    def partition(self) -> int:
+        return 0
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 1000
+
+    def headers(self) -> list[tuple[str, bytes]]:
+        return []
+
+
 class StubReader:
     """A consumer that returns the lines from the offset of each partition."""
 
@@ -102,8 +120,8 @@ class StubReader:
                 self._offsets[partition] = batch.ends[partition] = len(self._broker.log)
                 continue
             batch.messages[partition] = [
-                SimpleNamespace(key=lambda: None, value=lambda v=v: v, offset=lambda o=o: o)
-                for o, v in enumerate(self._broker.lines)
+                StubMessage(None, line, o)
+                for o, line in enumerate(self._broker.lines)
                 if o >= offset
             ]
             self._offsets[partition] = len(self._broker.lines)
@@ -245,3 +263,29 @@ def test_a_record_at_which_a_member_ends_counts_once(
 
     hosts.Host(configs, Counted()).run(stop)
     assert broker.counts() == {b"x": b"1", b"a": b"1", b"b": b"1", b"bad": b"1"}
+
+
+def test_a_missing_topic_is_no_correct_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = SimpleNamespace(partitions=lambda topic: 0)
+    monkeypatch.setattr(word_count, "Topics", lambda _: topics)
+    with pytest.raises(GroupError, match="^topic lines: not found$"):
+        word_count.check(configured(tmp_path))
+
+
+def test_a_line_without_a_value_has_no_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configs = configured(tmp_path)
+    lines: list[tuple[bytes | None, bytes | None]] = [(None, b"a"), (None, None)]
+    log = [(state_key(b"a"), b"1"), (INPUT_KEY, input_value(2))]
+    written = {"lines": lines, configs.changelog_topic: log}
+
+    def read(_: str, topic: str, deadline: float) -> Iterator[Any]:
+        for offset, (key, value) in enumerate(written[topic]):
+            yield StubMessage(key, value, offset)
+
+    monkeypatch.setattr(word_count, "read_topic", read)
+    (found,) = word_count.check(configs)
+    assert (found.records, found.differences, found.correct) == (2, 0, True)

@@ -141,14 +141,14 @@ def check(configs: GroupConfigs, timeout: float = 60.0) -> list[PartitionCheck]:
     Raises
     ------
     GroupError
-        If the topics cannot be read in `timeout` seconds.
+        If a topic does not exist, or cannot be read in `timeout` seconds.
     """
     deadline = time.monotonic() + timeout
     counts: dict[int, Counter[bytes]] = {}
     records: Counter[int] = Counter()
     for message in read_topic(configs.bootstrap_servers, configs.input_topic, deadline):
         records[message.partition()] = message.offset() + 1
-        counts.setdefault(message.partition(), Counter()).update(message.value().split())
+        counts.setdefault(message.partition(), Counter()).update((message.value() or b"").split())
     found: dict[int, _Found] = {}
     for message in read_topic(configs.bootstrap_servers, configs.changelog_topic, deadline):
         found.setdefault(message.partition(), _Found()).add(message)
@@ -189,9 +189,11 @@ def read_topic(bootstrap_servers: str, topic: str, deadline: float) -> Iterator[
     Raises
     ------
     GroupError
-        If the end is not reached by the deadline (monotonic seconds).
+        If it does not exist, or its end is not reached by the deadline (monotonic seconds).
     """
     partitions = set(range(Topics(bootstrap_servers).partitions(topic)))
+    if not partitions:
+        raise GroupError(f"topic {topic}: not found")
     reader = PartitionReader(bootstrap_servers, topic)
     try:
         for p in partitions:
