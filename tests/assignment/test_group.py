@@ -242,6 +242,21 @@ def test_a_store_is_never_ahead_of_its_offsets(tmp_path: Path) -> None:
     assert (dict(again.items()), again.position, again.input_offset) == ({}, 0, 0)
 
 
+def test_a_store_that_is_not_cleared_to_the_end_keeps_everything(tmp_path: Path) -> None:
+    store = StateStore(tmp_path / "0_0")
+    store.apply({b"a": b"1"}, 5, 3)
+    other = sqlite3.connect(tmp_path / "0_0" / "state.sqlite")
+    other.execute(
+        "CREATE TRIGGER full BEFORE UPDATE ON offsets BEGIN SELECT RAISE(ABORT, 'full'); END"
+    )
+    other.close()
+    with pytest.raises(sqlite3.Error, match="full"):
+        store.clear()
+    store.close()
+    again = StateStore(tmp_path / "0_0")
+    assert (dict(again.items()), again.position, again.input_offset) == ({b"a": b"1"}, 5, 3)
+
+
 def test_a_store_that_cannot_be_read_begins_anew(tmp_path: Path) -> None:
     StateStore(tmp_path / "0_0").close()
     (tmp_path / "0_0" / "state.sqlite").write_bytes(b"not a database" * 1000)

@@ -330,9 +330,10 @@ class Host:
 
     def _clean(self) -> None:
         """Delete old state that no copy uses."""
-        removed = self._directory.clean(self._copies.keys(), self._configs.state_cleanup_delay_ms)
+        # No report may say what is about to be deleted.
         with self._lock:
-            for task in removed:
+            delay = self._configs.state_cleanup_delay_ms
+            for task in self._directory.clean(self._copies.keys(), delay):
                 self._on_disk.pop(task, None)
 
 
