@@ -80,7 +80,7 @@ class StubWriter:
     def __init__(self, broker: Broker) -> None:
         self.producer: Any = StubProducer(broker)
 
-    def begin(self, timeout: float) -> None:
+    def begin(self, deadline: float) -> None:
         pass
 
     def close(self) -> None:
@@ -321,3 +321,116 @@ def test_no_report_says_what_a_clean_up_deletes(
     assert directory.tasks() == []
     assert reports[0].offsets == {}
     directory.close()
+
+
+class Clock:
+    """Time that passes only while somebody waits."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_a_start_has_one_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executor: ThreadPoolExecutor
+) -> None:
+    clock = Clock()
+    allowed: list[float] = []
+
+    class SlowProducer:
+        def list_topics(self, topic: str, timeout: float) -> None:
+            allowed.append(timeout)
+            clock.sleep(timeout * 0.75)
+
+        def init_transactions(self, timeout: float) -> None:
+            allowed.append(timeout)
+            clock.sleep(timeout * 0.75)
+
+        def purge(self) -> None:
+            pass
+
+    class SlowReader(StubReader):
+        def end(self, partition: int, timeout: float) -> int:
+            allowed.append(timeout)
+            return 0
+
+    monkeypatch.setattr(tasks, "time", clock)
+    monkeypatch.setattr(tasks, "create", lambda *_: SlowProducer())
+    configs = configured(tmp_path, task_timeout_ms=16_000)
+    writer = tasks.Writer(configs, FIRST)
+    changelog: Any = SlowReader(Broker(), configs.changelog_topic)
+    store = StateStore(tmp_path / "0_0")
+    task = tasks.ActiveTask(
+        configs, FIRST, "process", store, writer, changelog, WordCount(), executor
+    )
+    task.close()
+    assert allowed == [16, 4, 1]
+
+
+def test_a_task_that_is_given_up_before_its_start_ended_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, executor: ThreadPoolExecutor
+) -> None:
+    begun, released = threading.Event(), threading.Event()
+
+    class StuckWriter(StubWriter):
+        def begin(self, deadline: float) -> None:
+            begun.set()
+            released.wait(60)
+
+    configs = configured(tmp_path, task_timeout_ms=1)
+    changelog: Any = StubReader(Broker(), configs.changelog_topic)
+    writer: Any = StuckWriter(Broker())
+    store = StateStore(tmp_path / "0_0")
+    task = tasks.ActiveTask(
+        configs, FIRST, "process", store, writer, changelog, WordCount(), executor
+    )
+    begun.wait(60)
+    try:
+        task.close()
+    finally:
+        released.set()
+    assert "task 0_0: given up before its start ended" in caplog.text
+
+
+def test_stopping_while_the_brokers_are_away_takes_one_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executor: ThreadPoolExecutor
+) -> None:
+    broker = Broker()
+    together = threading.Barrier(8)
+    allowed: list[float] = []
+
+    class AwayProducer(StubProducer):
+        def commit_transaction(self, timeout: float) -> None:
+            allowed.append(timeout)
+            together.wait(60)
+            error = confluent_kafka.KafkaError(confluent_kafka.KafkaError._TIMED_OUT)
+            raise confluent_kafka.KafkaException(error)
+
+    configs = configured(tmp_path)
+    host = hosts.Host(configs, WordCount())
+    reader: Any = StubReader(broker, configs.changelog_topic)
+    host._input = host._changelog = reader
+    host._executor = executor
+    host._directory = StateDirectory(tmp_path)
+    monkeypatch.setattr(tasks, "time", Clock())
+    monkeypatch.setattr(hosts, "time", Clock())
+    for partition in range(8):
+        task = TaskId(0, partition)
+        writer: Any = StubWriter(broker)
+        writer.producer = AwayProducer(broker)
+        copy = hosts.Copy("active", StateStore(tmp_path / str(task)), writer)
+        host._copies[task] = copy
+        host._activate(task, copy)
+        assert copy.active is not None
+        copy.active.run()
+        copy.active.process([Record(None, b"a", partition, 0)])
+    # All transactions are under way at the same time.
+    host._drop(list(host._copies))
+    assert allowed == [configs.task_timeout_ms / 1000] * 8
+    assert (host._copies, broker.log) == ({}, [])
+    host._directory.close()
