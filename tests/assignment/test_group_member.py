@@ -434,3 +434,44 @@ def test_stopping_while_the_brokers_are_away_takes_one_deadline(
     assert allowed == [configs.task_timeout_ms / 1000] * 8
     assert (host._copies, broker.log) == ({}, [])
     host._directory.close()
+
+
+class LineProducer:
+    """Takes some lines, then has no room; refuses those of one partition in the end."""
+
+    def __init__(self, room: int, stop: threading.Event, refused: int = -1) -> None:
+        self._room, self._stop, self._refused = room, stop, refused
+        self._queue: list[tuple[int, Callable[[Any, None], None]]] = []
+
+    def produce(
+        self, topic: str, value: bytes, partition: int, on_delivery: Callable[[Any, None], None]
+    ) -> None:
+        if len(self._queue) == self._room:
+            raise BufferError("Local: Queue full")
+        self._queue.append((partition, on_delivery))
+
+    def poll(self, timeout: float) -> None:
+        if len(self._queue) == self._room:
+            self._stop.set()
+
+    def flush(self, timeout: float) -> None:
+        expired = SimpleNamespace(str=lambda: "Local: Message timed out")
+        for partition, on_delivery in self._queue:
+            on_delivery(expired if partition == self._refused else None, None)
+
+
+@pytest.mark.parametrize("refused", [-1, 1])
+def test_lines_count_once_they_have_arrived(monkeypatch: pytest.MonkeyPatch, refused: int) -> None:
+    stop = threading.Event()
+    topics = SimpleNamespace(create=lambda *_: None)
+    monkeypatch.setattr(word_count, "Topics", lambda _: topics)
+    monkeypatch.setattr(word_count, "create", lambda *_: LineProducer(100, stop, refused))
+
+    def write() -> int:
+        return word_count.write_lines("x:1", "lines", partitions=4, rate=1e6, stop=stop)
+
+    if refused < 0:
+        assert write() == 100
+    else:
+        with pytest.raises(GroupError, match="25 of 100 lines not written: Local: Message timed"):
+            write()
