@@ -20,8 +20,7 @@ from balancer.assignment import (
     TaskAssignor,
     TaskId,
 )
-from balancer.assignment.document import StateDocument
-from balancer.assignment.group import leader as leaders
+from balancer.assignment.document import StateDocument, build_state
 from balancer.assignment.group.changelog import INPUT_KEY, Replay, input_value, state_key
 from balancer.assignment.group.configs import GroupConfigs
 from balancer.assignment.group.directory import StateDirectory
@@ -159,14 +158,12 @@ def test_a_malformed_report_costs_only_its_member_its_tasks(data: bytes | None) 
 def test_a_report_that_makes_no_state_costs_only_its_member_its_tasks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    build = leaders.build_state
-
     def refuse(document: StateDocument) -> ApplicationState:
         if any(i.tags.get("colour") == "impossible" for i in document.instances):
             raise OverflowError("an impossible colour")
-        return build(document)
+        return build_state(document)
 
-    monkeypatch.setattr(leaders, "build_state", refuse)
+    monkeypatch.setattr("balancer.assignment.group.leader.build_state", refuse)
     leader = Leader(TaskAssignor().assign)
     z = joined("z", [2], tags={"colour": "impossible"})
     found = leader.assign("a", [joined("a", [0, 1]), z], dict.fromkeys(range(4), 100))

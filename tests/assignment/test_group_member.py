@@ -280,9 +280,10 @@ def test_a_line_without_a_value_has_no_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configs = configured(tmp_path)
-    lines: list[tuple[bytes | None, bytes | None]] = [(None, b"a"), (None, None)]
-    log = [(state_key(b"a"), b"1"), (INPUT_KEY, input_value(2))]
-    written = {"lines": lines, configs.changelog_topic: log}
+    written: dict[str, list[tuple[bytes | None, bytes | None]]] = {
+        "lines": [(None, b"a"), (None, None)],
+        configs.changelog_topic: [(state_key(b"a"), b"1"), (INPUT_KEY, input_value(2))],
+    }
 
     def read(_: str, topic: str, deadline: float) -> Iterator[Any]:
         for offset, (key, value) in enumerate(written[topic]):
