@@ -369,6 +369,8 @@ def test_a_start_has_one_deadline(
     task = tasks.ActiveTask(
         configs, FIRST, "process", store, writer, changelog, WordCount(), executor
     )
+    while task.restored_up_to() is None:
+        time.sleep(0.01)
     task.close()
     assert allowed == [16, 4, 1]
 
