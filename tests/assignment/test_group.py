@@ -20,6 +20,7 @@ from balancer.assignment import (
     TaskAssignor,
     TaskId,
 )
+from balancer.assignment.document import StateDocument, build_state
 from balancer.assignment.group.changelog import INPUT_KEY, Replay, input_value, state_key
 from balancer.assignment.group.configs import GroupConfigs
 from balancer.assignment.group.directory import StateDirectory
@@ -136,6 +137,9 @@ def test_of_two_claims_that_of_the_later_generation_counts() -> None:
         b'{"process": "x", "offsets": {"0_0": -1}}',
         b'{"process": "x", "offsets": {"zero": 1}}',
         b'{"process": "x", "active": [3]}',
+        b'{"process": "x", "offsets": {"0_0": 5, "0_00": 7}}',
+        b'{"process": "x", "standby": ["0_1", "0_01"]}',
+        '{"process": "x", "offsets": {"0_0": 5, "\u0660_\u0660": 7}}'.encode(),
         b'{"process": "process-a"}',
         b'{"process": "' + b"x" * (1 << 22) + b'"}',
     ],
@@ -149,6 +153,24 @@ def test_a_malformed_report_costs_only_its_member_its_tasks(data: bytes | None) 
     assert found["z"] == MemberAssignment()
     assert found["a"].partitions == (0, 1, 3)
     assert found["a"].tasks.standby == ("0_2",)
+
+
+def test_a_report_that_makes_no_state_costs_only_its_member_its_tasks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(document: StateDocument) -> ApplicationState:
+        if any(i.tags.get("colour") == "impossible" for i in document.instances):
+            raise OverflowError("an impossible colour")
+        return build_state(document)
+
+    monkeypatch.setattr("balancer.assignment.group.leader.build_state", refuse)
+    leader = Leader(TaskAssignor().assign)
+    z = joined("z", [2], tags={"colour": "impossible"})
+    found = leader.assign("a", [joined("a", [0, 1]), z], dict.fromkeys(range(4), 100))
+    assert leader.malformed == 1
+    assert found["z"] == MemberAssignment()
+    assert found["a"].partitions == (0, 1, 3)
+    assert leader.assign("z", [z], {2: 100}) == {"z": MemberAssignment()}
 
 
 def test_without_any_usable_report_nobody_gets_tasks() -> None:
@@ -215,6 +237,21 @@ def test_a_store_is_never_ahead_of_its_offsets(tmp_path: Path) -> None:
     assert (again.position, again.input_offset) == (6, 3)
     again.clear()
     assert (dict(again.items()), again.position, again.input_offset) == ({}, 0, 0)
+
+
+def test_a_store_that_is_not_cleared_to_the_end_keeps_everything(tmp_path: Path) -> None:
+    store = StateStore(tmp_path / "0_0")
+    store.apply({b"a": b"1"}, 5, 3)
+    other = sqlite3.connect(tmp_path / "0_0" / "state.sqlite")
+    other.execute(
+        "CREATE TRIGGER full BEFORE UPDATE ON offsets BEGIN SELECT RAISE(ABORT, 'full'); END"
+    )
+    other.close()
+    with pytest.raises(sqlite3.Error, match="full"):
+        store.clear()
+    store.close()
+    again = StateStore(tmp_path / "0_0")
+    assert (dict(again.items()), again.position, again.input_offset) == ({b"a": b"1"}, 5, 3)
 
 
 def test_a_store_that_cannot_be_read_begins_anew(tmp_path: Path) -> None:

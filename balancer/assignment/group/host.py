@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -111,8 +111,9 @@ class Host:
             self._changelog = PartitionReader(configs.bootstrap_servers, configs.changelog_topic)
             ends.callback(self._changelog.close)
             self._executor = ends.enter_context(ThreadPoolExecutor(max_workers=8))
-            ends.callback(self._drop_all)
-            self._membership = Membership(configs, self._report, self._assign)
+            # After an error the next owner repeats what is not committed.
+            ends.push(lambda error, *_: self._drop(list(self._copies), commit=error is None))
+            self._membership = Membership(configs, partitions, self._report, self._assign)
             ends.callback(self._membership.close)
             self._take_part(stop)
             # The others begin to take over while this member still processes.
@@ -170,9 +171,7 @@ class Host:
         """Make the copies on this member those that the leader wants."""
         if assigned.lost:
             # Others may run these tasks by now, and have shut this member out.
-            for task, copy in self._copies.items():
-                if copy.active is not None:
-                    self._deactivate(task, copy, commit=False)
+            self._deactivate(list(self._copies), commit=False)
             self._tell("membership lost; joining again")
             return
         roles = {
@@ -180,8 +179,8 @@ class Host:
             **{TaskId.parse(name): "warm-up" for name in assigned.tasks.warmup},
             **{TaskId(0, p): "active" for p in assigned.partitions},
         }
-        for task in [t for t in self._copies if t not in roles]:
-            self._drop(task)
+        self._drop([task for task in self._copies if task not in roles])
+        self._deactivate([t for t in self._copies if roles[t] != "active"])
         for task, role in roles.items():
             if task in self._copies:
                 copy = self._copies[task]
@@ -194,8 +193,6 @@ class Host:
             copy.role = role
             if role == "active" and copy.active is None:
                 self._activate(task, copy)
-            elif role != "active" and copy.active is not None:
-                self._deactivate(task, copy)
             if copy.active is None and copy.writer is None:
                 copy.writer = Writer(self._configs, task)
         self._directory.assignment_applied(assigned.reports)
@@ -216,38 +213,44 @@ class Host:
             self._executor,
         )
 
-    def _deactivate(self, task: TaskId, copy: Copy, *, commit: bool = True) -> None:
-        """Stop processing a task, and keep its state current from the changelog."""
-        active, copy.active = copy.active, None
-        if active is None:
-            return
-        self._input.remove(task.partition)
-        was_running = active.running
-        if commit:
+    def _deactivate(self, tasks: Sequence[TaskId], *, commit: bool = True) -> None:
+        """Stop processing tasks, and keep their state current from the changelog.
+
+        Together they take no longer than one task may.
+        """
+        deadline = time.monotonic() + self._configs.task_timeout_ms / 1000
+        ending: list[tuple[TaskId, Copy, ActiveTask, Future[None] | None]] = []
+        for task in tasks:
+            copy = self._copies[task]
+            active, copy.active = copy.active, None
+            if active is not None:
+                self._input.remove(task.partition)
+                commits = commit and active.running
+                done = self._executor.submit(active.commit, deadline) if commits else None
+                ending.append((task, copy, active, done))
+        for task, copy, active, done in ending:
+            was_running = active.running
             try:
-                active.commit()
+                if done is not None:
+                    done.result()
             except (Fenced, GroupError) as error:
                 log.info("task %s: given up without its last records: %s", task, error)
-        active.close()
-        if was_running:
-            self._changelog.add(task.partition, copy.store.position)
+            active.close(deadline)
+            if was_running:
+                self._changelog.add(task.partition, copy.store.position)
 
-    def _drop(self, task: TaskId) -> None:
-        """Close a copy; its state stays on disk."""
-        copy = self._copies[task]
-        self._deactivate(task, copy)
-        self._changelog.remove(task.partition)
-        with self._lock:
-            del self._copies[task]
-            self._on_disk[task] = copy.store.position
-        copy.store.close()
-        if copy.writer is not None:
-            self._executor.submit(copy.writer.close)
-
-    def _drop_all(self) -> None:
-        """Close every copy."""
-        for task in list(self._copies):
-            self._drop(task)
+    def _drop(self, tasks: Sequence[TaskId], *, commit: bool = True) -> None:
+        """Close copies; their state stays on disk."""
+        self._deactivate(tasks, commit=commit)
+        for task in tasks:
+            copy = self._copies[task]
+            self._changelog.remove(task.partition)
+            with self._lock:
+                del self._copies[task]
+                self._on_disk[task] = copy.store.position
+            copy.store.close()
+            if copy.writer is not None:
+                self._executor.submit(copy.writer.close)
 
     def _restore(self) -> None:
         """Bring copies that do not process up to date, and start those that are."""
@@ -315,23 +318,24 @@ class Host:
             except Fenced:
                 # The group has gone on without this member, or its transaction took too long.
                 log.info("task %s: another member has taken it over", task)
-                self._deactivate(task, copy, commit=False)
+                self._deactivate([task], commit=False)
                 self._membership.rebalance()
             except GroupError as error:
                 copy.failures += 1
                 if copy.failures >= _ATTEMPTS:
                     raise
                 log.warning("%s; starting it again", error)
-                self._deactivate(task, copy, commit=False)
+                self._deactivate([task], commit=False)
                 self._activate(task, copy)
         if not batch.messages and not batch.ends:
             time.sleep(0.01)
 
     def _clean(self) -> None:
         """Delete old state that no copy uses."""
-        removed = self._directory.clean(self._copies.keys(), self._configs.state_cleanup_delay_ms)
+        # No report may say what is about to be deleted.
         with self._lock:
-            for task in removed:
+            delay = self._configs.state_cleanup_delay_ms
+            for task in self._directory.clean(self._copies.keys(), delay):
                 self._on_disk.pop(task, None)
 
 

@@ -83,7 +83,18 @@ class Leader:
         if not members:
             return found
         owner = _owners(joined, set(end_offsets))
-        state = _state(members, reports, owner, end_offsets)
+        try:
+            state = _state(members, reports, owner, end_offsets)
+        except Exception:
+            usable = [
+                (m, r)
+                for m, r in zip(members, reports, strict=True)
+                if self._usable(m, r, owner, end_offsets)
+            ]
+            if not usable:
+                return found
+            members, reports = [m for m, _ in usable], [r for _, r in usable]
+            state = _state(members, reports, owner, end_offsets)
         assignment = self._assign(state)
         by_process = assignment.tasks_by_instance()
         starting = _starting(state, assignment, members, reports, owner)
@@ -130,12 +141,30 @@ class Leader:
                 if report.process in {r.process for r in reports}:
                     raise GroupError(f"process {report.process!r} found twice, once expected")
             except GroupError as error:
-                self.malformed += 1
-                log.warning("member %s gets no tasks: %s", j.member, error)
+                self._refuse(j.member, error)
                 continue
             members.append(j.member)
             reports.append(report)
         return members, reports
+
+    def _usable(
+        self,
+        member: str,
+        report: MemberReport,
+        owner: Mapping[int, str],
+        end_offsets: Mapping[int, int] | Collection[int],
+    ) -> bool:
+        """Whether a report describes a possible state; one that does not is refused."""
+        try:
+            _state([member], [report], owner, end_offsets)
+        except Exception as error:
+            self._refuse(member, error)
+            return False
+        return True
+
+    def _refuse(self, member: str, error: Exception) -> None:
+        self.malformed += 1
+        log.warning("member %s gets no tasks: %s", member, error)
 
 
 def _owners(joined: Sequence[Joined], partitions: Collection[int]) -> dict[int, str]:

@@ -59,6 +59,8 @@ class Membership:
     ----------
     configs
         Configuration of the member.
+    partitions
+        Partitions of the input at the start, for when the client knows of none.
     report
         What the member says when it joins; called with the number of the report.
     assign
@@ -73,10 +75,12 @@ class Membership:
     def __init__(
         self,
         configs: GroupConfigs,
+        partitions: int,
         report: Callable[[int], MemberReport],
         assign: Callable[[str, Sequence[Joined], Sequence[int]], dict[str, MemberAssignment]],
     ) -> None:
         self._configs, self._report, self._assign = configs, report, assign
+        self._partitions = range(partitions)
         self._arrived: SimpleQueue[Assigned] = SimpleQueue()
         self._last: Assigned | None = None
         self._owned: tuple[int, ...] = ()
@@ -234,7 +238,8 @@ class Membership:
             for member in members
         ]
         leader = self._consumer.group_metadata().member_id
-        partitions = sorted(cluster.partitions_for_topic(topic) or ())
+        # A broker that has just started may not know the topic yet.
+        partitions = sorted(cluster.partitions_for_topic(topic) or self._partitions)
         found = self._assign(leader, joined, partitions)
         return {
             member: ConsumerProtocolAssignment(

@@ -16,10 +16,13 @@ LARGEST_BYTES = 1 << 22
 
 
 def _task(name: str) -> str:
+    """A task's only name: others that mean the same would make two tasks of one."""
     try:
-        TaskId.parse(name)
+        task = TaskId.parse(name)
     except TaskAssignmentError as error:
         raise ValueError(error.sentence) from None
+    if str(task) != name:
+        raise ValueError(str(task))
     return name
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 # Changes whose values are None delete their keys.
@@ -69,25 +70,32 @@ class StateStore:
     def apply(self, changes: Changes, position: int, input_offset: int | None = None) -> None:
         """Write changes and the offsets they lead to, all or nothing."""
         input_offset = self.input_offset if input_offset is None else input_offset
-        offsets = (position, input_offset)
         put = [(k, v) for k, v in changes.items() if v is not None]
         gone = [(k,) for k, v in changes.items() if v is None]
+        with self._moving_to(position, input_offset) as database:
+            database.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", put)
+            database.executemany("DELETE FROM state WHERE key = ?", gone)
+
+    def clear(self) -> None:
+        """Forget everything: the state is of another changelog."""
+        with self._moving_to(0, 0) as database:
+            database.execute("DELETE FROM state")
+
+    @contextmanager
+    def _moving_to(self, position: int, input_offset: int) -> Iterator[sqlite3.Connection]:
+        """A transaction that ends with these offsets."""
         database = self._database
         database.execute("BEGIN")
         try:
-            database.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", put)
-            database.executemany("DELETE FROM state WHERE key = ?", gone)
-            database.execute("UPDATE offsets SET position = ?, input_offset = ?", offsets)
+            yield database
+            database.execute(
+                "UPDATE offsets SET position = ?, input_offset = ?", (position, input_offset)
+            )
             database.execute("COMMIT")
         except BaseException:
             database.execute("ROLLBACK")
             raise
         self.position, self.input_offset = position, input_offset
-
-    def clear(self) -> None:
-        """Forget everything: the state is of another changelog."""
-        self._database.execute("DELETE FROM state")
-        self.apply({}, 0, 0)
 
     def close(self) -> None:
         """Close the files; the state stays."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from concurrent.futures import Executor, Future, wait
@@ -15,6 +16,8 @@ from balancer.assignment.group.reader import PartitionReader
 from balancer.assignment.group.store import StateStore
 from balancer.assignment.state import TaskId
 from metrics_reporter.clients import create, kafka, reason
+
+log = logging.getLogger(__name__)
 
 # After its first answer a client takes about 50 ms to connect to the brokers it has learnt of.
 _CONNECTING_SECONDS = 0.1
@@ -53,11 +56,11 @@ class Writer:
         )
         self._connected_at = time.monotonic() + _CONNECTING_SECONDS
 
-    def begin(self, timeout: float) -> None:
+    def begin(self, deadline: float) -> None:
         """End the predecessor's transaction, and refuse all that it writes from now on."""
-        self.producer.list_topics(self._topic, timeout)
+        self.producer.list_topics(self._topic, _left(deadline))
         time.sleep(max(self._connected_at - time.monotonic(), 0))
-        self.producer.init_transactions(timeout)
+        self.producer.init_transactions(_left(deadline))
 
     def close(self) -> None:
         """Close the client, which may take a moment."""
@@ -118,9 +121,9 @@ class ActiveTask:
 
     def _start(self) -> int:
         """Shut the predecessor out; returns the offset up to which to restore."""
-        timeout = self._configs.task_timeout_ms / 1000
-        self._writer.begin(timeout)
-        return self._changelog.end(self.task.partition, timeout)
+        deadline = time.monotonic() + self._configs.task_timeout_ms / 1000
+        self._writer.begin(deadline)
+        return self._changelog.end(self.task.partition, _left(deadline))
 
     def restored_up_to(self) -> int | None:
         """The offset of the changelog at which the task can run; None while it is not known.
@@ -158,13 +161,21 @@ class ActiveTask:
         self.next_offset = self.store.input_offset
 
     def process(self, records: Sequence[Record]) -> None:
-        """Process records; their effect is not visible before :meth:`commit`."""
-        for record in records:
-            if record.offset < self.next_offset:
-                continue
-            self._processor.process(record, self._state)
-            self.next_offset = record.offset + 1
-            self.records += 1
+        """Process records; their effect is not visible before :meth:`commit`.
+
+        If the processor raises, or is interrupted, a record may have left part of its changes:
+        nothing that is not yet committed will be.
+        """
+        try:
+            for record in records:
+                if record.offset < self.next_offset:
+                    continue
+                self._processor.process(record, self._state)
+                self.next_offset = record.offset + 1
+                self.records += 1
+        except BaseException:
+            self.running = False
+            raise
 
     @property
     def age(self) -> float:
@@ -178,8 +189,13 @@ class ActiveTask:
             return False
         return time.monotonic() - self._last_commit >= self._configs.commit_interval_ms / 1000
 
-    def commit(self) -> None:
+    def commit(self, deadline: float | None = None) -> None:
         """Write state and progress to the changelog in one transaction, then to the store.
+
+        Parameters
+        ----------
+        deadline
+            When it gives up (monotonic seconds); ``task_timeout_ms`` from now unless given.
 
         Raises
         ------
@@ -193,7 +209,8 @@ class ActiveTask:
             return
         module = kafka()
         topic, partition = self._configs.changelog_topic, self.task.partition
-        timeout = self._configs.task_timeout_ms / 1000
+        if deadline is None:
+            deadline = time.monotonic() + self._configs.task_timeout_ms / 1000
         delivered: list[int] = []
 
         def on_delivery(error: Any, message: Any) -> None:
@@ -208,6 +225,10 @@ class ActiveTask:
                     producer.produce(topic, value, key, partition, **more)
                     return
                 except BufferError:  # no room in the client's queue
+                    if time.monotonic() > deadline:
+                        raise GroupError(
+                            f"task {self.task}: cannot commit: no room in the client's queue"
+                        ) from None
                     producer.poll(0.1)
 
         try:
@@ -216,7 +237,7 @@ class ActiveTask:
                 produce(state_key(key), value)
             progress = input_value(self.next_offset)
             produce(INPUT_KEY, progress, headers=self._headers, on_delivery=on_delivery)
-            producer.commit_transaction(timeout)
+            producer.commit_transaction(_left(deadline))
         except module.KafkaException as error:
             code = error.args[0]
             if code.code() in (module.KafkaError._FENCED, module.KafkaError.INVALID_PRODUCER_EPOCH):
@@ -227,12 +248,24 @@ class ActiveTask:
         self.store.apply(self._state.changes, delivered[0] + 1, self.next_offset)
         self._state = State(self.store)
 
-    def close(self) -> None:
+    def close(self, deadline: float | None = None) -> None:
         """Give the task up; what is not committed is left to the next owner.
 
         A start under way is waited for: if it ended later, it would shut the next owner out.
+
+        Parameters
+        ----------
+        deadline
+            When that wait ends (monotonic seconds); ``task_timeout_ms`` from now unless given.
         """
         self.running = False
-        if not self._starting.cancel():
-            wait([self._starting], self._configs.task_timeout_ms / 1000)
+        if deadline is None:
+            deadline = time.monotonic() + self._configs.task_timeout_ms / 1000
+        if not self._starting.cancel() and wait([self._starting], _left(deadline)).not_done:
+            log.warning("task %s: given up before its start ended", self.task)
         self._executor.submit(self._writer.close)
+
+
+def _left(deadline: float) -> float:
+    """Seconds until a deadline; the clients take 0 or less for no limit."""
+    return max(deadline - time.monotonic(), 0.001)

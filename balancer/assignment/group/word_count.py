@@ -20,6 +20,9 @@ from balancer.assignment.group.reader import PartitionReader
 from balancer.assignment.group.topics import Topics
 from metrics_reporter.clients import create
 
+# Time that the last lines have to arrive.
+_FLUSH_SECONDS = 30
+
 
 class WordCount:
     """Counts how often each word occurs in a partition."""
@@ -40,14 +43,14 @@ def write_lines(
     seed: int = 0,
     words: int = 2_000,
 ) -> int:
-    """Write lines of four words at a steady rate until `stop` is set; returns how many.
+    """Write lines of four words at a steady rate until `stop` is set; returns how many arrived.
 
     The topic is made with this number of partitions if it does not exist.
 
     Raises
     ------
     GroupError
-        If Kafka does not take the lines.
+        If Kafka does not take all of the lines.
     """
     Topics(bootstrap_servers).create(topic, partitions, {})
     producer = create(
@@ -56,19 +59,37 @@ def write_lines(
     chance = random.Random(seed)
     vocabulary = [f"word{n}" for n in range(words)]
     weights = [1 / (n + 1) for n in range(words)]
-    began, written = time.monotonic(), 0
+    began, written, delivered = time.monotonic(), 0, 0
+    refused: list[str] = []
+
+    def on_delivery(error: Any, _: Any) -> None:
+        nonlocal delivered
+        if error is None:
+            delivered += 1
+        elif not refused:
+            refused.append(error.str())
+
     while not stop.is_set():
         due = int((time.monotonic() - began) * rate)
-        for _ in range(due - written):
-            line = " ".join(chance.choices(vocabulary, weights, k=4))
-            producer.produce(topic, line.encode(), partition=written % partitions)
-            written += 1
+        while written < due and not stop.is_set():
+            line = " ".join(chance.choices(vocabulary, weights, k=4)).encode()
+            partition = written % partitions
+            while not stop.is_set():
+                try:
+                    producer.produce(topic, line, partition=partition, on_delivery=on_delivery)
+                    written += 1
+                    break
+                except BufferError:  # no room in the client's queue
+                    producer.poll(0.1)
         producer.poll(0)
         stop.wait(0.01)
-    left = producer.flush(30)
-    if left:
-        raise GroupError(f"topic {topic}: {left} of {written} lines not written in 30 s")
-    return written
+    producer.flush(_FLUSH_SECONDS)
+    if delivered < written:
+        why = refused[0] if refused else f"no answer within {_FLUSH_SECONDS} s"
+        raise GroupError(
+            f"topic {topic}: {written - delivered} of {written} lines not written: {why}"
+        )
+    return delivered
 
 
 @dataclass
@@ -141,14 +162,14 @@ def check(configs: GroupConfigs, timeout: float = 60.0) -> list[PartitionCheck]:
     Raises
     ------
     GroupError
-        If the topics cannot be read in `timeout` seconds.
+        If a topic does not exist, or cannot be read in `timeout` seconds.
     """
     deadline = time.monotonic() + timeout
     counts: dict[int, Counter[bytes]] = {}
     records: Counter[int] = Counter()
     for message in read_topic(configs.bootstrap_servers, configs.input_topic, deadline):
         records[message.partition()] = message.offset() + 1
-        counts.setdefault(message.partition(), Counter()).update(message.value().split())
+        counts.setdefault(message.partition(), Counter()).update((message.value() or b"").split())
     found: dict[int, _Found] = {}
     for message in read_topic(configs.bootstrap_servers, configs.changelog_topic, deadline):
         found.setdefault(message.partition(), _Found()).add(message)
@@ -189,9 +210,11 @@ def read_topic(bootstrap_servers: str, topic: str, deadline: float) -> Iterator[
     Raises
     ------
     GroupError
-        If the end is not reached by the deadline (monotonic seconds).
+        If it does not exist, or its end is not reached by the deadline (monotonic seconds).
     """
     partitions = set(range(Topics(bootstrap_servers).partitions(topic)))
+    if not partitions:
+        raise GroupError(f"topic {topic}: not found")
     reader = PartitionReader(bootstrap_servers, topic)
     try:
         for p in partitions:

@@ -1,0 +1,480 @@
+"""A member's tasks, with clients of Kafka that are stubs; tests/kafka runs real groups."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from balancer.assignment.group import host as hosts
+from balancer.assignment.group import task as tasks
+from balancer.assignment.group import word_count
+from balancer.assignment.group.changelog import INPUT_KEY, Replay, input_value, state_key
+from balancer.assignment.group.configs import GroupConfigs
+from balancer.assignment.group.directory import StateDirectory
+from balancer.assignment.group.errors import GroupError
+from balancer.assignment.group.leader import Joined, MemberAssignment
+from balancer.assignment.group.membership import Assigned, Membership
+from balancer.assignment.group.messages import MemberReport, MemberTasks
+from balancer.assignment.group.processing import Processor, Record, State
+from balancer.assignment.group.reader import Batch
+from balancer.assignment.group.store import StateStore
+from balancer.assignment.group.word_count import WordCount
+from balancer.assignment.state import TaskId
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
+
+FIRST = TaskId(0, 0)
+
+
+class Broker:
+    """The changelog that the stub clients share, and the lines of the input."""
+
+    def __init__(self, *lines: bytes) -> None:
+        self.lines = lines
+        self.log: list[tuple[bytes, bytes | None]] = []
+
+    def counts(self) -> dict[bytes, bytes | None]:
+        replay = Replay()
+        replay.add(self.log)
+        return dict(replay.changes)
+
+
+class StubProducer:
+    """Appends to the changelog when a transaction is committed."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def begin_transaction(self) -> None:
+        self._begun: list[tuple[bytes, bytes | None]] = []
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes,
+        partition: int,
+        headers: object = None,
+        on_delivery: Callable[[None, Any], None] | None = None,
+    ) -> None:
+        self._begun.append((key, value))
+        if on_delivery is not None:
+            offset = len(self._broker.log) + len(self._begun) - 1
+            on_delivery(None, SimpleNamespace(offset=lambda: offset))
+
+    def commit_transaction(self, timeout: float) -> None:
+        self._broker.log.extend(self._begun)
+
+
+class StubWriter:
+    """A producer that begins at once."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.producer: Any = StubProducer(broker)
+
+    def begin(self, deadline: float) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class StubMessage:
+    """A record of partition 0."""
+
+    def __init__(self, key: bytes | None, value: bytes | None, offset: int) -> None:
+        self.key, self.value, self.offset = lambda: key, lambda: value, lambda: offset
+
+    def partition(self) -> int:
+        return 0
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 1000
+
+    def headers(self) -> list[tuple[str, bytes]]:
+        return []
+
+
+class StubReader:
+    """A consumer that returns the lines from the offset of each partition."""
+
+    def __init__(self, broker: Broker, topic: str) -> None:
+        self._broker, self._is_input, self._offsets = broker, topic == "lines", dict[int, int]()
+
+    def add(self, partition: int, offset: int) -> None:
+        self._offsets[partition] = offset
+
+    def remove(self, partition: int) -> None:
+        self._offsets.pop(partition, None)
+
+    def read(self, maximum: int, timeout: float) -> Batch:
+        batch = Batch()
+        for partition, offset in self._offsets.items():
+            if not self._is_input:
+                self._offsets[partition] = batch.ends[partition] = len(self._broker.log)
+                continue
+            batch.messages[partition] = [
+                StubMessage(None, line, o)
+                for o, line in enumerate(self._broker.lines)
+                if o >= offset
+            ]
+            self._offsets[partition] = len(self._broker.lines)
+        return batch
+
+    def end(self, partition: int, timeout: float) -> int:
+        return len(self._broker.log)
+
+    def close(self) -> None:
+        pass
+
+
+class StubMembership:
+    """Gives partition 0 to the member."""
+
+    def __init__(self, *_: object) -> None:
+        self._arrived = [Assigned(1, (0,), MemberTasks(), 0)]
+
+    def poll(self) -> list[Assigned]:
+        arrived, self._arrived = self._arrived, []
+        return arrived
+
+    def close(self) -> None:
+        pass
+
+
+def configured(directory: Path, **more: Any) -> GroupConfigs:
+    given: dict[str, Any] = {"bootstrap_servers": "x:1", "application_id": "app"}
+    return GroupConfigs(**given, input_topic="lines", state_dir=directory, **more)
+
+
+@pytest.fixture
+def executor() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(8) as executor:
+        yield executor
+
+
+class Interrupted:
+    """Counts words, and raises an error at a word."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def process(self, record: Record, state: State) -> None:
+        for word in (record.value or b"").split():
+            if word == b"bad":
+                raise self._error
+            WordCount().process(record._replace(value=word), state)
+
+
+def running_task(
+    configs: GroupConfigs, broker: Broker, processor: Processor, executor: ThreadPoolExecutor
+) -> tasks.ActiveTask:
+    task = tasks.ActiveTask(
+        configs,
+        FIRST,
+        "process",
+        StateStore(configs.state_dir / "0_0"),
+        StubWriter(broker),  # type: ignore[arg-type]
+        StubReader(broker, configs.changelog_topic),  # type: ignore[arg-type]
+        processor,
+        executor,
+    )
+    task.run()
+    return task
+
+
+def test_while_the_topic_is_unknown_its_partitions_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka = pytest.importorskip("kafka")
+
+    class StubConsumer:
+        def __init__(self, **_: object) -> None:
+            pass
+
+        def subscribe(self, *_: object, **__: object) -> None:
+            pass
+
+        def poll(self, timeout_ms: int) -> None:
+            time.sleep(0.01)
+
+        def group_metadata(self) -> SimpleNamespace:
+            return SimpleNamespace(member_id="a")
+
+        def close(self, timeout_ms: int) -> None:
+            pass
+
+    def assign(
+        leader: str, joined: Sequence[Joined], partitions: Sequence[int]
+    ) -> dict[str, MemberAssignment]:
+        return {j.member: MemberAssignment(tuple(partitions)) for j in joined}
+
+    monkeypatch.setattr(kafka, "KafkaConsumer", StubConsumer)
+    report = MemberReport(process="process-a")
+    membership = Membership(configured(tmp_path), 3, lambda _: report, assign)
+    owned = SimpleNamespace(topic="lines", partitions=[0, 1, 2])
+    metadata = SimpleNamespace(user_data=None, owned_partitions=[owned], generation_id=1)
+    member = SimpleNamespace(member_id="a", metadata=metadata)
+    for known, found in ((None, [0, 1, 2]), ({0, 1, 2, 3}, [0, 1, 2, 3])):
+        cluster = SimpleNamespace(partitions_for_topic=lambda _, known=known: known)
+        answer = membership._assign_all(cluster, [member])["a"]
+        assert [(topic, p) for topic, p in answer.assigned_partitions] == [("lines", found)]
+    membership.close()
+
+
+@pytest.mark.parametrize("error", [ValueError("bad word"), KeyboardInterrupt()])
+def test_part_of_a_record_is_never_committed(
+    tmp_path: Path, executor: ThreadPoolExecutor, error: BaseException
+) -> None:
+    broker = Broker()
+    task = running_task(configured(tmp_path), broker, Interrupted(error), executor)
+    lines = [Record(None, b"x", 0, 0), Record(None, b"a b bad", 0, 1)]
+    with pytest.raises(type(error)):
+        task.process(lines)
+    task.commit()
+    assert broker.log == []
+
+
+@pytest.mark.parametrize("error", [ValueError("bad word"), KeyboardInterrupt()])
+def test_a_record_at_which_a_member_ends_counts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    broker = Broker(b"x", b"a b bad")
+    monkeypatch.setattr(hosts, "Membership", StubMembership)
+    monkeypatch.setattr(hosts, "Writer", lambda *_: StubWriter(broker))
+    monkeypatch.setattr(hosts, "PartitionReader", lambda _, topic: StubReader(broker, topic))
+    topics = SimpleNamespace(partitions=lambda _: 1, create=lambda *_: None)
+    monkeypatch.setattr(hosts, "Topics", lambda _: topics)
+    configs = configured(tmp_path, commit_interval_ms=1)
+    with pytest.raises(type(error)):
+        hosts.Host(configs, Interrupted(error)).run(threading.Event())
+    stop = threading.Event()
+
+    class Counted(WordCount):
+        def process(self, record: Record, state: State) -> None:
+            super().process(record, state)
+            stop.set()
+
+    hosts.Host(configs, Counted()).run(stop)
+    assert broker.counts() == {b"x": b"1", b"a": b"1", b"b": b"1", b"bad": b"1"}
+
+
+def test_a_missing_topic_is_no_correct_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = SimpleNamespace(partitions=lambda topic: 0)
+    monkeypatch.setattr(word_count, "Topics", lambda _: topics)
+    with pytest.raises(GroupError, match="topic lines: not found"):
+        word_count.check(configured(tmp_path))
+
+
+def test_a_line_without_a_value_has_no_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configs = configured(tmp_path)
+    written: dict[str, list[tuple[bytes | None, bytes | None]]] = {
+        "lines": [(None, b"a"), (None, None)],
+        configs.changelog_topic: [(state_key(b"a"), b"1"), (INPUT_KEY, input_value(2))],
+    }
+
+    def read(_: str, topic: str, deadline: float) -> Iterator[Any]:
+        for offset, (key, value) in enumerate(written[topic]):
+            yield StubMessage(key, value, offset)
+
+    monkeypatch.setattr(word_count, "read_topic", read)
+    (found,) = word_count.check(configs)
+    assert (found.records, found.differences, found.correct) == (2, 0, True)
+
+
+def test_no_report_says_what_a_clean_up_deletes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = StateDirectory(tmp_path)
+    store = StateStore(directory.task_path(FIRST))
+    store.apply({b"a": b"1"}, 500, 10)
+    store.close()
+    for file in [*directory.task_path(FIRST).iterdir(), directory.task_path(FIRST)]:
+        os.utime(file, (0, 0))
+    host = hosts.Host(configured(tmp_path), WordCount())
+    host._directory, host._on_disk = directory, {FIRST: 500}
+    reports: list[MemberReport] = []
+    reporting = threading.Thread(target=lambda: reports.append(host._report(1)))
+    clean = directory.clean
+
+    def clean_while_reporting(in_use: Collection[TaskId], delay_ms: int) -> list[TaskId]:
+        removed = clean(in_use, delay_ms)
+        # The report goes as far as it can before its task is forgotten.
+        reporting.start()
+        reporting.join(0.3)
+        return removed
+
+    monkeypatch.setattr(directory, "clean", clean_while_reporting)
+    host._clean()
+    reporting.join()
+    assert directory.tasks() == []
+    assert reports[0].offsets == {}
+    directory.close()
+
+
+class Clock:
+    """Time that passes only while somebody waits."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_a_start_has_one_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executor: ThreadPoolExecutor
+) -> None:
+    clock = Clock()
+    allowed: list[float] = []
+
+    class SlowProducer:
+        def list_topics(self, topic: str, timeout: float) -> None:
+            allowed.append(timeout)
+            clock.sleep(timeout * 0.75)
+
+        def init_transactions(self, timeout: float) -> None:
+            allowed.append(timeout)
+            clock.sleep(timeout * 0.75)
+
+        def purge(self) -> None:
+            pass
+
+    class SlowReader(StubReader):
+        def end(self, partition: int, timeout: float) -> int:
+            allowed.append(timeout)
+            return 0
+
+    monkeypatch.setattr(tasks, "time", clock)
+    monkeypatch.setattr(tasks, "create", lambda *_: SlowProducer())
+    configs = configured(tmp_path, task_timeout_ms=16_000)
+    writer = tasks.Writer(configs, FIRST)
+    changelog: Any = SlowReader(Broker(), configs.changelog_topic)
+    store = StateStore(tmp_path / "0_0")
+    task = tasks.ActiveTask(
+        configs, FIRST, "process", store, writer, changelog, WordCount(), executor
+    )
+    while task.restored_up_to() is None:
+        time.sleep(0.01)
+    task.close()
+    assert allowed == [16, 4, 1]
+
+
+def test_a_task_that_is_given_up_before_its_start_ended_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, executor: ThreadPoolExecutor
+) -> None:
+    begun, released = threading.Event(), threading.Event()
+
+    class StuckWriter(StubWriter):
+        def begin(self, deadline: float) -> None:
+            begun.set()
+            released.wait(60)
+
+    configs = configured(tmp_path, task_timeout_ms=1)
+    changelog: Any = StubReader(Broker(), configs.changelog_topic)
+    writer: Any = StuckWriter(Broker())
+    store = StateStore(tmp_path / "0_0")
+    task = tasks.ActiveTask(
+        configs, FIRST, "process", store, writer, changelog, WordCount(), executor
+    )
+    begun.wait(60)
+    try:
+        task.close()
+    finally:
+        released.set()
+    assert "task 0_0: given up before its start ended" in caplog.text
+
+
+def test_stopping_while_the_brokers_are_away_takes_one_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executor: ThreadPoolExecutor
+) -> None:
+    broker = Broker()
+    together = threading.Barrier(8)
+    allowed: list[float] = []
+
+    class AwayProducer(StubProducer):
+        def commit_transaction(self, timeout: float) -> None:
+            allowed.append(timeout)
+            together.wait(60)
+            error = confluent_kafka.KafkaError(confluent_kafka.KafkaError._TIMED_OUT)
+            raise confluent_kafka.KafkaException(error)
+
+    configs = configured(tmp_path)
+    host = hosts.Host(configs, WordCount())
+    reader: Any = StubReader(broker, configs.changelog_topic)
+    host._input = host._changelog = reader
+    host._executor = executor
+    host._directory = StateDirectory(tmp_path)
+    monkeypatch.setattr(tasks, "time", Clock())
+    monkeypatch.setattr(hosts, "time", Clock())
+    for partition in range(8):
+        task = TaskId(0, partition)
+        writer: Any = StubWriter(broker)
+        writer.producer = AwayProducer(broker)
+        copy = hosts.Copy("active", StateStore(tmp_path / str(task)), writer)
+        host._copies[task] = copy
+        host._activate(task, copy)
+        assert copy.active is not None
+        copy.active.run()
+        copy.active.process([Record(None, b"a", partition, 0)])
+    # All transactions are under way at the same time.
+    host._drop(list(host._copies))
+    assert allowed == [configs.task_timeout_ms / 1000] * 8
+    assert (host._copies, broker.log) == ({}, [])
+    host._directory.close()
+
+
+class LineProducer:
+    """Takes some lines, then has no room; refuses those of one partition in the end."""
+
+    def __init__(self, room: int, stop: threading.Event, refused: int = -1) -> None:
+        self._room, self._stop, self._refused = room, stop, refused
+        self._queue: list[tuple[int, Callable[[Any, None], None]]] = []
+
+    def produce(
+        self, topic: str, value: bytes, partition: int, on_delivery: Callable[[Any, None], None]
+    ) -> None:
+        if len(self._queue) == self._room:
+            raise BufferError("Local: Queue full")
+        self._queue.append((partition, on_delivery))
+
+    def poll(self, timeout: float) -> None:
+        if len(self._queue) == self._room:
+            self._stop.set()
+
+    def flush(self, timeout: float) -> None:
+        expired = SimpleNamespace(str=lambda: "Local: Message timed out")
+        for partition, on_delivery in self._queue:
+            on_delivery(expired if partition == self._refused else None, None)
+
+
+@pytest.mark.parametrize("refused", [-1, 1])
+def test_lines_count_once_they_have_arrived(monkeypatch: pytest.MonkeyPatch, refused: int) -> None:
+    stop = threading.Event()
+    topics = SimpleNamespace(create=lambda *_: None)
+    monkeypatch.setattr(word_count, "Topics", lambda _: topics)
+    monkeypatch.setattr(word_count, "create", lambda *_: LineProducer(100, stop, refused))
+
+    def write() -> int:
+        return word_count.write_lines("x:1", "lines", partitions=4, rate=1e6, stop=stop)
+
+    if refused < 0:
+        assert write() == 100
+    else:
+        with pytest.raises(GroupError, match="25 of 100 lines not written: Local: Message timed"):
+            write()
