@@ -340,7 +340,7 @@ def test_a_goal_may_be_hard_for_one_resource_and_soft_for_another() -> None:
     s = synthetic_snapshot(brokers=6, partitions=60, racks=3, seed=1)
     goals = [
         {"goal": "UsageDistribution", "resource": "disk", "hard": True},
-        {"goal": "UsageDistribution", "resource": "cpu", "threshold": 1.0001},
+        {"goal": "UsageDistribution", "resource": "cpu", "threshold": 1.000001},
     ]
     plan = Balancer({"goals": goals}).propose(s)
     assert [u.goal for u in plan.unmet] == ["UsageDistribution[cpu]"]
