@@ -37,8 +37,9 @@ class AssignmentConfigs(BaseModel):
         another rack; ``balance_subtopology``: the same, with the tasks of each subtopology
         spread (KIP-925).
     rack_aware_assignment_traffic_cost, rack_aware_assignment_non_overlap_cost
-        Cost of a partition that is read from another rack, and of a task that moves; None for
-        Kafka's: 10 and 1 for stateful tasks, 1 and 0 for stateless ones (KIP-925).
+        Cost of a partition that is read from another rack, and of a task on another instance
+        than the first step dealt it to, wherever it runs; None for Kafka's: 10 and 1 for
+        stateful tasks, 1 and 0 for stateless ones (KIP-925).
     rack_aware_assignment_tags
         Tags of instances by which standbys are spread, at most five (KIP-708).
     unknown_lag_is_caught_up

@@ -23,6 +23,9 @@ from balancer.assignment import (
     build_state,
 )
 from balancer.assignment.snapshot import application_snapshot
+from balancer.assignment.targets.exchange import exchanged
+from cluster_model.placement import Placement
+from cluster_model.snapshot import Ints
 from goals import Cluster, Goal, GoalError, State
 
 PROFILE = "stateful-tasks"
@@ -385,3 +388,65 @@ def test_an_application_is_a_snapshot() -> None:
 def test_goals_that_do_not_exist_are_an_error() -> None:
     with pytest.raises(GoalError, match="no-such-profile"):
         TaskAssignor(target="no-such-profile")
+
+
+def to_restore(case: Given, found: TaskAssignment, holder: Sequence[int]) -> int:
+    """Records that a target lacks, if each instance's copies are held by another."""
+    number = {str(found.state.task(t)): t for t in range(found.state.n_tasks)}
+    total = 0
+    for task in case.tasks:
+        lags = case.instances[holder[int(found.target[number[task["id"]]])]].get("lags", {})
+        lag = lags.get(task["id"], "unknown")
+        end = task.get("end_offset", 0)
+        total += {"unknown": end, "running": 0}.get(lag, lag)
+    return total
+
+
+def test_equal_instances_exchange_their_tasks_if_less_is_restored_then() -> None:
+    loads_, ends = (2.358, 0.557, 1.358, 0.486), (500_000, 2_000_000, 100_000, 2_000_000)
+    tasks = [
+        {"id": f"0_{t}", "end_offset": end, "load": {"busy": load}}
+        for t, (load, end) in enumerate(zip(loads_, ends, strict=True))
+    ]
+    case = Given([{"id": "I0", **RUNS_ALL}, {"id": "I1", "lags": {}}], tasks, 100, 0, 2)
+    found = assigned(case)
+    assert found.target.tolist() == [1, 0, 0, 0]
+    assert roles(found)["I1"]["warmup"] == ["0_0"]
+    _, _, _, restored = settled(case)
+    assert restored == 500_000
+    larger = case._replace(instances=[case.instances[0], {"id": "I1", "lags": {}, "capacity": 2}])
+    assert to_restore(larger, assigned(larger), [0, 1]) > 500_000
+
+
+@settings(max_examples=40)
+@given(cases(), st.randoms(use_true_random=False))
+def test_an_exchange_restores_less_and_keeps_the_load_of_equal_instances(
+    case: Given, random: Random
+) -> None:
+    state = state_of(case)
+    configs = AssignmentConfigs(
+        num_standby_replicas=case.standbys, acceptable_recovery_lag=case.acceptable
+    )
+    snapshot = application_snapshot(state, configs).snapshot
+    # any target, also one that no plan would have
+    target = Placement(snapshot, snapshot.replication_factor.max())
+    brokers = np.array([random.sample(range(state.n_instances), state.n_instances)])
+    target.brokers[:] = np.where(target.brokers >= 0, brokers[0][target.brokers], -1)
+    target.invalidate_sums()
+    holder = exchanged(state, target)
+
+    def cost(taker: Ints) -> float:
+        p, slot = (target.brokers >= 0).nonzero()
+        at = taker[target.brokers[p, slot]]
+        lacks = snapshot.move_cost_of(p, at, snapshot.state_size[p])
+        return float(np.minimum(lacks, snapshot.state_size[p]).sum())
+
+    itself = np.arange(state.n_instances)
+    assert sorted(holder.tolist()) == itself.tolist()
+    assert (state.capacity[holder] == state.capacity).all()
+    if (holder != itself).any():
+        assert cost(holder) < cost(itself)
+        before = target.brokers.copy()
+        target.brokers[:] = np.where(before >= 0, holder[before], -1)
+        target.invalidate_sums()
+        assert (exchanged(state, target) == itself).all()

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from balancer.assignment import ApplicationState, AssignmentConfigs, TaskAssignment
+from benchmarks import tasks_convergence
 from benchmarks.harness.task_assignors import KAFKA
 from benchmarks.registry import BenchmarkError, Options, Row, find
 from benchmarks.tasks_downtime import _CASES, scenario
@@ -56,3 +60,39 @@ def test_sizes_follow_zipfs_law() -> None:
 def test_an_unknown_subject_is_an_error() -> None:
     with pytest.raises(BenchmarkError, match="no subject 'x'"):
         measured("tasks-downtime", "scale-in", rounds=1, subject="x")
+
+
+class Restless:
+    """Puts all tasks on one instance, without standbys, and always asks for one more rebalance."""
+
+    def __init__(self, configs: AssignmentConfigs) -> None:
+        self._configs = configs
+
+    def assign(self, state: ApplicationState) -> TaskAssignment:
+        """Assign everything to the last instance."""
+        nothing = np.zeros(0, np.int64)
+        last = np.full(state.n_tasks, state.n_instances - 1)
+        return TaskAssignment(
+            state=state,
+            configs=self._configs,
+            active=last,
+            target=last,
+            standby_task=nothing,
+            standby_instance=nothing,
+            warmup=np.zeros(0, np.bool_),
+            movements=0,
+            probing_rebalance=True,
+        )
+
+
+def test_an_assignor_that_breaks_the_rules_is_counted_as_such() -> None:
+    case = tasks_convergence._case("drop", 0)
+    configs = case.configs.model_copy(update={"num_standby_replicas": 1})
+    tally = tasks_convergence._Tally(1)
+    tasks_convergence._run(replace(case, configs=configs), Restless(configs), tally)
+    found = {metric: value for metric, value, _ in tasks_convergence._rows(tally, own_time=False)}
+    # at the start, and after an instance has gone
+    assert found["unconverged"] == found["beyond the bound of rounds"] == 2
+    assert found["with missing copies"] == found["with task counts more than 1 apart"] == 2
+    assert found["rounds, worst"] == 80
+    assert found["fullest instance beyond what tasks allow"] > 100

@@ -15,13 +15,14 @@ from balancer.assignment.draft import Draft
 from balancer.assignment.lags import Lags
 from balancer.assignment.movements import Warmups
 from balancer.assignment.result import TaskAssignment, UnmetGoal
-from balancer.assignment.snapshot import application_snapshot
+from balancer.assignment.snapshot import LOAD, application_snapshot
 from balancer.assignment.state import ApplicationState
+from balancer.assignment.targets.exchange import exchanged
 from balancer.engine import Balancer
 from balancer.planning.plan import Plan
 from balancer.problem.operation import Operation
 from cluster_model.placement import Placement
-from cluster_model.snapshot import Ints, Snapshot
+from cluster_model.snapshot import SMALLEST, Ints, Snapshot
 from goals import Goal, ResourceCapacity
 from metrics_reporter.documents import shown
 
@@ -32,9 +33,11 @@ _ROUNDING = 1e-9
 class GoalTargets:
     """Assigns tasks so that goals are met, with little restored and no task without its state.
 
-    The balancer plans from where tasks run now, and moves cost what has to be restored. The
-    assignment is that plan, carried out as far as copies have caught up and warm-ups are allowed,
-    in the plan's order: by what the goals gain for what is restored.
+    The balancer plans from where tasks run now, and moves cost what has to be restored. Equal
+    instances exchange all that they are to hold if less is restored then. The assignment is that
+    plan, carried out as far as copies have caught up and warm-ups are allowed, in the plan's order:
+    by what the goals gain for what is restored. What is exchanged comes last, that with the most
+    load for what is restored first.
 
     Parameters
     ----------
@@ -57,11 +60,13 @@ class GoalTargets:
         there = np.argsort(application.task)
         start = Placement(plan.snapshot, plan.placement.slots)
         now, then = (_leaders_first(p, there) for p in (start, plan.placement))
+        changed = application.task[plan.rows.partition].tolist()
+        if changed:
+            changed += _exchange(state, plan.placement, application.task, now, then)
         for t, copies in enumerate(then):
             way.put(t, copies[0], copies[1:])
         target = way.draft.active.copy()
-        changed = dict.fromkeys(application.task[plan.rows.partition].tolist())
-        stateful = [t for t in changed if state.stateful[t]]
+        stateful = [t for t in dict.fromkeys(changed) if state.stateful[t] and now[t] != then[t]]
         # what is being restored already is not given up for something new
         for t in sorted(stateful, key=lambda t: not way.under_way(t, now[t], then[t])):
             way.go(t, now[t], then[t])
@@ -117,6 +122,46 @@ def _over_capacity(assignment: TaskAssignment) -> Iterator[UnmetGoal]:
                 f"instance {shown(s.instances[i])} is to carry {carried[i]:,.6g}, "
                 f"{capacity[i]:,.6g} stated",
             )
+
+
+def _exchange(
+    state: ApplicationState,
+    target: Placement,
+    task: Ints,
+    now: list[list[int]],
+    then: list[list[int]],
+) -> list[int]:
+    """Have equal instances exchange their copies in `then`; returns the tasks that this changes.
+
+    Parameters
+    ----------
+    state
+        The application.
+    target
+        The plan's placement.
+    task
+        The task of each partition.
+    now, then
+        Instances of each task's copies, at present and in the target, the active one first.
+    """
+    holder = exchanged(state, target)
+    moved = (holder != np.arange(len(holder))).tolist()
+    if not any(moved):
+        return []
+    taker = holder.tolist()
+    found = [t for t, copies in enumerate(then) if any(moved[i] for i in copies)]
+    for t in found:
+        then[t] = [taker[i] for i in then[t]]
+    s = target.snapshot
+    partition = np.argsort(task)
+    weighs = s.resources.index(LOAD) if LOAD in s.resources else 0
+    order: dict[int, tuple[float, int]] = {}
+    for t in found:
+        new = np.array([i for i in then[t] if i not in now[t]], np.int64)
+        p = np.full(len(new), partition[t])
+        cost = float(s.move_cost_of(p, new, s.state_size[p]).sum())
+        order[t] = cost / max(float(s.leader_load[partition[t], weighs]), SMALLEST), t
+    return sorted(found, key=order.__getitem__)
 
 
 def _leaders_first(placement: Placement, rows: Ints) -> list[list[int]]:
