@@ -66,6 +66,13 @@ class PlanningParameters(BaseModel):
     relaxed_searches
         Maximum number of further searches if a plan takes so many replicas from brokers that
         receive none that no placement keeps a limit after it.
+    sized_numbers
+        Numbers of brokers that ``right_size`` plans for before it settles for the smallest that
+        worked.
+    sized_choices
+        Choices of brokers to empty, or to add, that it tries with one broker fewer than it found.
+    sized_added
+        Maximum number of brokers that it adds.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -88,3 +95,6 @@ class PlanningParameters(BaseModel):
     reserved_scorings: float = Field(default=100.0, ge=0, le=1e6)
     relaxed_room: float = Field(default=0.05, ge=0, le=MOST_RELAXED_ROOM)
     relaxed_searches: Count = 8
+    sized_numbers: Count = 24
+    sized_choices: Count = 12
+    sized_added: Count = 200

@@ -77,9 +77,9 @@ def find_remedy(
         return None
     hard = [u for u in plan.unmet if u.hard]
     kept = {g.goal for g in plan.goal_results if g.hard and g.met_after}
-    groups = [_helped(hard), _helped([u for u in hard if u.proven])]
+    groups = [helped(hard), helped([u for u in hard if u.proven])]
     if not hard:
-        groups = [_helped([u for u in plan.unmet if u.proven])]
+        groups = [helped([u for u in plan.unmet if u.proven])]
     if plan.summary.exhausted is not None:
         groups = groups[-1:]
     groups = [group for group in groups if group]
@@ -141,7 +141,7 @@ def _enough(
         most = min(most, LARGEST_ID - int(plan.snapshot.broker_ids.max()))
     met: dict[int, bool] = {}
     for _ in range(limits.confirmed):
-        while (number := _next(met, least)) is not None and number <= most and len(met) < trials:
+        while (number := next_number(met, least)) is not None and number <= most and len(met) < trials:
             if deadline is not None and time.monotonic() > deadline:
                 break
             met[number] = suffices(number, hard)
@@ -153,7 +153,7 @@ def _enough(
     return None
 
 
-def _helped(unmet: Sequence[Unmet]) -> list[Unmet]:
+def helped(unmet: Sequence[Unmet]) -> list[Unmet]:
     """Without the goals that are proven to need something other than brokers."""
     lost = {u.goal for u in unmet if u.proven and not (u.brokers_to_add or u.racks_to_add)}
     return [u for u in unmet if u.goal not in lost]
@@ -176,7 +176,7 @@ def _at_least(group: Sequence[Unmet]) -> Remedy | None:
     )
 
 
-def _next(met: dict[int, bool], least: int) -> int | None:
+def next_number(met: dict[int, bool], least: int) -> int | None:
     """How many brokers to try next: increasing until it is enough, then fewer."""
     enough = min((number for number, ok in met.items() if ok), default=None)
     if enough is None:

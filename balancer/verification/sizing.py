@@ -1,0 +1,154 @@
+"""Checks what a plan states about the number of brokers: counts, and the certificate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil
+
+import numpy as np
+
+from balancer.planning.document import Sizing
+from balancer.verification.goals import limits
+from balancer.verification.replay import Replay
+from balancer.verification.replicas import contribution
+from balancer.verification.report import Fault
+from cluster_model.snapshot import Bools, Floats
+
+# Goals whose limit of a broker does not depend on which others there are.
+_OWN = ("ResourceCapacity", "ReplicaCapacity", "PotentialNetworkOut", "TransientCapacity")
+# Loads that are compared as sums differ in their last digits.
+_ROUNDING = 1e-6
+
+
+def sizing_faults(replay: Replay) -> Iterator[Fault]:
+    """Errors in the record of a sized cluster.
+
+    That plans for other numbers of brokers failed is not repeated.
+    """
+    stated, request, s = replay.plan.sizing, replay.request, replay.snapshot
+    if stated is None:
+        return
+    if request.kind_name != "right_size":
+        yield Fault("sizing", f"sizing: stated for the operation {request.kind_name}")
+        return
+    for text in [*_wrong_counts(replay, stated), *_wrong_result(replay, stated)]:
+        yield Fault("sizing", f"sizing: {text}")
+    absent = [b for b in stated.added if b not in set(s.broker_ids.tolist())]
+    if absent or replay.cut:
+        # without the brokers to add, the certificate has no cluster
+        return
+    new = np.isin(s.broker_ids, list(stated.added))
+    least = _least(replay, new)
+    if stated.least > least:
+        yield Fault("sizing", f"sizing: at least {stated.least} brokers stated, {least} found")
+
+
+def _wrong_counts(replay: Replay, stated: Sizing) -> Iterator[str]:
+    """Numbers of brokers that contradict the snapshot and the operation."""
+    s, request = replay.snapshot, replay.request
+    ids = set(s.broker_ids.tolist())
+    if {*stated.emptied} != {*s.broker_ids[request.named].tolist()}:
+        yield f"{[*stated.emptied]} stated as emptied, the operation names others"
+    if not {*stated.added} <= ids or len({*stated.added}) < len(stated.added):
+        yield f"{[*stated.added]} stated as added, brokers of the snapshot expected"
+    living = int((~request.dead).sum())
+    if stated.brokers_before != living - len(stated.added):
+        yield (
+            f"{stated.brokers_before} brokers before stated, {living - len(stated.added)} found"
+        )
+    if stated.brokers != living - len(stated.emptied):
+        yield f"{stated.brokers} brokers stated, {living - len(stated.emptied)} found"
+
+
+def _wrong_result(replay: Replay, stated: Sizing) -> Iterator[str]:
+    """Statements about the goals and the proof that contradict one another."""
+    plan = replay.plan
+    unmet = [g.goal for g in plan.goal_results if g.hard and not g.met_after]
+    held = plan.verdict is None or plan.verdict.fulfilled
+    if stated.met != ((not unmet and held) or plan.summary.exhausted is not None):
+        yield f"met is {stated.met}, and {len(unmet)} hard goals are unmet"
+    minimum = (plan.operation.get("options") or {}).get("min_brokers", 1)
+    if stated.proof == "certificate" and stated.brokers > stated.least:
+        yield f"a certificate is stated for {stated.brokers} brokers, it proves {stated.least}"
+    if stated.proof == "minimum" and stated.brokers > minimum:
+        yield f"{stated.brokers} is above the minimum, {minimum}"
+    if (stated.proof in ("search", "every choice")) != (stated.fewer_tried > 0):
+        yield f"the proof is {stated.proof!r}, and {stated.fewer_tried} choices were tried"
+
+
+def _least(replay: Replay, new: Bools) -> int:
+    """The number of living brokers below which some hard goal is proven unmet."""
+    s, request, table = replay.snapshot, replay.request, replay.base
+    # a broker that the plan empties could also be kept
+    living = ~request.dead
+    free = living & (request.receives | request.named)
+    fixed = living & ~free
+    others = int(fixed.sum())
+    factor = table.factor
+    best = max(1, int(factor.max(initial=0)))
+    racked = not others and any(
+        g["goal"] == "RackAwareness" and g["hard"] for g in replay.stated.known
+    )
+    for goal in replay.stated.known:
+        if goal["goal"] not in _OWN or not goal["hard"]:
+            continue
+        column, limit = _limit(replay, goal)
+        lead, follow = contribution(s, column)
+        sizes = np.concatenate(
+            [lead[factor > 0], np.repeat(follow, np.maximum(factor - 1, 0))]
+        )
+        kept = np.bincount(
+            table.broker, np.maximum(lead, follow)[table.partition], s.n_brokers
+        )
+        needed = float(sizes.sum() - np.minimum(kept, limit)[fixed].sum())
+        old = free & ~new
+        enough = _count(needed, limit[old])
+        if enough is None:
+            added = float(np.median(limit[new])) if new.any() else 0.0
+            missing = needed - float(limit[old].sum())
+            enough = int(old.sum()) + (max(1, ceil(missing / added)) if added > 0 else 1)
+        best = max(best, enough + others)
+        largest = float(limit[free].max(initial=0.0))
+        if not others and largest > 0:
+            best = max(best, int((sizes > largest / 2 * (1 - _ROUNDING)).sum()))
+        racks = np.unique(s.broker_rack[old])
+        full = factor >= len(racks)
+        if racked and len(racks) > 1 and full.any():
+            each = float(np.minimum(lead, follow)[full].sum())
+            counts = [(_count(each, limit[old & (s.broker_rack == r)]), r) for r in racks]
+            best = max(
+                best,
+                sum(
+                    max(1, int((old & (s.broker_rack == r)).sum()) if k is None else k)
+                    for k, r in counts
+                ),
+            )
+    return best
+
+
+def _count(needed: float, limit: Floats) -> int | None:
+    """The fewest of the largest limits that have room for a load; None if all have not."""
+    room = 0.0
+    for k, more in enumerate([0.0, *np.sort(limit)[::-1].tolist()]):
+        room += more
+        # this bound may be too high by rounding, never too low
+        if needed <= room * (1 - _ROUNDING) or needed <= 0:
+            return k
+    return None
+
+
+def _limit(replay: Replay, goal: dict[str, object]) -> tuple[str, Floats]:
+    """The column of a goal, and (B,) its limits if no broker is emptied; 0 on dead brokers."""
+    request = replay.request
+    if goal["goal"] == "TransientCapacity":
+        resource = str(goal["resource"])
+        column, limit = f"load.{resource}", request.capacity(resource) * goal["limit"]
+        return column, np.where(request.dead, 0.0, limit)
+    if goal["goal"] == "ReplicaCapacity":
+        own = np.full(replay.snapshot.n_brokers, float(str(goal["limit"])))
+        return "replica_count", np.where(request.dead, 0.0, own)
+    resource = str(goal.get("resource", "network_out"))
+    found = limits(goal, request)
+    assert found is not None
+    threshold = float(str(goal["threshold"]))
+    return found[1], np.where(request.dead, 0.0, request.capacity(resource) * threshold)
