@@ -12,7 +12,7 @@ from typing import Any
 
 from balancer.planning.assembly import assemble
 from balancer.planning.document import Remedy
-from balancer.planning.least_brokers import least_brokers
+from balancer.planning.least_brokers import least_brokers, needs_of
 from balancer.planning.parameters import PlanningParameters
 from balancer.planning.plan import Plan
 from balancer.planning.proposal_check import check_proposal
@@ -212,6 +212,8 @@ class Balancer:
         goals = with_availability(
             kind.judged_by(applicable(self.goals, snapshot, strict=self.strict))
         )
+        candidates = cluster.eligible & resolved.rules.receives
+        needs = needs_of([g.prepared(cluster) for g in goals], cluster, candidates)
 
         def left() -> float | None:
             return None if seconds is None else seconds - (time.monotonic() - started)
@@ -239,12 +241,9 @@ class Balancer:
                 operation=operation,
                 kind=kind,
                 cluster=cluster,
-                candidates=cluster.eligible & resolved.rules.receives,
-                least=least_brokers(
-                    [g.prepared(cluster) for g in goals],
-                    cluster,
-                    cluster.eligible & resolved.rules.receives,
-                ),
+                candidates=candidates,
+                needs=needs,
+                least=least_brokers(needs, cluster, candidates),
                 plans=plans,
                 ended=ended,
                 parameters=self.planning,

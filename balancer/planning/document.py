@@ -213,10 +213,11 @@ class Sizing(_PlanRecord):
     reason
         Why; empty if nothing asks for more than one.
     fewer_tried
-        Choices of one broker fewer for which a plan was tried and met fewer goals.
+        Choices of brokers, one broker fewer, for which a plan was tried that met fewer goals.
     proof
         Why one broker fewer is not the answer: ``certificate``, it is below `least`; ``search``,
-        no plan was found for `fewer_tried` choices, ``every choice``, for any; ``minimum``,
+        no plan was found for `fewer_tried` choices; ``every choice``, and all others have too
+        little room; ``minimum``,
         the request asks for no fewer; ``none``, the number does not meet the goals, or the
         search ended early.
     text

@@ -70,7 +70,9 @@ class PlanningParameters(BaseModel):
         Numbers of brokers that ``right_size`` plans for before it settles for the smallest that
         worked.
     sized_choices
-        Choices of brokers to empty, or to add, that it tries with one broker fewer than it found.
+        Choices of brokers to empty that it plans for with one broker fewer than it found.
+    sized_sets
+        If there are up to this many choices, all are looked at, and those without room left out.
     sized_added
         Maximum number of brokers that it adds.
     """
@@ -97,4 +99,5 @@ class PlanningParameters(BaseModel):
     relaxed_searches: Count = 8
     sized_numbers: Count = 24
     sized_choices: Count = 12
+    sized_sets: Count = 5000
     sized_added: Count = 200

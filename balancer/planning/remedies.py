@@ -141,7 +141,9 @@ def _enough(
         most = min(most, LARGEST_ID - int(plan.snapshot.broker_ids.max()))
     met: dict[int, bool] = {}
     for _ in range(limits.confirmed):
-        while (number := next_number(met, least)) is not None and number <= most and len(met) < trials:
+        while (
+            (number := next_number(met, least)) is not None and number <= most and len(met) < trials
+        ):
             if deadline is not None and time.monotonic() > deadline:
                 break
             met[number] = suffices(number, hard)

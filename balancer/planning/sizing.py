@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import combinations
 from math import comb
@@ -10,8 +10,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from balancer.planning.document import Sizing, Unmet
-from balancer.planning.least_brokers import LeastBrokers
+from balancer.planning.document import Sizing
+from balancer.planning.least_brokers import LeastBrokers, Need, room_without
 from balancer.planning.parameters import PlanningParameters
 from balancer.planning.plan import Plan
 from balancer.planning.remedies import enlarged, helped, next_number
@@ -38,6 +38,8 @@ class SizingRequest(NamedTuple):
         The same cluster as goals see it, with nothing emptied.
     candidates : (B,) bool
         Brokers that may be emptied.
+    needs
+        What the brokers that stay must have room for.
     least
         No placement on fewer living brokers meets all hard goals.
     plans
@@ -53,6 +55,7 @@ class SizingRequest(NamedTuple):
     kind: RightSize
     cluster: Cluster
     candidates: Bools
+    needs: Sequence[Need]
     least: LeastBrokers
     plans: Plans
     ended: Callable[[], bool]
@@ -87,49 +90,44 @@ def _shrunk(asked: SizingRequest) -> Plan | None:
     if asked.least.number > most or low > living:
         return None
     low = min(low, most)
-    order = emptying_order(asked.cluster, asked.candidates)
+    order = emptying_order(asked)
     emptied: dict[int, Ints] = {}
     met: dict[int, bool] = {}
 
     def works(rows: Ints) -> bool:
         plan = _planned(asked, asked.snapshot, _emptying(asked, rows))
-        return plan is not None and _meets(plan, hard_only=True)
+        return plan is not None and _meets(plan)
 
     while (number := next_number(met, low)) is not None and not asked.ended():
         number = min(number, most)
         if number in met or len(met) >= asked.parameters.sized_numbers:
             break
-        emptied[number] = order[: living - number]
-        met[number] = works(emptied[number])
+        choices, _ = _choices(asked, living - number, order)
+        met[number] = bool(choices) and works(choices[0])
+        if choices:
+            emptied[number] = choices[0]
     found = min((number for number, ok in met.items() if ok), default=None)
     if found is None:
         return None
     tried = 0
     every = False
     while found - 1 >= low and not asked.ended():
-        choices = _choices(asked, living - found + 1, order)
-        every = comb(int(asked.candidates.sum()), living - found + 1) <= len(choices)
+        choices, every = _choices(asked, living - found + 1, order)
+        tried = len(choices)
         # the first choice may have been tried
-        better, tried = None, 0
-        for rows in choices:
-            if asked.ended():
-                every = False
-                break
-            tried += 1
-            if not (met.get(found - 1) is False and np.array_equal(rows, order[: len(rows)])) and works(rows):
-                better = rows
-                break
+        known = found - 1 in met
+        better = next((x for x in choices[known:] if not asked.ended() and works(x)), None)
         if better is None:
             break
         found -= 1
-        emptied[found] = np.sort(better)
+        emptied[found] = better
     plan = _confirmed(asked, found, emptied, order, most)
     if plan is None:
         return None
     number = living - len(plan.operation.get("brokers", ()))
     if number != found:
         tried, every = 1, False
-    return replace(plan, sizing=_stated(asked, plan, number, (), tried, every))
+    return replace(plan, sizing=_stated(asked, plan, number, (), True, tried, every))
 
 
 def _confirmed(
@@ -146,45 +144,46 @@ def _confirmed(
 
 def _grown(asked: SizingRequest) -> Plan:
     """A plan on a larger cluster; on the cluster as it is if no number of brokers helps."""
-    plan = asked.plans(asked.snapshot, asked.operation, False)
-    hard = [u for u in plan.unmet if u.hard]
-    group = helped(hard)
     living, kind, s = asked.living, asked.kind, asked.snapshot
+    short = _planned(asked, s, asked.operation)
+    hard = [u for u in short.unmet if u.hard] if short is not None else []
+    group = helped(hard)
     most = asked.parameters.sized_added
     if kind.max_brokers is not None:
         most = min(most, kind.max_brokers - living)
     if not s.named_brokers:
         most = min(most, LARGEST_ID - int(s.broker_ids.max()))
     low = max(1, asked.least.number - living, kind.min_brokers - living)
-    low = max(low, *(max(u.brokers_to_add, u.racks_to_add) for u in group)) if group else low
+    low = max([low, *(max(u.brokers_to_add, u.racks_to_add) for u in group)])
+    if {u.goal for u in group} < {u.goal for u in hard} or not (hard or kind.min_brokers > living):
+        # brokers alone do not help, or nothing needs any
+        most = 0
     met: dict[int, bool] = {}
-    lost = len({u.goal for u in group}) < len({u.goal for u in hard})
 
-    def larger(number: int, backwards: bool = False) -> tuple[Snapshot, Operation]:
-        return enlarged(s, asked.operation, asked.cluster, number, group, backwards=backwards)[:2]
+    def larger(number: int) -> tuple[Snapshot, Operation]:
+        return enlarged(s, asked.operation, asked.cluster, number, group)[:2]
 
-    def works(number: int, backwards: bool = False) -> bool:
-        tried = _planned(asked, *larger(number, backwards))
-        return tried is not None and _meets(tried, hard_only=True)
-
-    while hard and not lost and not asked.ended() and most >= low:
-        number = next_number(met, low)
-        if number is None or len(met) >= asked.parameters.sized_numbers:
-            break
+    while most >= low and (number := next_number(met, low)) is not None and not asked.ended():
         number = min(number, most)
-        if number in met:
+        if number in met or len(met) >= asked.parameters.sized_numbers:
             break
-        met[number] = works(number)
-    found = min((number for number, ok in met.items() if ok), default=None)
-    while found is not None and found <= most:
-        snapshot, operation = larger(found)
-        final = asked.plans(snapshot, operation, False)
-        if _meets(final) or final.summary.exhausted:
+        tried = _planned(asked, *larger(number))
+        met[number] = tried is not None and _meets(tried)
+    found = min((number for number, ok in met.items() if ok), default=most + 1)
+    for number in range(found, most + 1):
+        snapshot, operation = larger(number)
+        plan = asked.plans(snapshot, operation, False)
+        if _meets(plan) or plan.summary.exhausted:
             added = tuple(snapshot.broker_ids[s.n_brokers :].tolist())
-            tried = int(found - 1 >= low)
-            return replace(final, sizing=_stated(asked, final, living + found, added, tried, False))
-        found += 1
-    return replace(plan, sizing=_stated(asked, plan, living, (), 0, False))
+            # one fewer was tried with the brokers where `enlarged` puts them
+            below = int(number - 1 >= low)
+            return replace(
+                plan, sizing=_stated(asked, plan, living + number, added, True, below, False)
+            )
+    plan = asked.plans(s, asked.operation, False)
+    enough = _meets(plan) and living <= (kind.max_brokers or living)
+    enough = enough and living >= kind.min_brokers
+    return replace(plan, sizing=_stated(asked, plan, living, (), enough, 0, False))
 
 
 def _planned(asked: SizingRequest, snapshot: Snapshot, operation: Operation) -> Plan | None:
@@ -195,8 +194,8 @@ def _planned(asked: SizingRequest, snapshot: Snapshot, operation: Operation) -> 
         return None
 
 
-def _meets(plan: Plan, hard_only: bool = False) -> bool:
-    """Whether a plan meets all hard goals; those of a plan may also fail for a limit on moves."""
+def _meets(plan: Plan) -> bool:
+    """Whether a plan meets all hard goals, and empties what it is to empty."""
     return all(g.met_after for g in plan.goal_results if g.hard) and (
         plan.verdict is None or plan.verdict.fulfilled
     )
@@ -208,69 +207,68 @@ def _emptying(asked: SizingRequest, rows: Ints) -> Operation:
     return asked.operation.model_copy(update={"brokers": tuple(ids)})
 
 
-def emptying_order(cluster: Cluster, candidates: Bools) -> Ints:
+def emptying_order(asked: SizingRequest) -> Ints:
     """Brokers in the order in which they are best emptied, all candidates.
 
-    Each time, the broker whose broker set has most room without it; of those in one set the
-    smallest; of equal ones one in the rack with the most capacity left; then the one with
-    the least to copy.
-
-    Parameters
-    ----------
-    cluster
-        The cluster, with no candidate emptied.
-    candidates : (B,) bool
-        Brokers that may be emptied.
+    Each time, the broker whose broker set has most room without it; of those in one set, the one
+    without which the scarcest room is largest; of equal ones one in the rack with the most
+    capacity left; then the one with the least to copy.
     """
-    s = cluster.snapshot
-    size, load = cluster.weight, s.broker_load()
-    group = cluster.group
+    cluster, s = asked.cluster, asked.snapshot
+    load, group = s.broker_load(), cluster.group
     work = np.zeros((int(group.max()) + 1, load.shape[1]))
     np.add.at(work, group, load)
-    left = candidates.copy()
-    disk = s.resources.index("disk") if "disk" in s.resources else 0
-    capacity = np.where(~cluster.draining[:, None], s.capacity, 0.0)
+    left = asked.candidates.copy()
+    kept = ~cluster.draining
+    disk = load[:, s.resources.index("disk")] if "disk" in s.resources else load.sum(1)
+    scale = np.maximum(s.capacity.max(0), 1e-300)
+    capacity = np.where(kept[:, None], s.capacity / scale, 0.0)
+    work /= scale
     found: list[int] = []
     while left.any():
         rows = np.flatnonzero(left)
         room = np.zeros_like(work)
         np.add.at(room, group, capacity)
-        remains = room[group[rows]] - capacity[rows]
-        need = work[group[rows]]
-        full = np.where(need > 0, need / np.maximum(remains, 1e-300), 0.0).max(1)
-        # sets count only if there are several; sums of equal capacities differ in their last digits
-        full = np.zeros(len(rows)) if len(work) == 1 else np.round(full, 9)
-        rack = np.bincount(s.broker_rack, np.where(cluster.draining, 0.0, capacity.sum(1)))
-        by = (load[rows, disk], -np.round(rack[s.broker_rack[rows]], 6), np.round(size[rows], 9), full)
-        best = int(rows[np.lexsort(by)[0]])
+        remains = np.maximum(room[group[rows]] - capacity[rows], 1e-9)
+        # sums of equal capacities differ in their last digits
+        full = np.round((work[group[rows]] / remains).max(1), 6)
+        if len(work) == 1:
+            full[:] = 0.0
+        without = np.repeat(kept[None], len(rows), axis=0)
+        without[np.arange(len(rows)), rows] = False
+        scarcest = np.round(room_without(asked.needs, without), 6)
+        rack = np.bincount(s.broker_rack, capacity.sum(1))
+        size = np.round(-rack[s.broker_rack[rows]], 6)
+        best = int(rows[np.lexsort((disk[rows], size, -scarcest, full))[0]])
         found.append(best)
-        left[best] = False
+        left[best] = kept[best] = False
         capacity[best] = 0.0
     return np.array(found, np.int64)
 
 
-def _choices(asked: SizingRequest, number: int, order: Ints) -> list[Ints]:
-    """Sets of brokers to empty: the best first, then neighbours of it, or all if they are few."""
-    limit = asked.parameters.sized_choices
-    rows = np.flatnonzero(asked.candidates)
-    first = np.array(order[:number])
-    found = [first]
-    known = {frozenset(first.tolist())}
+def _choices(asked: SizingRequest, number: int, order: Ints) -> tuple[list[Ints], bool]:
+    """Sets of so many brokers to empty, the best first, and whether no other can work.
 
-    def others() -> Iterator[Sequence[int]]:
-        if comb(len(rows), number) <= limit:
-            yield from combinations(order.tolist(), number)
-        # with the last of the best exchanged for each of the next ones
-        for after in order[number:].tolist():
-            yield [*order[: number - 1].tolist(), after]
-
-    for chosen in others():
-        if len(found) >= limit:
-            break
-        if frozenset(chosen) not in known:
-            known.add(frozenset(chosen))
-            found.append(np.array(chosen, np.int64))
-    return found
+    Those without room for what is needed are left out.
+    """
+    limits = asked.parameters
+    few = comb(len(order), number) <= limits.sized_sets
+    if few:
+        sets = [*map(list, combinations(range(len(order)), number))]
+    else:
+        # the first of the order, and with the last of them exchanged for each other one
+        last = range(number - 1, min(len(order), number - 1 + limits.sized_choices))
+        sets = [[*range(number - 1), after] for after in last]
+    kept = np.repeat(~asked.cluster.draining[None], len(sets), axis=0)
+    chosen = order[np.array(sets, np.int64).reshape(len(sets), number)]
+    kept[np.arange(len(sets))[:, None], chosen] = False
+    scarcest = room_without(asked.needs, kept)
+    able = np.flatnonzero(scarcest >= 1)
+    if few:
+        # of choices with about as much room, those that the order prefers
+        able = able[np.argsort(-np.round(np.minimum(scarcest[able], 1e6), 2), kind="stable")]
+    most = limits.sized_choices
+    return [chosen[k] for k in able[:most]], few and len(able) <= most
 
 
 def _stated(
@@ -278,12 +276,12 @@ def _stated(
     plan: Plan,
     number: int,
     added: tuple[int | str, ...],
+    met: bool,
     tried: int,
     every: bool,
 ) -> Sizing:
     """What was found, and why one fewer is not enough."""
     emptied = tuple(plan.operation.get("brokers", ()))
-    met = _meets(plan) or plan.summary.exhausted is not None
     least = asked.least
     proof: Proof = "none"
     if not met or asked.ended():
@@ -292,8 +290,10 @@ def _stated(
         proof, tried = "certificate", 0
     elif number <= asked.kind.min_brokers:
         proof, tried = "minimum", 0
+    elif every:
+        proof = "every choice"
     elif tried:
-        proof = "every choice" if every else "search"
+        proof = "search"
     return Sizing(
         brokers_before=asked.living,
         brokers=number,
@@ -304,12 +304,13 @@ def _stated(
         reason=least.reason,
         fewer_tried=tried,
         proof=proof,
-        text=_sentence(asked, number, emptied, added, met, proof, tried),
+        text=_sentence(asked, plan, number, emptied, added, met, proof, tried),
     )
 
 
 def _sentence(
     asked: SizingRequest,
+    plan: Plan,
     number: int,
     emptied: Sequence[int | str],
     added: Sequence[int | str],
@@ -318,26 +319,35 @@ def _sentence(
     tried: int,
 ) -> str:
     living, least = asked.living, asked.least
+    lost = [
+        u for u in plan.unmet if u.hard and u.proven and not (u.brokers_to_add or u.racks_to_add)
+    ]
+    if not met and lost:
+        return f"no number of brokers meets all hard goals: {lost[0].goal}: {lost[0].reason}"
     if not met:
-        return f"no number of brokers was found that meets all hard goals; at least {least.number}" + (
-            f" ({least.reason})" if least.reason else ""
-        )
+        reason = f" ({least.reason})" if least.reason else ""
+        text = "no number of brokers that meets all hard goals was found within the limits of the "
+        return f"{text}request; at least {plural(least.number, 'broker')} would be needed{reason}"
     verb = "meets" if number == 1 else "meet"
     if added:
         text = (
-            f"{living} of the needed {plural(number, 'broker')} exist: with {len(added)} more, which "
-            f"this plan calls {_listed(added)}, all hard goals are met"
+            f"{plural(number, 'broker')} {verb} all hard goals, {len(added)} more than there are: "
+            f"this plan calls the brokers to add {_listed(added)}"
         )
     elif emptied:
-        text = f"{number} of {plural(living, 'broker')} {verb} all hard goals: {_listed(emptied)} emptied"
+        text = f"{number} of {plural(living, 'broker')} {verb} all hard goals"
+        text += f", without {_listed(emptied)}"
     else:
-        text = f"all {plural(living, 'broker')} are needed to meet the hard goals"
+        text = f"all {plural(living, 'broker')} are {'kept' if proof == 'none' else 'needed'}"
     why = {
         "certificate": f"fewer cannot ({least.reason or 'one must stay'})",
         "minimum": f"{asked.kind.min_brokers} is the minimum asked for",
-        "search": f"with one fewer, no plan was found for {plural(tried, 'choice')} of brokers; fewer "
-        f"than {least.number} cannot",
-        "every choice": "with one fewer, no plan was found for any choice of brokers",
+        "search": f"with one fewer, no plan was found for {plural(tried, 'choice')} of brokers "
+        f"(fewer than {least.number} cannot)",
+        "every choice": "with one fewer, no choice of brokers has room"
+        if not tried
+        else "with one fewer, no plan was found for any choice of brokers with room: "
+        f"{plural(tried, 'choice')}",
         "none": "the search ended before fewer were ruled out",
     }[proof]
     return f"{text}; {why}"

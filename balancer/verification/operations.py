@@ -38,7 +38,7 @@ class OperationKind:
     may_name
         Whether it may name brokers, or none.
     options
-        Fields of its options, each a number, with the least allowed and the first that is too large.
+        Its options, each a number, with the least allowed and the first that is too large.
     known
         Whether the checker knows the kind. What an unknown kind allows is not checked.
     """

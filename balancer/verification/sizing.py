@@ -18,6 +18,7 @@ from cluster_model.snapshot import Bools, Floats
 _OWN = ("ResourceCapacity", "ReplicaCapacity", "PotentialNetworkOut", "TransientCapacity")
 # Loads that are compared as sums differ in their last digits.
 _ROUNDING = 1e-6
+_TRIED = ("search", "every choice")
 
 
 def sizing_faults(replay: Replay) -> Iterator[Fault]:
@@ -53,9 +54,7 @@ def _wrong_counts(replay: Replay, stated: Sizing) -> Iterator[str]:
         yield f"{[*stated.added]} stated as added, brokers of the snapshot expected"
     living = int((~request.dead).sum())
     if stated.brokers_before != living - len(stated.added):
-        yield (
-            f"{stated.brokers_before} brokers before stated, {living - len(stated.added)} found"
-        )
+        yield (f"{stated.brokers_before} brokers before stated, {living - len(stated.added)} found")
     if stated.brokers != living - len(stated.emptied):
         yield f"{stated.brokers} brokers stated, {living - len(stated.emptied)} found"
 
@@ -65,14 +64,20 @@ def _wrong_result(replay: Replay, stated: Sizing) -> Iterator[str]:
     plan = replay.plan
     unmet = [g.goal for g in plan.goal_results if g.hard and not g.met_after]
     held = plan.verdict is None or plan.verdict.fulfilled
-    if stated.met != ((not unmet and held) or plan.summary.exhausted is not None):
-        yield f"met is {stated.met}, and {len(unmet)} hard goals are unmet"
-    minimum = (plan.operation.get("options") or {}).get("min_brokers", 1)
+    options = plan.operation.get("options") or {}
+    minimum = options.get("min_brokers", 1)
+    within = minimum <= stated.brokers <= (options.get("max_brokers") or stated.brokers)
+    done = not unmet and held
+    if stated.met and not (within and (done or plan.summary.exhausted is not None)):
+        yield f"met is stated, with {stated.brokers} brokers and {len(unmet)} hard goals unmet"
+    if not stated.met and within and done:
+        yield "met is denied, and all hard goals are met"
     if stated.proof == "certificate" and stated.brokers > stated.least:
         yield f"a certificate is stated for {stated.brokers} brokers, it proves {stated.least}"
     if stated.proof == "minimum" and stated.brokers > minimum:
         yield f"{stated.brokers} is above the minimum, {minimum}"
-    if (stated.proof in ("search", "every choice")) != (stated.fewer_tried > 0):
+    tried = stated.fewer_tried > 0
+    if tried != (stated.proof in _TRIED) and (tried or stated.proof == "search"):
         yield f"the proof is {stated.proof!r}, and {stated.fewer_tried} choices were tried"
 
 
@@ -94,17 +99,15 @@ def _least(replay: Replay, new: Bools) -> int:
             continue
         column, limit = _limit(replay, goal)
         lead, follow = contribution(s, column)
-        sizes = np.concatenate(
-            [lead[factor > 0], np.repeat(follow, np.maximum(factor - 1, 0))]
-        )
-        kept = np.bincount(
-            table.broker, np.maximum(lead, follow)[table.partition], s.n_brokers
-        )
+        sizes = np.concatenate([lead[factor > 0], np.repeat(follow, np.maximum(factor - 1, 0))])
+        kept = np.bincount(table.broker, np.maximum(lead, follow)[table.partition], s.n_brokers)
         needed = float(sizes.sum() - np.minimum(kept, limit)[fixed].sum())
         old = free & ~new
         enough = _count(needed, limit[old])
         if enough is None:
-            added = float(np.median(limit[new])) if new.any() else 0.0
+            # a typical broker: one more like the median of those that may hold replicas
+            like = np.sort(limit[(request.eligible | request.named) & living & ~new])
+            added = float(like[(len(like) - 1) // 2]) if len(like) else 0.0
             missing = needed - float(limit[old].sum())
             enough = int(old.sum()) + (max(1, ceil(missing / added)) if added > 0 else 1)
         best = max(best, enough + others)

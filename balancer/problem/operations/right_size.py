@@ -9,8 +9,8 @@ from typing import ClassVar
 from pydantic import Field
 
 from balancer.problem.operation import OperationError
-from balancer.problem.operations.remove_brokers import emptied_verdict
 from balancer.problem.operations.operation_type import OperationType
+from balancer.problem.operations.remove_brokers import emptied_verdict
 from balancer.problem.verdict import Verdict
 from cluster_model.placement import Placement
 from cluster_model.snapshot import Bools, Snapshot
