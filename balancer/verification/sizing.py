@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import ceil
+from typing import Any
 
 import numpy as np
 
 from balancer.planning.document import Sizing
-from balancer.verification.goals import limits
 from balancer.verification.replay import Replay
 from balancer.verification.replicas import contribution
 from balancer.verification.report import Fault
@@ -140,18 +140,15 @@ def _count(needed: float, limit: Floats) -> int | None:
     return None
 
 
-def _limit(replay: Replay, goal: dict[str, object]) -> tuple[str, Floats]:
+def _limit(replay: Replay, goal: Mapping[str, Any]) -> tuple[str, Floats]:
     """The column of a goal, and (B,) its limits if no broker is emptied; 0 on dead brokers."""
-    request = replay.request
-    if goal["goal"] == "TransientCapacity":
-        resource = str(goal["resource"])
+    request, kind = replay.request, goal["goal"]
+    resource = goal.get("resource", "network_out")
+    if kind == "ReplicaCapacity":
+        column, limit = "replica_count", np.full(replay.snapshot.n_brokers, float(goal["limit"]))
+    elif kind == "TransientCapacity":
         column, limit = f"load.{resource}", request.capacity(resource) * goal["limit"]
-        return column, np.where(request.dead, 0.0, limit)
-    if goal["goal"] == "ReplicaCapacity":
-        own = np.full(replay.snapshot.n_brokers, float(str(goal["limit"])))
-        return "replica_count", np.where(request.dead, 0.0, own)
-    resource = str(goal.get("resource", "network_out"))
-    found = limits(goal, request)
-    assert found is not None
-    threshold = float(str(goal["threshold"]))
-    return found[1], np.where(request.dead, 0.0, request.capacity(resource) * threshold)
+    else:
+        measure = "potential_load" if kind == "PotentialNetworkOut" else "load"
+        column, limit = f"{measure}.{resource}", request.capacity(resource) * goal["threshold"]
+    return column, np.where(request.dead, 0.0, limit)
