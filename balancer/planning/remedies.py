@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from balancer.planning.document import Remedy, Unmet
+from balancer.planning.least_brokers import least_brokers, needs_of
 from balancer.planning.plan import Plan
 from balancer.problem.operation import Operation
 from balancer.problem.operations import type_of
@@ -118,6 +119,11 @@ def _enough(
     hard = all(u.hard for u in group)
     cluster = resolve(plan.snapshot, operation).cluster
     least = max(1, *(max(u.brokers_to_add, u.racks_to_add) for u in group))
+    if hard:
+        candidates = cluster.eligible & plan.end.rules.receives
+        goals = [goal for goal in plan.end.scorer.goals if goal.name in requested]
+        bound = least_brokers(needs_of(goals, cluster, candidates), cluster, candidates)
+        least = max(least, bound.number - int((~cluster.draining).sum()))
 
     def meets(number: int, hard_only: bool, backwards: bool) -> bool:
         larger, asked, _ = enlarged(
