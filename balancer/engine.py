@@ -12,14 +12,17 @@ from typing import Any
 
 from balancer.planning.assembly import assemble
 from balancer.planning.document import Remedy
+from balancer.planning.least_brokers import least_brokers, needs_of
 from balancer.planning.parameters import PlanningParameters
 from balancer.planning.plan import Plan
 from balancer.planning.proposal_check import check_proposal
 from balancer.planning.remedies import RemedyLimits, find_remedy
+from balancer.planning.sizing import SizingRequest, right_sized
 from balancer.problem.budget import Budget
 from balancer.problem.capacity_guards import capacity_guards
 from balancer.problem.movement_cost import cost_unit
 from balancer.problem.operation import Operation, OperationError
+from balancer.problem.operations import RightSize, type_of
 from balancer.problem.problem import Problem
 from balancer.problem.relaxation import nearest_feasible, relaxation_warning
 from balancer.problem.resolution import resolve, with_ids_of
@@ -156,10 +159,24 @@ class Balancer:
             If goals or operation do not fit the snapshot, in one sentence.
         """
         operation = with_ids_of(operation or Operation(), snapshot)
+        kind = type_of(operation)
+        if isinstance(kind, RightSize) and not operation.brokers:
+            return self._right_sized(snapshot, operation, kind, progress, stop)
+        return self._proposed(snapshot, operation, progress, stop)
+
+    def _proposed(
+        self,
+        snapshot: Snapshot,
+        operation: Operation,
+        progress: ProgressCallback | None,
+        stop: Event | None,
+    ) -> Plan:
+        """A plan for the request as it stands."""
         started = time.monotonic()
         with fault_of(f"operation {operation.kind} failed", OperationError, InputError):
             resolved = resolve(snapshot, operation)
-        goals = with_availability(applicable(self.goals, snapshot, strict=self.strict))
+        configured = applicable(self.goals, snapshot, strict=self.strict)
+        goals = with_availability(resolved.type.judged_by(configured))
         goals = [*resolved.goals(), *goals]
         cluster = resolved.cluster
         asked = tuple(g.prepared(cluster) for g in goals)
@@ -195,6 +212,60 @@ class Balancer:
             progress=progress,
         )
 
+    def _right_sized(
+        self,
+        snapshot: Snapshot,
+        operation: Operation,
+        kind: RightSize,
+        progress: ProgressCallback | None,
+        stop: Event | None,
+    ) -> Plan:
+        """The plan on the smallest number of brokers that is found to meet all hard goals."""
+        started, seconds = time.monotonic(), self.budget.seconds
+        with fault_of(f"operation {operation.kind} failed", OperationError, InputError):
+            resolved = resolve(snapshot, operation)
+        cluster = resolved.cluster
+        goals = with_availability(
+            kind.judged_by(applicable(self.goals, snapshot, strict=self.strict))
+        )
+        candidates = cluster.eligible & resolved.rules.receives
+        needs = needs_of([g.prepared(cluster) for g in goals], cluster, candidates)
+
+        def left() -> float | None:
+            return None if seconds is None else seconds - (time.monotonic() - started)
+
+        def ended() -> bool:
+            # as much time is kept for the plan as the search for a number took
+            rest = left()
+            return (stop is not None and stop.is_set()) or (
+                seconds is not None and rest is not None and rest < seconds / 2
+            )
+
+        def plans(of: Snapshot, asked: Operation, hard_only: bool) -> Plan:
+            other, rest = copy(self), left()
+            given = None if rest is None else max(rest, 1e-3)
+            if hard_only:
+                other.goals = [g for g in self.goals if g.hard]
+                other.budget, other.remedies = Budget(seconds=given), None
+            else:
+                other.budget = self.budget.model_copy(update={"seconds": given})
+            return other._proposed(of, asked, progress, stop)
+
+        return right_sized(
+            SizingRequest(
+                snapshot=snapshot,
+                operation=operation,
+                kind=kind,
+                cluster=cluster,
+                candidates=candidates,
+                needs=needs,
+                least=least_brokers(needs, cluster, candidates),
+                plans=plans,
+                ended=ended,
+                parameters=self.planning,
+            )
+        )
+
     def _reserved(self, problem: Problem, seconds: float) -> float:
         """Seconds of a limit that are kept free for what follows the search."""
         goals = [*problem.goals, *problem.vetoes]
@@ -218,7 +289,7 @@ class Balancer:
         other = copy(self)
         other.budget = Budget(seconds=self.budget.seconds)
         other.goals = [g for g in self.goals if g.hard or not hard_only]
-        return other.propose(snapshot, operation, stop=stop)
+        return other._proposed(snapshot, operation, None, stop)
 
     def _warnings(self, snapshot: Snapshot, operation: Operation) -> list[str]:
         """Parts of the request that match nothing, which are probably typos."""

@@ -96,9 +96,10 @@ def operation(
     kind: str | None,
     brokers: Mapping[str, str | None],
     named_brokers: str | None,
-    fix_offline_replicas: bool,
+    flags: Mapping[str, bool],
     replication_factor: Sequence[str],
     options: Sequence[str] | None,
+    sizes: Mapping[str, float | None],
     **limits: Any,
 ) -> Operation:
     """The one operation that the options select; a rebalance if they name none.
@@ -111,8 +112,12 @@ def operation(
         Operation to the broker ids given with its option.
     named_brokers
         Broker ids of ``--operation``.
+    flags
+        Operation to whether an option selects it that takes no brokers.
     options
         Its options, each ``FIELD=VALUE``.
+    sizes
+        Options of ``right_size`` that have an option of their own; None if it is not given.
     limits
         Further fields of :class:`balancer.Operation`.
 
@@ -122,8 +127,7 @@ def operation(
         For two operations at once, or one that does not exist.
     """
     asked = [name for name, ids in brokers.items() if ids is not None]
-    asked += ["fix_offline_replicas"] * fix_offline_replicas
-    asked += ["change_replication_factor"] * bool(replication_factor)
+    asked += [name for name, given in flags.items() if given]
     if kind is not None:
         known = OPERATIONS.names()
         kind = kind if kind in known else kind.replace("-", "_")
@@ -143,6 +147,9 @@ def operation(
         if kind is None:
             raise CommandError("--brokers: goes with --operation NAME, which is not given")
         option, ids = "--brokers", named_brokers
+    given = {name: value for name, value in sizes.items() if value is not None}
+    if given and named != "right_size":
+        raise CommandError(f"--{next(iter(given)).replace('_', '-')}: goes with --right-size")
     lag = limits.get("acceptable_lag", 0.0)
     if not 0 <= lag < math.inf:
         raise CommandError(f"--acceptable-lag: {lag} found, a number of at least 0 expected")
@@ -151,7 +158,7 @@ def operation(
             "kind": named,
             "brokers": broker_ids(option, ids),
             "replication_factor": factors(replication_factor),
-            "options": options_of("--option", options, OPERATIONS, named),
+            "options": options_of("--option", options, OPERATIONS, named) | given,
             **limits,
         }
     )

@@ -37,7 +37,8 @@ from balancer.composition.proposal import concerns, restricted_to_known
 from balancer.composition.source import KafkaSource
 from balancer.planning.exports import assignments_json, leader_election_json, reassignment_json
 from balancer.planning.remedies import RemedyLimits
-from cluster_model import Snapshot, load_snapshot
+from cluster_model import Snapshot, load_snapshot, save_snapshot
+from cluster_model.files import check_suffix
 from cluster_model.trust import Distrust
 from metrics_reporter.quantities import plural
 
@@ -118,6 +119,30 @@ def propose(
             metavar="TOPIC=N",
             rich_help_panel=WHAT,
             help="Give each partition of the topics (a regular expression) N replicas; repeatable.",
+        ),
+    ] = None,
+    right_size: Annotated[
+        bool,
+        typer.Option(
+            "--right-size",
+            rich_help_panel=WHAT,
+            help="Empty as many brokers as the hard goals allow, or add as few as they need.",
+        ),
+    ] = False,
+    min_brokers: Annotated[
+        int | None,
+        typer.Option(rich_help_panel=WHAT, help="With --right-size: fewest brokers to keep."),
+    ] = None,
+    max_brokers: Annotated[
+        int | None,
+        typer.Option(rich_help_panel=WHAT, help="With --right-size: most brokers to have."),
+    ] = None,
+    headroom: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            rich_help_panel=WHAT,
+            help="With --right-size: share of each hard limit to keep free, such as 0.2.",
         ),
     ] = None,
     exclude_topics: Annotated[
@@ -235,6 +260,14 @@ def propose(
             help="File with the node of each task of a stream job: {operator: {subtask: node}}.",
         ),
     ] = None,
+    sized_snapshot: Annotated[
+        Path | None,
+        typer.Option(
+            rich_help_panel=RESULT,
+            help="With --right-size: file (.json or .npz) for the snapshot of the plan, with the "
+            "brokers to add.",
+        ),
+    ] = None,
     report: Annotated[
         Path | None, typer.Option(rich_help_panel=RESULT, help="File for an HTML report.")
     ] = None,
@@ -266,6 +299,7 @@ def propose(
             "--reassignment-json": reassignment_file,
             "--leader-election-json": election_file,
             "--assignments-json": assignments_file,
+            "--sized-snapshot": sized_snapshot,
             "--report": report,
         },
     )
@@ -277,7 +311,11 @@ def propose(
             "demote_brokers": demote_brokers,
         },
         brokers,
-        fix_offline_replicas,
+        {
+            "fix_offline_replicas": fix_offline_replicas,
+            "change_replication_factor": bool(replication_factor),
+            "right_size": right_size,
+        },
         replication_factor or (),
         excluded_topics=tuple(exclude_topics or ()),
         excluded_brokers_for_replicas=broker_ids(
@@ -289,7 +327,12 @@ def propose(
         destinations=None if destinations is None else broker_ids("--destinations", destinations),
         acceptable_lag=acceptable_lag,
         options=option,
+        sizes={"min_brokers": min_brokers, "max_brokers": max_brokers, "headroom": headroom},
     )
+    if sized_snapshot is not None:
+        if asked.kind != "right_size":
+            raise CommandError("--sized-snapshot: goes with --right-size")
+        check_suffix(sized_snapshot)
     balancer = Balancer(
         goals,
         budget=budget(
@@ -327,6 +370,8 @@ def propose(
                 stop=stop,
             )
         _write(plan, output, reassignment_file, election_file, assignments_file, report)
+        if sized_snapshot is not None:
+            save_snapshot(plan.snapshot, sized_snapshot)
         if json:
             typer.echo(plan.to_json(), nl=False)
         else:
@@ -408,7 +453,7 @@ def _say_next(
     election: Path | None,
 ) -> None:
     server = f"--bootstrap-server {bootstrap or 'HOST:PORT'}"
-    if not len(plan):
+    if not len(plan) or (plan.sizing is not None and plan.sizing.added):
         return
     if output is not None:
         say(f"\nWhy:           counterpoise explain {output}")

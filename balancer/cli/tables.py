@@ -11,7 +11,7 @@ from rich.text import Text
 
 from balancer import Action, Plan, PlanDocument
 from balancer.cli.terminal import percent, quantity
-from balancer.planning.document import limit_reached
+from balancer.planning.document import Sizing, limit_reached
 from balancer.planning.why_not import WhyNot
 from balancer.problem.verdict import Verdict
 from metrics_reporter.quantities import cost_amount, plural
@@ -141,9 +141,22 @@ def verdict(of: Verdict) -> Text:
     return Text(f"{sentence}.", style="bold green" if of.fulfilled else "bold yellow")
 
 
+def sizing(of: Sizing) -> Text:
+    """How many brokers are needed, and what of the plan does not exist yet."""
+    text = Text(f"{of.text[:1].upper()}{of.text[1:]}.")
+    text.stylize("bold green" if of.met else "bold yellow")
+    if of.added:
+        text.append(
+            "\nThis plan is for the cluster with the brokers to add: add them, then plan again."
+        )
+    return text
+
+
 def report(plan: AnyPlan) -> RenderableType:
     """All of the above."""
     parts: list[RenderableType] = [] if plan.verdict is None else [verdict(plan.verdict), ""]
+    if plan.sizing is not None:
+        parts = [sizing(plan.sizing), "", *parts]
     if plan.warnings:
         parts += [Text("\n".join(f"Warning: {warning}" for warning in plan.warnings)), ""]
     parts += [overview(plan), "", columns(plan), "", goals(plan), ""]

@@ -85,6 +85,7 @@ def read_plan(plan: Plan | PlanDocument, view: ClusterView) -> PlanReading:
     """
     document = plan.document() if isinstance(plan, Plan) else plan
     _check_ids(document)
+    _check_added(document, view)
     demoted = demoted_brokers(plan)
     in_bytes = document.summary.cost_unit == "bytes"
     steps: dict[Key, list[tuple[int, Action]]] = {}
@@ -131,6 +132,17 @@ def _check_ids(document: PlanDocument) -> None:
         raise PlanError(
             f"plan: broker {shown(named[0])} found, a number expected: only plans for Kafka, "
             "whose brokers have numbers, can be executed"
+        )
+
+
+def _check_added(document: PlanDocument, view: ClusterView) -> None:
+    """Raise PlanError for a plan on brokers that it proposes to add and that do not exist."""
+    added = () if document.sizing is None else document.sizing.added
+    absent = [b for b in added if b not in view.brokers]
+    if absent:
+        raise PlanError(
+            f"plan: broker {shown(absent[0])} is one that the plan proposes to add, and is not in "
+            "the cluster: add the brokers, then plan again"
         )
 
 

@@ -192,6 +192,50 @@ class Remedy(_PlanRecord):
     text: str
 
 
+class Sizing(_PlanRecord):
+    """How many brokers meet all hard goals, as ``right_size`` found it.
+
+    Parameters
+    ----------
+    brokers_before
+        Living brokers of the cluster as it is.
+    brokers
+        Living brokers that hold replicas in the end: fewer, as many, or with those to add.
+    emptied
+        Brokers that the plan empties.
+    added
+        Brokers of the plan's snapshot that do not exist yet: the plan is carried out after they
+        do.
+    met
+        Whether a plan without a limit on moves meets all hard goals with this number.
+    least
+        No placement on fewer brokers meets them: a certificate.
+    reason
+        Why; empty if nothing asks for more than one.
+    fewer_tried
+        Choices of brokers, one broker fewer, for which a plan was tried that met fewer goals.
+    proof
+        Why one broker fewer is not the answer: ``certificate``, it is below `least`; ``search``,
+        no plan was found for `fewer_tried` choices; ``every choice``, and all others have too
+        little room; ``minimum``,
+        the request asks for no fewer; ``none``, the number does not meet the goals, or the
+        search ended early.
+    text
+        The same as a sentence.
+    """
+
+    brokers_before: Count
+    brokers: Count
+    emptied: Annotated[tuple[BrokerId, ...], FailFast()] = ()
+    added: Annotated[tuple[BrokerId, ...], FailFast()] = ()
+    met: bool
+    least: Count
+    reason: str
+    fewer_tried: Count
+    proof: Literal["certificate", "search", "every choice", "minimum", "none"]
+    text: str
+
+
 class Summary(_PlanRecord):
     """What a plan does and how good it is.
 
@@ -308,6 +352,7 @@ class PlanDocument(_PlanRecord):
     remedy: Remedy | None = None
     relief: Annotated[tuple[ReliefPoint, ...], FailFast()] = ()
     unreached: dict[str, tuple[BrokerId, ...]] = {}
+    sizing: Sizing | None = None
 
     @property
     def content_digest(self) -> str:
@@ -323,7 +368,7 @@ class PlanDocument(_PlanRecord):
     def unstated(self) -> dict[str, Any]:
         """What the digest leaves out: plans from before these fields existed keep theirs."""
         found: dict[str, Any] = {"budget": True} if self.budget == Budget() else {}
-        for name in ("relief", "unreached"):
+        for name in ("relief", "unreached", "sizing"):
             if not getattr(self, name):
                 found[name] = True
         if "blocked" not in self.summary.model_fields_set:

@@ -63,6 +63,15 @@ class PlanningParameters(BaseModel):
     relaxed_room
         Share by which a limit that replaces an infeasible one is above the least feasible
         one. With none, hardly any move keeps it.
+    sized_numbers
+        Numbers of brokers that ``right_size`` plans for before it settles for the smallest that
+        worked.
+    sized_choices
+        Choices of brokers to empty that it plans for with one broker fewer than it found.
+    sized_sets
+        If there are up to this many choices, all are looked at, and those without room left out.
+    sized_added
+        Maximum number of brokers that it adds.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -84,3 +93,7 @@ class PlanningParameters(BaseModel):
     sampled_cells: int = Field(default=4, ge=1, le=10**6)
     reserved_scorings: float = Field(default=100.0, ge=0, le=1e6)
     relaxed_room: float = Field(default=0.05, ge=0, le=MOST_RELAXED_ROOM)
+    sized_numbers: Count = 24
+    sized_choices: Count = 12
+    sized_sets: Count = 5000
+    sized_added: Count = 200

@@ -21,6 +21,7 @@ from balancer.planning.document import (
     PlanDocument,
     ReliefPoint,
     Remedy,
+    Sizing,
     Summary,
     Unmet,
     compact,
@@ -71,6 +72,8 @@ class Plan:
     unreached
         What a placement that meets more, but has no safe order, places otherwise than the end:
         partitions, by name, with their brokers, leaders first.
+    sizing
+        How many brokers meet all hard goals, if ``right_size`` was asked.
     """
 
     snapshot: Snapshot
@@ -91,6 +94,7 @@ class Plan:
     trial: Callable[[Plan], Remedy | None] | None = None
     relief: tuple[ReliefPoint, ...] = ()
     unreached: dict[str, tuple[int | str, ...]] = field(default_factory=dict)
+    sizing: Sizing | None = None
 
     @cached_property
     def remedy(self) -> Remedy | None:
@@ -166,6 +170,7 @@ class Plan:
             remedy=self.remedy,
             relief=self.relief,
             unreached=self.unreached,
+            sizing=self.sizing,
         )
 
     def to_json(self) -> str:

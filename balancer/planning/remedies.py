@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from balancer.planning.document import Remedy, Unmet
+from balancer.planning.least_brokers import least_brokers, needs_of
 from balancer.planning.plan import Plan
 from balancer.problem.operation import Operation
 from balancer.problem.operations import type_of
@@ -77,9 +78,9 @@ def find_remedy(
         return None
     hard = [u for u in plan.unmet if u.hard]
     kept = {g.goal for g in plan.goal_results if g.hard and g.met_after}
-    groups = [_helped(hard), _helped([u for u in hard if u.proven])]
+    groups = [helped(hard), helped([u for u in hard if u.proven])]
     if not hard:
-        groups = [_helped([u for u in plan.unmet if u.proven])]
+        groups = [helped([u for u in plan.unmet if u.proven])]
     if plan.summary.exhausted is not None:
         groups = groups[-1:]
     groups = [group for group in groups if group]
@@ -118,6 +119,11 @@ def _enough(
     hard = all(u.hard for u in group)
     cluster = resolve(plan.snapshot, operation).cluster
     least = max(1, *(max(u.brokers_to_add, u.racks_to_add) for u in group))
+    if hard:
+        candidates = cluster.eligible & plan.end.rules.receives
+        goals = [goal for goal in plan.end.scorer.goals if goal.name in requested]
+        bound = least_brokers(needs_of(goals, cluster, candidates), cluster, candidates)
+        least = max(least, bound.number - int((~cluster.draining).sum()))
 
     def meets(number: int, hard_only: bool, backwards: bool) -> bool:
         larger, asked, _ = enlarged(
@@ -141,7 +147,9 @@ def _enough(
         most = min(most, LARGEST_ID - int(plan.snapshot.broker_ids.max()))
     met: dict[int, bool] = {}
     for _ in range(limits.confirmed):
-        while (number := _next(met, least)) is not None and number <= most and len(met) < trials:
+        while (
+            (number := next_number(met, least)) is not None and number <= most and len(met) < trials
+        ):
             if deadline is not None and time.monotonic() > deadline:
                 break
             met[number] = suffices(number, hard)
@@ -153,7 +161,7 @@ def _enough(
     return None
 
 
-def _helped(unmet: Sequence[Unmet]) -> list[Unmet]:
+def helped(unmet: Sequence[Unmet]) -> list[Unmet]:
     """Without the goals that are proven to need something other than brokers."""
     lost = {u.goal for u in unmet if u.proven and not (u.brokers_to_add or u.racks_to_add)}
     return [u for u in unmet if u.goal not in lost]
@@ -176,7 +184,7 @@ def _at_least(group: Sequence[Unmet]) -> Remedy | None:
     )
 
 
-def _next(met: dict[int, bool], least: int) -> int | None:
+def next_number(met: dict[int, bool], least: int) -> int | None:
     """How many brokers to try next: increasing until it is enough, then fewer."""
     enough = min((number for number, ok in met.items() if ok), default=None)
     if enough is None:

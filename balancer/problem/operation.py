@@ -24,7 +24,9 @@ class Operation(BaseModel):
         ``demote_brokers``: `brokers` lead nothing, no replica moves.
         ``fix_offline_replicas``: replicas on dead brokers and disks are re-created
         elsewhere, nothing else moves. ``change_replication_factor``: see
-        `replication_factor`. Or one that another package adds (``counterpoise operations list``).
+        `replication_factor`. ``right_size``: as few brokers as meet all hard goals; the others are
+        emptied, or brokers are added (see :class:`balancer.problem.operations.RightSize`).
+        Or one that another package adds (``counterpoise operations list``).
     brokers
         The brokers of the operation.
     replication_factor
@@ -46,7 +48,7 @@ class Operation(BaseModel):
         Records that a warming replica may be behind and still become leader; one whose lag is
         unknown may not. Counts only in snapshots with ``warming`` replicas.
     options
-        Options of an operation that another package adds.
+        Options of ``right_size``, or of an operation that another package adds.
 
     Examples
     --------

@@ -67,6 +67,9 @@ def verdict(plan: Plan) -> str:
     if plan.verdict is not None:
         sentence = plan.verdict.sentence
         does = f"{sentence[:1].upper()}{sentence[1:]}. {does}"
+    if plan.sizing is not None:
+        text = plan.sizing.text
+        does = f"{text[:1].upper()}{text[1:]}. {does}"
     goals = len(plan.goal_results)
     unmet = [g for g in plan.goal_results if not g.met_after]
     if not unmet:

@@ -20,6 +20,7 @@ from balancer.verification.relief import relief_faults
 from balancer.verification.replaced_limits import relaxation_faults
 from balancer.verification.replay import Replay
 from balancer.verification.report import CheckReport, Fault
+from balancer.verification.sizing import sizing_faults
 from balancer.verification.stated_goals import StatedGoals
 from balancer.verification.stated_request import StatedRequest
 from balancer.verification.unchecked import unchecked_parts
@@ -74,6 +75,7 @@ def check_plan(snapshot: Snapshot, plan: PlanDocument) -> CheckReport:
         *unmet_goal_faults(replay),
         *allocation_faults(replay),
         *verdict_faults(replay),
+        *sizing_faults(replay),
     ]
     unchecked = tuple(unchecked_parts(replay))
     return CheckReport(tuple(replay.violations), tuple(mismatches), unchecked)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from cluster_model.snapshot import Snapshot
@@ -35,6 +35,10 @@ class OperationKind:
         that must leave a dead or emptied broker or a dead disk; ``none``, no replica, and
         leaders only where they must; ``changed``, those of partitions whose number of
         replicas changes, excluded topics too.
+    may_name
+        Whether it may name brokers, or none.
+    options
+        Its options, each a number, with the least allowed and the first that is too large.
     known
         Whether the checker knows the kind. What an unknown kind allows is not checked.
     """
@@ -44,6 +48,8 @@ class OperationKind:
     demotes: bool = False
     receivers: Literal["any", "named", "none"] = "any"
     moves: Literal["any", "offline", "none", "changed"] = "any"
+    may_name: bool = False
+    options: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     known: bool = True
 
     @property
@@ -52,6 +58,11 @@ class OperationKind:
         return self.moves in ("offline", "none")
 
 
+_RIGHT_SIZE = {
+    "min_brokers": (1, math.inf),
+    "max_brokers": (1, math.inf),
+    "headroom": (0, 1),
+}
 OPERATIONS = {
     "rebalance": OperationKind(),
     "add_brokers": OperationKind(requires="brokers", receivers="named"),
@@ -61,6 +72,7 @@ OPERATIONS = {
     ),
     "fix_offline_replicas": OperationKind(moves="offline"),
     "change_replication_factor": OperationKind(requires="replication_factor", moves="changed"),
+    "right_size": OperationKind(may_name=True, empties=True, options=_RIGHT_SIZE),
 }
 _UNKNOWN = OperationKind(known=False)
 # Fields of every operation, whatever its kind.
@@ -100,23 +112,27 @@ def wrong_operation(s: Snapshot, operation: Mapping[str, Any]) -> Iterator[str]:
     if kind.known:
         id_lists = ("brokers", *_ID_LISTS)
         factors = operation.get("replication_factor") or {}
-        for field in sorted({*operation} - _FIELDS):
-            yield f"operation: no field is called {field!r}"
-        for field in ("brokers", "replication_factor"):
-            if bool(operation.get(field)) != (kind.requires == field):
-                yield f"operation {name}: {field} {operation.get(field)!r} is wrong"
+        own = {"options"} if kind.options else set()
+        for unknown in sorted({*operation} - _FIELDS - own):
+            yield f"operation: no field is called {unknown!r}"
+        for required in ("brokers", "replication_factor"):
+            if required == "brokers" and kind.may_name:
+                continue
+            if bool(operation.get(required)) != (kind.requires == required):
+                yield f"operation {name}: {required} {operation.get(required)!r} is wrong"
+        yield from _wrong_options(kind, operation.get("options", {}))
     known = set(s.broker_ids.tolist())
-    for field in id_lists:
-        ids = operation.get(field)
+    for listed in id_lists:
+        ids = operation.get(listed)
         ids = () if ids is None else ids
         if not isinstance(ids, list | tuple) or not all(
             type(b) in (int, str) and b in known for b in ids
         ):
-            yield f"operation: {field} {ids!r} found, ids of brokers of the snapshot expected"
-    for field in _TEXT_LISTS:
-        texts = operation.get(field, ())
+            yield f"operation: {listed} {ids!r} found, ids of brokers of the snapshot expected"
+    for listed in _TEXT_LISTS:
+        texts = operation.get(listed, ())
         if not isinstance(texts, list | tuple) or not all(isinstance(x, str) for x in texts):
-            yield f"operation: {field} {texts!r} found, a list of text expected"
+            yield f"operation: {listed} {texts!r} found, a list of text expected"
             return
     lag = operation.get("acceptable_lag", 0.0)
     if isinstance(lag, bool) or not isinstance(lag, int | float) or not 0 <= lag < math.inf:
@@ -132,3 +148,20 @@ def wrong_operation(s: Snapshot, operation: Mapping[str, Any]) -> Iterator[str]:
             valid_pattern(pattern)
         except ValueError as error:
             yield f"operation: topic pattern {shown(pattern)}: {error}"
+
+
+def _wrong_options(kind: OperationKind, options: Any) -> Iterator[str]:
+    """What is wrong with the options of a known kind."""
+    if not isinstance(options, Mapping):
+        yield f"operation: options {shown(options)} found, a mapping expected"
+        return
+    for name, value in options.items():
+        if name not in kind.options:
+            yield f"operation: no option is called {name!r}"
+            continue
+        least, below = kind.options[name]
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            if value is not None:
+                yield f"operation: {name} {shown(value)} found, a number expected"
+        elif not least <= value < below:
+            yield f"operation: {name} {shown(value)} found, {least} up to below {below} expected"

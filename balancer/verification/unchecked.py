@@ -10,6 +10,14 @@ from balancer.verification.relief import has_relief, improved
 from balancer.verification.replay import Replay
 from balancer.verification.report import Unchecked
 
+_OF_SIZING = {
+    "least": "it is checked that no placement is below it, not that it is the largest bound",
+    "reason": "its wording; the number of brokers that it proves is checked",
+    "proof": "that plans with one broker fewer failed; a certificate or a minimum is checked",
+    "fewer_tried": "planning for fewer brokers is not repeated",
+    "text": "its wording; the numbers are checked where they are fields of their own",
+}
+
 
 def unchecked_parts(replay: Replay) -> Iterator[Unchecked]:
     """The parts of a plan that are not checked, and why."""
@@ -42,6 +50,9 @@ def unchecked_parts(replay: Replay) -> Iterator[Unchecked]:
             "unmet[].reason",
             "without a proof: only that it is one of the known reasons, not what stops actions",
         )
+    if plan.sizing is not None:
+        for field, reason in _OF_SIZING.items():
+            yield Unchecked(f"sizing.{field}", reason)
     if plan.remedy is not None and plan.remedy.tried:
         yield Unchecked("remedy.tried", "planning for the larger cluster is not repeated")
     for name, value in (("digest", plan.digest), *plan.identity):

@@ -35,6 +35,8 @@ def _remaining(replay: Replay) -> int | None:
     s, request, kind = replay.snapshot, replay.request, replay.request.kind
     table = replay.now
     if kind.empties:
+        if kind.may_name and not request.named.any():
+            return None
         return int(request.named[table.broker].sum())
     if kind.demotes:
         led = table.leads & ~s.leaderless[table.partition]

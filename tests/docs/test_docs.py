@@ -274,6 +274,7 @@ def test_every_row_of_a_table_has_as_many_cells_as_its_header(page: Path) -> Non
         document.GoalResult,
         document.RelaxedLimit,
         document.Unmet,
+        document.Sizing,
         Verdict,
         Action,
     ],

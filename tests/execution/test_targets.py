@@ -11,6 +11,7 @@ from balancer import Action, Balancer, Operation, Plan, load_plan
 from balancer.execution.cluster import ClusterView, Key, PartitionView
 from balancer.execution.targets import PlanReading, differences, read_plan, rollback_targets
 from balancer.execution.tasks import make_tasks
+from balancer.planning.document import PlanError, Sizing
 from cluster_model import Snapshot, synthetic_snapshot
 
 
@@ -213,3 +214,16 @@ def test_a_preview_changes_nothing(tmp_path: Path) -> None:
     assert len(preview.problems) == 2
     assert cluster.asked == []
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plan_on_brokers_that_it_proposes_to_add_is_refused_until_they_are_up() -> None:
+    sizing = Sizing(
+        brokers_before=3, brokers=4, added=(4,), met=True, least=4, reason="", fewer_tried=0,
+        proof="certificate", text="4 brokers",
+    )  # fmt: skip
+    plan = plan_of(move("t", 0, 1, 4)).model_copy(update={"sizing": sizing})
+    held = {Key("t", 0): PartitionView((1, 2), 1, isr=(1, 2))}
+    with pytest.raises(PlanError, match="broker 4 is one that the plan proposes to add"):
+        read_plan(plan, ClusterView(frozenset({1, 2, 3}), held))
+    reading = read_plan(plan, ClusterView(frozenset({1, 2, 3, 4}), held))
+    assert [target.target for target in reading.targets] == [(4, 2)]

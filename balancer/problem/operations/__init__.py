@@ -20,6 +20,7 @@ from balancer.problem.operations.fix_offline_replicas import (
 from balancer.problem.operations.operation_type import OperationType
 from balancer.problem.operations.rebalance import Rebalance
 from balancer.problem.operations.remove_brokers import RemoveBrokers
+from balancer.problem.operations.right_size import RightSize
 from balancer.problem.permissions import Permissions
 from balancer.problem.verdict import Verdict
 from metrics_reporter.plugins import Plugins
@@ -31,6 +32,7 @@ BUILT_IN: Mapping[str, type[OperationType]] = {
     "demote_brokers": DemoteBrokers,
     "fix_offline_replicas": FixOfflineReplicas,
     "change_replication_factor": ChangeReplicationFactor,
+    "right_size": RightSize,
 }
 OPERATIONS: Plugins[type[OperationType]] = Plugins(
     group="counterpoise.operations",
@@ -70,6 +72,7 @@ __all__ = [
     "OperationError",
     "OperationType",
     "Permissions",
+    "RightSize",
     "Verdict",
     "replicas_that_must_move",
     "type_of",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -82,6 +83,10 @@ class OperationType(BaseModel):
     def placement(self, allowed: Permissions) -> tuple[Placement, Bools]:
         """The placement the search starts from, and (P * F,) replicas that may move from there."""
         return allowed.start.copy(), allowed.slots
+
+    def judged_by(self, goals: Iterable[Goal]) -> list[Goal]:
+        """The configured goals as this operation obeys them: by default as they are."""
+        return list(goals)
 
     def goals(self, factor: Ints) -> list[Goal]:
         """Hard goals that express the request; they come before all others."""

@@ -32,18 +32,31 @@ class RemoveBrokers(OperationType):
 
     def verdict(self, before: Cluster, ended: Placement, named: Bools) -> Verdict:
         """Fulfilled if the brokers hold nothing."""
-        where = ended.replica_broker
-        left = (where >= 0) & named[where]
-        if not left.any():
-            text = f"{brokers_named(ended.snapshot, named)} empty"
-            return Verdict(fulfilled=True, remaining=0, sentence=text)
-        holds = named.copy()
-        holds[:] = False
-        holds[where[left]] = True
-        lost = ~living_replicas(ended).any(axis=1)
-        dead = int(left.reshape(ended.brokers.shape)[lost].sum())
-        kept = brokers_named(ended.snapshot, holds, verb=("still holds", "still hold"))
-        why = f", {dead:,} of them with no living copy" if dead else ""
-        count = int(left.sum())
-        text = f"{kept} {plural(count, 'replica')}{why}"
-        return Verdict(fulfilled=False, remaining=count, sentence=text)
+        return emptied_verdict(ended, named)
+
+
+def emptied_verdict(ended: Placement, named: Bools) -> Verdict:
+    """Whether brokers hold nothing at the end of a plan; fulfilled if so.
+
+    Parameters
+    ----------
+    ended
+        The placement at the end of the plan.
+    named : (B,) bool
+        The brokers; at least one.
+    """
+    where = ended.replica_broker
+    left = (where >= 0) & named[where]
+    if not left.any():
+        text = f"{brokers_named(ended.snapshot, named)} empty"
+        return Verdict(fulfilled=True, remaining=0, sentence=text)
+    holds = named.copy()
+    holds[:] = False
+    holds[where[left]] = True
+    lost = ~living_replicas(ended).any(axis=1)
+    dead = int(left.reshape(ended.brokers.shape)[lost].sum())
+    kept = brokers_named(ended.snapshot, holds, verb=("still holds", "still hold"))
+    why = f", {dead:,} of them with no living copy" if dead else ""
+    count = int(left.sum())
+    text = f"{kept} {plural(count, 'replica')}{why}"
+    return Verdict(fulfilled=False, remaining=count, sentence=text)
