@@ -31,6 +31,10 @@ class AutoscalingParameters(BaseModel):
         Seconds by which the forecast of the rates looks beyond the time that a change takes.
     level_seconds, trend_seconds
         Time over which rates and their trends are smoothed; 0 takes them as they are measured.
+    noise_seconds
+        Time over which the errors of the forecasts are averaged.
+    significance
+        Standard deviations by which a trend must stand out from these errors.
     burst_decisions
         Decisions in which events must wait again and again to count as coming in bursts, whose size
         is provided for.
@@ -56,6 +60,8 @@ class AutoscalingParameters(BaseModel):
     lookahead: float = Field(default=2.0, ge=0, le=1e5)
     level_seconds: float = Field(default=2.0, ge=0, le=1e5)
     trend_seconds: float = Field(default=4.0, ge=0, le=1e5)
+    noise_seconds: float = Field(default=15.0, ge=0, le=1e5)
+    significance: float = Field(default=2.0, ge=0, le=100)
     burst_decisions: int = Field(default=5, ge=1, le=10_000)
     calm: float = Field(default=15.0, ge=0, le=1e6)
     quiet: float = Field(default=15.0, ge=0, le=1e6)

@@ -82,7 +82,9 @@ def test_over_provisioning_decides_once() -> None:
 
 
 def test_ours_adds_before_it_is_too_late() -> None:
-    policy = RepairPolicy(AutoscalingParameters(level_seconds=0, trend_seconds=0, lookahead=5))
+    policy = RepairPolicy(
+        AutoscalingParameters(level_seconds=0, trend_seconds=0, significance=0, lookahead=5)
+    )
     assert not policy.decide(group([35, 35], [0, 0], [100.0]), 0.0)
     # 2 x 2 per second more: in 5 s it is 94 + 8 of 100
     found = policy.decide(group([37, 37], [0, 0], [100.0]), 1.0)
