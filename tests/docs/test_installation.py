@@ -16,7 +16,10 @@ ROOT = Path(__file__).parents[2]
 _WITHOUT_EXTRAS = """
 import sys
 
-EXTRAS = {"confluent_kafka", "highspy", "hypothesis", "kafka", "networkx", "pymetis", "pyspark"}
+EXTRAS = {
+    "confluent_kafka", "google", "grpc", "highspy", "hypothesis", "kafka", "kubernetes", "networkx",
+    "pymetis", "pyspark",
+}
 
 
 class Missing:
