@@ -1,1 +1,1 @@
-"""Decides how many nodes carry a load."""
+"""Decides how many nodes or consumers carry a load, and which partitions each consumer reads."""

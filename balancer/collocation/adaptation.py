@@ -14,7 +14,7 @@ import numpy as np
 from balancer.allocation.drain import drain
 from balancer.allocation.solver import solve
 from balancer.allocation.units import Cost, Units, units_of
-from balancer.autoscaling.scaling import Scale, Scaling, Utilisation
+from balancer.autoscaling.utilisation import Scale, Scaling, Utilisation
 from balancer.problem.operation import Operation
 from cluster_model.snapshot import Floats, Ints, Snapshot
 

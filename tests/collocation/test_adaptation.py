@@ -13,7 +13,7 @@ from balancer.allocation.errors import AllocationError
 from balancer.allocation.problem import Allocation
 from balancer.allocation.solver import solve
 from balancer.allocation.units import Units
-from balancer.autoscaling.scaling import Scale, Utilisation
+from balancer.autoscaling.utilisation import Scale, Utilisation
 from balancer.collocation.adaptation import Adaptation
 from balancer.collocation.albic import albic
 from cluster_model import Snapshot

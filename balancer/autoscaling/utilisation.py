@@ -1,4 +1,4 @@
-"""Decides how many brokers a job runs on."""
+"""Decides how many nodes a job runs on, from how utilised they are."""
 
 from __future__ import annotations
 

@@ -1,0 +1,161 @@
+"""A consumer group as arrays: what its partitions receive, what its consumers can take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from balancer.allocation.packing.problem import Packing
+from balancer.autoscaling.errors import AutoscalingError
+from cluster_model.snapshot import Floats, Ints
+
+
+def _no_floats() -> Floats:
+    return np.zeros(0)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Group:
+    """P partitions and the C running consumers that read them.
+
+    Parameters
+    ----------
+    rate : (P,) float
+        Events that arrive in each partition per second.
+    lag : (P,) float
+        Events that wait in each partition.
+    consumer : (P,) int
+        The consumer of each partition, 0 to C - 1; -1 if none reads it.
+    capacity : (C,) float
+        Events per second that each consumer can process (seed 003, Eq. 1); they may differ.
+    new_capacity
+        Events per second that a consumer can process that would be started.
+    speed : (P,) float
+        Bytes written to each partition per second; empty if not measured.
+    byte_capacity
+        Bytes per second that a new consumer can read; those of the others are in the proportion of
+        their capacities.
+    rebalance_seconds
+        How long partitions are not read when their consumers change.
+    reaction_seconds
+        Time until a change takes effect: consumers start, and the others hear of it.
+    blocking
+        Whether a rebalance stops all consumers, or only the partitions that move.
+    expected : (P,) float
+        Highest rate of each partition in the next minutes by a model of its history; empty if
+        there is none.
+
+    Raises
+    ------
+    AutoscalingError
+        Naming the field, the row and the value.
+    """
+
+    rate: Floats
+    lag: Floats
+    consumer: Ints
+    capacity: Floats
+    new_capacity: float
+    speed: Floats = field(default_factory=_no_floats)
+    byte_capacity: float = np.inf
+    rebalance_seconds: float = 0.0
+    reaction_seconds: float = 0.0
+    blocking: bool = True
+    expected: Floats = field(default_factory=_no_floats)
+
+    def __post_init__(self) -> None:
+        partitions = len(self.rate)
+        for name, above, optional in (
+            ("rate", False, False),
+            ("lag", False, False),
+            ("speed", False, True),
+            ("expected", False, True),
+            ("capacity", True, False),
+        ):
+            values = getattr(self, name)
+            known = values.shape == (partitions,) or (optional and not values.size)
+            if name != "capacity" and not known:
+                raise AutoscalingError(
+                    f"group, {name}: shape {values.shape} found, ({partitions},) expected"
+                )
+            bad = np.flatnonzero(~(values > 0 if above else values >= 0) | ~np.isfinite(values))
+            if len(bad):
+                row = int(bad[0])
+                expected = "a number above 0" if above else "0 or more"
+                raise AutoscalingError(
+                    f"group, {name}, row {row}: {values[row]} found, {expected} expected"
+                )
+        for name in ("new_capacity", "byte_capacity"):
+            if not getattr(self, name) > 0:
+                raise AutoscalingError(
+                    f"group, {name}: {getattr(self, name)} found, a number above 0 expected"
+                )
+        for name in ("rebalance_seconds", "reaction_seconds"):
+            if not 0 <= getattr(self, name) < np.inf:
+                raise AutoscalingError(
+                    f"group, {name}: {getattr(self, name)} found, 0 or more expected"
+                )
+        if self.consumer.shape != (partitions,):
+            raise AutoscalingError(
+                f"group, consumer: shape {self.consumer.shape} found, ({partitions},) expected"
+            )
+        outside = np.flatnonzero((self.consumer < -1) | (self.consumer >= len(self.capacity)))
+        if len(outside):
+            row = int(outside[0])
+            raise AutoscalingError(
+                f"group, consumer, row {row}: {self.consumer[row]} found, a number from -1 to "
+                f"{len(self.capacity) - 1} expected"
+            )
+
+    @property
+    def consumers(self) -> int:
+        """Number of running consumers."""
+        return len(self.capacity)
+
+    def capacity_of(self, consumer: Ints) -> Floats:
+        """Events per second of consumers, running ones by their index and new ones beyond."""
+        known = np.append(self.capacity, self.new_capacity)
+        found: Floats = known[np.minimum(consumer, self.consumers)]
+        return found
+
+    def load(self, consumer: Ints, values: Floats, consumers: int | None = None) -> Floats:
+        """(C,) sum of values of the partitions of each consumer, in a given assignment."""
+        read = consumer >= 0
+        least = self.consumers if consumers is None else consumers
+        found: Floats = np.bincount(consumer[read], weights=values[read], minlength=least).astype(
+            np.float64
+        )
+        return found
+
+    def packing(
+        self, sla: float, fill: float, *, rate: Floats | None = None, lag: Floats | None = None
+    ) -> Packing:
+        """The packing of partitions into consumers that keeps an SLA (seed 003, Eq. 4 and 5).
+
+        A consumer holds partitions whose rates add up to at most its capacity, and whose lags to
+        at most what it processes within the SLA. If the bytes are limited, they are a third
+        dimension. The weight of a partition is what its move costs: the first dimension.
+
+        Parameters
+        ----------
+        sla
+            Target of the latency in seconds.
+        fill
+            Share of the capacity that may be used.
+        rate, lag : (P,) float
+            Instead of those measured.
+        """
+        rate, lag = self.rate if rate is None else rate, self.lag if lag is None else lag
+        columns, unit = [rate, lag], [1.0, sla]
+        if len(self.speed) and np.isfinite(self.byte_capacity):
+            columns.append(self.speed)
+            unit.append(self.byte_capacity / self.new_capacity)
+        scale = np.array(unit) * fill
+        differ = bool((self.capacity != self.new_capacity).any())
+        return Packing(
+            size=np.stack(columns, axis=1),
+            owner=self.consumer,
+            capacity=self.new_capacity * scale,
+            capacities=np.outer(self.capacity, scale) if differ else np.zeros((0, 0)),
+        )

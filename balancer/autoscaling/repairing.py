@@ -1,0 +1,174 @@
+"""Our policy: forecasts the rates, and repairs the assignment when it is worth its price."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+from balancer.allocation.packing.exact import exact
+from balancer.allocation.packing.least_loaded import least_loaded
+from balancer.allocation.packing.naming import keep_names
+from balancer.allocation.packing.parameters import RepairParameters
+from balancer.allocation.packing.repair import repair
+from balancer.autoscaling.feasibility import warnings_of
+from balancer.autoscaling.forecast import Forecast
+from balancer.autoscaling.group import Group
+from balancer.autoscaling.parameters import AutoscalingParameters
+from balancer.autoscaling.policy import Decision, become, stay
+from balancer.autoscaling.scores import rscore
+from balancer.problem.deadline import Deadline
+from cluster_model.snapshot import Bools, Floats, Ints
+
+
+class RepairPolicy:
+    """Keeps what fits, moves what must, and saves a consumer where that is worth the moves.
+
+    1. Rates are forecast to the time when a change would take effect.
+    2. If a consumer would then have too much, or cannot catch up within the SLA before, partitions
+       leave it: to other consumers or, if these are full, to new ones.
+    3. If the highest rates of the last while fit into fewer consumers, and their price is more
+       than that of the moves, the cheapest consumers are emptied. They stop one decision later:
+       nobody waits for partitions of a consumer that has left.
+
+    Parameters
+    ----------
+    parameters
+        Prices, thresholds, limits.
+    """
+
+    def __init__(self, parameters: AutoscalingParameters | None = None) -> None:
+        self.parameters = parameters or AutoscalingParameters()
+        p = self.parameters
+        self._forecast = Forecast(p.level_seconds, p.trend_seconds)
+        self._recent: deque[tuple[float, Floats]] = deque()
+        self._changed = -np.inf
+
+    def decide(self, group: Group, now: float) -> Decision:
+        """Decide, given the present state and its time in seconds."""
+        p = self.parameters
+        ahead = group.reaction_seconds + group.rebalance_seconds + p.lookahead
+        rate = self._forecast.update(group.rate, now, ahead)
+        if len(group.expected):
+            rate = np.maximum(rate, group.expected)
+        if self._recent and len(self._recent[0][1]) != len(rate):
+            self._recent.clear()
+        self._recent.append((now, rate))
+        while self._recent[0][0] < now - p.calm:
+            self._recent.popleft()
+        warnings = warnings_of(group, p.sla, rate)
+        decision = self._grown(group, rate, warnings) or self._saved(group, now, warnings)
+        if decision.moves or decision.start:
+            self._changed = now
+        return decision
+
+    def _grown(self, group: Group, rate: Floats, warnings: tuple[str, ...]) -> Decision | None:
+        """The decision if the assignment cannot stay; None if it can."""
+        p = self.parameters
+        homeless = int((group.consumer < 0).sum())
+        missing = p.minimum - group.consumers
+        bad = self._overloaded(group, rate)
+        if not homeless and missing <= 0 and not bad.any():
+            return None
+        packed = self._packed(group, rate, p.target)
+        packed, needed = self._limited(group, packed, rate)
+        if needed > p.maximum:
+            warnings = (
+                *warnings,
+                f"the group needs {needed} consumers, and its maximum is {p.maximum}: "
+                "the SLA cannot be kept",
+            )
+        if homeless:
+            reason = f"{homeless} partitions have no consumer"
+        elif bad.any():
+            worst = int(np.argmax(group.load(group.consumer, rate) / group.capacity))
+            reason = (
+                f"{int(bad.sum())} consumers will have too much: consumer {worst} "
+                f"{group.load(group.consumer, rate)[worst]:.0f} events/s of "
+                f"{group.capacity[worst]:.0f}"
+            )
+        else:
+            reason = f"fewer consumers than the minimum of {p.minimum}"
+        # idle consumers stay until nothing has too much
+        keep = min(max(group.consumers, p.minimum), max(p.maximum, group.consumers))
+        decision = become(group, packed, reason, keep=keep, warnings=warnings)
+        return decision if decision else None
+
+    def _overloaded(self, group: Group, rate: Floats) -> Bools:
+        """(C,) which consumers will have too much and could have less."""
+        p = self.parameters
+        load = group.load(group.consumer, rate)
+        lag = group.load(group.consumer, group.lag)
+        read = group.load(group.consumer, np.ones(len(rate)))
+        spare = np.maximum(group.capacity - load, 1e-9)
+        late = (lag - group.capacity * p.sla) / spare
+        change = group.reaction_seconds + group.rebalance_seconds
+        bad = (load > group.capacity * p.fill) | (late > change)
+        if len(group.speed) and np.isfinite(group.byte_capacity):
+            limit = group.capacity * group.byte_capacity / group.new_capacity * p.fill
+            bad |= group.load(group.consumer, group.speed) > limit
+        found: Bools = bad & (read > 1)
+        return found
+
+    def _saved(self, group: Group, now: float, warnings: tuple[str, ...]) -> Decision:
+        """The decision if all consumers can take what they have."""
+        p = self.parameters
+        used = len(np.unique(group.consumer))
+        if group.consumers > max(used, p.minimum):
+            return become(
+                group, group.consumer, "idle consumers stop", keep=p.minimum, warnings=warnings
+            )
+        if now < self._changed + p.quiet or used <= p.minimum:
+            return stay(group, "every consumer keeps up", warnings)
+        if group.rebalance_seconds >= p.sla:
+            return stay(group, "only over-provisioning can keep the SLA", warnings)
+        highest = np.max([rates for _, rates in self._recent], axis=0)
+        packed = self._packed(group, highest, p.shrink)
+        saved = used - len(np.unique(packed))
+        worth = saved * p.price_per_consumer * p.horizon / 60
+        cost = p.price_per_rscore * rscore(highest, group.consumer, packed, group.new_capacity)
+        if saved <= 0 or worth <= cost:
+            return stay(group, "every consumer keeps up, and none can be saved", warnings)
+        # consumers that are emptied stop later
+        return become(
+            group,
+            packed,
+            f"{saved} consumers can be saved",
+            keep=group.consumers,
+            warnings=warnings,
+        )
+
+    def _packed(self, group: Group, rate: Floats, fill: float) -> Ints:
+        """An assignment with few consumers and few moves, and even if moving more costs nothing."""
+        p = self.parameters
+        price = p.price_per_consumer * p.horizon / 60 / max(p.price_per_rscore, 1e-9)
+        lag = group.lag + rate * group.rebalance_seconds
+        packing = group.packing(p.sla, fill, rate=rate, lag=lag)
+        repairing = RepairParameters(bin_price=min(price, 1e9))
+        if len(rate) <= p.exact_partitions:
+            packed = exact(packing, repairing, deadline=Deadline.after(p.exact_seconds)).bin
+        else:
+            packed = repair(packing, repairing)
+        if group.blocking:
+            even = keep_names(packing, least_loaded(packing))
+            if len(np.unique(even)) <= len(np.unique(packed)):
+                return even
+        return packed
+
+    def _limited(self, group: Group, packed: Ints, rate: Floats) -> tuple[Ints, int]:
+        """At most the maximum of consumers, and how many were needed."""
+        p = self.parameters
+        used = np.unique(packed)
+        needed = len(used)
+        if needed <= p.maximum:
+            return packed, needed
+        packed = packed.copy()
+        kept = used[: p.maximum]
+        load = group.load(packed, rate, int(used[-1]) + 1)[kept]
+        capacity = group.capacity_of(kept)
+        excess = np.flatnonzero(packed > kept[-1])
+        for partition in excess[np.argsort(-rate[excess], kind="stable")].tolist():
+            to = int(np.argmin((load + rate[partition]) / capacity))
+            packed[partition] = kept[to]
+            load[to] += rate[partition]
+        return packed, needed
