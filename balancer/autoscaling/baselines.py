@@ -32,14 +32,18 @@ class Linear:
     ----------
     up, down
         Share of a consumer's capacity by which consumers are added and removed.
+    seconds
+        Time in which a consumer must have processed the events of a second; the SLA, if they all
+        come at once.
     """
 
     up: float = 0.9
     down: float = 0.4
+    seconds: float = 1.0
 
     def decide(self, group: Group, now: float) -> Decision:
         """Decide; partitions are assigned by their number, not by their load."""
-        total = float(group.rate.sum()) / group.new_capacity
+        total = float(group.rate.sum()) / (group.new_capacity * self.seconds)
         most = max(len(group.rate), 1)
         more, fewer = (
             min(max(math.ceil(total / share - 1e-9), 1), most) for share in (self.up, self.down)
@@ -98,18 +102,21 @@ class Fixed:
     sla
         Target of the latency in seconds.
     fill
-        Share of a consumer's capacity to use; the paper's numbers result from its lower threshold.
+        Share of a consumer's capacity to use.
+    lag : (P,) float
+        Highest number of events that wait in each partition.
     """
 
     highest: Floats
+    lag: Floats
     sla: float = 0.5
-    fill: float = 0.4
+    fill: float = 0.9
 
     def decide(self, group: Group, now: float) -> Decision:
         """Decide once."""
         if group.consumers and (group.consumer >= 0).all():
             return stay(group, "nothing ever changes")
-        packed = _least_loaded(group, self.sla, self.fill, self.highest, np.zeros(len(group.rate)))
+        packed = _least_loaded(group, self.sla, self.fill, self.highest, self.lag)
         return become(group, packed, "the highest rates are provided for")
 
 

@@ -31,6 +31,9 @@ class AutoscalingParameters(BaseModel):
         Seconds by which the forecast of the rates looks beyond the time that a change takes.
     level_seconds, trend_seconds
         Time over which rates and their trends are smoothed; 0 takes them as they are measured.
+    burst_decisions
+        Decisions in which events must wait again and again to count as coming in bursts, whose size
+        is provided for.
     calm
         Seconds over which the highest forecast counts when a consumer is to be saved.
     quiet
@@ -53,6 +56,7 @@ class AutoscalingParameters(BaseModel):
     lookahead: float = Field(default=1.0, ge=0, le=1e5)
     level_seconds: float = Field(default=2.0, ge=0, le=1e5)
     trend_seconds: float = Field(default=4.0, ge=0, le=1e5)
+    burst_decisions: int = Field(default=5, ge=1, le=10_000)
     calm: float = Field(default=15.0, ge=0, le=1e6)
     quiet: float = Field(default=15.0, ge=0, le=1e6)
     minimum: int = Field(default=1, ge=1, le=10**6)

@@ -42,6 +42,7 @@ class RepairPolicy:
         p = self.parameters
         self._forecast = Forecast(p.level_seconds, p.trend_seconds)
         self._recent: deque[tuple[float, Floats]] = deque()
+        self._bursts: deque[float] = deque(maxlen=p.burst_decisions)
         self._changed = -np.inf
 
     def decide(self, group: Group, now: float) -> Decision:
@@ -56,11 +57,28 @@ class RepairPolicy:
         self._recent.append((now, rate))
         while self._recent[0][0] < now - p.calm:
             self._recent.popleft()
+        self._observe_burst(group)
         warnings = warnings_of(group, p.sla, rate)
         decision = self._grown(group, rate, warnings) or self._saved(group, now, warnings)
         if decision.moves or decision.start:
             self._changed = now
         return decision
+
+    def _observe_burst(self, group: Group) -> None:
+        """How many seconds' events wait in most partitions: those that come in bursts."""
+        busy = group.rate > 0
+        if busy.any():
+            self._bursts.append(float(np.median(group.lag[busy] / group.rate[busy])))
+
+    @property
+    def _burst(self) -> float:
+        """Seconds' events that wait again and again, although consumers keep up."""
+        return min(self._bursts, default=0.0)
+
+    def _within(self, group: Group) -> float:
+        """Seconds in which events must be processed so that they can wait for a rebalance, too."""
+        sla = self.parameters.sla
+        return max(sla - group.rebalance_seconds, sla / 2)
 
     def _grown(self, group: Group, rate: Floats, warnings: tuple[str, ...]) -> Decision | None:
         """The decision if the assignment cannot stay; None if it can."""
@@ -101,9 +119,12 @@ class RepairPolicy:
         lag = group.load(group.consumer, group.lag)
         read = group.load(group.consumer, np.ones(len(rate)))
         spare = np.maximum(group.capacity - load, 1e-9)
-        late = (lag - group.capacity * p.sla) / spare
+        burst = load * self._burst
+        within = self._within(group)
+        late = (lag - burst - group.capacity * within) / spare
         change = group.reaction_seconds + group.rebalance_seconds
         bad = (load > group.capacity * p.fill) | (late > change)
+        bad |= burst > group.capacity * within * p.fill
         if len(group.speed) and np.isfinite(group.byte_capacity):
             limit = group.capacity * group.byte_capacity / group.new_capacity * p.fill
             bad |= group.load(group.consumer, group.speed) > limit
@@ -142,8 +163,8 @@ class RepairPolicy:
         """An assignment with few consumers and few moves, and even if moving more costs nothing."""
         p = self.parameters
         price = p.price_per_consumer * p.horizon / 60 / max(p.price_per_rscore, 1e-9)
-        lag = group.lag + rate * group.rebalance_seconds
-        packing = group.packing(p.sla, fill, rate=rate, lag=lag)
+        lag = rate * self._burst
+        packing = group.packing(self._within(group), fill, rate=rate, lag=lag)
         repairing = RepairParameters(bin_price=min(price, 1e9))
         if len(rate) <= p.exact_partitions:
             packed = exact(packing, repairing, deadline=Deadline.after(p.exact_seconds)).bin
