@@ -61,7 +61,7 @@ def test_a_deployment_grows_and_shrinks(api: KubernetesApi, orders: KubernetesRe
 def test_the_pods_that_leave_are_those_of_the_decision(
     api: KubernetesApi, orders: KubernetesReplicas
 ) -> None:
-    orders.request(1, orders.count(), leaving=["orders-a"])
+    orders.request(1, orders.count(), leaving=["no-pod-of-this-name", "orders-a"])
     api.reconcile("deployments", "orders")
     assert list(api.workloads["deployments", "orders"].pods) == ["orders-b"]
 

@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -166,18 +167,18 @@ class KubernetesReplicas:
         return True
 
     def _mark(self, leaving: Sequence[str]) -> None:
-        """Have Kubernetes end these pods first."""
+        """Have Kubernetes end these pods first; names of no pod are left out."""
         api = _kubernetes().client.CoreV1Api(self._client)
         body = {"metadata": {"annotations": {_DELETION_COST: _LEAVES_FIRST}}}
         for pod in leaving:
-            self._call(
-                "patch",
-                "pods",
-                lambda pod=pod, **timeout: api.patch_namespaced_pod(
-                    pod, self._namespace, body, **timeout
-                ),
-                pod,
-            )
+            with suppress(_MissingError):
+                self._call(
+                    "patch",
+                    "pods",
+                    lambda pod=pod, **timeout: api.patch_namespaced_pod(
+                        pod, self._namespace, body, **timeout
+                    ),
+                )
 
     def _check_rivals(self) -> None:
         api = _kubernetes().client.AutoscalingV2Api(self._client)
@@ -200,12 +201,10 @@ class KubernetesReplicas:
     def _at(self) -> tuple[str, str]:
         return self._workload, self._namespace
 
-    def _call(
-        self, verb: str, resource: str, call: Callable[..., Any], named: str | None = None
-    ) -> Any:
+    def _call(self, verb: str, resource: str, call: Callable[..., Any]) -> Any:
         """An answer within the time allowed, or one sentence."""
         client = _kubernetes().client
-        s, of = self._settings, named or self._workload
+        s = self._settings
         try:
             return call(_request_timeout=(s.connect_seconds, s.answer_seconds))
         except client.ApiException as error:
@@ -217,9 +216,8 @@ class KubernetesReplicas:
                     f"{self._namespace} expected"
                 ) from None
             if error.status == 404:
-                raise AutoscalingError(
-                    f"{resource.partition('/')[0].removesuffix('s')} {shown(of)} not found in "
-                    f"namespace {self._namespace}"
+                raise _MissingError(
+                    f"{self._kind} {shown(self._workload)} not found in namespace {self._namespace}"
                 ) from None
             raise AutoscalingError(
                 f"{self.name}: {verb} of {resource} failed: {_message(error)}"
@@ -229,6 +227,10 @@ class KubernetesReplicas:
                 f"{self.name}: {verb} of {resource} got no answer from "
                 f"{self._client.configuration.host}: {_first_line(error)}"
             ) from None
+
+
+class _MissingError(AutoscalingError):
+    """There is no such object."""
 
 
 class _ConflictError(AutoscalingError):
