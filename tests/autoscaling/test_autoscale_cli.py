@@ -24,7 +24,7 @@ group: orders
 capacity: 200
 rebalance_time: 50ms
 reaction_time: 3s
-consumers: [{name: a}, {name: b, capacity: 400}]
+consumers: [{name: a}, {name: b, capacity: 200}]
 partitions:
   - {topic: orders, partition: 0, rate: 110, lag: 40, consumer: a}
   - {topic: orders, partition: 1, rate: 95, lag: 60, consumer: a}
@@ -67,8 +67,8 @@ def test_a_decision_moves_what_must(group: Path) -> None:
     load = dict.fromkeys("ab", 0.0)
     for partition, rate in (("orders-0", 110), ("orders-1", 95), ("orders-2", 20)):
         load[found["assignment"][partition]] += rate
-    assert load["a"] < 200
-    assert found["moves"] == 1
+    assert max(load.values()) < 200
+    assert found["moves"] >= 1
 
 
 def test_a_decision_is_shown_with_bars(group: Path) -> None:
@@ -80,10 +80,7 @@ def test_a_decision_is_shown_with_bars(group: Path) -> None:
 
 
 def test_consumers_that_are_missing_are_started(group: Path) -> None:
-    group.write_text(GROUP.replace("capacity: 400", "capacity: 200").replace("95", "180"), "utf-8")
-    found = json.loads(run("decide", group, "--json").stdout)
-    assert found["start"] + 2 - len(found["stop"]) == found["consumers"] == 2
-    group.write_text(GROUP.replace("rate: 20", "rate: 395"), encoding="utf-8")
+    group.write_text(GROUP.replace("rate: 20", "rate: 160"), encoding="utf-8")
     found = json.loads(run("decide", group, "--json").stdout)
     assert found["start"] == 1
     assert "new 1" in run("decide", group).stdout
@@ -93,7 +90,7 @@ def test_consumers_that_are_missing_are_started(group: Path) -> None:
     ("old", "new", "sentence"),
     [
         ("capacity: 200", "capacity: -200", "capacity"),
-        ("capacity: 400", "capacity: 0", "capacity"),
+        (", capacity: 200}", ", capacity: 0}", "capacity"),
         ("rate: 110", "rate: -1", "rate"),
         ("rate: 110", "rate: .nan", "number .nan found, a finite one expected"),
         ("lag: 40", "lag: many", "lag"),
