@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -149,7 +149,7 @@ class KafkaObserver:
         )
 
     def _members(self, ask: Ask) -> dict[str, list[Partition]]:
-        """The partitions of each member, by its static id if it has one."""
+        """The partitions of each member by its static id, its client's if no other has it, or its own."""
         found = ask(lambda admin: admin.describe_groups([self.group]))[self.group]
         state = found.get("group_state")
         if found.get("error"):
@@ -157,8 +157,12 @@ class KafkaObserver:
                 f"group {shown(self.group)}: {' '.join(str(found['error']).split())}"
             )
         members: dict[str, list[Partition]] = {}
-        for member in found.get("members", ()):
-            name = member.get("group_instance_id") or member["member_id"]
+        listed = found.get("members", ())
+        clients = Counter(member.get("client_id") for member in listed)
+        for member in listed:
+            client = member.get("client_id")
+            alone = client if clients[client] == 1 else None
+            name = member.get("group_instance_id") or alone or member["member_id"]
             assignment = member.get("member_assignment")
             assigned = (
                 assignment.get("assigned_partitions", ()) if isinstance(assignment, Mapping) else ()

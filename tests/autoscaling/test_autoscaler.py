@@ -44,6 +44,7 @@ class Kafka:
         self.committed = {("orders", 0): 900, ("orders", 1): 500}
         self.members = {"a": [0, 1], "b": [2]}
         self.state = "Stable"
+        self.static, self.client = True, "rdkafka"
         self.failure: Exception | None = None
 
     @contextmanager
@@ -56,7 +57,8 @@ class Kafka:
         members = [
             {
                 "member_id": f"{name}-1234",
-                "group_instance_id": name,
+                "group_instance_id": name if self.static else None,
+                "client_id": self.client or name,
                 "member_assignment": {
                     "assigned_partitions": [{"topic": "orders", "partitions": numbers}]
                 },
@@ -113,6 +115,21 @@ def test_rates_and_lags_are_those_of_the_offsets(
     assert seen.group.lag.tolist() == [600.0, 200.0, 0.0]
     assert seen.group.consumer.tolist() == [0, 0, 1]
     assert seen.notes == ("1 partition never committed: counted without lag",)
+
+
+def test_consumers_have_the_names_that_tell_them_apart(
+    observer: KafkaObserver, kafka: Kafka, clock: Clock
+) -> None:
+    with pytest.raises(NotYetError):
+        observer.observe()
+    for static, client, names in (
+        (True, "rdkafka", ("a", "b")),
+        (False, "", ("a", "b")),
+        (False, "rdkafka", ("a-1234", "b-1234")),
+    ):
+        kafka.static, kafka.client = static, client
+        clock.now += 10.0
+        assert observer.observe().consumers == names
 
 
 def test_rates_are_those_of_the_window(observer: KafkaObserver, kafka: Kafka, clock: Clock) -> None:

@@ -48,7 +48,7 @@ def test_a_table_lists_the_fields(header: str, record: type[BaseModel]) -> None:
     assert named == list(record.model_fields)
 
 
-def defaults(record: Any) -> dict[str, float]:
+def defaults(record: Any) -> dict[str, Any]:
     if issubclass(record, BaseModel):
         return {name: field.default for name, field in record.model_fields.items()}
     return {field.name: field.default for field in fields(record)}
