@@ -149,7 +149,7 @@ class KafkaObserver:
         )
 
     def _members(self, ask: Ask) -> dict[str, list[Partition]]:
-        """The partitions of each member by its static id, its client's if no other has it, or its own."""
+        """The partitions of each member: by its static id, a client id of its own, or its id."""
         found = ask(lambda admin: admin.describe_groups([self.group]))[self.group]
         state = found.get("group_state")
         if found.get("error"):

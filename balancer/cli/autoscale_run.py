@@ -15,7 +15,6 @@ from rich.live import Live
 
 from balancer.autoscaling.autoscaler import Autoscaler, Round
 from balancer.autoscaling.kafka_observer import KafkaObserver, NotYetError, Working
-from balancer.autoscaling.keda import KedaScaler, Sizing, Tls
 from balancer.autoscaling.policies import check_sla, policy
 from balancer.autoscaling.replicas import (
     KubernetesReplicas,
@@ -205,7 +204,12 @@ def run(
         down_cooldown=seconds("--down-cooldown", down_cooldown),
     )
     pause = seconds("--interval", interval)
-    tls = _tls(tls_certificate, tls_key, tls_client_authority)
+    if (tls_certificate is None) != (tls_key is None):
+        raise CommandError("--tls-certificate and --tls-key: one found, both expected")
+    if tls_client_authority is not None and tls_key is None:
+        raise CommandError("--tls-client-authority: goes with --tls-certificate and --tls-key")
+    if tls_key is not None and keda is None:
+        raise CommandError("--tls-key: goes with --keda, which is not given")
     chosen = {"--workload": workload, "--command": command, "--keda": keda}
     named = [option for option, value in chosen.items() if value is not None]
     if len(named) > 1:
@@ -223,9 +227,15 @@ def run(
         _check_group(observer)
         publish = None
         if keda is not None:
+            # loads asyncio, which other commands need not wait for
+            from balancer.autoscaling.keda import KedaScaler, Tls
+
+            tls = None
+            if tls_certificate is not None and tls_key is not None:
+                tls = Tls(tls_certificate, tls_key, tls_client_authority)
             server = stack.enter_context(KedaScaler(*parse_address(keda), tls=tls))
             say(f"KEDA's external scaler for group {group} at {server.address}")
-            publish = _publisher(server, group, limits)
+            publish = partial(_publish, server.publish, group, limits)
         scaler = None
         if (replicas := _replicas(workload, namespace, kubeconfig, context, command)) is not None:
             stack.callback(replicas.close)
@@ -263,12 +273,14 @@ def _check_group(observer: KafkaObserver) -> None:
         observer.observe()
 
 
-def _publisher(server: KedaScaler, group: str, limits: ScalingLimits) -> Callable[[int, int], None]:
-    def publish(needed: int, running: int) -> None:
-        bounded = min(max(needed, limits.minimum), limits.maximum)
-        server.publish(group, Sizing(bounded, current=running))
-
-    return publish
+def _publish(
+    publish: Callable[[str, int, int], None],
+    group: str,
+    limits: ScalingLimits,
+    needed: int,
+    running: int,
+) -> None:
+    publish(group, min(max(needed, limits.minimum), limits.maximum), running)
 
 
 def _once(autoscaler: Autoscaler, stop: threading.Event, pause: float, json: bool) -> int:
@@ -292,14 +304,6 @@ def _watch(
 
 def _line(done: Round, json: bool) -> None:
     typer.echo(json_text(done.record()) if json else f"{done.kind}: {done.reason}")
-
-
-def _tls(certificate: Path | None, key: Path | None, authority: Path | None) -> Tls | None:
-    if certificate is None and key is None and authority is None:
-        return None
-    if certificate is None or key is None:
-        raise CommandError("--tls-certificate and --tls-key: one found, both expected")
-    return Tls(certificate, key, authority)
 
 
 def _replicas(

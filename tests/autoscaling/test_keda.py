@@ -14,7 +14,7 @@ import pytest
 from keda_client import KedaClient, pods
 
 from balancer.autoscaling.errors import AutoscalingError
-from balancer.autoscaling.keda import KedaScaler, KedaSettings, Sizing, Tls, metric_value
+from balancer.autoscaling.keda import KedaScaler, KedaSettings, Tls, metric_value
 from balancer.autoscaling.keda.messages import messages
 
 grpc = pytest.importorskip("grpc")
@@ -60,7 +60,7 @@ def test_keda_runs_as_many_pods_as_were_decided(server: KedaScaler, channel: Any
     keda = KedaClient(channel, {"scalerAddress": server.address, "group": "orders"})
     current = 1
     for decided in (1, 2, 5, 3, 9, 1, 40):
-        server.publish("orders", Sizing(decided, at=0.0, current=current))
+        server.publish("orders", decided, current)
         ((name, target),) = keda.specs()
         assert (name, target) == (METRIC, 1.0)
         assert keda.active()
@@ -70,7 +70,7 @@ def test_keda_runs_as_many_pods_as_were_decided(server: KedaScaler, channel: Any
 
 def test_a_group_without_need_is_not_active(server: KedaScaler, channel: Any) -> None:
     keda = KedaClient(channel, {"group": "orders"})
-    server.publish("orders", Sizing(0, at=0.0))
+    server.publish("orders", 0)
     assert not keda.active()
     assert keda.metric(METRIC) == 0.0
 
@@ -91,9 +91,9 @@ def test_the_autoscaler_never_ignores_a_lack_of_pods(tolerance: float) -> None:
 
 
 def test_groups_are_told_apart(server: KedaScaler, channel: Any) -> None:
-    server.publish("orders", Sizing(3, at=0.0))
+    server.publish("orders", 3)
     assert KedaClient(channel, {}).metric(METRIC) == 3.0
-    server.publish("clicks", Sizing(7, at=0.0))
+    server.publish("clicks", 7)
     assert KedaClient(channel, {"group": "clicks"}).metric(METRIC) == 7.0
     assert KedaClient(channel, {"group": "orders"}).metric(METRIC) == 3.0
     refused(
@@ -113,7 +113,7 @@ def test_keda_gets_an_error_rather_than_a_guess(
 ) -> None:
     keda = KedaClient(channel, {"group": "orders"})
     refused(keda.active, "UNAVAILABLE", "no decision yet")
-    server.publish("orders", Sizing(3, at=0.0))
+    server.publish("orders", 3)
     refused(
         lambda: keda.metric("lag"),
         "NOT_FOUND",
@@ -136,10 +136,10 @@ def test_streams_tell_every_change_at_once(server: KedaScaler, channel: Any) -> 
     keda = KedaClient(channel, {"group": "orders"})
     call, activity = keda.streamed_activity()
     for consumers, active in ((2, True), (0, False), (4, True)):
-        server.publish("orders", Sizing(consumers, at=0.0))
+        server.publish("orders", consumers)
         assert next(activity) is active
         # the same state again is no news
-        server.publish("orders", Sizing(2 * consumers, at=0.0))
+        server.publish("orders", 2 * consumers)
     call.cancel()
     specs_call, specs = keda.streamed_specs()
     assert next(specs) == keda.specs()
@@ -148,7 +148,7 @@ def test_streams_tell_every_change_at_once(server: KedaScaler, channel: Any) -> 
 
 def test_streams_leave_room_for_calls_and_end_with_the_server(clock: Clock) -> None:
     with KedaScaler("127.0.0.1", 0, clock=clock) as server:
-        server.publish("orders", Sizing(2, at=0.0))
+        server.publish("orders", 2)
         with grpc.insecure_channel(server.address) as channel:
             keda = KedaClient(channel, {"group": "orders"})
             streams = [keda.streamed_activity() for _ in range(50)]
@@ -177,7 +177,7 @@ def certificate(directory: Path) -> tuple[Path, Path]:
 def test_tls_keeps_others_out(tmp_path: Path, clock: Clock) -> None:
     key, pem = certificate(tmp_path)
     with KedaScaler("localhost", 0, tls=Tls(pem, key, pem), clock=clock) as server:
-        server.publish("orders", Sizing(5, at=0.0))
+        server.publish("orders", 5)
         with_certificate = grpc.ssl_channel_credentials(
             pem.read_bytes(), key.read_bytes(), pem.read_bytes()
         )
@@ -198,9 +198,9 @@ def test_a_certificate_that_is_missing_is_one_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("consumers", [-1, -40])
-def test_negative_numbers_are_refused(consumers: int) -> None:
+def test_negative_numbers_are_refused(server: KedaScaler, consumers: int) -> None:
     with pytest.raises(AutoscalingError, match=f"{consumers} consumers found, at least 0 expected"):
-        Sizing(consumers)
+        server.publish("orders", consumers)
     with pytest.raises(AutoscalingError, match="pods found, at least 0 expected"):
         metric_value(consumers, None)
     with pytest.raises(AutoscalingError, match="tolerance"):

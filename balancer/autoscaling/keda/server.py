@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,22 +26,12 @@ _GRACE = 1.0
 
 
 @dataclass(frozen=True)
-class Sizing:
-    """How many consumers a group is to have.
-
-    Parameters
-    ----------
-    consumers
-        The decision; 0 lets KEDA scale to its idle number.
-    at
-        When it was decided, in seconds of :func:`time.monotonic`.
-    current
-        Consumers that run; None if unknown.
-    """
+class _Sizing:
+    """How many consumers a group is to have, how many run, and when it was decided."""
 
     consumers: int
-    at: float = field(default_factory=time.monotonic)
-    current: int | None = None
+    current: int | None
+    at: float
 
     def __post_init__(self) -> None:
         if self.consumers < 0 or (self.current is not None and self.current < 0):
@@ -130,7 +120,7 @@ class KedaScaler:
         self._messages: Messages = messages()
         self._settings = settings or KedaSettings()
         self._clock = clock
-        self._sizings: dict[str, Sizing] = {}
+        self._sizings: dict[str, _Sizing] = {}
         # One per open stream, so that none misses a change.
         self._changes: set[asyncio.Event] = set()
         started: Future[int] = Future()
@@ -141,8 +131,19 @@ class KedaScaler:
         bound = started.result(self._settings.start_seconds)
         self.address = f"[{host}]:{bound}" if ":" in host else f"{host}:{bound}"
 
-    def publish(self, group: str, sizing: Sizing) -> None:
-        """Pass on a decision from now on; streams hear of it at once."""
+    def publish(self, group: str, consumers: int, current: int | None = None) -> None:
+        """Pass on a decision from now on; streams hear of it at once.
+
+        Parameters
+        ----------
+        group
+            The consumer group.
+        consumers
+            How many it is to have; 0 lets KEDA scale to its idle number.
+        current
+            Consumers that run; None if unknown.
+        """
+        sizing = _Sizing(consumers, current, self._clock())
 
         def change() -> None:
             self._sizings[group] = sizing
@@ -274,7 +275,7 @@ class KedaScaler:
         spec = self._messages["MetricSpec"](metricName=METRIC, targetSize=1, targetSizeFloat=1.0)
         return self._messages["GetMetricSpecResponse"](metricSpecs=[spec])
 
-    async def _sizing(self, reference: Any, context: Any) -> Sizing:
+    async def _sizing(self, reference: Any, context: Any) -> _Sizing:
         group = await self._group(reference, context)
         sizing = self._sizings[group]
         age = self._clock() - sizing.at
