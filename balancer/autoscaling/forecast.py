@@ -1,4 +1,7 @@
-"""Forecasts rates some seconds ahead: their level and trend, smoothed (Holt's method)."""
+"""Forecasts rates some seconds ahead: their level and trend, smoothed (Holt's method).
+
+A trend counts only as far as it stands out from the noise of the rates.
+"""
 
 from __future__ import annotations
 
@@ -14,35 +17,59 @@ class Forecast:
     ----------
     level_seconds, trend_seconds
         Time over which level and trend are smoothed; 0 takes them as they are measured.
+    noise_seconds
+        Time over which the errors of the forecasts are averaged.
+    significance
+        Standard deviations below which a trend is taken for noise.
 
     Examples
     --------
-    >>> forecast = Forecast(level_seconds=0, trend_seconds=0)
+    >>> forecast = Forecast(0, 0, noise_seconds=0, significance=0)
     >>> forecast.update(np.array([10.0]), now=0, ahead=5).tolist()
     [10.0]
     >>> forecast.update(np.array([12.0]), now=1, ahead=5).tolist()
     [22.0]
     """
 
-    def __init__(self, level_seconds: float, trend_seconds: float) -> None:
+    def __init__(
+        self,
+        level_seconds: float,
+        trend_seconds: float,
+        *,
+        noise_seconds: float,
+        significance: float,
+    ) -> None:
         self._level_seconds, self._trend_seconds = level_seconds, trend_seconds
+        self._noise_seconds, self._significance = noise_seconds, significance
         self._level: Floats | None = None
         self._trend: Floats = np.zeros(0)
+        # mean square of the errors of the forecasts
+        self._noise: Floats = np.zeros(0)
         self._at = 0.0
 
     def update(self, rate: Floats, now: float, ahead: float) -> Floats:
         """(P,) the rates `ahead` seconds from now, given those measured now."""
         if self._level is None or len(self._level) != len(rate):
             self._level, self._trend, self._at = rate, np.zeros(len(rate)), now
+            # that of events which are independent of each other
+            self._noise = rate
             return rate
         passed = now - self._at
+        trend = self._trend
         if passed > 0:
             before, self._at = self._level, now
+            a, b = _weight(passed, self._level_seconds), _weight(passed, self._trend_seconds)
             expected = before + self._trend * passed
-            self._level = expected + _weight(passed, self._level_seconds) * (rate - expected)
-            slope = (self._level - before) / passed
-            self._trend = self._trend + _weight(passed, self._trend_seconds) * (slope - self._trend)
-        return np.maximum(self._level + self._trend * ahead, 0.0)
+            error = rate - expected
+            self._level = expected + a * error
+            self._trend = self._trend + b * ((self._level - before) / passed - self._trend)
+            c = _weight(passed, self._noise_seconds)
+            self._noise = self._noise + c * (error**2 - self._noise)
+            # the variance that the noise gives to the trend
+            variance = self._noise * a**2 * b / (2 - b) / passed**2
+            square = np.maximum(self._trend**2, 1e-300)
+            trend = self._trend * np.maximum(1 - self._significance**2 * variance / square, 0)
+        return np.maximum(self._level + trend * ahead, 0.0)
 
 
 def _weight(passed: float, seconds: float) -> float:

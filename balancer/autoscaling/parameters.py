@@ -31,6 +31,10 @@ class AutoscalingParameters(BaseModel):
         Seconds by which the forecast of the rates looks beyond the time that a change takes.
     level_seconds, trend_seconds
         Time over which rates and their trends are smoothed; 0 takes them as they are measured.
+    noise_seconds
+        Time over which the errors of the forecasts are averaged.
+    significance
+        Standard deviations by which a trend must stand out from these errors.
     burst_decisions
         Decisions in which events must wait again and again to count as coming in bursts, whose size
         is provided for.
@@ -47,15 +51,17 @@ class AutoscalingParameters(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     sla: float = Field(default=0.5, gt=0, le=1e6)
-    fill: float = Field(default=0.92, gt=0, le=1)
-    target: float = Field(default=0.88, gt=0, le=1)
+    fill: float = Field(default=0.95, gt=0, le=1)
+    target: float = Field(default=0.9, gt=0, le=1)
     shrink: float = Field(default=0.8, gt=0, le=1)
     price_per_consumer: float = Field(default=1.0, ge=0, le=1e9)
     price_per_rscore: float = Field(default=1.0, ge=0, le=1e9)
     horizon: float = Field(default=60.0, gt=0, le=1e6)
-    lookahead: float = Field(default=1.0, ge=0, le=1e5)
+    lookahead: float = Field(default=2.0, ge=0, le=1e5)
     level_seconds: float = Field(default=2.0, ge=0, le=1e5)
     trend_seconds: float = Field(default=4.0, ge=0, le=1e5)
+    noise_seconds: float = Field(default=15.0, ge=0, le=1e5)
+    significance: float = Field(default=2.0, ge=0, le=100)
     burst_decisions: int = Field(default=5, ge=1, le=10_000)
     calm: float = Field(default=15.0, ge=0, le=1e6)
     quiet: float = Field(default=15.0, ge=0, le=1e6)

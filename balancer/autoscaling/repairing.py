@@ -40,7 +40,12 @@ class RepairPolicy:
     def __init__(self, parameters: AutoscalingParameters | None = None) -> None:
         self.parameters = parameters or AutoscalingParameters()
         p = self.parameters
-        self._forecast = Forecast(p.level_seconds, p.trend_seconds)
+        self._forecast = Forecast(
+            p.level_seconds,
+            p.trend_seconds,
+            noise_seconds=p.noise_seconds,
+            significance=p.significance,
+        )
         self._recent: deque[tuple[float, Floats]] = deque()
         self._bursts: deque[float] = deque(maxlen=p.burst_decisions)
         self._changed = -np.inf
@@ -88,7 +93,7 @@ class RepairPolicy:
         bad = self._overloaded(group, rate)
         if not homeless and missing <= 0 and not bad.any():
             return None
-        packed = self._packed(group, rate, p.target)
+        packed = self._packed(group, rate, p.target) if group.blocking else self._kept(group, rate)
         packed, needed = self._limited(group, packed, rate)
         if needed > p.maximum:
             warnings = (
@@ -175,6 +180,12 @@ class RepairPolicy:
             if len(np.unique(even)) <= len(np.unique(packed)):
                 return even
         return packed
+
+    def _kept(self, group: Group, rate: Floats) -> Ints:
+        """An assignment in which only those leave their consumer that must."""
+        p = self.parameters
+        packing = group.packing(self._within(group), p.fill, rate=rate, lag=rate * self._burst)
+        return repair(packing, RepairParameters(bin_price=0, headroom=1 - p.target / p.fill))
 
     def _limited(self, group: Group, packed: Ints, rate: Floats) -> tuple[Ints, int]:
         """At most the maximum of consumers, and how many were needed."""

@@ -10,9 +10,9 @@ import numpy as np
 
 from cluster_model.snapshot import Floats, Ints
 
-# Events per second, by the second; from GitHub, MazenEzzeddine/LeastLoadedKafkaautoscalingSimulatorV2
-# (defaultArrivalRatesm.csv and 2h.csv): the first workload of seed 003 and, very probably, its
-# second, whose origin the repository does not state.
+# Events per second, by the second; from GitHub, MazenEzzeddine,
+# LeastLoadedKafkaautoscalingSimulatorV2 (defaultArrivalRatesm.csv and 2h.csv): the first workload
+# of seed 003 and, very probably, its second, whose origin the repository does not state.
 _TRACES = Path(__file__).parents[1] / "published"
 
 

@@ -88,6 +88,37 @@ class Bins:
             self._table[:, self._opened - 1] = self._left[bin_]
         return bin_
 
+    def fill(self, owner: Ints) -> None:
+        """Open the bins that items are in, and put these in, all at once; no bin is open yet.
+
+        Parameters
+        ----------
+        owner : (P,) int
+            The bin of each item; -1 for items that stay out.
+        """
+        inside = np.flatnonzero(owner >= 0)
+        used, first, place = np.unique(owner[inside], return_index=True, return_inverse=True)
+        # in the order in which the first item of each is met
+        order = np.argsort(first, kind="stable")
+        names = used[order].tolist()
+        rank = np.argsort(order, kind="stable")[place]
+        dimensions = self.problem.size.shape[1]
+        left = np.array([self.capacity(b) for b in names]).reshape(-1, dimensions)
+        np.subtract.at(left, rank, (self.problem.size / self.problem.capacity)[inside])
+        members: list[list[int]] = [[] for _ in names]
+        for item, at in zip(inside.tolist(), rank.tolist(), strict=True):
+            members[at].append(item)
+            self.bin[item] = names[at]
+        self.items = {b: set(held) for b, held in zip(names, members, strict=True)}
+        self._left = dict(zip(names, left.tolist(), strict=True))
+        self._rank = {b: k for k, b in enumerate(names)}
+        self._order = sorted(self._entry(b) for b in names)
+        self._bin_at = list(names)
+        self._opened = len(names)
+        if not self._single:
+            self._table = np.full((dimensions, max(64, 2 * len(names))), np.nan)
+            self._table[:, : len(names)] = left.T
+
     def close(self, bin_: int) -> None:
         """Close an empty bin."""
         del self._order[bisect_left(self._order, self._entry(bin_))]

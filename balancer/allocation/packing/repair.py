@@ -72,17 +72,17 @@ class _Repair:
 
     def _keep(self) -> list[int]:
         """Leave items where they are, except the cheapest that suffice; these are returned."""
-        homeless = []
-        for item, owner in enumerate(self.owner):
-            if owner < 0:
-                homeless.append(item)
-                continue
-            if owner not in self.bins.items:
-                self.bins.open(owner)
-            self._put(item, owner)
+        owner, weight = self.problem.owner, np.array(self.weight)
+        self.bins.fill(owner)
+        homeless: list[int] = np.flatnonzero(owner < 0).tolist()
+        used, place = np.unique(owner[owner >= 0], return_inverse=True)
+        total = np.zeros(len(used))
+        np.add.at(total, place, weight[owner >= 0])
+        self.at_home.update(zip(used.tolist(), total.tolist(), strict=True))
         for bin_ in list(self.bins.items):
-            sized = sum(self.bins.share[i] > 0 for i in self.bins.items[bin_])
-            if sized > 1 and self.bins.left(bin_) < -_TINY:
+            if self.bins.left(bin_) >= -_TINY:
+                continue
+            if sum(self.bins.share[i] > 0 for i in self.bins.items[bin_]) > 1:
                 leaving = self._leaving(bin_)
                 for item in leaving:
                     self._take(item)

@@ -1,0 +1,230 @@
+"""Policies: what they add, save and refuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from balancer.autoscaling.baselines import Fixed, Keda, LatencyAware, Linear, violates
+from balancer.autoscaling.errors import AutoscalingError
+from balancer.autoscaling.group import Group
+from balancer.autoscaling.parameters import AutoscalingParameters
+from balancer.autoscaling.policy import become, evenly
+from balancer.autoscaling.repairing import RepairPolicy
+
+
+def group(rate: list[float], consumer: list[int], capacity: list[float], **more: Any) -> Group:
+    """A group without lag, whose new consumers process 100 events per second."""
+    more.setdefault("lag", np.zeros(len(rate)))
+    return Group(
+        rate=np.array(rate),
+        consumer=np.array(consumer, np.int64),
+        capacity=np.array(capacity),
+        new_capacity=100.0,
+        **more,
+    )
+
+
+def test_linear_counts_and_does_not_look_at_partitions() -> None:
+    # 0.9 x 100 per consumer: 200 need 3; the two fast partitions share one
+    found = Linear().decide(group([90, 90, 10, 10], [0, 0, 0, 0], [100.0]), 0.0)
+    assert found.start == 2
+    assert found.consumer.tolist() == [0, 0, 1, 2]
+
+
+def test_kedas_rule() -> None:
+    lag = np.array([30.0, 5.0, 0.0])
+    state = group([10, 10, 10], [0, 0, 0], [100.0], lag=lag)
+    # 35 / 10 rounded up, at most one per partition
+    assert Keda().decide(state, 0.0).start == 2
+    assert Keda(threshold=20).decide(state, 0.0).start == 1
+
+
+def test_kedas_rule_waits_before_it_removes() -> None:
+    keda = Keda(stabilisation=60)
+    busy = group([1, 1], [0, 1], [100.0, 100.0], lag=np.array([15.0, 0.0]))
+    idle = group([1, 1], [0, 1], [100.0, 100.0])
+    assert not keda.decide(busy, 0.0)
+    assert not keda.decide(idle, 30.0)
+    assert keda.decide(idle, 75.0).stop == (1,)
+
+
+def test_algorithm_1_up_down_and_reassign() -> None:
+    policy = LatencyAware(rebalance_lag=False)
+    up = policy.decide(group([60, 60], [0, 0], [100.0]), 0.0)
+    assert (up.start, up.stop) == (1, ())
+    # 20 + 15 fit into 0.4 of a consumer
+    down = policy.decide(group([20, 15], [0, 1], [100.0, 100.0]), 0.0)
+    assert len(down.stop) == 1
+    again = policy.decide(group([60, 60, 20, 20], [0, 0, 1, 1], [100.0, 100.0]), 0.0)
+    assert (again.start, again.stop) == (0, ())
+    assert not violates(group([60, 60, 20, 20], again.consumer.tolist(), [100.0] * 2), 0.5, 0.9)
+
+
+def test_algorithm_2_plans_for_the_lag_of_the_rebalance() -> None:
+    # the rates need 2; with the 24 x 1 s that will wait, a consumer of 0.9 x 100 x 0.5 takes one
+    state = group([24] * 5, [0] * 5, [100.0], rebalance_seconds=1.0)
+    assert LatencyAware(rebalance_lag=False).decide(state, 0.0).start == 1
+    assert LatencyAware().decide(state, 0.0).start == 4
+
+
+def test_over_provisioning_decides_once() -> None:
+    highest = np.array([80.0, 80.0])
+    policy = Fixed(highest, lag=np.zeros(2))
+    first = policy.decide(group([0, 0], [-1, -1], []), 0.0)
+    assert first.start == 2
+    assert not policy.decide(group([80, 80], [0, 1], [100.0, 100.0]), 1.0)
+
+
+def test_ours_adds_before_it_is_too_late() -> None:
+    policy = RepairPolicy(
+        AutoscalingParameters(level_seconds=0, trend_seconds=0, significance=0, lookahead=5)
+    )
+    assert not policy.decide(group([35, 35], [0, 0], [100.0]), 0.0)
+    # 2 x 2 per second more: in 5 s it is 94 + 8 of 100
+    found = policy.decide(group([37, 37], [0, 0], [100.0]), 1.0)
+    assert not found
+    found = policy.decide(group([40, 40], [0, 0], [100.0]), 2.0)
+    assert found.start == 1
+    assert found.moves == 1
+
+
+def test_ours_empties_a_consumer_before_it_stops() -> None:
+    parameters = AutoscalingParameters(calm=0, quiet=0, price_per_consumer=10)
+    policy = RepairPolicy(parameters)
+    first = policy.decide(group([20, 20], [0, 1], [100.0, 100.0]), 0.0)
+    assert first.moves == 1
+    assert first.stop == ()
+    second = policy.decide(group([20, 20], first.consumer.tolist(), [100.0, 100.0]), 1.0)
+    assert second.moves == 0
+    assert len(second.stop) == 1
+
+
+def test_a_consumer_is_saved_only_if_it_is_worth_the_moves() -> None:
+    state = group([20, 20], [0, 1], [100.0, 100.0])
+    # a consumer for a minute against an Rscore of 0.2
+    for price, saves in ((0.1, False), (0.3, True)):
+        parameters = AutoscalingParameters(calm=0, quiet=0, price_per_consumer=price)
+        assert bool(RepairPolicy(parameters).decide(state, 0.0)) == saves
+
+
+def test_noise_does_not_scale() -> None:
+    rng = np.random.default_rng(0)
+    policy = RepairPolicy()
+    changes = 0
+    for second in range(120):
+        rate = rng.poisson(40, 4).astype(np.float64)
+        changes += bool(policy.decide(group(rate.tolist(), [0, 0, 1, 1], [100.0] * 2), second))
+    assert changes == 0
+
+
+def test_consumers_that_differ_get_what_they_can_take() -> None:
+    found = RepairPolicy().decide(group([150, 60], [0, 0], [100.0, 200.0]), 0.0)
+    assert found.consumer.tolist() == [1, 0]
+
+
+def test_bytes_count_too() -> None:
+    state = group([10, 10], [0, 0], [100.0], speed=np.array([600.0, 600.0]), byte_capacity=1000.0)
+    assert RepairPolicy().decide(state, 0.0).start == 1
+
+
+def test_the_exact_packing_can_be_asked_for() -> None:
+    parameters = AutoscalingParameters(exact_partitions=10)
+    found = RepairPolicy(parameters).decide(group([60, 50, 30, 40], [-1] * 4, []), 0.0)
+    assert found.start == 2
+
+
+def test_the_maximum_is_kept_and_what_it_costs_is_said() -> None:
+    policy = RepairPolicy(AutoscalingParameters(maximum=2))
+    found = policy.decide(group([80, 80, 80], [-1] * 3, []), 0.0)
+    assert found.start == 2
+    assert any("its maximum is 2" in warning for warning in found.warnings)
+
+
+def test_an_sla_below_the_rebalance_time_is_said() -> None:
+    state = group([10, 10], [0, 1], [100.0] * 2, rebalance_seconds=2.0)
+    found = RepairPolicy(AutoscalingParameters(calm=0, quiet=0)).decide(state, 0.0)
+    assert not found
+    assert found.warnings == (
+        "an SLA of 0.5 s is not above the rebalance time of 2 s: only over-provisioning can keep "
+        "it",
+    )
+
+
+def test_a_partition_that_no_consumer_can_process_is_said() -> None:
+    found = RepairPolicy().decide(group([300, 10], [0, 0], [100.0]), 0.0)
+    assert found.start == 1
+    assert "partition 0 300 events/s of 100" in found.warnings[0]
+
+
+@given(
+    st.lists(st.integers(0, 120), min_size=1, max_size=8),
+    st.lists(st.integers(50, 150), max_size=4),
+    st.integers(1, 6),
+    st.booleans(),
+    st.data(),
+)
+def test_what_ours_decides_can_be_done(
+    rate: list[int], capacity: list[int], maximum: int, blocking: bool, data: st.DataObject
+) -> None:
+    consumer = data.draw(
+        st.lists(st.integers(-1, len(capacity) - 1), min_size=len(rate), max_size=len(rate))
+    )
+    state = group(
+        [float(r) for r in rate], consumer, [float(c) for c in capacity], blocking=blocking
+    )
+    policy = RepairPolicy(AutoscalingParameters(maximum=maximum))
+    found = policy.decide(state, 0.0)
+    running = len(capacity)
+    assert (found.consumer >= 0).all()
+    assert (found.consumer < running + found.start).all()
+    assert not set(found.consumer.tolist()) & set(found.stop)
+    assert set(range(running, running + found.start)) <= set(found.consumer.tolist())
+    assert running + found.start - len(found.stop) <= max(maximum, running)
+    assert found.moves == (found.consumer != state.consumer).sum()
+
+
+def test_become_names_new_consumers_without_gaps() -> None:
+    state = group([1, 1, 1], [0, 0, 1], [100.0, 100.0])
+    found = become(state, np.array([0, 7, 9]), "")
+    assert found.consumer.tolist() == [0, 2, 3]
+    assert (found.start, found.stop) == (2, (1,))
+
+
+def test_even_shares() -> None:
+    assert evenly(5, np.array([3, 1])).tolist() == [3, 3, 3, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "sentence"),
+    [
+        ("capacity", np.array([-1.0]), "group, capacity, row 0: -1.0 found, a number above 0"),
+        ("rate", np.array([np.nan]), "group, rate, row 0: nan found, 0 or more expected"),
+        ("lag", np.array([1.0, 1.0]), r"group, lag: shape \(2,\) found, \(1,\) expected"),
+        ("consumer", np.array([3]), "group, consumer, row 0: 3 found, a number from -1 to 0"),
+        ("new_capacity", 0.0, "group, new_capacity: 0.0 found, a number above 0 expected"),
+        ("rebalance_seconds", -1.0, "group, rebalance_seconds: -1.0 found, 0 or more expected"),
+    ],
+)
+def test_a_group_without_sense_is_one_sentence(field: str, value: Any, sentence: str) -> None:
+    given_ = {
+        "rate": np.array([1.0]),
+        "lag": np.array([0.0]),
+        "consumer": np.array([0]),
+        "capacity": np.array([1.0]),
+        "new_capacity": 1.0,
+    }
+    with pytest.raises(AutoscalingError, match=sentence):
+        Group(**{**given_, field: value})
+
+
+def test_parameters_that_contradict_each_other() -> None:
+    with pytest.raises(ValidationError, match="ascending values expected"):
+        AutoscalingParameters(fill=0.5, target=0.9)
+    with pytest.raises(ValidationError, match="minimum 3 found, at most the maximum of 2"):
+        AutoscalingParameters(minimum=3, maximum=2)
