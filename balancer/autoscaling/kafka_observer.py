@@ -152,10 +152,11 @@ class KafkaObserver:
         """The partitions of each member: by its static id, a client id of its own, or its id."""
         found = ask(lambda admin: admin.describe_groups([self.group]))[self.group]
         state = found.get("group_state")
-        if found.get("error"):
-            raise AutoscalingError(
-                f"group {shown(self.group)}: {' '.join(str(found['error']).split())}"
-            )
+        if error := found.get("error"):
+            why = " ".join(str(error).split())
+            if "Authorization" in why:
+                why = "no rights, DESCRIBE of the group for the user of the client properties expected"
+            raise AutoscalingError(f"group {shown(self.group)}: {why}")
         members: dict[str, list[Partition]] = {}
         listed = found.get("members", ())
         clients = Counter(member.get("client_id") for member in listed)

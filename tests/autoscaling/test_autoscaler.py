@@ -46,6 +46,7 @@ class Kafka:
         self.state = "Stable"
         self.static, self.client = True, "rdkafka"
         self.failure: Exception | None = None
+        self.error: str | None = None
 
     @contextmanager
     def connect(self) -> Iterator[Callable[[Callable[[Any], Any]], Any]]:
@@ -65,7 +66,8 @@ class Kafka:
             }
             for name, numbers in self.members.items()
         ]
-        return {g: {"group_state": self.state, "members": members, "error": None} for g in groups}
+        found = {"group_state": self.state, "members": members, "error": self.error}
+        return dict.fromkeys(groups, found)
 
     def list_group_offsets(self, groups: Sequence[str]) -> Any:
         offsets = {TopicPartition(*p): Offset(o) for p, o in self.committed.items()}
@@ -196,6 +198,18 @@ def test_an_unknown_group_or_topic_is_one_sentence(kafka: Kafka, observer: Kafka
     everything = KafkaObserver(kafka.connect, "shop", [], Working(100.0))
     with pytest.raises(AutoscalingError, match="no committed offset found; name its topics"):
         everything.observe()
+
+
+def test_no_rights_is_one_sentence(kafka: Kafka, observer: KafkaObserver) -> None:
+    kafka.error = "[Error 30] GroupAuthorizationFailedError: not authorized"
+    with pytest.raises(AutoscalingError, match=r"group '?shop'?: no rights, DESCRIBE of the group"):
+        observer.observe()
+    kafka.error = "[Error 15] CoordinatorNotAvailableError"
+    with pytest.raises(AutoscalingError, match="CoordinatorNotAvailable"):
+        observer.observe()
+    kafka.failure = KafkaDeniedError("Kafka at a:1 refused: not authorized")
+    with pytest.raises(KafkaDeniedError):
+        observer.observe()
 
 
 def test_a_group_that_is_to_be_started_need_not_exist(kafka: Kafka, clock: Clock) -> None:
