@@ -155,7 +155,7 @@ class KafkaObserver:
         if error := found.get("error"):
             why = " ".join(str(error).split())
             if "Authorization" in why:
-                why = "no rights, DESCRIBE of the group for the user of the client properties expected"
+                why = "no rights, DESCRIBE of the group expected for the client's user"
             raise AutoscalingError(f"group {shown(self.group)}: {why}")
         members: dict[str, list[Partition]] = {}
         listed = found.get("members", ())
