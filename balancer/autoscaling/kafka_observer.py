@@ -14,6 +14,7 @@ import numpy as np
 from balancer.autoscaling.errors import AutoscalingError
 from balancer.autoscaling.group import Group
 from balancer.autoscaling.observation import Observation
+from cluster_model.errors import InputError
 from metrics_reporter.documents import shown
 from metrics_reporter.quantities import plural
 
@@ -23,6 +24,8 @@ Partition = tuple[str, int]
 _NEWEST, _OLDEST = -1, -2
 # States of a group, as Kafka names them.
 _STABLE, _UNKNOWN = "Stable", "Dead"
+# How often, and after how many seconds, a group's coordinator is looked for again.
+_COORDINATOR_LOOKS, _COORDINATOR_SECONDS = 5, 1.0
 
 
 class NotYetError(AutoscalingError):
@@ -150,10 +153,12 @@ class KafkaObserver:
 
     def _members(self, ask: Ask) -> dict[str, list[Partition]]:
         """The partitions of each member: by its static id, a client id of its own, or its id."""
-        found = ask(lambda admin: admin.describe_groups([self.group]))[self.group]
-        state = found.get("group_state")
-        if error := found.get("error"):
-            why = " ".join(str(error).split())
+        found = self._described(ask)
+        state, why = found.get("group_state"), " ".join(str(found.get("error") or "").split())
+        # Kafka 4 has an error of its own for what was a state before
+        if "GroupIdNotFound" in why:
+            state, why = _UNKNOWN, ""
+        if why:
             if "Authorization" in why:
                 why = "no rights, DESCRIBE of the group expected for the client's user"
             raise AutoscalingError(f"group {shown(self.group)}: {why}")
@@ -176,6 +181,22 @@ class KafkaObserver:
                 f"group {shown(self.group)} not found, a consumer group that exists expected"
             )
         return members
+
+    def _described(self, ask: Ask) -> Mapping[str, Any]:
+        """What Kafka says of the group; of the first group of a cluster not at once."""
+        for left in reversed(range(_COORDINATOR_LOOKS)):
+            try:
+                found: Mapping[str, Any] = ask(lambda admin: admin.describe_groups([self.group]))[
+                    self.group
+                ]
+            except InputError as error:
+                # the topic of offsets is being made, and has no leader yet
+                if "FindCoordinator" not in str(error) or not left:
+                    raise
+                time.sleep(_COORDINATOR_SECONDS)
+            else:
+                return found
+        raise AssertionError("the last look returns or raises")
 
     def _committed(self, ask: Ask) -> dict[Partition, int]:
         found = ask(lambda admin: admin.list_group_offsets([self.group]))

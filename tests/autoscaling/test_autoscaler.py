@@ -194,7 +194,10 @@ def test_an_unknown_group_or_topic_is_one_sentence(kafka: Kafka, observer: Kafka
     kafka.members, kafka.state = {}, "Dead"
     with pytest.raises(AutoscalingError, match=r"group '?shop'? not found"):
         observer.observe()
-    kafka.state, kafka.committed = "Empty", {}
+    kafka.state, kafka.error = "", "[Error 69] GroupIdNotFoundError: Group shop not found."
+    with pytest.raises(AutoscalingError, match=r"group '?shop'? not found"):
+        observer.observe()
+    kafka.error, kafka.state, kafka.committed = None, "Empty", {}
     everything = KafkaObserver(kafka.connect, "shop", [], Working(100.0))
     with pytest.raises(AutoscalingError, match="no committed offset found; name its topics"):
         everything.observe()
