@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+from balancer.cli.autoscale import autoscale
+from balancer.cli.autoscale_run import run as autoscale_run
+from balancer.cli.autoscale_simulate import simulate as autoscale_simulate
 from balancer.cli.controller_plugins import detectors, notifiers
 from balancer.cli.demo import demo
 from balancer.cli.execute import execute
@@ -72,4 +75,7 @@ app.add_typer(history)
 app.add_typer(snapshot)
 tasks.command("simulate", cls=Command)(simulate)
 app.add_typer(tasks)
+autoscale.command("run", cls=Command)(autoscale_run)
+autoscale.command("simulate", cls=Command)(autoscale_simulate)
+app.add_typer(autoscale)
 app.add_typer(word_count)

@@ -13,6 +13,7 @@ from balancer.controller.finding import Finding
 from balancer.controller.notify import counted
 from balancer.controller.protocols import ExecutionOutcome, ExecutionProgress, Notifier
 from balancer.planning.plan import Plan
+from metrics_reporter.exposition_text import ExpositionText, labels
 
 _KINDS = (
     "dead_brokers",
@@ -113,36 +114,23 @@ class Metrics:
         >>> "counterpoise_rounds_total 0" in Metrics().text()
         True
         """
-        lines: list[str] = []
-
-        def add(name: str, kind: str, about: str, values: Mapping[str, Any]) -> None:
-            full = f"counterpoise_{name}"
-            lines.append(f"# HELP {full} {about}")
-            lines.append(f"# TYPE {full} {kind}")
-            lines.extend(f"{full}{labels} {_number(v)}" for labels, v in values.items())
-
-        def one(name: str, kind: str, about: str, value: float) -> None:
-            add(name, kind, about, {"": value})
-
-        def by(label: str, counts: Mapping[str, int]) -> dict[str, int]:
-            return {f'{{{label}="{_escaped(k)}"}}': counts[k] for k in sorted(counts)}
-
+        page = ExpositionText()
+        add, one, by = page.add, page.one, page.by
         one("rounds_total", "counter", "Rounds made.", self.rounds)
         one("last_round_timestamp_seconds", "gauge", "When the last round began.", self.last_round)
         one("acting", "gauge", "1 if this controller acts, 0 on standby.", self.acting)
-        add("decisions_total", "counter", "Decisions.", by("kind", self.decisions))
+        by("decisions_total", "counter", "Decisions.", "kind", self.decisions)
         found = {k: self.findings.get(k, 0) for k in (*_KINDS, *self.failures)}
-        add("findings", "gauge", "What detectors find now.", by("detector", found))
-        failed = by("detector", self.failures)
-        add("detector_failures_total", "counter", "Looks of added detectors that failed.", failed)
+        by("findings", "gauge", "What detectors find now.", "detector", found)
+        failed = "Looks of added detectors that failed."
+        by("detector_failures_total", "counter", failed, "detector", self.failures)
         sent: Counter[str] = Counter()
         waiting: Counter[str] = Counter()
         for notifier in counted(self.notifiers):
-            label = f'notifier="{_escaped(notifier.name)}"'
             counts = notifier.counts()
-            waiting[f"{{{label}}}"] += counts.pop("waiting")
+            waiting[labels(notifier=notifier.name)] += counts.pop("waiting")
             for outcome, n in counts.items():
-                sent[f'{{{label},outcome="{outcome}"}}'] += n
+                sent[labels(notifier=notifier.name, outcome=outcome)] += n
         add("notifications_total", "counter", "Events by delivery result.", sent)
         add("notifications_waiting", "gauge", "Events not sent yet.", waiting)
         stale = self.findings.get("stale_metrics", 0)
@@ -153,7 +141,7 @@ class Metrics:
         one("plan_seconds_total", "counter", "Time spent making plans.", self.plan_seconds)
         one("bytes_planned_total", "counter", "Bytes that plans would copy.", self.bytes_planned)
         one("bytes_moved_total", "counter", "Bytes that executions copied.", self.bytes_moved)
-        add("executions_total", "counter", "Executions ended.", by("state", self.executions))
+        by("executions_total", "counter", "Executions ended.", "state", self.executions)
         lost = self.lost_partitions
         one("lost_partitions", "gauge", "Partitions with nothing left to copy from.", lost)
         for name, about in _PROGRESS.items():
@@ -161,14 +149,4 @@ class Metrics:
             one(f"execution_{name}", "gauge", about, math.nan if now is None else now)
         for name, value in (more or {}).items():
             one(name, "gauge", f"{name.replace('_', ' ').capitalize()}.", value)
-        return "\n".join(lines) + "\n"
-
-
-def _escaped(label: str) -> str:
-    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _number(value: float) -> str:
-    if isinstance(value, float):
-        return "NaN" if math.isnan(value) else repr(float(value))
-    return str(int(value))
+        return page.text()

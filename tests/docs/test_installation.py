@@ -16,7 +16,10 @@ ROOT = Path(__file__).parents[2]
 _WITHOUT_EXTRAS = """
 import sys
 
-EXTRAS = {"confluent_kafka", "highspy", "hypothesis", "kafka", "networkx", "pymetis", "pyspark"}
+EXTRAS = {
+    "confluent_kafka", "google", "grpc", "highspy", "hypothesis", "kafka", "kubernetes", "networkx",
+    "pymetis", "pyspark",
+}
 
 
 class Missing:
@@ -89,3 +92,19 @@ def test_what_needs_the_client_says_so_in_one_sentence(tmp_path: Path) -> None:
         assert done.returncode == 2
         (sentence,) = done.stderr.splitlines()
         assert "counterpoise[kafka]" in sentence
+
+
+def test_a_group_is_sized_without_the_extras(tmp_path: Path) -> None:
+    partition = "{topic: orders, partition: 0, rate: 90}"
+    content = f"group: orders\ncapacity: 100\npartitions: [{partition}]\n"
+    (tmp_path / "group.yaml").write_text(content, encoding="utf-8")
+    done = run_cli("autoscale", "decide", "group.yaml", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "start new 1" in done.stdout
+    for package, made in (
+        ("keda", "KedaScaler('127.0.0.1', 0)"),
+        ("replicas", "KubernetesReplicas('deployment/orders')"),
+    ):
+        name = made.partition("(")[0]
+        done = alone(f"from balancer.autoscaling.{package} import {name}; {made}")
+        assert "pip install 'counterpoise[autoscaling]'" in done.stderr.splitlines()[-1]

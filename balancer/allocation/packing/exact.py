@@ -7,10 +7,10 @@ from itertools import count, islice
 
 import numpy as np
 
+from balancer.allocation.errors import AllocationError
 from balancer.allocation.packing.parameters import RepairParameters
 from balancer.allocation.packing.problem import Packing
 from balancer.allocation.packing.repair import repair
-from balancer.allocation.program import Program, run_program
 from balancer.problem.deadline import NEVER, Deadline
 from cluster_model.snapshot import Ints
 
@@ -56,8 +56,14 @@ def exact(
     Raises
     ------
     AllocationError
-        If HiGHS fails.
+        If HiGHS fails, or is not installed.
     """
+    try:
+        from balancer.allocation.program import Program, run_program
+    except ModuleNotFoundError as error:
+        raise AllocationError(
+            f"exact packing: {error.name} is not installed: pip install 'counterpoise[autoscaling]'"
+        ) from None
     parameters = parameters or RepairParameters()
     start = repair(problem, parameters)
     best = ExactPacking(start, price_of(problem, start, parameters.bin_price), 0.0)

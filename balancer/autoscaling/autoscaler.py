@@ -1,0 +1,230 @@
+"""The loop that sizes a consumer group: look, decide, change, and say why."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from balancer.autoscaling.errors import AutoscalingError
+from balancer.autoscaling.kafka_observer import NotYetError
+from balancer.autoscaling.observation import Observation, enough_in_ranges
+from balancer.autoscaling.policy import Decision, Policy
+from balancer.autoscaling.replicas.scaler import Scaler
+from cluster_model.errors import InputError
+from metrics_reporter.errors import ReporterError
+from metrics_reporter.exposition_text import ExpositionText
+from metrics_reporter.quantities import plural
+
+Assignor = Literal["range", "packed"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Round:
+    """What one round saw, decided and did.
+
+    Parameters
+    ----------
+    at
+        Seconds since the epoch.
+    kind
+        ``changed``, ``dry run``, ``kept``, ``held``, ``decided`` (nothing to change it with),
+        ``waiting`` (nothing to decide on yet) or ``failed``.
+    reason
+        One sentence.
+    observation, decision
+        What was seen and decided; None if the round failed or waits.
+    consumers
+        Consumers that the group needs; None if unknown.
+    """
+
+    at: float
+    kind: str
+    reason: str
+    observation: Observation | None = None
+    decision: Decision | None = None
+    consumers: int | None = None
+
+    def record(self) -> dict[str, Any]:
+        """As JSON."""
+        o, d = self.observation, self.decision
+        seen: dict[str, Any] = {}
+        if o is not None and d is not None:
+            seen = {
+                "group": o.name,
+                "running": o.group.consumers,
+                "consumers": self.consumers,
+                "rate": float(o.group.rate.sum()),
+                "lag": float(o.group.lag.sum()),
+                "moves": d.moves,
+                "warnings": [*d.warnings, *o.notes],
+            }
+        return {"at": self.at, "kind": self.kind, "reason": self.reason, **seen}
+
+
+@dataclass
+class _Counters:
+    """Counters since the start."""
+
+    rounds: Counter[str] = field(default_factory=Counter)
+    changes: int = 0
+    last: Round | None = None
+    # the last round that saw the group
+    seen: Round | None = None
+
+
+class Autoscaler:
+    """Sizes one consumer group, round by round.
+
+    A round that fails changes nothing, and the next one looks again.
+
+    Parameters
+    ----------
+    observe
+        Looks at the group.
+    policy
+        Decides.
+    scaler
+        Carries it out; without one, rounds only decide.
+    publish
+        Told of each decision: consumers needed, and consumers that run.
+    assignor
+        How consumers share partitions once their number is right: ``packed`` if they are told by
+        the decision, ``range`` if Kafka's range assignor divides them by their number.
+    fill
+        Share of a consumer's capacity that ranges may use.
+    clock
+        Seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        observe: Callable[[], Observation],
+        policy: Policy,
+        scaler: Scaler | None = None,
+        publish: Callable[[int, int], None] | None = None,
+        assignor: Assignor = "range",
+        fill: float = 0.9,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._observe, self._policy, self._scaler = observe, policy, scaler
+        self._publish, self._assignor, self._fill = publish, assignor, fill
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._counters = _Counters()
+
+    def round(self) -> Round:
+        """Look, decide, and change what is to be changed."""
+        at = time.time()
+        try:
+            done = self._round(at)
+        except NotYetError as error:
+            done = Round(at=at, kind="waiting", reason=str(error))
+        except (InputError, ReporterError) as error:
+            done = Round(at=at, kind="failed", reason=str(error))
+        with self._lock:
+            c = self._counters
+            c.rounds[done.kind] += 1
+            c.changes += done.kind == "changed"
+            c.last = done
+            c.seen = done if done.observation is not None else c.seen
+        return done
+
+    def run(self, stop: threading.Event, interval: float, tell: Callable[[Round], None]) -> None:
+        """Make rounds until stopped, one per interval."""
+        if not 0 < interval < np.inf:
+            raise AutoscalingError(f"interval: {interval:g} found, seconds above 0 expected")
+        while not stop.is_set():
+            began = self._clock()
+            tell(self.round())
+            stop.wait(max(0.0, began + interval - self._clock()))
+
+    def _round(self, at: float) -> Round:
+        seen = self._observe()
+        decision = self._policy.decide(seen.group, self._clock())
+        needed, why = seen.needed(decision), decision.reason
+        if self._assignor == "range":
+            enough = enough_in_ranges(seen, needed, self._fill)
+            if enough > needed:
+                why = (
+                    f"{why}; ranges of equal size need {plural(enough, 'consumer')}, "
+                    f"a packing {needed}"
+                )
+                needed = enough
+        kind, reason = "decided", f"{plural(needed, 'consumer')} needed: {why}"
+        if self._scaler is not None:
+            outcome = self._scaler.apply(needed, seen.leaving(decision))
+            kind, reason = outcome.kind, f"{outcome.reason}: {why}"
+        if self._publish is not None:
+            self._publish(needed, seen.group.consumers)
+        return Round(
+            at=at,
+            kind=kind,
+            reason=reason,
+            observation=seen,
+            decision=decision,
+            consumers=needed,
+        )
+
+    def metrics(self) -> str:
+        """Prometheus' text exposition format."""
+        with self._lock:
+            c = self._counters
+            rounds, changes, last, seen = Counter(c.rounds), c.changes, c.last, c.seen
+        page = ExpositionText()
+        page.by("autoscale_rounds_total", "counter", "Rounds by outcome.", "kind", rounds)
+        page.one("autoscale_changes_total", "counter", "Changes asked for.", changes)
+        at = 0.0 if last is None else last.at
+        page.one("autoscale_last_round_timestamp_seconds", "gauge", "Its time.", at)
+        failing = last is not None and last.kind == "failed"
+        page.one("autoscale_failing", "gauge", "1 if the last round failed.", failing)
+        if seen is not None and seen.observation is not None and seen.consumers is not None:
+            o = seen.observation
+            group, running = o.group, o.group.consumers
+            page.one("autoscale_consumers", "gauge", "Consumers that run.", running)
+            page.one("autoscale_consumers_needed", "gauge", "As decided.", seen.consumers)
+            per = zip(o.partitions, group.lag.tolist(), group.rate.tolist(), strict=True)
+            rows = {name: (lag, rate) for name, lag, rate in per}
+            lags = {name: lag for name, (lag, _) in rows.items()}
+            rates = {name: rate for name, (_, rate) in rows.items()}
+            page.by("autoscale_lag", "gauge", "Events that wait.", "partition", lags)
+            page.by("autoscale_rate", "gauge", "Events/s that arrive.", "partition", rates)
+            load = group.load(group.consumer, group.rate) / group.capacity
+            used = dict(zip(o.consumers, load.tolist(), strict=True))
+            page.by("autoscale_load", "gauge", "Share of its capacity.", "consumer", used)
+        return page.text()
+
+    def state(self) -> dict[str, Any]:
+        """The last round, as JSON."""
+        with self._lock:
+            last = self._counters.last
+        return {} if last is None else last.record()
+
+
+def decide_once(observation: Observation, policy: Policy, now: float = 0.0) -> Decision:
+    """Decide on one look; forecasts then have no past to learn from."""
+    if not len(observation.partitions):
+        raise AutoscalingError(f"group {observation.name}: no partitions found, 1 expected")
+    return policy.decide(observation.group, now)
+
+
+def summary(observation: Observation, decision: Decision, names: Sequence[str]) -> list[str]:
+    """A decision in a few sentences; `names` as of :meth:`Observation.names_after`."""
+    o = observation
+    needed = o.needed(decision)
+    lines = [
+        f"{o.group.consumers} -> {plural(needed, 'consumer')}, "
+        f"{plural(decision.moves, 'partition')} of {len(o.partitions)} "
+        f"{'moves' if decision.moves == 1 else 'move'}: {decision.reason}"
+    ]
+    if decision.start:
+        lines.append(f"start {', '.join(names[o.group.consumers :])}")
+    leaving = o.leaving(decision)
+    if leaving:
+        lines.append(f"stop {', '.join(leaving)}")
+    return lines

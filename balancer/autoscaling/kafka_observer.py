@@ -1,0 +1,274 @@
+"""Looks at a consumer group on a Kafka: what arrives, what waits, and who reads it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from balancer.autoscaling.errors import AutoscalingError
+from balancer.autoscaling.group import Group
+from balancer.autoscaling.observation import Observation
+from cluster_model.errors import InputError
+from metrics_reporter.documents import shown
+from metrics_reporter.quantities import plural
+
+Ask = Callable[[Callable[[Any], Any]], Any]
+Partition = tuple[str, int]
+# ListOffsets' timestamps for the newest and the oldest offset.
+_NEWEST, _OLDEST = -1, -2
+# States of a group, as Kafka names them.
+_STABLE, _UNKNOWN = "Stable", "Dead"
+# How often, and after how many seconds, a group's coordinator is looked for again.
+_COORDINATOR_LOOKS, _COORDINATOR_SECONDS = 5, 1.0
+
+
+class NotYetError(AutoscalingError):
+    """Nothing is wrong, but there is nothing to decide on yet."""
+
+
+@dataclass(frozen=True)
+class Working:
+    """What is known about the consumers of a group beforehand.
+
+    Parameters
+    ----------
+    capacity
+        Events/s that a consumer can process.
+    rebalance_seconds
+        How long partitions are not read when their consumers change.
+    reaction_seconds
+        Time until a change takes effect.
+    blocking
+        Whether a rebalance stops all consumers, or only the partitions that move.
+    window
+        Seconds over which arrivals are counted.
+    """
+
+    capacity: float
+    rebalance_seconds: float = 2.0
+    reaction_seconds: float = 5.0
+    blocking: bool = True
+    window: float = 30.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.capacity < np.inf:
+            raise AutoscalingError(f"capacity: {self.capacity:g} found, events/s above 0 expected")
+        if not 0 < self.window < np.inf:
+            raise AutoscalingError(f"window: {self.window:g} found, seconds above 0 expected")
+
+
+class _Look(NamedTuple):
+    at: float
+    end: Mapping[Partition, int]
+
+
+class KafkaObserver:
+    """Looks at one consumer group through Kafka's admin API.
+
+    Parameters
+    ----------
+    connect
+        Returns a context manager of a function that runs another with a kafka-python admin client,
+        such as ``lambda: cluster_model.kafka.admin_client("localhost:9092")``.
+    group
+        The consumer group.
+    topics
+        Those it reads; by default those that it has committed offsets of.
+    working
+        What is known about its consumers.
+    new
+        Whether the group may not exist yet; its topics are then to be named.
+    clock
+        Seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], AbstractContextManager[Ask]],
+        group: str,
+        topics: Sequence[str],
+        working: Working,
+        new: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.group, self._topics, self._working = group, tuple(topics), working
+        self._connect, self._new, self._clock = connect, new, clock
+        self._looks: deque[_Look] = deque()
+
+    def observe(self) -> Observation:
+        """Look.
+
+        Raises
+        ------
+        NotYetError
+            At the first look, as rates are differences, and while the group rebalances.
+        AutoscalingError
+            For an unknown group or topic.
+        InputError
+            If Kafka refuses or does not answer.
+        """
+        with self._connect() as ask:
+            members = self._members(ask)
+            committed = self._committed(ask)
+            topics = self._topics or tuple(sorted({topic for topic, _ in committed}))
+            if not topics:
+                raise AutoscalingError(
+                    f"group {shown(self.group)}: no committed offset found; name its topics"
+                )
+            partitions = self._partitions(ask, topics)
+            start = _offsets(ask, partitions, _OLDEST)
+            end = _offsets(ask, partitions, _NEWEST)
+            now = self._clock()
+        known = [p for p in partitions if p in start and p in end]
+        rate = self._rates(_Look(now, end), known)
+        lag, notes = self._lags(known, start, end, committed)
+        if len(known) < len(partitions):
+            missing = plural(len(partitions) - len(known), "partition")
+            notes = (*notes, f"{missing} without offsets, left out: no broker answers for them")
+        names = tuple(sorted(members))
+        consumer = {p: i for i, name in enumerate(names) for p in members[name]}
+        w = self._working
+        return Observation(
+            name=self.group,
+            group=Group(
+                rate=rate,
+                lag=lag,
+                consumer=np.array([consumer.get(p, -1) for p in known], np.int64),
+                capacity=np.full(len(names), w.capacity),
+                new_capacity=w.capacity,
+                rebalance_seconds=w.rebalance_seconds,
+                reaction_seconds=w.reaction_seconds,
+                blocking=w.blocking,
+            ),
+            partitions=tuple(f"{topic}-{number}" for topic, number in known),
+            consumers=names,
+            notes=notes,
+        )
+
+    def _members(self, ask: Ask) -> dict[str, list[Partition]]:
+        """The partitions of each member: by its static id, a client id of its own, or its id."""
+        found = self._described(ask)
+        state, why = found.get("group_state"), " ".join(str(found.get("error") or "").split())
+        # Kafka 4 has an error of its own for what was a state before
+        if "GroupIdNotFound" in why:
+            state, why = _UNKNOWN, ""
+        if why:
+            if "Authorization" in why:
+                why = "no rights, DESCRIBE of the group expected for the client's user"
+            raise AutoscalingError(f"group {shown(self.group)}: {why}")
+        members: dict[str, list[Partition]] = {}
+        listed = found.get("members", ())
+        clients = Counter(member.get("client_id") for member in listed)
+        for member in listed:
+            client = member.get("client_id")
+            alone = client if clients[client] == 1 else None
+            name = member.get("group_instance_id") or alone or member["member_id"]
+            assignment = member.get("member_assignment")
+            assigned = (
+                assignment.get("assigned_partitions", ()) if isinstance(assignment, Mapping) else ()
+            )
+            members[name] = [(a["topic"], n) for a in assigned for n in a["partitions"]]
+        if members and state != _STABLE:
+            raise NotYetError(f"group {shown(self.group)} rebalances ({state})")
+        if state == _UNKNOWN and not self._new:
+            raise AutoscalingError(
+                f"group {shown(self.group)} not found, a consumer group that exists expected"
+            )
+        return members
+
+    def _described(self, ask: Ask) -> Mapping[str, Any]:
+        """What Kafka says of the group; of the first group of a cluster not at once."""
+        for left in reversed(range(_COORDINATOR_LOOKS)):
+            try:
+                found: Mapping[str, Any] = ask(lambda admin: admin.describe_groups([self.group]))[
+                    self.group
+                ]
+            except InputError as error:
+                # the topic of offsets is being made, and has no leader yet
+                if "FindCoordinator" not in str(error) or not left:
+                    raise
+                time.sleep(_COORDINATOR_SECONDS)
+            else:
+                return found
+        raise AssertionError("the last look returns or raises")
+
+    def _committed(self, ask: Ask) -> dict[Partition, int]:
+        found = ask(lambda admin: admin.list_group_offsets([self.group]))
+        return {
+            (p.topic, p.partition): o.offset
+            for p, o in found.get(self.group, {}).items()
+            if o.offset >= 0
+        }
+
+    def _partitions(self, ask: Ask, topics: Sequence[str]) -> list[Partition]:
+        described = {t["name"]: t for t in ask(lambda admin: admin.describe_topics(list(topics)))}
+        for topic in topics:
+            entry = described.get(topic)
+            if entry is None or entry.get("error_code") or not entry["partitions"]:
+                raise AutoscalingError(
+                    f"topic {shown(topic)} not found, a topic that exists and that the user of "
+                    "the client properties may describe expected"
+                )
+        return sorted(
+            (topic, p["partition_index"])
+            for topic in topics
+            for p in described[topic]["partitions"]
+        )
+
+    def _rates(self, now: _Look, partitions: Sequence[Partition]) -> np.ndarray[Any, Any]:
+        """Events/s of each partition since the oldest look within the window."""
+        # a topic that was deleted and made anew begins at 0 again
+        if self._looks and any(
+            now.end[p] < end for p, end in self._looks[-1].end.items() if p in now.end
+        ):
+            self._looks.clear()
+        self._looks.append(now)
+        while len(self._looks) > 2 and now.at - self._looks[1].at >= self._working.window:
+            self._looks.popleft()
+        first = self._looks[0]
+        seconds = now.at - first.at
+        if seconds <= 0:
+            raise NotYetError("arrivals are being measured")
+        # a partition that is new has received everything since
+        arrived = [now.end[p] - first.end.get(p, 0) for p in partitions]
+        return np.array(arrived, np.float64) / seconds
+
+    def _lags(
+        self,
+        partitions: Sequence[Partition],
+        start: Mapping[Partition, int],
+        end: Mapping[Partition, int],
+        committed: Mapping[Partition, int],
+    ) -> tuple[np.ndarray[Any, Any], tuple[str, ...]]:
+        """Events that wait and can be consumed, and notes on those that cannot."""
+        lag = np.zeros(len(partitions))
+        never, expired, beyond = 0, 0, 0
+        for row, p in enumerate(partitions):
+            at = committed.get(p)
+            if at is None:
+                never += 1
+            elif at > end[p]:
+                beyond += 1
+            else:
+                expired += at < start[p]
+                lag[row] = end[p] - max(at, start[p])
+        told = (
+            (never, "never committed: counted without lag"),
+            (expired, "committed below the oldest record: lag counted from there"),
+            (beyond, "committed beyond the end: counted without lag"),
+        )
+        return lag, tuple(f"{plural(n, 'partition')} {text}" for n, text in told if n)
+
+
+def _offsets(ask: Ask, partitions: Sequence[Partition], which: int) -> dict[Partition, int]:
+    from kafka import TopicPartition
+
+    asked = {TopicPartition(*p): which for p in partitions}
+    found = ask(lambda admin: admin.list_partition_offsets(asked))
+    return {(p.topic, p.partition): o.offset for p, o in found.items() if o.offset >= 0}

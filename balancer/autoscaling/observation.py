@@ -1,0 +1,107 @@
+"""A consumer group as it was seen: its state as arrays, with the names that people know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from balancer.autoscaling.errors import AutoscalingError
+from balancer.autoscaling.group import Group
+from balancer.autoscaling.policy import Decision, evenly
+from cluster_model.snapshot import Ints
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Observation:
+    """A group at one moment.
+
+    Parameters
+    ----------
+    name
+        The consumer group.
+    group
+        Its state.
+    partitions
+        Name of each partition, ``TOPIC-NUMBER``, those of a topic in a row.
+    consumers
+        Name of each running consumer.
+    notes
+        What was left out and why, one sentence each.
+    """
+
+    name: str
+    group: Group
+    partitions: tuple[str, ...]
+    consumers: tuple[str, ...]
+    notes: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        found = len(self.partitions), len(self.consumers)
+        expected = len(self.group.rate), self.group.consumers
+        if found != expected:
+            raise AutoscalingError(
+                f"group {self.name}: {found[0]} names of partitions and {found[1]} of consumers "
+                f"found, {expected[0]} and {expected[1]} expected"
+            )
+
+    def names_after(self, decision: Decision) -> tuple[str, ...]:
+        """Names of the consumers that a decision speaks of, those to start included."""
+        highest = int(decision.consumer.max(initial=-1)) + 1
+        count = max(self.group.consumers + decision.start, highest)
+        new = (f"new {n + 1}" for n in range(count - self.group.consumers))
+        return (*self.consumers, *new)
+
+    def needed(self, decision: Decision) -> int:
+        """Consumers that have partitions once the decision is carried out."""
+        used = decision.consumer[decision.consumer >= 0]
+        return len(np.unique(used))
+
+    def leaving(self, decision: Decision) -> tuple[str, ...]:
+        """Names of the running consumers that the decision leaves without a partition."""
+        used = set(decision.consumer.tolist())
+        return tuple(n for i, n in enumerate(self.consumers) if i not in used)
+
+
+def enough_in_ranges(observation: Observation, least: int, fill: float) -> int:
+    """Fewest consumers, at least so many, none of which has too much if ranges are assigned.
+
+    Kafka's range assignor gives each consumer an equal number of partitions of each topic, one
+    after the other, whatever they carry: one heavy partition may make several more consumers
+    necessary.
+
+    Parameters
+    ----------
+    observation
+        The group.
+    least
+        Where to begin; what a packing needs.
+    fill
+        Share of a consumer's capacity that may be used.
+
+    Returns
+    -------
+    int
+        The number; as many as the largest topic has partitions if none is enough.
+    """
+    group = observation.group
+    topics = _topics(observation.partitions)
+    most = max((len(rows) for rows in topics), default=0)
+    # what is too fast for a consumer alone is so with any number of them
+    limit = max(group.new_capacity * fill, float(group.rate.max(initial=0.0)))
+    for count in range(max(least, 1), most):
+        consumer = np.empty(len(group.rate), np.int64)
+        for rows in topics:
+            consumer[rows] = evenly(len(rows), np.arange(count))
+        if np.bincount(consumer, weights=group.rate).max() <= limit:
+            return count
+    return max(least, most)
+
+
+def _topics(partitions: Sequence[str]) -> list[Ints]:
+    """Rows of the partitions of each topic."""
+    rows: dict[str, list[int]] = {}
+    for row, name in enumerate(partitions):
+        rows.setdefault(name.rpartition("-")[0], []).append(row)
+    return [np.array(found) for found in rows.values()]

@@ -1,0 +1,65 @@
+"""The policies by the names that the command line knows."""
+
+from __future__ import annotations
+
+from balancer.autoscaling.baselines import Keda, LatencyAware, Linear
+from balancer.autoscaling.errors import AutoscalingError
+from balancer.autoscaling.feasibility import sla_warning
+from balancer.autoscaling.parameters import AutoscalingParameters
+from balancer.autoscaling.policy import Policy
+from balancer.autoscaling.repairing import RepairPolicy
+from metrics_reporter.documents import shown
+
+# Name and what it does.
+POLICIES = {
+    "repair": "keep what fits, move what must, save a consumer where its price is worth the moves",
+    "latency-aware": "pack anew with the lag that a rebalance adds (Algorithm 2 of the paper)",
+    "latency-aware-1": "pack anew without it (Algorithm 1)",
+    "linear": "the arrival rate over a consumer's capacity",
+    "keda": "the total lag over a threshold, as KEDA's Kafka scaler",
+}
+
+
+def policy(name: str, parameters: AutoscalingParameters, lag_threshold: float = 10.0) -> Policy:
+    """The policy of a name.
+
+    Parameters
+    ----------
+    name
+        One of :data:`POLICIES`.
+    parameters
+        Those of ``repair``; the others take the SLA from it.
+    lag_threshold
+        Of ``keda``: events of lag per consumer.
+
+    Raises
+    ------
+    AutoscalingError
+        For an unknown name.
+    """
+    if name == "repair":
+        return RepairPolicy(parameters)
+    if name in ("latency-aware", "latency-aware-1"):
+        return LatencyAware(sla=parameters.sla, rebalance_lag=name == "latency-aware")
+    if name == "linear":
+        return Linear()
+    if name == "keda":
+        if not lag_threshold > 0:
+            raise AutoscalingError(
+                f"lag threshold: {lag_threshold:g} found, a number above 0 expected"
+            )
+        return Keda(threshold=lag_threshold)
+    raise AutoscalingError(f"policy: {shown(name)} found, one of {', '.join(POLICIES)} expected")
+
+
+def check_sla(sla: float, rebalance_seconds: float) -> None:
+    """Refuse a target that no policy can keep.
+
+    Raises
+    ------
+    AutoscalingError
+        If a rebalance takes as long as the target allows, or longer.
+    """
+    sentence = sla_warning(sla, rebalance_seconds)
+    if sentence is not None:
+        raise AutoscalingError(sentence)

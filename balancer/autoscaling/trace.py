@@ -1,0 +1,121 @@
+"""Reads a trace of arrivals, and draws the events that it stands for."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from balancer.autoscaling.errors import AutoscalingError
+from cluster_model.snapshot import Floats, Ints
+from metrics_reporter.documents import shown
+
+# More do not fit into a few gigabytes.
+_MOST_EVENTS = 50_000_000
+_MOST_BYTES = 1 << 28
+
+
+class Events(NamedTuple):
+    """Events in the order of their arrival.
+
+    Parameters
+    ----------
+    arrival : (E,) float
+        Seconds since the start.
+    partition : (E,) int
+        Where each arrives.
+    partitions
+        Number of partitions.
+    """
+
+    arrival: Floats
+    partition: Ints
+    partitions: int
+
+
+def load_trace(path: Path, partitions: int, seed: int = 0) -> Events:
+    """Events at random times, as many as a trace says.
+
+    Parameters
+    ----------
+    path
+        CSV file: a time in seconds, ascending, and the events/s from then on, of all partitions or
+        of each in a column of its own. A first line of names is left out; the last line ends the
+        trace.
+    partitions
+        Among how many partitions a single column is divided, evenly.
+    seed
+        Seed of the times.
+
+    Raises
+    ------
+    AutoscalingError
+        Naming the line and what is expected.
+    """
+    where = f"trace {path}"
+    time, rate = _rows(path, where)
+    if rate.shape[1] == 1:
+        if partitions < 1:
+            raise AutoscalingError(f"partitions: {partitions} found, at least 1 expected")
+        rate = np.repeat(rate / partitions, partitions, axis=1)
+    # whole events, none lost to rounding over time
+    seconds = np.diff(time)
+    sums = np.vstack([np.zeros(rate.shape[1]), np.cumsum(rate[:-1] * seconds[:, None], axis=0)])
+    if sums[-1].sum() > _MOST_EVENTS:
+        raise AutoscalingError(
+            f"{where}: {sums[-1].sum():,.4g} events found, at most {_MOST_EVENTS:,} expected"
+        )
+    count = np.diff(np.floor(sums + 0.5), axis=0).astype(np.int64)
+    if not count.any():
+        raise AutoscalingError(f"{where}: no event found, at least 1 expected")
+    rng = np.random.default_rng(seed)
+    row, column = np.indices(count.shape)
+    rows = np.repeat(row.ravel(), count.ravel())
+    arrival = time[rows] - time[0] + rng.random(len(rows)) * seconds[rows]
+    order = np.argsort(arrival, kind="stable")
+    partition = np.repeat(column.ravel(), count.ravel())
+    return Events(arrival[order], partition[order].astype(np.int64), rate.shape[1])
+
+
+def _rows(path: Path, where: str) -> tuple[Floats, Floats]:
+    """Times (N,) and rates (N, columns) of a file."""
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise AutoscalingError(f"{where}: more than {_MOST_BYTES:,} bytes found")
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            lines = [(n, row) for n, row in enumerate(csv.reader(file), 1) if row]
+    except OSError as error:
+        raise AutoscalingError(f"{where}: {error.strerror or error}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise AutoscalingError(f"{where}: {error}, text with commas expected") from None
+    if lines and _numbers(lines[0][1]) is None:
+        lines = lines[1:]
+    if len(lines) < 2:
+        raise AutoscalingError(f"{where}: {len(lines)} lines found, at least 2 expected")
+    values: list[list[float]] = []
+    for n, row in lines:
+        found = _numbers(row)
+        if found is None or len(found) < 2 or min(found[1:]) < 0:
+            raise AutoscalingError(
+                f"{where}, line {n}: {shown(','.join(row))} found, a time and events/s of at "
+                "least 0 expected"
+            )
+        if values and (len(found) != len(values[0]) or found[0] <= values[-1][0]):
+            raise AutoscalingError(
+                f"{where}, line {n}: {shown(','.join(row))} found, {len(values[0])} columns and a "
+                f"time after {values[-1][0]:g} expected"
+            )
+        values.append(found)
+    table = np.array(values)
+    return table[:, 0], table[:, 1:]
+
+
+def _numbers(row: list[str]) -> list[float] | None:
+    try:
+        found = [float(cell) for cell in row]
+    except ValueError:
+        return None
+    return found if all(math.isfinite(x) for x in found) else None

@@ -1,0 +1,115 @@
+"""``counterpoise autoscale``: how many consumers a group needs, and which partitions each reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from balancer.autoscaling.autoscaler import decide_once
+from balancer.autoscaling.document import load_group
+from balancer.autoscaling.parameters import AutoscalingParameters
+from balancer.autoscaling.policies import POLICIES, check_sla, policy
+from balancer.cli.autoscale_view import decided
+from balancer.cli.terminal import Command, CommandError, out
+from metrics_reporter import quantities
+from metrics_reporter.documents import as_model, json_text, shown
+
+autoscale = typer.Typer(
+    name="autoscale",
+    no_args_is_help=True,
+    help="Size a consumer group: as few consumers and moves as keep the latency below its target.",
+)
+
+Sla = Annotated[
+    str, typer.Option(metavar="DURATION", help="Target of the latency, such as 500ms or 2s.")
+]
+Price = Annotated[
+    float,
+    typer.Option(
+        min=0.0,
+        help="Price of a consumer for a minute, if moving as much write speed as a consumer's "
+        "capacity costs 1: low ones move little, high ones save consumers.",
+    ),
+]
+PolicyName = Annotated[
+    str, typer.Option("--policy", metavar="|".join(POLICIES), help="How to decide.")
+]
+LagThreshold = Annotated[
+    float, typer.Option(help="Events of lag per consumer, for the policy keda.")
+]
+Minimum = Annotated[int, typer.Option(min=1, help="Fewest consumers.")]
+Maximum = Annotated[int, typer.Option(min=1, help="Most consumers.")]
+
+
+def seconds(option: str, text: str) -> float:
+    """Seconds of ``"500ms"``."""
+    try:
+        return quantities.duration(text)
+    except ValueError as error:
+        raise CommandError(f"{option}: {shown(text)} found, {error}") from None
+
+
+def parameters(sla: str, price: float, minimum: int, maximum: int) -> AutoscalingParameters:
+    """Those of the options."""
+    given = {
+        "sla": seconds("--sla", sla),
+        "price_per_consumer": price,
+        "minimum": minimum,
+        "maximum": maximum,
+    }
+    return as_model(AutoscalingParameters, given, "options", CommandError)
+
+
+@autoscale.command("decide", cls=Command)
+def decide(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="Group file, YAML or JSON: consumers, partitions with their rates and lags.",
+            show_default=False,
+        ),
+    ],
+    sla: Sla = "500ms",
+    price_per_consumer: Price = 1.0,
+    policy_name: PolicyName = "repair",
+    lag_threshold: LagThreshold = 10.0,
+    minimum: Minimum = 1,
+    maximum: Maximum = 100,
+    json: Annotated[bool, typer.Option("--json", help="Print the decision as JSON.")] = False,
+) -> None:
+    """Decide once, on a group described by a file.
+
+    Example: `counterpoise autoscale decide group.yaml --sla 500ms`
+    """
+    seen = load_group(file)
+    given = parameters(sla, price_per_consumer, minimum, maximum)
+    check_sla(given.sla, seen.group.rebalance_seconds)
+    found = decide_once(seen, policy(policy_name, given, lag_threshold))
+    if not json:
+        out().print(decided(seen, found))
+        return
+    names = seen.names_after(found)
+    assignment = {
+        partition: None if c < 0 else names[c]
+        for partition, c in zip(seen.partitions, found.consumer.tolist(), strict=True)
+    }
+    typer.echo(
+        json_text(
+            {
+                "group": seen.name,
+                "running": seen.group.consumers,
+                "consumers": seen.needed(found),
+                "start": found.start,
+                "stop": list(seen.leaving(found)),
+                "moves": found.moves,
+                "rscore": found.rscore,
+                "reason": found.reason,
+                "warnings": list(found.warnings),
+                "assignment": assignment,
+            },
+            indent=1,
+        )
+    )

@@ -1,0 +1,331 @@
+"""``counterpoise autoscale run``: sizes a consumer group of a Kafka until a signal ends it."""
+
+from __future__ import annotations
+
+import shlex
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.live import Live
+
+from balancer.autoscaling.autoscaler import Autoscaler, Round
+from balancer.autoscaling.kafka_observer import KafkaObserver, NotYetError, Working
+from balancer.autoscaling.policies import check_sla, policy
+from balancer.autoscaling.replicas import (
+    KubernetesReplicas,
+    LocalProcesses,
+    Replicas,
+    Scaler,
+    ScalingLimits,
+)
+from balancer.cli.autoscale import (
+    LagThreshold,
+    Maximum,
+    Minimum,
+    PolicyName,
+    Price,
+    Sla,
+    parameters,
+    seconds,
+)
+from balancer.cli.autoscale_view import live
+from balancer.cli.daemon import ended_by_signals
+from balancer.cli.options import addresses
+from balancer.cli.snapshot import KAFKA, CommandConfig, Timeout
+from balancer.cli.terminal import DONE, UNMET, CommandError, out, say
+from balancer.composition.client import client_properties
+from balancer.controller import Election, Endpoint
+from balancer.controller.endpoint import parse_address
+from cluster_model.kafka import admin_client
+from metrics_reporter.documents import json_text
+
+_SCALING = "What starts and ends consumers"
+_KEDA = "KEDA"
+# Prefix of the group in which only one autoscaler of a consumer group may change anything.
+_ELECTION = "counterpoise-autoscale-"
+
+
+def run(
+    bootstrap_server: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            callback=addresses,
+            rich_help_panel=KAFKA,
+            help="Kafka bootstrap servers.",
+        ),
+    ],
+    group: Annotated[
+        str, typer.Option(metavar="NAME", rich_help_panel=KAFKA, help="The consumer group.")
+    ],
+    capacity: Annotated[
+        float, typer.Option(metavar="EVENTS/S", help="What a consumer can process.")
+    ],
+    topics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOPIC,...",
+            rich_help_panel=KAFKA,
+            help="Topics it reads; by default those it has committed offsets of.",
+        ),
+    ] = None,
+    command_config: CommandConfig = None,
+    timeout: Timeout = 10.0,
+    sla: Sla = "5s",
+    price_per_consumer: Price = 1.0,
+    policy_name: PolicyName = "repair",
+    lag_threshold: LagThreshold = 10.0,
+    rebalance_time: Annotated[
+        str,
+        typer.Option(
+            metavar="DURATION", help="How long partitions are not read when consumers change."
+        ),
+    ] = "2s",
+    reaction_time: Annotated[
+        str,
+        typer.Option(
+            metavar="DURATION", help="Until consumers have started and the others know of it."
+        ),
+    ] = "5s",
+    assignor: Annotated[
+        Literal["range", "packed"],
+        typer.Option(
+            help="How consumers share partitions: by Kafka's range assignor, for which the number "
+            "of consumers must be enough, or as the decision packs them."
+        ),
+    ] = "range",
+    interval: Annotated[str, typer.Option(metavar="DURATION", help="Between rounds.")] = "10s",
+    window: Annotated[
+        str, typer.Option(metavar="DURATION", help="Over which arrivals are counted.")
+    ] = "30s",
+    minimum: Minimum = 1,
+    maximum: Maximum = 100,
+    up_cooldown: Annotated[
+        str, typer.Option(metavar="DURATION", help="After a change, before more are asked for.")
+    ] = "0s",
+    down_cooldown: Annotated[
+        str, typer.Option(metavar="DURATION", help="After a change, before fewer are.")
+    ] = "2m",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be changed, and change nothing.")
+    ] = False,
+    workload: Annotated[
+        str | None,
+        typer.Option(
+            metavar="deployment/NAME|statefulset/NAME",
+            rich_help_panel=_SCALING,
+            help="A workload of Kubernetes.",
+        ),
+    ] = None,
+    namespace: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", rich_help_panel=_SCALING, help="Its namespace."),
+    ] = None,
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=_SCALING,
+            help="Where Kubernetes is; by default the pod this runs in, or ~/.kube/config.",
+        ),
+    ] = None,
+    context: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", rich_help_panel=_SCALING, help="A context of that file."),
+    ] = None,
+    command: Annotated[
+        str | None,
+        typer.Option(
+            metavar="'COMMAND ...'",
+            rich_help_panel=_SCALING,
+            help="Run consumers as processes of this machine, which end with this one.",
+        ),
+    ] = None,
+    keda: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            rich_help_panel=_KEDA,
+            help="Answer KEDA as an external scaler, and leave changes to it.",
+        ),
+    ] = None,
+    tls_certificate: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", rich_help_panel=_KEDA, help="Certificate for KEDA, PEM."),
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", rich_help_panel=_KEDA, help="Its key, PEM.")
+    ] = None,
+    tls_client_authority: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=_KEDA,
+            help="Answer only clients with a certificate that this one signed.",
+        ),
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Serve /metrics (for Prometheus) and /state."),
+    ] = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="Decide once, as soon as arrivals are measured, and end.")
+    ] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print rounds as JSON, one per line.")
+    ] = False,
+) -> None:
+    """Watch a consumer group, and keep as many consumers as its latency needs.
+
+    In a terminal, consumers are shown as bars with their partitions and lag, and below them the
+    decision and its reason. Only one process for a group makes changes at a time.
+
+    Example: `counterpoise autoscale run --bootstrap-server localhost:9092 --group orders
+    --capacity 500 --keda 0.0.0.0:6000`
+    """
+    given = parameters(sla, price_per_consumer, minimum, maximum)
+    working = Working(
+        capacity=capacity,
+        rebalance_seconds=seconds("--rebalance-time", rebalance_time),
+        reaction_seconds=seconds("--reaction-time", reaction_time),
+        window=seconds("--window", window),
+    )
+    check_sla(given.sla, working.rebalance_seconds)
+    decides = policy(policy_name, given, lag_threshold)
+    limits = ScalingLimits(
+        minimum=minimum,
+        maximum=maximum,
+        up_cooldown=seconds("--up-cooldown", up_cooldown),
+        down_cooldown=seconds("--down-cooldown", down_cooldown),
+    )
+    pause = seconds("--interval", interval)
+    if (tls_certificate is None) != (tls_key is None):
+        raise CommandError("--tls-certificate and --tls-key: one found, both expected")
+    if tls_client_authority is not None and tls_key is None:
+        raise CommandError("--tls-client-authority: goes with --tls-certificate and --tls-key")
+    if tls_key is not None and keda is None:
+        raise CommandError("--tls-key: goes with --keda, which is not given")
+    chosen = {"--workload": workload, "--command": command, "--keda": keda}
+    named = [option for option, value in chosen.items() if value is not None]
+    if len(named) > 1:
+        raise CommandError(f"{' and '.join(named)} given, at most one of them expected")
+    properties = client_properties(command_config)
+    address = None if listen is None else parse_address(listen)
+    names = [name for part in (topics or "").split(",") if (name := part.strip())]
+    connect = partial(admin_client, bootstrap_server, properties, timeout=timeout)
+    # the consumers that this starts may be the group's first
+    observer = KafkaObserver(connect, group, names, working, new=command is not None)
+    stop = threading.Event()
+    with ExitStack() as stack:
+        stack.enter_context(ended_by_signals(lambda number: stop.set()))
+        # a name that is wrong ends the command, before anything is started or served
+        _check_group(observer)
+        publish = None
+        if keda is not None:
+            # loads asyncio, which other commands need not wait for
+            from balancer.autoscaling.keda import KedaScaler, Tls
+
+            tls = None
+            if tls_certificate is not None and tls_key is not None:
+                tls = Tls(tls_certificate, tls_key, tls_client_authority)
+            server = stack.enter_context(KedaScaler(*parse_address(keda), tls=tls))
+            say(f"KEDA's external scaler for group {group} at {server.address}")
+            publish = partial(_publish, server.publish, group, limits)
+        scaler = None
+        if (replicas := _replicas(workload, namespace, kubeconfig, context, command)) is not None:
+            stack.callback(replicas.close)
+            vote = None
+            if not dry_run:
+                vote = stack.enter_context(
+                    Election(
+                        bootstrap_server,
+                        group=_ELECTION + group,
+                        client=properties,
+                        name="counterpoise autoscale run",
+                    )
+                )
+            scaler = Scaler(
+                replicas,
+                limits,
+                dry_run,
+                lambda: vote is not None and vote.prove(timeout) is not None,
+            )
+        autoscaler = Autoscaler(
+            observer.observe, decides, scaler, publish, assignor, fill=given.fill
+        )
+        if address is not None:
+            endpoint = Endpoint(*address, autoscaler.metrics, autoscaler.state)
+            stack.callback(endpoint.close)
+            say(f"serving http://{endpoint.address}/metrics and /state")
+        if once:
+            raise typer.Exit(_once(autoscaler, stop, min(pause, working.window), json))
+        _watch(autoscaler, stop, pause, json, stack)
+
+
+def _check_group(observer: KafkaObserver) -> None:
+    """Look once; only what time will not mend is an error."""
+    with suppress(NotYetError):
+        observer.observe()
+
+
+def _publish(
+    publish: Callable[[str, int, int], None],
+    group: str,
+    limits: ScalingLimits,
+    needed: int,
+    running: int,
+) -> None:
+    publish(group, min(max(needed, limits.minimum), limits.maximum), running)
+
+
+def _once(autoscaler: Autoscaler, stop: threading.Event, pause: float, json: bool) -> int:
+    done = autoscaler.round()
+    while done.kind == "waiting" and not stop.wait(pause):
+        done = autoscaler.round()
+    _line(done, json) if json else out().print(live(done))
+    return DONE if done.kind in ("changed", "kept", "decided", "dry run") else UNMET
+
+
+def _watch(
+    autoscaler: Autoscaler, stop: threading.Event, pause: float, json: bool, stack: ExitStack
+) -> None:
+    console = out()
+    if json or not console.is_terminal:
+        autoscaler.run(stop, pause, lambda done: _line(done, json))
+        return
+    view = stack.enter_context(Live(console=console, auto_refresh=False))
+    autoscaler.run(stop, pause, lambda done: view.update(live(done), refresh=True))
+
+
+def _line(done: Round, json: bool) -> None:
+    typer.echo(json_text(done.record()) if json else f"{done.kind}: {done.reason}")
+
+
+def _replicas(
+    workload: str | None,
+    namespace: str | None,
+    kubeconfig: Path | None,
+    context: str | None,
+    command: str | None,
+) -> Replicas | None:
+    if workload is not None:
+        return KubernetesReplicas(workload, namespace, kubeconfig, context)
+    for option, value in (
+        ("--namespace", namespace),
+        ("--kubeconfig", kubeconfig),
+        ("--context", context),
+    ):
+        if value is not None:
+            raise CommandError(f"{option}: goes with --workload, which is not given")
+    if command is None:
+        return None
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise CommandError(f"--command: {error}") from None
+    return LocalProcesses(words)

@@ -1,0 +1,142 @@
+"""``counterpoise autoscale simulate``: plays a trace of arrivals against policies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.table import Table
+
+from balancer.autoscaling.policies import POLICIES, check_sla, policy
+from balancer.autoscaling.simulation import Outcome, Setting
+from balancer.autoscaling.simulation import simulate as simulated
+from balancer.autoscaling.trace import load_trace
+from balancer.cli.autoscale import LagThreshold, Maximum, Minimum, Price, Sla, parameters, seconds
+from balancer.cli.terminal import out, percent, working
+from metrics_reporter.documents import json_text
+from metrics_reporter.quantities import plural
+
+_QUANTILES = (0.5, 0.9, 0.99, 1.0)
+
+
+def simulate(
+    trace: Annotated[
+        Path,
+        typer.Argument(
+            metavar="TRACE",
+            help="CSV file: seconds, and events/s from then on, in one column or one per "
+            "partition.",
+            show_default=False,
+        ),
+    ],
+    partitions: Annotated[
+        int, typer.Option(min=1, help="Partitions that a single column is divided among.")
+    ] = 5,
+    capacity: Annotated[
+        list[float] | None,
+        typer.Option(
+            metavar="EVENTS/S",
+            help="What a consumer processes, 200 by default; repeat it for consumers that differ, "
+            "in the order in which they start.",
+        ),
+    ] = None,
+    sla: Sla = "500ms",
+    price_per_consumer: Price = 1.0,
+    policy_name: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--policy", metavar="|".join(POLICIES), help="Repeat it to compare; all by default."
+        ),
+    ] = None,
+    lag_threshold: LagThreshold = 10.0,
+    minimum: Minimum = 1,
+    maximum: Maximum = 100,
+    interval: Annotated[str, typer.Option(metavar="DURATION", help="Between decisions.")] = "1s",
+    heartbeat: Annotated[
+        str,
+        typer.Option(metavar="DURATION", help="A consumer hears of a rebalance at the next one."),
+    ] = "3s",
+    rebalance_time: Annotated[
+        str, typer.Option(metavar="DURATION", help="How long a rebalance takes.")
+    ] = "50ms",
+    start_time: Annotated[
+        str, typer.Option(metavar="DURATION", help="How long a consumer takes to start.")
+    ] = "0s",
+    cooperative: Annotated[
+        bool,
+        typer.Option("--cooperative", help="A rebalance stops only the partitions that move."),
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of arrivals and heartbeats.")] = 0,
+    json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+) -> None:
+    """Simulate policies on a trace of arrivals: who keeps the latency, and at what price.
+
+    Every event waits in its partition until its consumer gets to it; a change of the consumers
+    makes events wait, as it does on a Kafka.
+
+    Example: `counterpoise autoscale simulate arrivals.csv --policy repair --policy keda`
+    """
+    given = parameters(sla, price_per_consumer, minimum, maximum)
+    setting = Setting(
+        capacities=tuple(capacity or [200.0]),
+        interval=seconds("--interval", interval),
+        heartbeat=seconds("--heartbeat", heartbeat),
+        rebalance_seconds=seconds("--rebalance-time", rebalance_time),
+        start_seconds=seconds("--start-time", start_time),
+        blocking=not cooperative,
+        seed=seed,
+    )
+    check_sla(given.sla, setting.rebalance_seconds)
+    policies = {
+        name: policy(name, given, lag_threshold) for name in dict.fromkeys(policy_name or POLICIES)
+    }
+    events = load_trace(trace, partitions, seed)
+    found: dict[str, Outcome] = {}
+    with working("simulating") as report:
+        for n, (name, decides) in enumerate(policies.items()):
+            report(name, n, len(policies))
+            found[name] = simulated(
+                events.arrival, events.partition, events.partitions, decides, setting
+            )
+    if json:
+        rows = {name: _record(outcome, given.sla) for name, outcome in found.items()}
+        typer.echo(json_text({"events": len(events.arrival), "policies": rows}, indent=1))
+        return
+    console = out()
+    console.print(
+        f"{plural(len(events.arrival), 'event')} in {plural(events.partitions, 'partition')}, "
+        f"{events.arrival[-1]:,.0f} s"
+    )
+    console.print(_table(found, given.sla))
+
+
+def _record(outcome: Outcome, sla: float) -> dict[str, object]:
+    quantiles = np.quantile(outcome.latency, _QUANTILES).tolist()
+    names = [f"p{100 * q:g}_seconds" for q in _QUANTILES]
+    return {
+        "within_sla": outcome.within(sla),
+        **dict(zip(names, quantiles, strict=True)),
+        "replica_minutes": outcome.replica_minutes,
+        "ups": outcome.ups,
+        "downs": outcome.downs,
+        "rebalances": outcome.rebalances,
+    }
+
+
+def _table(found: dict[str, Outcome], sla: float) -> Table:
+    table = Table(box=None, pad_edge=False)
+    headers = (f"within {1000 * sla:g} ms", "p50", "p90", "p99", "longest", "replica-minutes")
+    table.add_column("policy")
+    for header in (*headers, "ups", "downs", "rebalances"):
+        table.add_column(header, justify="right")
+    for name, outcome in found.items():
+        table.add_row(
+            name,
+            percent(outcome.within(sla)),
+            *(f"{q:.3g} s" for q in np.quantile(outcome.latency, _QUANTILES)),
+            f"{outcome.replica_minutes:,.1f}",
+            *(str(n) for n in (outcome.ups, outcome.downs, outcome.rebalances)),
+        )
+    return table

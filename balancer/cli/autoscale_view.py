@@ -1,0 +1,106 @@
+"""Shows a consumer group in the terminal: consumers as bars, their lag, the decision and why."""
+
+from __future__ import annotations
+
+import numpy as np
+from rich.console import Group as Lines
+from rich.console import RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from balancer.autoscaling.autoscaler import Round, summary
+from balancer.autoscaling.observation import Observation
+from balancer.autoscaling.policy import Decision
+from balancer.cli.terminal import percent
+from cluster_model.snapshot import Floats, Ints
+from metrics_reporter.quantities import plural
+
+_BAR = 24
+# Most consumers and, of each, partitions that are listed.
+_CONSUMERS, _PARTITIONS = 40, 6
+# Share of its capacity from which a consumer's bar warns.
+_FULL = 0.9
+_KINDS = {"changed": "green", "failed": "red", "held": "yellow", "waiting": "dim"}
+
+
+def decided(observation: Observation, decision: Decision) -> RenderableType:
+    """A group before and after a decision."""
+    names = observation.names_after(decision)
+    parts: list[RenderableType] = [Text("\n".join(summary(observation, decision, names)))]
+    parts += _warnings(observation, decision)
+    parts += ["", consumers(observation, observation.group.consumer, "Now")]
+    if decision:
+        parts += ["", consumers(observation, decision.consumer, "Then", names)]
+    return Lines(*parts)
+
+
+def live(done: Round) -> RenderableType:
+    """The last round, to be shown until the next one."""
+    style = _KINDS.get(done.kind, "bold")
+    line = Text.assemble((f"{done.kind}: ", style), done.reason)
+    if done.observation is None or done.decision is None:
+        return line
+    o = done.observation
+    lag, rate = float(o.group.lag.sum()), float(o.group.rate.sum())
+    head = (
+        f"group {o.name}: {plural(o.group.consumers, 'consumer')}, {done.consumers} needed, "
+        f"{rate:,.4g} events/s, lag {lag:,.4g}"
+    )
+    now = consumers(o, o.group.consumer, "")
+    return Lines(Text(head, style="bold"), line, *_warnings(o, done.decision), now)
+
+
+def consumers(
+    observation: Observation, consumer: Ints, title: str, names: tuple[str, ...] | None = None
+) -> Table:
+    """A bar for each consumer: how much of its capacity its partitions take."""
+    group = observation.group
+    shown = observation.consumers if names is None else names
+    table = Table(title=title or None, title_justify="left", title_style="bold", box=None)
+    table.pad_edge = False
+    for header in ("consumer", "load", "", "lag", "partitions"):
+        table.add_column(header, justify="right" if header in ("", "lag") else "left")
+    count = len(shown)
+    rate, lag = group.load(consumer, group.rate, count), group.load(consumer, group.lag, count)
+    load = rate / group.capacity_of(np.arange(count))
+    for c in range(min(count, _CONSUMERS)):
+        rows = np.flatnonzero(consumer == c)
+        table.add_row(
+            escape(shown[c]),
+            _bar(float(load[c])),
+            percent(float(load[c])),
+            f"{lag[c]:,.4g}",
+            escape(_listed(observation, rows, group.rate)),
+        )
+    homeless = np.flatnonzero(consumer < 0)
+    if len(homeless):
+        table.add_row(
+            "[red]nobody[/]",
+            "",
+            "",
+            f"{group.lag[homeless].sum():,.4g}",
+            escape(_listed(observation, homeless, group.rate)),
+        )
+    if count > _CONSUMERS:
+        table.caption = f"and {count - _CONSUMERS:,} more"
+    return table
+
+
+def _bar(load: float) -> Text:
+    full = min(_BAR, round(_BAR * load))
+    colour = "red" if load > 1 else "yellow" if load > _FULL else "green"
+    return Text.assemble(("█" * full, colour), ("░" * (_BAR - full), "dim"))
+
+
+def _listed(observation: Observation, rows: Ints, rate: Floats) -> str:
+    """Partitions, the heaviest first."""
+    order = rows[np.argsort(-rate[rows], kind="stable")]
+    names = " ".join(observation.partitions[r] for r in order[:_PARTITIONS].tolist())
+    more = len(order) - _PARTITIONS
+    return f"{names} and {more:,} more" if more > 0 else names
+
+
+def _warnings(observation: Observation, decision: Decision) -> list[RenderableType]:
+    told = (*decision.warnings, *observation.notes)
+    return [Text("\n".join(f"Warning: {sentence}" for sentence in told))] if told else []

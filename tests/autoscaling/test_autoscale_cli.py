@@ -1,0 +1,204 @@
+"""``counterpoise autoscale``: decisions and simulations, and bad input in one sentence."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from balancer.autoscaling.autoscaler import Round, decide_once
+from balancer.autoscaling.document import load_group
+from balancer.autoscaling.repairing import RepairPolicy
+from balancer.autoscaling.trace import load_trace
+from balancer.cli.app import app
+from balancer.cli.autoscale_view import live
+
+GROUP = """
+group: orders
+capacity: 200
+rebalance_time: 50ms
+reaction_time: 3s
+consumers: [{name: a}, {name: b, capacity: 200}]
+partitions:
+  - {topic: orders, partition: 0, rate: 110, lag: 40, consumer: a}
+  - {topic: orders, partition: 1, rate: 95, lag: 60, consumer: a}
+  - {topic: orders, partition: 2, rate: 20, consumer: b}
+"""
+TRACE = "seconds,rate\n0,50\n20,150\n40,300\n60,0\n"
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Path:
+    path = tmp_path / "group.yaml"
+    path.write_text(GROUP, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "trace.csv"
+    path.write_text(TRACE, encoding="utf-8")
+    return path
+
+
+def run(*words: object) -> Any:
+    return CliRunner().invoke(app, ["autoscale", *map(str, words)])
+
+
+def refused(sentence: str, *words: object) -> None:
+    result = run(*words)
+    assert result.exit_code == 2, result.output
+    (line,) = result.stderr.splitlines()
+    assert sentence in line, line
+    assert result.stdout == ""
+
+
+def test_a_decision_moves_what_must(group: Path) -> None:
+    result = run("decide", group, "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert (found["running"], found["consumers"], found["start"], found["stop"]) == (2, 2, 0, [])
+    load = dict.fromkeys("ab", 0.0)
+    for partition, rate in (("orders-0", 110), ("orders-1", 95), ("orders-2", 20)):
+        load[found["assignment"][partition]] += rate
+    assert max(load.values()) < 200
+    assert found["moves"] >= 1
+
+
+def test_a_decision_is_shown_with_bars(group: Path) -> None:
+    result = run("decide", group)
+    assert result.exit_code == 0, result.output
+    assert "102.5 %" in result.stdout
+    assert "Then" in result.stdout
+    assert "orders-0" in result.stdout
+
+
+def test_consumers_that_are_missing_are_started(group: Path) -> None:
+    group.write_text(GROUP.replace("rate: 20", "rate: 160"), encoding="utf-8")
+    found = json.loads(run("decide", group, "--json").stdout)
+    assert found["start"] == 1
+    assert "new 1" in run("decide", group).stdout
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("capacity: 200", "capacity: -200", "capacity"),
+        (", capacity: 200}", ", capacity: 0}", "capacity"),
+        ("rate: 110", "rate: -1", "rate"),
+        ("rate: 110", "rate: .nan", "number .nan found, a finite one expected"),
+        ("lag: 40", "lag: many", "lag"),
+        ("consumer: b}", "consumer: c}", "consumer 'c' found, one of consumers expected"),
+        ("partition: 1", "partition: 0", "partition 'orders-0' found twice"),
+        ("{name: a}", "{name: b}", "consumers found twice"),
+        ("rebalance_time: 50ms", "rebalance_time: soon", "rebalance_time"),
+        ("group: orders", "grup: orders", "group: field required"),
+        ("lag: 60,", "lag: 60, write_speed: 1MB/s,", "write_speed of 1 of 3 partitions found"),
+        ("rebalance_time: 50ms", "rebalance_time: 500ms", "only over-provisioning can keep it"),
+    ],
+)
+def test_a_bad_group_file_is_one_sentence(group: Path, old: str, new: str, sentence: str) -> None:
+    group.write_text(GROUP.replace(old, new, 1), encoding="utf-8")
+    refused(sentence, "decide", group)
+
+
+def test_bad_options_are_one_sentence(group: Path, trace: Path) -> None:
+    refused("--sla: 'soon' found, seconds", "decide", group, "--sla", "soon")
+    refused("sla", "decide", group, "--sla", "0s")
+    refused("only over-provisioning can keep it", "decide", group, "--sla", "50ms")
+    refused("policy: 'best' found, one of repair", "decide", group, "--policy", "best")
+    refused("minimum 5 found, at most", "decide", group, "--minimum", 5, "--maximum", 4)
+    refused("No such file", "decide", group.with_name("missing.yaml"))
+    refused("only over-provisioning", "simulate", trace, "--rebalance-time", "2s")
+    refused("numbers above 0 expected", "simulate", trace, "--capacity", "-1")
+    refused("interval", "simulate", trace, "--interval", "0s")
+    refused("lag threshold: 0 found", "simulate", trace, "--policy", "keda", "--lag-threshold", 0)
+
+
+def kafka(*words: object) -> tuple[object, ...]:
+    at = ("--bootstrap-server", "localhost:1", "--group", "orders")
+    return ("run", *at, "--timeout", 0.2, *words)
+
+
+def test_a_run_that_cannot_start_is_one_sentence() -> None:
+    refused("capacity: -5 found, events/s above 0", *kafka("--capacity", -5))
+    refused("only over-provisioning", *kafka("--capacity", 5, "--sla", "1s"))
+    refused(
+        "--workload and --keda given, at most one",
+        *kafka("--capacity", 5, "--workload", "deployment/x", "--keda", ":0"),
+    )
+    refused("both expected", *kafka("--capacity", 5, "--tls-key", "key.pem"))
+    pair = ("--tls-key", "key.pem", "--tls-certificate", "certificate.pem")
+    refused("--tls-key: goes with --keda", *kafka("--capacity", 5, *pair))
+    refused("goes with --tls-cert", *kafka("--capacity", 5, "--tls-client-authority", "a.pem"))
+    refused("Kafka at localhost:1", *kafka("--capacity", 5))
+
+
+def test_a_simulation_compares_policies(trace: Path) -> None:
+    words = ("simulate", trace, "--partitions", 4, "--policy", "repair", "--policy", "keda")
+    result = run(*words, "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found["events"] == 10_000
+    assert list(found["policies"]) == ["repair", "keda"]
+    for figures in found["policies"].values():
+        assert 0 <= figures["within_sla"] <= 1
+        assert figures["p50_seconds"] <= figures["p99_seconds"] <= figures["p100_seconds"]
+    assert run(*words, "--json").stdout == result.stdout
+    assert "replica-minutes" in run(*words).stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "0 lines found, at least 2 expected"),
+        ("0,5\n", "1 lines found"),
+        ("0,5\n0,5\n", "line 2"),
+        ("0,5\n1,-5\n", "events/s of at least 0 expected"),
+        ("0,5\n1,x\n", "line 2"),
+        ("0,5\n1,5,5\n", "2 columns"),
+        ("0\n1\n", "line 1"),
+        ("0,0\n1,0\n", "no event found"),
+        ("0,1e18\n1,0\n", "at most 50,000,000 expected"),
+    ],
+)
+def test_a_bad_trace_is_one_sentence(trace: Path, text: str, sentence: str) -> None:
+    trace.write_text(text, encoding="utf-8")
+    refused(sentence, "simulate", trace)
+
+
+def test_a_trace_has_as_many_events_as_it_says(trace: Path) -> None:
+    trace.write_text("0,10,0.5\n10,20,0\n20,0,0\n", encoding="utf-8")
+    events = load_trace(trace, 7)
+    assert events.partitions == 2
+    assert np.bincount(events.partition).tolist() == [300, 5]
+    assert (np.diff(events.arrival) >= 0).all()
+    assert (events.arrival < 10).sum() == 105
+
+
+def test_the_live_view_shows_bars_lag_and_the_reason(group: Path) -> None:
+    seen = load_group(group)
+    decision = decide_once(seen, RepairPolicy())
+    done = Round(
+        at=0.0, kind="changed", reason="2 -> 3 consumers: because", observation=seen,
+        decision=decision, consumers=3,
+    )  # fmt: skip
+    screen = io.StringIO()
+    console = Console(file=screen, width=120)
+    console.print(live(done))
+    console.print(live(Round(at=0.0, kind="failed", reason="no answer")))
+    shown = screen.getvalue()
+    for part in (
+        "group orders: 2 consumers, 3 needed",
+        "lag 100",
+        "changed: 2 -> 3",
+        "█",
+        "no answ",
+    ):
+        assert part in shown

@@ -1,0 +1,356 @@
+"""A group on a Kafka is observed, decided on, and sized; what cannot be decided changes nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections import namedtuple
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from balancer.autoscaling.autoscaler import Autoscaler, Round
+from balancer.autoscaling.errors import AutoscalingError
+from balancer.autoscaling.group import Group
+from balancer.autoscaling.kafka_observer import KafkaObserver, NotYetError, Working
+from balancer.autoscaling.observation import Observation, enough_in_ranges
+from balancer.autoscaling.parameters import AutoscalingParameters
+from balancer.autoscaling.policy import Decision, evenly
+from balancer.autoscaling.repairing import RepairPolicy
+from balancer.autoscaling.replicas import Count, Scaler, ScalingLimits
+from cluster_model.kafka import KafkaDeniedError
+from metrics_reporter.exposition import Sample, parse
+
+TopicPartition = namedtuple("TopicPartition", ["topic", "partition"])
+Offset = namedtuple("Offset", ["offset"])
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Kafka:
+    """What an admin client answers."""
+
+    def __init__(self) -> None:
+        self.topics = {"orders": 3}
+        self.end = {("orders", 0): 1000, ("orders", 1): 500, ("orders", 2): 0}
+        self.start = dict.fromkeys(self.end, 0)
+        self.committed = {("orders", 0): 900, ("orders", 1): 500}
+        self.members = {"a": [0, 1], "b": [2]}
+        self.state = "Stable"
+        self.static, self.client = True, "rdkafka"
+        self.failure: Exception | None = None
+        self.error: str | None = None
+
+    @contextmanager
+    def connect(self) -> Iterator[Callable[[Callable[[Any], Any]], Any]]:
+        if self.failure is not None:
+            raise self.failure
+        yield lambda call: call(self)
+
+    def describe_groups(self, groups: Sequence[str]) -> Any:
+        members = [
+            {
+                "member_id": f"{name}-1234",
+                "group_instance_id": name if self.static else None,
+                "client_id": self.client or name,
+                "member_assignment": {
+                    "assigned_partitions": [{"topic": "orders", "partitions": numbers}]
+                },
+            }
+            for name, numbers in self.members.items()
+        ]
+        found = {"group_state": self.state, "members": members, "error": self.error}
+        return dict.fromkeys(groups, found)
+
+    def list_group_offsets(self, groups: Sequence[str]) -> Any:
+        offsets = {TopicPartition(*p): Offset(o) for p, o in self.committed.items()}
+        return dict.fromkeys(groups, offsets)
+
+    def describe_topics(self, topics: Sequence[str]) -> Any:
+        return [
+            {"name": t, "error_code": 0, "partitions": [{"partition_index": n} for n in range(c)]}
+            if (c := self.topics.get(t))
+            else {"name": t, "error_code": 3, "partitions": []}
+            for t in topics
+        ]
+
+    def list_partition_offsets(self, asked: Any) -> Any:
+        return {
+            p: Offset((self.end if which == -1 else self.start)[p.topic, p.partition])
+            for p, which in asked.items()
+        }
+
+
+@pytest.fixture
+def kafka() -> Kafka:
+    return Kafka()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def observer(kafka: Kafka, clock: Clock) -> KafkaObserver:
+    return KafkaObserver(kafka.connect, "shop", ["orders"], Working(100.0), clock=clock)
+
+
+def test_rates_and_lags_are_those_of_the_offsets(
+    observer: KafkaObserver, kafka: Kafka, clock: Clock
+) -> None:
+    with pytest.raises(NotYetError, match="being measured"):
+        observer.observe()
+    clock.now += 10.0
+    kafka.end = {("orders", 0): 1500, ("orders", 1): 700, ("orders", 2): 0}
+    seen = observer.observe()
+    assert seen.partitions == ("orders-0", "orders-1", "orders-2")
+    assert seen.consumers == ("a", "b")
+    assert seen.group.rate.tolist() == [50.0, 20.0, 0.0]
+    assert seen.group.lag.tolist() == [600.0, 200.0, 0.0]
+    assert seen.group.consumer.tolist() == [0, 0, 1]
+    assert seen.notes == ("1 partition never committed: counted without lag",)
+
+
+def test_consumers_have_the_names_that_tell_them_apart(
+    observer: KafkaObserver, kafka: Kafka, clock: Clock
+) -> None:
+    with pytest.raises(NotYetError):
+        observer.observe()
+    for static, client, names in (
+        (True, "rdkafka", ("a", "b")),
+        (False, "", ("a", "b")),
+        (False, "rdkafka", ("a-1234", "b-1234")),
+    ):
+        kafka.static, kafka.client = static, client
+        clock.now += 10.0
+        assert observer.observe().consumers == names
+
+
+def test_rates_are_those_of_the_window(observer: KafkaObserver, kafka: Kafka, clock: Clock) -> None:
+    with pytest.raises(NotYetError):
+        observer.observe()
+    for _ in range(5):
+        clock.now += 20.0
+        kafka.end["orders", 0] += 100
+        assert observer.observe().group.rate[0] == 5.0
+    # what is older than the window no longer counts
+    for rate in (12.5, 20.0):
+        clock.now += 20.0
+        kafka.end["orders", 0] += 400
+        assert observer.observe().group.rate[0] == pytest.approx(rate)
+
+
+def test_a_topic_that_is_made_anew_is_no_negative_rate(
+    observer: KafkaObserver, kafka: Kafka, clock: Clock
+) -> None:
+    with pytest.raises(NotYetError):
+        observer.observe()
+    clock.now += 10.0
+    kafka.end = dict.fromkeys(kafka.end, 7)
+    with pytest.raises(NotYetError, match="being measured"):
+        observer.observe()
+    clock.now += 10.0
+    kafka.end = dict.fromkeys(kafka.end, 27)
+    assert observer.observe().group.rate.tolist() == [2.0, 2.0, 2.0]
+
+
+def test_retention_changes_no_rate(observer: KafkaObserver, kafka: Kafka, clock: Clock) -> None:
+    with pytest.raises(NotYetError):
+        observer.observe()
+    clock.now += 10.0
+    kafka.start = dict(kafka.end)
+    assert observer.observe().group.rate.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_lag_that_cannot_be_consumed_is_told_apart(
+    observer: KafkaObserver, kafka: Kafka, clock: Clock
+) -> None:
+    kafka.start["orders", 0] = 990
+    kafka.committed = {("orders", 0): 10, ("orders", 1): 600}
+    with pytest.raises(NotYetError):
+        observer.observe()
+    clock.now += 10.0
+    seen = observer.observe()
+    assert seen.group.lag.tolist() == [10.0, 0.0, 0.0]
+    assert seen.notes == (
+        "1 partition never committed: counted without lag",
+        "1 partition committed below the oldest record: lag counted from there",
+        "1 partition committed beyond the end: counted without lag",
+    )
+
+
+def test_an_unknown_group_or_topic_is_one_sentence(kafka: Kafka, observer: KafkaObserver) -> None:
+    kafka.topics = {}
+    with pytest.raises(AutoscalingError, match=r"topic '?orders'? not found"):
+        observer.observe()
+    kafka.members, kafka.state = {}, "Dead"
+    with pytest.raises(AutoscalingError, match=r"group '?shop'? not found"):
+        observer.observe()
+    kafka.state, kafka.error = "", "[Error 69] GroupIdNotFoundError: Group shop not found."
+    with pytest.raises(AutoscalingError, match=r"group '?shop'? not found"):
+        observer.observe()
+    kafka.error, kafka.state, kafka.committed = None, "Empty", {}
+    everything = KafkaObserver(kafka.connect, "shop", [], Working(100.0))
+    with pytest.raises(AutoscalingError, match="no committed offset found; name its topics"):
+        everything.observe()
+
+
+def test_no_rights_is_one_sentence(kafka: Kafka, observer: KafkaObserver) -> None:
+    kafka.error = "[Error 30] GroupAuthorizationFailedError: not authorized"
+    with pytest.raises(AutoscalingError, match=r"group '?shop'?: no rights, DESCRIBE of the group"):
+        observer.observe()
+    kafka.error = "[Error 15] CoordinatorNotAvailableError"
+    with pytest.raises(AutoscalingError, match="CoordinatorNotAvailable"):
+        observer.observe()
+    kafka.failure = KafkaDeniedError("Kafka at a:1 refused: not authorized")
+    with pytest.raises(KafkaDeniedError):
+        observer.observe()
+
+
+def test_a_group_that_is_to_be_started_need_not_exist(kafka: Kafka, clock: Clock) -> None:
+    kafka.members, kafka.state, kafka.committed = {}, "Dead", {}
+    new = KafkaObserver(kafka.connect, "shop", ["orders"], Working(100.0), True, clock)
+    with pytest.raises(NotYetError):
+        new.observe()
+    clock.now += 10.0
+    assert new.observe().group.consumer.tolist() == [-1, -1, -1]
+
+
+@pytest.mark.parametrize("capacity", [0.0, -1.0, float("nan"), float("inf")])
+def test_an_impossible_capacity_is_one_sentence(capacity: float) -> None:
+    with pytest.raises(AutoscalingError, match=r"capacity: .* found, events/s above 0 expected"):
+        Working(capacity)
+    with pytest.raises(AutoscalingError, match=r"window: .* found, seconds above 0 expected"):
+        Working(1.0, window=capacity if capacity <= 0 else float("nan"))
+
+
+# --- ranges
+
+
+def observation(rate: Sequence[float], consumer: Sequence[int], capacity: float) -> Observation:
+    count = max(consumer, default=-1) + 1
+    group = Group(
+        rate=np.array(rate, np.float64),
+        lag=np.zeros(len(rate)),
+        consumer=np.array(consumer, np.int64),
+        capacity=np.full(count, capacity),
+        new_capacity=capacity,
+    )
+    return Observation(
+        name="shop",
+        group=group,
+        partitions=tuple(f"orders-{n}" for n in range(len(rate))),
+        consumers=tuple(f"c{n}" for n in range(count)),
+    )
+
+
+def test_ranges_need_more_consumers_than_a_packing() -> None:
+    # the first two are read by one consumer until each has a consumer of its own
+    seen = observation([60.0, 50.0, 10.0, 10.0, 10.0, 10.0], [0] * 6, 100.0)
+    assert enough_in_ranges(seen, 2, 1.0) == 6
+    assert enough_in_ranges(seen, 7, 1.0) == 7
+    apart = observation([60.0, 10.0, 50.0, 10.0, 10.0, 10.0], [0] * 6, 100.0)
+    assert enough_in_ranges(apart, 2, 1.0) == 3
+
+
+def test_enough_is_the_fewest_that_carry_ranges() -> None:
+    rng = np.random.default_rng(5)
+    for _ in range(200):
+        partitions = int(rng.integers(1, 12))
+        rate = rng.integers(0, 60, partitions).astype(np.float64)
+        seen = observation(rate.tolist(), [0] * partitions, 100.0)
+        found = enough_in_ranges(seen, 1, 1.0)
+        carried = [
+            np.bincount(evenly(partitions, np.arange(n)), weights=rate).max() <= 100.0
+            for n in range(1, partitions + 1)
+        ]
+        assert found == carried.index(True) + 1
+
+
+# --- rounds
+
+
+class Fixed:
+    """Consumers that are always as many as were asked for."""
+
+    name = "fixed"
+
+    def __init__(self, count: int) -> None:
+        self.requested = count
+
+    def count(self) -> Count:
+        return Count(self.requested, self.requested, self.requested, True)
+
+    def request(self, consumers: int, seen: Count, leaving: Sequence[str] = ()) -> None:
+        self.requested = consumers
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_round_changes_the_number_and_says_why() -> None:
+    fixed, told = Fixed(1), list[tuple[int, int]]()
+    seen = observation([90.0, 80.0, 10.0], [0, 0, 0], 100.0)
+    autoscaler = Autoscaler(
+        lambda: seen,
+        RepairPolicy(AutoscalingParameters(sla=1.0)),
+        Scaler(fixed, ScalingLimits(maximum=5)),
+        lambda needed, running: told.append((needed, running)),
+    )
+    done = autoscaler.round()
+    assert done.kind == "changed"
+    assert fixed.requested == done.consumers == 3
+    assert told == [(3, 1)]
+    assert done.reason.startswith("1 -> 3 consumers: ")
+    page = {s.name + str(dict(s.labels)): s.value for s in samples(autoscaler.metrics())}
+    assert page["counterpoise_autoscale_consumers_needed{}"] == 3.0
+    assert page["counterpoise_autoscale_load{'consumer': 'c0'}"] == pytest.approx(1.8)
+    assert page["counterpoise_autoscale_rounds_total{'kind': 'changed'}"] == 1.0
+    assert autoscaler.state()["consumers"] == 3
+
+
+def samples(page: str) -> list[Sample]:
+    found, bad = parse(page)
+    assert bad == 0
+    return found
+
+
+def test_a_failed_look_changes_nothing() -> None:
+    fixed = Fixed(4)
+
+    def observe() -> Observation:
+        raise KafkaDeniedError("not authorized")
+
+    class Never:
+        def decide(self, group: Group, now: float) -> Decision:
+            raise AssertionError("nothing was seen")
+
+    autoscaler = Autoscaler(observe, Never(), Scaler(fixed))
+    done = autoscaler.round()
+    assert (done.kind, done.reason, done.consumers) == ("failed", "not authorized", None)
+    assert fixed.requested == 4
+    assert "counterpoise_autoscale_failing 1" in autoscaler.metrics()
+
+
+def test_rounds_end_when_they_are_asked_to() -> None:
+    stop, rounds = threading.Event(), list[Round]()
+    seen = observation([10.0], [0], 100.0)
+
+    def tell(done: Round) -> None:
+        rounds.append(done)
+        if len(rounds) == 3:
+            stop.set()
+
+    autoscaler = Autoscaler(lambda: seen, RepairPolicy())
+    autoscaler.run(stop, 0.01, tell)
+    assert [r.kind for r in rounds] == ["decided"] * 3
+    with pytest.raises(AutoscalingError, match="interval"):
+        autoscaler.run(stop, 0.0, tell)

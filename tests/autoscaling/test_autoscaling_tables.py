@@ -1,0 +1,86 @@
+"""The tables of the guide list every field with its default, every policy and every metric."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import BaseModel
+
+from balancer.autoscaling.autoscaler import Autoscaler
+from balancer.autoscaling.document import (
+    ConsumerRecord,
+    GroupDocument,
+    GroupPartitionRecord,
+)
+from balancer.autoscaling.group import Group
+from balancer.autoscaling.keda import KedaSettings
+from balancer.autoscaling.observation import Observation
+from balancer.autoscaling.parameters import AutoscalingParameters
+from balancer.autoscaling.policies import POLICIES
+from balancer.autoscaling.repairing import RepairPolicy
+from balancer.autoscaling.replicas import KubernetesSettings, ProcessSettings, ScalingLimits
+
+PAGE = Path(__file__).parents[2] / "docs" / "consumer-groups.md"
+
+
+def rows(header: str) -> list[list[str]]:
+    """The rows of the table whose first column has this header."""
+    text = PAGE.read_text(encoding="utf-8")
+    table = text[text.index(f"| {header} |") :].partition("\n\n")[0]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in table.splitlines()[2:]]
+
+
+@pytest.mark.parametrize(
+    ("header", "record"),
+    [
+        ("field of a group file", GroupDocument),
+        ("field of a consumer", ConsumerRecord),
+        ("field of a partition", GroupPartitionRecord),
+    ],
+)
+def test_a_table_lists_the_fields(header: str, record: type[BaseModel]) -> None:
+    named = [name for row in rows(header) for name in re.findall(r"`(\w+)`", row[0])]
+    assert named == list(record.model_fields)
+
+
+def defaults(record: Any) -> dict[str, Any]:
+    if issubclass(record, BaseModel):
+        return {name: field.default for name, field in record.model_fields.items()}
+    return {field.name: field.default for field in fields(record)}
+
+
+@pytest.mark.parametrize(
+    "record",
+    [AutoscalingParameters, ScalingLimits, ProcessSettings, KubernetesSettings, KedaSettings],
+)
+def test_a_table_lists_the_tunable_numbers(record: Any) -> None:
+    named: dict[str, float] = {}
+    for names, values, _ in rows(f"field of `{record.__name__}`"):
+        stated = [float(value) for value in values.split(",")]
+        named |= dict(zip(re.findall(r"`(\w+)`", names), stated, strict=True))
+    assert named == defaults(record)
+
+
+def test_every_policy_is_in_the_table() -> None:
+    assert [row[0].strip("`") for row in rows("policy")] == list(POLICIES)
+
+
+def test_every_metric_is_in_the_table() -> None:
+    group = Group(
+        rate=np.ones(1),
+        lag=np.zeros(1),
+        consumer=np.zeros(1, np.int64),
+        capacity=np.ones(1),
+        new_capacity=1.0,
+    )
+    seen = Observation(name="shop", group=group, partitions=("orders-0",), consumers=("a",))
+    autoscaler = Autoscaler(lambda: seen, RepairPolicy())
+    autoscaler.round()
+    served = set(re.findall(r"# TYPE (\w+)", autoscaler.metrics()))
+    stated = {name for row in rows("metric") for name in re.findall(r"`(\w+)", row[0])}
+    assert stated == served

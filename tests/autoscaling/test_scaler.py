@@ -1,0 +1,268 @@
+"""Decisions are carried out within their limits, and local consumers end with their controller."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from balancer.autoscaling.errors import AutoscalingError
+from balancer.autoscaling.replicas import (
+    Count,
+    LocalProcesses,
+    ProcessSettings,
+    Scaler,
+    ScalingLimits,
+)
+
+# Appends its name and id to a file, and waits; SIGTERM has no effect on the stubborn one.
+_CONSUMER = """
+import os, signal, subprocess, sys, time
+if "stubborn" in sys.argv:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if "parent" in sys.argv:
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+with open(sys.argv[1], "a") as file:
+    file.write(f"{os.environ['COUNTERPOISE_CONSUMER']} {os.getpid()}\\n")
+    if "parent" in sys.argv:
+        file.write(f"child {child.pid}\\n")
+if "crash" in sys.argv:
+    sys.exit(3)
+time.sleep(600)
+"""
+
+
+class Fixed:
+    """Consumers that start and end when a test says so."""
+
+    name = "fixed"
+
+    def __init__(self, count: int) -> None:
+        self.requested = self.running = count
+        self.left: tuple[str, ...] = ()
+
+    def count(self) -> Count:
+        settled = self.requested == self.running
+        return Count(self.requested, self.running, self.running, settled)
+
+    def request(self, consumers: int, seen: Count, leaving: Sequence[str] = ()) -> None:
+        assert seen == self.count()
+        self.requested, self.left = consumers, tuple(leaving)
+
+    def settle(self) -> None:
+        self.running = self.requested
+
+    def close(self) -> None:
+        pass
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_fewer_consumers_wait_for_the_cooldown_and_more_do_not() -> None:
+    clock, fixed = Clock(), Fixed(3)
+    scaler = Scaler(fixed, ScalingLimits(down_cooldown=100.0), clock=clock)
+    assert scaler.apply(2).reason == "3 -> 2 consumers: cooling down for another 100 s"
+    assert scaler.apply(5).kind == "changed"
+    fixed.settle()
+    clock.now += 99.0
+    assert scaler.apply(2).reason == "5 -> 2 consumers: cooling down for another 1 s"
+    assert scaler.apply(5).reason == "5 consumers, as decided"
+    clock.now += 1.0
+    assert scaler.apply(2, leaving=["d", "b", "a", "c"]).kind == "changed"
+    assert fixed.left == ("d", "b", "a")
+
+
+def test_a_change_that_never_ends_does_not_stop_the_next_one_for_ever() -> None:
+    clock, fixed = Clock(), Fixed(3)
+    limits = ScalingLimits(down_cooldown=0.0, change_seconds=60.0)
+    scaler = Scaler(fixed, limits, clock=clock)
+    scaler.apply(5)
+    clock.now += 59.0
+    assert scaler.apply(6).reason.endswith("the last change is being carried out, 3 of 5 ready")
+    clock.now += 1.0
+    assert scaler.apply(6).kind == "changed"
+
+
+def test_a_change_that_was_made_before_the_start_has_as_much_time() -> None:
+    clock, fixed = Clock(), Fixed(3)
+    fixed.running = 1
+    scaler = Scaler(fixed, ScalingLimits(change_seconds=60.0), clock=clock)
+    assert scaler.apply(4).kind == "held"
+    clock.now += 60.0
+    assert scaler.apply(4).kind == "changed"
+
+
+def test_bounds_hold_whatever_is_decided() -> None:
+    fixed = Fixed(3)
+    scaler = Scaler(fixed, ScalingLimits(minimum=2, maximum=4, down_cooldown=0.0))
+    assert scaler.apply(0, leaving=["a", "b", "c"]).reason == "3 -> 2 consumers, at least 2 allowed"
+    assert fixed.left == ("a",)
+    fixed.settle()
+    assert scaler.apply(1).reason == "2 consumers, as decided, at least 2 allowed"
+
+
+def test_a_dry_run_and_a_controller_without_the_vote_change_nothing() -> None:
+    fixed = Fixed(3)
+    assert Scaler(fixed, dry_run=True).apply(4).kind == "dry run"
+    outcome = Scaler(fixed, may_write=lambda: False).apply(4)
+    assert (outcome.kind, outcome.reason) == ("held", "3 -> 4 consumers: another controller acts")
+    assert fixed.requested == 3
+
+
+@pytest.mark.parametrize(
+    ("limits", "sentence"),
+    [
+        ({"minimum": -1}, "at least -1 and at most 100 found"),
+        ({"minimum": 5, "maximum": 4}, "at least 5 and at most 4 found"),
+        ({"down_cooldown": -1.0}, "down_cooldown: -1.0 found, at least 0 seconds expected"),
+        ({"change_seconds": float("nan")}, "change_seconds: nan found"),
+    ],
+)
+def test_impossible_limits_are_refused(limits: dict[str, float], sentence: str) -> None:
+    with pytest.raises(AutoscalingError, match=sentence):
+        ScalingLimits(**limits)  # type: ignore[arg-type]
+    with pytest.raises(AutoscalingError, match="-2 consumers found"):
+        Scaler(Fixed(1)).apply(-2)
+
+
+# --- local processes
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> list[str]:
+    file = tmp_path / "consumer.py"
+    file.write_text(_CONSUMER, encoding="utf-8")
+    return [sys.executable, str(file), str(tmp_path / "started")]
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Callable[[], list[tuple[str, int]]]:
+    def read() -> list[tuple[str, int]]:
+        file = tmp_path / "started"
+        lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+        return [(name, int(id_)) for name, id_ in (line.split() for line in lines)]
+
+    return read
+
+
+Started = Callable[[], list[tuple[str, int]]]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_behind(started: Started) -> Iterator[None]:
+    yield
+    assert not [id_ for _, id_ in started() if alive(id_)]
+
+
+def alive(id_: int) -> bool:
+    try:
+        state = Path(f"/proc/{id_}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def wait_for(what: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60.0
+    while not what():
+        assert time.monotonic() < deadline, "not within a minute"
+        time.sleep(0.05)
+
+
+def test_local_consumers_follow_the_number(script: list[str], started: Started) -> None:
+    with LocalProcesses(script) as local:
+        assert local.count() == Count(0, 0, 0, True)
+        local.request(3, local.count())
+        wait_for(lambda: len(started()) == 3)
+        assert sorted(name for name, _ in started()) == ["consumer-0", "consumer-1", "consumer-2"]
+        assert local.count() == Count(3, 3, 3, True)
+        local.request(2, local.count(), leaving=["consumer-1"])
+        ids = dict(started())
+        wait_for(lambda: not alive(ids["consumer-1"]))
+        wait_for(lambda: local.count() == Count(2, 2, 2, True))
+        assert alive(ids["consumer-0"])
+        assert alive(ids["consumer-2"])
+        local.request(3, local.count())
+        wait_for(lambda: len(started()) == 4)
+        assert started()[-1][0] == "consumer-1"
+        with pytest.raises(AutoscalingError, match="someone else changed it from 0 to 3"):
+            local.request(1, Count(0, 0, 0, True))
+    assert local.count() == Count(0, 0, 0, True)
+    with pytest.raises(AutoscalingError, match="closed"):
+        local.request(1, local.count())
+
+
+def test_a_consumer_that_is_killed_starts_again(script: list[str], started: Started) -> None:
+    settings = ProcessSettings(restart_seconds=0.05)
+    with LocalProcesses(script, settings) as local:
+        local.request(1, local.count())
+        wait_for(lambda: len(started()) == 1)
+        os.kill(started()[0][1], signal.SIGKILL)
+        wait_for(lambda: len(started()) == 2)
+        assert {name for name, _ in started()} == {"consumer-0"}
+
+
+def test_a_consumer_that_crashes_at_once_is_started_ever_more_slowly(
+    script: list[str], started: Started
+) -> None:
+    settings = ProcessSettings(restart_seconds=0.01, longest_restart_seconds=3600.0)
+    with LocalProcesses([*script, "crash"], settings) as local:
+        local.request(1, local.count())
+        wait_for(lambda: len(started()) >= 3)
+        assert local.count().requested == 1
+
+
+def test_what_ignores_the_request_to_end_is_killed_with_its_children(
+    script: list[str], started: Started
+) -> None:
+    with LocalProcesses(
+        [*script, "stubborn", "parent"], ProcessSettings(stop_seconds=0.2)
+    ) as local:
+        local.request(2, local.count())
+        wait_for(lambda: len(started()) == 4)
+        assert all(alive(id_) for _, id_ in started())
+    assert not [id_ for _, id_ in started() if alive(id_)]
+
+
+_CONTROLLER = """
+import sys, time
+from balancer.autoscaling.replicas import LocalProcesses, ProcessSettings
+local = LocalProcesses(sys.argv[1:], ProcessSettings(stop_seconds=0.5))
+local.request(2, local.count())
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_consumers_end_with_a_controller_that_is_killed(
+    number: signal.Signals, script: list[str], started: Started
+) -> None:
+    controller = subprocess.Popen(
+        [sys.executable, "-c", _CONTROLLER, *script, "parent"],
+        env={"PYTHONPATH": ":".join(sys.path)},
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_for(lambda: len(started()) == 4)
+    finally:
+        controller.send_signal(number)
+        controller.wait(60.0)
+    wait_for(lambda: not any(alive(id_) for _, id_ in started()))
+
+
+def test_a_command_that_does_not_exist_is_one_sentence() -> None:
+    with pytest.raises(AutoscalingError, match=r"command: '?no-such-program'? found, a program"):
+        LocalProcesses(["no-such-program"])
+    with pytest.raises(AutoscalingError, match="command"):
+        LocalProcesses([])
