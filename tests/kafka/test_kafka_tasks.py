@@ -292,12 +292,17 @@ def test_a_member_that_is_stuck_leaves_its_tasks_to_the_others(application: Appl
             failures.append(str(error))
 
     failures: list[str] = []
-    update = {"rebalance_timeout_ms": 3000, "state_dir": application.configs.state_dir / "stuck"}
+    update = {
+        "rebalance_timeout_ms": 3000,
+        # longer than a busy machine lets it wait for the processor
+        "session_timeout_ms": 5000,
+        "state_dir": application.configs.state_dir / "stuck",
+    }
     configs = application.configs.model_copy(update=update)
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     try:
-        assert entered.wait(30), failures
+        assert entered.wait(60), failures
         application.start(1)
         application.await_balance(1)
     finally:
