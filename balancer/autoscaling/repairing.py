@@ -83,7 +83,11 @@ class RepairPolicy:
     def _within(self, group: Group) -> float:
         """Seconds in which events must be processed so that they can wait for a rebalance, too."""
         sla = self.parameters.sla
-        return max(sla - group.rebalance_seconds, sla / 2)
+        return sla if self._must_wait(group) else max(sla - group.rebalance_seconds, sla / 2)
+
+    def _must_wait(self, group: Group) -> bool:
+        """Whether every rebalance violates the SLA, so that few of them matter most."""
+        return group.rebalance_seconds >= self.parameters.sla
 
     def _grown(self, group: Group, rate: Floats, warnings: tuple[str, ...]) -> Decision | None:
         """The decision if the assignment cannot stay; None if it can."""
@@ -146,7 +150,7 @@ class RepairPolicy:
             )
         if now < self._changed + p.quiet or used <= p.minimum:
             return stay(group, "every consumer keeps up", warnings)
-        if group.rebalance_seconds >= p.sla:
+        if self._must_wait(group):
             return stay(group, "only over-provisioning can keep the SLA", warnings)
         highest = np.max([rates for _, rates in self._recent], axis=0)
         packed = self._packed(group, highest, p.shrink)
@@ -168,7 +172,9 @@ class RepairPolicy:
         """An assignment with few consumers and few moves, and even if moving more costs nothing."""
         p = self.parameters
         price = p.price_per_consumer * p.horizon / 60 / max(p.price_per_rscore, 1e-9)
-        lag = rate * self._burst
+        # what a rebalance adds, as Algorithm 2: more consumers at once rather than one by one
+        waits = group.rebalance_seconds if self._must_wait(group) else 0.0
+        lag = rate * (self._burst + waits)
         packing = group.packing(self._within(group), fill, rate=rate, lag=lag)
         repairing = RepairParameters(bin_price=min(price, 1e9))
         if len(rate) <= p.exact_partitions:

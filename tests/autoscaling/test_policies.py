@@ -159,6 +159,12 @@ def test_an_sla_below_the_rebalance_time_is_said() -> None:
     )
 
 
+def test_if_every_rebalance_is_late_one_rebalance_adds_enough() -> None:
+    # the rates need 2; the 24 x 1 s that will wait need one consumer each
+    state = group([24] * 5, [0] * 5, [100.0], rebalance_seconds=1.0)
+    assert RepairPolicy().decide(state, 0.0).start == 4
+
+
 def test_a_partition_that_no_consumer_can_process_is_said() -> None:
     found = RepairPolicy().decide(group([300, 10], [0, 0], [100.0]), 0.0)
     assert found.start == 1
