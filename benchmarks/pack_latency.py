@@ -144,7 +144,7 @@ def pack_latency(sizes: Sequence[str], options: Options) -> Iterator[Row]:
             latency = together([run.latency for run in runs[name]])
             total = float(latency.amount.sum())
             consumers = float(np.mean([run.consumers for run in runs[name]]))
-            yield Row(_NAME, size, name, "consumers, mean", consumers, "count")
+            yield Row(_NAME, size, name, "consumers, mean", consumers, "consumers")
             for share in (0.5, 0.9, 0.99):
                 label = f"p{share * 100:g}"
                 yield Row(
@@ -160,7 +160,7 @@ def pack_latency(sizes: Sequence[str], options: Options) -> Iterator[Row]:
                 p90, mean = _PUBLISHED[name]
                 metric = "latency of late data, p90"
                 yield stated(_NAME, size, name, metric, p90, "seconds")
-                yield stated(_NAME, size, name, "consumers, mean", mean, "count")
+                yield stated(_NAME, size, name, "consumers, mean", mean, "consumers")
             points[name] = (consumers, latency.above(0.0) / total)
         lines = {n: ([x], [y]) for n, (x, y) in points.items() if not n.startswith("kd_")}
         kafka = [p for n, p in points.items() if n.startswith("kd_")]

@@ -58,7 +58,7 @@ class AutoscalingParameters(BaseModel):
     price_per_rscore: float = Field(default=1.0, ge=0, le=1e9)
     horizon: float = Field(default=60.0, gt=0, le=1e6)
     lookahead: float = Field(default=2.0, ge=0, le=1e5)
-    level_seconds: float = Field(default=2.0, ge=0, le=1e5)
+    level_seconds: float = Field(default=4.0, ge=0, le=1e5)
     trend_seconds: float = Field(default=4.0, ge=0, le=1e5)
     noise_seconds: float = Field(default=15.0, ge=0, le=1e5)
     significance: float = Field(default=2.0, ge=0, le=100)

@@ -73,7 +73,7 @@ def _shown(row: Row) -> str:
         return "yes" if row.value else "no"
     if row.unit in ("seconds", "exponent", "squared contentment"):
         return f"{row.value:.3g} {'s' if row.unit == 'seconds' else ''}".strip()
-    if row.unit in ("points", "percent"):
+    if row.unit in ("points", "percent", "consumers", "replica-minutes"):
         return f"{row.value:.2f}"
     if row.unit == "ratio":
         return f"{row.value:.4f}"

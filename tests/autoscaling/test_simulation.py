@@ -106,7 +106,7 @@ def test_every_event_is_processed_once_and_in_order(name: str) -> None:
         drawn.sort()
         arrival = np.array([a / 40 for a, _ in drawn])
         partition = np.array([p for _, p in drawn], np.int64)
-        policy: Policy = POLICIES[name]()  # type: ignore[abstract]
+        policy: Policy = POLICIES[name]()
         setting = Setting(capacities=(5.0, 3.0), heartbeat=heartbeat, blocking=blocking)
         found = simulate(arrival, partition, 4, policy, setting)
         assert np.isfinite(found.latency).all()
