@@ -106,9 +106,13 @@ def test_every_packing_keeps_within_the_bins(dimensions: int) -> None:
 @given(packings())
 def test_without_a_price_only_bins_that_are_too_full_lose_items(problem: Packing) -> None:
     bin_ = repair(problem, RepairParameters(bin_price=0))
-    over = too_full(problem, problem.owner)
+    over = {
+        b
+        for b in set(problem.owner.tolist()) - {-1}
+        if (problem.size[problem.owner == b].sum(axis=0) > problem.capacity_of(b) + 1e-6).any()
+    }
     left = (problem.owner >= 0) & (problem.owner != bin_)
-    assert set(problem.owner[left].tolist()) <= set(over)
+    assert set(problem.owner[left].tolist()) <= over
 
 
 @given(packings(capacities=False))
@@ -188,6 +192,24 @@ def test_an_item_moves_on_to_make_room() -> None:
         capacity=np.array([10.0]),
     )
     assert repair(problem).tolist() == [0, 1, 1, 0]
+
+
+def test_an_item_is_not_alone_in_a_small_bin_if_a_larger_one_holds_it() -> None:
+    problem = Packing(
+        size=np.array([[8.0], [3.0]]),
+        owner=np.array([0, 1]),
+        capacity=np.array([10.0]),
+        capacities=np.array([[5.0], [9.0]]),
+    )
+    assert repair(problem).tolist() == [2, 1]
+    # larger than all: alone in the largest
+    large = Packing(
+        size=np.array([[19.75], [5.5], [4.75]]),
+        owner=np.array([1, 0, 0]),
+        capacity=np.array([10.0]),
+        capacities=np.array([[10.0], [15.0]]),
+    )
+    assert least_loaded(large)[0] == 1
 
 
 def test_algorithm_1_step_by_step() -> None:

@@ -39,7 +39,9 @@ def _packed(problem: Packing, order: list[int], count: int) -> Bins | None:
     for item in order:
         bin_ = bins.worst(item)
         if bin_ < 0:
-            bin_ = next((b for b, held in bins.items.items() if not held), -1)
+            # larger than any bin that is left: alone in the largest
+            empty = [b for b, held in bins.items.items() if not held]
+            bin_ = max(empty, key=lambda b: (bins.left(b), -b), default=-1)
         if bin_ < 0:
             return None
         bins.put(item, bin_)

@@ -82,11 +82,15 @@ class _Repair:
         for bin_ in list(self.bins.items):
             if self.bins.left(bin_) >= -_TINY:
                 continue
-            if sum(self.bins.share[i] > 0 for i in self.bins.items[bin_]) > 1:
-                leaving = self._leaving(bin_)
-                for item in leaving:
-                    self._take(item)
-                homeless += leaving
+            sized = [i for i in self.bins.items[bin_] if self.bins.share[i] > 0]
+            # a single item leaves a bin that is smaller than usual, if the usual ones hold it
+            alone = sized if self.bins.share[sized[0]] <= 1 else []
+            leaving = self._leaving(bin_) if len(sized) > 1 else alone
+            for item in leaving:
+                self._take(item)
+            homeless += leaving
+            if not self.bins.items[bin_]:
+                self.bins.close(bin_)
         return homeless
 
     def _leaving(self, bin_: int) -> list[int]:
