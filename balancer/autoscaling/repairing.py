@@ -19,6 +19,7 @@ from balancer.autoscaling.policy import Decision, become, stay
 from balancer.autoscaling.scores import rscore
 from balancer.problem.deadline import Deadline
 from cluster_model.snapshot import Bools, Floats, Ints
+from metrics_reporter.quantities import plural
 
 
 class RepairPolicy:
@@ -106,11 +107,11 @@ class RepairPolicy:
                 "the SLA cannot be kept",
             )
         if homeless:
-            reason = f"{homeless} partitions have no consumer"
+            reason = f"{plural(homeless, 'partition')} without a consumer"
         elif bad.any():
             worst = int(np.argmax(group.load(group.consumer, rate) / group.capacity))
             reason = (
-                f"{int(bad.sum())} consumers will have too much: consumer {worst} "
+                f"{plural(int(bad.sum()), 'consumer')} will have too much: consumer {worst} "
                 f"{group.load(group.consumer, rate)[worst]:.0f} events/s of "
                 f"{group.capacity[worst]:.0f}"
             )
@@ -163,7 +164,7 @@ class RepairPolicy:
         return become(
             group,
             packed,
-            f"{saved} consumers can be saved",
+            f"{plural(saved, 'consumer')} can be saved",
             keep=group.consumers,
             warnings=warnings,
         )

@@ -236,7 +236,9 @@ def test_what_ignores_the_request_to_end_is_killed_with_its_children(
 
 
 _CONTROLLER = """
-import sys, time
+import signal, sys, time
+# a process in the background may have been started with interrupts ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from balancer.autoscaling.replicas import LocalProcesses, ProcessSettings
 local = LocalProcesses(sys.argv[1:], ProcessSettings(stop_seconds=0.5))
 local.request(2, local.count())
