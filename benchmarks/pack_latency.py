@@ -117,7 +117,7 @@ def pack_latency(sizes: Sequence[str], options: Options) -> Iterator[Row]:
 
     Latencies are those of all data, and of the data with a latency above 0 ("late"), which are what
     the paper states. In the model, the latency of a queue that moved falls evenly from 5 s to 0, so
-    that the 90th percentile of late data is 4.5 s whoever moves it; what differs is how much data
+    that the 90th percentile of late data is 4.5 s for every mover; what differs is how much data
     is late. "p90 of as much as MWF's late" compares equal amounts of data: it is the latency that a
     tenth of the data that MWF has late exceeds.
     """

@@ -223,7 +223,7 @@ class KafkaObserver:
 
     def _rates(self, now: _Look, partitions: Sequence[Partition]) -> np.ndarray[Any, Any]:
         """Events/s of each partition since the oldest look within the window."""
-        # a topic that was deleted and made anew begins at 0 again
+        # a topic that was deleted and created again begins at 0 again
         if self._looks and any(
             now.end[p] < end for p, end in self._looks[-1].end.items() if p in now.end
         ):

@@ -13,8 +13,8 @@ from metrics_reporter.documents import shown
 # Name and what it does.
 POLICIES = {
     "repair": "keep what fits, move what must, save a consumer where its price is worth the moves",
-    "latency-aware": "pack anew with the lag that a rebalance adds (Algorithm 2 of the paper)",
-    "latency-aware-1": "pack anew without it (Algorithm 1)",
+    "latency-aware": "pack again with the lag that a rebalance adds (Algorithm 2 of the paper)",
+    "latency-aware-1": "pack again without it (Algorithm 1)",
     "linear": "the arrival rate over a consumer's capacity",
     "keda": "the total lag over a threshold, as KEDA's Kafka scaler",
 }

@@ -25,7 +25,7 @@ def scenario(**document: Any) -> Scenario:
 
 
 class _Dealt:
-    """Deals the tasks anew at every rebalance."""
+    """Deals the tasks again at every rebalance."""
 
     def assign(self, state: ApplicationState) -> Any:
         return round_robin(state)

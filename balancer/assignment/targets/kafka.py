@@ -10,7 +10,7 @@ from cluster_model.snapshot import Ints
 
 
 def in_turn(state: ApplicationState) -> Ints:
-    """(S,) the instance that is to run each stateful task, whoever runs it now."""
+    """(S,) the instance that is to run each stateful task, regardless of who runs it now."""
     tasks = np.flatnonzero(state.stateful)
     active = np.arange(len(tasks)) % state.n_instances
 

@@ -1,4 +1,4 @@
-"""Runs one consumer, and ends it when whoever started this goes away, however that happens.
+"""Runs one consumer, and ends it when its starter goes away, however that happens.
 
 A program of its own, which reads nothing of this package: ``keeper.py SECONDS COMMAND...``. Its
 standard input is a pipe that nobody writes to; it ends with the process that holds the other end,
