@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+import numpy as np
 from confluent_kafka import Producer
 from real_kafka import KafkaCluster
 
-from cluster_model.follow import follow_kafka
-from cluster_model.kafka import admin_client
+from cluster_model.follow import Follower, follow_kafka
+from cluster_model.kafka import admin_client, read_cluster
 from cluster_model.snapshot import BrokerState, Snapshot
 from metrics_reporter import Record, encode
 
@@ -43,10 +44,19 @@ def partitions(cluster: Snapshot, topic: str) -> int:
     return sum(cluster.topics[t] == topic for t in cluster.partition_topic.tolist())
 
 
-def until(true: Callable[[], bool], seconds: float = 60.0) -> None:
+def leader(cluster: Snapshot, topic: str, partition: int) -> int:
+    """Id of the broker that leads: only its records of the partition's rates count."""
+    of_topic = cluster.partition_topic == cluster.topics.index(topic)
+    p = int(np.flatnonzero(of_topic & (cluster.partition_number == partition))[0])
+    replica = cluster.replica_offset[p] + cluster.leader[p]
+    return int(cluster.broker_ids[cluster.replica_broker[replica]])
+
+
+def until(true: Callable[[], bool], follower: Follower, seconds: float = 120.0) -> None:
     end = time.monotonic() + seconds
     while not true():
-        assert time.monotonic() < end, "it did not come about"
+        state = (follower.model.counters, follower.problems, follower.model.metadata.leader)
+        assert time.monotonic() < end, state
         time.sleep(0.05)
 
 
@@ -56,14 +66,15 @@ def test_topics_and_brokers_come_and_go(kafka_cluster: KafkaCluster) -> None:
     create(kafka, "followed-metrics", [[0, 1]])
     now = time.time_ns() // 1_000_000
 
-    def reported(first: int, last: int, partition: int = 0) -> list[Record]:
+    def reported(first: int, last: int, broker: int, partition: int = 0) -> list[Record]:
         return [
-            Record(now - i, partition, {"bytes_in": 1.0, "bytes_out": 0.0}, "followed", partition)
+            Record(now - i, broker, {"bytes_in": 1.0, "bytes_out": 0.0}, "followed", partition)
             for i in range(first, last)
         ]
 
-    long_ago = [r._replace(time_ms=r.time_ms - 5 * HOUR_MS) for r in reported(0, 50)]
-    report(kafka, "followed-metrics", [*long_ago, *reported(0, 5)])
+    first = leader(read_cluster(kafka.bootstrap, capacity=CAPACITY), "followed", 0)
+    long_ago = [r._replace(time_ms=r.time_ms - 5 * HOUR_MS) for r in reported(0, 50, first)]
+    report(kafka, "followed-metrics", [*long_ago, *reported(0, 5, first)])
     follower = follow_kafka(
         kafka.bootstrap,
         "followed-metrics",
@@ -74,25 +85,27 @@ def test_topics_and_brokers_come_and_go(kafka_cluster: KafkaCluster) -> None:
     )
     with follower:
         model = follower.model
-        until(lambda: model.counters["added"] == 5)
+        until(lambda: model.counters["added"] == 5, follower)
         # What is older than the windows was not even read.
         assert sum(model.counters.values()) == 5
 
         delete(kafka, "followed-metrics")
         create(kafka, "followed-metrics", [[1, 0]])
-        report(kafka, "followed-metrics", reported(10, 13))
-        until(lambda: model.counters["added"] == 8)
+        first = leader(model.metadata, "followed", 0)
+        report(kafka, "followed-metrics", reported(10, 13, first))
+        until(lambda: model.counters["added"] == 8, follower)
 
         delete(kafka, "followed")
-        until(lambda: "followed" not in model.metadata.topics)
+        until(lambda: "followed" not in model.metadata.topics, follower)
         create(kafka, "followed", [[0, 1], [1, 0], [2, 0]])
-        until(lambda: partitions(model.metadata, "followed") == 3)
+        until(lambda: partitions(model.metadata, "followed") == 3, follower)
 
         with kafka.stopped(2):
-            until(lambda: model.metadata.broker_state[2] == BrokerState.DEAD)
+            until(lambda: model.metadata.broker_state[2] == BrokerState.DEAD, follower)
             before = model.counters["added"]
-            report(kafka, "followed-metrics", reported(200, 210, partition=1))
-            until(lambda: model.counters["added"] == before + 10)
-        until(lambda: model.metadata.broker_state[2] == BrokerState.ALIVE)
-        until(lambda: follower.problems == ())
+            second = leader(model.metadata, "followed", 1)
+            report(kafka, "followed-metrics", reported(200, 210, second, partition=1))
+            until(lambda: model.counters["added"] == before + 10, follower)
+        until(lambda: model.metadata.broker_state[2] == BrokerState.ALIVE, follower)
+        until(lambda: follower.problems == (), follower)
     assert not any(thread.is_alive() for thread in follower._threads)
