@@ -20,8 +20,8 @@ from rich.progress import BarColumn, SpinnerColumn, TextColumn
 from rich.progress import Progress as Bar
 
 from balancer import load_plan
-from balancer.cli.options import addresses, byte_rate
-from balancer.cli.snapshot import CommandConfig, Timeout
+from balancer.cli.options import byte_rate
+from balancer.cli.snapshot import BootstrapServer, CommandConfig, Timeout
 from balancer.cli.terminal import (
     DONE,
     LONGEST,
@@ -50,9 +50,7 @@ PHASES = {"move": "moving", "log_dir": "moving between disks", "leadership": "el
 
 
 def execute(
-    bootstrap_server: Annotated[
-        str, typer.Option(metavar="HOST:PORT", callback=addresses, help="Kafka bootstrap servers.")
-    ],
+    bootstrap_server: BootstrapServer,
     plan: Annotated[
         Path | None,
         typer.Argument(help="A plan, from `counterpoise propose -o`.", show_default=False),

@@ -21,8 +21,8 @@ from balancer.cli.history_options import (
 )
 from balancer.cli.history_prepare import prepare
 from balancer.cli.history_snapshot import snapshot
-from balancer.cli.options import addresses, byte_count
-from balancer.cli.snapshot import KAFKA, CapacityFile, CommandConfig, Timeout, warn
+from balancer.cli.options import byte_count
+from balancer.cli.snapshot import KAFKA, BootstrapServer, CapacityFile, CommandConfig, Timeout, warn
 from balancer.cli.terminal import LONGEST, Command, CommandError, check_outputs, out, say
 from balancer.composition.client import client_properties, java_properties
 from balancer.composition.source import KafkaSource
@@ -46,15 +46,7 @@ history = typer.Typer(
 @history.command("archive", cls=Command)
 def archive(
     archive: Archive,
-    bootstrap_server: Annotated[
-        str,
-        typer.Option(
-            metavar="HOST:PORT",
-            callback=addresses,
-            rich_help_panel=KAFKA,
-            help="Kafka bootstrap servers.",
-        ),
-    ],
+    bootstrap_server: BootstrapServer,
     topic: Annotated[
         str,
         typer.Option(

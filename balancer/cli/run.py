@@ -14,11 +14,10 @@ import typer
 
 from balancer import Balancer
 from balancer.cli.daemon import ended_by_signals, logged, redacted
-from balancer.cli.options import addresses
 from balancer.cli.plugins import strategy_config
 from balancer.cli.snapshot import (
-    KAFKA,
     AttributesFile,
+    BootstrapServer,
     CapacityFile,
     CommandConfig,
     MetricsTopic,
@@ -49,15 +48,7 @@ log = logging.getLogger("counterpoise")
 
 
 def run(
-    bootstrap_server: Annotated[
-        str,
-        typer.Option(
-            metavar="HOST:PORT",
-            callback=addresses,
-            rich_help_panel=KAFKA,
-            help="Kafka bootstrap servers.",
-        ),
-    ],
+    bootstrap_server: BootstrapServer,
     capacity: CapacityFile = None,
     attributes: AttributesFile = None,
     command_config: CommandConfig = None,

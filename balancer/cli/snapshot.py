@@ -18,15 +18,15 @@ from cluster_model.kafka_streams import read_kafka_streams
 
 KAFKA = "A running Kafka"
 
-Bootstrap = Annotated[
-    str | None,
-    typer.Option(
-        metavar="HOST:PORT",
-        callback=addresses,
-        rich_help_panel=KAFKA,
-        help="Kafka bootstrap servers.",
-    ),
-]
+_SERVERS = typer.Option(
+    "--bootstrap-server",
+    metavar="HOST:PORT",
+    callback=addresses,
+    rich_help_panel=KAFKA,
+    help="Kafka bootstrap servers.",
+)
+BootstrapServer = Annotated[str, _SERVERS]
+Bootstrap = Annotated[str | None, _SERVERS]
 CapacityFile = Annotated[
     Path | None,
     typer.Option(
@@ -91,9 +91,7 @@ snapshot = typer.Typer(
 @snapshot.command("kafka", cls=Command)
 def kafka(
     output: Output,
-    bootstrap_server: Annotated[
-        str, typer.Option(metavar="HOST:PORT", callback=addresses, help="Kafka bootstrap servers.")
-    ],
+    bootstrap_server: BootstrapServer,
     capacity: CapacityFile = None,
     attributes: AttributesFile = None,
     command_config: CommandConfig = None,

@@ -16,8 +16,7 @@ from balancer.assignment import AssignmentConfigs, TaskAssignor
 from balancer.assignment.group import GroupConfigs, Host
 from balancer.assignment.group.word_count import WordCount, check, wait_until_processed, write_lines
 from balancer.cli.daemon import ended_by_signals, logged
-from balancer.cli.options import addresses
-from balancer.cli.snapshot import KAFKA
+from balancer.cli.snapshot import KAFKA, BootstrapServer
 from balancer.cli.terminal import DONE, LONGEST, UNMET, Command, CommandError, out, say
 from metrics_reporter.documents import first_problem
 
@@ -29,16 +28,6 @@ word_count = typer.Typer(
     help="Count words with stateful consumers whose tasks move without a pause: an example.",
 )
 
-Servers = Annotated[
-    str,
-    typer.Option(
-        "--bootstrap-server",
-        metavar="HOST:PORT",
-        callback=addresses,
-        rich_help_panel=KAFKA,
-        help="Kafka bootstrap servers.",
-    ),
-]
 Topic = Annotated[
     str, typer.Option("--topic", metavar="NAME", rich_help_panel=KAFKA, help="Topic of the lines.")
 ]
@@ -50,7 +39,7 @@ _SECONDS: dict[str, Any] = {"metavar": "SECONDS", "min": 0.05, "max": LONGEST}
 
 @word_count.command("load", cls=Command)
 def load(
-    bootstrap_server: Servers,
+    bootstrap_server: BootstrapServer,
     topic: Topic = "words",
     partitions: Annotated[
         int, typer.Option(min=1, max=10_000, help="Partitions of the topic, if it is made.")
@@ -77,7 +66,7 @@ def load(
 
 @word_count.command("run", cls=Command)
 def run(
-    bootstrap_server: Servers,
+    bootstrap_server: BootstrapServer,
     state_dir: Annotated[
         Path, typer.Option(metavar="DIR", help="Directory of this member's state.")
     ],
@@ -157,7 +146,7 @@ def run(
 
 @word_count.command("check", cls=Command)
 def check_(
-    bootstrap_server: Servers,
+    bootstrap_server: BootstrapServer,
     topic: Topic = "words",
     application: Application = "word-count",
     wait: Annotated[

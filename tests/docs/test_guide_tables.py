@@ -1,4 +1,4 @@
-"""The tables of the guide list every field with its default, every policy and every metric."""
+"""Tables of the guides list every field with its default, every policy and every metric."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 from pydantic import BaseModel
 
+from balancer.assignment import AssignmentConfigs
+from balancer.assignment.document import InstanceRecord, TaskRecord
+from balancer.assignment.group import GroupConfigs
 from balancer.autoscaling.autoscaler import Autoscaler
 from balancer.autoscaling.document import (
     ConsumerRecord,
@@ -25,27 +28,39 @@ from balancer.autoscaling.policies import POLICIES
 from balancer.autoscaling.repairing import RepairPolicy
 from balancer.autoscaling.replicas import KubernetesSettings, ProcessSettings, ScalingLimits
 
-PAGE = Path(__file__).parents[2] / "docs" / "consumer-groups.md"
+DOCS = Path(__file__).parents[2] / "docs"
+TASKS, GROUPS = DOCS / "stateful-tasks.md", DOCS / "consumer-groups.md"
 
 
-def rows(header: str) -> list[list[str]]:
-    """The rows of the table whose first column has this header."""
-    text = PAGE.read_text(encoding="utf-8")
+def rows(page: Path, header: str) -> list[list[str]]:
+    """The rows of the page's table whose first column has this header."""
+    text = page.read_text(encoding="utf-8")
     table = text[text.index(f"| {header} |") :].partition("\n\n")[0]
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in table.splitlines()[2:]]
 
 
 @pytest.mark.parametrize(
-    ("header", "record"),
+    ("page", "header", "record"),
     [
-        ("field of a group file", GroupDocument),
-        ("field of a consumer", ConsumerRecord),
-        ("field of a partition", GroupPartitionRecord),
+        (TASKS, "field of an instance", InstanceRecord),
+        (TASKS, "field of a task", TaskRecord),
+        (TASKS, "field of `configs`", AssignmentConfigs),
+        (TASKS, "field of `GroupConfigs`", GroupConfigs),
+        (GROUPS, "field of a group file", GroupDocument),
+        (GROUPS, "field of a consumer", ConsumerRecord),
+        (GROUPS, "field of a partition", GroupPartitionRecord),
     ],
 )
-def test_a_table_lists_the_fields(header: str, record: type[BaseModel]) -> None:
-    named = [name for row in rows(header) for name in re.findall(r"`(\w+)`", row[0])]
+def test_a_table_lists_the_fields(page: Path, header: str, record: type[BaseModel]) -> None:
+    named = [name for row in rows(page, header) for name in re.findall(r"`(\w+)`", row[0])]
     assert named == list(record.model_fields)
+
+
+def test_the_defaults_are_those_of_the_table() -> None:
+    for name, default, _ in rows(TASKS, "field of `configs`"):
+        found = AssignmentConfigs.model_fields[name.strip("`")].default
+        expected = {"None": "–", "()": "[]", "False": "false"}.get(str(found), str(found))
+        assert default == expected
 
 
 def defaults(record: Any) -> dict[str, Any]:
@@ -60,14 +75,14 @@ def defaults(record: Any) -> dict[str, Any]:
 )
 def test_a_table_lists_the_tunable_numbers(record: Any) -> None:
     named: dict[str, float] = {}
-    for names, values, _ in rows(f"field of `{record.__name__}`"):
+    for names, values, _ in rows(GROUPS, f"field of `{record.__name__}`"):
         stated = [float(value) for value in values.split(",")]
         named |= dict(zip(re.findall(r"`(\w+)`", names), stated, strict=True))
     assert named == defaults(record)
 
 
 def test_every_policy_is_in_the_table() -> None:
-    assert [row[0].strip("`") for row in rows("policy")] == list(POLICIES)
+    assert [row[0].strip("`") for row in rows(GROUPS, "policy")] == list(POLICIES)
 
 
 def test_every_metric_is_in_the_table() -> None:
@@ -82,5 +97,5 @@ def test_every_metric_is_in_the_table() -> None:
     autoscaler = Autoscaler(lambda: seen, RepairPolicy())
     autoscaler.round()
     served = set(re.findall(r"# TYPE (\w+)", autoscaler.metrics()))
-    stated = {name for row in rows("metric") for name in re.findall(r"`(\w+)", row[0])}
+    stated = {name for row in rows(GROUPS, "metric") for name in re.findall(r"`(\w+)", row[0])}
     assert stated == served
