@@ -20,6 +20,7 @@ from balancer.assignment.group.changelog import INPUT_KEY, Replay, input_value, 
 from balancer.assignment.group.configs import GroupConfigs
 from balancer.assignment.group.directory import StateDirectory
 from balancer.assignment.group.errors import GroupError
+from balancer.assignment.group.generation import Generation
 from balancer.assignment.group.leader import Joined, MemberAssignment
 from balancer.assignment.group.membership import Assigned, Membership
 from balancer.assignment.group.messages import MemberReport, MemberTasks
@@ -32,6 +33,7 @@ from balancer.assignment.state import TaskId
 confluent_kafka = pytest.importorskip("confluent_kafka")
 
 FIRST = TaskId(0, 0)
+GENERATION = Generation("app", "member", 1)
 
 
 class Broker:
@@ -40,6 +42,9 @@ class Broker:
     def __init__(self, *lines: bytes) -> None:
         self.lines = lines
         self.log: list[tuple[bytes, bytes | None]] = []
+        # The group's generation, as a transaction must state it, and the producers that began.
+        self.generation = GENERATION.metadata()
+        self.begun = 0
 
     def counts(self) -> dict[bytes, bytes | None]:
         replay = Replay()
@@ -70,6 +75,16 @@ class StubProducer:
             offset = len(self._broker.log) + len(self._begun) - 1
             on_delivery(None, SimpleNamespace(offset=lambda: offset))
 
+    def send_offsets_to_transaction(
+        self, offsets: list[Any], metadata: bytes, timeout: float
+    ) -> None:
+        if metadata != self._broker.generation:
+            error = confluent_kafka.KafkaError(confluent_kafka.KafkaError.ILLEGAL_GENERATION)
+            raise confluent_kafka.KafkaException(error)
+
+    def abort_transaction(self, timeout: float) -> None:
+        self._begun.clear()
+
     def commit_transaction(self, timeout: float) -> None:
         self._broker.log.extend(self._begun)
 
@@ -78,10 +93,11 @@ class StubWriter:
     """A producer that begins at once."""
 
     def __init__(self, broker: Broker) -> None:
+        self._broker = broker
         self.producer: Any = StubProducer(broker)
 
     def begin(self, deadline: float) -> None:
-        pass
+        self._broker.begun += 1
 
     def close(self) -> None:
         pass
@@ -140,11 +156,21 @@ class StubMembership:
     """Gives partition 0 to the member."""
 
     def __init__(self, *_: object) -> None:
-        self._arrived = [Assigned(1, (0,), MemberTasks(), 0)]
+        self.arrived = [Assigned(1, (0,), MemberTasks(), 0, "member")]
+        self.member = "member"
 
     def poll(self) -> list[Assigned]:
-        arrived, self._arrived = self._arrived, []
+        arrived, self.arrived = self.arrived, []
         return arrived
+
+    def owns(self, member: str, partition: int) -> bool:
+        return member == self.member
+
+    def rebalance(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
 
     def close(self) -> None:
         pass
@@ -186,6 +212,7 @@ def running_task(
         StubReader(broker, configs.changelog_topic),  # type: ignore[arg-type]
         processor,
         executor,
+        lambda: True,
     )
     task.run()
     return task
@@ -239,8 +266,104 @@ def test_part_of_a_record_is_never_committed(
     lines = [Record(None, b"x", 0, 0), Record(None, b"a b bad", 0, 1)]
     with pytest.raises(type(error)):
         task.process(lines)
-    task.commit()
+    task.commit(GENERATION)
     assert broker.log == []
+
+
+def test_the_metadata_of_a_generation_is_what_the_client_makes() -> None:
+    client = confluent_kafka.Consumer(
+        {"bootstrap.servers": "localhost:1", "group.id": "a group", "log_level": 0}
+    )
+    # Before it has joined.
+    assert Generation("a group", "", -1).metadata() == client.consumer_group_metadata()
+    client.close()
+
+
+def test_what_another_generation_refuses_is_committed_in_the_next(
+    tmp_path: Path, executor: ThreadPoolExecutor
+) -> None:
+    broker = Broker()
+    task = running_task(configured(tmp_path), broker, WordCount(), executor)
+    task.process([Record(None, b"a", 0, 0)])
+    later = GENERATION._replace(number=2)
+    broker.generation = later.metadata()
+    with pytest.raises(tasks.Outdated):
+        task.commit(GENERATION)
+    assert (broker.log, task.store.input_offset) == ([], 0)
+    task.process([Record(None, b"a", 0, 1)])
+    task.commit(later)
+    assert (broker.counts(), task.store.input_offset) == ({b"a": b"2"}, 2)
+
+
+def test_a_member_that_never_learns_of_the_generation_gives_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executor: ThreadPoolExecutor
+) -> None:
+    clock, broker = Clock(), Broker()
+    monkeypatch.setattr(tasks, "time", clock)
+    task = running_task(configured(tmp_path, task_timeout_ms=2000), broker, WordCount(), executor)
+    task.process([Record(None, b"a", 0, 0)])
+    broker.generation = b"another"
+    for _ in range(2):
+        with pytest.raises(tasks.Outdated):
+            task.commit(GENERATION)
+        clock.sleep(1.5)
+    with pytest.raises(GroupError, match="another generation for more than 2000 ms"):
+        task.commit(GENERATION)
+    assert broker.log == []
+
+
+class Following:
+    """A host that follows the assignments of a stub of its membership."""
+
+    def __init__(
+        self, broker: Broker, directory: Path, monkeypatch: pytest.MonkeyPatch, executor: Any
+    ) -> None:
+        monkeypatch.setattr(hosts, "Writer", lambda *_: StubWriter(broker))
+        self.configs = configured(directory, commit_interval_ms=1)
+        self.host, self.membership = hosts.Host(self.configs, WordCount()), StubMembership()
+        member: Any = self.membership
+        self.host._membership, self.host._executor = member, executor
+        self.host._directory = StateDirectory(directory)
+        changelog: Any = StubReader(broker, self.configs.changelog_topic)
+        lines: Any = StubReader(broker, "lines")
+        self.host._changelog, self.host._input = changelog, lines
+
+    def follow(self) -> None:
+        for assigned in self.membership.poll():
+            self.host._follow(assigned)
+
+    def run_task(self) -> None:
+        while not (active := self.host._copies[FIRST].active) or not active.running:
+            self.host._restore()
+
+
+def test_a_member_that_has_lost_its_tasks_neither_commits_nor_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executor: ThreadPoolExecutor
+) -> None:
+    broker = Broker(b"a b")
+    following = Following(broker, tmp_path, monkeypatch, executor)
+    host, membership = following.host, following.membership
+    following.follow()
+    following.run_task()
+    # The group has gone on, and this member does not know yet.
+    broker.generation, membership.member = b"another", "another"
+    time.sleep(0.002)
+    host._process()
+    # What fails for another reason is begun again only by a member of the group.
+    host._deactivate([FIRST], commit=False)
+    host._activate(FIRST, host._copies[FIRST])
+    active = host._copies[FIRST].active
+    assert active is not None
+    active._starting.result(60)
+    host._restore()
+    assert (broker.log, broker.begun, active.running) == ([], 1, False)
+    # Now it does.
+    membership.arrived = [Assigned(-1, (), MemberTasks(), 0)]
+    following.follow()
+    host._process()
+    host._drop(list(host._copies))
+    assert (broker.log, broker.begun) == ([], 1)
+    host._directory.close()
 
 
 @pytest.mark.parametrize("error", [ValueError("bad word"), KeyboardInterrupt()])
@@ -248,7 +371,16 @@ def test_a_record_at_which_a_member_ends_counts_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     broker = Broker(b"x", b"a b bad")
-    monkeypatch.setattr(hosts, "Membership", StubMembership)
+
+    class Membership(StubMembership):
+        def __init__(self, *_: object) -> None:
+            super().__init__()
+            broker.generation = GENERATION.metadata()
+
+        def close(self) -> None:
+            broker.generation = b"without this member"
+
+    monkeypatch.setattr(hosts, "Membership", Membership)
     monkeypatch.setattr(hosts, "Writer", lambda *_: StubWriter(broker))
     monkeypatch.setattr(hosts, "PartitionReader", lambda _, topic: StubReader(broker, topic))
     topics = SimpleNamespace(partitions=lambda _: 1, create=lambda *_: None)
@@ -367,7 +499,7 @@ def test_a_start_has_one_deadline(
     changelog: Any = SlowReader(Broker(), configs.changelog_topic)
     store = StateStore(tmp_path / "0_0")
     task = tasks.ActiveTask(
-        configs, FIRST, "process", store, writer, changelog, WordCount(), executor
+        configs, FIRST, "process", store, writer, changelog, WordCount(), executor, lambda: True
     )
     while task.restored_up_to() is None:
         time.sleep(0.01)
@@ -390,7 +522,7 @@ def test_a_task_that_is_given_up_before_its_start_ended_says_so(
     writer: Any = StuckWriter(Broker())
     store = StateStore(tmp_path / "0_0")
     task = tasks.ActiveTask(
-        configs, FIRST, "process", store, writer, changelog, WordCount(), executor
+        configs, FIRST, "process", store, writer, changelog, WordCount(), executor, lambda: True
     )
     begun.wait(60)
     try:
@@ -420,6 +552,9 @@ def test_stopping_while_the_brokers_are_away_takes_one_deadline(
     host._input = host._changelog = reader
     host._executor = executor
     host._directory = StateDirectory(tmp_path)
+    host._generation = GENERATION
+    membership: Any = StubMembership()
+    host._membership = membership
     monkeypatch.setattr(tasks, "time", Clock())
     monkeypatch.setattr(hosts, "time", Clock())
     for partition in range(8):

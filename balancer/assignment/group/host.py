@@ -9,19 +9,21 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from balancer.assignment.assignor import TaskAssignor
 from balancer.assignment.group.changelog import Replay
 from balancer.assignment.group.configs import GroupConfigs
 from balancer.assignment.group.directory import StateDirectory
 from balancer.assignment.group.errors import GroupError
+from balancer.assignment.group.generation import Generation
 from balancer.assignment.group.leader import Joined, Leader, MemberAssignment
 from balancer.assignment.group.membership import Assigned, Membership
 from balancer.assignment.group.messages import MemberReport
 from balancer.assignment.group.processing import Processor, Record
 from balancer.assignment.group.reader import PartitionReader
 from balancer.assignment.group.store import StateStore
-from balancer.assignment.group.task import ActiveTask, Fenced, Writer
+from balancer.assignment.group.task import ActiveTask, Fenced, Outdated, Writer
 from balancer.assignment.group.topics import Topics
 from balancer.assignment.state import TaskId
 
@@ -84,6 +86,8 @@ class Host:
         # Guards both, as reports are made in another thread.
         self._lock = threading.Lock()
         self._probe_at: float | None = None
+        # That of the assignment which is followed; without one nothing is committed.
+        self._generation: Generation | None = None
 
     def run(self, stop: threading.Event) -> None:
         """Take part in the group until `stop` is set, then leave it.
@@ -111,15 +115,16 @@ class Host:
             self._changelog = PartitionReader(configs.bootstrap_servers, configs.changelog_topic)
             ends.callback(self._changelog.close)
             self._executor = ends.enter_context(ThreadPoolExecutor(max_workers=8))
-            # After an error the next owner repeats what is not committed.
-            ends.push(lambda error, *_: self._drop(list(self._copies), commit=error is None))
+            # What is not committed by now is repeated by the next owner.
+            ends.callback(lambda: self._drop(list(self._copies), commit=False))
             self._membership = Membership(configs, partitions, self._report, self._assign)
             ends.callback(self._membership.close)
             self._take_part(stop)
-            # The others begin to take over while this member still processes.
-            leaving = self._executor.submit(self._membership.close)
-            while not leaving.done():
+            stopping = self._executor.submit(self._membership.stop)
+            while not stopping.done():
                 self._process()
+            # The last transactions end in the group: it takes none of who has left.
+            self._drop(list(self._copies))
 
     def _take_part(self, stop: threading.Event) -> None:
         """Follow the group, restore and process until `stop` is set."""
@@ -170,10 +175,14 @@ class Host:
     def _follow(self, assigned: Assigned) -> None:
         """Make the copies on this member those that the leader wants."""
         if assigned.lost:
+            self._generation = self._probe_at = None
             # Others may run these tasks by now, and have shut this member out.
             self._deactivate(list(self._copies), commit=False)
             self._tell("membership lost; joining again")
             return
+        self._generation = Generation(
+            self._configs.application_id, assigned.member, assigned.generation
+        )
         roles = {
             **{TaskId.parse(name): "standby" for name in assigned.tasks.standby},
             **{TaskId.parse(name): "warm-up" for name in assigned.tasks.warmup},
@@ -211,13 +220,19 @@ class Host:
             self._changelog,
             self._processor,
             self._executor,
+            partial(self._owns, self._generation, task.partition),
         )
+
+    def _owns(self, generation: Generation | None, partition: int) -> bool:
+        """Whether this member may shut out others who process a partition."""
+        return generation is not None and self._membership.owns(generation.member, partition)
 
     def _deactivate(self, tasks: Sequence[TaskId], *, commit: bool = True) -> None:
         """Stop processing tasks, and keep their state current from the changelog.
 
         Together they take no longer than one task may.
         """
+        generation = self._generation if commit else None
         deadline = time.monotonic() + self._configs.task_timeout_ms / 1000
         ending: list[tuple[TaskId, Copy, ActiveTask, Future[None] | None]] = []
         for task in tasks:
@@ -225,15 +240,18 @@ class Host:
             active, copy.active = copy.active, None
             if active is not None:
                 self._input.remove(task.partition)
-                commits = commit and active.running
-                done = self._executor.submit(active.commit, deadline) if commits else None
+                done = (
+                    None
+                    if generation is None or not active.running
+                    else self._executor.submit(active.commit, generation, deadline)
+                )
                 ending.append((task, copy, active, done))
         for task, copy, active, done in ending:
             was_running = active.running
             try:
                 if done is not None:
                     done.result()
-            except (Fenced, GroupError) as error:
+            except (Fenced, Outdated, GroupError) as error:
                 log.info("task %s: given up without its last records: %s", task, error)
             active.close(deadline)
             if was_running:
@@ -306,15 +324,20 @@ class Host:
                 copy.active.process(
                     [Record(m.key(), m.value(), partition, m.offset()) for m in messages]
                 )
+        generation = self._generation
         due = [
-            (task, copy, self._executor.submit(copy.active.commit))
+            (task, copy, self._executor.submit(copy.active.commit, generation))
             for task, copy in self._copies.items()
             if copy.active is not None and copy.active.running and copy.active.commit_due
+            if generation is not None
         ]
         for task, copy, done in due:
             try:
                 done.result()
                 copy.failures = 0
+            except Outdated as error:
+                # The assignment of the group's generation, or the loss of membership, arrives.
+                log.debug("task %s: commits later: %s", task, error)
             except Fenced:
                 # The group has gone on without this member, or its transaction took too long.
                 log.info("task %s: another member has taken it over", task)

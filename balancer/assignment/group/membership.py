@@ -35,13 +35,14 @@ _POLL_MS = 200
 class Assigned:
     """What the leader has assigned to this member; no generation if membership was lost.
 
-    ``reports`` is how often this member had reported when it arrived.
+    ``reports`` is how often this member had reported when it arrived, and ``member`` its id then.
     """
 
     generation: int
     partitions: tuple[int, ...]
     tasks: MemberTasks
     reports: int
+    member: str = ""
     applied: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -168,14 +169,26 @@ class Membership:
         # kafka-python has no public name for Java's Consumer.enforceRebalance.
         self._consumer._coordinator.request_rejoin()
 
-    def close(self) -> None:
-        """Leave the group; does nothing the second time."""
-        if self._closing:
-            return
+    def owns(self, member: str, partition: int) -> bool:
+        """Whether the group still knows this member by its id, and has left it a partition.
+
+        As far as is known here: may be asked in any thread.
+        """
+        if self._closing or partition not in self._owned:
+            return False
+        found = self._consumer.group_metadata()
+        return bool(found.member_id == member and found.generation_id >= 0)
+
+    def stop(self) -> None:
+        """Take part in no further rebalance; the member is in the group until :meth:`close`."""
         self._closing = True
         if self._last is not None:
             self._last.applied.set()
         self._thread.join(_POLL_MS / 1000 + self._configs.session_timeout_ms / 1000)
+
+    def close(self) -> None:
+        """Leave the group; does nothing the second time."""
+        self.stop()
         self._consumer.close(timeout_ms=self._configs.session_timeout_ms)
 
     def _await_applied(self) -> None:
@@ -216,7 +229,8 @@ class Membership:
             tasks = MemberTasks()
         self._owned = tuple(sorted(tp.partition for tp in partitions))
         self._generation = generation
-        self._last = Assigned(generation, self._owned, tasks, self._reports)
+        member = self._consumer.group_metadata().member_id
+        self._last = Assigned(generation, self._owned, tasks, self._reports, member)
         self._arrived.put(self._last)
 
     def _assign_all(self, cluster: Any, members: Sequence[Any]) -> dict[str, Any]:

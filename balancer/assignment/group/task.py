@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, wait
 from typing import Any
 
 from balancer.assignment.group.changelog import INPUT_KEY, PROCESS_HEADER, input_value, state_key
 from balancer.assignment.group.configs import GroupConfigs
 from balancer.assignment.group.errors import GroupError
+from balancer.assignment.group.generation import Generation
 from balancer.assignment.group.processing import Processor, Record, State
 from balancer.assignment.group.reader import PartitionReader
 from balancer.assignment.group.store import StateStore
@@ -25,6 +26,10 @@ _CONNECTING_SECONDS = 0.1
 
 class Fenced(Exception):
     """Another member has taken the task over."""
+
+
+class Outdated(Exception):
+    """The group is in another generation, perhaps without this member."""
 
 
 class Writer:
@@ -73,7 +78,8 @@ class ActiveTask:
 
     It starts in three steps: the producer begins, which ends the predecessor's
     transaction and shuts it out; the rest of the changelog is restored; records are processed
-    from the offset that the state stands for.
+    from the offset that the state stands for. Until a successor begins, only the generation in
+    which a member commits shuts it out.
 
     Parameters
     ----------
@@ -93,6 +99,9 @@ class ActiveTask:
         What is done with a record.
     executor
         Runs what waits for Kafka.
+    may_begin
+        Asked immediately before the predecessor is shut out: whether this member is still in the
+        group. If not, the task does not start.
     """
 
     def __init__(
@@ -105,6 +114,7 @@ class ActiveTask:
         changelog: PartitionReader,
         processor: Processor,
         executor: Executor,
+        may_begin: Callable[[], bool],
     ) -> None:
         self.task, self.store = task, store
         self.running = False
@@ -112,16 +122,24 @@ class ActiveTask:
         self.records = 0
         self._configs, self._writer, self._changelog = configs, writer, changelog
         self._processor, self._executor = processor, executor
+        self._may_begin = may_begin
         self._headers = [(PROCESS_HEADER, process.encode())]
         self._state = State(store)
         self._began = time.monotonic()
         self._deadline = self._began + configs.task_timeout_ms / 1000
         self._last_commit = self._began
-        self._starting: Future[int] = executor.submit(self._start)
+        # Since when Kafka refuses the member's generation.
+        self._outdated_since: float | None = None
+        self._starting: Future[int | None] = executor.submit(self._start)
 
-    def _start(self) -> int:
-        """Shut the predecessor out; returns the offset up to which to restore."""
+    def _start(self) -> int | None:
+        """Shut the predecessor out; returns the offset up to which to restore.
+
+        None if this member has lost the task: what is shut out would be the rightful owner.
+        """
         deadline = time.monotonic() + self._configs.task_timeout_ms / 1000
+        if not self._may_begin():
+            return None
         self._writer.begin(deadline)
         return self._changelog.end(self.task.partition, _left(deadline))
 
@@ -133,13 +151,13 @@ class ActiveTask:
         GroupError
             If the task has not started in time.
         """
-        if not self._starting.done():
-            self._check_deadline("start")
-            return None
         try:
-            return self._starting.result()
+            end = self._starting.result() if self._starting.done() else None
         except kafka().KafkaException as error:
             raise GroupError(f"task {self.task}: cannot start: {reason(error)}") from None
+        if end is None:
+            self._check_deadline("start")
+        return end
 
     def check_restoring(self) -> None:
         """Raise a GroupError if the state has not been restored in time since the last progress."""
@@ -189,11 +207,16 @@ class ActiveTask:
             return False
         return time.monotonic() - self._last_commit >= self._configs.commit_interval_ms / 1000
 
-    def commit(self, deadline: float | None = None) -> None:
+    def commit(self, generation: Generation, deadline: float | None = None) -> None:
         """Write state and progress to the changelog in one transaction, then to the store.
+
+        The offset of the input is committed for the group too. Nobody reads it from there, but
+        Kafka refuses it, and the transaction with it, unless the generation is the group's.
 
         Parameters
         ----------
+        generation
+            The generation in which this member was assigned the task.
         deadline
             When it gives up (monotonic seconds); ``task_timeout_ms`` from now unless given.
 
@@ -201,6 +224,9 @@ class ActiveTask:
         ------
         Fenced
             If another member has taken the task over: nothing was written.
+        Outdated
+            If the group is no longer in this generation: nothing was written. A member that is
+            still assigned the task commits the same in a later one.
         GroupError
             If Kafka does not accept the transaction, or it is not known whether it did.
         """
@@ -237,16 +263,38 @@ class ActiveTask:
                 produce(state_key(key), value)
             progress = input_value(self.next_offset)
             produce(INPUT_KEY, progress, headers=self._headers, on_delivery=on_delivery)
+            offset = module.TopicPartition(self._configs.input_topic, partition, self.next_offset)
+            try:
+                producer.send_offsets_to_transaction(
+                    [offset], generation.metadata(), _left(deadline)
+                )
+            except module.KafkaException as error:
+                if error.args[0].code() not in _outdated():
+                    raise
+                producer.abort_transaction(_left(deadline))
+                self._check_outdated()
+                raise Outdated(reason(error)) from None
             producer.commit_transaction(_left(deadline))
         except module.KafkaException as error:
             code = error.args[0]
             if code.code() in (module.KafkaError._FENCED, module.KafkaError.INVALID_PRODUCER_EPOCH):
                 raise Fenced from None
             raise GroupError(f"task {self.task}: cannot commit: {reason(error)}") from None
+        self._outdated_since = None
         if not delivered:
             raise GroupError(f"task {self.task}: a transaction ended without its last record")
         self.store.apply(self._state.changes, delivered[0] + 1, self.next_offset)
         self._state = State(self.store)
+
+    def _check_outdated(self) -> None:
+        """Raise a GroupError if the member has not learnt of a later generation in time."""
+        now = time.monotonic()
+        self._outdated_since = now if self._outdated_since is None else self._outdated_since
+        if now - self._outdated_since > self._configs.task_timeout_ms / 1000:
+            raise GroupError(
+                f"task {self.task}: cannot commit: the group has been in another generation for "
+                f"more than {self._configs.task_timeout_ms} ms"
+            )
 
     def close(self, deadline: float | None = None) -> None:
         """Give the task up; what is not committed is left to the next owner.
@@ -264,6 +312,12 @@ class ActiveTask:
         if not self._starting.cancel() and wait([self._starting], _left(deadline)).not_done:
             log.warning("task %s: given up before its start ended", self.task)
         self._executor.submit(self._writer.close)
+
+
+def _outdated() -> tuple[int, ...]:
+    """Codes by which Kafka says that a member is not in the group's generation."""
+    errors = kafka().KafkaError
+    return errors.ILLEGAL_GENERATION, errors.UNKNOWN_MEMBER_ID
 
 
 def _left(deadline: float) -> float:
