@@ -44,6 +44,8 @@ class AllocationParameters(BaseModel):
         Load distance, in percentage points, that is not reduced further.
     starts, start_share
         Number of independent local searches, and the share of rounds and time for all of them.
+    binding_starts
+        Number of these searches where the budget binds: then HiGHS does more with the time.
     program_share
         Share of the time, from the beginning, after which HiGHS starts no further program.
     program_size, proof_size
@@ -79,6 +81,7 @@ class AllocationParameters(BaseModel):
     trivial_distance: float = Field(default=0.01, ge=0, le=100)
     starts: Count = 5
     start_share: float = Field(default=0.6, gt=0, le=0.9)
+    binding_starts: Count = 2
     program_share: float = Field(default=0.8, ge=0, le=0.9)
     program_size: Count = 100_000
     proof_size: int = Field(default=1_200, ge=0, le=10**9)

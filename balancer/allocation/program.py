@@ -121,7 +121,7 @@ def run_program(
     # No number of threads: a process has one scheduler, and HiGHS refuses to run with another
     # number than the one that first used it.
     options = dict[str, int | float]()
-    if np.isfinite(deadline.at):
+    if deadline.by_clock and np.isfinite(deadline.at):
         options["time_limit"] = max(deadline.left, 0.01)
     if nodes is not None:
         options["mip_max_nodes"] = nodes
@@ -132,10 +132,10 @@ def run_program(
         given = highspy.HighsSolution()
         given.col_value = start.tolist()
         _checked(solver.setSolution(given), "start")
-    if deadline.stop is not None:
+    if deadline.stop is not None or not deadline.by_clock:
         # also lets Python handle the signal that sets the event
         for during in (solver.cbMipInterrupt, solver.cbSimplexInterrupt):
-            during.subscribe(lambda event: event.interrupt() if deadline.stopped else None)
+            during.subscribe(lambda event: event.interrupt() if deadline.passed else None)
     _checked(solver.run(), "run")
     status, info = solver.getModelStatus(), solver.getInfo()
     found = None

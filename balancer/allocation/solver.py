@@ -116,6 +116,8 @@ def solve(
         )
         left -= found.rounds
         best = min(best, found.node, key=p.distance)
+        if turn + 1 >= own.binding_starts and _binding(p.distance(best), bound, own):
+            break
     if p.distance(best) > enough + _TINY:
         best, bound = _neighbourhoods(p, best, bound, until(own.program_share), own)
     for share, narrow in _FINISH:
@@ -143,6 +145,12 @@ def solve(
     return Solution(best, over, under, bound, int(migrated.sum()), p.spent(best))
 
 
+def _binding(reached: float, bound: float, own: AllocationParameters) -> bool:
+    """Whether the budget limits the load distance, so that programs improve it most."""
+    close = bound * (1 + own.close_share) + _TINY >= reached
+    return not close and bound >= own.loose_share * reached
+
+
 def _neighbourhoods(
     problem: Allocation, node: Ints, bound: float, deadline: Deadline, own: AllocationParameters
 ) -> tuple[Ints, float]:
@@ -159,8 +167,7 @@ def _neighbourhoods(
     size = own.first_nodes
     while size < 2 * nodes and not deadline.passed:
         reached = p.distance(node)
-        close = bound * (1 + own.close_share) + _TINY >= reached
-        if close or bound < own.loose_share * reached:
+        if not _binding(reached, bound, own):
             break
         chosen = np.zeros(nodes, np.bool_)
         chosen[np.argsort(-np.abs(p.deviation(node)), kind="stable")[:size]] = True

@@ -6,6 +6,7 @@ import math
 import time
 from dataclasses import dataclass, replace
 from threading import Event
+from typing import ClassVar
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class Deadline:
 
     at: float = math.inf
     stop: Event | None = None
+    by_clock: ClassVar[bool] = True
+    """Whether `at` is a time of the clock: then a solver may be given `left` as its own limit."""
 
     @classmethod
     def after(cls, seconds: float | None, stop: Event | None = None) -> Deadline:

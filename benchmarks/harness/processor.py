@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Event
-from typing import Self
+from typing import ClassVar, Self
 
 import highspy
 
@@ -25,6 +25,8 @@ class ProcessorDeadline(Deadline):
     >>> ProcessorDeadline.after(0.0).passed, ProcessorDeadline.after(60.0).passed
     (True, False)
     """
+
+    by_clock: ClassVar[bool] = False
 
     @classmethod
     def after(cls, seconds: float | None, stop: Event | None = None) -> Self:

@@ -10,6 +10,9 @@ import highspy
 import numpy as np
 import pytest
 
+from balancer.allocation.milp import plain
+from balancer.allocation.program import QuietHighs
+from balancer.problem.deadline import Deadline
 from benchmarks import (
     albic_budget,
     albic_collocation,
@@ -167,6 +170,24 @@ def test_processor_time_alone_ends_a_deadline_of_it() -> None:
     while not deadline.passed:
         assert deadline.left > 0 or deadline.passed
     assert deadline.left == 0
+
+
+def test_processor_time_ends_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = list[str]()
+    original = QuietHighs.setOptionValue
+
+    def noted(self: QuietHighs, option: str, value: object) -> highspy.HighsStatus:
+        given.append(option)
+        return original(self, option, value)
+
+    monkeypatch.setattr(QuietHighs, "setOptionValue", noted)
+    problem = albic_solver.uneven(20, 400, varies=60, migrations=20, seed=0)
+    plain(problem, deadline=Deadline.after(0.01))
+    assert "time_limit" in given
+    given.clear()
+    # HiGHS's own limit is one of the clock, which runs ahead on a busy processor.
+    plain(problem, deadline=ProcessorDeadline.after(0.01))
+    assert "time_limit" not in given
 
 
 def test_highs_has_one_thread_and_afterwards_what_it_likes() -> None:
