@@ -26,6 +26,7 @@ from balancer.problem.operations import RightSize, type_of
 from balancer.problem.problem import Problem
 from balancer.problem.relaxation import nearest_feasible, relaxation_warning
 from balancer.problem.resolution import resolve, with_ids_of
+from balancer.problem.room_guards import room_guards
 from balancer.problem.tiers import with_availability
 from balancer.search.parameters import SearchParameters
 from balancer.search.scorer import Scorer
@@ -185,7 +186,10 @@ class Balancer:
             operation=operation,
             resolved=resolved,
             goals=used,
-            vetoes=tuple(g.prepared(cluster) for g in capacity_guards(snapshot, goals)),
+            vetoes=(
+                *(g.prepared(cluster) for g in capacity_guards(snapshot, goals)),
+                *room_guards(asked, used, cluster),
+            ),
             relaxed=relaxed,
             stop=stop,
         )

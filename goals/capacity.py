@@ -91,28 +91,54 @@ class Ceiling(Goal):
     def relaxed(self, cluster: Cluster, room: float) -> Relaxation | None:
         """The limit at which all cells together have enough room; None if they have it already.
 
+        What is on cells that are being emptied counts if it has room within the limit that is used
+        without it: then no plan for what follows needs a higher one.
         A replica larger than the largest limit changes nothing: its cell alone stays unmet.
         """
-        limit, staying = self.limits(cluster), self.staying(cluster)
-        receiving = self.receiving(cluster)
-
-        def needed_at(factor: float) -> tuple[float, float]:
-            raised = limit * factor
-            return needed_room(cluster, self.scope, self.column, raised, receiving, staying)
-
-        needed, allowed = needed_at(1.0)
+        needed, allowed = self.needed_room(cluster)
         if not (allowed > 0 and lacks_room(needed, allowed)):
             return None
         proofs = self.infeasibilities(cluster)
         if not proofs:
             return None
+        factor, after = (self._least_factor(cluster, emptied) for emptied in (False, True))
+        reason = proofs[0].reason
+        found = self._raised(factor * (1 + room), reason)
+        if found is not None and factor < after <= found.used / found.configured:
+            return self._raised(after * (1 + room), reason) or found
+        return found
+
+    def needed_room(
+        self, cluster: Cluster, factor: float = 1.0, emptied: bool = False
+    ) -> tuple[float, float]:
+        """The load that cells with limits must take, and what all limits together allow.
+
+        See :func:`goals.infeasibility.needed_room`.
+
+        Parameters
+        ----------
+        cluster
+            The cluster at the start.
+        factor
+            By which the limits are raised.
+        emptied
+            Whether cells that are being emptied count as empty.
+        """
+        raised, receiving = self.limits(cluster) * factor, self.receiving(cluster)
+        staying = self.staying(cluster)
+        return needed_room(cluster, self.scope, self.column, raised, receiving, staying, emptied)
+
+    def _least_factor(self, cluster: Cluster, emptied: bool) -> float:
+        """By how much the limits must at least be raised for enough room."""
+        needed, allowed = self.needed_room(cluster, emptied=emptied)
         low, factor = 1.0, needed / allowed
-        if (staying & ~receiving).any():
+        if (self.staying(cluster) & ~self.receiving(cluster)).any():
             # what cells that receive nothing may keep grows with the limit, too
             for _ in range(_BISECTIONS):
                 middle = (low + factor) / 2
-                low, factor = (middle, factor) if lacks_room(*needed_at(middle)) else (low, middle)
-        return self._raised(factor * (1 + room), proofs[0].reason)
+                lacks = lacks_room(*self.needed_room(cluster, middle, emptied))
+                low, factor = (middle, factor) if lacks else (low, middle)
+        return factor
 
     def _raised(self, factor: float, reason: str) -> Relaxation | None:
         """The relaxation that raises the limit by a factor; None beyond the field's range."""

@@ -67,6 +67,7 @@ def needed_room(
     limit: Floats,
     receiving: Bools,
     staying: Bools,
+    emptied: bool = False,
 ) -> tuple[float, float]:
     """The least load that cells with limits must take, and what all limits together allow.
 
@@ -82,6 +83,8 @@ def needed_room(
     limit, receiving, staying : (cells,)
         Each cell's limit, whether it may receive replicas, and whether the limit applies:
         it does not to cells that are being emptied.
+    emptied
+        Whether those cells count as empty: their replicas then need room elsewhere.
     """
     placement = cluster.placement
     key, p = _cells(placement, scope)
@@ -89,7 +92,8 @@ def needed_room(
     lead, follow = placement.contribution(column)
     # leadership may change: a replica counts at most as in its heavier role
     most = np.bincount(key[counts], np.maximum(lead, follow)[p[counts]], len(limit))
-    kept = np.minimum(most, np.where(staying, limit, np.inf))[~receiving].sum()
+    most_kept = np.where(staying, limit, 0.0 if emptied else np.inf)
+    kept = np.minimum(most, most_kept)[~receiving].sum()
     # and if a replica is in no cell, it may lead, so the others may have their lighter role
     known = np.bincount(p[counts], minlength=n)
     led = np.where(known < np.bincount(p, minlength=n), np.minimum(lead, follow), lead)

@@ -24,7 +24,7 @@ def blocked_by(safety: Safety, action: Batch) -> str:
         if not goal.hard or not (worse := safety.worsened(i, transition)[:, 0]).any():
             continue
         if not isinstance(goal, Ceiling):
-            found.append(f"{goal.name} would be worse")
+            found.append(f"{display_name(goal.name)} would be worse")
             continue
         cells = transition.cells(goal.scope)[:, 0]
         least = safety.least(i, cells)

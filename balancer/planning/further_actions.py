@@ -180,6 +180,8 @@ def display_name(name: str) -> str:
     """A goal's displayed name; built-in vetoes are named after what they protect."""
     if name.startswith("WholeBroker["):
         return f"the capacity of {name[12:-1]}"
+    if name.startswith("TotalRoom["):
+        return f"the total room within {name[10:-1]}"
     return "the capacity of the disks" if name == "WholeDisk" else name
 
 

@@ -25,6 +25,7 @@ from balancer.problem.movement_cost import cost_unit, movement_cost
 from balancer.problem.operation import Operation
 from balancer.problem.prohibitions import prohibitions
 from balancer.problem.resolution import resolve, with_ids_of
+from balancer.problem.room_guards import room_guards
 from balancer.search.scorer import EPSILON, Scorer
 from balancer.search.transition import Transition
 from cluster_model.errors import InputError
@@ -234,7 +235,12 @@ def end_of(snapshot: Snapshot, plan: PlanDocument) -> PlanEnd:
         else g.model_copy(update={limit.parameter: limit.used})
         for g in goals
     ]
-    every = [g.prepared(cluster) for g in (*used_goals, *capacity_guards(snapshot, goals))]
+    used_goals = [g.prepared(cluster) for g in used_goals]
+    every = [
+        *used_goals,
+        *(g.prepared(cluster) for g in capacity_guards(snapshot, goals)),
+        *room_guards([g.prepared(cluster) for g in goals], used_goals, cluster),
+    ]
     placement = resolved.start.copy()
     _carry_out(placement, plan.actions)
     ended = Cluster(placement.stated(), cluster.eligible, cluster.leader_eligible, rules.draining)

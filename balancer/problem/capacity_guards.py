@@ -32,6 +32,8 @@ def capacity_guards(snapshot: Snapshot, goals: list[Goal]) -> list[Goal]:
 
 def implied(guard: Goal, goals: list[Goal]) -> bool:
     """Whether some hard goal vetoes everything that a guard vetoes."""
+    if not isinstance(guard, WholeBroker | WholeDisk):
+        return False
     kind = ResourceCapacity if isinstance(guard, WholeBroker) else DiskCapacity
     return any(
         g.hard

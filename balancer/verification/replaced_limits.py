@@ -10,7 +10,8 @@ from balancer.verification.relaxed import used_limits
 from balancer.verification.replay import Replay
 from balancer.verification.report import Fault
 
-# The most by which a limit may be above the least feasible one, as a share.
+# The most by which a limit may be above the least feasible one, as a share; as much again if that
+# is enough for what is on brokers that are being emptied.
 _MOST_ROOM = 0.1
 
 
@@ -35,9 +36,12 @@ def relaxation_faults(replay: Replay) -> Iterator[Fault]:
             yield Fault("relaxed", f"{name}: the proof is: {proofs[0].reason}")
         if name in replay.stated.foreign:
             continue
-        least = limit.used / (1 + _MOST_ROOM) * (1 - 1e-6)
-        if isinstance(goal[limit.parameter], int):
-            least = max(floor((limit.used - 1) / (1 + _MOST_ROOM)), 1)
+        least = limit.used
+        for _ in range(2 if cluster.draining.any() else 1):
+            if isinstance(goal[limit.parameter], int):
+                least = max(floor((least - 1) / (1 + _MOST_ROOM)), 1)
+            else:
+                least *= (1 - 1e-6) / (1 + _MOST_ROOM)
         tighter = own.model_copy(update={limit.parameter: least}).prepared(cluster)
         if not (limit.used > limit.configured and tighter.infeasibilities(cluster)):
             text = f"{name}: {limit.parameter} {limit.used:g} is more than the least feasible limit"

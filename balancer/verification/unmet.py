@@ -263,7 +263,7 @@ def _accepted_reasons(
 def _looked(plan: PlanDocument, hard: bool) -> list[tuple[str, str]]:
     """What may be said of the single actions at the end of a plan, with the remedies."""
     names = [str(g.get("name")) for g in plan.goals]
-    names += [f"the capacity of {r}" for r in (*plan.columns, "the disks")]
+    names += _guards(plan)
     goal = "|".join(re.escape(name) for name in names)
     kind = re.escape(str(plan.operation["kind"]))
     rule = "|".join([*_RULES, *(f"{kind}, which {leaves}" for leaves in _OF_OPERATIONS)])
@@ -313,9 +313,16 @@ def _left_alone(request: StatedRequest, partitions: Ints) -> tuple[str, str]:
 def _vetoes(plan: PlanDocument) -> str:
     """A pattern of the possible vetoes of a step: hard goals, and capacities."""
     names = [str(g.get("name")) for g in plan.goals if g.get("hard")]
-    names += [f"the capacity of {r}" for r in (*plan.columns, "the disks")]
+    names += _guards(plan)
     one = "(" + "|".join(re.escape(name) for name in names) + ")"
     return f"({one}|{one}(, {one})* and {one})"
+
+
+def _guards(plan: PlanDocument) -> list[str]:
+    """What may stop a step besides goals, rules and the budget."""
+    hard = [str(g.get("name")) for g in plan.goals if g.get("hard")]
+    found = [f"the capacity of {r}" for r in (*plan.columns, "the disks")]
+    return found + [f"the total room within {name}" for name in hard]
 
 
 def _named(request: StatedRequest, partitions: Ints) -> str:

@@ -1,0 +1,116 @@
+"""Brokers that are emptied fill the others only as far as limits can still be kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from balancer_cases import assert_sound, by_hand
+
+from balancer import Balancer, Operation, Plan
+from balancer.planning.why_not import end_of
+from cluster_model import Snapshot, synthetic_snapshot
+from cluster_model.snapshot import BrokerState, Floats, Ints
+from goals import Goal, RackAwareness, ReplicaCapacity, ReplicaDistribution, ResourceCapacity
+
+
+def held(snapshot: Snapshot) -> Ints:
+    return np.bincount(snapshot.replica_broker, minlength=snapshot.n_brokers)
+
+
+def settled(goals: Sequence[Goal], snapshot: Snapshot) -> Plan:
+    """A plan that passes the checker, for whose result another plan has no action."""
+    plan = Balancer(goals).propose(snapshot)
+    assert_sound(snapshot, plan)
+    again = Balancer(goals).propose(plan.final_snapshot())
+    assert not len(again)
+    return plan
+
+
+def one_too_many() -> Plan:
+    """Broker 0 holds one replica too many, and a dead broker three, with room for one of them."""
+    snapshot = by_hand([(0,), (0,), (3, 0), (3, 1), (3, 1)], brokers=4, states={3: "dead"})
+    return settled([ReplicaCapacity(limit=2)], snapshot)
+
+
+def test_a_dead_broker_leaves_room_for_what_exceeds_a_limit() -> None:
+    plan = one_too_many()
+    assert held(plan.final_snapshot()).tolist() == [2, 2, 2, 2]
+    assert not plan.warnings
+    (unmet,) = plan.unmet
+    assert unmet.goal == "OnlineReplicas"
+    assert "4 by the total room within ReplicaCapacity" in unmet.reason
+
+
+def test_a_plan_that_was_read_says_so_too() -> None:
+    plan = one_too_many()
+    names = [goal.name for goal in end_of(plan.snapshot, plan.document()).scorer.goals]
+    assert "TotalRoom[ReplicaCapacity]" in names
+
+
+def crowded(seed: int) -> tuple[Snapshot, int]:
+    """A cluster with a dead broker, and a limit near what the others would hold on average."""
+    rng = np.random.default_rng(seed)
+    n, p = int(rng.integers(3, 7)), int(rng.integers(6, 16))
+    on = [tuple(rng.permutation(n)[:2].tolist()) for _ in range(p)]
+    limit = max(1, 2 * p // (n - 1) + int(rng.integers(-2, 2)))
+    return by_hand(on, brokers=n, states={n - 1: "dead"}), limit
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_limit_that_can_be_kept_at_the_start_can_be_kept_at_the_end(seed: int) -> None:
+    snapshot, limit = crowded(seed)
+    goals = [
+        ReplicaCapacity(limit=limit, tier=0),
+        RackAwareness(tier=0),
+        ReplicaDistribution(tier=1),
+    ]
+    plan = settled(goals, snapshot)
+    before, after = held(snapshot)[:-1], held(plan.final_snapshot())[:-1]
+    room = limit * len(before)
+    relaxed = [g.relaxed.used for g in plan.goal_results if g.relaxed is not None]
+    if before.sum() <= room:
+        assert not relaxed
+        assert after.sum() <= room
+    assert (after <= np.maximum(before, max(relaxed, default=limit))).all()
+
+
+def use(snapshot: Snapshot) -> Floats:
+    """(B,) each broker's disk load, of replicas that all have one."""
+    load = np.repeat(snapshot.leader_load[:, 0], snapshot.replication_factor)
+    return np.bincount(snapshot.replica_broker, load, snapshot.n_brokers).astype(np.float64)
+
+
+@pytest.mark.parametrize("state", ["dead", "alive"])
+def test_emptying_a_broker_does_not_raise_others_that_exceed_a_limit_already(state: str) -> None:
+    # brokers 0 to 2 carry 80, 80 and 81 of 100; each replica of broker 3 has a copy on broker 2
+    on = [(0,)] * 40 + [(1,)] * 40 + [(2, 3)] * 40 + [(2,)]
+    snapshot = by_hand(on, brokers=4, load=[2.0] * 120 + [1.0], capacity=100.0, states={3: state})
+    operation = Operation() if state == "dead" else Operation(kind="remove_brokers", brokers=(3,))
+    for _ in range(3):
+        plan = Balancer([ResourceCapacity(resource="disk")]).propose(snapshot, operation)
+        assert_sound(snapshot, plan)
+        snapshot = plan.final_snapshot()
+    assert use(snapshot)[:3].sum() == 241
+    assert use(snapshot).max() <= 80 * 241 / 240 * 1.05
+
+
+def test_a_few_replicas_more_do_not_stay_on_a_dead_broker_where_a_limit_is_infeasible() -> None:
+    whole = synthetic_snapshot(brokers=30, partitions=600, racks=5, seed=3)
+    state = np.where(np.arange(30) == 7, BrokerState.DEAD, BrokerState.ALIVE)
+    snapshot = replace(whole, broker_state=state)
+    goals = [
+        ReplicaCapacity(limit=50, tier=0),
+        RackAwareness(tier=0),
+        ReplicaDistribution(tier=1),
+    ]
+    plan = settled(goals, snapshot)
+    assert [u.goal for u in plan.unmet] == ["ReplicaCapacity"]
+    after = held(plan.final_snapshot())
+    assert after[7] == 0
+    (used,) = (g.relaxed.used for g in plan.goal_results if g.relaxed is not None)
+    # 1,800 replicas on 29 brokers, and 5 % more
+    assert used == np.ceil(1800 / 29 * 1.05)
+    assert after.max() <= used
