@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from balancer.autoscaling.errors import AutoscalingError
+from balancer.autoscaling.errors import AutoscalingError, NotYetError
 from balancer.autoscaling.group import Group
 from balancer.autoscaling.observation import Observation
 from cluster_model.errors import InputError
@@ -26,10 +26,6 @@ _NEWEST, _OLDEST = -1, -2
 _STABLE, _UNKNOWN = "Stable", "Dead"
 # How often, and after how many seconds, a group's coordinator is looked for again.
 _COORDINATOR_LOOKS, _COORDINATOR_SECONDS = 5, 1.0
-
-
-class NotYetError(AutoscalingError):
-    """Nothing is wrong, but there is nothing to decide on yet."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +82,9 @@ class KafkaObserver:
         Whether the group may not exist yet; its topics are then to be named.
     clock
         Seconds that never go back.
+    members
+        Which partitions each consumer reads, if Kafka does not know that, as they are told by a
+        control topic.
     """
 
     def __init__(
@@ -96,9 +95,11 @@ class KafkaObserver:
         working: Working,
         new: bool = False,
         clock: Callable[[], float] = time.monotonic,
+        members: Callable[[], Mapping[str, Sequence[Partition]]] | None = None,
     ) -> None:
         self.group, self._topics, self._working = group, tuple(topics), working
         self._connect, self._new, self._clock = connect, new, clock
+        self._told = members
         self._looks: deque[_Look] = deque()
 
     def observe(self) -> Observation:
@@ -114,7 +115,14 @@ class KafkaObserver:
             If Kafka refuses or does not answer.
         """
         with self._connect() as ask:
-            members = self._members(ask)
+            members: Mapping[str, Sequence[Partition]] = self._members(ask)
+            if self._told is not None:
+                if members:
+                    raise AutoscalingError(
+                        f"group {shown(self.group)} has members that Kafka assigns partitions to, "
+                        "only consumers with a control topic expected"
+                    )
+                members = self._told()
             committed = self._committed(ask)
             topics = self._topics or tuple(sorted({topic for topic, _ in committed}))
             if not topics:

@@ -13,8 +13,10 @@ from typing import Annotated, Literal
 import typer
 from rich.live import Live
 
+from balancer.autoscaling.assigned import GroupController
 from balancer.autoscaling.autoscaler import Autoscaler, Round
-from balancer.autoscaling.kafka_observer import KafkaObserver, NotYetError, Working
+from balancer.autoscaling.errors import NotYetError
+from balancer.autoscaling.kafka_observer import KafkaObserver, Working
 from balancer.autoscaling.policies import check_sla, policy
 from balancer.autoscaling.replicas import (
     KubernetesReplicas,
@@ -48,6 +50,8 @@ _SCALING = "What starts and ends consumers"
 _KEDA = "KEDA"
 # Prefix of the group in which only one autoscaler of a consumer group may change anything.
 _ELECTION = "counterpoise-autoscale-"
+# The shortest that brokers allow by default: another takes over before leases of consumers end.
+_SESSION_SECONDS = 6.0
 
 
 def run(
@@ -93,10 +97,11 @@ def run(
         ),
     ] = "5s",
     assignor: Annotated[
-        Literal["range", "packed"],
+        Literal["range", "packed", "assigned"],
         typer.Option(
             help="How consumers share partitions: by Kafka's range assignor, for which the number "
-            "of consumers must be enough, or as the decision packs them."
+            "of consumers must be enough, as the decision packs them, or as this command tells "
+            "them through a control topic."
         ),
     ] = "range",
     interval: Annotated[str, typer.Option(metavar="DURATION", help="Between rounds.")] = "10s",
@@ -194,6 +199,7 @@ def run(
         rebalance_seconds=seconds("--rebalance-time", rebalance_time),
         reaction_seconds=seconds("--reaction-time", reaction_time),
         window=seconds("--window", window),
+        blocking=assignor != "assigned",
     )
     check_sla(given.sla, working.rebalance_seconds)
     decides = policy(policy_name, given, lag_threshold)
@@ -218,8 +224,32 @@ def run(
     address = None if listen is None else parse_address(listen)
     names = [name for part in (topics or "").split(",") if (name := part.strip())]
     connect = partial(admin_client, bootstrap_server, properties, timeout=timeout)
-    # the consumers that this starts may be the group's first
-    observer = KafkaObserver(connect, group, names, working, new=command is not None)
+    vote = None
+    if not dry_run and (assignor == "assigned" or workload is not None or command is not None):
+        vote = Election(
+            bootstrap_server,
+            group=_ELECTION + group,
+            client=properties,
+            name="counterpoise autoscale run",
+            session=_SESSION_SECONDS,
+        )
+    told = None
+    if assignor == "assigned":
+        if once and not dry_run:
+            raise CommandError(
+                "--once: goes with --assignor assigned only if --dry-run is given, as consumers "
+                "stop without a controller that stays"
+            )
+        told = GroupController(bootstrap_server, group, vote, maximum, properties=properties)
+    observer = KafkaObserver(
+        connect,
+        group,
+        names,
+        working,
+        # the consumers that this starts may be the group's first
+        new=command is not None or told is not None,
+        members=None if told is None else told.members,
+    )
     stop = threading.Event()
     with ExitStack() as stack:
         stack.enter_context(ended_by_signals(lambda number: stop.set()))
@@ -236,19 +266,13 @@ def run(
             server = stack.enter_context(KedaScaler(*parse_address(keda), tls=tls))
             say(f"KEDA's external scaler for group {group} at {server.address}")
             publish = partial(_publish, server.publish, group, limits)
+        # consumers that are processes of this one leave while it still listens
+        for part in (vote, told):
+            if part is not None:
+                stack.enter_context(part)
         scaler = None
         if (replicas := _replicas(workload, namespace, kubeconfig, context, command)) is not None:
             stack.callback(replicas.close)
-            vote = None
-            if not dry_run:
-                vote = stack.enter_context(
-                    Election(
-                        bootstrap_server,
-                        group=_ELECTION + group,
-                        client=properties,
-                        name="counterpoise autoscale run",
-                    )
-                )
             scaler = Scaler(
                 replicas,
                 limits,
@@ -256,7 +280,13 @@ def run(
                 lambda: vote is not None and vote.prove(timeout) is not None,
             )
         autoscaler = Autoscaler(
-            observer.observe, decides, scaler, publish, assignor, fill=given.fill
+            observer.observe,
+            decides,
+            scaler,
+            publish,
+            assignor,
+            fill=given.fill,
+            assign=None if told is None else told.assign,
         )
         if address is not None:
             endpoint = Endpoint(*address, autoscaler.metrics, autoscaler.state)

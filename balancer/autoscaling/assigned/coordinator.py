@@ -67,18 +67,26 @@ class Coordinator:
         controller acts any longer.
     settings
         Tunable numbers.
+    first
+        Whether there was no controller before, so that there are no leases to wait for.
     """
 
-    def __init__(self, epoch: int, now: float, settings: ControlSettings | None = None) -> None:
+    def __init__(
+        self,
+        epoch: int,
+        now: float,
+        settings: ControlSettings | None = None,
+        first: bool = False,
+    ) -> None:
         self.epoch, self.settings = epoch, settings or ControlSettings()
-        self._began = now
+        self._synchronized = float("-inf") if first else now + self.settings.wait_seconds
         self._peers: dict[str, _Peer] = {}
         self._target: dict[Partition, str] = {}
         self._number = 0
 
     def synchronized(self, now: float) -> bool:
         """Whether all leases of earlier controllers are over."""
-        return now > self._began + self.settings.wait_seconds
+        return now > self._synchronized
 
     def members(self, now: float) -> dict[str, frozenset[Partition]] | None:
         """What each consumer that is alive reads; None while that is not known."""

@@ -1,4 +1,4 @@
-"""Tunable numbers of consumers that are told what to read, and of the controller that tells them."""
+"""Tunable numbers of consumers that are told what to read, and of their controller."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ class ControlSettings:
     Parameters
     ----------
     lease_seconds
-        How long a consumer may read after the heartbeat that the controller has answered last.
+        How long a consumer may read after the heartbeat that the controller has answered last. If
+        it is longer than the election of another controller takes, the death of one interrupts
+        no consumer.
     drift
         Share of the lease that the controller waits longer than that, as the clocks of two
         machines do not run equally fast.
@@ -26,7 +28,7 @@ class ControlSettings:
         any longer, so that its lease ends.
     """
 
-    lease_seconds: float = 6.0
+    lease_seconds: float = 10.0
     drift: float = 0.1
     silent_seconds: float = 3.0
     stop_seconds: float = 30.0
