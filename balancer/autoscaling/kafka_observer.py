@@ -44,6 +44,8 @@ class Working:
         Whether a rebalance stops all consumers, or only the partitions that move.
     window
         Seconds over which arrivals are counted.
+    byte_capacity
+        Bytes/s that a consumer can read.
     """
 
     capacity: float
@@ -51,6 +53,7 @@ class Working:
     reaction_seconds: float = 5.0
     blocking: bool = True
     window: float = 30.0
+    byte_capacity: float = np.inf
 
     def __post_init__(self) -> None:
         if not 0 < self.capacity < np.inf:
@@ -85,6 +88,8 @@ class KafkaObserver:
     members
         Which partitions each consumer reads, if Kafka does not know that, as they are told by a
         control topic.
+    speeds
+        Bytes/s that are written to partitions; without it they are not limited.
     """
 
     def __init__(
@@ -96,10 +101,11 @@ class KafkaObserver:
         new: bool = False,
         clock: Callable[[], float] = time.monotonic,
         members: Callable[[], Mapping[str, Sequence[Partition]]] | None = None,
+        speeds: Callable[[Sequence[Partition]], Sequence[float]] | None = None,
     ) -> None:
         self.group, self._topics, self._working = group, tuple(topics), working
         self._connect, self._new, self._clock = connect, new, clock
-        self._told = members
+        self._told, self._speeds = members, speeds
         self._looks: deque[_Look] = deque()
 
     def observe(self) -> Observation:
@@ -129,7 +135,7 @@ class KafkaObserver:
                 raise AutoscalingError(
                     f"group {shown(self.group)}: no committed offset found; name its topics"
                 )
-            partitions = self._partitions(ask, topics)
+            partitions = partitions_of(ask, topics)
             start = _offsets(ask, partitions, _OLDEST)
             end = _offsets(ask, partitions, _NEWEST)
             now = self._clock()
@@ -150,6 +156,8 @@ class KafkaObserver:
                 consumer=np.array([consumer.get(p, -1) for p in known], np.int64),
                 capacity=np.full(len(names), w.capacity),
                 new_capacity=w.capacity,
+                speed=np.array([] if self._speeds is None else self._speeds(known), np.float64),
+                byte_capacity=w.byte_capacity,
                 rebalance_seconds=w.rebalance_seconds,
                 reaction_seconds=w.reaction_seconds,
                 blocking=w.blocking,
@@ -214,21 +222,6 @@ class KafkaObserver:
             if o.offset >= 0
         }
 
-    def _partitions(self, ask: Ask, topics: Sequence[str]) -> list[Partition]:
-        described = {t["name"]: t for t in ask(lambda admin: admin.describe_topics(list(topics)))}
-        for topic in topics:
-            entry = described.get(topic)
-            if entry is None or entry.get("error_code") or not entry["partitions"]:
-                raise AutoscalingError(
-                    f"topic {shown(topic)} not found, a topic that exists and that the user of "
-                    "the client properties may describe expected"
-                )
-        return sorted(
-            (topic, p["partition_index"])
-            for topic in topics
-            for p in described[topic]["partitions"]
-        )
-
     def _rates(self, now: _Look, partitions: Sequence[Partition]) -> np.ndarray[Any, Any]:
         """Events/s of each partition since the oldest look within the window."""
         # a topic that was deleted and created again begins at 0 again
@@ -272,6 +265,27 @@ class KafkaObserver:
             (beyond, "committed beyond the end: counted without lag"),
         )
         return lag, tuple(f"{plural(n, 'partition')} {text}" for n, text in told if n)
+
+
+def partitions_of(ask: Ask, topics: Sequence[str]) -> list[Partition]:
+    """The partitions of topics, sorted.
+
+    Raises
+    ------
+    AutoscalingError
+        For a topic that does not exist, or may not be described.
+    """
+    described = {t["name"]: t for t in ask(lambda admin: admin.describe_topics(list(topics)))}
+    for topic in topics:
+        entry = described.get(topic)
+        if entry is None or entry.get("error_code") or not entry["partitions"]:
+            raise AutoscalingError(
+                f"topic {shown(topic)} not found, a topic that exists and that the user of "
+                "the client properties may describe expected"
+            )
+    return sorted(
+        (topic, p["partition_index"]) for topic in topics for p in described[topic]["partitions"]
+    )
 
 
 def _offsets(ask: Ask, partitions: Sequence[Partition], which: int) -> dict[Partition, int]:

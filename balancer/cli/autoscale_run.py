@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
 import typer
 from rich.live import Live
 
@@ -25,6 +26,7 @@ from balancer.autoscaling.replicas import (
     Scaler,
     ScalingLimits,
 )
+from balancer.autoscaling.write_speed import TOPIC, PublishedSpeeds
 from balancer.cli.autoscale import (
     LagThreshold,
     Maximum,
@@ -37,7 +39,7 @@ from balancer.cli.autoscale import (
 )
 from balancer.cli.autoscale_view import live
 from balancer.cli.daemon import ended_by_signals
-from balancer.cli.options import addresses
+from balancer.cli.options import addresses, byte_rate
 from balancer.cli.snapshot import KAFKA, CommandConfig, Timeout
 from balancer.cli.terminal import DONE, UNMET, CommandError, out, say
 from balancer.composition.client import client_properties
@@ -104,6 +106,18 @@ def run(
             "them through a control topic."
         ),
     ] = "range",
+    byte_capacity: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BYTES/S",
+            help="What a consumer can read, such as 50MB/s; autoscale monitor must publish the "
+            "write speeds of partitions.",
+        ),
+    ] = None,
+    write_speeds: Annotated[
+        str,
+        typer.Option(metavar="TOPIC", rich_help_panel=KAFKA, help="Topic they are published to."),
+    ] = TOPIC,
     interval: Annotated[str, typer.Option(metavar="DURATION", help="Between rounds.")] = "10s",
     window: Annotated[
         str, typer.Option(metavar="DURATION", help="Over which arrivals are counted.")
@@ -200,6 +214,7 @@ def run(
         reaction_seconds=seconds("--reaction-time", reaction_time),
         window=seconds("--window", window),
         blocking=assignor != "assigned",
+        byte_capacity=byte_rate("--byte-capacity", byte_capacity) or np.inf,
     )
     check_sla(given.sla, working.rebalance_seconds)
     decides = policy(policy_name, given, lag_threshold)
@@ -241,6 +256,9 @@ def run(
                 "stop without a controller that stays"
             )
         told = GroupController(bootstrap_server, group, vote, maximum, properties=properties)
+    speeds = None
+    if byte_capacity is not None:
+        speeds = PublishedSpeeds(bootstrap_server, properties, write_speeds, timeout)
     observer = KafkaObserver(
         connect,
         group,
@@ -249,9 +267,12 @@ def run(
         # the consumers that this starts may be the group's first
         new=command is not None or told is not None,
         members=None if told is None else told.members,
+        speeds=speeds,
     )
     stop = threading.Event()
     with ExitStack() as stack:
+        if speeds is not None:
+            stack.callback(speeds.close)
         stack.enter_context(ended_by_signals(lambda number: stop.set()))
         # a name that is wrong ends the command, before anything is started or served
         _check_group(observer)
