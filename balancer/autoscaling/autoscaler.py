@@ -5,14 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
-from balancer.autoscaling.errors import AutoscalingError
-from balancer.autoscaling.kafka_observer import NotYetError
+from balancer.autoscaling.errors import AutoscalingError, NotYetError
 from balancer.autoscaling.observation import Observation, enough_in_ranges
 from balancer.autoscaling.policy import Decision, Policy
 from balancer.autoscaling.replicas.scaler import Scaler
@@ -21,7 +20,7 @@ from metrics_reporter.errors import ReporterError
 from metrics_reporter.exposition_text import ExpositionText
 from metrics_reporter.quantities import plural
 
-Assignor = Literal["range", "packed"]
+Assignor = Literal["range", "packed", "assigned"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -94,10 +93,13 @@ class Autoscaler:
     publish
         Told of each decision: consumers needed, and consumers that run.
     assignor
-        How consumers share partitions once their number is right: ``packed`` if they are told by
-        the decision, ``range`` if Kafka's range assignor divides them by their number.
+        How consumers share partitions once their number is right: ``packed`` if they follow the
+        decision by themselves, ``assigned`` if `assign` tells them, ``range`` if Kafka's range
+        assignor divides them by their number.
     fill
         Share of a consumer's capacity that ranges may use.
+    assign
+        Told of each decision which consumer is to read which partition, both by name.
     clock
         Seconds that never go back.
     """
@@ -110,10 +112,12 @@ class Autoscaler:
         publish: Callable[[int, int], None] | None = None,
         assignor: Assignor = "range",
         fill: float = 0.9,
+        assign: Callable[[Mapping[str, str]], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._observe, self._policy, self._scaler = observe, policy, scaler
         self._publish, self._assignor, self._fill = publish, assignor, fill
+        self._assign = assign
         self._clock = clock
         self._lock = threading.Lock()
         self._counters = _Counters()
@@ -147,7 +151,11 @@ class Autoscaler:
     def _round(self, at: float) -> Round:
         seen = self._observe()
         decision = self._policy.decide(seen.group, self._clock())
+        if self._assignor == "assigned":
+            decision = seen.filled(decision)
         needed, why = seen.needed(decision), decision.reason
+        # what becomes of consumers: who has something to give up ends later
+        asked, leaving = needed, seen.leaving(decision)
         if self._assignor == "range":
             enough = enough_in_ranges(seen, needed, self._fill)
             if enough > needed:
@@ -155,10 +163,15 @@ class Autoscaler:
                     f"{why}; ranges of equal size need {plural(enough, 'consumer')}, "
                     f"a packing {needed}"
                 )
-                needed = enough
+                asked = needed = enough
+        if self._assign is not None:
+            self._assign(seen.targets(decision))
+            asked = seen.in_use(decision)
+            busy = set(seen.group.consumer.tolist())
+            leaving = tuple(n for n in leaving if seen.consumers.index(n) not in busy)
         kind, reason = "decided", f"{plural(needed, 'consumer')} needed: {why}"
         if self._scaler is not None:
-            outcome = self._scaler.apply(needed, seen.leaving(decision))
+            outcome = self._scaler.apply(asked, leaving)
             kind, reason = outcome.kind, f"{outcome.reason}: {why}"
         if self._publish is not None:
             self._publish(needed, seen.group.consumers)

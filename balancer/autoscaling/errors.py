@@ -5,3 +5,7 @@ from cluster_model.errors import InputError
 
 class AutoscalingError(InputError):
     """An impossible consumer group, or options that contradict each other."""
+
+
+class NotYetError(AutoscalingError):
+    """Nothing is wrong, but there is nothing to decide on yet."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from balancer.autoscaling.errors import AutoscalingError
+from balancer.autoscaling.errors import AutoscalingError, NotYetError
 from balancer.autoscaling.group import Group
 from balancer.autoscaling.observation import Observation
 from cluster_model.errors import InputError
@@ -26,10 +26,6 @@ _NEWEST, _OLDEST = -1, -2
 _STABLE, _UNKNOWN = "Stable", "Dead"
 # How often, and after how many seconds, a group's coordinator is looked for again.
 _COORDINATOR_LOOKS, _COORDINATOR_SECONDS = 5, 1.0
-
-
-class NotYetError(AutoscalingError):
-    """Nothing is wrong, but there is nothing to decide on yet."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +44,8 @@ class Working:
         Whether a rebalance stops all consumers, or only the partitions that move.
     window
         Seconds over which arrivals are counted.
+    byte_capacity
+        Bytes/s that a consumer can read.
     """
 
     capacity: float
@@ -55,6 +53,7 @@ class Working:
     reaction_seconds: float = 5.0
     blocking: bool = True
     window: float = 30.0
+    byte_capacity: float = np.inf
 
     def __post_init__(self) -> None:
         if not 0 < self.capacity < np.inf:
@@ -86,6 +85,11 @@ class KafkaObserver:
         Whether the group may not exist yet; its topics are then to be named.
     clock
         Seconds that never go back.
+    members
+        Which partitions each consumer reads, if Kafka does not know that, as they are told by a
+        control topic.
+    speeds
+        Bytes/s that are written to partitions; without it they are not limited.
     """
 
     def __init__(
@@ -96,9 +100,12 @@ class KafkaObserver:
         working: Working,
         new: bool = False,
         clock: Callable[[], float] = time.monotonic,
+        members: Callable[[], Mapping[str, Sequence[Partition]]] | None = None,
+        speeds: Callable[[Sequence[Partition]], Sequence[float]] | None = None,
     ) -> None:
         self.group, self._topics, self._working = group, tuple(topics), working
         self._connect, self._new, self._clock = connect, new, clock
+        self._told, self._speeds = members, speeds
         self._looks: deque[_Look] = deque()
 
     def observe(self) -> Observation:
@@ -114,14 +121,21 @@ class KafkaObserver:
             If Kafka refuses or does not answer.
         """
         with self._connect() as ask:
-            members = self._members(ask)
+            members: Mapping[str, Sequence[Partition]] = self._members(ask)
+            if self._told is not None:
+                if members:
+                    raise AutoscalingError(
+                        f"group {shown(self.group)} has members that Kafka assigns partitions to, "
+                        "only consumers with a control topic expected"
+                    )
+                members = self._told()
             committed = self._committed(ask)
             topics = self._topics or tuple(sorted({topic for topic, _ in committed}))
             if not topics:
                 raise AutoscalingError(
                     f"group {shown(self.group)}: no committed offset found; name its topics"
                 )
-            partitions = self._partitions(ask, topics)
+            partitions = partitions_of(ask, topics)
             start = _offsets(ask, partitions, _OLDEST)
             end = _offsets(ask, partitions, _NEWEST)
             now = self._clock()
@@ -142,6 +156,8 @@ class KafkaObserver:
                 consumer=np.array([consumer.get(p, -1) for p in known], np.int64),
                 capacity=np.full(len(names), w.capacity),
                 new_capacity=w.capacity,
+                speed=np.array([] if self._speeds is None else self._speeds(known), np.float64),
+                byte_capacity=w.byte_capacity,
                 rebalance_seconds=w.rebalance_seconds,
                 reaction_seconds=w.reaction_seconds,
                 blocking=w.blocking,
@@ -206,21 +222,6 @@ class KafkaObserver:
             if o.offset >= 0
         }
 
-    def _partitions(self, ask: Ask, topics: Sequence[str]) -> list[Partition]:
-        described = {t["name"]: t for t in ask(lambda admin: admin.describe_topics(list(topics)))}
-        for topic in topics:
-            entry = described.get(topic)
-            if entry is None or entry.get("error_code") or not entry["partitions"]:
-                raise AutoscalingError(
-                    f"topic {shown(topic)} not found, a topic that exists and that the user of "
-                    "the client properties may describe expected"
-                )
-        return sorted(
-            (topic, p["partition_index"])
-            for topic in topics
-            for p in described[topic]["partitions"]
-        )
-
     def _rates(self, now: _Look, partitions: Sequence[Partition]) -> np.ndarray[Any, Any]:
         """Events/s of each partition since the oldest look within the window."""
         # a topic that was deleted and created again begins at 0 again
@@ -264,6 +265,27 @@ class KafkaObserver:
             (beyond, "committed beyond the end: counted without lag"),
         )
         return lag, tuple(f"{plural(n, 'partition')} {text}" for n, text in told if n)
+
+
+def partitions_of(ask: Ask, topics: Sequence[str]) -> list[Partition]:
+    """The partitions of topics, sorted.
+
+    Raises
+    ------
+    AutoscalingError
+        For a topic that does not exist, or may not be described.
+    """
+    described = {t["name"]: t for t in ask(lambda admin: admin.describe_topics(list(topics)))}
+    for topic in topics:
+        entry = described.get(topic)
+        if entry is None or entry.get("error_code") or not entry["partitions"]:
+            raise AutoscalingError(
+                f"topic {shown(topic)} not found, a topic that exists and that the user of "
+                "the client properties may describe expected"
+            )
+    return sorted(
+        (topic, p["partition_index"]) for topic in topics for p in described[topic]["partitions"]
+    )
 
 
 def _offsets(ask: Ask, partitions: Sequence[Partition], which: int) -> dict[Partition, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -52,6 +52,34 @@ class Observation:
         count = max(self.group.consumers + decision.start, highest)
         new = (f"new {n + 1}" for n in range(count - self.group.consumers))
         return (*self.consumers, *new)
+
+    def filled(self, decision: Decision) -> Decision:
+        """The decision with idle consumers in the places of those that it would start."""
+        running = self.group.consumers
+        used = np.unique(decision.consumer[decision.consumer >= 0])
+        idle = np.setdiff1d(np.arange(running), used)
+        new = used[used >= running]
+        place = {int(n): int(i) for n, i in zip(new, idle, strict=False)}
+        # those that are still to be started have numbers without gaps
+        place |= {int(n): running + k for k, n in enumerate(new[len(idle) :])}
+        consumer = np.array([place.get(c, c) for c in decision.consumer.tolist()], np.int64)
+        taken = set(place.values())
+        return replace(
+            decision,
+            consumer=consumer,
+            start=max(0, decision.start - len(idle)),
+            stop=tuple(c for c in decision.stop if c not in taken),
+        )
+
+    def targets(self, decision: Decision) -> dict[str, str]:
+        """Name of the consumer that is to read each partition, of those that run."""
+        to = zip(self.partitions, decision.consumer.tolist(), strict=True)
+        return {p: self.consumers[c] for p, c in to if 0 <= c < self.group.consumers}
+
+    def in_use(self, decision: Decision) -> int:
+        """Consumers that have partitions now, or once the decision is carried out."""
+        both = np.concatenate([self.group.consumer, decision.consumer])
+        return len(np.unique(both[both >= 0]))
 
     def needed(self, decision: Decision) -> int:
         """Consumers that have partitions once the decision is carried out."""

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from balancer.cli.autoscale import autoscale
+from balancer.cli.autoscale_monitor import monitor as autoscale_monitor
 from balancer.cli.autoscale_run import run as autoscale_run
 from balancer.cli.autoscale_simulate import simulate as autoscale_simulate
 from balancer.cli.controller_plugins import detectors, notifiers
@@ -76,6 +77,7 @@ app.add_typer(snapshot)
 tasks.command("simulate", cls=Command)(simulate)
 app.add_typer(tasks)
 autoscale.command("run", cls=Command)(autoscale_run)
+autoscale.command("monitor", cls=Command)(autoscale_monitor)
 autoscale.command("simulate", cls=Command)(autoscale_simulate)
 app.add_typer(autoscale)
 app.add_typer(word_count)

@@ -10,11 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
 import typer
 from rich.live import Live
 
+from balancer.autoscaling.assigned import GroupController
 from balancer.autoscaling.autoscaler import Autoscaler, Round
-from balancer.autoscaling.kafka_observer import KafkaObserver, NotYetError, Working
+from balancer.autoscaling.errors import NotYetError
+from balancer.autoscaling.kafka_observer import KafkaObserver, Working
 from balancer.autoscaling.policies import check_sla, policy
 from balancer.autoscaling.replicas import (
     KubernetesReplicas,
@@ -23,6 +26,7 @@ from balancer.autoscaling.replicas import (
     Scaler,
     ScalingLimits,
 )
+from balancer.autoscaling.write_speed import TOPIC, PublishedSpeeds
 from balancer.cli.autoscale import (
     LagThreshold,
     Maximum,
@@ -35,7 +39,7 @@ from balancer.cli.autoscale import (
 )
 from balancer.cli.autoscale_view import live
 from balancer.cli.daemon import ended_by_signals
-from balancer.cli.options import addresses
+from balancer.cli.options import addresses, byte_rate
 from balancer.cli.snapshot import KAFKA, CommandConfig, Timeout
 from balancer.cli.terminal import DONE, UNMET, CommandError, out, say
 from balancer.composition.client import client_properties
@@ -48,6 +52,8 @@ _SCALING = "What starts and ends consumers"
 _KEDA = "KEDA"
 # Prefix of the group in which only one autoscaler of a consumer group may change anything.
 _ELECTION = "counterpoise-autoscale-"
+# The shortest that brokers allow by default: another takes over before leases of consumers end.
+_SESSION_SECONDS = 6.0
 
 
 def run(
@@ -93,12 +99,25 @@ def run(
         ),
     ] = "5s",
     assignor: Annotated[
-        Literal["range", "packed"],
+        Literal["range", "packed", "assigned"],
         typer.Option(
             help="How consumers share partitions: by Kafka's range assignor, for which the number "
-            "of consumers must be enough, or as the decision packs them."
+            "of consumers must be enough, as the decision packs them, or as this command tells "
+            "them through a control topic."
         ),
     ] = "range",
+    byte_capacity: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BYTES/S",
+            help="What a consumer can read, such as 50MB/s; autoscale monitor must publish the "
+            "write speeds of partitions.",
+        ),
+    ] = None,
+    write_speeds: Annotated[
+        str,
+        typer.Option(metavar="TOPIC", rich_help_panel=KAFKA, help="Topic they are published to."),
+    ] = TOPIC,
     interval: Annotated[str, typer.Option(metavar="DURATION", help="Between rounds.")] = "10s",
     window: Annotated[
         str, typer.Option(metavar="DURATION", help="Over which arrivals are counted.")
@@ -194,6 +213,8 @@ def run(
         rebalance_seconds=seconds("--rebalance-time", rebalance_time),
         reaction_seconds=seconds("--reaction-time", reaction_time),
         window=seconds("--window", window),
+        blocking=assignor != "assigned",
+        byte_capacity=byte_rate("--byte-capacity", byte_capacity) or np.inf,
     )
     check_sla(given.sla, working.rebalance_seconds)
     decides = policy(policy_name, given, lag_threshold)
@@ -218,10 +239,40 @@ def run(
     address = None if listen is None else parse_address(listen)
     names = [name for part in (topics or "").split(",") if (name := part.strip())]
     connect = partial(admin_client, bootstrap_server, properties, timeout=timeout)
-    # the consumers that this starts may be the group's first
-    observer = KafkaObserver(connect, group, names, working, new=command is not None)
+    vote = None
+    if not dry_run and (assignor == "assigned" or workload is not None or command is not None):
+        vote = Election(
+            bootstrap_server,
+            group=_ELECTION + group,
+            client=properties,
+            name="counterpoise autoscale run",
+            session=_SESSION_SECONDS,
+        )
+    told = None
+    if assignor == "assigned":
+        if once and not dry_run:
+            raise CommandError(
+                "--once: goes with --assignor assigned only if --dry-run is given, as consumers "
+                "stop without a controller that stays"
+            )
+        told = GroupController(bootstrap_server, group, vote, maximum, properties=properties)
+    speeds = None
+    if byte_capacity is not None:
+        speeds = PublishedSpeeds(bootstrap_server, properties, write_speeds, timeout)
+    observer = KafkaObserver(
+        connect,
+        group,
+        names,
+        working,
+        # the consumers that this starts may be the group's first
+        new=command is not None or told is not None,
+        members=None if told is None else told.members,
+        speeds=speeds,
+    )
     stop = threading.Event()
     with ExitStack() as stack:
+        if speeds is not None:
+            stack.callback(speeds.close)
         stack.enter_context(ended_by_signals(lambda number: stop.set()))
         # a name that is wrong ends the command, before anything is started or served
         _check_group(observer)
@@ -236,19 +287,13 @@ def run(
             server = stack.enter_context(KedaScaler(*parse_address(keda), tls=tls))
             say(f"KEDA's external scaler for group {group} at {server.address}")
             publish = partial(_publish, server.publish, group, limits)
+        # consumers that are processes of this one leave while it still listens
+        for part in (vote, told):
+            if part is not None:
+                stack.enter_context(part)
         scaler = None
         if (replicas := _replicas(workload, namespace, kubeconfig, context, command)) is not None:
             stack.callback(replicas.close)
-            vote = None
-            if not dry_run:
-                vote = stack.enter_context(
-                    Election(
-                        bootstrap_server,
-                        group=_ELECTION + group,
-                        client=properties,
-                        name="counterpoise autoscale run",
-                    )
-                )
             scaler = Scaler(
                 replicas,
                 limits,
@@ -256,7 +301,13 @@ def run(
                 lambda: vote is not None and vote.prove(timeout) is not None,
             )
         autoscaler = Autoscaler(
-            observer.observe, decides, scaler, publish, assignor, fill=given.fill
+            observer.observe,
+            decides,
+            scaler,
+            publish,
+            assignor,
+            fill=given.fill,
+            assign=None if told is None else told.assign,
         )
         if address is not None:
             endpoint = Endpoint(*address, autoscaler.metrics, autoscaler.state)

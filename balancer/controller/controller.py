@@ -21,7 +21,6 @@ from balancer.controller.decision import (
     unmet_first,
 )
 from balancer.controller.detectors import HEALING, Detectors
-from balancer.controller.election import boot_clock
 from balancer.controller.event_log import EventLog
 from balancer.controller.execution_progress import progress_record, progress_sentence
 from balancer.controller.execution_runner import BackgroundJob, ExecutionRunner, Work, in_thread
@@ -48,6 +47,7 @@ from balancer.planning.plan import Plan
 from balancer.problem.operations import type_of
 from cluster_model.errors import InputError
 from goals import inapplicable
+from metrics_reporter.clocks import boot_clock
 from metrics_reporter.quantities import plural
 
 # Order of healing and balancing: data at risk comes before load.

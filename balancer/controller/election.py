@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from cluster_model.errors import InputError
 from metrics_reporter.clients import ANSWER_TIMEOUT, MANUAL_POSITIONS, create, kafka, reason
+from metrics_reporter.clocks import boot_clock
 from metrics_reporter.errors import ReporterError
 
 log = logging.getLogger("counterpoise.election")
@@ -30,14 +31,6 @@ _CLOSE_SECONDS = 5.0
 
 class ElectionError(InputError):
     """An election that cannot be held."""
-
-
-def boot_clock() -> float:
-    """Seconds since the machine started, including sleep."""
-    # The broker's clock runs on while this machine sleeps, so the lease's clock must too.
-    if hasattr(time, "CLOCK_BOOTTIME"):
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-    return time.monotonic()
 
 
 class _Commit(NamedTuple):

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from balancer.autoscaling.autoscaler import Autoscaler, Round
-from balancer.autoscaling.errors import AutoscalingError
+from balancer.autoscaling.errors import AutoscalingError, NotYetError
 from balancer.autoscaling.group import Group
-from balancer.autoscaling.kafka_observer import KafkaObserver, NotYetError, Working
+from balancer.autoscaling.kafka_observer import KafkaObserver, Working
 from balancer.autoscaling.observation import Observation, enough_in_ranges
 from balancer.autoscaling.parameters import AutoscalingParameters
 from balancer.autoscaling.policy import Decision, evenly

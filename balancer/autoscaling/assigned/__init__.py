@@ -1,0 +1,7 @@
+"""Consumers that read what a controller tells them, through a control topic."""
+
+from balancer.autoscaling.assigned.consumer import AssignedConsumer
+from balancer.autoscaling.assigned.controller import GroupController
+from balancer.autoscaling.assigned.settings import ConsumerSettings, ControlSettings
+
+__all__ = ["AssignedConsumer", "ConsumerSettings", "ControlSettings", "GroupController"]

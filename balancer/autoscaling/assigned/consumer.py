@@ -1,0 +1,348 @@
+"""A consumer that reads what its controller tells it, and stops by itself without one."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import threading
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal
+
+from balancer.autoscaling.assigned.channel import CONTROLLER, Channel, address, control_topic
+from balancer.autoscaling.assigned.member import Member
+from balancer.autoscaling.assigned.messages import Assignment, Partition
+from balancer.autoscaling.assigned.settings import ConsumerSettings
+from balancer.autoscaling.errors import AutoscalingError
+from balancer.autoscaling.replicas.processes import NAME_VARIABLE
+from metrics_reporter.clients import MANUAL_POSITIONS, create, kafka
+from metrics_reporter.clocks import boot_clock
+
+log = logging.getLogger("counterpoise.assigned")
+
+Told = Callable[[frozenset[Partition]], None]
+# Between two looks at what was told, and longest wait for a record or a message.
+_SLICE = 0.05
+
+
+class AssignedConsumer:
+    """Reads the partitions of a group that ``counterpoise autoscale run`` assigns to it.
+
+    A record counts as processed when the next one is asked for. What is processed is committed
+    every second, and before a partition is given up; so after a crash some records are processed
+    again, and none is left out.
+
+    A thread of its own sends heartbeats, which the controller answers. Without answers the
+    consumer stops at the end of its lease, before the controller gives its partitions to another
+    one (:class:`~balancer.autoscaling.assigned.member.Member`). No record is begun that could take
+    longer than that. This holds as long as records take no longer than
+    ``ConsumerSettings.record_seconds``; a consumer that is busy for longer sends no heartbeats. A
+    process that is suspended in the middle of a record goes on with it when it is resumed, and
+    nothing in the process can prevent that.
+
+    Parameters
+    ----------
+    bootstrap_servers
+        Addresses of brokers.
+    group
+        The consumer group, whose offsets it commits.
+    name
+        Its name, of which there should be one; by default ``$COUNTERPOISE_CONSUMER``, which
+        ``autoscale run --command`` sets, or the machine's name and the process id.
+    properties
+        Further properties of the librdkafka clients.
+    settings
+        Tunable numbers.
+    start
+        Where partitions begin that were never committed.
+    on_start, on_stop
+        Called with partitions before the first of their records, and after the last; what they
+        have processed is committed afterwards.
+
+    Raises
+    ------
+    AutoscalingError
+        If there is no control topic in time.
+
+    Examples
+    --------
+    ::
+
+        with AssignedConsumer("localhost:9092", "orders") as consumer:
+            signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
+            for record in consumer:
+                process(record.topic(), record.value())
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        group: str,
+        name: str | None = None,
+        *,
+        properties: Mapping[str, Any] | None = None,
+        settings: ConsumerSettings | None = None,
+        start: Literal["earliest", "latest"] = "earliest",
+        on_start: Told | None = None,
+        on_stop: Told | None = None,
+    ) -> None:
+        self._settings = s = settings or ConsumerSettings()
+        self.name = name or os.environ.get(NAME_VARIABLE) or f"{platform.node()}-{os.getpid()}"
+        given = dict(properties or {})
+        topic = control_topic(group)
+        self._on_start, self._on_stop = on_start, on_stop
+        module = kafka()
+        self._kafka = module
+        self._first = module.OFFSET_BEGINNING if start == "earliest" else module.OFFSET_END
+        self._consumer = create(
+            "Consumer",
+            {
+                "log_level": 2,
+                **given,
+                "bootstrap.servers": bootstrap_servers,
+                "group.id": group,
+                **MANUAL_POSITIONS,
+                "auto.offset.reset": start,
+                "on_commit": self._note_commit,
+                # a partition that is added waits for the fetch under way to end
+                "fetch.wait.max.ms": 50,
+                "socket.timeout.ms": max(1000, int(s.answer_seconds * 1000)),
+            },
+        )
+        self._channel = Channel(bootstrap_servers, given, topic, s.answer_seconds)
+        try:
+            own = address(self.name, self._channel.partitions(s.start_seconds))
+        except BaseException:
+            self._consumer.close()
+            self._channel.close()
+            raise
+        self._channel.read(own)
+        self._member = Member(self.name, f"{self.name}/{uuid.uuid4().hex}", own)
+        self._lock = threading.Lock()
+        self._stopped, self._closing, self._news = (threading.Event() for _ in range(3))
+        # since when the application works on a record; None while it waits for one
+        self._busy: float | None = boot_clock()
+        self._buffer: deque[Any] = deque()
+        self._in_hand: Any = None
+        self._reading: set[Partition] = set()
+        # next offset to be processed, and what Kafka has of that
+        self._position: dict[Partition, int] = {}
+        self._committed: dict[Partition, int] = {}
+        self._next_commit = self._next_look = float("-inf")
+        self._thread = threading.Thread(target=self._talk, name="heartbeats", daemon=True)
+        self._thread.start()
+
+    @property
+    def partitions(self) -> frozenset[Partition]:
+        """Those that it reads now."""
+        return frozenset(self._reading)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Records until :meth:`stop` is called."""
+        while not self._stopped.is_set():
+            yield from self.poll(1.0)
+
+    def poll(self, timeout: float) -> Iterator[Any]:
+        """Records that are there, or the first to come within so many seconds.
+
+        Parameters
+        ----------
+        timeout
+            Seconds to wait for a record; it is also what a call without records takes.
+
+        Raises
+        ------
+        AutoscalingError
+            If Kafka refuses to let the user read.
+        """
+        deadline = boot_clock() + timeout
+        self._count_as_processed()
+        self._look()
+        while not self._buffer and (left := deadline - boot_clock()) > 0:
+            if self._stopped.is_set():
+                break
+            self._fetch(min(left, _SLICE))
+            self._look()
+        while self._buffer and not self._stopped.is_set():
+            record = self._buffer.popleft()
+            now = boot_clock()
+            with self._lock:
+                may = self._member.may_process(
+                    (record.topic(), record.partition()), now, self._settings.record_seconds
+                )
+            if not may:
+                # the lease may be renewed in time, and if not, this is stopped
+                self._buffer.appendleft(record)
+                self._wait()
+                break
+            self._in_hand, self._busy = record, now
+            yield record
+            self._count_as_processed()
+            if boot_clock() >= self._next_look:
+                self._look()
+        self._busy = boot_clock()
+
+    def stop(self) -> None:
+        """End :meth:`__iter__` and :meth:`poll` after the present record; from any thread."""
+        self._stopped.set()
+
+    def close(self) -> None:
+        """Commit what is processed, give all partitions up, and say so."""
+        if self._closing.is_set():
+            return
+        self.stop()
+        self._count_as_processed()
+        with self._lock:
+            self._member.leave()
+        self._look()
+        self._closing.set()
+        self._thread.join(2 * self._settings.answer_seconds)
+        self._consumer.close()
+
+    def __enter__(self) -> AssignedConsumer:
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error is not None:
+            # it will be processed again
+            self._in_hand = None
+        self.close()
+
+    def _count_as_processed(self) -> None:
+        self._busy = None
+        record, self._in_hand = self._in_hand, None
+        if record is not None:
+            self._position[record.topic(), record.partition()] = record.offset() + 1
+
+    def _look(self) -> None:
+        """Do what was told, and commit if it is time."""
+        now = boot_clock()
+        self._next_look = now + _SLICE
+        with self._lock:
+            change = self._member.due(now)
+            certain = now < self._member.until
+        if change.stop:
+            self._give_up(change.stop, certain)
+        missing = self._member.held - self._reading
+        if missing:
+            self._begin(missing)
+        if now >= self._next_commit:
+            self._next_commit = now + self._settings.commit_seconds
+            self._commit(self._reading)
+
+    def _give_up(self, partitions: frozenset[Partition], certain: bool) -> None:
+        """Stop reading partitions; commit unless the lease is over, as then others commit."""
+        reads = partitions & self._reading
+        self._reading -= reads
+        self._buffer = deque(
+            r for r in self._buffer if (r.topic(), r.partition()) not in partitions
+        )
+        self._consumer.incremental_unassign([self._kafka.TopicPartition(*p) for p in reads])
+        if reads and self._on_stop is not None:
+            self._on_stop(frozenset(reads))
+        if certain:
+            deadline = boot_clock() + self._settings.answer_seconds
+            while self._commit(reads) and boot_clock() < deadline:
+                self._fetch(_SLICE)
+        for partition in reads:
+            self._position.pop(partition, None)
+            self._committed.pop(partition, None)
+        with self._lock:
+            self._member.stopped(partitions)
+        self._news.set()
+
+    def _begin(self, partitions: frozenset[Partition]) -> None:
+        """Read partitions from where their last consumer ended; later if Kafka does not say."""
+        asked = [self._kafka.TopicPartition(*p) for p in sorted(partitions)]
+        try:
+            found = self._consumer.committed(asked, self._settings.answer_seconds)
+        except self._kafka.KafkaException as error:
+            self._refuse(error.args[0])
+            return
+        found = [place for place in found if place.error is None]
+        for place in found:
+            if place.offset < 0:
+                place.offset = self._first
+            else:
+                at = place.topic, place.partition
+                self._position[at] = self._committed[at] = place.offset
+        begun = frozenset((place.topic, place.partition) for place in found)
+        if begun and self._on_start is not None:
+            self._on_start(begun)
+        self._consumer.incremental_assign(found)
+        self._reading |= begun
+
+    def _commit(self, partitions: set[Partition] | frozenset[Partition]) -> bool:
+        """Commit what is processed of partitions; whether something is not committed yet."""
+        due = [
+            self._kafka.TopicPartition(*p, at)
+            for p in partitions
+            if (at := self._position.get(p)) is not None and at != self._committed.get(p)
+        ]
+        if due:
+            try:
+                self._consumer.commit(offsets=due, asynchronous=True)
+            except self._kafka.KafkaException as error:
+                self._refuse(error.args[0])
+        return bool(due)
+
+    def _note_commit(self, error: Any, places: list[Any]) -> None:
+        for place in places:
+            if error is None and place.error is None:
+                self._committed[place.topic, place.partition] = place.offset
+            else:
+                self._refuse(error or place.error)
+
+    def _fetch(self, timeout: float) -> None:
+        """Wait for records of partitions that are read; also notes what was committed."""
+        for record in self._consumer.consume(self._settings.batch, timeout):
+            error = record.error()
+            if error is not None:
+                self._refuse(error)
+            elif (record.topic(), record.partition()) in self._reading:
+                self._buffer.append(record)
+
+    def _wait(self) -> None:
+        self._news.wait(_SLICE)
+        self._look()
+
+    def _refuse(self, error: Any) -> None:
+        """Raise what time will not mend; the client tries everything else again."""
+        errors = self._kafka.KafkaError
+        if error.fatal() or error.code() in (
+            errors.TOPIC_AUTHORIZATION_FAILED,
+            errors.GROUP_AUTHORIZATION_FAILED,
+            errors._AUTHENTICATION,
+        ):
+            raise AutoscalingError(f"consumer {self.name}: {error.str()}")
+        log.debug("consumer %s: %s", self.name, error.str())
+
+    def _talk(self) -> None:
+        """Send heartbeats and hear what is told, until closed; then say goodbye."""
+        beat_at = float("-inf")
+        while not self._closing.is_set():
+            for value in self._channel.receive(_SLICE):
+                message = Assignment.decode(value)
+                if message is not None:
+                    with self._lock:
+                        if self._member.receive(message, boot_clock()):
+                            self._news.set()
+            now = boot_clock()
+            if now >= beat_at or self._news.is_set():
+                self._news.clear()
+                if self._send_heartbeat(now):
+                    beat_at = now + self._settings.heartbeat_seconds
+        self._send_heartbeat(boot_clock())
+        self._channel.close()
+
+    def _send_heartbeat(self, now: float) -> bool:
+        """Whether one was sent: not while the application is stuck in a record."""
+        busy = self._busy
+        if busy is not None and now > busy + self._settings.record_seconds:
+            return False
+        with self._lock:
+            beat = self._member.heartbeat(now)
+        self._channel.send(CONTROLLER, beat.encode())
+        return True

@@ -1,0 +1,203 @@
+"""Tells the consumers of one group what to read, while this process holds the vote."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from balancer.autoscaling.assigned.channel import CONTROLLER, Channel, control_topic, make_topic
+from balancer.autoscaling.assigned.coordinator import Coordinator
+from balancer.autoscaling.assigned.messages import Heartbeat, Partition
+from balancer.autoscaling.assigned.settings import ControlSettings
+from balancer.autoscaling.errors import NotYetError
+from metrics_reporter.clocks import boot_clock
+
+log = logging.getLogger("counterpoise.assigned")
+
+_SLICE = 0.05
+_ANSWER_SECONDS = 10.0
+
+
+class Vote(Protocol):
+    """Which controller of a group acts; an :class:`~balancer.controller.Election` is one."""
+
+    @property
+    def acting(self) -> bool:
+        """Whether this process acts; False as soon as that is not certain."""
+
+    @property
+    def epoch(self) -> int | None:
+        """A number that is higher than those of all that have acted before."""
+
+    @property
+    def previous(self) -> int | None:
+        """The epoch before; None if nobody has acted for longer than any lease."""
+
+
+class GroupController:
+    """Carries assignments out through the control topic of a group, in a thread of its own.
+
+    It sends only while the vote is held, so one controller speaks at a time; whoever takes over
+    first asks what consumers hold. How that is safe, and why every wait ends, is said in
+    :class:`~balancer.autoscaling.assigned.coordinator.Coordinator`.
+
+    Parameters
+    ----------
+    bootstrap_servers
+        Addresses of brokers.
+    group
+        The consumer group.
+    vote
+        Asked before anything is sent; without one, this only listens.
+    consumers
+        How many consumers have a partition of the control topic of their own, if it is to be made.
+    properties
+        Further properties of the librdkafka clients.
+    settings
+        Tunable numbers.
+
+    Raises
+    ------
+    AutoscalingError
+        If the control topic cannot have its name.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        group: str,
+        vote: Vote | None,
+        consumers: int,
+        *,
+        properties: Mapping[str, Any] | None = None,
+        settings: ControlSettings | None = None,
+    ) -> None:
+        self._servers, self._properties = bootstrap_servers, dict(properties or {})
+        self._topic, self._consumers = control_topic(group), consumers
+        self._settings, self._vote = settings or ControlSettings(), vote
+        self._lock = threading.Lock()
+        self._coordinator: Coordinator | None = None
+        # the last heartbeat of each consumer, and when it was heard
+        self._heard: dict[str, tuple[Heartbeat, float]] = {}
+        self._listens_since = float("inf")
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="control topic", daemon=True)
+
+    def start(self) -> GroupController:
+        """Make the control topic, and begin to listen.
+
+        Raises
+        ------
+        AutoscalingError
+            If the topic cannot be made or is not there.
+        """
+        servers, given, topic = self._servers, self._properties, self._topic
+        if self._vote is not None:
+            make_topic(servers, given, topic, self._consumers + 1, _ANSWER_SECONDS)
+        self._channel = Channel(servers, given, topic, _ANSWER_SECONDS)
+        try:
+            self._channel.partitions(_ANSWER_SECONDS)
+        except BaseException:
+            self._channel.close()
+            raise
+        self._channel.read(CONTROLLER)
+        self._thread.start()
+        return self
+
+    def close(self) -> None:
+        """Say nothing more; consumers read on until their lease is over."""
+        self._closing.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+            self._channel.close()
+
+    def __enter__(self) -> GroupController:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def members(self) -> Mapping[str, Sequence[Partition]]:
+        """What each consumer that is alive reads.
+
+        Raises
+        ------
+        NotYetError
+            While another controller acts, or consumers have not said what they read.
+        """
+        now = boot_clock()
+        with self._lock:
+            if self._vote is None:
+                return self._overheard(now)
+            coordinator = self._coordinator
+            if coordinator is None or not self._speaks(coordinator):
+                raise NotYetError("another controller acts, or none has been elected yet")
+            found = coordinator.members(now)
+        if found is None:
+            raise NotYetError("consumers are asked what they read, which takes as long as a lease")
+        return {name: sorted(partitions) for name, partitions in found.items()}
+
+    def assign(self, target: Mapping[str, str]) -> None:
+        """Say which consumer is to read which partition; others stay with their consumer.
+
+        Parameters
+        ----------
+        target
+            Name of a partition, ``TOPIC-NUMBER``, to that of a consumer.
+        """
+        named = ((partition.rpartition("-"), to) for partition, to in target.items())
+        parsed = {(topic, int(number)): to for (topic, _, number), to in named}
+        with self._lock:
+            if self._coordinator is not None:
+                self._coordinator.assign(parsed)
+
+    def _overheard(self, now: float) -> Mapping[str, Sequence[Partition]]:
+        if now < self._listens_since + self._settings.silent_seconds:
+            raise NotYetError("listening to what consumers say")
+        return {
+            beat.consumer: sorted(beat.held)
+            for beat, at in self._heard.values()
+            if now <= at + self._settings.silent_seconds and not beat.leaving
+        }
+
+    def _speaks(self, coordinator: Coordinator) -> bool:
+        vote = self._vote
+        return vote is not None and vote.acting and vote.epoch == coordinator.epoch
+
+    def _run(self) -> None:
+        self._listens_since = boot_clock()
+        while not self._closing.is_set():
+            try:
+                self._talk(self._channel.receive(_SLICE))
+            except Exception:
+                log.exception("control topic")
+                self._closing.wait(1.0)
+
+    def _talk(self, values: list[bytes]) -> None:
+        now = boot_clock()
+        beats = [beat for value in values if (beat := Heartbeat.decode(value)) is not None]
+        with self._lock:
+            for beat in beats:
+                self._heard[beat.consumer] = beat, now
+            coordinator = self._acting()
+            if coordinator is None:
+                return
+            for beat in beats:
+                coordinator.receive(beat, now)
+            messages = coordinator.messages(boot_clock())
+            # Checked after the heartbeats were received, as the protocol demands.
+            if self._speaks(coordinator):
+                for place, message in messages:
+                    self._channel.send(place, message.encode())
+
+    def _acting(self) -> Coordinator | None:
+        """What is known in this epoch; None if another controller acts."""
+        vote = self._vote
+        if vote is None or not vote.acting or (epoch := vote.epoch) is None:
+            return None
+        if self._coordinator is None or self._coordinator.epoch != epoch:
+            first = vote.previous is None
+            self._coordinator = Coordinator(epoch, boot_clock(), self._settings, first)
+        return self._coordinator

@@ -1,0 +1,121 @@
+"""What consumers and their controller send each other: JSON, checked on arrival."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from metrics_reporter.documents import Number, Whole
+
+Partition = tuple[str, int]
+# Larger messages are ignored unread; a partition takes about 6 bytes.
+LARGEST_BYTES = 1 << 20
+
+_Name = Annotated[str, Field(min_length=1, max_length=250)]
+_Numbers = dict[_Name, tuple[Whole, ...]]
+
+
+class _Message(BaseModel):
+    # Unknown fields are those of a newer version.
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    version: Literal[1] = 1
+
+    def encode(self) -> bytes:
+        """The message as the value of a record."""
+        return self.model_dump_json().encode()
+
+    @classmethod
+    def decode(cls, value: bytes | None) -> Self | None:
+        """Read the value of a record; None if it is no such message."""
+        if value is None or len(value) > LARGEST_BYTES:
+            return None
+        try:
+            return cls.model_validate_json(value)
+        except ValidationError:
+            return None
+
+
+class Heartbeat(_Message):
+    """A consumer says that it runs, and what it holds.
+
+    Parameters
+    ----------
+    consumer
+        Its name.
+    id
+        Of this process: another one of the same name has another id.
+    address
+        The partition of the control topic that it reads.
+    number
+        Of the heartbeat; each has a higher one.
+    epoch, seen
+        The latest assignment that it has accepted.
+    partitions
+        Those that it reads or may begin to read without another message.
+    leaving
+        Whether it ends: it will read nothing again.
+    """
+
+    kind: Literal["heartbeat"] = "heartbeat"
+    consumer: _Name
+    id: _Name
+    address: Whole
+    number: Whole
+    epoch: Whole
+    seen: Whole
+    partitions: _Numbers = {}
+    leaving: bool = False
+
+    @property
+    def held(self) -> frozenset[Partition]:
+        """The partitions as a set."""
+        return frozenset(flat(self.partitions))
+
+
+class Assignment(_Message):
+    """The controller tells a consumer what to read, and for how long that is certain.
+
+    Parameters
+    ----------
+    id
+        The process that is meant.
+    epoch
+        Of the controller: a later one has a higher epoch.
+    number
+        Of the assignment; each of an epoch has a higher one.
+    heartbeat
+        The heartbeat that is answered: the lease counts from the time at which it was sent.
+    lease_seconds
+        How long the consumer may read from then on.
+    partitions
+        All that it is to read: it stops all others, and starts these. None leaves them as they are.
+    """
+
+    kind: Literal["assignment"] = "assignment"
+    id: _Name
+    epoch: Whole
+    number: Whole
+    heartbeat: Whole
+    lease_seconds: Number
+    partitions: _Numbers | None = None
+
+    @property
+    def given(self) -> frozenset[Partition] | None:
+        """The partitions as a set."""
+        return None if self.partitions is None else frozenset(flat(self.partitions))
+
+
+def by_topic(partitions: Iterable[Partition]) -> dict[str, tuple[int, ...]]:
+    """Numbers of the partitions of each topic, sorted."""
+    found: dict[str, list[int]] = {}
+    for topic, number in sorted(partitions):
+        found.setdefault(topic, []).append(number)
+    return {topic: tuple(numbers) for topic, numbers in found.items()}
+
+
+def flat(numbers: dict[str, tuple[int, ...]]) -> Iterable[Partition]:
+    """The partitions of :func:`by_topic`."""
+    return ((topic, n) for topic, found in numbers.items() for n in found)

@@ -1,0 +1,91 @@
+"""Tunable numbers of consumers that are told what to read, and of their controller."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from balancer.autoscaling.errors import AutoscalingError
+
+
+@dataclass(frozen=True)
+class ControlSettings:
+    """Tunable numbers of a controller; all controllers of a group need the same.
+
+    Parameters
+    ----------
+    lease_seconds
+        How long a consumer may read after the heartbeat that the controller has answered last. If
+        it is longer than the election of another controller takes, the death of one interrupts
+        no consumer.
+    drift
+        Share of the lease that the controller waits longer than that, as the clocks of two
+        machines do not run equally fast.
+    silent_seconds
+        A consumer that has sent no heartbeat for so long counts as dead: it gets no partitions, and
+        others get its own when its lease is over.
+    stop_seconds
+        Time for a consumer to stop reading a partition. After it, its heartbeats are not answered
+        any longer, so that its lease ends.
+    """
+
+    lease_seconds: float = 10.0
+    drift: float = 0.1
+    silent_seconds: float = 3.0
+    stop_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        for name in ("lease_seconds", "silent_seconds", "stop_seconds"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise AutoscalingError(
+                    f"{name}: {getattr(self, name)} found, seconds above 0 expected"
+                )
+        if not 0 <= self.drift < float("inf"):
+            raise AutoscalingError(f"drift: {self.drift} found, 0 or more expected")
+
+    @property
+    def wait_seconds(self) -> float:
+        """How long the controller waits for a lease to be over."""
+        return self.lease_seconds * (1 + self.drift)
+
+
+@dataclass(frozen=True)
+class ConsumerSettings:
+    """Tunable numbers of a consumer.
+
+    Parameters
+    ----------
+    record_seconds
+        Longest time that a record takes to be processed. None is begun that could take longer than
+        the lease, and a consumer that is busy with one for longer sends no heartbeats.
+    heartbeat_seconds
+        Between two heartbeats.
+    commit_seconds
+        Between two commits of what is processed.
+    batch
+        Most records that are fetched at once.
+    answer_seconds
+        Time for Kafka to answer.
+    start_seconds
+        Time for the control topic to exist.
+    """
+
+    record_seconds: float = 1.0
+    heartbeat_seconds: float = 0.5
+    commit_seconds: float = 1.0
+    batch: int = 500
+    answer_seconds: float = 5.0
+    start_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        for name in (
+            "record_seconds",
+            "heartbeat_seconds",
+            "commit_seconds",
+            "batch",
+            "answer_seconds",
+            "start_seconds",
+        ):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise AutoscalingError(
+                    f"{name}: {getattr(self, name)} found, a number above 0 expected"
+                )

@@ -1,0 +1,302 @@
+"""Consumers that are told what to read: nothing is lost or read by two, whoever is killed."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from confluent_kafka import Producer
+from real_kafka import KafkaCluster
+
+from cluster_model.kafka import admin_client
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+PARTITIONS = 6
+# What a consumer is said to process; it does more, so that it can catch up.
+CAPACITY = 100
+SLA = 5.0
+_CONSUMER = f"""
+import json, os, signal, sys, time
+from balancer.autoscaling.assigned import AssignedConsumer
+
+bootstrap, group, folder = sys.argv[1:]
+log = open(os.path.join(folder, str(os.getpid())), "w", buffering=1)
+
+def tell(*what):
+    log.write(json.dumps([time.monotonic(), *what]) + "\\n")
+
+def told(what):
+    return lambda partitions: [tell(what, number) for _, number in sorted(partitions)]
+
+tell("name", os.environ["COUNTERPOISE_CONSUMER"])
+with AssignedConsumer(bootstrap, group, on_start=told("start"), on_stop=told("stop")) as consumer:
+    signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
+    for record in consumer:
+        waited = time.time() - record.timestamp()[1] / 1e3
+        tell("begin", record.partition(), record.offset(), waited)
+        time.sleep(1 / {CAPACITY * 1.5})
+        tell("end", record.partition(), record.offset())
+"""
+
+
+class Load:
+    """Writes events to each partition at rates that may be changed."""
+
+    def __init__(self, bootstrap: str, topic: str, rates: Sequence[float]) -> None:
+        self.rates = rates
+        self.sent = [0.0] * len(rates)
+        self._stop = threading.Event()
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+        self._topic = topic
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        last = time.monotonic()
+        while not self._stop.wait(0.05):
+            now = time.monotonic()
+            for partition, rate in enumerate(self.rates):
+                before = self.sent[partition]
+                self.sent[partition] += rate * (now - last)
+                for _ in range(int(self.sent[partition]) - int(before)):
+                    self._producer.produce(self._topic, b"event", partition=partition)
+            last = now
+            self._producer.poll(0)
+        assert self._producer.flush(20.0) == 0
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(30.0)
+
+
+@dataclass
+class Stay:
+    """A partition from its start to its stop, or to the last sign of a process that was killed."""
+
+    process: int
+    partition: int
+    began: float
+    ended: float
+
+
+@dataclass
+class Written:
+    """What all consumers have written."""
+
+    stays: list[Stay] = field(default_factory=list)
+    # processed offsets of each partition, with the number of times
+    processed: dict[int, dict[int, int]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(int))
+    )
+    waited: list[float] = field(default_factory=list)
+    processes: list[int] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, folder: Path) -> Written:
+        found = cls()
+        for file in folder.iterdir():
+            process = int(file.name)
+            found.processes.append(process)
+            open_: dict[int, Stay] = {}
+            for line in file.read_text(encoding="utf-8").splitlines():
+                try:
+                    at, what, *about = json.loads(line)
+                except ValueError:  # cut off by a kill
+                    continue
+                for stay in open_.values():
+                    stay.ended = at
+                if what == "start":
+                    open_[about[0]] = Stay(process, about[0], at, at)
+                elif what == "stop":
+                    found.stays.append(open_.pop(about[0]))
+                elif what == "begin":
+                    # only what is held is processed
+                    assert about[0] in open_, (process, line)
+                    found.waited.append(about[2])
+                elif what == "end":
+                    found.processed[about[0]][about[1]] += 1
+            found.stays += open_.values()
+        return found
+
+    def check_one_reader(self) -> None:
+        by_partition: dict[int, list[Stay]] = defaultdict(list)
+        for stay in self.stays:
+            by_partition[stay.partition].append(stay)
+        for stays in by_partition.values():
+            stays.sort(key=lambda s: s.began)
+            for before, after in itertools.pairwise(stays):
+                assert before.ended <= after.began, (before, after)
+
+    def check_nothing_lost(self, sent: Sequence[float]) -> None:
+        for partition, count in enumerate(sent):
+            missing = set(range(int(count))) - self.processed[partition].keys()
+            assert not missing, (partition, int(count), sorted(missing)[:10])
+
+    def report(self, name: str) -> None:
+        again = sum(n - 1 for by in self.processed.values() for n in by.values())
+        count = sum(len(by) for by in self.processed.values())
+        low, high, most = np.percentile(self.waited, [50, 99, 100])
+        print(
+            f"\n{name}: {count} events, {again} processed again, waited {low:.2f} s (median), "
+            f"{high:.2f} s (99 %), {most:.2f} s (longest); {len(self.stays)} stays of partitions "
+            f"with {len(self.processes)} processes"
+        )
+
+
+@dataclass
+class Controller:
+    """A running ``autoscale run`` and what it says."""
+
+    process: subprocess.Popen[str]
+    rounds: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.rounds.append(json.loads(line))
+
+    def last(self) -> dict[str, Any]:
+        return next((r for r in reversed(self.rounds) if "consumers" in r), {})
+
+    def end(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(60.0)
+        self.reader.join(10.0)
+
+
+@pytest.fixture
+def topic(kafka_cluster: KafkaCluster) -> str:
+    name = f"assigned-{os.getpid()}-{time.monotonic_ns()}"
+    new = {name: {"num_partitions": PARTITIONS, "replication_factor": 1}}
+    with admin_client(kafka_cluster.bootstrap) as ask:
+        ask(lambda admin: admin.create_topics(new))
+    return name
+
+
+@pytest.fixture
+def ends() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def load(kafka_cluster: KafkaCluster, topic: str, ends: ExitStack) -> Load:
+    started = Load(kafka_cluster.bootstrap, topic, [2.0] * PARTITIONS)
+    ends.callback(started.stop)
+    return started
+
+
+@pytest.fixture
+def start(kafka_cluster: KafkaCluster, topic: str, ends: ExitStack) -> Callable[..., Controller]:
+    def started(*words: object) -> Controller:
+        process = subprocess.Popen(
+            [sys.executable, "-c", "from balancer.cli import main; main()", "autoscale", "run",
+             "--bootstrap-server", kafka_cluster.bootstrap, "--group", f"{topic}-readers",
+             "--topics", topic, "--capacity", str(CAPACITY), "--assignor", "assigned", "--json",
+             "--interval", "1s", "--window", "5s", "--rebalance-time", "1s", "--reaction-time",
+             "3s", "--sla", f"{SLA:g}s", "--down-cooldown", "5s", "--maximum", "6",
+             *map(str, words)],
+            stdout=subprocess.PIPE,
+            stderr=None,
+            text=True,
+            env=environment(),
+        )  # fmt: skip
+        ends.callback(process.wait)
+        ends.callback(process.kill)
+        return Controller(process)
+
+    return started
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    found = tmp_path / "written"
+    found.mkdir()
+    return found
+
+
+@pytest.fixture
+def command(kafka_cluster: KafkaCluster, topic: str, tmp_path: Path, folder: Path) -> list[str]:
+    script = tmp_path / "consumer.py"
+    script.write_text(_CONSUMER, encoding="utf-8")
+    given = (sys.executable, script, kafka_cluster.bootstrap, f"{topic}-readers", folder)
+    return list(map(str, given))
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+
+
+def alive(id_: int) -> bool:
+    try:
+        os.kill(id_, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def wait_for(what: Callable[[], bool], seconds: float, about: Callable[[], object]) -> None:
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, about()
+        time.sleep(0.1)
+
+
+def test_a_skewed_load_is_followed_from_one_to_six_and_back_with_consumers_killed(
+    load: Load, start: Callable[..., Controller], command: list[str], folder: Path
+) -> None:
+    chance = random.Random(15)
+    controller = start("--command", " ".join(command))
+
+    def told() -> object:
+        return controller.rounds[-6:]
+
+    def running(count: int) -> Callable[[], bool]:
+        def found() -> bool:
+            last = controller.last()
+            return bool(last) and last["running"] == last["consumers"] == count
+
+        return found
+
+    wait_for(running(1), 60.0, told)
+    load.rates = [90.0, 80.0, 70.0, 80.0, 60.0, 70.0]
+    wait_for(lambda: running(6)() and controller.last()["lag"] < 500, 60.0, told)
+    for _ in range(2):
+        time.sleep(chance.uniform(0.0, 2.0))
+        living = [int(f.name) for f in folder.iterdir() if alive(int(f.name))]
+        os.kill(chance.choice(living), signal.SIGKILL)
+    wait_for(lambda: running(6)() and controller.last()["lag"] < 500, 60.0, told)
+    load.rates = [5.0, 5.0, 5.0, 90.0, 5.0, 5.0]
+    wait_for(lambda: controller.last()["running"] <= 2, 60.0, told)
+    load.rates = [0.0] * PARTITIONS
+    load.stop()
+    wait_for(lambda: running(1)() and controller.last()["lag"] == 0, 60.0, told)
+    controller.end()
+    assert controller.process.returncode == 0
+    written = Written.read(folder)
+    written.report("kill -9 of two consumers")
+    written.check_one_reader()
+    written.check_nothing_lost(load.sent)
+    assert not [id_ for id_ in written.processes if alive(id_)]
+    assert not [r for r in controller.rounds if r["kind"] == "failed"]
