@@ -94,8 +94,10 @@ class Autoscaler:
     publish
         Told of each decision: consumers needed, and consumers that run.
     assignor
-        How consumers share partitions once their number is right: ``packed`` if they are told by
-        the decision, ``range`` if Kafka's range assignor divides them by their number.
+        How consumers share partitions once their number is right: ``packed`` if they follow the
+        decision, ``range`` if Kafka's range assignor divides them by their number.
+    assign
+        Passes a decision on to consumers that follow it; returns whether it could.
     fill
         Share of a consumer's capacity that ranges may use.
     clock
@@ -111,8 +113,10 @@ class Autoscaler:
         assignor: Assignor = "range",
         fill: float = 0.9,
         clock: Callable[[], float] = time.monotonic,
+        assign: Callable[[Observation, Decision], bool] | None = None,
     ) -> None:
         self._observe, self._policy, self._scaler = observe, policy, scaler
+        self._assign = assign
         self._publish, self._assignor, self._fill = publish, assignor, fill
         self._clock = clock
         self._lock = threading.Lock()
@@ -148,7 +152,12 @@ class Autoscaler:
         seen = self._observe()
         decision = self._policy.decide(seen.group, self._clock())
         needed, why = seen.needed(decision), decision.reason
-        if self._assignor == "range":
+        leaving = seen.leaving(decision)
+        if self._assignor == "packed":
+            # a consumer is emptied first, and stops one decision later
+            needed = seen.group.consumers + decision.start - len(decision.stop)
+            leaving = tuple(seen.consumers[i] for i in decision.stop)
+        else:
             enough = enough_in_ranges(seen, needed, self._fill)
             if enough > needed:
                 why = (
@@ -156,9 +165,11 @@ class Autoscaler:
                     f"a packing {needed}"
                 )
                 needed = enough
+        if self._assign is not None and not self._assign(seen, decision):
+            why = f"{why}; another controller assigns"
         kind, reason = "decided", f"{plural(needed, 'consumer')} needed: {why}"
         if self._scaler is not None:
-            outcome = self._scaler.apply(needed, seen.leaving(decision))
+            outcome = self._scaler.apply(needed, leaving)
             kind, reason = outcome.kind, f"{outcome.reason}: {why}"
         if self._publish is not None:
             self._publish(needed, seen.group.consumers)

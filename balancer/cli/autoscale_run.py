@@ -15,6 +15,7 @@ from rich.live import Live
 
 from balancer.autoscaling.autoscaler import Autoscaler, Round
 from balancer.autoscaling.kafka_observer import KafkaObserver, NotYetError, Working
+from balancer.autoscaling.packed import DecisionWriter
 from balancer.autoscaling.policies import check_sla, policy
 from balancer.autoscaling.replicas import (
     KubernetesReplicas,
@@ -96,7 +97,8 @@ def run(
         Literal["range", "packed"],
         typer.Option(
             help="How consumers share partitions: by Kafka's range assignor, for which the number "
-            "of consumers must be enough, or as the decision packs them."
+            "of consumers must be enough, or as the decision packs them, which is written to the "
+            "topic that packed consumers follow."
         ),
     ] = "range",
     interval: Annotated[str, typer.Option(metavar="DURATION", help="Between rounds.")] = "10s",
@@ -194,6 +196,8 @@ def run(
         rebalance_seconds=seconds("--rebalance-time", rebalance_time),
         reaction_seconds=seconds("--reaction-time", reaction_time),
         window=seconds("--window", window),
+        # packed consumers keep their partitions through a rebalance
+        blocking=assignor != "packed",
     )
     check_sla(given.sla, working.rebalance_seconds)
     decides = policy(policy_name, given, lag_threshold)
@@ -236,27 +240,41 @@ def run(
             server = stack.enter_context(KedaScaler(*parse_address(keda), tls=tls))
             say(f"KEDA's external scaler for group {group} at {server.address}")
             publish = partial(_publish, server.publish, group, limits)
-        scaler = None
-        if (replicas := _replicas(workload, namespace, kubeconfig, context, command)) is not None:
+        scaler, writer, vote = None, None, None
+        replicas = _replicas(workload, namespace, kubeconfig, context, command)
+        if replicas is not None:
             stack.callback(replicas.close)
-            vote = None
-            if not dry_run:
-                vote = stack.enter_context(
-                    Election(
-                        bootstrap_server,
-                        group=_ELECTION + group,
-                        client=properties,
-                        name="counterpoise autoscale run",
-                    )
+        if (replicas is not None or assignor == "packed") and not dry_run:
+            vote = stack.enter_context(
+                Election(
+                    bootstrap_server,
+                    group=_ELECTION + group,
+                    client=properties,
+                    name="counterpoise autoscale run",
                 )
-            scaler = Scaler(
-                replicas,
-                limits,
-                dry_run,
-                lambda: vote is not None and vote.prove(timeout) is not None,
+            )
+
+        def may_write() -> bool:
+            return vote is not None and vote.prove(timeout) is not None
+
+        if replicas is not None:
+            scaler = Scaler(replicas, limits, dry_run, may_write)
+        if assignor == "packed" and not dry_run:
+            writer = DecisionWriter(
+                connect,
+                {**properties, "bootstrap.servers": bootstrap_server},
+                group,
+                may_write=may_write,
+                timeout=timeout,
             )
         autoscaler = Autoscaler(
-            observer.observe, decides, scaler, publish, assignor, fill=given.fill
+            observer.observe,
+            decides,
+            scaler,
+            publish,
+            assignor,
+            fill=given.fill,
+            assign=None if writer is None else writer.write,
         )
         if address is not None:
             endpoint = Endpoint(*address, autoscaler.metrics, autoscaler.state)
