@@ -35,9 +35,9 @@ CAPACITY = 50
 PHASES = (
     (0.0, (10, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2)),
     (8.0, (40, 35, 30, 25, 20, 20, 20, 15, 15, 10, 5, 5)),
-    (34.0, (2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2)),
+    (30.0, (2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2)),
 )
-ENDS = 46.0
+ENDS = 40.0
 _CONSUMER = f"""
 import os, signal, sys, time
 from balancer.autoscaling.packed import PackedSettings, packed_consumer
